@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The records that the kernel side writes and the ingest thread reads, and the small tables both sides share.
+ * Changing a layout needs both sides rebuilt: they ship in one binary, so there is no version field here.
+ */
+#ifndef INGERO_BPF_EVENT_H
+#define INGERO_BPF_EVENT_H
+
+#ifdef __bpf__
+typedef __u8 ingero_u8;
+typedef __u16 ingero_u16;
+typedef __u32 ingero_u32;
+typedef __s32 ingero_s32;
+typedef __u64 ingero_u64;
+#else
+#include <stdint.h>
+typedef uint8_t ingero_u8;
+typedef uint16_t ingero_u16;
+typedef uint32_t ingero_u32;
+typedef int32_t ingero_s32;
+typedef uint64_t ingero_u64;
+#endif
+
+#define INGERO_COMM_LENGTH 16
+#define INGERO_MAX_DEPTH 6   /* nested traced calls a thread; deeper ones are counted as lost */
+#define INGERO_MAX_OPS 1024  /* size of the per-op counter table; an op is (source << 8 | number), compacted to an index */
+#define INGERO_MAX_CPUS 1024
+
+enum ingero_record_type {
+    INGERO_RECORD_CALL = 1,      /* struct ingero_call_record: never off CPU */
+    INGERO_RECORD_CALL_WAIT = 2, /* struct ingero_call_wait_record: off CPU at least once, or split uncertain */
+    INGERO_RECORD_PROCESS = 3,   /* struct ingero_process_record */
+};
+
+/* Flags of a call. */
+#define INGERO_CALL_SPLIT_UNCERTAIN 0x01 /* a switch was missed: the time split is an estimate */
+#define INGERO_CALL_IN_IOWAIT 0x02       /* the longest sleep was counted as I/O wait by the scheduler */
+
+/* What the longest sleep of a call waited for. */
+enum ingero_blocked_reason {
+    INGERO_BLOCKED_NONE = 0,
+    INGERO_BLOCKED_DISK = 1,
+    INGERO_BLOCKED_NETWORK_FS = 2,
+    INGERO_BLOCKED_FUTEX = 3,
+    INGERO_BLOCKED_IOCTL = 4,
+    INGERO_BLOCKED_PAGE_FAULT = 5,
+    INGERO_BLOCKED_POLL = 6,
+    INGERO_BLOCKED_SOCKET = 7,
+    INGERO_BLOCKED_PIPE = 8,
+    INGERO_BLOCKED_CHILD = 9,
+    INGERO_BLOCKED_TIMER = 10,
+    INGERO_BLOCKED_OTHER = 11,
+};
+
+/* Who ended the longest sleep. */
+enum ingero_waker_kind {
+    INGERO_WAKER_UNKNOWN = 0,
+    INGERO_WAKER_TASK = 1,
+    INGERO_WAKER_INTERRUPT = 2,
+};
+
+struct ingero_call_record {
+    ingero_u32 type; /* enum ingero_record_type */
+    ingero_u16 op;   /* source << 8 | number, as in core/model/op.h */
+    ingero_u8 depth; /* 0: outermost */
+    ingero_u8 flags;
+    ingero_u64 start_ns; /* CLOCK_MONOTONIC */
+    ingero_u64 duration_ns;
+    ingero_u64 process_start_ns; /* CLOCK_BOOTTIME start of the thread group leader: with tgid, who this is */
+    ingero_u64 args[3];
+    ingero_u64 stream;
+    ingero_u32 tgid;
+    ingero_u32 tid;
+    ingero_s32 return_code;
+    ingero_u32 cpu;
+};
+
+struct ingero_call_wait_record {
+    struct ingero_call_record call;
+    ingero_u64 runnable_ns;      /* could run and did not */
+    ingero_u64 preempted_ns;     /* the part of runnable_ns that began with a switch-out while runnable */
+    ingero_u64 blocked_ns;       /* slept */
+    ingero_u64 longest_sleep_ns; /* the sleep that blocked_reason and waker speak of */
+    ingero_u64 preemptor_ns;     /* of runnable_ns, the part the named preemptor held the CPU */
+    ingero_u32 preemptor_tgid;   /* 0: idle, which is wake-up latency and no contention */
+    ingero_u32 waker_tgid;
+    ingero_u8 blocked_reason; /* enum ingero_blocked_reason */
+    ingero_u8 waker_kind;     /* enum ingero_waker_kind */
+    ingero_u16 blocked_syscall; /* 0xffff: none in progress */
+    ingero_u32 waits;           /* number of off-CPU intervals */
+    char preemptor_comm[INGERO_COMM_LENGTH];
+    char waker_comm[INGERO_COMM_LENGTH];
+};
+
+enum ingero_process_change {
+    INGERO_PROCESS_EXEC = 1,
+    INGERO_PROCESS_EXIT = 2,
+    INGERO_PROCESS_FORK = 3,
+};
+
+/* Only for processes with at least one thread that made a traced call. */
+struct ingero_process_record {
+    ingero_u32 type;
+    ingero_u32 change; /* enum ingero_process_change */
+    ingero_u64 time_ns;
+    ingero_u64 process_start_ns;
+    ingero_u32 tgid;
+    ingero_u32 parent_tgid;
+    ingero_s32 exit_code; /* as wait(2) reports it */
+    ingero_u32 reserved;
+    char comm[INGERO_COMM_LENGTH];
+};
+
+/* Counters a CPU and op. All counts since load. */
+struct ingero_op_counters {
+    ingero_u64 entries;      /* entry probe hits */
+    ingero_u64 records;      /* records written */
+    ingero_u64 lost_ring;    /* no room in the ring */
+    ingero_u64 lost_frames;  /* entered and never returned: longjmp, thread death, exec */
+    ingero_u64 lost_depth;   /* nested deeper than INGERO_MAX_DEPTH, or no memory for the thread's state */
+    ingero_u64 uncertain;    /* records whose split is marked uncertain */
+};
+
+/*
+ * How to read a call's arguments, packed into the 64-bit probe cookie, so that the probe looks nothing up:
+ *   bits  0-15 op, 16-23 op index, 24-31 shape, 32-55 three argument selectors of 8 bits, 56-63 the stream's.
+ * A selector is a parameter number from 1; 0 means none. INGERO_ARG_U32 takes the low 32 bits,
+ * INGERO_ARG_OUT reads the pointed-to word when the call has returned success.
+ */
+#define INGERO_ARG_NUMBER 0x1f
+#define INGERO_ARG_U32 0x20
+#define INGERO_ARG_OUT 0x40
+
+enum ingero_shape {
+    INGERO_SHAPE_PLAIN = 0,          /* the selectors say it all */
+    INGERO_SHAPE_LAUNCH_RUNTIME = 1, /* cudaLaunchKernel: function, dim3 grid, dim3 block by value, args, shared, stream */
+    INGERO_SHAPE_LAUNCH_RUNTIME_EX = 2, /* cudaLaunchKernelExC: config, function, args */
+    INGERO_SHAPE_LAUNCH_DRIVER = 3,     /* cuLaunchKernel: function, 3 grid, 3 block, shared, stream, params, extra */
+    INGERO_SHAPE_LAUNCH_DRIVER_EX = 4,  /* cuLaunchKernelEx: config, function, params, extra */
+    INGERO_SHAPE_COPY_2D = 5, /* selectors 0 and 1 are width and height: args[0] is their product, args[1] from selector 2 */
+};
+
+/*
+ * Arguments by class of op (core/model/op.h says which class an op is of):
+ *   launch: function; grid as x | y << 32 | z << 48; block as x | y << 11 | z << 22, dynamic shared bytes << 32
+ *   alloc:  bytes; address (on success); 0
+ *   free:   address; 0; 0
+ *   copy:   bytes; direction as cudaMemcpyKind (0 to 4, 5 unknown); 0
+ *   sync:   event, where there is one; 0; 0
+ */
+
+#endif

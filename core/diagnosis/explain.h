@@ -1,0 +1,85 @@
+// The slow calls of a window and what made them slow. A nanosecond is blamed on one cause, by the call's own time split
+// on the same thread; what cannot be assigned stays unexplained.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/query/coverage.h"
+#include "core/query/stats.h"
+
+namespace ingero {
+
+/// Time waiting for the device is part of a call's split and never a culprit.
+struct TimeSplit {
+    uint64_t on_cpu_ns = 0;
+    uint64_t device_wait_ns = 0;
+    uint64_t runnable_ns = 0;
+    uint64_t blocked_ns = 0;
+};
+
+struct Culprit {
+    std::string name;  ///< a command, or what was waited for
+    uint32_t pid = 0;  ///< 0 where it is no process
+    uint64_t ns = 0;
+};
+
+struct SlowCall {
+    Event event;
+    uint64_t start_realtime_ns = 0;
+    uint64_t expected_ns = 0;
+    uint64_t excess_ns = 0;
+    uint64_t explained_ns = 0;
+    TimeSplit split;
+};
+
+enum class Severity { low, medium, high };
+enum class Verdict { proven, partial, unexplained, insufficient_evidence };
+
+struct RejectedHypothesis {
+    std::string hypothesis;
+    uint64_t ns = 0;
+};
+
+struct Finding {
+    std::string id;    ///< stable for the same cause in the same window
+    std::string kind;  ///< "cpu-contention", "own-io-wait", "lock-wait", "memory-reclaim"...
+    Severity severity = Severity::low;
+    Verdict verdict = Verdict::unexplained;
+    std::string summary;  ///< one line with the number that matters
+    uint64_t lost_ns = 0;
+    double window_share = 0;        ///< lost time of the busiest affected thread by the window's length
+    double explained_fraction = 0;  ///< assigned by excess, of the calls this finding speaks of
+    uint32_t pid = 0;               ///< the process that lost the time
+    std::string comm;
+    std::vector<Culprit> culprits;  ///< largest first
+    std::vector<RejectedHypothesis> rejected;
+    std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
+    SlowCall worst;                  ///< the timeline shown
+    std::string fix;
+    std::string confirm;
+};
+
+struct ExplainOptions {
+    uint64_t call_floor_ns = 1'000'000;  ///< lost in one call to be worth a finding
+    double window_floor = 0.005;         ///< or this share of the window
+    double ratio_floor = 2.0;            ///< and duration by expected at least this
+    size_t slow_calls = 10;              ///< listed
+};
+
+struct ExplainAnswer {
+    Window window;
+    Coverage coverage;
+    std::vector<Finding> findings;  ///< by lost time, largest first
+    std::vector<SlowCall> slow_calls;
+    uint64_t calls = 0;
+    uint64_t excess_ns = 0;
+    uint64_t explained_ns = 0;
+    bool healthy = false;
+    std::string summary;
+};
+
+Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& options = {});
+
+}  // namespace ingero

@@ -1,0 +1,93 @@
+// One stored row: a finished call with its time split. The store keeps these as columns; everything else passes them
+// about as rows or walks the columns.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "bpf/event.h"
+
+namespace ingero {
+
+/// Source in the high byte, number in the low one: the ids that published traces use. See op.h.
+using OpId = uint16_t;
+
+/// A task's name as the kernel keeps it: NUL-padded, not necessarily UTF-8 and never trusted.
+using Comm = std::array<char, INGERO_COMM_LENGTH>;
+
+std::string_view to_string_view(const Comm& comm);
+Comm to_comm(std::string_view text);
+
+/// Who a process is: a pid alone is reused.
+struct ProcessKey {
+    uint32_t pid = 0;
+    uint64_t start_ns = 0;  ///< CLOCK_BOOTTIME
+    auto operator<=>(const ProcessKey&) const = default;
+};
+
+enum class BlockedReason : uint8_t {
+    none = INGERO_BLOCKED_NONE,
+    disk = INGERO_BLOCKED_DISK,
+    network_fs = INGERO_BLOCKED_NETWORK_FS,
+    futex = INGERO_BLOCKED_FUTEX,
+    ioctl = INGERO_BLOCKED_IOCTL,
+    page_fault = INGERO_BLOCKED_PAGE_FAULT,
+    poll = INGERO_BLOCKED_POLL,
+    socket = INGERO_BLOCKED_SOCKET,
+    pipe = INGERO_BLOCKED_PIPE,
+    child = INGERO_BLOCKED_CHILD,
+    timer = INGERO_BLOCKED_TIMER,
+    other = INGERO_BLOCKED_OTHER,
+};
+
+enum class WakerKind : uint8_t {
+    unknown = INGERO_WAKER_UNKNOWN,
+    task = INGERO_WAKER_TASK,
+    interrupt = INGERO_WAKER_INTERRUPT,
+};
+
+/// "disk", "network_fs", "futex" and so on: the names used in JSON and SQL.
+std::string_view to_string(BlockedReason reason);
+std::string_view to_string(WakerKind kind);
+
+/// All times CLOCK_MONOTONIC of the boot the row belongs to, in ns, unless said otherwise.
+struct Event {
+    uint64_t sequence = 0;  ///< from 1, never reused within a store
+    uint64_t start_ns = 0;
+    uint64_t duration_ns = 0;
+    uint64_t runnable_ns = 0;   ///< could run and did not
+    uint64_t preempted_ns = 0;  ///< the part of runnable_ns that began with a switch-out while runnable
+    uint64_t blocked_ns = 0;    ///< slept
+    uint64_t longest_sleep_ns = 0;
+    uint64_t preemptor_ns = 0;              ///< of runnable_ns, held by the named preemptor
+    std::array<uint64_t, 3> args{};         ///< by class of op, see bpf/event.h
+    uint64_t stream = 0;                    ///< handle; 0 is the default stream
+    uint64_t process_start_ns = 0;          ///< CLOCK_BOOTTIME
+    uint32_t tgid = 0;
+    uint32_t tid = 0;
+    uint32_t cpu = 0;            ///< where the call returned
+    uint32_t waits = 0;          ///< number of off-CPU intervals
+    int32_t return_code = 0;     ///< cudaError_t or CUresult
+    uint32_t preemptor_tgid = 0; ///< 0: idle or none
+    uint32_t waker_tgid = 0;
+    OpId op = 0;
+    uint16_t blocked_syscall = 0xffff;
+    uint8_t depth = 0;
+    uint8_t flags = 0;  ///< INGERO_CALL_*
+    BlockedReason blocked_reason = BlockedReason::none;
+    WakerKind waker_kind = WakerKind::unknown;
+    Comm preemptor_comm{};
+    Comm waker_comm{};
+
+    uint64_t end_ns() const { return start_ns + duration_ns; }
+    /// The thread ran: not the same as work, since synchronising calls spin.
+    uint64_t on_cpu_ns() const {
+        const uint64_t off = runnable_ns + blocked_ns;
+        return duration_ns > off ? duration_ns - off : 0;
+    }
+    bool split_uncertain() const { return flags & INGERO_CALL_SPLIT_UNCERTAIN; }
+    ProcessKey process() const { return {tgid, process_start_ns}; }
+};
+
+}  // namespace ingero

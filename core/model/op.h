@@ -1,0 +1,38 @@
+// The catalogue of traced operations: ids that published traces use, names, and what class of call each is.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/model/event.h"
+
+namespace ingero {
+
+enum class OpClass : uint8_t { launch, alloc, free, copy, sync, graph, other };
+
+struct Op {
+    OpId id;
+    std::string_view name;
+    OpClass op_class;
+    /// The thread waits for the device inside: its on-CPU time is device wait, since CUDA spins by default.
+    bool waits_for_device;
+};
+
+inline constexpr uint8_t source_cuda = 1;
+inline constexpr uint8_t source_driver = 4;
+
+constexpr OpId make_op(uint8_t source, uint8_t number) { return static_cast<OpId>(source << 8 | number); }
+constexpr uint8_t op_source(OpId op) { return static_cast<uint8_t>(op >> 8); }
+
+/// All ops, ascending by id.
+std::span<const Op> all_ops();
+/// nullptr where the id is not in the catalogue.
+const Op* find_op(OpId id);
+/// The op's name, or "op-SOURCE-NUMBER" for an id this version does not know.
+std::string op_name(OpId id);
+/// "CUDA", "DRIVER" and so on; "unknown" otherwise.
+std::string_view source_name(uint8_t source);
+
+}  // namespace ingero

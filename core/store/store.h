@@ -1,0 +1,119 @@
+// The event store: one LMDB environment in a directory, with events as versioned, checksummed column blocks.
+//
+// StoreWriter belongs to one thread of ingerod (the ingest thread). StoreReader is for workers and for closed stores: it
+// never writes to the data file. Format: docs/store-format.md and block.h, where reader and writer stand side by side.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/event.h"
+#include "core/model/process.h"
+#include "core/model/result.h"
+#include "core/model/time.h"
+
+namespace ingero {
+
+/// Raised when an older program could misread what this one writes.
+inline constexpr uint32_t store_layout_version = 1;
+
+/// A run of the daemon. [first_covered_ns, last_covered_ns] is what it can answer for; between sessions is a gap.
+struct Session {
+    std::string id;    ///< 32 hex digits, random
+    std::string boot_id;
+    std::string node;  ///< host name
+    std::string machine_id;
+    std::string version;   ///< of ingerod
+    std::string kernel;    ///< release
+    std::string attach_method;  ///< "uprobe-session", "uprobe-multi", "perf-uprobe"
+    uint32_t boot_index = 0;    ///< assigned by the store: sessions of one boot share it; it orders boots
+    ClockTriple clock;          ///< at start
+    ClockTriple latest_clock;   ///< at the latest commit
+    uint64_t first_covered_ns = 0;  ///< CLOCK_MONOTONIC; 0 until the first probe is attached
+    uint64_t last_covered_ns = 0;   ///< CLOCK_MONOTONIC
+    bool ended_cleanly = false;
+};
+
+/// What was lost in one interval, by op. Rows with all counts 0 are not stored.
+struct LossRow {
+    uint64_t from_ns = 0;  ///< CLOCK_MONOTONIC
+    uint64_t to_ns = 0;
+    OpId op = 0;
+    uint64_t lost_ring = 0;
+    uint64_t lost_frames = 0;
+    uint64_t lost_depth = 0;
+    uint64_t uncertain = 0;
+    uint64_t lost() const { return lost_ring + lost_frames + lost_depth; }
+};
+
+struct StoreOptions {
+    uint64_t max_size_bytes = 10ULL << 30;
+    bool create = true;
+};
+
+/// What one commit writes, all in one transaction.
+struct Batch {
+    std::vector<Event> events;  ///< any order; sequence already assigned, ascending
+    std::vector<Process> processes;  ///< new or changed; replaces the row of the same key
+    std::vector<LossRow> losses;
+    uint64_t covered_until_ns = 0;  ///< CLOCK_MONOTONIC; everything before it was read from the rings
+};
+
+struct StoreFigures {
+    uint64_t bytes = 0;  ///< on disk
+    uint64_t cap_bytes = 0;
+    uint64_t blocks = 0;
+    uint64_t last_sequence = 0;
+    uint64_t oldest_realtime_ns = 0;  ///< 0 when empty
+    uint64_t events_dropped_for_space = 0;  ///< since this writer opened
+};
+
+class StoreWriter {
+  public:
+    /// Opens or creates the store in `directory` (which must exist) and takes its lock. Errors: busy (another daemon has
+    /// it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint.
+    static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreOptions& options);
+    virtual ~StoreWriter() = default;
+
+    /// Starts the session row; fills boot_index. Call once, before the first commit.
+    virtual Result<void> begin_session(Session session) = 0;
+    /// Sets first_covered_ns of the running session where it is still 0. Stored with the next commit.
+    virtual void set_first_covered(uint64_t monotonic_ns) = 0;
+    /// One synchronous transaction; when it returns, the batch survives kill -9 and power loss. At 85 % of the map the
+    /// oldest blocks are deleted first. On failure nothing of the batch is stored and the store stays usable.
+    virtual Result<void> commit(const Batch& batch) = 0;
+    /// Marks the session as ended cleanly.
+    virtual Result<void> end_session() = 0;
+    virtual StoreFigures figures() const = 0;
+};
+
+/// One consistent view. Hold it for one query only: a held snapshot makes the file grow.
+class StoreSnapshot {
+  public:
+    virtual ~StoreSnapshot() = default;
+
+    virtual const std::vector<Session>& sessions() const = 0;  ///< in order of start
+    virtual Result<std::vector<Process>> processes() const = 0;
+    /// Loss rows that overlap the window. The window is CLOCK_MONOTONIC of the given boot.
+    virtual Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const = 0;
+    /// Calls `visit` with each block's matching events, blocks in order of start. An event matches when its
+    /// [start, end) overlaps the window. Return false from `visit` to stop. Errors: corrupt, with the block's key.
+    virtual Result<void> scan(uint32_t boot_index, Window window,
+                              const std::function<bool(std::span<const Event>)>& visit) const = 0;
+    virtual StoreFigures figures() const = 0;
+};
+
+class StoreReader {
+  public:
+    /// Opens an existing store read-only. Errors: not_found, version, corrupt, internal.
+    static Result<std::unique_ptr<StoreReader>> open(const std::string& directory);
+    virtual ~StoreReader() = default;
+    virtual Result<std::unique_ptr<StoreSnapshot>> snapshot() = 0;
+};
+
+}  // namespace ingero
