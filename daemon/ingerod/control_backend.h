@@ -1,0 +1,32 @@
+// What the control server asks of the daemon: the seam that lets the server be tested without probes or a store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/model/result.h"
+
+namespace ingero {
+
+/// Who asks, as the kernel says (SO_PEERCRED), never as the client says.
+struct Caller {
+    uint32_t uid = 0;
+    uint32_t pid = 0;
+    /// root in the daemon's own namespaces, the daemon's own user, or a member of group ingero: sees every process.
+    bool sees_all = false;
+};
+
+class ControlBackend {
+  public:
+    virtual ~ControlBackend() = default;
+    virtual std::string node() const = 0;
+    virtual nlohmann::json status() = 0;                           ///< the whole object of contracts.md
+    virtual nlohmann::json processes(const Caller& caller) = 0;    ///< likewise
+    /// "stats" or "explain": answered by a worker. `done` is called once, on the loop thread, unless `cancelled` first.
+    virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
+                       std::function<void(Result<nlohmann::json>)> done) = 0;
+};
+
+}  // namespace ingero

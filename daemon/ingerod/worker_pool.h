@@ -1,0 +1,45 @@
+// The workers: sandboxed processes that do everything which parses foreign bytes or can take long. Loop thread only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/result.h"
+#include "daemon/ingerod/event_loop.h"
+
+namespace ingero {
+
+struct WorkerOptions {
+    std::string program;          ///< path of ingero-worker
+    std::string store_directory;  ///< opened read-only by the worker before it drops its rights; empty: none
+    unsigned count = 2;
+    uint64_t memory_bytes = 512ULL << 20;  ///< address space beyond the store's map
+    std::chrono::milliseconds deadline{30'000};
+};
+
+class WorkerPool {
+  public:
+    using Done = std::function<void(Result<nlohmann::json>)>;
+
+    WorkerPool(EventLoop& loop, WorkerOptions options);
+    ~WorkerPool();
+
+    /// Queues a request for the first free worker. `fd`, if given, is passed along and stays the caller's (it is
+    /// duplicated). `done` is called once, on the loop thread. A worker that dies fails only its request (`internal`),
+    /// one that overruns the deadline is killed (`deadline`); either is replaced. More than 64 waiting: `busy`.
+    void request(std::string method, nlohmann::json params, std::optional<int> fd, Done done);
+
+    /// Pids of the living workers, for the status answer and for tests.
+    std::vector<int> pids() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingero
