@@ -23,8 +23,9 @@ typedef uint64_t ingero_u64;
 
 #define INGERO_COMM_LENGTH 16
 #define INGERO_MAX_DEPTH 6   /* nested traced calls a thread; deeper ones are counted as lost */
-#define INGERO_MAX_OPS 1024  /* size of the per-op counter table; an op is (source << 8 | number), compacted to an index */
+#define INGERO_MAX_OPS 256   /* rows of the per-op counter table */
 #define INGERO_MAX_CPUS 1024
+#define INGERO_PID_OUTSIDE 0xffffffffu /* a process outside the pid namespace of the daemon */
 
 enum ingero_record_type {
     INGERO_RECORD_CALL = 1,      /* struct ingero_call_record: never off CPU */
@@ -51,6 +52,20 @@ enum ingero_blocked_reason {
     INGERO_BLOCKED_TIMER = 10,
     INGERO_BLOCKED_OTHER = 11,
 };
+
+/* What a system call waits for, by its number: the loader fills the table from its own headers. */
+enum ingero_syscall_class {
+    INGERO_SYSCALL_OTHER = 0,
+    INGERO_SYSCALL_FILE = 1, /* by what its first argument, a descriptor, is */
+    INGERO_SYSCALL_FUTEX = 2,
+    INGERO_SYSCALL_IOCTL = 3,
+    INGERO_SYSCALL_POLL = 4,
+    INGERO_SYSCALL_SOCKET = 5,
+    INGERO_SYSCALL_CHILD = 6,
+    INGERO_SYSCALL_TIMER = 7,
+    INGERO_SYSCALL_DISK = 8,
+};
+#define INGERO_MAX_SYSCALLS 512
 
 /* Who ended the longest sleep. */
 enum ingero_waker_kind {

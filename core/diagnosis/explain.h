@@ -32,6 +32,7 @@ struct SlowCall {
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;
     TimeSplit split;
+    std::string cause;  ///< of the largest part of the excess, as in Finding::kind and rejected; or "unexplained"
 };
 
 enum class Severity { low, medium, high };
@@ -49,8 +50,8 @@ struct Finding {
     Verdict verdict = Verdict::unexplained;
     std::string summary;  ///< one line with the number that matters
     uint64_t lost_ns = 0;
-    double window_share = 0;        ///< lost time of the busiest affected thread by the window's length
-    double explained_fraction = 0;  ///< assigned by excess, of the calls this finding speaks of
+    double window_share = 0;        ///< lost time of the busiest affected thread by the covered part of the window
+    double explained_fraction = 0;  ///< assigned by excess without device wait, of the calls this finding speaks of
     uint32_t pid = 0;               ///< the process that lost the time
     std::string comm;
     std::vector<Culprit> culprits;  ///< largest first
@@ -73,6 +74,7 @@ struct ExplainAnswer {
     Coverage coverage;
     std::vector<Finding> findings;  ///< by lost time, largest first
     std::vector<SlowCall> slow_calls;
+    std::vector<RejectedHypothesis> rejected;  ///< what was seen and is no finding, all processes together
     uint64_t calls = 0;
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;

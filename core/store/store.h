@@ -52,8 +52,9 @@ struct LossRow {
 };
 
 struct StoreOptions {
-    uint64_t max_size_bytes = 10ULL << 30;
-    bool create = true;
+    uint64_t max_size_bytes = 10ULL << 30;  ///< of the data file; at least 16 MiB is taken
+    bool create = true;                     ///< false: a missing store is not_found
+    std::function<ClockTriple()> clock = ClockTriple::now;  ///< what latest_clock is read from; tests set their own
 };
 
 /// What one commit writes, all in one transaction.

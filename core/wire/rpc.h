@@ -59,6 +59,8 @@ class RpcDecoder {
     void feed(std::span<const std::byte> bytes);
     /// nullopt: more bytes are needed. Errors: bad_request (not MessagePack-RPC), limit.
     Result<std::optional<RpcMessage>> next();
+    /// Bytes fed and not yet part of a message that next() returned.
+    size_t pending_bytes() const;
 
   private:
     struct Impl;

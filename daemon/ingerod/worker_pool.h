@@ -20,6 +20,7 @@ struct WorkerOptions {
     unsigned count = 2;
     uint64_t memory_bytes = 512ULL << 20;  ///< address space beyond the store's map
     std::chrono::milliseconds deadline{30'000};
+    std::string node;  ///< named in answers
 };
 
 class WorkerPool {
@@ -31,7 +32,8 @@ class WorkerPool {
 
     /// Queues a request for the first free worker. `fd`, if given, is passed along and stays the caller's (it is
     /// duplicated). `done` is called once, on the loop thread. A worker that dies fails only its request (`internal`),
-    /// one that overruns the deadline is killed (`deadline`); either is replaced. More than 64 waiting: `busy`.
+    /// one that overruns the deadline is killed (`deadline`); either is replaced. More than 64 waiting: `busy`; one
+    /// that waited for a worker as long as the deadline: `deadline`. Of a destroyed pool no `done` is called any more.
     void request(std::string method, nlohmann::json params, std::optional<int> fd, Done done);
 
     /// Pids of the living workers, for the status answer and for tests.

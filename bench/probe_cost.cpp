@@ -1,0 +1,299 @@
+// What a probed call costs, against an empty session probe on the same function, in one run on one CPU. All cases are
+// attached at once, each to its own copy of one function, and run in turns, so that noise meets them alike.
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "bench/figures.h"
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/probes/bpf_syscall.h"
+#include "daemon/ingerod/probes/call_probes.h"
+#include "rivals_bpf.skel.h"
+
+using namespace ingero;
+
+namespace {
+
+// The frame pointer makes each begin with `push`, as the CUDA libraries' exports do. The asm keeps them apart and
+// keeps calls to them in the loops.
+#define PROBED(name)                                                                                \
+    extern "C" __attribute__((noinline, optimize("no-omit-frame-pointer"))) int name(long a, long b); \
+    extern "C" int name(long a, long b) {                                                             \
+        asm volatile("# " #name : : "r"(a), "r"(b) : "memory");                                     \
+        return 0;                                                                                   \
+    }
+
+}  // namespace
+
+PROBED(call_unprobed)
+PROBED(call_empty_session)
+PROBED(call_recorded)
+PROBED(call_nested_inner)
+PROBED(call_usual)
+PROBED(call_bpftrace)
+
+extern "C" __attribute__((noinline, optimize("no-omit-frame-pointer"))) int call_nested_outer(long a, long b) {
+    const int result = call_nested_inner(a, b);
+    asm volatile("# call_nested_outer" : : "r"(a) : "memory");
+    return result;
+}
+
+namespace {
+
+constexpr int rounds = 31;
+constexpr int calls_per_round = 20'000;
+
+using Probed = int (*)(long, long);
+
+double time_calls(Probed function) {
+    const uint64_t begin = monotonic_now_ns();
+    for (int i = 0; i < calls_per_round; ++i) function(i, 2);
+    return static_cast<double>(monotonic_now_ns() - begin) / calls_per_round;
+}
+
+// The offset in this executable's file of a function of it.
+uint64_t file_offset(const void* address) {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    while (std::getline(maps, line)) {
+        unsigned long from = 0, to = 0, offset = 0;
+        if (sscanf(line.c_str(), "%lx-%lx %*s %lx", &from, &to, &offset) != 3) continue;
+        const auto value = reinterpret_cast<unsigned long>(address);
+        if (value >= from && value < to) return value - from + offset;
+    }
+    return 0;
+}
+
+uint64_t plain_cookie(OpId op) { return uint64_t{op} | uint64_t{op_index(op)} << 16 | 2ULL << 32 | 1ULL << 40; }
+
+void pin(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
+struct RivalsDeleter {
+    void operator()(rivals_bpf* object) const { rivals_bpf__destroy(object); }
+};
+
+// Two threads on one CPU that hand it to each other by sched_yield: ns a switch.
+double time_switches() {
+    constexpr int switches = 20'000;
+    std::atomic<int> ready{0};
+    double ns = 0;
+    auto body = [&](bool measure) {
+        pin(0);
+        ready++;
+        while (ready < 2) sched_yield();
+        const uint64_t begin = monotonic_now_ns();
+        for (int i = 0; i < switches; ++i) sched_yield();
+        if (measure) ns = static_cast<double>(monotonic_now_ns() - begin) / (2.0 * switches);
+    };
+    std::thread other(body, false);
+    std::thread first(body, true);
+    first.join();
+    other.join();
+    return ns;
+}
+
+// bpftrace's own latency histogram on the same kind of function, in a process of its own. -1: not installed.
+class Bpftrace {
+  public:
+    explicit Bpftrace(const std::string& executable) {
+        if (access("/usr/bin/bpftrace", X_OK) != 0) return;
+        const std::string at = executable + ":call_bpftrace";
+        const std::string script = "uprobe:" + at + " { @start[tid] = nsecs; } uretprobe:" + at +
+                                   " /@start[tid]/ { @ns = hist(nsecs - @start[tid]); delete(@start[tid]); } "
+                                   "BEGIN { printf(\"attached\\n\"); }";
+        int output[2];
+        if (pipe2(output, O_CLOEXEC) != 0) return;
+        pid_ = fork();
+        if (pid_ == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            dup2(output[1], 1);
+            dup2(open("/dev/null", O_WRONLY), 2);
+            execl("/usr/bin/bpftrace", "bpftrace", "-B", "line", "-e", script.c_str(), nullptr);
+            _exit(127);
+        }
+        close(output[1]);
+        std::string text;
+        char buffer[256];
+        ssize_t got = 0;
+        while (text.find("attached\n") == std::string::npos && (got = read(output[0], buffer, sizeof(buffer))) > 0)
+            text.append(buffer, static_cast<size_t>(got));
+        output_.reset(output[0]);
+        running_ = got > 0;
+    }
+    ~Bpftrace() {
+        if (pid_ <= 0) return;
+        kill(pid_, SIGINT);
+        char buffer[4096];
+        while (read(output_.get(), buffer, sizeof(buffer)) > 0) continue;
+        waitpid(pid_, nullptr, 0);
+    }
+    bool running() const { return running_; }
+
+  private:
+    pid_t pid_ = -1;
+    UniqueFd output_;
+    bool running_ = false;
+};
+
+struct Case {
+    std::string label;
+    std::string figure;
+    Probed function;
+    std::vector<double> ns;
+};
+
+int fail_with(const std::string& what) {
+    fprintf(stderr, "probe_cost: %s\n", what.c_str());
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const bool as_json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    libbpf_set_print([](libbpf_print_level level, const char* format, va_list arguments) {
+        return level == LIBBPF_WARN ? vfprintf(stderr, format, arguments) : 0;
+    });
+    const UniqueFd self(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    const std::string path = "/proc/self/fd/" + std::to_string(self.get());
+    char executable[4096] = {};
+    if (readlink("/proc/self/exe", executable, sizeof(executable) - 1) < 0) return fail_with(strerror(errno));
+
+    KernelFeatures features;
+    if (!features.has(Feature::uprobe_session))
+        return fail_with("this kernel has no uprobe sessions: " + features.why_not(Feature::uprobe_session));
+
+    std::unique_ptr<rivals_bpf, RivalsDeleter> rivals(rivals_bpf__open());
+    bpf_program__set_expected_attach_type(rivals->progs.empty_session,
+                                          static_cast<bpf_attach_type>(attach_type_uprobe_session));
+    if (rivals_bpf__load(rivals.get()) != 0) return fail_with("cannot load the rivals' programs");
+
+    // The switch cost first, while nothing else is attached.
+    std::vector<double> switch_none, switch_empty, switch_ours;
+    for (int i = 0; i < 11; ++i) {
+        switch_none.push_back(time_switches());
+        bpf_link* empty = bpf_program__attach(rivals->progs.empty_switch);
+        switch_empty.push_back(time_switches());
+        bpf_link__destroy(empty);
+        auto ours = CallProbes::load(features);
+        if (!ours) return fail_with(ours.error().message);
+        switch_ours.push_back(time_switches());
+    }
+
+    auto probes = CallProbes::load(features);
+    if (!probes) return fail_with(probes.error().message);
+    uint64_t records = 0;
+    (*probes)->set_record_callback([&](std::span<const std::byte>) { records++; });
+    const OpId runtime = make_op(source_cuda, 4), driver = make_op(source_driver, 2);
+    const std::vector<ProbeSite> sites = {
+        {file_offset(reinterpret_cast<void*>(call_recorded)), plain_cookie(runtime), "call_recorded", true},
+        {file_offset(reinterpret_cast<void*>(call_nested_outer)), plain_cookie(runtime), "call_nested_outer", true},
+        {file_offset(reinterpret_cast<void*>(call_nested_inner)), plain_cookie(driver), "call_nested_inner", true},
+    };
+    auto ours = (*probes)->attach(self.get(), sites);
+    if (!ours) return fail_with(ours.error().message);
+
+    const uint64_t empty_offset = file_offset(reinterpret_cast<void*>(call_empty_session));
+    const uint64_t no_cookie = 0;
+    auto empty = link_uprobes(bpf_program__fd(rivals->progs.empty_session), UprobeLinkKind::session, path,
+                              {&empty_offset, 1}, {&no_cookie, 1});
+    if (!empty) return fail_with(empty.error().message);
+
+    const uint64_t usual_offset = file_offset(reinterpret_cast<void*>(call_usual));
+    bpf_link* usual_return =
+        bpf_program__attach_uprobe(rivals->progs.usual_return, true, -1, executable, usual_offset);
+    bpf_link* usual_entry =
+        bpf_program__attach_uprobe(rivals->progs.usual_entry, false, -1, executable, usual_offset);
+    if (!usual_entry || !usual_return) return fail_with("cannot attach the usual design");
+    const Bpftrace bpftrace(executable);
+
+    std::atomic<bool> stop{false};
+    std::thread reader([&] {
+        pin(1);
+        while (!stop) {
+            (*probes)->consume();
+            const timespec period{0, 1'500'000};
+            nanosleep(&period, nullptr);
+        }
+    });
+    std::thread usual_reader([&] {
+        pin(1);
+        ring_buffer* ring = ring_buffer__new(
+            bpf_map__fd(rivals->maps.records), [](void*, void*, size_t) { return 0; }, nullptr, nullptr);
+        while (!stop) ring_buffer__poll(ring, 100);
+        ring_buffer__free(ring);
+    });
+
+    std::vector<Case> cases = {{"no probe", "unprobed_ns", call_unprobed, {}},
+                               {"empty session", "empty_session_ns", call_empty_session, {}},
+                               {"recorded call with time split", "recorded_ns", call_recorded, {}},
+                               {"nested: runtime call with a driver call inside", "nested_ns", call_nested_outer, {}},
+                               {"usual design: hash map, a wake-up a record", "usual_design_ns", call_usual, {}}};
+    if (bpftrace.running()) cases.push_back({"bpftrace latency histogram", "bpftrace_ns", call_bpftrace, {}});
+    pin(0);
+    for (int round = 0; round < rounds; ++round)
+        for (Case& one : cases) one.ns.push_back(time_calls(one.function));
+    stop = true;
+    reader.join();
+    usual_reader.join();
+    (*probes)->consume();
+    bpf_link__destroy(usual_entry);
+    bpf_link__destroy(usual_return);
+
+    const uint64_t made = uint64_t{3} * rounds * calls_per_round;
+    const OpCounters counters = (*probes)->counters();
+    uint64_t lost = 0;
+    for (const ingero_op_counters& one : counters) lost += one.lost_ring + one.lost_frames + one.lost_depth;
+    if (records != made || lost != 0)
+        return fail_with("a ring that is full is cheaper than one that is not: " + std::to_string(records) + " of " +
+                         std::to_string(made) + " calls recorded, " + std::to_string(lost) + " lost");
+
+    // Medians of the ratios of each round: both parts of a ratio met the same noise.
+    auto ratio = [&](const Case& one, double parts) {
+        std::vector<double> ratios;
+        for (int i = 0; i < rounds; ++i) ratios.push_back(one.ns[i] / (parts * cases[1].ns[i]));
+        return bench::median(ratios);
+    };
+    std::vector<bench::Row> rows;
+    for (const Case& one : cases) rows.push_back({one.label, one.figure, bench::median(one.ns), "ns", ""});
+    rows.push_back({"recorded call / empty session", "recorded_ratio", ratio(cases[2], 1), "x", "at most 1.35"});
+    rows.push_back({"nested pair / two empty sessions", "nested_ratio", ratio(cases[3], 2), "x", ""});
+    rows.push_back({"usual design / empty session", "usual_design_ratio", ratio(cases[4], 1), "x", "for comparison"});
+    if (bpftrace.running())
+        rows.push_back({"bpftrace / empty session", "bpftrace_ratio", ratio(cases[5], 1), "x", "for comparison"});
+    const double none = bench::median(switch_none), with_empty = bench::median(switch_empty),
+                 with_ours = bench::median(switch_ours);
+    rows.push_back({"a switch, untraced tasks, no program", "switch_ns", none, "ns", ""});
+    rows.push_back({"the same, empty program", "switch_empty_ns", with_empty, "ns", ""});
+    rows.push_back({"the same, ours", "switch_recorded_ns", with_ours, "ns", ""});
+    rows.push_back({"what ours adds / what an empty program adds", "switch_ratio",
+                    with_empty > none ? (with_ours - none) / (with_empty - none) : 0, "x", "at most 1.5"});
+    bench::print("probe_cost", rows, as_json);
+    return 0;
+}

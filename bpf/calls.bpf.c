@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Probes on the calls of GPU libraries, and the scheduler tracepoints that split each call's time into on CPU, runnable
+ * and blocked. One record a finished call; see event.h.
+ */
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "off_cpu.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#ifdef INGERO_SESSION_TAKES_CONTEXT
+extern bool bpf_session_is_return(void *ctx) __ksym __weak;
+#define IS_RETURN(ctx) bpf_session_is_return(ctx)
+#else
+extern bool bpf_session_is_return(void) __ksym __weak;
+#define IS_RETURN(ctx) bpf_session_is_return()
+#endif
+
+static __always_inline __u64 switches(struct task_struct *task, struct thread_state *thread) {
+    return task->nvcsw + task->nivcsw - thread->switches_seen;
+}
+
+/* A thread that runs this is on a CPU: if its state says otherwise, a switch-in was not delivered. */
+static __always_inline void set_right(struct thread_state *thread, struct task_struct *task, __u64 now) {
+    __u64 waited, off = thread->off_ns;
+
+    if (!off) return;
+    /* Runnable time is what the scheduler says it was; the rest, up to now, counts as on CPU. */
+    waited = task->sched_info.run_delay - thread->run_delay;
+    if (thread->off_kind == OFF_BLOCKED && thread->wake_ns > off && thread->wake_ns < now)
+        thread->blocked_ns += thread->wake_ns - off;
+    if (off + waited > now) waited = now > off ? now - off : 0;
+    thread->runnable_ns += waited;
+    thread->off_ns = 0;
+    thread->in_ns = now;
+    thread->wait_preemptor_ns = 0;
+    stop_waiting(thread);
+    charge_frames(thread, 0, INGERO_BLOCKED_NONE, 1);
+}
+
+static __always_inline void lose_frame(struct frame *frame) { COUNT(counters_of(frame->cookie), lost_frames); }
+
+/* In a tail call the caller's return address was already taken by its own return probe. */
+static __always_inline int is_tail_call(struct call_context *ctx, struct task_struct *task) {
+    __u64 trampoline = BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+    return trampoline && return_address(ctx) == trampoline;
+}
+
+/* Frames that no return will ever end (longjmp, an exception) lie at or below the stack pointer of a new call. */
+static __always_inline void drop_stale_frames(struct call_context *ctx, struct thread_state *thread,
+                                              struct task_struct *task, __u64 stack_pointer) {
+    for (int i = 0; i < INGERO_MAX_DEPTH; i++) {
+        __u32 top = thread->depth - 1;
+        struct frame *frame;
+        if (top >= INGERO_MAX_DEPTH) break;
+        frame = &thread->frames[top];
+        if (frame->stack_pointer > stack_pointer) break;
+        if (frame->stack_pointer == stack_pointer && is_tail_call(ctx, task)) break;
+        lose_frame(frame);
+        thread->depth = top;
+    }
+}
+
+static __always_inline __u64 read_parameter(struct call_context *ctx, struct parameters *parameters, __u8 selector) {
+    __u32 number = selector & INGERO_ARG_NUMBER;
+    __u64 value = 0;
+    if (number > REGISTER_PARAMETERS)
+        bpf_probe_read_user(&value, sizeof(value),
+                            (void *)(stack_parameters(ctx) + 8 * (number - REGISTER_PARAMETERS - 1)));
+    else
+        value = parameters->value[number & PARAMETER_MASK];
+    return selector & INGERO_ARG_U32 ? (__u32)value : value;
+}
+
+struct launch_config {
+    __u32 grid[3];
+    __u32 block[3];
+    __u64 shared_bytes;
+    __u64 stream;
+};
+
+static __always_inline void pack_launch(struct frame *frame, __u64 function, const struct launch_config *config) {
+    frame->args[0] = function;
+    frame->args[1] = config->grid[0] | (__u64)config->grid[1] << 32 | (__u64)config->grid[2] << 48;
+    frame->args[2] = (config->block[0] & 0x7ff) | (config->block[1] & 0x7ff) << 11 |
+                     (__u64)(config->block[2] & 0x3ff) << 22 | config->shared_bytes << 32;
+    frame->stream = config->stream;
+}
+
+/* dim3 by value takes two registers (x and y in the first, z in the second) on both architectures. */
+static __always_inline void read_launch_runtime(struct call_context *ctx, struct parameters *parameters,
+                                                struct frame *frame) {
+    struct launch_config config = {};
+    __u64 memory[2] = {};
+    __u64 grid = parameters->value[2], block = parameters->value[4];
+
+    config.grid[0] = grid;
+    config.grid[1] = grid >> 32;
+    config.grid[2] = parameters->value[3];
+    config.block[0] = block;
+    config.block[1] = block >> 32;
+    config.block[2] = parameters->value[5];
+    if (REGISTER_PARAMETERS >= 8) {
+        memory[0] = parameters->value[7 & PARAMETER_MASK];
+        memory[1] = parameters->value[8 & PARAMETER_MASK];
+    } else {
+        bpf_probe_read_user(memory, sizeof(memory), (void *)stack_parameters(ctx));
+    }
+    config.shared_bytes = memory[0];
+    config.stream = memory[1];
+    pack_launch(frame, parameters->value[1], &config);
+}
+
+static __always_inline void read_launch_driver(struct call_context *ctx, struct parameters *parameters,
+                                               struct frame *frame) {
+    struct launch_config config = {};
+    __u64 memory[3] = {};
+
+    config.grid[0] = parameters->value[2];
+    config.grid[1] = parameters->value[3];
+    config.grid[2] = parameters->value[4];
+    config.block[0] = parameters->value[5];
+    config.block[1] = parameters->value[6];
+    if (REGISTER_PARAMETERS >= 8) {
+        memory[0] = parameters->value[7 & PARAMETER_MASK];
+        memory[1] = parameters->value[8 & PARAMETER_MASK];
+        bpf_probe_read_user(&memory[2], sizeof(memory[2]), (void *)stack_parameters(ctx));
+    } else {
+        bpf_probe_read_user(memory, sizeof(memory), (void *)stack_parameters(ctx));
+    }
+    config.block[2] = memory[0];
+    config.shared_bytes = (__u32)memory[1];
+    config.stream = memory[2];
+    pack_launch(frame, parameters->value[1], &config);
+}
+
+/* cudaLaunchConfig_t: grid, block, size_t shared, stream. CUlaunchConfig: the same with a 32-bit shared size. */
+static __always_inline void read_launch_ex(struct parameters *parameters, struct frame *frame, int driver) {
+    struct launch_config config = {};
+
+    bpf_probe_read_user(&config, sizeof(config), (void *)parameters->value[1]);
+    if (driver) config.shared_bytes = (__u32)config.shared_bytes;
+    pack_launch(frame, parameters->value[2], &config);
+}
+
+static __always_inline void read_arguments(struct call_context *ctx, struct frame *frame, __u64 cookie) {
+    struct parameters parameters;
+
+    read_registers(ctx, &parameters);
+    switch ((cookie >> 24) & 0xff) {
+        case INGERO_SHAPE_LAUNCH_RUNTIME: read_launch_runtime(ctx, &parameters, frame); return;
+        case INGERO_SHAPE_LAUNCH_RUNTIME_EX: read_launch_ex(&parameters, frame, 0); return;
+        case INGERO_SHAPE_LAUNCH_DRIVER: read_launch_driver(ctx, &parameters, frame); return;
+        case INGERO_SHAPE_LAUNCH_DRIVER_EX: read_launch_ex(&parameters, frame, 1); return;
+        case INGERO_SHAPE_COPY_2D:
+            frame->args[0] = read_parameter(ctx, &parameters, cookie >> 32) *
+                             read_parameter(ctx, &parameters, cookie >> 40);
+            frame->args[1] = read_parameter(ctx, &parameters, cookie >> 48);
+            frame->args[2] = 0;
+            break;
+        default:
+            frame->args[0] = read_parameter(ctx, &parameters, cookie >> 32);
+            frame->args[1] = read_parameter(ctx, &parameters, cookie >> 40);
+            frame->args[2] = read_parameter(ctx, &parameters, cookie >> 48);
+    }
+    frame->stream = read_parameter(ctx, &parameters, cookie >> 56);
+}
+
+static __always_inline struct thread_state *first_call(struct task_struct *task) {
+    struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    __u32 tgid = task->tgid;
+    __u64 start;
+
+    if (!thread) return 0;
+    thread->tgid = process_id(task);
+    thread->tid = thread_id(task);
+    start = task->group_leader->start_boottime;
+    thread->process_start_ns = start;
+    bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
+    return thread;
+}
+
+/* Returns 1 where the return is of no use, which saves the session its return probe. */
+static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
+    struct ingero_op_counters *counters = counters_of(cookie);
+    __u64 stack_pointer = entry_stack_pointer(ctx), now;
+    struct frame *frame;
+    __u32 depth;
+
+    COUNT(counters, entries);
+    if (!thread) thread = first_call(task);
+    if (!thread) {
+        COUNT(counters, lost_depth);
+        return 1;
+    }
+    if (thread->depth) drop_stale_frames(ctx, thread, task, stack_pointer);
+    barrier();
+    depth = *(volatile __u32 *)&thread->depth; /* the verifier must see the bound on the value used */
+    if (depth >= INGERO_MAX_DEPTH) {
+        COUNT(counters, lost_depth);
+        return 1;
+    }
+    frame = &thread->frames[depth];
+    frame->stack_pointer = stack_pointer;
+    frame->cookie = cookie;
+    read_arguments(ctx, frame, cookie);
+    now = bpf_ktime_get_ns();
+    if (depth == 0) {
+        /* Outside calls nothing is kept, so what state says of then is of no interest. */
+        thread->off_ns = 0;
+        thread->in_ns = now;
+        if (thread->wait_cpu) stop_waiting(thread);
+    } else {
+        set_right(thread, task, now);
+    }
+    frame->runnable_before = thread->runnable_ns;
+    frame->preempted_before = thread->preempted_ns;
+    frame->blocked_before = thread->blocked_ns;
+    frame->switches_before = switches(task, thread);
+    frame->waits = 0;
+    frame->uncertain = 0;
+    frame->start_ns = now;
+    barrier();
+    thread->depth = depth + 1;
+    return 0;
+}
+
+static __always_inline struct frame *frame_of_return(struct thread_state *thread, __u64 stack_pointer) {
+    for (int i = 0; i < INGERO_MAX_DEPTH; i++) {
+        __u32 top = thread->depth - 1;
+        struct frame *frame;
+        if (top >= INGERO_MAX_DEPTH) return 0;
+        frame = &thread->frames[top];
+        if (frame->stack_pointer > stack_pointer) return 0; /* entered before the probe, or too deep */
+        thread->depth = top;
+        if (frame->stack_pointer == stack_pointer) return frame;
+        lose_frame(frame);
+    }
+    return 0;
+}
+
+static __always_inline void read_out_arguments(struct frame *frame, int return_code) {
+    __u64 cookie = frame->cookie;
+    if (((cookie >> 24) & 0xff) != INGERO_SHAPE_PLAIN) return;
+    for (int i = 0; i < 3; i++) {
+        __u64 value = 0;
+        if (!((cookie >> (32 + 8 * i)) & INGERO_ARG_OUT)) continue;
+        if (return_code == 0) bpf_probe_read_user(&value, sizeof(value), (void *)frame->args[i]);
+        frame->args[i] = value;
+    }
+}
+
+static __always_inline void fill_call(struct ingero_call_record *record, struct thread_state *thread,
+                                      struct frame *frame, __u64 now, int return_code) {
+    record->op = (__u16)frame->cookie;
+    record->depth = thread->depth;
+    record->start_ns = frame->start_ns;
+    record->duration_ns = now - frame->start_ns;
+    record->process_start_ns = thread->process_start_ns;
+    record->args[0] = frame->args[0];
+    record->args[1] = frame->args[1];
+    record->args[2] = frame->args[2];
+    record->stream = frame->stream;
+    record->tgid = thread->tgid;
+    record->tid = thread->tid;
+    record->return_code = return_code;
+    record->cpu = bpf_get_smp_processor_id();
+}
+
+static __always_inline void fill_waits(struct ingero_call_wait_record *record, struct thread_state *thread,
+                                       struct frame *frame) {
+    record->runnable_ns = thread->runnable_ns - frame->runnable_before;
+    record->preempted_ns = thread->preempted_ns - frame->preempted_before;
+    record->blocked_ns = thread->blocked_ns - frame->blocked_before;
+    record->waits = frame->waits;
+    if (frame->waits == 0) { /* uncertain, with no wait seen: what the frame says of waits is from an older call */
+        record->longest_sleep_ns = record->preemptor_ns = 0;
+        record->preemptor_tgid = record->waker_tgid = 0;
+        record->blocked_reason = record->waker_kind = 0;
+        record->blocked_syscall = 0xffff;
+        __builtin_memset(record->preemptor_comm, 0, INGERO_COMM_LENGTH);
+        __builtin_memset(record->waker_comm, 0, INGERO_COMM_LENGTH);
+        return;
+    }
+    record->longest_sleep_ns = frame->longest_sleep_ns;
+    record->preemptor_ns = frame->preemptor_ns;
+    record->preemptor_tgid = frame->preemptor_tgid;
+    record->waker_tgid = frame->waker_tgid;
+    record->blocked_reason = frame->blocked_reason;
+    record->waker_kind = frame->waker_kind;
+    record->blocked_syscall = frame->blocked_syscall;
+    copy_comm(record->preemptor_comm, frame->preemptor_comm);
+    copy_comm(record->waker_comm, frame->waker_comm);
+}
+
+static __always_inline void leave_call(struct call_context *ctx) {
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
+    __u64 now = bpf_ktime_get_ns();
+    struct ingero_op_counters *counters;
+    struct frame *frame;
+    int return_code = (int)return_value(ctx);
+    __u8 uncertain;
+
+    if (!thread || !thread->depth) return;
+    set_right(thread, task, now);
+    frame = frame_of_return(thread, return_stack_pointer(ctx));
+    if (!frame) return;
+    counters = counters_of(frame->cookie);
+    uncertain = frame->uncertain || switches(task, thread) != frame->switches_before;
+    read_out_arguments(frame, return_code);
+    if (frame->waits || uncertain) {
+        struct ingero_call_wait_record *record = reserve(sizeof(*record));
+        if (!record) {
+            COUNT(counters, lost_ring);
+            return;
+        }
+        record->call.type = INGERO_RECORD_CALL_WAIT;
+        record->call.flags = (uncertain ? INGERO_CALL_SPLIT_UNCERTAIN : 0) |
+                             (frame->waits && frame->in_iowait ? INGERO_CALL_IN_IOWAIT : 0);
+        fill_call(&record->call, thread, frame, now, return_code);
+        fill_waits(record, thread, frame);
+        if (uncertain) COUNT(counters, uncertain);
+        bpf_ringbuf_submit(record, submit_flags());
+    } else {
+        struct ingero_call_record *record = reserve(sizeof(*record));
+        if (!record) {
+            COUNT(counters, lost_ring);
+            return;
+        }
+        record->type = INGERO_RECORD_CALL;
+        record->flags = 0;
+        fill_call(record, thread, frame, now, return_code);
+        bpf_ringbuf_submit(record, submit_flags());
+    }
+    COUNT(counters, records);
+}
+
+SEC("uprobe")
+int call_session(struct call_context *ctx) {
+    if (IS_RETURN(ctx)) {
+        leave_call(ctx);
+        return 0;
+    }
+    return enter_call(ctx, bpf_get_attach_cookie(ctx));
+}
+
+SEC("uprobe")
+int call_entry(struct call_context *ctx) {
+    enter_call(ctx, bpf_get_attach_cookie(ctx));
+    return 0;
+}
+
+SEC("uprobe")
+int call_return(struct call_context *ctx) {
+    leave_call(ctx);
+    return 0;
+}
+
+static __always_inline struct thread_state *traced(struct task_struct *task) {
+    struct thread_state *thread = task->bpf_storage ? bpf_task_storage_get(&threads, task, 0, 0) : 0;
+    return thread && thread->depth ? thread : 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct thread_state *leaving, *entering;
+    struct cpu_slices *slices = 0;
+    __u64 now;
+    __u32 waiting = waiting_threads[cpu & CPU_MASK];
+
+    if (!prev->bpf_storage && !next->bpf_storage && !waiting) return 0;
+    leaving = traced(prev);
+    entering = traced(next);
+    if (!leaving && !entering && !waiting) return 0;
+    now = bpf_ktime_get_ns();
+    slices = slices_of(cpu);
+    if (slices && waiting) record_slice(slices, prev, now);
+    if (leaving) leave_cpu(leaving, prev, preempt, cpu, now);
+    if (entering && entering->off_ns) enter_cpu(entering, next, slices, now, 0);
+    if (slices && waiting_threads[cpu & CPU_MASK]) record_current(slices, next, now);
+    return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task) {
+    struct thread_state *thread = traced(task);
+    struct task_struct *current;
+    struct cpu_slices *slices;
+    __u64 now;
+    __u32 cpu;
+
+    if (!thread) return 0;
+    now = bpf_ktime_get_ns();
+    current = bpf_get_current_task_btf();
+    thread->wake_ns = now;
+    if (in_interrupt(current)) {
+        thread->waker_kind = INGERO_WAKER_INTERRUPT;
+        thread->waker_tgid = 0;
+        thread->waker_comm[0] = 0;
+    } else {
+        thread->waker_kind = INGERO_WAKER_TASK;
+        thread->waker_tgid = process_id(current);
+        bpf_probe_read_kernel(thread->waker_comm, sizeof(thread->waker_comm), current->comm);
+    }
+    if (!thread->off_ns) return 0;
+    cpu = task->thread_info.cpu;
+    slices = slices_of(cpu);
+    /* Nobody waited there, so the last switches were not kept and who runs now is not known. */
+    if (start_waiting(thread, cpu, now) == 0 && slices) slices->current_known = 0;
+    return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int to_cpu) {
+    struct thread_state *thread = traced(task);
+    struct cpu_slices *slices;
+    __u32 from_cpu;
+    __u64 now;
+
+    if (!thread || !thread->off_ns || !thread->wait_cpu) return 0;
+    now = bpf_ktime_get_ns();
+    from_cpu = thread->wait_cpu - 1;
+    slices = slices_of(from_cpu);
+    if (slices) charge_wait(thread, slices, thread->wait_from_ns, now, 1);
+    slices = slices_of(to_cpu);
+    if (start_waiting(thread, to_cpu, now) == 0 && slices) slices->current_known = 0;
+    return 0;
+}
+
+static __always_inline void drop_all_frames(struct task_struct *task) {
+    struct thread_state *thread = traced(task);
+    if (!thread) return;
+    for (__u32 i = 0; i < INGERO_MAX_DEPTH; i++) {
+        if (i >= thread->depth) break;
+        lose_frame(&thread->frames[i]);
+    }
+    thread->depth = 0;
+    thread->off_ns = 0;
+    stop_waiting(thread);
+}
+
+static __always_inline void report_process(struct task_struct *task, __u32 change, __u64 start, int exit_code) {
+    struct ingero_process_record *record = reserve(sizeof(*record));
+    if (!record) return; /* discovery sees the end of a process by its own means too */
+    record->type = INGERO_RECORD_PROCESS;
+    record->change = change;
+    record->time_ns = bpf_ktime_get_ns();
+    record->process_start_ns = start;
+    record->tgid = process_id(task);
+    record->parent_tgid = process_id(task->real_parent);
+    record->exit_code = exit_code;
+    record->reserved = 0;
+    bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
+    bpf_ringbuf_submit(record, submit_flags());
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task) {
+    __u32 tgid = task->tgid;
+    __u64 *start;
+    int code;
+
+    drop_all_frames(task);
+    start = bpf_map_lookup_elem(&processes, &tgid);
+    if (!start || task->signal->live.counter != 0) return 0;
+    code = task->signal->group_exit_code;
+    report_process(task, INGERO_PROCESS_EXIT, *start, code ? code : task->exit_code);
+    bpf_map_delete_elem(&processes, &tgid);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task) {
+    __u32 tgid = task->tgid;
+    __u64 *start = bpf_map_lookup_elem(&processes, &tgid);
+
+    drop_all_frames(task);
+    if (start) report_process(task, INGERO_PROCESS_EXEC, *start, 0);
+    return 0;
+}
+
+/* Run once by the loader, in its own context. */
+SEC("raw_tp")
+int find_pid_namespace(void *ctx) {
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+    __u32 level = BPF_CORE_READ(pid, level);
+    struct upid number = {};
+
+    bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+                                                       level * bpf_core_type_size(struct upid));
+    pid_namespace = (__u64)number.ns;
+    pid_level = level;
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The kernel structures that are read, with only the fields that are used. Offsets come from the running kernel's BTF.
+ */
+#ifndef INGERO_KERNEL_TYPES_H
+#define INGERO_KERNEL_TYPES_H
+
+typedef _Bool bool;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct bpf_local_storage;
+
+struct super_block {
+    unsigned long s_magic;
+};
+
+struct inode {
+    unsigned short i_mode;
+    struct super_block *i_sb;
+};
+
+struct file {
+    struct inode *f_inode;
+};
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+};
+
+struct files_struct {
+    struct fdtable *fdt;
+};
+
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct signal_struct {
+    atomic_t live;
+    int group_exit_code;
+};
+
+struct sched_info {
+    unsigned long long run_delay;
+};
+
+struct thread_info {
+    __u32 cpu;
+};
+
+struct xol_area {
+    unsigned long vaddr;
+};
+
+struct uprobes_state {
+    struct xol_area *xol_area;
+};
+
+struct mm_struct {
+    struct uprobes_state uprobes_state;
+};
+
+struct pid_namespace;
+
+struct upid {
+    int nr;
+    struct pid_namespace *ns;
+};
+
+struct pid {
+    unsigned int level;
+    struct upid numbers[1];
+};
+
+struct task_struct {
+    struct thread_info thread_info;
+    unsigned int __state;
+    void *stack;
+    struct sched_info sched_info;
+    struct mm_struct *mm;
+    int exit_code;
+    unsigned in_iowait : 1;
+    int pid;
+    int tgid;
+    struct task_struct *real_parent;
+    struct task_struct *group_leader;
+    struct pid *thread_pid;
+    unsigned long nvcsw;
+    unsigned long nivcsw;
+    __u64 start_boottime;
+    char comm[16];
+    struct files_struct *files;
+    struct signal_struct *signal;
+    struct bpf_local_storage *bpf_storage;
+};
+
+#if defined(__TARGET_ARCH_x86)
+/* Also the context of uprobe programs, whose layout is fixed: all fields, in the kernel's order. */
+struct pt_regs {
+    unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+    __u64 regs[31];
+    __u64 sp;
+    __u64 pc;
+    __u64 pstate;
+    __u64 orig_x0;
+    __s32 syscallno;
+};
+#else
+#error "no register layout for this architecture"
+#endif
+
+#pragma clang attribute pop
+
+#endif

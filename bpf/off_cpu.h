@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Waits of a thread inside a call: who ran instead, what a sleep waited for, who ended it.
+ *
+ * Who ran instead is read from the last slices of the CPU waited for. They are kept only while a traced thread waits
+ * there, so other CPUs pay one load a switch.
+ */
+#ifndef INGERO_OFF_CPU_H
+#define INGERO_OFF_CPU_H
+
+#include "registers.h"
+#include "thread_state.h"
+
+#define SLICES 16 /* a power of two: an index is masked */
+#define CPU_MASK (INGERO_MAX_CPUS - 1)
+#define TASK_STACK_BYTES 16384
+#define INTERESTING_SLEEP_NS 20000 /* below it, the descriptor slept on is not looked at */
+
+struct slice {
+    __u64 from_ns;
+    __u64 to_ns;
+    __u32 tgid;
+    __u32 reserved;
+    char comm[INGERO_COMM_LENGTH];
+};
+
+struct cpu_slices {
+    __u64 switched_ns; /* last recorded switch */
+    __u32 next;
+    __u32 current_known; /* current is who runs since switched_ns */
+    __u32 current_tgid;
+    __u32 reserved;
+    char current_comm[INGERO_COMM_LENGTH];
+    struct slice slices[SLICES];
+};
+
+/* Sized by the loader to the number of possible CPUs. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct cpu_slices);
+} cpus SEC(".maps");
+
+static __always_inline void copy_comm(char *to, const char *from) {
+    __builtin_memcpy(to, from, INGERO_COMM_LENGTH);
+}
+
+/* A running CPU's open slice is closed: prev held it since the last recorded switch. */
+static __always_inline void record_slice(struct cpu_slices *cpu, struct task_struct *prev, __u64 now) {
+    struct slice *slice = &cpu->slices[cpu->next & (SLICES - 1)];
+    slice->from_ns = cpu->switched_ns;
+    slice->to_ns = now;
+    slice->tgid = process_id(prev);
+    bpf_probe_read_kernel(slice->comm, sizeof(slice->comm), prev->comm);
+    cpu->next++;
+}
+
+static __always_inline void record_current(struct cpu_slices *cpu, struct task_struct *next, __u64 now) {
+    cpu->switched_ns = now;
+    cpu->current_tgid = process_id(next);
+    bpf_probe_read_kernel(cpu->current_comm, sizeof(cpu->current_comm), next->comm);
+    cpu->current_known = 1;
+}
+
+static __always_inline __u64 overlap(__u64 from, __u64 to, __u64 slice_from, __u64 slice_to) {
+    __u64 begin = slice_from > from ? slice_from : from;
+    __u64 end = slice_to < to ? slice_to : to;
+    return end > begin ? end - begin : 0;
+}
+
+static __always_inline void offer_preemptor(struct thread_state *thread, __u32 tgid, const char *comm, __u64 ns) {
+    if (ns == 0) return;
+    if (thread->wait_preemptor_ns != 0 && thread->wait_preemptor_tgid == tgid) {
+        thread->wait_preemptor_ns += ns;
+    } else if (ns > thread->wait_preemptor_ns) {
+        thread->wait_preemptor_ns = ns;
+        thread->wait_preemptor_tgid = tgid;
+        copy_comm(thread->wait_preemptor_comm, comm);
+    }
+}
+
+/*
+ * Charges [from, to) of waiting for a CPU to the process whose slice overlaps it longest, with all its slices.
+ * With `open`, the slice now running on that CPU takes part: the thread leaves the queue while it runs.
+ */
+static __always_inline void charge_wait(struct thread_state *thread, struct cpu_slices *cpu, __u64 from, __u64 to,
+                                        int open) {
+    __u64 longest = 0, total = 0;
+    __u32 tgid = 0;
+    char comm[INGERO_COMM_LENGTH] = {};
+
+    /* What is kept of the best slice is data, not its index, so that the verifier need not follow each choice. */
+    for (__u32 i = 0; i < SLICES; i++) {
+        __u64 ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
+        if (ns > longest) {
+            longest = ns;
+            tgid = cpu->slices[i].tgid;
+            copy_comm(comm, cpu->slices[i].comm);
+        }
+    }
+    if (open && cpu->current_known) offer_preemptor(thread, cpu->current_tgid, cpu->current_comm,
+                                                    overlap(from, to, cpu->switched_ns, to));
+    if (longest == 0) return;
+    for (__u32 i = 0; i < SLICES; i++)
+        if (cpu->slices[i].tgid == tgid) total += overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
+    offer_preemptor(thread, tgid, comm, total);
+}
+
+/* The thread stands in no CPU's count, or in exactly one: its own word says which, so no missed event can leak. */
+static __always_inline void stop_waiting(struct thread_state *thread) {
+    __u32 cpu = __sync_lock_test_and_set(&thread->wait_cpu, 0);
+    if (cpu) __sync_fetch_and_sub(&waiting_threads[(cpu - 1) & CPU_MASK], 1);
+}
+
+/* Returns how many waited there before. */
+static __always_inline __u32 start_waiting(struct thread_state *thread, __u32 cpu, __u64 now) {
+    thread->wait_from_ns = now;
+    stop_waiting(thread);
+    thread->wait_cpu = cpu + 1;
+    return __sync_fetch_and_add(&waiting_threads[cpu & CPU_MASK], 1);
+}
+
+static __always_inline struct cpu_slices *slices_of(__u32 cpu) { return bpf_map_lookup_elem(&cpus, &cpu); }
+
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+#define S_IFDIR 0040000
+#define S_IFIFO 0010000
+#define NFS_MAGIC 0x6969
+#define FUSE_MAGIC 0x65735546
+#define CIFS_MAGIC 0xff534d42
+#define SMB2_MAGIC 0xfe534d42
+#define CEPH_MAGIC 0x00c36400
+#define LUSTRE_MAGIC 0x0bd00bd0
+
+static __always_inline __u8 file_reason(struct task_struct *task, __u64 descriptor) {
+    struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+    struct file **slots = BPF_CORE_READ(table, fd);
+    struct file *file = 0;
+    struct inode *inode;
+    unsigned long magic;
+
+    if (descriptor >= BPF_CORE_READ(table, max_fds)) return INGERO_BLOCKED_OTHER;
+    bpf_probe_read_kernel(&file, sizeof(file), slots + descriptor);
+    inode = BPF_CORE_READ(file, f_inode);
+    magic = BPF_CORE_READ(inode, i_sb, s_magic);
+    switch (BPF_CORE_READ(inode, i_mode) & S_IFMT) {
+        case S_IFSOCK: return INGERO_BLOCKED_SOCKET;
+        case S_IFIFO: return INGERO_BLOCKED_PIPE;
+        case S_IFBLK: return INGERO_BLOCKED_DISK;
+        case S_IFREG:
+        case S_IFDIR:
+            if (magic == NFS_MAGIC || magic == FUSE_MAGIC || magic == CIFS_MAGIC || magic == SMB2_MAGIC ||
+                magic == CEPH_MAGIC || magic == LUSTRE_MAGIC)
+                return INGERO_BLOCKED_NETWORK_FS;
+            return INGERO_BLOCKED_DISK;
+        default: return INGERO_BLOCKED_OTHER;
+    }
+}
+
+static __always_inline __u8 blocked_reason(struct thread_state *thread, struct task_struct *task, __u64 slept) {
+    __u8 class;
+    struct pt_regs *regs;
+
+    if (thread->syscall < 0) return INGERO_BLOCKED_PAGE_FAULT;
+    class = thread->syscall < INGERO_MAX_SYSCALLS ? syscall_classes[thread->syscall & (INGERO_MAX_SYSCALLS - 1)]
+                                                  : INGERO_SYSCALL_OTHER;
+    switch (class) {
+        case INGERO_SYSCALL_FUTEX: return INGERO_BLOCKED_FUTEX;
+        case INGERO_SYSCALL_IOCTL: return INGERO_BLOCKED_IOCTL;
+        case INGERO_SYSCALL_POLL: return INGERO_BLOCKED_POLL;
+        case INGERO_SYSCALL_SOCKET: return INGERO_BLOCKED_SOCKET;
+        case INGERO_SYSCALL_CHILD: return INGERO_BLOCKED_CHILD;
+        case INGERO_SYSCALL_TIMER: return INGERO_BLOCKED_TIMER;
+        case INGERO_SYSCALL_FILE:
+        case INGERO_SYSCALL_DISK:
+            if (slept >= INTERESTING_SLEEP_NS) {
+                regs = (struct pt_regs *)bpf_task_pt_regs(task);
+                return file_reason(task, syscall_first_argument(regs));
+            }
+            return thread->in_iowait || class == INGERO_SYSCALL_DISK ? INGERO_BLOCKED_DISK : INGERO_BLOCKED_OTHER;
+        default: return thread->in_iowait ? INGERO_BLOCKED_DISK : INGERO_BLOCKED_OTHER;
+    }
+}
+
+/* A finished off-CPU interval goes to every open frame: each may report its longest sleep and its main preemptor. */
+static __always_inline void charge_frames(struct thread_state *thread, __u64 blocked, __u8 reason, __u32 uncertain) {
+    for (__u32 i = 0; i < INGERO_MAX_DEPTH; i++) {
+        struct frame *frame = &thread->frames[i];
+        if (i >= thread->depth) break;
+        if (frame->waits++ == 0) {
+            frame->longest_sleep_ns = 0;
+            frame->preemptor_ns = 0;
+            frame->preemptor_tgid = 0;
+            frame->blocked_reason = INGERO_BLOCKED_NONE;
+            frame->waker_kind = INGERO_WAKER_UNKNOWN;
+            frame->waker_tgid = 0;
+            frame->in_iowait = 0;
+            frame->blocked_syscall = 0xffff;
+            frame->preemptor_comm[0] = 0;
+            frame->waker_comm[0] = 0;
+        }
+        frame->uncertain |= uncertain;
+        if (blocked > frame->longest_sleep_ns) {
+            frame->longest_sleep_ns = blocked;
+            frame->blocked_reason = reason;
+            frame->blocked_syscall = thread->syscall < 0 ? 0xffff : thread->syscall;
+            frame->in_iowait = thread->in_iowait;
+            frame->waker_kind = thread->waker_kind;
+            frame->waker_tgid = thread->waker_tgid;
+            copy_comm(frame->waker_comm, thread->waker_comm);
+        }
+        if (thread->wait_preemptor_ns == 0) continue;
+        if (frame->preemptor_ns != 0 && frame->preemptor_tgid == thread->wait_preemptor_tgid) {
+            frame->preemptor_ns += thread->wait_preemptor_ns;
+        } else if (thread->wait_preemptor_ns > frame->preemptor_ns) {
+            frame->preemptor_ns = thread->wait_preemptor_ns;
+            frame->preemptor_tgid = thread->wait_preemptor_tgid;
+            copy_comm(frame->preemptor_comm, thread->wait_preemptor_comm);
+        }
+    }
+}
+
+/* `task` is switched out, in the middle of a call. */
+static __always_inline void leave_cpu(struct thread_state *thread, struct task_struct *task, int preempted, __u32 cpu,
+                                      __u64 now) {
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+    if (thread->off_ns) { /* its switch-in was missed */
+        thread->wait_preemptor_ns = 0;
+        charge_frames(thread, 0, INGERO_BLOCKED_NONE, 1);
+    }
+    thread->switches_seen++;
+    thread->off_ns = now;
+    thread->run_delay = task->sched_info.run_delay;
+    thread->wait_preemptor_ns = 0;
+    if (preempted || task->__state == 0) {
+        thread->off_kind = OFF_RUNNABLE;
+        start_waiting(thread, cpu, now);
+        return;
+    }
+    thread->off_kind = OFF_BLOCKED;
+    thread->syscall = syscall_number(regs) >= 0 && syscall_number(regs) < 0x7fff ? (__s32)syscall_number(regs) : -1;
+    thread->in_iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
+}
+
+/* `task` is switched in. With no wake-up seen the whole interval counts as sleep and the split is uncertain. */
+static __always_inline void enter_cpu(struct thread_state *thread, struct task_struct *task, struct cpu_slices *cpu,
+                                      __u64 now, __u32 uncertain) {
+    __u64 off = thread->off_ns, wake = thread->wake_ns, runnable = 0, blocked = 0, wait_from;
+    __u8 reason = INGERO_BLOCKED_NONE;
+
+    if (now < off) now = off;
+    if (thread->off_kind == OFF_RUNNABLE) {
+        runnable = now - off;
+        thread->preempted_ns += runnable;
+    } else if (wake >= off && wake <= now) {
+        blocked = wake - off;
+        runnable = now - wake;
+    } else if (wake < off && wake > thread->in_ns) { /* woken while it was still on its way out */
+        runnable = now - off;
+    } else {
+        blocked = now - off;
+        thread->waker_kind = INGERO_WAKER_UNKNOWN;
+        uncertain = 1;
+    }
+    wait_from = thread->wait_from_ns > off ? thread->wait_from_ns : off;
+    if (cpu && runnable) charge_wait(thread, cpu, wait_from, now, 0);
+    if (blocked) reason = blocked_reason(thread, task, blocked);
+    thread->runnable_ns += runnable;
+    thread->blocked_ns += blocked;
+    thread->off_ns = 0;
+    thread->in_ns = now;
+    stop_waiting(thread);
+    charge_frames(thread, blocked, reason, uncertain);
+}
+
+/*
+ * Whether this runs in an interrupt: either on an interrupt stack, or, when the interrupt came in user mode, on the
+ * task's own stack with no system call in progress.
+ */
+static __always_inline int in_interrupt(struct task_struct *current) {
+    __u64 here = 0, here_address = (__u64)&here, value = 0;
+    __u64 stack = (__u64)current->stack;
+
+    if (current->pid == 0) return 1;
+    bpf_probe_read_kernel(&value, sizeof(value), &here_address);
+    if (value < stack || value >= stack + TASK_STACK_BYTES) return 1;
+    if (!current->mm) return 0;
+    return syscall_number((struct pt_regs *)bpf_task_pt_regs(current)) < 0;
+}
+
+#endif

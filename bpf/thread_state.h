@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What is kept of a thread that is inside a traced call, and the maps.
+ *
+ * Off-CPU time is summed a thread, and a frame remembers the sums at its entry: nested calls need no work of their own.
+ */
+#ifndef INGERO_THREAD_STATE_H
+#define INGERO_THREAD_STATE_H
+
+#include "event.h"
+#include "kernel_types.h"
+
+/* A call that has been entered and has not returned. The last part is valid only when waits is not 0. */
+struct frame {
+    __u64 stack_pointer;
+    __u64 cookie;
+    __u64 start_ns;
+    __u64 args[3];
+    __u64 stream;
+    __u64 runnable_before;
+    __u64 preempted_before;
+    __u64 blocked_before;
+    __u64 switches_before; /* kernel's count less ours: unchanged at return when none was missed */
+    __u32 waits;
+    __u8 uncertain;
+    __u8 blocked_reason;
+    __u8 waker_kind;
+    __u8 in_iowait;
+    __u64 longest_sleep_ns;
+    __u64 preemptor_ns;
+    __u32 preemptor_tgid;
+    __u32 waker_tgid;
+    __u32 blocked_syscall;
+    __u32 reserved;
+    char preemptor_comm[INGERO_COMM_LENGTH];
+    char waker_comm[INGERO_COMM_LENGTH];
+};
+
+enum off_kind {
+    OFF_RUNNABLE = 1, /* switched out while it could run on */
+    OFF_BLOCKED = 2,
+};
+
+struct thread_state {
+    __u64 process_start_ns;
+    __u32 tgid;
+    __u32 tid;
+    __u32 depth;
+    __u32 off_kind;
+    __u64 off_ns; /* when it was switched out; 0 while on CPU */
+    __u64 in_ns;  /* when it was last switched in */
+    __u64 wake_ns;
+    __u64 runnable_ns; /* sums since the thread was first seen */
+    __u64 preempted_ns;
+    __u64 blocked_ns;
+    __u64 switches_seen;
+    __u64 run_delay; /* the scheduler's own sum at switch-out: a witness for a missed switch-in */
+    __u64 wait_from_ns;
+    __u32 wait_cpu; /* the CPU in whose count this thread is, plus 1; 0 for none */
+    __u32 waker_kind;
+    __u32 waker_tgid;
+    __s32 syscall;
+    __u32 in_iowait;
+    __u32 wait_preemptor_tgid; /* best candidate of the wait in progress, kept over migrations */
+    __u64 wait_preemptor_ns;
+    char wait_preemptor_comm[INGERO_COMM_LENGTH];
+    char waker_comm[INGERO_COMM_LENGTH];
+    struct frame frames[INGERO_MAX_DEPTH];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct thread_state);
+} threads SEC(".maps");
+
+/* Traced processes, so that the end of one is seen whichever of its threads ends last. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, __u32);
+    __type(value, __u64);
+} processes SEC(".maps");
+
+struct ring {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+};
+
+/* One ring a CPU, so that a launch storm on one never takes the room of another. Sized and filled by the loader. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __array(values, struct ring);
+} rings SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct ingero_op_counters);
+} op_counters SEC(".maps");
+
+/* The reader says it sleeps; the next record wakes it and takes the flag back. Mapped by the reader. */
+__u32 reader_sleeps;
+
+/* Threads inside a call that wait for each CPU: only then are that CPU's slices kept. */
+__u32 waiting_threads[INGERO_MAX_CPUS];
+
+/* The daemon's pid namespace, found by find_pid_namespace: pids are reported as the daemon sees them. */
+__u32 pid_level;
+__u64 pid_namespace;
+
+/* Filled by the loader: enum ingero_syscall_class by number. */
+const volatile __u8 syscall_classes[INGERO_MAX_SYSCALLS];
+
+static __always_inline __u32 pid_in_namespace(struct task_struct *task) {
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+    struct upid number = {};
+    __u64 offset = bpf_core_field_offset(struct pid, numbers) + pid_level * bpf_core_type_size(struct upid);
+
+    if (!pid || BPF_CORE_READ(pid, level) < pid_level) return INGERO_PID_OUTSIDE;
+    bpf_probe_read_kernel(&number, bpf_core_type_size(struct upid) <= sizeof(number) ? sizeof(number) : 0,
+                          (void *)pid + offset);
+    return (__u64)number.ns == pid_namespace ? (__u32)number.nr : INGERO_PID_OUTSIDE;
+}
+
+static __always_inline __u32 process_id(struct task_struct *task) {
+    return pid_level == 0 || task->tgid == 0 ? (__u32)task->tgid : pid_in_namespace(task->group_leader);
+}
+
+static __always_inline __u32 thread_id(struct task_struct *task) {
+    return pid_level == 0 || task->pid == 0 ? (__u32)task->pid : pid_in_namespace(task);
+}
+
+static __always_inline struct ingero_op_counters *counters_of(__u64 cookie) {
+    __u32 index = (cookie >> 16) & 0xff;
+    return bpf_map_lookup_elem(&op_counters, &index);
+}
+
+/* A program may be preempted by another on the same CPU between load and store, hence atomic. */
+#define COUNT(counters, field)                                              \
+    do {                                                                    \
+        struct ingero_op_counters *counted = (counters);                    \
+        if (counted) __sync_fetch_and_add(&counted->field, 1ULL);           \
+    } while (0)
+
+static __always_inline __u64 submit_flags(void) {
+    if (reader_sleeps && __sync_lock_test_and_set(&reader_sleeps, 0)) return BPF_RB_FORCE_WAKEUP;
+    return BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void *reserve(__u64 size) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    void *ring = bpf_map_lookup_elem(&rings, &cpu);
+    return ring ? bpf_ringbuf_reserve(ring, size, 0) : 0;
+}
+
+#endif

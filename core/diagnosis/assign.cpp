@@ -1,0 +1,160 @@
+#include "core/diagnosis/assign.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ingero {
+
+namespace {
+
+using Parts = std::array<uint64_t, cause_count>;
+
+uint64_t& part(Parts& parts, Cause cause) {
+    return parts[static_cast<size_t>(cause)];
+}
+
+void add_runnable(const Event& event, const CallTime& time, Parts& parts) {
+    // A preemptor is the task that had the most of the wait; the rest went to others like it, or to the way back on.
+    if (event.preemptor_tgid == 0 || time.preemptor_ns == 0) {
+        part(parts, Cause::wake_up) = time.runnable_ns;
+    } else if (!suspect_exclusion(event.preemptor_comm).empty()) {
+        part(parts, Cause::excluded_task) = time.preemptor_ns;
+        part(parts, Cause::wake_up) = time.runnable_ns - time.preemptor_ns;
+    } else {
+        part(parts, Cause::cpu_contention) = time.runnable_ns;
+    }
+}
+
+/// A call may sleep more than once and says only of its longest sleep what it waited for; the sleeps of one call are
+/// nearly always of one kind (the reads of one copy), so it speaks for all of them.
+Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps) {
+    switch (reason) {
+        case BlockedReason::disk:
+        case BlockedReason::network_fs:
+            return Cause::own_io_wait;
+        case BlockedReason::page_fault:
+            return Cause::memory_reclaim;
+        case BlockedReason::socket:
+            return Cause::network;
+        case BlockedReason::ioctl:
+            return Cause::driver_wait;
+        // An op that waits for the device and usually sleeps does so for the device, whatever the driver sleeps on.
+        case BlockedReason::futex:
+            return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::lock_wait;
+        default:
+            return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::other_wait;
+    }
+}
+
+/// Cuts the parts down to `limit` in all, each in proportion.
+void fit(Parts& parts, uint64_t limit, uint64_t unexplained) {
+    const uint64_t sum = std::accumulate(parts.begin(), parts.end(), unexplained);
+    if (sum <= limit) return;
+    for (uint64_t& ns : parts) {
+        ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * limit / sum);
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(Cause cause) {
+    switch (cause) {
+        case Cause::cpu_contention:
+            return "cpu-contention";
+        case Cause::own_io_wait:
+            return "own-io-wait";
+        case Cause::lock_wait:
+            return "lock-wait";
+        case Cause::memory_reclaim:
+            return "memory-reclaim";
+        case Cause::excluded_task:
+            return "ingero or kernel bookkeeping on the CPU";
+        case Cause::wake_up:
+            return "wake-up latency";
+        case Cause::network:
+            return "network";
+        case Cause::driver_wait:
+            return "waiting in the driver";
+        case Cause::other_wait:
+            return "waiting for a timer, child or pipe";
+        case Cause::device_wait:
+            return "device wait";
+        case Cause::first_use:
+            return "first use";
+    }
+    return "unknown";
+}
+
+uint64_t Assignment::explained_ns() const {
+    return std::accumulate(ns.begin(), ns.end(), uint64_t{0});
+}
+
+uint64_t Assignment::host_excess_ns() const {
+    return excess_ns - (*this)[Cause::device_wait] - (*this)[Cause::driver_wait] - (*this)[Cause::first_use];
+}
+
+std::string_view suspect_exclusion(const Comm& comm) {
+    struct Excluded {
+        std::string_view prefix;
+        std::string_view name;
+    };
+    static constexpr std::array excluded = std::to_array<Excluded>({
+        {"ingerod", "cpu-contention by ingerod"},
+        {"ingero-worker", "cpu-contention by ingero-worker"},
+        {"ingero-relay", "cpu-contention by ingero-relay"},
+        {"ksoftirqd/", "cpu-contention by kernel threads (ksoftirqd)"},
+        {"kworker/", "cpu-contention by kernel threads (kworker)"},
+        {"migration/", "cpu-contention by kernel threads (migration)"},
+        {"rcu_", "cpu-contention by kernel threads (rcu)"},
+        {"rcuc/", "cpu-contention by kernel threads (rcu)"},
+        {"rcuog/", "cpu-contention by kernel threads (rcu)"},
+        {"rcuop/", "cpu-contention by kernel threads (rcu)"},
+        {"swapper", "cpu-contention by the idle task"},
+    });
+    const std::string_view text = to_string_view(comm);
+    for (const auto& [prefix, name] : excluded) {
+        if (text.substr(0, prefix.size()) == prefix) return name;
+    }
+    return {};
+}
+
+Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
+                  bool queue_full) {
+    Assignment assignment;
+    assignment.expected_ns = baseline.expected_ns();
+    assignment.excess_ns = saturating_subtract(time.duration_ns, assignment.expected_ns);
+    if (assignment.excess_ns == 0) return assignment;
+
+    Parts& parts = assignment.ns;
+    add_runnable(event, time, parts);
+    const uint64_t usual_sleep = sleep_may_be_purpose(event.blocked_reason, op) ? baseline.blocked_ns : 0;
+    const uint64_t slept = saturating_subtract(time.blocked_ns, usual_sleep);
+    const uint64_t ran = saturating_subtract(time.on_cpu_ns, baseline.on_cpu_ns);
+    uint64_t unexplained = 0;
+    if (first_use) {
+        // Loading code runs, reads files and takes the driver's locks: all of it is the first use. Not being let run is
+        // not, and stands for itself above.
+        part(parts, Cause::first_use) = slept + ran;
+    } else {
+        part(parts, cause_of_sleep(event.blocked_reason, op, baseline.blocked_ns > 0)) += slept;
+        if (queue_full || (op && op->waits_for_device)) {
+            part(parts, Cause::device_wait) += ran;
+        } else {
+            unexplained = ran;
+        }
+    }
+    fit(parts, assignment.excess_ns, unexplained);
+    return assignment;
+}
+
+Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op) {
+    Assignment assignment;
+    assignment.expected_ns = time.on_cpu_ns;
+    assignment.excess_ns = time.duration_ns - time.on_cpu_ns;
+    add_runnable(event, time, assignment.ns);
+    // Not knowing whether the op usually sleeps, one that waits for the device is taken to.
+    part(assignment.ns, cause_of_sleep(event.blocked_reason, op, true)) += time.blocked_ns;
+    return assignment;
+}
+
+}  // namespace ingero

@@ -1,0 +1,60 @@
+// Divides what a call took too long among its causes: each nanosecond to one, by the call's own time split.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/diagnosis/expected.h"
+#include "core/model/event.h"
+#include "core/model/op.h"
+#include "core/query/call_time.h"
+
+namespace ingero {
+
+/// The first four are kinds of finding; the rest explain time and accuse nobody.
+enum class Cause : uint8_t {
+    cpu_contention,
+    own_io_wait,
+    lock_wait,
+    memory_reclaim,
+    excluded_task,  ///< runnable while one of `suspect_exclusion` had the CPU
+    wake_up,        ///< runnable with no task to name: the scheduler's own delay
+    network,
+    driver_wait,
+    other_wait,  ///< a timer, a child, a pipe, another poll
+    device_wait,
+    first_use,
+};
+inline constexpr size_t cause_count = static_cast<size_t>(Cause::first_use) + 1;
+inline constexpr size_t finding_causes = 4;
+
+/// "cpu-contention" and so on: the kind of a finding, or the hypothesis in a list of rejected ones.
+std::string_view to_string(Cause cause);
+
+struct Assignment {
+    uint64_t expected_ns = 0;
+    uint64_t excess_ns = 0;
+    std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns
+
+    uint64_t operator[](Cause cause) const { return ns[static_cast<size_t>(cause)]; }
+    uint64_t& operator[](Cause cause) { return ns[static_cast<size_t>(cause)]; }
+    uint64_t explained_ns() const;
+    /// What the host may have to answer for: the excess without waiting for the device or its driver, and first use.
+    uint64_t host_excess_ns() const;
+};
+
+/// What to say of a task that is never a suspect; empty for one that is. Ingero's own programs, and kernel threads that
+/// do what other tasks asked for.
+std::string_view suspect_exclusion(const Comm& comm);
+
+/// `queue_full`: a launch that may have waited for room in the device's queue. Divisions are proportional where the
+/// parts together exceed the excess, which they do when the call made up for it elsewhere.
+Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
+                  bool queue_full);
+
+/// For a call whose like is not known: its off-CPU time by cause, as if all of it were too much.
+Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op);
+
+}  // namespace ingero

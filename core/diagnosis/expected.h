@@ -1,0 +1,103 @@
+// How long a call should have taken, from the other calls of its kind.
+//
+// Where a CPU hog runs all the time, every call is slow and the median duration hides the very thing looked for. So
+// what is expected is built from the parts of a call that nobody else can inflate: the median time on the CPU, and, for
+// calls whose purpose is to wait, the median time blocked. See Baseline.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/event.h"
+#include "core/model/op.h"
+#include "core/query/call_time.h"
+#include "core/query/key_index.h"
+#include "core/query/sampler.h"
+
+namespace ingero {
+
+/// How much history before the window counts, so that live and replayed verdicts agree.
+inline constexpr uint64_t baseline_history_ns = 600ULL * 1'000'000'000;
+/// Calls of the same kind, besides the one judged, that it takes to know what is usual.
+inline constexpr uint32_t enough_calls = 8;
+
+/// A sleep that may be what the call is for, such as a driver's wait for its device, as against one that no call of
+/// this op needs: disk, network file system, page faults, and locks in ops that wait for nothing. Sleeps of the second
+/// kind are never part of what is expected, however usual they have become.
+bool sleep_may_be_purpose(BlockedReason reason, const Op* op);
+
+/// Median parts of the calls of one kind; first uses left out.
+struct Baseline {
+    uint64_t on_cpu_ns = 0;
+    uint64_t blocked_ns = 0;  ///< in sleeps that may be the purpose
+    uint32_t calls = 0;       ///< it was taken from, as far as they were kept
+    uint64_t expected_ns() const { return saturating_add(on_cpu_ns, blocked_ns); }
+};
+
+struct Expectation {
+    const Baseline* baseline = nullptr;  ///< nullptr: too few calls to know
+    bool first_use = false;  ///< the first call of this function, or of this op, that is known of the process
+};
+
+/// Fed once with the calls of the window and of the history before it, in any order; asked after finish(). Holds at
+/// most 512 samples of 16 bytes for each of 8,192 kinds of call, 64 MiB; processes and ops beyond those get no
+/// expectation.
+class ExpectedTimes {
+  public:
+    ExpectedTimes();
+
+    /// An outermost call whose split is certain.
+    void add(const Event& event);
+    void finish();
+    Expectation of(const Event& event) const;
+
+  private:
+    /// A kind of call, or with `whole_op` all calls of an op by a process, or with `stream` 0 and `first_use` a
+    /// function.
+    struct Key {
+        uint64_t process_start_ns = 0;
+        uint64_t what = 0;  ///< function of a launch; power of two of the bytes copied or allocated; else 0
+        uint64_t stream = 0;
+        uint32_t tgid = 0;
+        OpId op = 0;
+        bool whole_op = false;
+        bool operator==(const Key&) const = default;
+        uint64_t hash() const {
+            const uint64_t who = mix_bits(process_start_ns ^ static_cast<uint64_t>(tgid) << 32 ^
+                                          static_cast<uint64_t>(op) << 1 ^ static_cast<uint64_t>(whole_op));
+            return mix_bits(mix_bits(who ^ what) ^ stream);
+        }
+    };
+    /// Floats: 24 bits of precision are plenty for a median, and half the memory.
+    struct Sample {
+        float on_cpu_ns = 0;
+        float purpose_ns = 0;    ///< blocked in a sleep that may be the purpose
+        float disturbed_ns = 0;  ///< runnable, or blocked otherwise
+    };
+    struct FirstCall {
+        uint64_t start_ns = UINT64_MAX;
+        uint64_t sequence = UINT64_MAX;
+        auto operator<=>(const FirstCall&) const = default;
+    };
+    struct Kind {
+        Sampler<Sample> samples;
+        FirstCall first;
+        Sample first_sample;  ///< kept apart until it is known whether it is a first use
+        uint32_t whole_op = KeyIndex<Key>::none;
+        uint32_t function = KeyIndex<Key>::none;
+        bool waits_for_device = false;
+        Baseline baseline;
+    };
+
+    static Key key_of(const Event& event, const Op* op);
+    uint32_t kind_of(const Event& event, const Op* op);
+    void keep(Kind& kind, uint64_t sequence, const Sample& sample);
+    static Baseline baseline_of(const Kind& kind);
+
+    KeyIndex<Key> keys_;
+    std::vector<Kind> kinds_;
+    KeyIndex<Key> functions_;
+    std::vector<FirstCall> first_uses_;
+};
+
+}  // namespace ingero

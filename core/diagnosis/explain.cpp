@@ -1,0 +1,220 @@
+#include "core/diagnosis/explain.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/diagnosis/assign.h"
+#include "core/diagnosis/expected.h"
+#include "core/diagnosis/findings.h"
+#include "core/query/event_filter.h"
+#include "core/query/launch_queue.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_rejected = 16;
+/// One row lost in ten: what is missing could have told otherwise.
+constexpr uint64_t lossy_from = 10;
+
+/// The calls with the largest excess, in bounded memory.
+class SlowCalls {
+  public:
+    explicit SlowCalls(size_t limit) : limit_(limit) {}
+
+    bool wants(uint64_t excess_ns) const {
+        return limit_ > 0 && (heap_.size() < limit_ || excess_ns > heap_.front().excess_ns);
+    }
+    void add(SlowCall call) {
+        heap_.push_back(std::move(call));
+        std::push_heap(heap_.begin(), heap_.end(), slower);
+        if (heap_.size() <= limit_) return;
+        std::pop_heap(heap_.begin(), heap_.end(), slower);
+        heap_.pop_back();
+    }
+    std::vector<SlowCall> take() {
+        std::sort(heap_.begin(), heap_.end(), slower);
+        return std::move(heap_);
+    }
+
+  private:
+    static bool slower(const SlowCall& a, const SlowCall& b) {
+        if (a.excess_ns != b.excess_ns) return a.excess_ns > b.excess_ns;
+        return a.event.sequence < b.event.sequence;
+    }
+
+    size_t limit_;
+    std::vector<SlowCall> heap_;
+};
+
+struct Totals {
+    uint64_t rows = 0;
+    uint64_t calls = 0;
+    uint64_t uncertain = 0;
+    uint64_t excess_ns = 0;
+    uint64_t explained_ns = 0;
+};
+
+/// Judges the calls of one boot: first what is usual, then each call against it.
+class BootExplainer {
+  public:
+    BootExplainer(const BootWindow& boot, const ExplainOptions& options, EventFilter filter, SlowCalls& slow,
+                  Totals& totals)
+        : boot_(boot),
+          filter_(std::move(filter)),
+          ledger_(options, boot.monotonic, boot.clock),
+          slow_(slow),
+          totals_(totals) {}
+
+    Result<void> run(const StoreSnapshot& snapshot) {
+        Window known = boot_.monotonic;
+        known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
+        auto learnt = snapshot.scan(boot_.boot_index, known, [this](std::span<const Event> block) {
+            for (const Event& event : block) {
+                if (event.depth == 0 && !event.split_uncertain() && filter_.matches(event)) expected_.add(event);
+            }
+            return true;
+        });
+        if (!learnt) return learnt;
+        expected_.finish();
+        auto judged = snapshot.scan(boot_.boot_index, boot_.monotonic, [this](std::span<const Event> block) {
+            const std::vector<uint8_t>& queue_full = queues_.observe(block);
+            for (size_t row = 0; row < block.size(); ++row) {
+                ++totals_.rows;
+                if (block[row].depth == 0 && filter_.matches(block[row])) judge(block[row], queue_full[row]);
+            }
+            return true;
+        });
+        expected_ = ExpectedTimes();  // a trace may span many boots: one's samples at a time
+        return judged;
+    }
+
+    const Ledger& ledger() const { return ledger_; }
+
+  private:
+    void judge(const Event& event, bool queue_full) {
+        ++totals_.calls;
+        totals_.uncertain += event.split_uncertain();
+        ledger_.saw(event);
+        const auto [baseline, first_use] = expected_.of(event);
+        if (baseline && event.duration_ns <= baseline->expected_ns()) return;
+        const CallTime time = call_time(event);
+        const Op* op = find_op(event.op);
+        if (!baseline) {
+            // A first call of its kind is always unlike what is known: no sign of anything.
+            if (!first_use && !event.split_uncertain()) ledger_.add_unjudged(event, time, op);
+            return;
+        }
+        Assignment assignment;
+        if (event.split_uncertain()) {
+            // How long it took is known, what it did meanwhile is not: it counts, and is no evidence.
+            assignment.expected_ns = baseline->expected_ns();
+            assignment.excess_ns = time.duration_ns - assignment.expected_ns;
+        } else {
+            assignment = assign(event, time, op, *baseline, first_use, queue_full);
+            ledger_.add(event, time, op, assignment);
+        }
+        totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.excess_ns);
+        totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.explained_ns());
+        if (slow_.wants(assignment.excess_ns)) slow_.add(make_slow_call(event, time, op, assignment, boot_.clock));
+    }
+
+    BootWindow boot_;
+    EventFilter filter_;
+    ExpectedTimes expected_;
+    Ledger ledger_;
+    LaunchQueues queues_;
+    SlowCalls& slow_;
+    Totals& totals_;
+};
+
+/// How much of the windows the sessions can answer for: time without probes can have lost nothing.
+uint64_t covered_ns(const StoreSnapshot& snapshot, const std::vector<BootWindow>& boots) {
+    uint64_t total = 0;
+    for (const BootWindow& boot : boots) {
+        for (const Session& session : snapshot.sessions()) {
+            if (session.boot_index != boot.boot_index || session.first_covered_ns == 0) continue;
+            const Window overlap{std::max(session.first_covered_ns, boot.monotonic.from_ns),
+                                 std::min(session.last_covered_ns, boot.monotonic.to_ns)};
+            total = saturating_add(total, overlap.length_ns());
+        }
+    }
+    return total;
+}
+
+std::string boot_id_of(const StoreSnapshot& snapshot, uint32_t boot_index) {
+    for (const Session& session : snapshot.sessions()) {
+        if (session.boot_index == boot_index) return session.boot_id;
+    }
+    return {};
+}
+
+std::string summary_of(const ExplainAnswer& answer, const Totals& totals) {
+    std::string text;
+    if (!answer.findings.empty()) {
+        text = answer.findings[0].summary;
+        const size_t more = answer.findings.size() - 1;
+        if (more) text += ", and " + std::to_string(more) + (more == 1 ? " more finding" : " more findings");
+    } else if (totals.calls == 0) {
+        text = "no call was recorded in the window";
+    } else {
+        text = "no finding: " + std::to_string(totals.calls) + " calls, " + format_duration(totals.excess_ns) +
+               " over what is usual";
+        if (!answer.rejected.empty()) {
+            text +=
+                ", most of it " + answer.rejected[0].hypothesis + " (" + format_duration(answer.rejected[0].ns) + ")";
+        }
+    }
+    if (totals.uncertain) {
+        text += "; " + std::to_string(totals.uncertain) + " calls with an uncertain time split are no evidence";
+    }
+    return text;
+}
+
+}  // namespace
+
+Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& options) {
+    ExplainAnswer answer;
+    answer.window = filter.window;
+    auto covered = coverage(snapshot, filter.window);
+    if (!covered) return tl::unexpected(covered.error());
+    answer.coverage = std::move(*covered);
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+
+    const std::vector<BootWindow> boots = boot_windows(snapshot, filter.window);
+    SlowCalls slow(options.slow_calls);
+    Totals totals;
+    std::vector<std::unique_ptr<BootExplainer>> explainers;
+    for (const BootWindow& boot : boots) {
+        explainers.push_back(
+            std::make_unique<BootExplainer>(boot, options, EventFilter(filter, *processes), slow, totals));
+        if (const auto done = explainers.back()->run(snapshot); !done) return tl::unexpected(done.error());
+    }
+
+    JudgementContext context;
+    context.covered_ns = covered_ns(snapshot, boots);
+    if (context.covered_ns == 0) context.covered_ns = filter.window.length_ns();
+    context.lossy = answer.coverage.lost > totals.rows / lossy_from;
+    std::map<std::string, uint64_t> rejected;
+    for (size_t number = 0; number < boots.size(); ++number) {
+        context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
+        const Ledger& ledger = explainers[number]->ledger();
+        auto findings = ledger.findings(*processes, context);
+        ledger.add_rejected(findings, rejected);
+        std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
+    }
+    std::sort(answer.findings.begin(), answer.findings.end(), [](const Finding& a, const Finding& b) {
+        return a.lost_ns != b.lost_ns ? a.lost_ns > b.lost_ns : a.id < b.id;
+    });
+    answer.rejected = ranked(rejected, max_rejected);
+    answer.slow_calls = slow.take();
+    answer.calls = totals.calls;
+    answer.excess_ns = totals.excess_ns;
+    answer.explained_ns = totals.explained_ns;
+    answer.healthy = answer.findings.empty();
+    answer.summary = summary_of(answer, totals);
+    return answer;
+}
+
+}  // namespace ingero

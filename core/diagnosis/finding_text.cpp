@@ -1,0 +1,137 @@
+#include "core/diagnosis/finding_text.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/model/time.h"
+
+namespace ingero {
+
+namespace {
+
+template <class Map>
+typename Map::key_type most_of(const Map& map) {
+    const auto most =
+        std::max_element(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == map.end() ? typename Map::key_type{} : most->first;
+}
+
+std::string percent(double share) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f %%", share * 100);
+    return text;
+}
+
+std::string ops_text(const KindLedger& kind) {
+    std::string text = op_name(most_of(kind.by_op));
+    if (kind.by_op.size() == 2) text += " and another call";
+    if (kind.by_op.size() > 2) text += " and " + std::to_string(kind.by_op.size() - 1) + " other calls";
+    return text;
+}
+
+std::string cpus_text(const KindLedger& kind) {
+    const std::string most = "CPU " + std::to_string(most_of(kind.by_cpu));
+    if (kind.by_cpu.size() == 1) return most;
+    return std::to_string(kind.by_cpu.size()) + " CPUs (most on " + most + ")";
+}
+
+std::string culprit_text(const Culprit& culprit) {
+    if (culprit.pid == 0) return culprit.name;
+    return culprit.name + " (pid " + std::to_string(culprit.pid) + ")";
+}
+
+std::string calls_text(uint64_t calls) {
+    return std::to_string(calls) + (calls == 1 ? " call" : " calls");
+}
+
+/// The first culprit with the word for the rest, as the subject of a sentence.
+const Culprit& first_culprit(const Finding& finding) {
+    static const Culprit nobody{"another task", 0, 0};
+    return finding.culprits.empty() ? nobody : finding.culprits[0];
+}
+
+void write_contention(Finding& finding, const KindLedger& kind) {
+    const Culprit& culprit = first_culprit(finding);
+    const std::string who = process_text(finding);
+    finding.summary = culprit.name + " ran " + format_duration(culprit.ns) + " of the " +
+                      format_duration(kind.wanted_cpu_ns) + " that " + ops_text(kind) + " in " + who +
+                      " should have had the CPU: " + percent(finding.window_share) + " of the window";
+    if (culprit.pid == finding.pid) {
+        finding.fix = "Its own threads compete: give " + who +
+                      " fewer threads (OMP_NUM_THREADS, data loader workers) " + "or more CPUs than " +
+                      cpus_text(kind) + " (AllowedCPUs= of its unit).";
+    } else {
+        finding.fix = "Keep " + culprit_text(culprit) + " off " + cpus_text(kind) +
+                      ": set AllowedCPUs= on its unit, or " + "taskset -p; or reserve CPUs for " + who +
+                      " by AllowedCPUs= on its own unit, or raise CPUWeight= there.";
+    }
+    finding.confirm = "Run explain again over a window as long: the runnable time of " + who +
+                      " should be under 1 % of it, and " + op_name(finding.worst.event.op) + " should take about " +
+                      format_duration(finding.worst.expected_ns) + ".";
+}
+
+/// The three kinds of sleep differ in words only.
+void write_sleep(Finding& finding, const KindLedger& kind, const std::string& what, const std::string& fix) {
+    finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.lost_ns) +
+                      " in " + calls_text(kind.calls) + " waiting for " + what + ": " + percent(finding.window_share) +
+                      " of the window";
+    finding.fix = fix;
+    finding.confirm = "Run explain again over a window as long: " + op_name(finding.worst.event.op) +
+                      " should take about " + format_duration(finding.worst.expected_ns) + " and not sleep for " +
+                      what + ".";
+}
+
+void write_lock_wait(Finding& finding, const KindLedger& kind) {
+    const Culprit& culprit = first_culprit(finding);
+    const bool own = culprit.pid == finding.pid;
+    std::string what = "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " let go of";
+    if (culprit.pid == 0) what = "a lock";
+    write_sleep(
+        finding, kind, what,
+        "See what the thread that let go of it did before (ingeroctl stacks --off-cpu). Inside one process it is "
+        "mostly another CUDA call of the same context: allocate from a pool, load modules before serving, and "
+        "keep calls that synchronise the device off the launching thread.");
+}
+
+void write_io_wait(Finding& finding, const KindLedger& kind) {
+    const bool network = first_culprit(finding).name == to_string(BlockedReason::network_fs);
+    write_sleep(
+        finding, kind, network ? "a network file system" : "the disk",
+        "Have the data in memory before the call: read ahead in another thread, copy from a pinned buffer and "
+        "not from a mapped file, or keep the files on faster storage. iostat -x 1 shows whether the device is busy "
+        "with something else.");
+}
+
+}  // namespace
+
+std::string process_text(const Finding& finding) {
+    const std::string pid = "pid " + std::to_string(finding.pid);
+    return finding.comm.empty() ? pid : finding.comm + " (" + pid + ")";
+}
+
+void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
+    switch (cause) {
+        case Cause::cpu_contention:
+            write_contention(finding, kind);
+            break;
+        case Cause::own_io_wait:
+            write_io_wait(finding, kind);
+            break;
+        case Cause::lock_wait:
+            write_lock_wait(finding, kind);
+            break;
+        default:
+            write_sleep(
+                finding, kind, "memory pages",
+                "Give it memory: raise MemoryHigh= and MemoryMax= of its unit, or move what fills the memory "
+                "elsewhere; lock buffers that are copied from (cudaHostAlloc, mlock). /proc/pressure/memory shows "
+                "whether the host is short of it.");
+    }
+    if (finding.verdict == Verdict::insufficient_evidence) {
+        finding.summary += "; too few calls like these to say what is usual";
+        finding.confirm = "Run explain over a window with more such calls: " + std::to_string(enough_calls + 1) +
+                          " of them are enough.";
+    }
+}
+
+}  // namespace ingero

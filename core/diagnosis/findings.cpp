@@ -1,0 +1,334 @@
+#include "core/diagnosis/findings.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "core/diagnosis/finding_text.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_processes = 16'384;
+constexpr size_t max_threads = 65'536;
+constexpr size_t max_map_entries = 1'024;
+constexpr size_t max_evidence = 20;
+constexpr size_t max_culprits = 10;
+constexpr size_t max_rejected = 8;
+constexpr size_t pids_before_merging = 3;
+
+// A call speaks for a cause that took a tenth of its excess. Below that the call was slow for another reason, and
+// counting it would make every finding of a jittery program look unexplained; above, one cause in a mixture still
+// shows.
+constexpr uint64_t speaks_for = 10;
+/// Of the time the affected threads were active: what a slow call or two in a long run come to is no finding.
+constexpr uint64_t active_share = 1'000;
+
+constexpr double proven_from = 0.8;
+constexpr double partial_from = 0.3;
+constexpr double high_from = 0.10;
+constexpr double medium_from = 0.02;
+
+template <class Map, class Key>
+bool add_bounded(Map& map, const Key& key, uint64_t ns) {
+    const auto found = map.find(key);
+    if (found == map.end() && map.size() >= max_map_entries) return false;
+    uint64_t& total = found == map.end() ? map[key] : found->second;
+    total = saturating_add(total, ns);
+    return true;
+}
+
+void add_to(uint64_t& total, uint64_t ns) {
+    total = saturating_add(total, ns);
+}
+
+/// Who or what the time went to. A preemptor is charged the part it was seen to take.
+void add_culprit(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, uint64_t ns) {
+    Comm name{};
+    uint32_t pid = 0;
+    uint64_t named_ns = ns;
+    if (cause == Cause::cpu_contention) {
+        name = event.preemptor_comm;
+        pid = event.preemptor_tgid;
+        if (time.runnable_ns) {
+            named_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * time.preemptor_ns / time.runnable_ns);
+        }
+    } else if (cause == Cause::lock_wait) {
+        const bool task = event.waker_kind == WakerKind::task;
+        name = task ? event.waker_comm : to_comm(to_string(event.waker_kind));
+        pid = task ? event.waker_tgid : 0;
+    } else {
+        name = to_comm(to_string(event.blocked_reason));
+    }
+    if (!add_bounded(kind.by_culprit, std::pair(name, pid), named_ns)) named_ns = 0;
+    add_to(kind.unnamed_culprits_ns, ns - named_ns);
+}
+
+void add_evidence(KindLedger& kind, uint64_t ns, uint64_t sequence) {
+    auto& heap = kind.evidence;
+    heap.emplace_back(ns, sequence);
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    if (heap.size() <= max_evidence) return;
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    heap.pop_back();
+}
+
+/// A program of many processes is one culprit: beyond three pids the name alone is ranked.
+std::vector<Culprit> ranked_culprits(const KindLedger& kind) {
+    std::map<Comm, size_t> pids;
+    for (const auto& [who, ns] : kind.by_culprit) ++pids[who.first];
+    std::map<std::pair<Comm, uint32_t>, uint64_t> merged;
+    for (const auto& [who, ns] : kind.by_culprit) {
+        add_to(merged[{who.first, pids[who.first] > pids_before_merging ? 0 : who.second}], ns);
+    }
+    std::vector<Culprit> culprits;
+    for (const auto& [who, ns] : merged) culprits.push_back({std::string(to_string_view(who.first)), who.second, ns});
+    std::sort(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) { return a.ns > b.ns; });
+    uint64_t others = kind.unnamed_culprits_ns;
+    for (; culprits.size() > max_culprits; culprits.pop_back()) add_to(others, culprits.back().ns);
+    // Last whatever its size: it is what no name is known for, not a suspect.
+    if (others) culprits.push_back({"other tasks", 0, others});
+    return culprits;
+}
+
+std::string finding_id(Cause cause, const ProcessKey& process, const std::string& culprit, const std::string& boot_id) {
+    std::string text(to_string(cause));
+    for (const std::string& part : {std::to_string(process.pid), std::to_string(process.start_ns), culprit, boot_id}) {
+        text += '\0';
+        text += part;
+    }
+    char hex[17];
+    std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(XXH64(text.data(), text.size(), 0)));
+    return hex;
+}
+
+Verdict verdict_of(double explained, bool lossy) {
+    if (explained >= proven_from) return lossy ? Verdict::partial : Verdict::proven;
+    return explained >= partial_from ? Verdict::partial : Verdict::unexplained;
+}
+
+Severity severity_of(double share) {
+    if (share >= high_from) return Severity::high;
+    return share >= medium_from ? Severity::medium : Severity::low;
+}
+
+double share_of(uint64_t part, uint64_t whole) {
+    if (whole == 0) return part ? 1.0 : 0.0;
+    return std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
+}
+
+uint64_t busiest(const KindLedger& kind) {
+    uint64_t most = 0;
+    for (const auto& [tid, ns] : kind.by_thread) most = std::max(most, ns);
+    return most;
+}
+
+bool same_process(const Finding& finding, const ProcessKey& process) {
+    return finding.worst.event.process() == process;
+}
+
+}  // namespace
+
+SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment,
+                        const ClockTriple& clock) {
+    SlowCall call;
+    call.event = event;
+    call.start_realtime_ns = clock.to_realtime(event.start_ns);
+    call.expected_ns = assignment.expected_ns;
+    call.excess_ns = assignment.excess_ns;
+    call.explained_ns = assignment.explained_ns();
+    call.split.device_wait_ns =
+        op && op->waits_for_device ? time.on_cpu_ns : std::min(assignment[Cause::device_wait], time.on_cpu_ns);
+    call.split.on_cpu_ns = time.on_cpu_ns - call.split.device_wait_ns;
+    call.split.runnable_ns = time.runnable_ns;
+    call.split.blocked_ns = time.blocked_ns;
+    const auto most = std::max_element(assignment.ns.begin(), assignment.ns.end());
+    const bool known = *most > assignment.excess_ns - call.explained_ns;
+    call.cause = known ? to_string(static_cast<Cause>(most - assignment.ns.begin())) : "unexplained";
+    return call;
+}
+
+Ledger::Ledger(const ExplainOptions& options, const Window& window, const ClockTriple& clock)
+    : options_(options), window_(window), clock_(clock), process_index_(max_processes), thread_index_(max_threads) {}
+
+void Ledger::saw(const Event& event) {
+    const ThreadId thread{event.process(), event.tid};
+    if (last_thread_number_ == KeyIndex<ThreadId>::none || !(thread == last_thread_)) {
+        last_thread_number_ = thread_index_.find_or_add(thread);
+        if (last_thread_number_ == KeyIndex<ThreadId>::none) return;
+        last_thread_ = thread;
+        if (last_thread_number_ == active_.size()) active_.push_back({UINT64_MAX, 0});
+    }
+    Window& active = active_[last_thread_number_];
+    active.from_ns = std::min(active.from_ns, std::max(event.start_ns, window_.from_ns));
+    active.to_ns = std::max(active.to_ns, std::min(saturating_end_ns(event), window_.to_ns));
+}
+
+Ledger::ProcessLedger* Ledger::process_of(const Event& event) {
+    const ProcessId process{event.process()};
+    if (last_process_number_ == KeyIndex<ProcessId>::none || !(process == last_process_)) {
+        last_process_number_ = process_index_.find_or_add(process);
+        if (last_process_number_ == KeyIndex<ProcessId>::none) return nullptr;
+        last_process_ = process;
+        if (last_process_number_ == processes_.size()) processes_.emplace_back();
+    }
+    return &processes_[last_process_number_];
+}
+
+void Ledger::add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
+    ProcessLedger* process = process_of(event);
+    if (!process) return;
+    for (size_t cause = 0; cause < cause_count; ++cause) add_to(process->ns[cause], assignment.ns[cause]);
+    add_to(process->unexplained_ns, assignment.excess_ns - assignment.explained_ns());
+    if (assignment[Cause::excluded_task]) {
+        add_to(process->excluded[suspect_exclusion(event.preemptor_comm)], assignment[Cause::excluded_task]);
+    }
+    for (size_t number = 0; number < finding_causes; ++number) {
+        const uint64_t ns = assignment.ns[number];
+        if (ns == 0 || ns < assignment.excess_ns / speaks_for) continue;
+        auto& kind = process->kinds[number];
+        if (!kind) kind = std::make_unique<KindLedger>();
+        add_kind(*kind, static_cast<Cause>(number), event, time, op, assignment);
+    }
+}
+
+void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op) {
+    const Assignment assignment = assign_unjudged(event, time, op);
+    for (size_t number = 0; number < finding_causes; ++number) {
+        if (assignment.ns[number] < options_.call_floor_ns) continue;
+        ProcessLedger* process = process_of(event);
+        if (!process) return;
+        auto& kind = process->unjudged[number];
+        if (!kind) kind = std::make_unique<KindLedger>();
+        add_kind(*kind, static_cast<Cause>(number), event, time, op, assignment);
+    }
+}
+
+void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, const Op* op,
+                      const Assignment& assignment) {
+    const uint64_t ns = assignment[cause];
+    ++kind.calls;
+    add_to(kind.lost_ns, ns);
+    add_to(kind.host_excess_ns, assignment.host_excess_ns());
+    add_to(kind.wanted_cpu_ns, time.on_cpu_ns + time.runnable_ns);
+    const double ratio_floor = options_.ratio_floor * static_cast<double>(assignment.expected_ns);
+    kind.over_call_floor |= ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
+    if (ns > kind.worst_ns) {
+        kind.worst_ns = ns;
+        kind.worst = make_slow_call(event, time, op, assignment, clock_);
+    }
+    add_bounded(kind.by_thread, event.tid, ns);
+    add_bounded(kind.by_cpu, event.cpu, ns);
+    add_bounded(kind.by_op, event.op, ns);
+    add_culprit(kind, cause, event, time, ns);
+    add_evidence(kind, ns, event.sequence);
+}
+
+uint64_t Ledger::active_ns(const ProcessKey& process, const KindLedger& kind) const {
+    uint64_t total = 0;
+    for (const auto& [tid, ns] : kind.by_thread) {
+        const uint32_t number = thread_index_.find({process, tid});
+        // A thread there was no room for counts as active all the time, which asks for more lost time, not less.
+        add_to(total, number == KeyIndex<ThreadId>::none ? window_.length_ns() : active_[number].length_ns());
+    }
+    return total;
+}
+
+std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, const KindLedger& kind,
+                                     const JudgementContext& context) const {
+    const double share = share_of(busiest(kind), context.covered_ns);
+    const bool slow_calls = kind.over_call_floor && kind.lost_ns >= active_ns(process, kind) / active_share;
+    if (kind.lost_ns == 0 || (!slow_calls && share < options_.window_floor)) return std::nullopt;
+
+    Finding finding;
+    finding.kind = to_string(cause);
+    finding.lost_ns = kind.lost_ns;
+    finding.window_share = share;
+    finding.severity = severity_of(share);
+    finding.explained_fraction = share_of(kind.lost_ns, kind.host_excess_ns);
+    finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
+    finding.pid = process.pid;
+    finding.culprits = ranked_culprits(kind);
+    finding.worst = kind.worst;
+    finding.id = finding_id(cause, process, finding.culprits.empty() ? "" : finding.culprits[0].name, context.boot_id);
+    auto evidence = kind.evidence;
+    std::sort(evidence.begin(), evidence.end(), std::greater<>());
+    for (const auto& [ns, sequence] : evidence) finding.evidence.push_back(sequence);
+    return finding;
+}
+
+std::vector<Finding> Ledger::findings(const std::vector<Process>& processes, const JudgementContext& context) const {
+    std::map<ProcessKey, std::string> names;
+    for (const Process& process : processes) names[process.key] = process.comm;
+
+    std::vector<Finding> all;
+    for (uint32_t number = 0; number < processes_.size(); ++number) {
+        const ProcessKey& key = process_index_.key(number).key;
+        std::vector<Finding> own;
+        for (size_t cause = 0; cause < finding_causes; ++cause) {
+            const ProcessLedger& process = processes_[number];
+            const KindLedger* kind = process.kinds[cause].get();
+            std::optional<Finding> finding;
+            if (kind) finding = judge(key, static_cast<Cause>(cause), *kind, context);
+            if (!finding && process.unjudged[cause]) {
+                kind = process.unjudged[cause].get();
+                finding = judge(key, static_cast<Cause>(cause), *kind, context);
+                if (finding) {
+                    finding->verdict = Verdict::insufficient_evidence;
+                    finding->severity = Severity::low;
+                    finding->explained_fraction = 0;
+                }
+            }
+            if (!finding) continue;
+            finding->comm = names[key];
+            write_text(*finding, static_cast<Cause>(cause), *kind);
+            own.push_back(std::move(*finding));
+        }
+        std::map<std::string, uint64_t> rejected;
+        if (!own.empty()) add_rejected(key, processes_[number], own, rejected);
+        for (Finding& finding : own) {
+            finding.rejected = ranked(rejected, max_rejected);
+            all.push_back(std::move(finding));
+        }
+    }
+    return all;
+}
+
+void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, const std::vector<Finding>& findings,
+                          std::map<std::string, uint64_t>& rejected) const {
+    for (size_t number = 0; number < cause_count; ++number) {
+        const auto cause = static_cast<Cause>(number);
+        if (cause == Cause::excluded_task) continue;
+        const std::string name(to_string(cause));
+        uint64_t found = 0;
+        for (const Finding& finding : findings) {
+            const bool assigned = finding.verdict != Verdict::insufficient_evidence;
+            if (assigned && finding.kind == name && same_process(finding, key)) found = finding.lost_ns;
+        }
+        add_to(rejected[name], saturating_subtract(process.ns[number], found));
+    }
+    for (const auto& [name, ns] : process.excluded) add_to(rejected[std::string(name)], ns);
+    add_to(rejected["unexplained"], process.unexplained_ns);
+}
+
+void Ledger::add_rejected(const std::vector<Finding>& findings, std::map<std::string, uint64_t>& rejected) const {
+    for (uint32_t number = 0; number < processes_.size(); ++number) {
+        add_rejected(process_index_.key(number).key, processes_[number], findings, rejected);
+    }
+}
+
+std::vector<RejectedHypothesis> ranked(const std::map<std::string, uint64_t>& rejected, size_t limit) {
+    std::vector<RejectedHypothesis> list;
+    for (const auto& [hypothesis, ns] : rejected) {
+        if (ns) list.push_back({hypothesis, ns});
+    }
+    std::sort(list.begin(), list.end(),
+              [](const RejectedHypothesis& a, const RejectedHypothesis& b) { return a.ns > b.ns; });
+    if (list.size() > limit) list.resize(limit);
+    return list;
+}
+
+}  // namespace ingero

@@ -1,0 +1,107 @@
+// Collects what was assigned call by call, and decides what of it is worth a finding.
+//
+// One Ledger a boot and query. Bounded: a store may name any number of processes, threads, tasks and CPUs.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/diagnosis/assign.h"
+#include "core/diagnosis/explain.h"
+#include "core/model/process.h"
+#include "core/query/key_index.h"
+
+namespace ingero {
+
+SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment,
+                        const ClockTriple& clock);
+
+/// The calls of one process in which one cause took a tenth of the excess or more.
+struct KindLedger {
+    uint64_t calls = 0;
+    uint64_t lost_ns = 0;         ///< assigned to the cause
+    uint64_t host_excess_ns = 0;  ///< of the same calls
+    uint64_t wanted_cpu_ns = 0;   ///< they ran or could have run
+    bool over_call_floor = false;
+    uint64_t worst_ns = 0;
+    SlowCall worst;
+    std::map<uint32_t, uint64_t> by_thread;
+    std::map<uint32_t, uint64_t> by_cpu;
+    std::map<OpId, uint64_t> by_op;
+    std::map<std::pair<Comm, uint32_t>, uint64_t> by_culprit;
+    uint64_t unnamed_culprits_ns = 0;
+    std::vector<std::pair<uint64_t, uint64_t>> evidence;  ///< (ns, sequence), a heap with the least on top
+};
+
+/// What judging needs to know of the window.
+struct JudgementContext {
+    uint64_t covered_ns = 0;  ///< of the window, by sessions
+    std::string boot_id;
+    bool lossy = false;  ///< so much was lost that nothing is proven
+};
+
+class Ledger {
+  public:
+    Ledger(const ExplainOptions& options, const Window& window, const ClockTriple& clock);
+
+    /// Every outermost call: how long each thread was active.
+    void saw(const Event& event);
+    void add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
+    /// A call whose like is not known: evidence that too little is known, where it lost much off the CPU.
+    void add_unjudged(const Event& event, const CallTime& time, const Op* op);
+
+    std::vector<Finding> findings(const std::vector<Process>& processes, const JudgementContext& context) const;
+    /// Adds what was assigned and is in no finding, by hypothesis.
+    void add_rejected(const std::vector<Finding>& findings, std::map<std::string, uint64_t>& rejected) const;
+
+  private:
+    struct ProcessId {
+        ProcessKey key;
+        bool operator==(const ProcessId&) const = default;
+        uint64_t hash() const { return mix_bits(key.start_ns ^ key.pid); }
+    };
+    struct ThreadId {
+        ProcessKey process;
+        uint32_t tid = 0;
+        bool operator==(const ThreadId&) const = default;
+        uint64_t hash() const { return mix_bits(mix_bits(process.start_ns ^ process.pid) ^ tid); }
+    };
+    struct ProcessLedger {
+        std::array<uint64_t, cause_count> ns{};
+        std::map<std::string_view, uint64_t> excluded;  ///< by suspect_exclusion(), of which there are few
+        uint64_t unexplained_ns = 0;
+        std::array<std::unique_ptr<KindLedger>, finding_causes> kinds;
+        std::array<std::unique_ptr<KindLedger>, finding_causes> unjudged;
+    };
+
+    ProcessLedger* process_of(const Event& event);
+    void add_kind(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, const Op* op,
+                  const Assignment& assignment);
+    uint64_t active_ns(const ProcessKey& process, const KindLedger& kind) const;
+    std::optional<Finding> judge(const ProcessKey& process, Cause cause, const KindLedger& kind,
+                                 const JudgementContext& context) const;
+    void add_rejected(const ProcessKey& key, const ProcessLedger& process, const std::vector<Finding>& findings,
+                      std::map<std::string, uint64_t>& rejected) const;
+
+    ExplainOptions options_;
+    Window window_;
+    ClockTriple clock_;
+    KeyIndex<ProcessId> process_index_;
+    std::vector<ProcessLedger> processes_;
+    KeyIndex<ThreadId> thread_index_;
+    std::vector<Window> active_;
+    ProcessId last_process_;
+    uint32_t last_process_number_ = KeyIndex<ProcessId>::none;
+    ThreadId last_thread_;
+    uint32_t last_thread_number_ = KeyIndex<ThreadId>::none;
+};
+
+/// Largest first, at most `limit`; hypotheses of 0 ns are left out.
+std::vector<RejectedHypothesis> ranked(const std::map<std::string, uint64_t>& rejected, size_t limit);
+
+}  // namespace ingero

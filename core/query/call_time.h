@@ -1,0 +1,43 @@
+// A row's time split made safe to calculate with. Rows come from files that anyone may have written: parts may exceed
+// the whole and sums may wrap, and no answer may depend on it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "core/model/event.h"
+
+namespace ingero {
+
+constexpr uint64_t saturating_add(uint64_t a, uint64_t b) {
+    return a > std::numeric_limits<uint64_t>::max() - b ? std::numeric_limits<uint64_t>::max() : a + b;
+}
+constexpr uint64_t saturating_subtract(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
+
+/// on_cpu_ns + runnable_ns + blocked_ns == duration_ns, and preemptor_ns <= runnable_ns, always.
+struct CallTime {
+    uint64_t duration_ns = 0;
+    uint64_t on_cpu_ns = 0;
+    uint64_t runnable_ns = 0;
+    uint64_t blocked_ns = 0;
+    uint64_t preemptor_ns = 0;
+};
+
+inline CallTime call_time(const Event& event) {
+    CallTime time;
+    time.duration_ns = event.duration_ns;
+    time.runnable_ns = std::min(event.runnable_ns, time.duration_ns);
+    time.blocked_ns = std::min(event.blocked_ns, time.duration_ns - time.runnable_ns);
+    time.on_cpu_ns = time.duration_ns - time.runnable_ns - time.blocked_ns;
+    time.preemptor_ns = std::min(event.preemptor_ns, time.runnable_ns);
+    return time;
+}
+
+inline uint64_t saturating_end_ns(const Event& event) {
+    return saturating_add(event.start_ns, event.duration_ns);
+}
+
+}  // namespace ingero

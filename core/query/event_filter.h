@@ -1,0 +1,42 @@
+// Which rows an answer may speak of.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "core/model/process.h"
+#include "core/query/stats.h"
+
+namespace ingero {
+
+/// Rows of processes without a stored process row belong to no known user: only a caller who sees all may see them.
+class EventFilter {
+  public:
+    EventFilter(const Filter& filter, const std::vector<Process>& processes) : pid_(filter.pid), by_uid_(filter.uid) {
+        if (!by_uid_) return;
+        for (const Process& process : processes) {
+            if (process.uid == *filter.uid) visible_.insert(process.key);
+        }
+    }
+
+    bool matches(const Event& event) {
+        if (pid_ && event.tgid != *pid_) return false;
+        if (!by_uid_) return true;
+        if (!last_known_ || event.process() != last_) {
+            last_ = event.process();
+            last_visible_ = visible_.count(last_) > 0;
+            last_known_ = true;
+        }
+        return last_visible_;
+    }
+
+  private:
+    std::optional<uint32_t> pid_;
+    std::optional<uint32_t> by_uid_;
+    std::set<ProcessKey> visible_;
+    ProcessKey last_;  ///< rows come in runs of one process
+    bool last_known_ = false;
+    bool last_visible_ = false;
+};
+
+}  // namespace ingero

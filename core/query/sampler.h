@@ -1,0 +1,55 @@
+// A bounded sample of a stream of values, chosen by a hash of each value's identity: the same rows give the same sample
+// in whatever order they come, so that a live verdict and a replayed one agree.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ingero {
+
+/// Keeps all values while there are fewer than `capacity`; from there on, those whose hash ends in k zero bits, k
+/// growing as needed: about half of `capacity` to all of it. The rank of a median taken from it is off by about 2 %
+/// (capacity 512).
+template <class Value, size_t capacity = 512>
+class Sampler {
+  public:
+    struct Kept {
+        Value value;
+        uint32_t hash;
+    };
+
+    void add(uint32_t hash, const Value& value) {
+        if (hash & mask_) return;
+        kept_.push_back({value, hash});
+        // Identities that are not distinct (a damaged store) may leave nothing to thin by: then the newest goes.
+        while (kept_.size() >= capacity && mask_ != 0xffffffff) thin();
+        if (kept_.size() >= capacity) kept_.pop_back();
+    }
+
+    const std::vector<Kept>& kept() const { return kept_; }
+    size_t size() const { return kept_.size(); }
+    /// True while nothing was left out.
+    bool whole() const { return mask_ == 0; }
+
+  private:
+    void thin() {
+        mask_ = mask_ << 1 | 1;
+        std::erase_if(kept_, [this](const Kept& kept) { return kept.hash & mask_; });
+    }
+
+    std::vector<Kept> kept_;
+    uint32_t mask_ = 0;
+};
+
+/// The lower median; reorders `values`. 0 where there are none.
+template <class Number>
+Number median_of(std::vector<Number>& values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+}  // namespace ingero

@@ -1,0 +1,237 @@
+#include "core/query/stats.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "core/model/op.h"
+#include "core/query/call_time.h"
+#include "core/query/event_filter.h"
+#include "core/query/key_index.h"
+#include "core/query/launch_queue.h"
+#include "core/query/log_histogram.h"
+#include "core/query/sampler.h"
+
+namespace ingero {
+
+namespace {
+
+// Bounds on memory: 32 MiB of durations a key, 128 MiB in all, and keys that a store of pids made up could multiply.
+constexpr size_t max_exact_rows_per_key = 4'000'000;
+constexpr size_t max_exact_rows = 16'000'000;
+constexpr size_t small_key_rows = 65'536;
+constexpr size_t max_keys = 65'536;
+constexpr size_t enough_for_a_median = 8;
+
+struct Key {
+    uint32_t pid = 0;
+    OpId op = 0;
+    bool operator==(const Key&) const = default;
+    uint64_t hash() const { return mix_bits(static_cast<uint64_t>(pid) << 16 | op); }
+};
+
+/// Durations, exact until there are too many of them, then counted in buckets of at most 1 % error.
+class Durations {
+  public:
+    void add(uint64_t duration_ns, size_t& exact_rows) {
+        if (!folded_) {
+            exact_.push_back(duration_ns);
+            ++exact_rows;
+            const bool crowded = exact_rows > max_exact_rows && exact_.size() > small_key_rows;
+            if (exact_.size() > max_exact_rows_per_key || crowded) fold(exact_rows);
+            return;
+        }
+        folded_->add(duration_ns);
+    }
+
+    /// Nearest rank, in order of ascending shares; each call starts where the one before it ended.
+    uint64_t percentile(unsigned percent) {
+        const uint64_t count = folded_ ? folded_->count() : exact_.size();
+        if (count == 0) return 0;
+        const uint64_t rank = std::max<uint64_t>((count * percent + 99) / 100, 1);
+        if (folded_) return folded_->value_at_rank(rank);
+        const auto nth = exact_.begin() + static_cast<std::ptrdiff_t>(rank - 1);
+        std::nth_element(exact_.begin() + static_cast<std::ptrdiff_t>(sorted_up_to_), nth, exact_.end());
+        sorted_up_to_ = rank - 1;
+        return *nth;
+    }
+
+  private:
+    void fold(size_t& exact_rows) {
+        folded_ = std::make_unique<LogHistogram>();
+        for (const uint64_t duration : exact_) folded_->add(duration);
+        exact_rows -= exact_.size();
+        exact_ = {};
+    }
+
+    std::vector<uint64_t> exact_;
+    std::unique_ptr<LogHistogram> folded_;
+    size_t sorted_up_to_ = 0;
+};
+
+/// A launch that finds the queue full spins until there is room: what its time on the CPU has over the usual is
+/// waiting. The usual is the median of the launches that had room, or of all where fewer than eight had.
+class LaunchTimes {
+  public:
+    void add(const Event& event, uint64_t on_cpu_ns, bool queue_full) {
+        const auto hash = static_cast<uint32_t>(mix_bits(event.sequence));
+        (queue_full ? crowded_ : roomy_).add(hash, on_cpu_ns);
+        if (!queue_full) return;
+        if (!spinning_) spinning_ = std::make_unique<LogHistogram>();
+        spinning_->add(on_cpu_ns);
+    }
+
+    uint64_t device_wait_ns() const {
+        if (!spinning_) return 0;
+        std::vector<uint64_t> usual;
+        for (const auto& kept : roomy_.kept()) usual.push_back(kept.value);
+        if (usual.size() < enough_for_a_median) {
+            for (const auto& kept : crowded_.kept()) usual.push_back(kept.value);
+        }
+        return spinning_->sum_above(median_of(usual));
+    }
+
+  private:
+    Sampler<uint64_t> roomy_;
+    Sampler<uint64_t> crowded_;
+    std::unique_ptr<LogHistogram> spinning_;
+};
+
+struct Group {
+    OpStats stats;
+    Durations durations;
+    std::unique_ptr<LaunchTimes> launches;
+    bool waits_for_device = false;
+    bool moves_bytes = false;
+};
+
+class StatsQuery {
+  public:
+    StatsQuery(const Filter& filter, const std::vector<Process>& processes) : filter_(filter, processes) {}
+
+    /// False once there are more keys than one answer can hold.
+    bool add(std::span<const Event> block) {
+        const std::vector<uint8_t>& queue_full = queues_.observe(block);
+        for (size_t row = 0; row < block.size(); ++row) {
+            if (!filter_.matches(block[row])) continue;
+            Group* group = group_of(block[row]);
+            if (!group) return false;
+            add(*group, block[row], queue_full[row]);
+        }
+        return true;
+    }
+
+    bool overflowed() const { return overflowed_; }
+
+    std::vector<OpStats> finish(const std::map<OpId, uint64_t>& lost) {
+        std::vector<OpStats> ops;
+        ops.reserve(groups_.size());
+        for (Group& group : groups_) ops.push_back(finish(group, lost));
+        std::sort(ops.begin(), ops.end(), [](const OpStats& a, const OpStats& b) {
+            if (a.total_ns != b.total_ns) return a.total_ns > b.total_ns;
+            return std::pair(a.op, a.pid) < std::pair(b.op, b.pid);
+        });
+        return ops;
+    }
+
+  private:
+    Group* group_of(const Event& event) {
+        const Key key{event.tgid, event.op};
+        if (last_ < groups_.size() && key == last_key_) return &groups_[last_];
+        last_ = keys_.find_or_add(key);
+        if (last_ == KeyIndex<Key>::none) {
+            overflowed_ = true;
+            return nullptr;
+        }
+        last_key_ = key;
+        if (last_ == groups_.size()) groups_.push_back(make_group(key));
+        return &groups_[last_];
+    }
+
+    static Group make_group(const Key& key) {
+        Group group;
+        group.stats.op = key.op;
+        group.stats.pid = key.pid;
+        if (const Op* op = find_op(key.op)) {
+            group.waits_for_device = op->waits_for_device;
+            group.moves_bytes = op->op_class == OpClass::alloc || op->op_class == OpClass::copy;
+            if (op->op_class == OpClass::launch) group.launches = std::make_unique<LaunchTimes>();
+        }
+        return group;
+    }
+
+    void add(Group& group, const Event& event, bool queue_full) {
+        const CallTime time = call_time(event);
+        OpStats& stats = group.stats;
+        ++stats.count;
+        stats.errors += event.return_code != 0;
+        stats.max_ns = std::max(stats.max_ns, time.duration_ns);
+        stats.total_ns = saturating_add(stats.total_ns, time.duration_ns);
+        stats.runnable_ns = saturating_add(stats.runnable_ns, time.runnable_ns);
+        stats.blocked_ns = saturating_add(stats.blocked_ns, time.blocked_ns);
+        uint64_t& on_cpu = group.waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
+        on_cpu = saturating_add(on_cpu, time.on_cpu_ns);
+        if (group.moves_bytes) stats.bytes = saturating_add(stats.bytes, event.args[0]);
+        if (group.launches) group.launches->add(event, time.on_cpu_ns, queue_full);
+        group.durations.add(time.duration_ns, exact_rows_);
+    }
+
+    static OpStats finish(Group& group, const std::map<OpId, uint64_t>& lost) {
+        OpStats& stats = group.stats;
+        stats.p50_ns = group.durations.percentile(50);
+        stats.p95_ns = group.durations.percentile(95);
+        stats.p99_ns = group.durations.percentile(99);
+        if (group.launches) {
+            stats.device_wait_ns = std::min(group.launches->device_wait_ns(), stats.on_cpu_ns);
+            stats.on_cpu_ns -= stats.device_wait_ns;
+        }
+        const auto found = lost.find(stats.op);
+        stats.lost = found == lost.end() ? 0 : found->second;
+        return stats;
+    }
+
+    EventFilter filter_;
+    LaunchQueues queues_;
+    KeyIndex<Key> keys_{max_keys};
+    std::vector<Group> groups_;
+    Key last_key_;
+    uint32_t last_ = KeyIndex<Key>::none;
+    size_t exact_rows_ = 0;
+    bool overflowed_ = false;
+};
+
+}  // namespace
+
+// Every op stands for itself, with its own layer: a driver call inside a runtime call has its own row, and neither is
+// added to the other.
+Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter) {
+    StatsAnswer answer;
+    answer.window = filter.window;
+    auto covered = coverage(snapshot, filter.window);
+    if (!covered) return tl::unexpected(covered.error());
+    answer.coverage = std::move(*covered);
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+
+    StatsQuery query(filter, *processes);
+    std::map<OpId, uint64_t> lost;
+    for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
+        const auto scanned = snapshot.scan(boot.boot_index, boot.monotonic,
+                                           [&](std::span<const Event> block) { return query.add(block); });
+        if (!scanned) return tl::unexpected(scanned.error());
+        if (query.overflowed()) {
+            return fail(ErrorCode::limit, "the window has more than 65536 pairs of op and process",
+                        "ask for a shorter window, or for one process with --pid");
+        }
+        const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);
+        if (!losses) return tl::unexpected(losses.error());
+        for (const LossRow& row : *losses) {
+            const uint64_t frames_and_ring = saturating_add(row.lost_ring, row.lost_frames);
+            lost[row.op] = saturating_add(lost[row.op], saturating_add(frames_and_ring, row.lost_depth));
+        }
+    }
+    answer.ops = query.finish(lost);
+    return answer;
+}
+
+}  // namespace ingero

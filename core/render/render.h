@@ -1,0 +1,59 @@
+// From answers to what a user reads: the JSON objects of docs/schemas and plain text made of them. ingeroctl, D-Bus and
+// the MCP server all print with these, so that one answer never reads two ways.
+//
+// Text that comes from a target (commands, units, cgroups) is data: in JSON it is made valid UTF-8, in plain text it is
+// escaped besides.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/diagnosis/explain.h"
+#include "core/query/coverage.h"
+#include "core/query/stats.h"
+
+namespace ingero {
+
+/// What an answer says besides its own part.
+struct AnswerContext {
+    std::string node;
+    std::vector<std::string> missing_probes;  ///< that should have been attached and were not
+    std::map<uint32_t, std::string> comms;    ///< pid to command, for the listed calls; a pid may be absent
+};
+
+/// What every answer starts with: schema "ingero/COMMAND/1", node, window, coverage, missing_probes.
+nlohmann::json answer_head(std::string_view command, const AnswerContext& context, const Window& realtime,
+                           const Coverage& coverage);
+
+/// docs/schemas/stats.schema.json. At most `limit` ops, the largest by total time; 0: all.
+nlohmann::json to_json(const StatsAnswer& answer, const AnswerContext& context, size_t limit = 0);
+/// docs/schemas/explain.schema.json.
+nlohmann::json to_json(const ExplainAnswer& answer, const AnswerContext& context);
+
+/// "low", "medium", "high".
+std::string_view to_string(Severity severity);
+/// "proven", "partial", "unexplained", "insufficient-evidence".
+std::string_view to_string(Verdict verdict);
+
+struct TextStyle {
+    unsigned width = 0;  ///< columns of the terminal; 0: as wide as it takes
+    bool colour = false;
+};
+
+/// Plain text of the JSON objects above, ending in a newline. Members that are absent, null or of another type read as
+/// "-"; these functions do not throw.
+std::string text_status(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_processes(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_stats(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_explain(const nlohmann::json& answer, const TextStyle& style = {});
+
+/// Text that cannot move the cursor, colour the terminal, reorder or hide what stands beside it. Control characters,
+/// invalid UTF-8, bidirectional controls and characters without width become \n, \t, \r, \xHH (C0 and invalid bytes) or
+/// \u{HHHH}; a backslash becomes two. What is printable stays as it is.
+std::string escape_text(std::string_view text);
+
+}  // namespace ingero

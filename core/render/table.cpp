@@ -1,0 +1,205 @@
+#include "core/render/table.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "core/wire/utf8.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t gutter = 2;
+constexpr size_t narrowest_cell = 8;
+
+// East Asian Wide and Fullwidth, by block: enough to keep columns straight.
+bool is_wide(uint32_t point) {
+    return (point >= 0x1100 && point <= 0x115f) || (point >= 0x2e80 && point <= 0xa4cf) ||
+           (point >= 0xac00 && point <= 0xd7a3) || (point >= 0xf900 && point <= 0xfaff) ||
+           (point >= 0xfe30 && point <= 0xfe6f) || (point >= 0xff00 && point <= 0xff60) ||
+           (point >= 0xffe0 && point <= 0xffe6) || (point >= 0x1f300 && point <= 0x1faff) ||
+           (point >= 0x20000 && point <= 0x3fffd);
+}
+
+bool is_combining(uint32_t point) {
+    return (point >= 0x0300 && point <= 0x036f) || (point >= 0x1ab0 && point <= 0x1aff) ||
+           (point >= 0x1dc0 && point <= 0x1dff) || (point >= 0x20d0 && point <= 0x20ff) ||
+           (point >= 0xfe20 && point <= 0xfe2f);
+}
+
+size_t width_of(const CodePoint& point) {
+    if (is_combining(point.value)) return 0;
+    return is_wide(point.value) ? 2 : 1;
+}
+
+std::string pad(const std::string& cell, size_t width, Align align) {
+    const std::string spaces(width - std::min(width, display_width(cell)), ' ');
+    return align == Align::right ? spaces + cell : cell + spaces;
+}
+
+std::string print(const char* format, double value) {
+    std::array<char, 64> buffer;
+    std::snprintf(buffer.data(), buffer.size(), format, value);
+    return buffer.data();
+}
+
+size_t total(const std::vector<size_t>& widths) {
+    const size_t shown = widths.size() - static_cast<size_t>(std::count(widths.begin(), widths.end(), size_t{0}));
+    return std::accumulate(widths.begin(), widths.end(), size_t{0}) + (shown > 0 ? (shown - 1) * gutter : 0);
+}
+
+/// Takes from the widest column that may shrink, until the table fits or nothing is left to take.
+void shrink(std::vector<size_t>& widths, const std::vector<Column>& columns, size_t width) {
+    while (total(widths) > width) {
+        size_t* widest = nullptr;
+        for (size_t i = 0; i < widths.size(); ++i)
+            if (columns[i].shrinks && widths[i] > narrowest_cell && (!widest || widths[i] > *widest))
+                widest = &widths[i];
+        if (!widest) return;
+        --*widest;
+    }
+}
+
+}  // namespace
+
+void Table::add_row(std::vector<std::string> cells) {
+    cells.resize(columns_.size());
+    rows_.push_back(std::move(cells));
+}
+
+std::vector<size_t> Table::natural_widths() const {
+    std::vector<size_t> widths;
+    for (size_t i = 0; i < columns_.size(); ++i) {
+        size_t widest = display_width(columns_[i].title);
+        for (const auto& row : rows_) widest = std::max(widest, display_width(row[i]));
+        widths.push_back(widest);
+    }
+    return widths;
+}
+
+std::string Table::render(unsigned width, unsigned indent) const {
+    const std::vector<size_t> natural = natural_widths();
+    std::vector<size_t> widths = natural;
+    std::vector<size_t> droppable;
+    for (size_t i = 0; i < columns_.size(); ++i)
+        if (columns_[i].drop_order > 0) droppable.push_back(i);
+    std::stable_sort(droppable.begin(), droppable.end(),
+                     [&](size_t a, size_t b) { return columns_[a].drop_order > columns_[b].drop_order; });
+    const size_t room = width > indent ? width - indent : 1;
+    for (size_t dropped = 0; width != 0; ++dropped) {
+        widths = natural;
+        for (size_t i = 0; i < dropped; ++i) widths[droppable[i]] = 0;
+        shrink(widths, columns_, room);
+        if (total(widths) <= room || dropped == droppable.size()) break;
+    }
+    std::string result;
+    const auto add_line = [&](auto&& cell_of) {
+        std::string line;
+        for (size_t i = 0; i < columns_.size(); ++i) {
+            if (widths[i] == 0) continue;
+            if (!line.empty()) line.append(gutter, ' ');
+            line += pad(truncate_text(cell_of(i), widths[i]), widths[i], columns_[i].align);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        result += std::string(indent, ' ') + line + "\n";
+    };
+    add_line([&](size_t i) { return columns_[i].title; });
+    for (const auto& row : rows_) add_line([&](size_t i) { return row[i]; });
+    return result;
+}
+
+size_t display_width(std::string_view text) {
+    size_t width = 0;
+    while (!text.empty()) {
+        const CodePoint point = first_code_point(text);
+        width += width_of(point);
+        text.remove_prefix(point.length);
+    }
+    return width;
+}
+
+std::string truncate_text(std::string_view text, size_t width) {
+    if (display_width(text) <= width) return std::string(text);
+    std::string result;
+    size_t taken = 0;
+    while (!text.empty()) {
+        const CodePoint point = first_code_point(text);
+        if (taken + width_of(point) + 1 > width) break;
+        taken += width_of(point);
+        result += text.substr(0, point.length);
+        text.remove_prefix(point.length);
+    }
+    return result + "…";
+}
+
+std::string wrap_text(std::string_view text, size_t width, size_t indent) {
+    if (width == 0) return std::string(text);
+    const size_t room = std::max<size_t>(width > indent ? width - indent : 0, 20);
+    std::string result;
+    size_t used = 0;
+    while (!text.empty()) {
+        const std::string_view word = text.substr(0, text.find(' '));
+        text.remove_prefix(std::min(text.size(), word.size() + 1));
+        if (word.empty()) continue;
+        const size_t word_width = display_width(word);
+        if (used > 0 && used + 1 + word_width > room) {
+            result += "\n" + std::string(indent, ' ');
+            used = 0;
+        } else if (used > 0) {
+            result += ' ';
+            ++used;
+        }
+        result += word;
+        used += word_width;
+    }
+    return result;
+}
+
+std::string format_count(uint64_t count) {
+    std::string digits = std::to_string(count);
+    for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+    return digits;
+}
+
+std::string format_bytes(uint64_t bytes) {
+    constexpr std::array<const char*, 7> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    auto value = static_cast<double>(bytes);
+    size_t unit = 0;
+    // 1023.5 would print as 1024: the next unit says it better.
+    while (value >= 1023.5 && unit + 1 < units.size()) {
+        value /= 1024;
+        ++unit;
+    }
+    const char* format = unit == 0 || value >= 99.95 ? "%.0f " : value >= 9.995 ? "%.1f " : "%.2f ";
+    return print(format, value) + units[unit];
+}
+
+std::string format_span(uint64_t ns) {
+    struct Unit {
+        uint64_t seconds;
+        const char* name;
+    };
+    constexpr std::array<Unit, 4> units = {{{86'400, " d"}, {3'600, " h"}, {60, " min"}, {1, " s"}}};
+    const uint64_t seconds = ns / 1'000'000'000;
+    for (size_t i = 0; i < units.size(); ++i) {
+        if (seconds < units[i].seconds) continue;
+        std::string result = std::to_string(seconds / units[i].seconds) + units[i].name;
+        const uint64_t rest = seconds % units[i].seconds;
+        if (i + 1 < units.size() && rest >= units[i + 1].seconds)
+            result += " " + std::to_string(rest / units[i + 1].seconds) + units[i + 1].name;
+        return result;
+    }
+    return "0 s";
+}
+
+std::string format_percent(double fraction) {
+    const double percent = fraction * 100;
+    if (!std::isfinite(percent)) return "-";
+    if (percent > 0 && percent < 0.1) return "<0.1 %";
+    return print(percent == 0 || percent >= 9.95 ? "%.0f %%" : "%.1f %%", percent);
+}
+
+}  // namespace ingero

@@ -1,0 +1,276 @@
+#include "core/render/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "core/model/time.h"
+#include "core/render/table.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace text {
+
+const json& member(const json& object, const char* key) {
+    static const json null;
+    if (!object.is_object()) return null;
+    const auto found = object.find(key);
+    return found != object.end() ? *found : null;
+}
+
+const json& list(const json& object, const char* key) {
+    static const json empty = json::array();
+    const json& value = member(object, key);
+    return value.is_array() ? value : empty;
+}
+
+std::optional<uint64_t> number(const json& object, const char* key) {
+    const json& value = member(object, key);
+    if (value.is_number_unsigned()) return value.get<uint64_t>();
+    // A JSON text parsed elsewhere may hold the same number as a signed one.
+    if (value.is_number_integer() && value.get<int64_t>() >= 0) return static_cast<uint64_t>(value.get<int64_t>());
+    return std::nullopt;
+}
+
+std::optional<double> fraction(const json& object, const char* key) {
+    const json& value = member(object, key);
+    if (!value.is_number()) return std::nullopt;
+    const double result = value.get<double>();
+    return std::isfinite(result) ? std::optional(result) : std::nullopt;
+}
+
+bool flag(const json& object, const char* key) {
+    const json& value = member(object, key);
+    return value.is_boolean() && value.get<bool>();
+}
+
+std::string words_or_empty(const json& object, const char* key) {
+    const json& value = member(object, key);
+    return value.is_string() ? escape_text(value.get_ref<const std::string&>()) : "";
+}
+
+std::string words(const json& object, const char* key) {
+    std::string result = words_or_empty(object, key);
+    return result.empty() ? absent : result;
+}
+
+std::string count(const json& object, const char* key) {
+    const auto value = number(object, key);
+    return value ? format_count(*value) : absent;
+}
+
+std::string duration(const json& object, const char* key) {
+    const auto value = number(object, key);
+    return value ? format_duration(*value) : absent;
+}
+
+std::string bytes(const json& object, const char* key) {
+    const auto value = number(object, key);
+    return value ? format_bytes(*value) : absent;
+}
+
+std::string time(const json& object, const char* key) {
+    const auto value = number(object, key);
+    return value ? format_time(*value) : absent;
+}
+
+std::string process(const json& object, const char* name_key, const char* pid_key) {
+    const std::string name = words_or_empty(object, name_key);
+    const auto pid = number(object, pid_key);
+    if (!pid) return name.empty() ? absent : name;
+    return name.empty() ? "pid " + std::to_string(*pid) : name + " (" + std::to_string(*pid) + ")";
+}
+
+std::string paint(std::string text, Colour colour, const TextStyle& style) {
+    constexpr std::array<const char*, 7> codes = {"", "1", "2", "1;31", "33", "32", "36"};
+    if (!style.colour || colour == Colour::none) return text;
+    return std::string("\x1b[") + codes.at(static_cast<size_t>(colour)) + "m" + text + "\x1b[0m";
+}
+
+std::string window_line(const json& answer) {
+    const json& window = member(answer, "window");
+    const auto from = number(window, "from_ns");
+    const auto to = number(window, "to_ns");
+    std::string result = "Window    " + time(window, "from_ns") + " to " + time(window, "to_ns");
+    if (from && to && *to >= *from) result += " (" + format_duration(*to - *from) + ")";
+    return result + ", node " + words(answer, "node") + "\n";
+}
+
+namespace {
+
+std::string gap_lines(const json& gaps) {
+    constexpr size_t most_shown = 5;
+    std::string result;
+    for (size_t i = 0; i < std::min(gaps.size(), most_shown); ++i) {
+        const std::string reason = words_or_empty(gaps[i], "reason");
+        result += "          nothing seen from " + time(gaps[i], "from_ns") + " to " + time(gaps[i], "to_ns");
+        result += reason.empty() ? "\n" : ": " + reason + "\n";
+    }
+    if (gaps.size() > most_shown)
+        result += "          and " + std::to_string(gaps.size() - most_shown) + " more gaps\n";
+    return result;
+}
+
+}  // namespace
+
+std::string coverage_lines(const json& answer, const TextStyle& style) {
+    const json& coverage = member(answer, "coverage");
+    const json& missing = list(answer, "missing_probes");
+    std::string result;
+    if (!flag(coverage, "complete")) {
+        result += paint("Coverage  incomplete:", Colour::yellow, style) + " " + count(coverage, "lost") +
+                  " events lost, " + count(coverage, "sampled_out") + " sampled out, " +
+                  format_count(list(coverage, "gaps").size()) + " gaps\n" + gap_lines(list(coverage, "gaps"));
+    }
+    std::string names;
+    for (const json& probe : missing)
+        if (probe.is_string()) names += (names.empty() ? "" : ", ") + escape_text(probe.get_ref<const std::string&>());
+    if (!names.empty())
+        result += paint("Probes    not attached:", Colour::yellow, style) + " " +
+                  wrap_text(names, style.width, 10) + "\n";
+    return result;
+}
+
+namespace {
+
+Colour state_colour(const std::string& state) {
+    if (state == "tracing" || state == "idle") return Colour::green;
+    return state == "starting" ? Colour::yellow : Colour::red;
+}
+
+std::string overhead_text(const json& overhead) {
+    const auto permille = [&](const char* key) {
+        const auto value = fraction(overhead, key);
+        return value ? format_percent(*value / 1000) : absent;
+    };
+    std::string result = permille("measured_permille") + " of one CPU, budget " + permille("budget_permille");
+    std::string thinned;
+    for (const json& op : list(overhead, "thinned"))
+        thinned += (thinned.empty() ? "; thinned: " : ", ") + words(op, "op") + " 1 in " + count(op, "weight");
+    return result + thinned;
+}
+
+std::string store_text(const json& store) {
+    std::string result = bytes(store, "bytes") + " of " + bytes(store, "cap_bytes");
+    return number(store, "oldest_ns") ? result + ", since " + time(store, "oldest_ns") : result + ", empty";
+}
+
+std::string sockets_text(const json& sockets) {
+    std::string result;
+    for (const json& socket : sockets)
+        result += (result.empty() ? "" : ", ") + words(socket, "path") + " (" + count(socket, "connections") +
+                  " connected)";
+    return result.empty() ? absent : result;
+}
+
+std::string devices_text(const json& devices) {
+    std::string result;
+    for (const json& device : devices) {
+        if (!device.is_number_unsigned()) continue;
+        result += (result.empty() ? "" : ",") + std::to_string(device.get<uint64_t>());
+    }
+    return result.empty() ? absent : result;
+}
+
+/// A part of a duration, as a share of it: "-" where nothing was spent at all.
+std::string share(const json& op, const char* key) {
+    const auto part = number(op, key);
+    const auto whole = number(op, "total_ns");
+    if (!part || !whole || *whole == 0) return absent;
+    return format_percent(static_cast<double>(*part) / static_cast<double>(*whole));
+}
+
+std::string rate(const json& object, const char* key) {
+    const auto value = fraction(object, key);
+    if (!value || *value < 0 || *value > 1e15) return absent;
+    return format_count(static_cast<uint64_t>(std::llround(*value)));
+}
+
+}  // namespace
+
+}  // namespace text
+
+std::string text_status(const json& answer, const TextStyle& style) {
+    const std::string state = text::words(answer, "state");
+    const json& events = text::member(answer, "events");
+    const auto uptime = text::number(answer, "uptime_ns");
+    std::string result = "ingerod " + text::words(answer, "version") + " on " + text::words(answer, "node") + ": " +
+                         text::paint(state, text::state_colour(state), style) + ", up " +
+                         (uptime ? format_span(*uptime) : text::absent) + "\n";
+    result += "Events    " + text::count(events, "recorded") + " recorded, " + text::count(events, "lost") + " lost, " +
+              text::count(events, "sampled_out") + " sampled out, " + text::count(events, "split_uncertain") +
+              " with an uncertain time split\n";
+    result += "          committed up to number " + text::count(events, "committed") + "\n";
+    result += "Overhead  " + text::overhead_text(text::member(answer, "overhead")) + "\n";
+    result += "Store     " + text::store_text(text::member(answer, "store")) + "\n";
+    result += "Memory    " + text::bytes(answer, "memory_bytes") + "\n";
+    result += "Traced    " + text::count(answer, "processes") + " processes, " + text::count(answer, "incidents_open") +
+              " open incidents\n";
+    result += "Sockets   " + text::sockets_text(text::list(answer, "sockets")) + "\n";
+    return result + text::coverage_lines(answer, style);
+}
+
+std::string text_processes(const json& answer, const TextStyle& style) {
+    const json& processes = text::list(answer, "processes");
+    std::string result;
+    if (processes.empty()) {
+        result = "No traced process that you may see, on node " + text::words(answer, "node") + "\n";
+    } else {
+        Table table({{"PID", Align::right},
+                     {"COMMAND"},
+                     {"STATE"},
+                     {"STARTED", Align::left, false, 3},
+                     {"CALLS/S", Align::right},
+                     {"GPU MEMORY", Align::right, false, 2},
+                     {"RANK", Align::right, false, 1},
+                     {"DEVICES", Align::left, false, 4},
+                     {"UNIT", Align::left, true},
+                     {"CONTAINER", Align::left, true, 5}});
+        for (const json& process : processes) {
+            std::string rank = text::count(process, "rank");
+            if (text::number(process, "world_size")) rank += "/" + text::count(process, "world_size");
+            const auto pid = text::number(process, "pid");
+            table.add_row({pid ? std::to_string(*pid) : text::absent, text::words(process, "comm"),
+                           text::words(process, "state"), text::time(process, "start_time_ns"),
+                           text::rate(process, "calls_per_s"), text::bytes(process, "gpu_memory_bytes"), rank,
+                           text::devices_text(text::list(process, "devices")), text::words(process, "unit"),
+                           text::words(process, "container")});
+        }
+        result = table.render(style.width);
+    }
+    return result + text::coverage_lines(answer, style);
+}
+
+std::string text_stats(const json& answer, const TextStyle& style) {
+    const json& ops = text::list(answer, "ops");
+    std::string result = text::window_line(answer) + text::coverage_lines(answer, style) + "\n";
+    if (ops.empty()) return result + "No traced call in this window\n";
+    Table table({{"OPERATION", Align::left, true},
+                 {"PID", Align::right},
+                 {"CALLS", Align::right},
+                 {"ERRORS", Align::right, false, 2},
+                 {"P50", Align::right},
+                 {"P95", Align::right, false, 3},
+                 {"P99", Align::right},
+                 {"MAX", Align::right},
+                 {"TOTAL", Align::right},
+                 {"ON CPU", Align::right, false, 4},
+                 {"DEVICE", Align::right, false, 4},
+                 {"RUNNABLE", Align::right, false, 4},
+                 {"BLOCKED", Align::right, false, 4},
+                 {"BYTES", Align::right, false, 5}});
+    for (const json& op : ops) {
+        const auto pid = text::number(op, "pid");
+        table.add_row({text::words(op, "op"), pid ? std::to_string(*pid) : text::absent, text::count(op, "count"),
+                       text::count(op, "errors"), text::duration(op, "p50_ns"), text::duration(op, "p95_ns"),
+                       text::duration(op, "p99_ns"), text::duration(op, "max_ns"), text::duration(op, "total_ns"),
+                       text::share(op, "on_cpu_ns"), text::share(op, "device_wait_ns"),
+                       text::share(op, "runnable_ns"), text::share(op, "blocked_ns"), text::bytes(op, "bytes")});
+    }
+    return result + table.render(style.width);
+}
+
+}  // namespace ingero

@@ -1,0 +1,43 @@
+// What the plain-text renderers share: reading JSON that may lack anything, colours, and the parts every answer has.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/render/render.h"
+
+namespace ingero::text {
+
+inline constexpr const char* absent = "-";
+
+/// A member of an object; null where there is none.
+const nlohmann::json& member(const nlohmann::json& object, const char* key);
+/// A member that is an array; empty where there is none.
+const nlohmann::json& list(const nlohmann::json& object, const char* key);
+std::optional<uint64_t> number(const nlohmann::json& object, const char* key);
+std::optional<double> fraction(const nlohmann::json& object, const char* key);
+bool flag(const nlohmann::json& object, const char* key);
+/// Escaped; "-" where there is none.
+std::string words(const nlohmann::json& object, const char* key);
+/// Escaped; empty where there is none.
+std::string words_or_empty(const nlohmann::json& object, const char* key);
+
+std::string count(const nlohmann::json& object, const char* key);
+std::string duration(const nlohmann::json& object, const char* key);
+std::string bytes(const nlohmann::json& object, const char* key);
+std::string time(const nlohmann::json& object, const char* key);
+/// "python (4242)", "python", "pid 4242" or "-".
+std::string process(const nlohmann::json& object, const char* name_key, const char* pid_key);
+
+enum class Colour { none, bold, dim, red, yellow, green, cyan };
+std::string paint(std::string text, Colour colour, const TextStyle& style);
+
+/// "Window  14:32:00 to 14:37:00 (5 min), node gpu-1".
+std::string window_line(const nlohmann::json& answer);
+/// What the answer cannot speak of; empty where coverage is complete and no probe is missing.
+std::string coverage_lines(const nlohmann::json& answer, const TextStyle& style);
+
+}  // namespace ingero::text

@@ -1,0 +1,234 @@
+#include "core/store/rows.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstring>
+
+namespace ingero {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr uint8_t row_version = 1;
+/// Longer than any path; a target's text is not to fill the store.
+constexpr size_t max_text_bytes = 4096;
+
+/// Both directions call the same fields(), so that they cannot part.
+class RowWriter {
+  public:
+    template <std::integral T>
+    void operator()(const T& value) {
+        bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    void operator()(const std::string& text) {
+        const auto length = static_cast<uint16_t>(std::min(text.size(), max_text_bytes));
+        (*this)(length);
+        bytes_.append(text, 0, length);
+    }
+    std::string take() { return std::move(bytes_); }
+
+  private:
+    std::string bytes_;
+};
+
+class RowReader {
+  public:
+    explicit RowReader(std::string_view bytes) : bytes_(bytes) {}
+
+    template <std::integral T>
+    void operator()(T& value) {
+        if constexpr (std::same_as<T, bool>) {
+            uint8_t byte = 0;
+            (*this)(byte);
+            value = byte != 0;
+        } else if (bytes_.size() < sizeof value) {
+            failed_ = true;
+        } else {
+            std::memcpy(&value, bytes_.data(), sizeof value);
+            bytes_.remove_prefix(sizeof value);
+        }
+    }
+    void operator()(std::string& text) {
+        uint16_t length = 0;
+        (*this)(length);
+        if (failed_ || length > bytes_.size()) {
+            failed_ = true;
+            return;
+        }
+        text.assign(bytes_.substr(0, length));
+        bytes_.remove_prefix(length);
+    }
+    bool failed() const { return failed_; }
+    bool at_end() const { return bytes_.empty(); }
+
+  private:
+    std::string_view bytes_;
+    bool failed_ = false;
+};
+
+template <class Codec, class Clock>
+void clock_fields(Codec& codec, Clock& clock) {
+    codec(clock.monotonic_ns);
+    codec(clock.boottime_ns);
+    codec(clock.realtime_ns);
+}
+
+template <class Codec, class Row>
+    requires std::same_as<std::remove_const_t<Row>, StoredProcess>
+void fields(Codec& codec, Row& row) {
+    codec(row.boot_index);
+    codec(row.process.key.pid);
+    codec(row.process.key.start_ns);
+    codec(row.process.uid);
+    codec(row.process.parent_pid);
+    codec(row.process.comm);
+    codec(row.process.cgroup);
+    codec(row.process.unit);
+    codec(row.process.first_seen_ns);
+    codec(row.process.exited_ns);
+    codec(row.process.exit_code);
+}
+
+template <class Codec, class Row>
+    requires std::same_as<std::remove_const_t<Row>, LossRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.from_ns);
+    codec(row.to_ns);
+    codec(row.op);
+    codec(row.lost_ring);
+    codec(row.lost_frames);
+    codec(row.lost_depth);
+    codec(row.uncertain);
+}
+
+template <class Codec, class Row>
+    requires std::same_as<std::remove_const_t<Row>, Session>
+void fields(Codec& codec, Row& row) {
+    codec(row.id);
+    codec(row.boot_id);
+    codec(row.node);
+    codec(row.machine_id);
+    codec(row.version);
+    codec(row.kernel);
+    codec(row.attach_method);
+    codec(row.boot_index);
+    clock_fields(codec, row.clock);
+    clock_fields(codec, row.latest_clock);
+    codec(row.first_covered_ns);
+    codec(row.last_covered_ns);
+    codec(row.ended_cleanly);
+}
+
+template <class Row>
+std::string encode(const Row& row) {
+    RowWriter writer;
+    writer(row_version);
+    fields(writer, row);
+    return writer.take();
+}
+
+template <class Row>
+std::optional<Row> decode(std::string_view content) {
+    RowReader reader(content);
+    uint8_t version = 0;
+    reader(version);
+    Row row;
+    fields(reader, row);
+    if (reader.failed() || version == 0 || (version == row_version && !reader.at_end())) return std::nullopt;
+    return row;
+}
+
+template <std::integral... T>
+std::string big_endian(T... values) {
+    std::string key;
+    const auto append = [&](auto value) {
+        for (size_t shift = sizeof value * 8; shift > 0; shift -= 8)
+            key.push_back(static_cast<char>(value >> (shift - 8) & 0xff));
+    };
+    (append(values), ...);
+    return key;
+}
+
+/// False unless the key is of exactly these fields.
+template <std::integral... T>
+bool from_big_endian(std::string_view key, T&... values) {
+    if (key.size() != (sizeof(T) + ...)) return false;
+    size_t at = 0;
+    const auto take = [&](auto& value) {
+        value = 0;
+        for (size_t i = 0; i < sizeof value; ++i)
+            value = static_cast<std::remove_reference_t<decltype(value)>>(uint64_t{value} << 8 |
+                                                                          static_cast<uint8_t>(key[at++]));
+    };
+    (take(values), ...);
+    return true;
+}
+
+uint64_t checksum(std::string_view key, std::string_view content) {
+    return XXH3_64bits_withSeed(content.data(), content.size(), XXH3_64bits(key.data(), key.size()));
+}
+
+}  // namespace
+
+std::string seal(std::string_view key, std::string_view content) {
+    const uint64_t sum = checksum(key, content);
+    std::string value(reinterpret_cast<const char*>(&sum), sizeof sum);
+    value.append(content);
+    return value;
+}
+
+std::optional<std::string_view> unseal(std::string_view key, std::string_view value) {
+    uint64_t sum = 0;
+    if (value.size() < sizeof sum) return std::nullopt;
+    std::memcpy(&sum, value.data(), sizeof sum);
+    value.remove_prefix(sizeof sum);
+    if (sum != checksum(key, value)) return std::nullopt;
+    return value;
+}
+
+std::string encode_number(uint64_t value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
+
+std::optional<uint64_t> decode_number(std::string_view content) {
+    uint64_t value = 0;
+    if (content.size() != sizeof value) return std::nullopt;
+    std::memcpy(&value, content.data(), sizeof value);
+    return value;
+}
+
+std::string encode_key(const EventKey& key) {
+    return big_endian(key.boot_index, key.first_start_ns, key.first_sequence);
+}
+std::string encode_key(const LossKey& key) { return big_endian(key.boot_index, key.from_ns, key.to_ns, key.op); }
+std::string encode_key(const ProcessKey& key) { return big_endian(key.pid, key.start_ns); }
+std::string encode_key(uint32_t number) { return big_endian(number); }
+
+std::optional<EventKey> decode_event_key(std::string_view key) {
+    EventKey out;
+    if (!from_big_endian(key, out.boot_index, out.first_start_ns, out.first_sequence)) return std::nullopt;
+    return out;
+}
+
+std::optional<LossKey> decode_loss_key(std::string_view key) {
+    LossKey out;
+    if (!from_big_endian(key, out.boot_index, out.from_ns, out.to_ns, out.op)) return std::nullopt;
+    return out;
+}
+
+std::optional<uint32_t> decode_number_key(std::string_view key) {
+    uint32_t out = 0;
+    if (!from_big_endian(key, out)) return std::nullopt;
+    return out;
+}
+
+std::string encode_row(const StoredProcess& row) { return encode(row); }
+std::string encode_row(const LossRow& row) { return encode(row); }
+std::string encode_row(const Session& row) { return encode(row); }
+std::optional<StoredProcess> decode_process(std::string_view content) { return decode<StoredProcess>(content); }
+std::optional<LossRow> decode_loss(std::string_view content) { return decode<LossRow>(content); }
+std::optional<Session> decode_session(std::string_view content) { return decode<Session>(content); }
+
+}  // namespace ingero

@@ -1,0 +1,67 @@
+// Keys and the small rows of a store: reader and writer of each are one function (rows.cpp). Every value but an event
+// block is sealed: a checksum of key and content stands before it.
+//
+// A row begins with its version. A newer version may only append fields: a reader takes what it knows and leaves the
+// rest. Anything else needs a new store_layout_version.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/model/process.h"
+#include "core/model/result.h"
+#include "core/store/store.h"
+
+namespace ingero {
+
+/// Names in the table "meta".
+inline constexpr std::string_view application_key = "application";
+inline constexpr std::string_view application_name = "ingero-store";
+inline constexpr std::string_view layout_key = "layout_version";
+inline constexpr std::string_view last_sequence_key = "last_sequence";
+
+/// XXH3-64 of key and content, then the content.
+std::string seal(std::string_view key, std::string_view content);
+/// The content; empty where the seal does not fit.
+std::optional<std::string_view> unseal(std::string_view key, std::string_view value);
+
+std::string encode_number(uint64_t value);
+std::optional<uint64_t> decode_number(std::string_view content);
+
+/// Keys sort by their fields in order: all big-endian.
+struct EventKey {
+    uint32_t boot_index = 0;
+    uint64_t first_start_ns = 0;
+    uint64_t first_sequence = 0;  ///< the smallest of the block
+};
+struct LossKey {
+    uint32_t boot_index = 0;
+    uint64_t from_ns = 0;
+    uint64_t to_ns = 0;
+    OpId op = 0;
+};
+std::string encode_key(const EventKey& key);
+std::string encode_key(const LossKey& key);
+std::string encode_key(const ProcessKey& key);
+std::string encode_key(uint32_t number);  ///< of a session: its number in the store, from 0
+std::optional<EventKey> decode_event_key(std::string_view key);
+std::optional<LossKey> decode_loss_key(std::string_view key);
+std::optional<uint32_t> decode_number_key(std::string_view key);
+
+/// A process row knows its boot, so that it can be let go with it.
+struct StoredProcess {
+    Process process;
+    uint32_t boot_index = 0;
+};
+
+std::string encode_row(const StoredProcess& row);
+std::string encode_row(const LossRow& row);
+std::string encode_row(const Session& row);
+/// Empty where the bytes are no such row.
+std::optional<StoredProcess> decode_process(std::string_view content);
+std::optional<LossRow> decode_loss(std::string_view content);
+std::optional<Session> decode_session(std::string_view content);
+
+}  // namespace ingero

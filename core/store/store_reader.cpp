@@ -1,0 +1,181 @@
+// StoreReader and its snapshots. Everything that needs a system call other than on memory happens in open(): a worker
+// opens the store, gives up its rights, and takes snapshots for the rest of its life.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "core/store/block.h"
+#include "core/store/rows.h"
+#include "core/store/store.h"
+#include "core/store/tables.h"
+
+namespace ingero {
+
+namespace {
+
+Error damaged_row(const char* what) {
+    return {ErrorCode::corrupt, std::string("a ") + what + " row of the event store is damaged",
+            "restore the store from a copy"};
+}
+
+Error damaged_block(const EventKey& key, const Error& cause) {
+    return {cause.code,
+            "event block " + std::to_string(key.boot_index) + "/" + std::to_string(key.first_start_ns) + "/" +
+                std::to_string(key.first_sequence) + ": " + cause.message,
+            cause.hint.empty() ? "restore the store from a copy, or ask for a window without this block" : cause.hint};
+}
+
+class LmdbSnapshot final : public StoreSnapshot {
+  public:
+    LmdbSnapshot(std::shared_ptr<Environment> environment, Transaction transaction)
+        : environment_(std::move(environment)), transaction_(std::move(transaction)) {}
+
+    Result<void> load() {
+        const auto sessions = read_sessions(*environment_, transaction_.get());
+        if (!sessions) return tl::unexpected(sessions.error());
+        for (const auto& [number, session] : *sessions) sessions_.push_back(session);
+        const auto figures = read_figures(*environment_, transaction_.get(), *sessions);
+        if (!figures) return tl::unexpected(figures.error());
+        figures_ = *figures;
+        figures_.cap_bytes = environment_->map_bytes();
+        return {};
+    }
+
+    const std::vector<Session>& sessions() const override { return sessions_; }
+    StoreFigures figures() const override { return figures_; }
+
+    Result<std::vector<Process>> processes() const override {
+        std::vector<Process> rows;
+        bool damaged = false;
+        const int rc = for_each_row(transaction_.get(), tables().processes, {}, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            auto row = content ? decode_process(*content) : std::nullopt;
+            damaged = !row;
+            if (row) rows.push_back(std::move(row->process));
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the processes", rc));
+        if (damaged) return tl::unexpected(damaged_row("process"));
+        return rows;
+    }
+
+    Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const override {
+        std::vector<LossRow> rows;
+        bool damaged = false;
+        const std::string from = encode_key(LossKey{boot_index, 0, 0, 0});
+        const int rc = for_each_row(transaction_.get(), tables().losses, from, [&](auto key, auto value) {
+            const auto fields = decode_loss_key(key);
+            damaged = !fields;
+            if (damaged || fields->boot_index != boot_index || fields->from_ns >= window.to_ns) return false;
+            if (fields->to_ns <= window.from_ns && fields->from_ns < window.from_ns) return true;
+            const auto content = unseal(key, value);
+            const auto row = content ? decode_loss(*content) : std::nullopt;
+            damaged = !row;
+            if (row) rows.push_back(*row);
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the losses", rc));
+        if (damaged) return tl::unexpected(damaged_row("loss"));
+        return rows;
+    }
+
+    Result<void> scan(uint32_t boot_index, Window window,
+                      const std::function<bool(std::span<const Event>)>& visit) const override {
+        std::optional<Error> error;
+        std::vector<Event> rows;
+        const std::string from = encode_key(EventKey{boot_index, 0, 0});
+        const int rc = for_each_row(transaction_.get(), tables().events, from, [&](auto key, auto value) {
+            const auto fields = decode_event_key(key);
+            if (!fields) error = damaged_row("key of an event");
+            if (error || fields->boot_index != boot_index || fields->first_start_ns >= window.to_ns) return false;
+            rows.clear();
+            error = read_block(*fields, value, window, rows);
+            return !error && (rows.empty() || visit(rows));
+        });
+        if (error) return tl::unexpected(*error);
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the events", rc));
+        return {};
+    }
+
+  private:
+    /// Appends the block's rows that overlap the window; decodes nothing where the header already says there are none.
+    static std::optional<Error> read_block(const EventKey& key, std::string_view value, Window window,
+                                           std::vector<Event>& ret_rows) {
+        const auto header = read_block_header(value);
+        if (!header) return damaged_block(key, header.error());
+        if (header->boot_index != key.boot_index || header->first_start_ns != key.first_start_ns ||
+            header->min_sequence != key.first_sequence)
+            return damaged_block(key, {ErrorCode::corrupt, "the block is stored under another's key", {}});
+        if (!overlaps(*header, window)) return std::nullopt;
+        if (const auto decoded = decode_block(value, ret_rows); !decoded) return damaged_block(key, decoded.error());
+        std::erase_if(ret_rows, [&](const Event& event) { return !overlaps(event, window); });
+        return std::nullopt;
+    }
+
+    const Tables& tables() const { return environment_->tables(); }
+
+    std::shared_ptr<Environment> environment_;
+    Transaction transaction_;  // after the environment: it ends first
+    std::vector<Session> sessions_;
+    StoreFigures figures_;
+};
+
+class LmdbStoreReader final : public StoreReader {
+  public:
+    explicit LmdbStoreReader(std::unique_ptr<Environment> environment) : environment_(std::move(environment)) {}
+
+    Result<std::unique_ptr<StoreSnapshot>> snapshot() override {
+        auto txn = environment_->begin_read();
+        // The store was given a larger cap. Mapping it anew would pull the old map from under a snapshot, so only
+        // where none is held; else the caller is told to end them.
+        if (!txn && txn.error().code == ErrorCode::busy && environment_.use_count() == 1) {
+            if (const int rc = mdb_env_set_mapsize(environment_->get(), 0))
+                return tl::unexpected(lmdb_error("cannot map the grown event store", rc));
+            txn = environment_->begin_read();
+        }
+        if (!txn) return tl::unexpected(txn.error());
+        auto snapshot = std::make_unique<LmdbSnapshot>(environment_, std::move(*txn));
+        if (auto loaded = snapshot->load(); !loaded) return tl::unexpected(loaded.error());
+        return std::unique_ptr<StoreSnapshot>(std::move(snapshot));
+    }
+
+  private:
+    std::shared_ptr<Environment> environment_;
+};
+
+/// Whether reading without LMDB's lock file is safe: nobody can write there, as far as this process can see. A writer
+/// that does not know of a reader reuses the pages under it.
+bool is_truly_read_only(const std::string& directory) {
+    struct statvfs status {};
+    if (statvfs(directory.c_str(), &status) == 0 && (status.f_flag & ST_RDONLY) != 0) return true;
+    if (faccessat(AT_FDCWD, directory.c_str(), W_OK, AT_EACCESS) == 0) return false;
+    const int fd = open((directory + "/ingerod.lock").c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT;
+    const bool free = flock(fd, LOCK_SH | LOCK_NB) == 0;
+    close(fd);
+    return free;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreReader>> StoreReader::open(const std::string& directory) {
+    auto environment = Environment::open(directory, Environment::Access::read_only, 0);
+    if (!environment && environment.error().code != ErrorCode::not_found &&
+        environment.error().code != ErrorCode::corrupt && is_truly_read_only(directory))
+        environment = Environment::open(directory, Environment::Access::read_only_without_lock, 0);
+    if (!environment) return tl::unexpected(environment.error());
+    const auto blank = (*environment)->is_blank();
+    if (!blank) return tl::unexpected(blank.error());
+    if (*blank)
+        return fail(ErrorCode::not_found, "the event store in " + directory + " is empty",
+                    "start ingerod, which fills it");
+    if (auto layout = open_layout(**environment); !layout) return tl::unexpected(layout.error());
+    return std::make_unique<LmdbStoreReader>(std::move(*environment));
+}
+
+}  // namespace ingero

@@ -1,0 +1,406 @@
+// StoreWriter: every change of the store is one call of write(), so that eviction, retries and failure are in one place.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/store/block.h"
+#include "core/store/lock_file.h"
+#include "core/store/rows.h"
+#include "core/store/space.h"
+#include "core/store/store.h"
+#include "core/store/tables.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr uint64_t min_map_bytes = 16 << 20;
+/// Past the cap only where an older, larger cap already filled more than the new one allows.
+constexpr uint64_t overfull_room_bytes = 16 << 20;
+/// Leaf and branch pages a commit rewrites besides its own data, with the free list.
+constexpr uint64_t commit_overhead_bytes = 256 << 10;
+/// Deleting more at once would make the free list of that commit, and the commit, long.
+constexpr uint64_t most_evicted_bytes = 32 << 20;
+constexpr uint64_t housekeeping_every = 64;
+
+/// What a commit will write, made before its transaction begins.
+struct Prepared {
+    std::vector<std::pair<std::string, std::string>> blocks;  ///< key and bytes
+    std::vector<std::pair<std::string, std::string>> processes;
+    std::vector<LossRow> losses;
+
+    uint64_t bytes() const {
+        const auto add = [](uint64_t sum, const auto& row) { return sum + row.first.size() + row.second.size() + 16; };
+        // Small rows land on pages of their own in the worst case of a random key.
+        return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 4096 +
+               4 * std::accumulate(processes.begin(), processes.end(), uint64_t{0}, add) + losses.size() * 256 +
+               commit_overhead_bytes;
+    }
+};
+
+/// What is in memory of the store; replaced as a whole once a transaction has been committed.
+struct State {
+    SessionMap sessions;
+    std::optional<uint32_t> current;  ///< the running session's number
+    uint64_t last_sequence = 0;
+    uint64_t dropped = 0;
+
+    Session* running() { return current ? &sessions.at(*current) : nullptr; }
+};
+
+Prepared prepare(const Batch& batch, uint32_t boot_index) {
+    std::vector<const Event*> order;
+    order.reserve(batch.events.size());
+    for (const Event& event : batch.events) order.push_back(&event);
+    // Sorted before splitting: blocks of one batch then overlap as little as they can.
+    std::sort(order.begin(), order.end(), [](const Event* a, const Event* b) {
+        return a->start_ns != b->start_ns ? a->start_ns < b->start_ns : a->sequence < b->sequence;
+    });
+    Prepared prepared;
+    std::vector<Event> rows;
+    for (size_t at = 0; at < order.size(); at += max_block_rows) {
+        const size_t count = std::min(max_block_rows, order.size() - at);
+        rows.clear();
+        uint64_t first_sequence = order[at]->sequence;
+        for (size_t i = at; i < at + count; ++i) {
+            rows.push_back(*order[i]);
+            first_sequence = std::min(first_sequence, order[i]->sequence);
+        }
+        prepared.blocks.emplace_back(encode_key(EventKey{boot_index, rows.front().start_ns, first_sequence}),
+                                     encode_block(boot_index, rows));
+    }
+    for (const Process& process : batch.processes) {
+        const std::string key = encode_key(process.key);
+        prepared.processes.emplace_back(key, seal(key, encode_row(StoredProcess{process, boot_index})));
+    }
+    std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
+                 [](const LossRow& row) { return row.lost() != 0 || row.uncertain != 0; });
+    return prepared;
+}
+
+int put(MDB_txn* txn, MDB_dbi table, std::string_view key, std::string_view value, unsigned flags = 0) {
+    MDB_val raw_key = to_value(key);
+    MDB_val raw_value = to_value(value);
+    return mdb_put(txn, table, &raw_key, &raw_value, flags);
+}
+
+int put_sealed(MDB_txn* txn, MDB_dbi table, std::string_view key, std::string_view content) {
+    return put(txn, table, key, seal(key, content));
+}
+
+/// A second row of the same interval and op adds to the first: a count once stored is never lost.
+int put_loss(MDB_txn* txn, MDB_dbi table, uint32_t boot_index, LossRow row) {
+    const std::string key = encode_key(LossKey{boot_index, row.from_ns, row.to_ns, row.op});
+    MDB_val raw_key = to_value(key);
+    MDB_val found{};
+    if (mdb_get(txn, table, &raw_key, &found) == 0) {
+        const auto content = unseal(key, to_text(found));
+        if (const auto old = content ? decode_loss(*content) : std::nullopt) {
+            row.lost_ring += old->lost_ring;
+            row.lost_frames += old->lost_frames;
+            row.lost_depth += old->lost_depth;
+            row.uncertain += old->uncertain;
+        }
+    }
+    return put_sealed(txn, table, key, encode_row(row));
+}
+
+/// What was evicted is no longer covered: an empty answer there must not look like a quiet time.
+int move_horizon(MDB_txn* txn, MDB_dbi table, const Horizon& horizon, State& state) {
+    for (auto at = state.sessions.begin(); at != state.sessions.end();) {
+        auto& [number, session] = *at;
+        const bool running = state.current == number;
+        const bool same_boot = session.boot_index == horizon.boot_index;
+        const bool gone = session.boot_index < horizon.boot_index ||
+                          (same_boot && session.last_covered_ns <= horizon.covered_from_ns);
+        if (gone && !running) {
+            const std::string key = encode_key(number);
+            MDB_val raw_key = to_value(key);
+            if (const int rc = mdb_del(txn, table, &raw_key, nullptr)) return rc;
+            at = state.sessions.erase(at);
+            continue;
+        }
+        if (same_boot && session.first_covered_ns != 0 && session.first_covered_ns < horizon.covered_from_ns) {
+            session.first_covered_ns = horizon.covered_from_ns;
+            if (const int rc = put_sealed(txn, table, encode_key(number), encode_row(session))) return rc;
+        }
+        ++at;
+    }
+    return 0;
+}
+
+void sync_directory(const std::string& directory) {
+    const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    fsync(fd);  // some file systems cannot; then there is nothing more to be had
+    close(fd);
+}
+
+class LmdbStoreWriter final : public StoreWriter {
+  public:
+    LmdbStoreWriter(std::string directory, const StoreOptions& options, LockFile lock)
+        : directory_(std::move(directory)), options_(options), lock_(std::move(lock)) {
+        const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+        cap_bytes_ = std::max(options.max_size_bytes, min_map_bytes) / page * page;
+    }
+
+    Result<void> open_store();
+    Result<void> begin_session(Session session) override;
+    void set_first_covered(uint64_t monotonic_ns) override {
+        if (first_covered_ns_ == 0) first_covered_ns_ = monotonic_ns;
+    }
+    Result<void> commit(const Batch& batch) override;
+    Result<void> end_session() override;
+    StoreFigures figures() const override { return figures_; }
+
+  private:
+    using Change = std::function<void(State&)>;
+
+    Result<void> open_environment();
+    Result<void> create_layout();
+    Result<void> make_deletable();
+    Result<void> load_state();
+    Result<void> write(const Prepared& prepared, const Change& change);
+    int transact(const Prepared& prepared, const Change& change, uint64_t limit);
+    int begin(Transaction& ret_transaction);
+    int evict(MDB_txn* txn, uint64_t bytes, State& state);
+    int store(MDB_txn* txn, const Prepared& prepared, State& state);
+    void make_room(uint64_t bytes);
+    void update_figures();
+
+    std::string directory_;
+    StoreOptions options_;
+    LockFile lock_;  // before the environment: given back last
+    std::unique_ptr<Environment> environment_;
+    FileRoom room_;
+    State state_;
+    StoreFigures figures_;
+    uint64_t cap_bytes_ = 0;
+    uint64_t first_covered_ns_ = 0;
+    uint64_t commits_ = 0;
+};
+
+Result<void> LmdbStoreWriter::open_store() {
+    if (auto opened = open_environment(); !opened) return opened;
+    if (auto loaded = load_state(); !loaded) return loaded;
+    update_figures();
+    return {};
+}
+
+Result<void> LmdbStoreWriter::open_environment() {
+    const bool exists = access((directory_ + "/data.mdb").c_str(), F_OK) == 0;
+    if (!exists && !options_.create)
+        return fail(ErrorCode::not_found, "no event store in " + directory_, "start ingerod without forbidding it to make one");
+    environment_.reset();
+    auto opened = Environment::open(directory_, Environment::Access::read_write, cap_bytes_);
+    if (!opened) return tl::unexpected(opened.error());
+    environment_ = std::move(*opened);
+    const auto blank = environment_->is_blank();
+    if (!blank) return tl::unexpected(blank.error());
+    if (*blank) {
+        if (auto created = create_layout(); !created) return created;
+    } else if (auto layout = open_layout(*environment_); !layout) {
+        return layout;
+    }
+    return make_deletable();
+}
+
+/// A cap lowered to about what the file holds: LMDB needs pages to delete, and at its own 85 % there always are some.
+Result<void> LmdbStoreWriter::make_deletable() {
+    uint64_t live = 0;
+    {
+        const auto txn = environment_->begin_read();
+        if (!txn) return tl::unexpected(txn.error());
+        live = environment_->live_bytes(txn->get());
+    }
+    if (live < cap_bytes_ / 100 * 90) return {};
+    const uint64_t least = std::max(cap_bytes_, environment_->used_file_bytes()) + overfull_room_bytes;
+    if (const int rc = mdb_env_set_mapsize(environment_->get(), least))
+        return tl::unexpected(lmdb_error("cannot map the event store", rc));
+    return {};
+}
+
+Result<void> LmdbStoreWriter::create_layout() {
+    Transaction txn;
+    int rc = environment_->begin_write(txn);
+    if (rc == 0) rc = environment_->open_tables(txn.get(), true);
+    const MDB_dbi meta = environment_->tables().meta;
+    if (rc == 0) rc = put_sealed(txn.get(), meta, application_key, application_name);
+    if (rc == 0) rc = put_sealed(txn.get(), meta, layout_key, encode_number(store_layout_version));
+    if (rc == 0) rc = put_sealed(txn.get(), meta, last_sequence_key, encode_number(0));
+    if (rc == 0) rc = txn.commit();
+    if (rc != 0) return tl::unexpected(lmdb_error("cannot make the event store in " + directory_, rc));
+    cover_last_page(*environment_);
+    sync_directory(directory_);  // else a power loss could forget the file's name
+    return {};
+}
+
+Result<void> LmdbStoreWriter::load_state() {
+    auto txn = environment_->begin_read();
+    if (!txn) return tl::unexpected(txn.error());
+    auto sessions = read_sessions(*environment_, txn->get());
+    if (!sessions) return tl::unexpected(sessions.error());
+    const auto sequence = read_last_sequence(*environment_, txn->get());
+    if (!sequence) return tl::unexpected(sequence.error());
+    state_.sessions = std::move(*sessions);
+    state_.last_sequence = *sequence;
+    return {};
+}
+
+Result<void> LmdbStoreWriter::begin_session(Session session) {
+    if (state_.current) return fail(ErrorCode::internal, "a session is already running");
+    session.boot_index = 0;
+    for (const auto& [number, earlier] : state_.sessions) {
+        const bool same = earlier.boot_id == session.boot_id;
+        session.boot_index = same ? earlier.boot_index : std::max(session.boot_index, earlier.boot_index + 1);
+        if (same) break;
+    }
+    if (session.clock.realtime_ns == 0) session.clock = options_.clock();
+    session.latest_clock = session.clock;
+    session.ended_cleanly = false;
+    first_covered_ns_ = session.first_covered_ns;
+    return write({}, [&](State& state) {
+        state.current = state.sessions.empty() ? 0 : state.sessions.rbegin()->first + 1;
+        state.sessions.emplace(*state.current, session);
+    });
+}
+
+Result<void> LmdbStoreWriter::commit(const Batch& batch) {
+    const Session* running = state_.running();
+    if (running == nullptr) return fail(ErrorCode::internal, "no session is running: begin_session comes first");
+    const ClockTriple clock = options_.clock();
+    return write(prepare(batch, running->boot_index), [&](State& state) {
+        Session& session = *state.running();
+        session.latest_clock = clock;
+        session.last_covered_ns = std::max(session.last_covered_ns, batch.covered_until_ns);
+        for (const Event& event : batch.events) state.last_sequence = std::max(state.last_sequence, event.sequence);
+    });
+}
+
+Result<void> LmdbStoreWriter::end_session() {
+    if (!state_.current) return fail(ErrorCode::internal, "no session is running");
+    const ClockTriple clock = options_.clock();
+    auto written = write({}, [&](State& state) {
+        state.running()->latest_clock = clock;
+        state.running()->ended_cleanly = true;
+    });
+    if (written) state_.current.reset();
+    return written;
+}
+
+/// Up to two rounds of making room; what still fails is the caller's to know, and nothing of it is stored.
+Result<void> LmdbStoreWriter::write(const Prepared& prepared, const Change& change) {
+    const uint64_t need = prepared.bytes();
+    if (need > cap_bytes_ / 4)
+        return fail(ErrorCode::limit, "a batch of " + std::to_string(need) + " bytes is more than a quarter of the store",
+                    "raise [store] max_size");
+    int rc = 0;
+    for (int round = 0;; ++round) {
+        const uint64_t usable = room_.reserve(*environment_, 3 * need, cap_bytes_);
+        // Pages freed by the last two commits cannot be reused yet: this commit needs its own room besides theirs.
+        const uint64_t limit = std::min(usable / 100 * 85, usable - std::min(usable, 3 * need));
+        rc = transact(prepared, change, limit);
+        if (rc == 0) break;
+        // A write that a full disk cut short is EIO to LMDB; with room on the disk EIO is a broken disk.
+        if (rc == EIO && room_.error() != 0) rc = room_.error();
+        if (!is_space_error(rc) || round == 2 || is_pinned_by_reader(*environment_))
+            return tl::unexpected(lmdb_error("cannot write to the event store", rc));
+        make_room(std::max(2 * need, usable / 16));
+    }
+    update_figures();
+    if (++commits_ % housekeeping_every == 0) {
+        int dead = 0;
+        mdb_reader_check(environment_->get(), &dead);
+    }
+    return {};
+}
+
+int LmdbStoreWriter::begin(Transaction& ret_transaction) {
+    const int rc = environment_->begin_write(ret_transaction);
+    if (rc != MDB_PANIC) return rc;
+    // A meta page could not be written. LMDB wants the environment closed after that; the last good commit stands.
+    if (!open_environment()) return MDB_PANIC;
+    return environment_->begin_write(ret_transaction);
+}
+
+/// One transaction: evict down to `limit` live bytes, apply, store, commit. An LMDB code; memory follows only success.
+int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, uint64_t limit) {
+    Transaction txn;
+    if (const int rc = begin(txn)) return rc;
+    State next = state_;
+    const uint64_t live = environment_->live_bytes(txn.get());
+    if (live > limit) {
+        const uint64_t most = std::max(most_evicted_bytes, 2 * prepared.bytes());
+        if (const int rc = evict(txn.get(), std::min(live - limit, most), next)) return rc;
+    }
+    change(next);
+    if (Session* session = next.running(); session != nullptr && session->first_covered_ns == 0)
+        session->first_covered_ns = first_covered_ns_;
+    if (const int rc = store(txn.get(), prepared, next)) return rc;
+    if (const int rc = txn.commit()) return rc;
+    cover_last_page(*environment_);
+    state_ = std::move(next);
+    return 0;
+}
+
+int LmdbStoreWriter::evict(MDB_txn* txn, uint64_t bytes, State& state) {
+    Evicted evicted;
+    if (const int rc = evict_oldest(*environment_, txn, bytes, evicted)) return rc;
+    state.dropped += evicted.events;
+    if (!evicted.horizon) return 0;
+    if (commits_ % housekeeping_every == 0)
+        if (const int rc = forget_processes(*environment_, txn, *evicted.horizon)) return rc;
+    return move_horizon(txn, environment_->tables().sessions, *evicted.horizon, state);
+}
+
+int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state) {
+    const Tables& tables = environment_->tables();
+    for (const auto& [key, value] : prepared.blocks)
+        if (const int rc = put(txn, tables.events, key, value, MDB_NOOVERWRITE)) return rc;
+    for (const auto& [key, value] : prepared.processes)
+        if (const int rc = put(txn, tables.processes, key, value)) return rc;
+    if (const Session* session = state.running()) {
+        for (const LossRow& row : prepared.losses)
+            if (const int rc = put_loss(txn, tables.losses, session->boot_index, row)) return rc;
+        if (const int rc = put_sealed(txn, tables.sessions, encode_key(*state.current), encode_row(*session))) return rc;
+    }
+    return put_sealed(txn, tables.meta, last_sequence_key, encode_number(state.last_sequence));
+}
+
+/// Lets `bytes` of the oldest go and makes two more small commits: only then does LMDB reuse what was freed.
+void LmdbStoreWriter::make_room(uint64_t bytes) {
+    const Change nothing = [](State&) {};
+    auto txn = environment_->begin_read();
+    if (!txn) return;
+    const uint64_t live = environment_->live_bytes(txn->get());
+    txn = Transaction();
+    if (transact({}, nothing, live - std::min(live, bytes)) != 0) return;
+    for (int i = 0; i < 2; ++i)
+        if (transact({}, nothing, UINT64_MAX) != 0) return;
+}
+
+void LmdbStoreWriter::update_figures() {
+    auto txn = environment_->begin_read();
+    if (!txn) return;
+    if (const auto figures = read_figures(*environment_, txn->get(), state_.sessions)) figures_ = *figures;
+    figures_.cap_bytes = cap_bytes_;
+    figures_.events_dropped_for_space = state_.dropped;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreWriter>> StoreWriter::open(const std::string& directory, const StoreOptions& options) {
+    auto lock = LockFile::take(directory);
+    if (!lock) return tl::unexpected(lock.error());
+    auto writer = std::make_unique<LmdbStoreWriter>(directory, options, std::move(*lock));
+    if (auto opened = writer->open_store(); !opened) return tl::unexpected(opened.error());
+    return std::unique_ptr<StoreWriter>(std::move(writer));
+}
+
+}  // namespace ingero

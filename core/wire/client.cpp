@@ -1,0 +1,198 @@
+#include "core/wire/client.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ingero {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr const char* start_hint =
+    "start it with 'systemctl start ingerod', or name another daemon's socket with --socket or INGERO_SOCKET";
+
+tl::unexpected<Error> connect_error(const std::string& path, int error_number) {
+    const std::string message = errno_message("no ingerod at " + path, error_number);
+    if (error_number == ENOENT || error_number == ECONNREFUSED || error_number == ENOTDIR)
+        return fail(ErrorCode::not_found, message, start_hint);
+    if (error_number == EACCES || error_number == EPERM)
+        return fail(ErrorCode::denied, errno_message("cannot connect to " + path, error_number),
+                    "the socket and its directory must be open to this user");
+    if (error_number == EAGAIN)
+        return fail(ErrorCode::deadline, "ingerod at " + path + " does not accept connections",
+                    "see 'systemctl status ingerod'");
+    return fail(ErrorCode::internal, errno_message("cannot connect to " + path, error_number));
+}
+
+tl::unexpected<Error> gone() {
+    return fail(ErrorCode::not_found, "ingerod closed the connection", "see 'systemctl status ingerod'");
+}
+
+Result<int> connect_socket(const std::string& path, milliseconds timeout) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof(address.sun_path))
+        return fail(ErrorCode::bad_request, "a socket's path has 1 to 107 bytes: " + path);
+    std::memcpy(address.sun_path, path.data(), path.size());
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return fail(ErrorCode::internal, errno_message("socket", errno));
+    // connect() on a Unix socket waits while the backlog is full, and for as long as the send timeout says.
+    const timeval limit{timeout.count() / 1000, timeout.count() % 1000 * 1000};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+        const int error_number = errno;
+        ::close(fd);
+        return connect_error(path, error_number);
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    return fd;
+}
+
+}  // namespace
+
+Result<ControlClient> ControlClient::connect(const std::string& path, const ConnectOptions& options) {
+    const auto deadline = steady_clock::now() + options.timeout;
+    const auto fd = connect_socket(path, options.timeout);
+    if (!fd) return tl::unexpected(fd.error());
+    ControlClient client(*fd);
+    const json hello{{"version", control_protocol_version}, {"client", options.client}};
+    auto answer = client.exchange("hello", hello, deadline);
+    if (!answer) return tl::unexpected(answer.error());
+    client.server_ = std::move(*answer);
+    return client;
+}
+
+ControlClient::~ControlClient() { close(); }
+
+ControlClient::ControlClient(ControlClient&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      last_id_(other.last_id_),
+      decoder_(std::move(other.decoder_)),
+      server_(std::move(other.server_)) {}
+
+ControlClient& ControlClient::operator=(ControlClient&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(last_id_, other.last_id_);
+    std::swap(decoder_, other.decoder_);
+    std::swap(server_, other.server_);
+    return *this;
+}
+
+void ControlClient::close() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<json> ControlClient::call(const std::string& method, json params, milliseconds timeout) {
+    return exchange(method, std::move(params), steady_clock::now() + timeout);
+}
+
+Result<json> ControlClient::exchange(const std::string& method, json params, Deadline deadline) {
+    if (fd_ < 0) return gone();
+    const uint64_t id = ++last_id_;
+    // A daemon that refuses the connection answers and closes before it reads: the answer says more than EPIPE.
+    const auto sent = send(encode(RpcRequest{id, method, std::move(params)}), deadline);
+    if (!sent && sent.error().code != ErrorCode::not_found) {
+        close();
+        return tl::unexpected(sent.error());
+    }
+    auto result = wait_for_response(id, deadline);
+    if (result) {
+        if (const auto stream = announced_stream(*result)) result = assemble(*stream, deadline);
+    }
+    return result;
+}
+
+Result<json> ControlClient::wait_for_response(uint64_t id, Deadline deadline) {
+    for (;;) {
+        auto message = receive(deadline);
+        if (!message) return tl::unexpected(message.error());
+        auto* response = std::get_if<RpcResponse>(&*message);
+        if (!response || (response->id != id && response->id != 0)) continue;
+        if (response->id == 0) close();  // the daemon gives up on the whole connection
+        if (response->error) return tl::unexpected(std::move(*response->error));
+        if (response->id == 0) return fail(ErrorCode::bad_request, "ingerod answered no request");
+        return std::move(response->result);
+    }
+}
+
+Result<json> ControlClient::assemble(uint64_t stream, Deadline deadline) {
+    StreamAssembler assembler(stream);
+    for (;;) {
+        auto message = receive(deadline);
+        if (!message) return tl::unexpected(message.error());
+        if (auto* response = std::get_if<RpcResponse>(&*message); response && response->id == 0 && response->error)
+            return tl::unexpected(std::move(*response->error));
+        const auto* notification = std::get_if<RpcNotification>(&*message);
+        if (!notification || stream_number(notification->params) != stream) continue;
+        if (notification->method == "end") return assembler.on_end(notification->params);
+        if (notification->method != "chunk") continue;
+        const auto reply = assembler.on_chunk(notification->params);
+        Result<void> sent;
+        if (reply) sent = send(encode(*reply), deadline);
+        if (reply && sent) continue;
+        // The rest of the stream is not wanted any more, and nothing else is on this connection.
+        close();
+        return tl::unexpected(reply ? sent.error() : reply.error());
+    }
+}
+
+Result<void> ControlClient::wait(short events, Deadline deadline) {
+    for (;;) {
+        const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
+        if (left <= 0) return fail(ErrorCode::deadline, "ingerod did not answer in time", "see 'ingeroctl status'");
+        pollfd poll_fd{fd_, events, 0};
+        const int ready = poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left, 1'000'000)));
+        if (ready > 0) return {};
+        if (ready < 0 && errno != EINTR) return fail(ErrorCode::internal, errno_message("poll", errno));
+    }
+}
+
+Result<void> ControlClient::send(std::string_view bytes, Deadline deadline) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes.remove_prefix(static_cast<size_t>(sent));
+        } else if (errno == EAGAIN) {
+            if (auto ready = wait(POLLOUT, deadline); !ready) return ready;
+        } else if (errno != EINTR) {
+            return gone();
+        }
+    }
+    return {};
+}
+
+Result<RpcMessage> ControlClient::receive(Deadline deadline) {
+    std::array<std::byte, 64 << 10> buffer;
+    for (;;) {
+        if (fd_ < 0) return gone();
+        auto message = decoder_.next();
+        if (message && *message) return std::move(**message);
+        if (!message) {
+            close();
+            return tl::unexpected(message.error());
+        }
+        const ssize_t size = recv(fd_, buffer.data(), buffer.size(), 0);
+        if (size > 0) {
+            decoder_.feed(std::span(buffer).first(static_cast<size_t>(size)));
+        } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
+            close();
+        } else if (auto ready = wait(POLLIN, deadline); !ready) {
+            close();
+            return tl::unexpected(ready.error());
+        }
+    }
+}
+
+}  // namespace ingero

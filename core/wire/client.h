@@ -1,0 +1,59 @@
+// A blocking client of the control socket, for ingeroctl and tests. One thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/model/result.h"
+#include "core/wire/rpc.h"
+#include "core/wire/stream.h"
+
+namespace ingero {
+
+inline constexpr std::string_view default_control_socket = "/run/ingerod/control.sock";
+
+struct ConnectOptions {
+    std::string client = "ingero";  ///< who asks, for the daemon's own use
+    std::chrono::milliseconds timeout{5'000};
+};
+
+class ControlClient {
+  public:
+    /// Connects and says hello. Errors: not_found (no daemon there; the hint says how to start one), denied (by the
+    /// socket's mode), version, limit (too many connections), deadline, or what the daemon answered.
+    static Result<ControlClient> connect(const std::string& path, const ConnectOptions& options = {});
+
+    ~ControlClient();
+    ControlClient(ControlClient&& other) noexcept;
+    ControlClient& operator=(ControlClient&& other) noexcept;
+
+    /// Sends one request and waits for its whole result, put together where it comes as a stream. `params` is an object.
+    /// Errors: the daemon's own; deadline; not_found where the daemon went away. After a deadline, or where the
+    /// connection broke, the client is of no more use.
+    Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout);
+
+    /// The daemon's answer to hello: version, node, features.
+    const nlohmann::json& server() const { return server_; }
+
+  private:
+    using Deadline = std::chrono::steady_clock::time_point;
+
+    explicit ControlClient(int fd) : fd_(fd) {}
+    Result<void> send(std::string_view bytes, Deadline deadline);
+    Result<RpcMessage> receive(Deadline deadline);
+    Result<void> wait(short events, Deadline deadline);
+    Result<nlohmann::json> wait_for_response(uint64_t id, Deadline deadline);
+    Result<nlohmann::json> assemble(uint64_t stream, Deadline deadline);
+    Result<nlohmann::json> exchange(const std::string& method, nlohmann::json params, Deadline deadline);
+    void close();
+
+    int fd_ = -1;
+    uint64_t last_id_ = 0;
+    RpcDecoder decoder_;
+    nlohmann::json server_;
+};
+
+}  // namespace ingero

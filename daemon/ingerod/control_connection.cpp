@@ -1,0 +1,334 @@
+#include "daemon/ingerod/control_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "core/render/render.h"
+#include "core/wire/value.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t read_bytes = 64 << 10;
+/// A client that pipelines thousands of requests gets them answered, but not all in one turn of the loop.
+constexpr int messages_per_turn = 32;
+/// Streams add to the output only below this, so that eight of them do not look like a client that does not read.
+constexpr size_t output_low_water = 1 << 20;
+constexpr size_t most_discarded_bytes = 1 << 20;
+
+constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_ns", "limit"};
+
+/// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes.
+Result<void> check_query_params(const json& params) {
+    for (const auto& [key, value] : params.items()) {
+        const bool known = key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
+        if (!known) return fail(ErrorCode::bad_request, "unknown parameter: " + escape_text(key.substr(0, 64)));
+        if (!value.is_number_unsigned())
+            return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+    }
+    const bool from = params.contains("from_ns");
+    if (from != params.contains("to_ns")) return fail(ErrorCode::bad_request, "from_ns and to_ns go together");
+    if (from && params.contains("since_ns"))
+        return fail(ErrorCode::bad_request, "since_ns does not go with from_ns and to_ns");
+    if (from && params["from_ns"].get<uint64_t>() >= params["to_ns"].get<uint64_t>())
+        return fail(ErrorCode::bad_request, "the window is empty: from_ns is not before to_ns");
+    if (params.contains("pid") && params["pid"].get<uint64_t>() - 1 > INT32_MAX - 1)
+        return fail(ErrorCode::bad_request, "pid is out of range");
+    return {};
+}
+
+}  // namespace
+
+ControlConnection::ControlConnection(ControlHost& host, int fd, const Caller& caller)
+    : host_(host), fd_(fd), caller_(caller), hello_due_(Clock::now() + host.options().stall) {}
+
+ControlConnection::~ControlConnection() {
+    io_.reset();  // before its descriptor is gone
+    if (fd_ >= 0) ::close(fd_);
+}
+
+void ControlConnection::start() {
+    io_ = host_.loop().add_io(fd_, EPOLLIN, [weak = weak_from_this()](uint32_t events) {
+        if (const auto self = weak.lock()) self->on_io(events);
+    });
+}
+
+void ControlConnection::on_io(uint32_t events) {
+    if (events & EPOLLOUT) flush();
+    if (fd_ >= 0 && events & EPOLLIN) read_input();
+    // Both sides are shut: nobody is left to read an answer.
+    if (fd_ >= 0 && events & (EPOLLHUP | EPOLLERR)) close();
+}
+
+void ControlConnection::read_input() {
+    if (closing_ || input_ended_ || resuming_) return;
+    std::array<std::byte, read_bytes> buffer;
+    const ssize_t size = recv(fd_, buffer.data(), buffer.size(), 0);
+    if (size < 0) {
+        if (errno != EAGAIN && errno != EINTR) close();
+        return;
+    }
+    input_ended_ = size == 0;
+    decoder_.feed(std::span(buffer).first(static_cast<size_t>(size)));
+    process();
+}
+
+void ControlConnection::process() {
+    for (int handled = 0; fd_ >= 0 && !closing_; ++handled) {
+        if (handled == messages_per_turn) {
+            resuming_ = true;
+            resume_ = host_.loop().defer([weak = weak_from_this()] {
+                const auto self = weak.lock();
+                if (!self) return;
+                self->resuming_ = false;
+                self->process();
+            });
+            break;
+        }
+        auto message = decoder_.next();
+        if (!message) return refuse(message.error());
+        if (!*message) break;
+        message_due_ = {};
+        if (auto* request = std::get_if<RpcRequest>(&**message)) {
+            handle(std::move(*request));
+        } else if (const auto* notification = std::get_if<RpcNotification>(&**message)) {
+            handle(*notification);
+        } else {
+            return refuse({ErrorCode::bad_request, "a client does not send responses", ""});
+        }
+    }
+    // Counted from the message's first byte: a client that sends a byte now and then does not last either.
+    if (decoder_.pending_bytes() != 0 && message_due_ == Clock::time_point{})
+        message_due_ = Clock::now() + host_.options().stall;
+    if (fd_ >= 0) flush();
+}
+
+void ControlConnection::handle(RpcRequest request) {
+    if (request.id == 0 || in_flight_.contains(request.id))
+        return refuse({ErrorCode::bad_request, "a request's id is 0 or already in flight", ""});
+    if (request.method == "hello") return hello(request);
+    if (!greeted_)
+        return answer_error(request.id, {ErrorCode::bad_request, "the first request is hello", "say hello first"});
+    if (request.method == "cancel") return cancel(request);
+    if (in_flight_.size() >= host_.options().requests_in_flight)
+        return answer_error(request.id, {ErrorCode::busy, "too many requests in flight on this connection",
+                                         "wait for an answer before the next request"});
+    const bool takes_nothing = request.method == "status" || request.method == "processes";
+    if (takes_nothing && !request.params.empty())
+        return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
+    if (request.method == "status") return answer(request.id, host_.backend().status());
+    if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
+    if (request.method == "stats" || request.method == "explain") return start_query(std::move(request));
+    answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
+                              "hello lists the methods under features"});
+}
+
+void ControlConnection::hello(const RpcRequest& request) {
+    const json& params = request.params;
+    if (!params.contains("version") || !params["version"].is_number_unsigned())
+        return answer_error(request.id, {ErrorCode::bad_request, "hello needs the protocol version it speaks", ""});
+    if (params["version"] != control_protocol_version)
+        return answer_error(request.id, {ErrorCode::version,
+                                         "this ingerod speaks control protocol " +
+                                             std::to_string(control_protocol_version) + " only",
+                                         "use an ingeroctl of the same version as ingerod"});
+    greeted_ = true;
+    answer(request.id, {{"version", host_.options().version},
+                        {"node", host_.backend().node()},
+                        {"features", {"status", "processes", "stats", "explain", "cancel"}}});
+}
+
+void ControlConnection::cancel(const RpcRequest& request) {
+    const json& params = request.params;
+    if (!params.contains("stream") || !params["stream"].is_number_unsigned())
+        return answer_error(request.id, {ErrorCode::bad_request, "cancel needs the stream's number", ""});
+    const uint64_t number = params["stream"].get<uint64_t>();
+    if (number == 0 || number > last_stream_)
+        return answer_error(request.id, {ErrorCode::not_found, "no such stream", ""});
+    // A stream that has just ended is as good as cancelled: the client could not know.
+    if (const auto stream = streams_.find(number); stream != streams_.end()) drop_stream(stream);
+    answer(request.id, json::object());
+}
+
+void ControlConnection::start_query(RpcRequest request) {
+    if (const auto checked = check_query_params(request.params); !checked)
+        return answer_error(request.id, checked.error());
+    const uint64_t ticket = ++last_ticket_;
+    in_flight_[request.id] = ticket;
+    // The ticket keeps a backend that answers twice from answering another request of the same id.
+    auto done = [weak = weak_from_this(), id = request.id, ticket](Result<json> result) {
+        const auto self = weak.lock();
+        if (!self || self->fd_ < 0) return;
+        const auto request_in_flight = self->in_flight_.find(id);
+        if (request_in_flight == self->in_flight_.end() || request_in_flight->second != ticket) return;
+        self->in_flight_.erase(request_in_flight);
+        if (result) {
+            self->answer(id, *result);
+        } else {
+            self->answer_error(id, result.error());
+        }
+        if (self->fd_ >= 0) self->flush();
+    };
+    host_.backend().query(caller_, request.method, request.params, std::move(done));
+}
+
+void ControlConnection::handle(const RpcNotification& notification) {
+    if (notification.method != "ack") return;  // as MessagePack-RPC has it: an unknown notification is no error
+    const json& params = notification.params;
+    const auto number = stream_number(params);
+    if (!number || params.size() != 2 || !params[1].is_number_unsigned())
+        return refuse({ErrorCode::bad_request, "ack is not [stream, sequence]", ""});
+    const auto stream = streams_.find(*number);
+    if (stream == streams_.end()) return;  // ended or cancelled meanwhile
+    if (const auto taken = stream->second.sender.acknowledge(params[1].get<uint64_t>()); !taken)
+        return refuse(taken.error());
+    stream_due_ = Clock::now() + host_.options().stall;
+    pump_streams();
+}
+
+void ControlConnection::answer(uint64_t request, const json& result) {
+    if (!fits_in_message(result)) return start_stream(request, result);
+    const std::string bytes = encode(RpcResponse{request, std::nullopt, result});
+    if (bytes.size() > stream_threshold_bytes) return start_stream(request, result);
+    write(bytes);
+}
+
+void ControlConnection::answer_error(uint64_t request, Error error) {
+    write(encode(RpcResponse{request, std::move(error), nullptr}));
+}
+
+void ControlConnection::start_stream(uint64_t request, const json& result) {
+    std::string payload;
+    const bool readable = fits_in_message(result, stream_limits);
+    if (readable) payload = encode_value(result);
+    if (!readable || payload.size() > host_.options().stream_bytes)
+        return answer_error(request, {ErrorCode::limit, "the result is too long to be sent",
+                                      "ask for a shorter window or for one process"});
+    if (!host_.reserve_stream_bytes(payload.size()))
+        return answer_error(request, {ErrorCode::busy, "too many long results are being sent", "try again"});
+    const uint64_t number = ++last_stream_;
+    streams_.emplace(number, LongResult{StreamSender(number, std::move(payload)), request});
+    in_flight_[request] = ++last_ticket_;
+    stream_due_ = Clock::now() + host_.options().stall;
+    write(encode(RpcResponse{request, std::nullopt, {{"stream", number}}}));
+    pump_streams();
+}
+
+void ControlConnection::drop_stream(std::map<uint64_t, LongResult>::iterator stream) {
+    host_.release_stream_bytes(stream->second.sender.payload_bytes());
+    in_flight_.erase(stream->second.request);
+    streams_.erase(stream);
+}
+
+void ControlConnection::pump_streams() {
+    for (auto stream = streams_.begin(); fd_ >= 0 && stream != streams_.end();) {
+        StreamSender& sender = stream->second.sender;
+        const auto next = unsent_bytes() < output_low_water ? sender.next() : std::nullopt;
+        const auto current = stream;
+        if (!next || sender.ended()) ++stream;
+        if (!next) continue;
+        if (sender.ended()) drop_stream(current);
+        write(encode(*next));
+    }
+}
+
+void ControlConnection::write(std::string_view bytes) {
+    if (fd_ < 0) return;
+    if (unsent_bytes() + bytes.size() > host_.options().output_bytes) {
+        host_.log_refusal(caller_, "does not read its answers");
+        return close();
+    }
+    if (unsent_bytes() == 0) output_due_ = Clock::now() + host_.options().stall;
+    output_.append(bytes);
+}
+
+void ControlConnection::flush() {
+    send_output();
+    while (fd_ >= 0 && unsent_bytes() < output_low_water) {
+        const size_t before = unsent_bytes();
+        pump_streams();
+        if (fd_ < 0 || unsent_bytes() == before) break;
+        send_output();
+    }
+    if (fd_ < 0) return;
+    const bool all_done = unsent_bytes() == 0 && in_flight_.empty() && !resuming_;
+    if (unsent_bytes() == 0 && (closing_ || (input_ended_ && all_done))) return close();
+    update_events();
+}
+
+void ControlConnection::send_output() {
+    while (fd_ >= 0 && unsent_bytes() > 0) {
+        const ssize_t sent = send(fd_, output_.data() + output_sent_, unsent_bytes(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno == EAGAIN) break;
+        if (sent < 0) return close();
+        output_sent_ += static_cast<size_t>(sent);
+        output_due_ = Clock::now() + host_.options().stall;
+    }
+    if (unsent_bytes() == 0 || output_sent_ > output_low_water) {
+        output_.erase(0, output_sent_);
+        output_sent_ = 0;
+    }
+}
+
+void ControlConnection::update_events() {
+    const uint32_t in = closing_ || input_ended_ || resuming_ ? 0u : EPOLLIN;
+    const uint32_t out = unsent_bytes() > 0 ? EPOLLOUT : 0u;
+    host_.loop().set_io_events(io_, in | out);
+}
+
+void ControlConnection::refuse(const Error& error) {
+    if (fd_ < 0 || closing_) return;
+    host_.log_refusal(caller_, error.message);
+    answer_error(0, error);
+    closing_ = true;
+    flush();
+}
+
+void ControlConnection::check_stalls(Clock::time_point now) {
+    if (unsent_bytes() > 0 && now >= output_due_) {
+        host_.log_refusal(caller_, "does not read its answers");
+        return close();
+    }
+    if (closing_) return;
+    if (!greeted_ && now >= hello_due_) return refuse({ErrorCode::deadline, "no hello arrived in time", ""});
+    if (message_due_ != Clock::time_point{} && now >= message_due_ && !resuming_)
+        return refuse({ErrorCode::deadline, "the rest of a message did not arrive in time", ""});
+    for (const auto& [number, stream] : streams_)
+        if (stream.sender.waits_for_reader() && now >= stream_due_)
+            return refuse({ErrorCode::deadline, "a stream was not acknowledged in time", ""});
+}
+
+/// A Unix socket closed with unread input resets the connection, and the client could lose the answer to it.
+void ControlConnection::discard_input() {
+    std::array<char, read_bytes> buffer;
+    for (size_t discarded = 0; discarded < most_discarded_bytes;) {
+        const ssize_t size = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (size <= 0) return;
+        discarded += static_cast<size_t>(size);
+    }
+}
+
+void ControlConnection::close() {
+    if (fd_ < 0) return;
+    const auto self = shared_from_this();
+    while (!streams_.empty()) drop_stream(streams_.begin());
+    in_flight_.clear();
+    io_.reset();
+    resume_.reset();
+    if (closing_) discard_input();
+    ::close(std::exchange(fd_, -1));
+    host_.on_closed(*this);
+}
+
+}  // namespace ingero

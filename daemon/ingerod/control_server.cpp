@@ -1,0 +1,208 @@
+#include "daemon/ingerod/control_server.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/wire/rpc.h"
+#include "daemon/ingerod/control_connection.h"
+#include "daemon/ingerod/peer.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr int accepts_per_turn = 16;
+constexpr uint64_t accept_pause_us = 1'000'000;
+
+bool somebody_listens(const sockaddr_un& address) {
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return true;
+    const int result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    const bool listens = result == 0 || errno == EAGAIN;
+    ::close(fd);
+    return listens;
+}
+
+bool is_socket(const std::string& path) {
+    struct stat status {};
+    return lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+Result<int> listen_at(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof(address.sun_path))
+        return fail(ErrorCode::bad_request, "a socket's path has 1 to 107 bytes: " + path, "use a shorter directory");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    if (is_socket(path)) {
+        if (somebody_listens(address))
+            return fail(ErrorCode::busy, "another ingerod listens at " + path, "stop it, or use another --directory");
+        unlink(path.c_str());
+    }
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return fail(ErrorCode::internal, errno_message("socket", errno));
+    const bool made = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+                      chmod(path.c_str(), 0666) == 0 && listen(fd, SOMAXCONN) == 0;
+    if (made) return fd;
+    const int error_number = errno;
+    ::close(fd);
+    return fail(ErrorCode::internal, errno_message("cannot make the socket " + path, error_number),
+                "the directory must exist and be writable for ingerod");
+}
+
+}  // namespace
+
+struct ControlServer::Impl : ControlHost {
+    Impl(EventLoop& event_loop, ControlBackend& control_backend, int listening_fd, ControlOptions control_options)
+        : loop_(event_loop),
+          backend_(control_backend),
+          options_(std::move(control_options)),
+          fd_(listening_fd),
+          privileged_group_(find_group(options_.group)) {
+        fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+        wait_for_clients();
+    }
+
+    ~Impl() override {
+        // Closing calls on_closed(), which must not touch what is being walked over.
+        auto connections = std::move(connections_);
+        connections_.clear();
+        connections.clear();
+        listening_.reset();
+        ::close(fd_);
+        if (!path_.empty()) unlink(path_.c_str());
+    }
+
+    EventLoop& loop() override { return loop_; }
+    ControlBackend& backend() override { return backend_; }
+    const ControlOptions& options() const override { return options_; }
+
+    void on_closed(ControlConnection& connection) override {
+        std::erase_if(connections_, [&](const auto& held) { return held.get() == &connection; });
+        if (connections_.empty()) sweep_.reset();
+    }
+
+    bool reserve_stream_bytes(size_t bytes) override {
+        if (bytes > options_.all_stream_bytes - stream_bytes_) return false;
+        stream_bytes_ += bytes;
+        return true;
+    }
+
+    void release_stream_bytes(size_t bytes) override { stream_bytes_ -= bytes; }
+
+    void log_refusal(const Caller& caller, std::string_view reason) override {
+        const auto now = ControlConnection::Clock::now();
+        if (now < next_log_) {
+            ++unlogged_;
+            return;
+        }
+        next_log_ = now + std::chrono::seconds(1);
+        const uint64_t unlogged = std::exchange(unlogged_, 0);
+        spdlog::warn("control socket: refused uid {} pid {}: {}{}", caller.uid, caller.pid, reason,
+                     unlogged > 0 ? " (and " + std::to_string(unlogged) + " others since the last such line)" : "");
+    }
+
+    void wait_for_clients() {
+        listening_ = loop_.add_io(fd_, EPOLLIN, [this](uint32_t) { accept_clients(); });
+    }
+
+    void accept_clients() {
+        for (int i = 0; i < accepts_per_turn; ++i) {
+            const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd >= 0) {
+                admit(fd);
+                continue;
+            }
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                // The client stays in the backlog and the socket readable: without a pause the loop would spin.
+                spdlog::error("control socket: {}", errno_message("accept", errno));
+                listening_.reset();
+                retry_ = loop_.add_timer(accept_pause_us, [this] { wait_for_clients(); });
+            }
+            return;
+        }
+    }
+
+    Result<void> check_room(const Caller& caller) const {
+        const auto count = [&](auto&& matches) {
+            return static_cast<unsigned>(std::count_if(connections_.begin(), connections_.end(),
+                                                       [&](const auto& held) { return matches(held->caller()); }));
+        };
+        constexpr const char* hint = "close one, or try again later";
+        const unsigned unprivileged = count([](const Caller& held) { return !held.sees_all; });
+        if (connections_.size() >= options_.connections ||
+            (!caller.sees_all && unprivileged >= options_.unprivileged_connections))
+            return fail(ErrorCode::limit, "ingerod has too many control connections", hint);
+        if (count([&](const Caller& held) { return held.uid == caller.uid; }) >= options_.connections_per_uid)
+            return fail(ErrorCode::limit, "this user has too many control connections", hint);
+        return {};
+    }
+
+    void admit(int fd) {
+        const Caller caller = identify_peer(fd, privileged_group_);
+        if (const auto room = check_room(caller); !room) {
+            const std::string answer = encode(RpcResponse{0, room.error(), nullptr});
+            [[maybe_unused]] const ssize_t sent = send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+            ::close(fd);
+            return log_refusal(caller, room.error().message);
+        }
+        const auto connection = std::make_shared<ControlConnection>(*this, fd, caller);
+        connections_.push_back(connection);
+        connection->start();
+        if (!sweep_.active()) start_sweep();
+    }
+
+    void start_sweep() {
+        const auto stall_us = static_cast<uint64_t>(std::chrono::microseconds(options_.stall).count());
+        const uint64_t period_us = std::clamp<uint64_t>(stall_us / 4, 1'000, 1'000'000);
+        const auto sweep = [this] {
+            const auto now = ControlConnection::Clock::now();
+            const auto held = connections_;  // a stalled connection leaves the list
+            for (const auto& connection : held) connection->check_stalls(now);
+        };
+        sweep_ = loop_.add_periodic(period_us, sweep, period_us / 4);
+    }
+
+    EventLoop& loop_;
+    ControlBackend& backend_;
+    const ControlOptions options_;
+    int fd_;
+    std::string path_;  ///< where the socket is ours to remove
+    const std::optional<gid_t> privileged_group_;
+    EventLoop::Source listening_;
+    EventLoop::Source retry_;
+    EventLoop::Source sweep_;
+    std::vector<std::shared_ptr<ControlConnection>> connections_;
+    size_t stream_bytes_ = 0;
+    ControlConnection::Clock::time_point next_log_{};
+    uint64_t unlogged_ = 0;
+};
+
+Result<std::unique_ptr<ControlServer>> ControlServer::bind(EventLoop& loop, ControlBackend& backend,
+                                                           const std::string& path, ControlOptions options) {
+    const auto fd = listen_at(path);
+    if (!fd) return tl::unexpected(fd.error());
+    auto server = std::make_unique<ControlServer>(loop, backend, *fd, std::move(options));
+    server->impl_->path_ = path;
+    return server;
+}
+
+ControlServer::ControlServer(EventLoop& loop, ControlBackend& backend, int listening_fd, ControlOptions options)
+    : impl_(std::make_unique<Impl>(loop, backend, listening_fd, std::move(options))) {}
+
+ControlServer::~ControlServer() = default;
+
+size_t ControlServer::connections() const { return impl_->connections_.size(); }
+
+}  // namespace ingero

@@ -1,0 +1,368 @@
+#include "daemon/ingerod/ingest/ingest.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "core/model/unique_fd.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t batch_events = 8192;
+constexpr uint64_t batch_age_ns = 1'000'000'000;
+/// With nothing to store, how often the session's last covered instant is moved on.
+constexpr uint64_t idle_commit_ns = 5'000'000'000;
+/// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
+constexpr size_t max_waiting_events = 262'144;
+constexpr long poll_period_ns = 1'500'000;
+
+struct ProcessKeyHash {
+    size_t operator()(const ProcessKey& key) const {
+        return std::hash<uint64_t>()(key.start_ns * 0x9e3779b97f4a7c15ULL + key.pid);
+    }
+};
+
+void wake(int event_fd) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof(one));
+}
+
+void drain(int event_fd) {
+    uint64_t value = 0;
+    [[maybe_unused]] const ssize_t got = read(event_fd, &value, sizeof(value));
+}
+
+}  // namespace
+
+struct Ingest::Impl {
+    Impl(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> writer, Callbacks callbacks)
+        : probes(probes), store(std::move(writer)), callbacks(std::move(callbacks)) {
+        ingest_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        loop_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        loop_source = loop.add_io(loop_wake.get(), EPOLLIN, [this](uint32_t) { run_posted(); });
+        next_sequence = store->figures().last_sequence + 1;
+        store_figures = store->figures();
+        committed_sequence = store_figures.last_sequence;
+        last_counters.resize(all_ops().size());
+        probes.set_record_callback([this](std::span<const std::byte> record) { take_record(record); });
+    }
+
+    // Ingest thread.
+    void ingest_loop();
+    void take_record(std::span<const std::byte> record);
+    void merge_activity();
+    void hand_over(bool force, uint64_t covered_until);
+    void sleep_until_record(uint64_t until_ns);
+    std::vector<LossRow> read_losses(uint64_t now);
+
+    // Store thread.
+    void store_loop();
+    bool commit(Batch& batch);
+
+    // Loop thread.
+    void post(std::function<void()> call);
+    void run_posted();
+
+    CallProbes& probes;
+    std::unique_ptr<StoreWriter> store;
+    Callbacks callbacks;
+    UniqueFd ingest_wake;
+    UniqueFd loop_wake;
+    EventLoop::Source loop_source;
+    std::thread ingest_thread;
+    std::thread store_thread;
+    std::atomic<bool> stopping{false};
+
+    // Ingest thread only.
+    std::vector<Event> pending;
+    uint64_t pending_since_ns = 0;
+    uint64_t last_hand_over_ns = 0;
+    uint64_t next_sequence = 1;
+    OpCounters last_counters;
+    uint64_t last_loss_ns = 0;
+    std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
+
+    mutable std::mutex mutex;
+    std::condition_variable store_wake;
+    // Below: guarded by mutex.
+    std::deque<Batch> queue;
+    size_t queued_events = 0;
+    bool queue_closed = false;
+    std::vector<Process> processes;
+    uint64_t covered_since = 0;
+    std::vector<std::function<void()>> commit_requests;          // for the ingest thread
+    std::vector<std::function<void()>> commits_under_way;        // for the store thread, when the queue is empty
+    std::vector<std::function<void()>> posted;
+    std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
+    uint64_t recorded = 0;
+    uint64_t committed_sequence = 0;
+    uint64_t lost = 0;
+    uint64_t uncertain = 0;
+    uint64_t failed_commits = 0;
+    uint64_t dropped = 0;
+    std::string store_error;
+    StoreFigures store_figures;
+};
+
+void Ingest::Impl::post(std::function<void()> call) {
+    {
+        const std::lock_guard lock(mutex);
+        posted.push_back(std::move(call));
+    }
+    wake(loop_wake.get());
+}
+
+void Ingest::Impl::run_posted() {
+    drain(loop_wake.get());
+    std::vector<std::function<void()>> calls;
+    {
+        const std::lock_guard lock(mutex);
+        calls.swap(posted);
+    }
+    for (auto& call : calls) call();
+}
+
+void Ingest::Impl::take_record(std::span<const std::byte> record) {
+    Event event;
+    if (decode_call(record, event)) {
+        if (pending.empty()) pending_since_ns = monotonic_now_ns();
+        event.sequence = next_sequence++;
+        ProcessActivity& seen = fresh_activity[event.process()];
+        seen.calls++;
+        seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
+        pending.push_back(event);
+        if (pending.size() >= batch_events) hand_over(false, 0);
+        return;
+    }
+    ingero_process_record change;
+    if (record.size() < sizeof(change)) return;
+    memcpy(&change, record.data(), sizeof(change));
+    if (change.type == INGERO_RECORD_PROCESS) post([this, change] { callbacks.on_process_change(change); });
+}
+
+void Ingest::Impl::merge_activity() {
+    if (fresh_activity.empty()) return;
+    std::vector<ProcessKey> unknown;
+    {
+        const std::lock_guard lock(mutex);
+        for (const auto& [key, fresh] : fresh_activity) {
+            auto [known, added] = activity.try_emplace(key);
+            if (added) unknown.push_back(key);
+            known->second.key = key;
+            known->second.calls += fresh.calls;
+            known->second.latest_ns = std::max(known->second.latest_ns, fresh.latest_ns);
+            recorded += fresh.calls;
+        }
+    }
+    fresh_activity.clear();
+    for (const ProcessKey& key : unknown) post([this, key] { callbacks.on_new_process(key); });
+}
+
+std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
+    std::vector<LossRow> rows;
+    const OpCounters counters = probes.counters();
+    const auto ops = all_ops();
+    uint64_t lost_now = 0, uncertain_now = 0;
+    for (size_t i = 0; i < counters.size(); ++i) {
+        const ingero_op_counters& now_count = counters[i];
+        const ingero_op_counters& before = last_counters[i];
+        LossRow row{.from_ns = last_loss_ns, .to_ns = now, .op = ops[i].id};
+        row.lost_ring = now_count.lost_ring - before.lost_ring;
+        row.lost_frames = now_count.lost_frames - before.lost_frames;
+        row.lost_depth = now_count.lost_depth - before.lost_depth;
+        row.uncertain = now_count.uncertain - before.uncertain;
+        lost_now += now_count.lost_ring + now_count.lost_frames + now_count.lost_depth;
+        uncertain_now += now_count.uncertain;
+        if (row.lost() != 0 || row.uncertain != 0) rows.push_back(row);
+    }
+    last_counters = counters;
+    last_loss_ns = now;
+    const std::lock_guard lock(mutex);
+    lost = lost_now;
+    uncertain = uncertain_now;
+    return rows;
+}
+
+/// With `covered_until` 0 the batch says nothing of coverage: it is one of several within a drain.
+void Ingest::Impl::hand_over(bool force, uint64_t covered_until) {
+    Batch batch;
+    batch.covered_until_ns = covered_until;
+    if (covered_until != 0) batch.losses = read_losses(covered_until);
+    batch.events.swap(pending);
+    pending.reserve(batch_events);
+    last_hand_over_ns = monotonic_now_ns();
+
+    std::unique_lock lock(mutex);
+    batch.processes.swap(processes);
+    if (force) std::move(commit_requests.begin(), commit_requests.end(), std::back_inserter(commits_under_way));
+    if (force) commit_requests.clear();
+    // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
+    store_wake.wait(lock, [this] { return queued_events < max_waiting_events || stopping; });
+    queued_events += batch.events.size();
+    queue.push_back(std::move(batch));
+    store_wake.notify_all();
+}
+
+void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
+    probes.announce_sleep();
+    if (probes.consume() != 0) return;
+    const uint64_t now = monotonic_now_ns();
+    const int timeout_ms = until_ns > now ? static_cast<int>((until_ns - now) / 1'000'000 + 1) : 0;
+    pollfd fds[] = {{probes.wake_fd(), POLLIN, 0}, {ingest_wake.get(), POLLIN, 0}};
+    if (poll(fds, 2, timeout_ms) > 0 && (fds[1].revents & POLLIN)) drain(ingest_wake.get());
+}
+
+void Ingest::Impl::ingest_loop() {
+    last_loss_ns = last_hand_over_ns = monotonic_now_ns();
+    while (!stopping) {
+        const uint64_t before = monotonic_now_ns();
+        const size_t count = probes.consume();
+        merge_activity();
+        bool requested = false, covered = false;
+        {
+            const std::lock_guard lock(mutex);
+            requested = !commit_requests.empty();
+            covered = covered_since != 0;
+        }
+        const uint64_t now = monotonic_now_ns();
+        const uint64_t due = pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns;
+        if (requested || now >= due) hand_over(requested, covered ? before : 0);
+        if (count != 0) {
+            const timespec period{0, poll_period_ns};
+            nanosleep(&period, nullptr);
+        } else {
+            sleep_until_record(pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns);
+        }
+    }
+    const uint64_t before = monotonic_now_ns();
+    probes.consume();
+    merge_activity();
+    hand_over(true, before);
+}
+
+bool Ingest::Impl::commit(Batch& batch) {
+    const auto result = store->commit(batch);
+    const std::lock_guard lock(mutex);
+    store_figures = store->figures();
+    if (result) {
+        committed_sequence = store_figures.last_sequence;
+        store_error.clear();
+        return true;
+    }
+    failed_commits++;
+    if (store_error != result.error().message)
+        spdlog::error("cannot store events: {} ({})", result.error().message, result.error().hint);
+    store_error = result.error().message;
+    return false;
+}
+
+void Ingest::Impl::store_loop() {
+    for (;;) {
+        Batch batch;
+        std::vector<std::function<void()>> done;
+        {
+            std::unique_lock lock(mutex);
+            store_wake.wait(lock, [this] { return !queue.empty() || queue_closed; });
+            if (queue.empty()) return;
+            batch = std::move(queue.front());
+            queue.pop_front();
+            // Behind a slow disk, several batches share one transaction and one synchronisation.
+            while (!queue.empty() && batch.events.size() < 8 * batch_events) {
+                Batch& next = queue.front();
+                batch.events.insert(batch.events.end(), next.events.begin(), next.events.end());
+                std::move(next.processes.begin(), next.processes.end(), std::back_inserter(batch.processes));
+                std::move(next.losses.begin(), next.losses.end(), std::back_inserter(batch.losses));
+                batch.covered_until_ns = std::max(batch.covered_until_ns, next.covered_until_ns);
+                queue.pop_front();
+            }
+            if (covered_since != 0) store->set_first_covered(covered_since);
+        }
+        const size_t count = batch.events.size();
+        // A failed commit stores nothing of its batch: once more, then it is given up and counted.
+        const bool stored = commit(batch) || commit(batch);
+        {
+            const std::lock_guard lock(mutex);
+            queued_events -= count;
+            if (!stored) dropped += count;
+            if (queue.empty()) done.swap(commits_under_way);
+            store_wake.notify_all();
+        }
+        for (auto& call : done) post(std::move(call));
+    }
+}
+
+Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks)
+    : impl_(std::make_unique<Impl>(loop, probes, std::move(store), std::move(callbacks))) {}
+
+Ingest::~Ingest() {
+    if (!impl_->ingest_thread.joinable()) return;
+    impl_->stopping = true;
+    wake(impl_->ingest_wake.get());
+    impl_->store_wake.notify_all();
+    impl_->ingest_thread.join();
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->queue_closed = true;
+    }
+    impl_->store_wake.notify_all();
+    impl_->store_thread.join();
+    if (const auto ended = impl_->store->end_session(); !ended)
+        spdlog::error("cannot end the session in the store: {}", ended.error().message);
+}
+
+void Ingest::start() {
+    impl_->ingest_thread = std::thread([this] { impl_->ingest_loop(); });
+    impl_->store_thread = std::thread([this] { impl_->store_loop(); });
+    pthread_setname_np(impl_->ingest_thread.native_handle(), "ingerod-ingest");
+    pthread_setname_np(impl_->store_thread.native_handle(), "ingerod-store");
+}
+
+void Ingest::put_process(Process process) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->processes.push_back(std::move(process));
+}
+
+void Ingest::set_covered_since(uint64_t monotonic_ns) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->covered_since == 0) impl_->covered_since = monotonic_ns;
+}
+
+void Ingest::commit_now(std::function<void()> done) {
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->commit_requests.push_back(std::move(done));
+    }
+    wake(impl_->ingest_wake.get());
+}
+
+IngestFigures Ingest::figures() const {
+    const std::lock_guard lock(impl_->mutex);
+    return {impl_->recorded,       impl_->committed_sequence, impl_->lost,        impl_->uncertain,
+            impl_->failed_commits, impl_->dropped,            impl_->store_error, impl_->store_figures};
+}
+
+std::vector<ProcessActivity> Ingest::activity() const {
+    const std::lock_guard lock(impl_->mutex);
+    std::vector<ProcessActivity> result;
+    for (const auto& [key, one] : impl_->activity) result.push_back(one);
+    return result;
+}
+
+}  // namespace ingero

@@ -1,0 +1,68 @@
+// From the rings to the store. Two threads of its own: the ingest thread drains the rings into batches and the figures
+// of the live processes, the store thread commits batches, so that a slow disk never holds back draining.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/event.h"
+#include "core/model/process.h"
+#include "core/store/store.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/probes/call_probes.h"
+
+namespace ingero {
+
+/// Sums since start.
+struct IngestFigures {
+    uint64_t recorded = 0;            ///< events read from the rings
+    uint64_t committed_sequence = 0;  ///< the last sequence that survives a crash
+    uint64_t lost = 0;                ///< in the kernel: ring full, frames left behind, too deep
+    uint64_t uncertain = 0;           ///< events whose time split is marked uncertain
+    uint64_t failed_commits = 0;
+    uint64_t dropped = 0;             ///< events given up because commits kept failing
+    std::string store_error;          ///< the latest failure, empty while the store works
+    StoreFigures store;
+};
+
+struct ProcessActivity {
+    ProcessKey key;
+    uint64_t calls = 0;
+    uint64_t latest_ns = 0;  ///< CLOCK_MONOTONIC end of the latest call
+};
+
+class Ingest {
+  public:
+    /// `on_new_process` and `on_process_change` run on the loop thread.
+    struct Callbacks {
+        std::function<void(ProcessKey)> on_new_process;
+        std::function<void(const ingero_process_record&)> on_process_change;
+    };
+
+    Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks);
+    /// Drains, commits, ends the session and joins.
+    ~Ingest();
+
+    void start();
+    /// A new or changed process row, for the next commit. Any thread.
+    void put_process(Process process);
+    /// The first probe is attached: coverage begins.
+    void set_covered_since(uint64_t monotonic_ns);
+    /// Commits what has been recorded up to now; `done` runs on the loop thread, also when the commit failed.
+    void commit_now(std::function<void()> done);
+
+    IngestFigures figures() const;
+    std::vector<ProcessActivity> activity() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// A row from a record's bytes; sequence is left 0. False for a record that is no call or is too short.
+bool decode_call(std::span<const std::byte> record, Event& event);
+
+}  // namespace ingero

@@ -1,0 +1,343 @@
+#include "daemon/ingerod/probes/call_probes.h"
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "calls_bpf.skel.h"
+#include "calls_context_bpf.skel.h"
+#include "core/model/op.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/probes/bpf_syscall.h"
+
+namespace ingero {
+
+namespace {
+
+struct ObjectDeleter {
+    void operator()(bpf_object* object) const { bpf_object__close(object); }
+};
+struct LinkDeleter {
+    void operator()(bpf_link* link) const { bpf_link__destroy(link); }
+};
+struct RingDeleter {
+    void operator()(ring_buffer* rings) const { ring_buffer__free(rings); }
+};
+
+constexpr uint64_t total_ring_bytes = 32ULL << 20;
+constexpr uint64_t min_ring_bytes = 256ULL << 10;
+constexpr uint64_t max_ring_bytes = 4ULL << 20;
+
+// A storm of 100,000 records a second on one CPU fills 4 MiB in 0.4 s, 200 times what the reader sleeps.
+uint32_t ring_bytes(int cpus) {
+    return static_cast<uint32_t>(
+        std::clamp(std::bit_floor(total_ring_bytes / static_cast<uint64_t>(cpus)), min_ring_bytes, max_ring_bytes));
+}
+
+struct SyscallClass {
+    long number;
+    uint8_t kind;
+};
+
+constexpr SyscallClass syscall_table[] = {
+    {SYS_read, INGERO_SYSCALL_FILE},        {SYS_write, INGERO_SYSCALL_FILE},
+    {SYS_pread64, INGERO_SYSCALL_FILE},     {SYS_pwrite64, INGERO_SYSCALL_FILE},
+    {SYS_readv, INGERO_SYSCALL_FILE},       {SYS_writev, INGERO_SYSCALL_FILE},
+    {SYS_preadv, INGERO_SYSCALL_FILE},      {SYS_pwritev, INGERO_SYSCALL_FILE},
+    {SYS_preadv2, INGERO_SYSCALL_FILE},     {SYS_pwritev2, INGERO_SYSCALL_FILE},
+    {SYS_getdents64, INGERO_SYSCALL_FILE},  {SYS_fallocate, INGERO_SYSCALL_FILE},
+    {SYS_fsync, INGERO_SYSCALL_DISK},       {SYS_fdatasync, INGERO_SYSCALL_DISK},
+    {SYS_sync_file_range, INGERO_SYSCALL_DISK}, {SYS_syncfs, INGERO_SYSCALL_DISK},
+    {SYS_futex, INGERO_SYSCALL_FUTEX},      {SYS_ioctl, INGERO_SYSCALL_IOCTL},
+    {SYS_ppoll, INGERO_SYSCALL_POLL},       {SYS_pselect6, INGERO_SYSCALL_POLL},
+    {SYS_epoll_pwait, INGERO_SYSCALL_POLL}, {SYS_epoll_pwait2, INGERO_SYSCALL_POLL},
+#ifdef SYS_poll
+    {SYS_poll, INGERO_SYSCALL_POLL},        {SYS_select, INGERO_SYSCALL_POLL},
+    {SYS_epoll_wait, INGERO_SYSCALL_POLL},
+#endif
+    {SYS_recvfrom, INGERO_SYSCALL_SOCKET},  {SYS_recvmsg, INGERO_SYSCALL_SOCKET},
+    {SYS_recvmmsg, INGERO_SYSCALL_SOCKET},  {SYS_sendto, INGERO_SYSCALL_SOCKET},
+    {SYS_sendmsg, INGERO_SYSCALL_SOCKET},   {SYS_sendmmsg, INGERO_SYSCALL_SOCKET},
+    {SYS_connect, INGERO_SYSCALL_SOCKET},   {SYS_accept, INGERO_SYSCALL_SOCKET},
+    {SYS_accept4, INGERO_SYSCALL_SOCKET},   {SYS_wait4, INGERO_SYSCALL_CHILD},
+    {SYS_waitid, INGERO_SYSCALL_CHILD},     {SYS_nanosleep, INGERO_SYSCALL_TIMER},
+    {SYS_clock_nanosleep, INGERO_SYSCALL_TIMER},
+};
+
+// libbpf's words go to the log; the last of them are kept for the error that follows.
+thread_local std::string libbpf_last_words;
+
+int log_libbpf(libbpf_print_level level, const char* format, va_list arguments) {
+    if (level == LIBBPF_DEBUG) return 0;
+    char line[512];
+    vsnprintf(line, sizeof(line), format, arguments);
+    line[strcspn(line, "\n")] = '\0';
+    libbpf_last_words = line;
+    spdlog::debug("libbpf: {}", line);
+    return 0;
+}
+
+Error load_error(int error_number) {
+    const bool denied = error_number == EPERM || error_number == EACCES;
+    return {denied ? ErrorCode::denied : ErrorCode::internal,
+            errno_message("cannot load the BPF programs", error_number) +
+                (libbpf_last_words.empty() ? "" : " (" + libbpf_last_words + ")"),
+            denied ? "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)"
+                   : "see `ingerod --check` for what this kernel lacks"};
+}
+
+class AttachedLinks : public AttachedLibrary {
+  public:
+    std::vector<UniqueFd> fds;
+    std::vector<std::unique_ptr<bpf_link, LinkDeleter>> links;
+    size_t site_count = 0;
+    size_t sites() const override { return site_count; }
+};
+
+}  // namespace
+
+struct CallProbes::Impl {
+    AttachMethod method = AttachMethod::none;
+    std::unique_ptr<bpf_object, ObjectDeleter> object;
+    std::vector<std::unique_ptr<bpf_link, LinkDeleter>> tracepoints;
+    std::vector<UniqueFd> ring_fds;
+    std::unique_ptr<ring_buffer, RingDeleter> rings;
+    std::function<void(std::span<const std::byte>)> on_record;
+    void* bss = MAP_FAILED;
+    size_t bss_bytes = 0;
+    uint32_t* reader_sleeps = nullptr;
+    int counters_fd = -1;
+    int cpus = 0;
+
+    int program_fd(const char* name) const {
+        return bpf_program__fd(bpf_object__find_program_by_name(object.get(), name));
+    }
+    bpf_map* map(const char* name) const { return bpf_object__find_map_by_name(object.get(), name); }
+
+    Result<void> open(bool session_takes_context);
+    Result<void> load();
+    Result<void> make_rings();
+    Result<void> attach_tracepoints();
+    Result<void> map_reader_flag();
+    ~Impl() {
+        if (bss != MAP_FAILED) munmap(bss, bss_bytes);
+    }
+    void fill_syscall_table();
+};
+
+Result<void> CallProbes::Impl::open(bool session_takes_context) {
+    size_t size = 0;
+    const void* bytes = session_takes_context ? calls_context_bpf__elf_bytes(&size) : calls_bpf__elf_bytes(&size);
+    LIBBPF_OPTS(bpf_object_open_opts, options);
+    options.object_name = "ingero_calls";
+    object.reset(bpf_object__open_mem(bytes, size, &options));
+    if (!object) return tl::unexpected<Error>(load_error(errno));
+    return {};
+}
+
+void CallProbes::Impl::fill_syscall_table() {
+    bpf_map* rodata = map(".rodata");
+    std::vector<uint8_t> table(bpf_map__value_size(rodata));
+    for (const SyscallClass& row : syscall_table)
+        if (static_cast<size_t>(row.number) < table.size()) table[static_cast<size_t>(row.number)] = row.kind;
+    bpf_map__set_initial_value(rodata, table.data(), table.size());
+}
+
+Result<void> CallProbes::Impl::load() {
+    const bool session = method == AttachMethod::uprobe_session;
+    bpf_program* program = nullptr;
+    bpf_object__for_each_program(program, object.get()) {
+        const std::string_view name = bpf_program__name(program);
+        if (name == "call_session") {
+            bpf_program__set_autoload(program, session);
+            bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_session));
+        } else if (name == "call_entry" || name == "call_return") {
+            bpf_program__set_autoload(program, !session);
+            if (method == AttachMethod::uprobe_multi)
+                bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_multi));
+        }
+    }
+    bpf_map__set_max_entries(map("rings"), static_cast<uint32_t>(cpus));
+    bpf_map__set_max_entries(map("cpus"), static_cast<uint32_t>(cpus));
+    bpf_map__set_max_entries(map("op_counters"), static_cast<uint32_t>(all_ops().size()));
+    fill_syscall_table();
+    libbpf_last_words.clear();
+    const int error = bpf_object__load(object.get());
+    if (error != 0) return tl::unexpected<Error>(load_error(-error));
+    return run_program_once(program_fd("find_pid_namespace"));
+}
+
+Result<void> CallProbes::Impl::make_rings() {
+    auto callback = [](void* context, void* data, size_t size) {
+        static_cast<Impl*>(context)->on_record({static_cast<const std::byte*>(data), size});
+        return 0;
+    };
+    for (uint32_t cpu = 0; cpu < static_cast<uint32_t>(cpus); ++cpu) {
+        UniqueFd ring(bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ingero_ring", 0, 0, ring_bytes(cpus), nullptr));
+        if (!ring) return tl::unexpected<Error>(load_error(errno));
+        const int fd = ring.get();
+        if (bpf_map_update_elem(bpf_map__fd(map("rings")), &cpu, &fd, BPF_ANY) != 0)
+            return tl::unexpected<Error>(load_error(errno));
+        if (!rings)
+            rings.reset(ring_buffer__new(fd, callback, this, nullptr));
+        else if (ring_buffer__add(rings.get(), fd, callback, this) != 0)
+            return tl::unexpected<Error>(load_error(errno));
+        if (!rings) return tl::unexpected<Error>(load_error(errno));
+        ring_fds.push_back(std::move(ring));
+    }
+    return {};
+}
+
+Result<void> CallProbes::Impl::attach_tracepoints() {
+    for (const char* name : {"on_switch", "on_waking", "on_migrate", "on_exit", "on_exec"}) {
+        libbpf_last_words.clear();
+        bpf_link* link = bpf_program__attach(bpf_object__find_program_by_name(object.get(), name));
+        if (!link) return tl::unexpected<Error>(load_error(errno));
+        tracepoints.emplace_back(link);
+    }
+    return {};
+}
+
+namespace {
+
+// Where a variable lies in .bss, by the object's BTF.
+Result<size_t> offset_in_bss(const bpf_object* object, const char* variable) {
+    const btf* types = bpf_object__btf(object);
+    const int section = types ? btf__find_by_name_kind(types, ".bss", BTF_KIND_DATASEC) : -1;
+    if (section < 0) return fail(ErrorCode::internal, "the BPF object has no .bss");
+    const btf_type* type = btf__type_by_id(types, static_cast<uint32_t>(section));
+    const btf_var_secinfo* entries = btf_var_secinfos(type);
+    for (int i = 0; i < btf_vlen(type); ++i) {
+        const btf_type* var = btf__type_by_id(types, entries[i].type);
+        if (strcmp(btf__name_by_offset(types, var->name_off), variable) == 0) return entries[i].offset;
+    }
+    return fail(ErrorCode::internal, std::string("the BPF object has no variable ") + variable);
+}
+
+}  // namespace
+
+Result<void> CallProbes::Impl::map_reader_flag() {
+    const auto offset = offset_in_bss(object.get(), "reader_sleeps");
+    if (!offset) return tl::unexpected(offset.error());
+    bpf_map* map = this->map(".bss");
+    bss_bytes = bpf_map__value_size(map);
+    bss = mmap(nullptr, bss_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+    if (bss == MAP_FAILED) return tl::unexpected<Error>(load_error(errno));
+    reader_sleeps = reinterpret_cast<uint32_t*>(static_cast<char*>(bss) + *offset);
+    return {};
+}
+
+Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
+    libbpf_set_print(log_libbpf);
+    auto impl = std::make_unique<Impl>();
+    impl->method = features.attach_method();
+    if (impl->method == AttachMethod::none) {
+        if (!features.has(Feature::btf))
+            return fail(ErrorCode::internal, "no BTF: " + features.why_not(Feature::btf),
+                        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; every current distribution's is");
+        return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
+                    "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
+    }
+    impl->cpus = libbpf_num_possible_cpus();
+    if (impl->cpus < 1 || impl->cpus > INGERO_MAX_CPUS)
+        return fail(ErrorCode::internal, "unsupported number of CPUs: " + std::to_string(impl->cpus));
+    if (auto opened = impl->open(features.has(Feature::session_takes_context)); !opened)
+        return tl::unexpected(opened.error());
+    if (auto loaded = impl->load(); !loaded) return tl::unexpected(loaded.error());
+    if (auto made = impl->make_rings(); !made) return tl::unexpected(made.error());
+    if (auto mapped = impl->map_reader_flag(); !mapped) return tl::unexpected(mapped.error());
+    impl->counters_fd = bpf_map__fd(impl->map("op_counters"));
+    if (auto attached = impl->attach_tracepoints(); !attached) return tl::unexpected(attached.error());
+    return std::unique_ptr<CallProbes>(new CallProbes(std::move(impl)));
+}
+
+CallProbes::CallProbes(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CallProbes::~CallProbes() = default;
+
+AttachMethod CallProbes::method() const { return impl_->method; }
+
+Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<const ProbeSite> sites) {
+    auto attached = std::make_unique<AttachedLinks>();
+    attached->site_count = sites.size();
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    if (impl_->method == AttachMethod::perf_uprobe) {
+        for (const ProbeSite& site : sites) {
+            for (const bool at_return : {true, false}) {  // the return first: an entry never waits for its probe
+                LIBBPF_OPTS(bpf_uprobe_opts, options);
+                options.retprobe = at_return;
+                options.bpf_cookie = site.cookie;
+                bpf_program* program =
+                    bpf_object__find_program_by_name(impl_->object.get(), at_return ? "call_return" : "call_entry");
+                bpf_link* link =
+                    bpf_program__attach_uprobe_opts(program, -1, path.c_str(), site.file_offset, &options);
+                if (!link) return fail(ErrorCode::internal, errno_message("cannot attach to " + site.symbol, errno));
+                attached->links.emplace_back(link);
+            }
+        }
+        return attached;
+    }
+    std::vector<uint64_t> offsets, cookies;
+    for (const ProbeSite& site : sites) {
+        offsets.push_back(site.file_offset);
+        cookies.push_back(site.cookie);
+    }
+    struct Step {
+        UprobeLinkKind kind;
+        const char* program;
+    };
+    const std::vector<Step> steps =
+        impl_->method == AttachMethod::uprobe_session
+            ? std::vector<Step>{{UprobeLinkKind::session, "call_session"}}
+            : std::vector<Step>{{UprobeLinkKind::function_return, "call_return"}, {UprobeLinkKind::entry, "call_entry"}};
+    for (const Step& step : steps) {
+        auto link = link_uprobes(impl_->program_fd(step.program), step.kind, path, offsets, cookies);
+        if (!link) return tl::unexpected(link.error());
+        attached->fds.push_back(std::move(*link));
+    }
+    return attached;
+}
+
+void CallProbes::set_record_callback(std::function<void(std::span<const std::byte>)> callback) {
+    impl_->on_record = std::move(callback);
+}
+
+size_t CallProbes::consume() {
+    const int count = ring_buffer__consume(impl_->rings.get());
+    return count > 0 ? static_cast<size_t>(count) : 0;
+}
+
+int CallProbes::wake_fd() const { return ring_buffer__epoll_fd(impl_->rings.get()); }
+
+void CallProbes::announce_sleep() {
+    // Sequentially consistent: the flag is out before the rings are looked at once more.
+    std::atomic_ref<uint32_t>(*impl_->reader_sleeps).store(1, std::memory_order_seq_cst);
+}
+
+OpCounters CallProbes::counters() const {
+    OpCounters sums(all_ops().size());
+    std::vector<ingero_op_counters> per_cpu(static_cast<size_t>(impl_->cpus));
+    for (uint32_t op = 0; op < sums.size(); ++op) {
+        if (bpf_map_lookup_elem(impl_->counters_fd, &op, per_cpu.data()) != 0) continue;
+        for (const ingero_op_counters& one : per_cpu) {
+            sums[op].entries += one.entries;
+            sums[op].records += one.records;
+            sums[op].lost_ring += one.lost_ring;
+            sums[op].lost_frames += one.lost_frames;
+            sums[op].lost_depth += one.lost_depth;
+            sums[op].uncertain += one.uncertain;
+        }
+    }
+    return sums;
+}
+
+}  // namespace ingero

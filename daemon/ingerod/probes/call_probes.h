@@ -1,0 +1,56 @@
+// The kernel side, loaded: probes on calls and the scheduler tracepoints that split their time. One object; libraries
+// are attached to it as they are found. Attaching and detaching from the loop thread; draining from the ingest thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bpf/event.h"
+#include "core/model/result.h"
+#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/targets.h"
+
+namespace ingero {
+
+/// Sums over all CPUs, by op index (targets.h), since load.
+using OpCounters = std::vector<ingero_op_counters>;
+
+/// One attached library; detaches when destroyed.
+class AttachedLibrary {
+  public:
+    virtual ~AttachedLibrary() = default;
+    virtual size_t sites() const = 0;
+};
+
+class CallProbes {
+  public:
+    /// Loads the programs, makes a ring a CPU and attaches the scheduler tracepoints. Errors: denied (capabilities),
+    /// internal (the verifier's last words), each with a hint.
+    static Result<std::unique_ptr<CallProbes>> load(KernelFeatures& features);
+    ~CallProbes();
+
+    AttachMethod method() const;
+    /// Attaches to the file behind `fd`, which stays the caller's.
+    Result<std::unique_ptr<AttachedLibrary>> attach(int fd, std::span<const ProbeSite> sites);
+
+    /// Ring reader, for one thread. `consume` hands each waiting record to the callback and returns their number.
+    void set_record_callback(std::function<void(std::span<const std::byte>)> callback);
+    size_t consume();
+    /// Becomes readable when a record is written while the reader said it sleeps.
+    int wake_fd() const;
+    /// The reader is about to sleep: the next record wakes it. Consume once more after this, before sleeping.
+    void announce_sleep();
+
+    OpCounters counters() const;
+
+  private:
+    struct Impl;
+    explicit CallProbes(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingero

@@ -1,0 +1,49 @@
+// What the running kernel lets us do, found by trying, never by version number. Tests can deny a feature, so that every
+// fallback runs on every machine.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/result.h"
+
+namespace ingero {
+
+enum class Feature {
+    btf,                     ///< /sys/kernel/btf/vmlinux
+    bpf,                     ///< programs and maps may be loaded
+    uprobe_session,          ///< one link, entry and return (kernel 6.13)
+    uprobe_multi,            ///< many places a link (kernel 6.6)
+    perf_uprobe,             ///< perf_event_open on the uprobe PMU
+    session_takes_context,   ///< bpf_session_is_return has a parameter (kernel 7.0)
+};
+
+std::string_view to_string(Feature feature);
+Result<Feature> feature_from_string(std::string_view name);
+
+enum class AttachMethod { none, uprobe_session, uprobe_multi, perf_uprobe };
+std::string_view to_string(AttachMethod method);
+
+class KernelFeatures {
+  public:
+    explicit KernelFeatures(std::set<Feature> denied = {});
+
+    /// Tried once, then remembered.
+    bool has(Feature feature);
+    /// Why a feature is missing, in the kernel's words; empty where it is there or was not tried.
+    std::string why_not(Feature feature) const;
+    /// The best way to attach that this kernel offers.
+    AttachMethod attach_method();
+
+  private:
+    bool probe(Feature feature, std::string& reason);
+
+    std::set<Feature> denied_;
+    std::map<Feature, bool> known_;
+    std::map<Feature, std::string> reasons_;
+};
+
+}  // namespace ingero

@@ -1,0 +1,186 @@
+#include "daemon/ingerod/probes/targets.h"
+
+#include <algorithm>
+#include <map>
+
+#include "bpf/event.h"
+#include "core/model/op.h"
+
+namespace ingero {
+
+namespace {
+
+// A parameter by number, from 1; 0 is none.
+constexpr uint8_t p(uint8_t number) { return number; }
+constexpr uint8_t u32(uint8_t number) { return number | INGERO_ARG_U32; }
+constexpr uint8_t out(uint8_t number) { return number | INGERO_ARG_OUT; }
+
+struct Signature {
+    uint8_t shape;
+    uint8_t args[3];
+    uint8_t stream;
+};
+
+constexpr Signature plain(uint8_t first = 0, uint8_t second = 0, uint8_t third = 0, uint8_t stream = 0) {
+    return {INGERO_SHAPE_PLAIN, {first, second, third}, stream};
+}
+
+struct Row {
+    std::string_view base;
+    OpId op;
+    Signature signature;
+    /// Suffixes of the exported variants; the plain name is always among them.
+    std::string_view variants;
+};
+
+constexpr OpId rt(uint8_t number) { return make_op(source_cuda, number); }
+constexpr OpId dr(uint8_t number) { return make_op(source_driver, number); }
+
+constexpr Signature launch_runtime{INGERO_SHAPE_LAUNCH_RUNTIME, {}, 0};
+constexpr Signature launch_runtime_ex{INGERO_SHAPE_LAUNCH_RUNTIME_EX, {}, 0};
+constexpr Signature launch_driver{INGERO_SHAPE_LAUNCH_DRIVER, {}, 0};
+constexpr Signature launch_driver_ex{INGERO_SHAPE_LAUNCH_DRIVER_EX, {}, 0};
+
+// Parameter orders: CUDA runtime and driver API references. Class-specific meaning of the three: bpf/event.h.
+constexpr Row runtime_rows[] = {
+    {"cudaLaunchKernel", rt(3), launch_runtime, "_ptsz"},
+    {"cudaLaunchKernelExC", rt(100), launch_runtime_ex, "_ptsz"},
+    {"cudaLaunchCooperativeKernel", rt(101), launch_runtime, "_ptsz"},
+    {"__cudaLaunchKernel", rt(102), launch_runtime, "_ptsz"},
+    {"cudaMalloc", rt(1), plain(p(2), out(1)), ""},
+    {"cudaFree", rt(2), plain(p(1)), ""},
+    {"cudaMallocManaged", rt(8), plain(p(2), out(1)), ""},
+    {"cudaMallocAsync", rt(110), plain(p(2), out(1), 0, p(3)), "_ptsz"},
+    {"cudaFreeAsync", rt(111), plain(p(1), 0, 0, p(2)), "_ptsz"},
+    {"cudaMallocFromPoolAsync", rt(112), plain(p(2), out(1), 0, p(4)), "_ptsz"},
+    {"cudaMallocHost", rt(113), plain(p(2), out(1)), ""},
+    {"cudaHostAlloc", rt(114), plain(p(2), out(1)), ""},
+    {"cudaFreeHost", rt(115), plain(p(1)), ""},
+    {"cudaMemcpy", rt(4), plain(p(3), u32(4)), "_ptds"},
+    {"cudaMemcpyAsync", rt(7), plain(p(3), u32(4), 0, p(5)), "_ptsz"},
+    {"cudaMemcpy2D", rt(9), {INGERO_SHAPE_COPY_2D, {p(5), p(6), u32(7)}, 0}, "_ptds"},
+    {"cudaMemcpy2DAsync", rt(10), {INGERO_SHAPE_COPY_2D, {p(5), p(6), u32(7)}, p(8)}, "_ptsz"},
+    {"cudaMemcpyPeer", rt(11), plain(p(5)), ""},
+    {"cudaMemcpyPeerAsync", rt(12), plain(p(5), 0, 0, p(6)), ""},
+    {"cudaMemset", rt(120), plain(p(3)), "_ptds"},
+    {"cudaMemsetAsync", rt(121), plain(p(3), 0, 0, p(4)), "_ptsz"},
+    {"cudaStreamSynchronize", rt(5), plain(0, 0, 0, p(1)), "_ptsz"},
+    {"cudaDeviceSynchronize", rt(6), plain(), ""},
+    {"cudaEventSynchronize", rt(130), plain(p(1)), ""},
+    {"cudaStreamWaitEvent", rt(131), plain(p(2), 0, 0, p(1)), "_ptsz"},
+};
+
+constexpr Row driver_rows[] = {
+    {"cuLaunchKernel", dr(1), launch_driver, "_ptsz"},
+    {"cuLaunchKernelEx", dr(100), launch_driver_ex, "_ptsz"},
+    {"cuLaunchCooperativeKernel", dr(101), launch_driver, "_ptsz"},
+    {"cuMemAlloc", dr(5), plain(p(2), out(1)), "_v2"},
+    {"cuMemFree", dr(110), plain(p(1)), "_v2"},
+    {"cuMemAllocManaged", dr(6), plain(p(2), out(1)), ""},
+    {"cuMemAllocAsync", dr(111), plain(p(2), out(1), 0, p(3)), "_ptsz"},
+    {"cuMemFreeAsync", dr(112), plain(p(1), 0, 0, p(2)), "_ptsz"},
+    {"cuMemCreate", dr(113), plain(p(2), out(1)), ""},
+    {"cuMemMap", dr(114), plain(p(2), p(1), p(4)), ""},
+    {"cuMemUnmap", dr(115), plain(p(2), p(1)), ""},
+    {"cuMemRelease", dr(116), plain(p(1)), ""},
+    {"cuMemcpy", dr(2), plain(p(3)), "_ptds"},
+    {"cuMemcpyAsync", dr(3), plain(p(3), 0, 0, p(4)), "_ptsz"},
+    {"cuMemcpyHtoD", dr(120), plain(p(3)), "_v2 _v2_ptds"},
+    {"cuMemcpyDtoH", dr(121), plain(p(3)), "_v2 _v2_ptds"},
+    {"cuMemcpyDtoD", dr(122), plain(p(3)), "_v2 _v2_ptds"},
+    {"cuMemcpyHtoDAsync", dr(123), plain(p(3), 0, 0, p(4)), "_v2 _v2_ptsz"},
+    {"cuMemcpyDtoHAsync", dr(124), plain(p(3), 0, 0, p(4)), "_v2 _v2_ptsz"},
+    {"cuMemcpyDtoDAsync", dr(125), plain(p(3), 0, 0, p(4)), "_v2 _v2_ptsz"},
+    {"cuMemPrefetchAsync", dr(126), plain(p(2), 0, 0, p(4)), "_ptsz"},
+    {"cuCtxSynchronize", dr(4), plain(), ""},
+    {"cuStreamSynchronize", dr(130), plain(0, 0, 0, p(1)), "_ptsz"},
+    {"cuEventSynchronize", dr(131), plain(p(1)), ""},
+};
+
+uint64_t cookie_of(OpId op, const Signature& signature) {
+    return uint64_t{op} | uint64_t{op_index(op)} << 16 | uint64_t{signature.shape} << 24 |
+           uint64_t{signature.args[0]} << 32 | uint64_t{signature.args[1]} << 40 |
+           uint64_t{signature.args[2]} << 48 | uint64_t{signature.stream} << 56;
+}
+
+// Names live as long as the program: Target holds views.
+struct TargetTable {
+    std::vector<std::string> names;
+    std::vector<Target> targets;
+
+    explicit TargetTable(std::span<const Row> rows) {
+        names.reserve(rows.size() * 4);
+        for (const Row& row : rows) {
+            add(row, {});
+            std::string_view rest = row.variants;
+            while (!rest.empty()) {
+                const size_t end = std::min(rest.find(' '), rest.size());
+                add(row, rest.substr(0, end));
+                rest.remove_prefix(std::min(end + 1, rest.size()));
+            }
+        }
+    }
+
+    void add(const Row& row, std::string_view suffix) {
+        names.push_back(std::string(row.base) + std::string(suffix));
+        targets.push_back({names.back(), row.op, cookie_of(row.op, row.signature)});
+    }
+};
+
+bool matches_library(std::string_view name, std::string_view stem) {
+    if (!name.starts_with(stem)) return false;
+    name.remove_prefix(stem.size());
+    if (name.starts_with(".so")) return true;
+    // Wheels carry a hash: libcudart-d0da41ae.so.11.0.
+    return name.starts_with("-") && name.find(".so") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string_view to_string(Library library) {
+    return library == Library::cuda_runtime ? "libcudart" : "libcuda";
+}
+
+std::optional<Library> library_of_path(std::string_view path) {
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    if (matches_library(name, "libcudart")) return Library::cuda_runtime;
+    if (matches_library(name, "libcuda")) return Library::cuda_driver;
+    return std::nullopt;
+}
+
+std::span<const Target> targets_of(Library library) {
+    static const TargetTable runtime{runtime_rows};
+    static const TargetTable driver{driver_rows};
+    return library == Library::cuda_runtime ? runtime.targets : driver.targets;
+}
+
+std::vector<std::string> symbol_names(Library library) {
+    std::vector<std::string> names;
+    for (const Target& target : targets_of(library)) names.emplace_back(target.symbol);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+uint8_t op_index(OpId op) {
+    const auto ops = all_ops();
+    const auto found = std::find_if(ops.begin(), ops.end(), [&](const Op& known) { return known.id == op; });
+    return static_cast<uint8_t>(found - ops.begin());
+}
+
+std::vector<ProbeSite> probe_sites(Library library, const std::vector<FunctionSymbol>& symbols) {
+    std::map<std::string_view, const FunctionSymbol*> by_name;
+    for (const FunctionSymbol& symbol : symbols) by_name.emplace(symbol.name, &symbol);
+    std::map<uint64_t, ProbeSite> by_offset;
+    for (const Target& target : targets_of(library)) {
+        const auto found = by_name.find(target.symbol);
+        if (found == by_name.end()) continue;
+        by_offset.try_emplace(found->second->file_offset,
+                              ProbeSite{found->second->file_offset, target.cookie, found->second->name,
+                                        found->second->emulated});
+    }
+    std::vector<ProbeSite> sites;
+    for (auto& [offset, site] : by_offset) sites.push_back(std::move(site));
+    return sites;
+}
+
+}  // namespace ingero

@@ -1,0 +1,45 @@
+// Which symbols of which libraries are probed, as what op, and how their arguments are read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/event.h"
+#include "core/symbols/elf_symbols.h"
+
+namespace ingero {
+
+enum class Library { cuda_runtime, cuda_driver };
+std::string_view to_string(Library library);
+
+/// By the base name of a mapped file: libcudart.so.12, libcudart-1a2b3c.so.11.0, libcuda.so.1, libcuda.so.550.54.
+std::optional<Library> library_of_path(std::string_view path);
+
+struct Target {
+    std::string_view symbol;
+    OpId op;
+    uint64_t cookie;  ///< for the probe, see bpf/event.h
+};
+
+/// All variants of all symbols of a library.
+std::span<const Target> targets_of(Library library);
+/// Their names, sorted, to ask a worker for.
+std::vector<std::string> symbol_names(Library library);
+/// Index of the op in the per-op counters; ops are numbered in the order of all_ops().
+uint8_t op_index(OpId op);
+
+struct ProbeSite {
+    uint64_t file_offset;
+    uint64_t cookie;
+    std::string symbol;
+    bool emulated;
+};
+
+/// One site an offset: several names of one function are probed once, as the first target that names it.
+std::vector<ProbeSite> probe_sites(Library library, const std::vector<FunctionSymbol>& symbols);
+
+}  // namespace ingero

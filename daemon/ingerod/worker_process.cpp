@@ -1,0 +1,156 @@
+#include "daemon/ingerod/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "daemon/worker/protocol.h"
+
+namespace ingero {
+
+namespace {
+
+/// posix_spawn's two objects. The child is a vfork of glibc's: nothing of ours runs in it, which a daemon with threads
+/// needs.
+struct SpawnPlan {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+
+    SpawnPlan() {
+        posix_spawn_file_actions_init(&files);
+        posix_spawnattr_init(&attributes);
+    }
+    ~SpawnPlan() {
+        posix_spawn_file_actions_destroy(&files);
+        posix_spawnattr_destroy(&attributes);
+    }
+    SpawnPlan(const SpawnPlan&) = delete;
+    SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+    /// sd-event blocks the daemon's signals; a worker starts with none blocked and none handled.
+    void reset_signals() {
+        sigset_t set;
+        sigemptyset(&set);
+        posix_spawnattr_setsigmask(&attributes, &set);
+        sigfillset(&set);
+        posix_spawnattr_setsigdefault(&attributes, &set);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    }
+    int pass_socket(int socket) {
+        if (const int error = posix_spawn_file_actions_adddup2(&files, socket, worker_socket_fd)) return error;
+        return posix_spawn_file_actions_addclosefrom_np(&files, worker_socket_fd + 1);
+    }
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> result;
+    for (std::string& text : texts) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+}
+
+std::vector<std::string> arguments_of(const WorkerOptions& options) {
+    std::vector<std::string> arguments = {options.program, "--fd", std::to_string(worker_socket_fd), "--memory",
+                                          std::to_string(options.memory_bytes)};
+    if (!options.store_directory.empty()) arguments.insert(arguments.end(), {"--store", options.store_directory});
+    if (!options.node.empty()) arguments.insert(arguments.end(), {"--node", options.node});
+    return arguments;
+}
+
+/// The zone that local times are printed in, and how a sanitizer build reports: nothing else of the daemon's.
+std::vector<std::string> environment() {
+    std::vector<std::string> result;
+    for (const char* name : {"TZ", "TZDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"})
+        if (const char* value = getenv(name)) result.push_back(std::string(name) + "=" + value);
+    return result;
+}
+
+}  // namespace
+
+Result<WorkerProcess> WorkerProcess::start(const WorkerOptions& options) {
+    const auto failed = [&](const char* what, int error_number) {
+        return fail(ErrorCode::internal, errno_message(std::string("cannot start a worker: ") + what, error_number),
+                    "check that " + options.program + " is installed and that the daemon may start it");
+    };
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return failed("socketpair", errno);
+    WorkerProcess worker;
+    worker.socket_.reset(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return failed("the socket", errno);
+
+    SpawnPlan plan;
+    plan.reset_signals();
+    if (const int error = plan.pass_socket(theirs.get())) return failed("the socket", error);
+    std::vector<std::string> arguments = arguments_of(options), variables = environment();
+    if (const int error = posix_spawn(&worker.pid_, options.program.c_str(), &plan.files, &plan.attributes,
+                                      pointers(arguments).data(), pointers(variables).data()))
+        return failed(options.program.c_str(), error);
+    worker.pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));
+    if (!worker.pidfd_) {
+        const int error = errno;
+        ::kill(worker.pid_, SIGKILL);
+        worker.reap();
+        return failed("pidfd_open", error);
+    }
+    return worker;
+}
+
+ssize_t WorkerProcess::send(std::string_view bytes, int fd) {
+    iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    if (fd >= 0) {
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    }
+    const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    return n;
+}
+
+ssize_t WorkerProcess::receive(std::span<std::byte> out) {
+    const ssize_t n = recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
+    return n < 0 ? -errno : n;
+}
+
+void WorkerProcess::kill() {
+    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
+
+int WorkerProcess::reap() {
+    int status = 0;
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+uint64_t WorkerProcess::anonymous_bytes() const {
+    const std::string path = "/proc/" + std::to_string(pid_) + "/statm";
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::array<char, 128> text{};
+    if (!file || read(file.get(), text.data(), text.size() - 1) <= 0) return 0;
+    unsigned long long resident = 0, shared = 0;
+    if (sscanf(text.data(), "%*u %llu %llu", &resident, &shared) != 2 || resident < shared) return 0;
+    return (resident - shared) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace ingero

@@ -1,0 +1,102 @@
+// ingero-worker: answers requests on one socket, in a sandbox. Started by ingerod, or by ingeroctl for a copied store.
+#include <getopt.h>
+#include <malloc.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "daemon/worker/channel.h"
+#include "daemon/worker/requests.h"
+#include "daemon/worker/sandbox.h"
+
+namespace ingero {
+namespace {
+
+struct Arguments {
+    int fd = -1;
+    std::string store;
+    std::string node;
+    uint64_t memory_bytes = 512ULL << 20;
+};
+
+template <class T>
+bool parse(std::string_view text, T& ret_number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ret_number);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+bool parse_arguments(int argc, char** argv, Arguments& ret_arguments) {
+    const option options[] = {{"fd", required_argument, nullptr, 'f'},
+                              {"store", required_argument, nullptr, 's'},
+                              {"memory", required_argument, nullptr, 'm'},
+                              {"node", required_argument, nullptr, 'n'},
+                              {nullptr, 0, nullptr, 0}};
+    for (int which = 0; (which = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
+        if (which == 'f' && !parse(optarg, ret_arguments.fd)) return false;
+        if (which == 'm' && !parse(optarg, ret_arguments.memory_bytes)) return false;
+        if (which == 's') ret_arguments.store = optarg;
+        if (which == 'n') ret_arguments.node = optarg;
+        if (which == '?') return false;
+    }
+    return optind == argc && ret_arguments.fd >= 0;
+}
+
+int complain(const Error& error) {
+    std::fprintf(stderr, "ingero-worker: %s\n", error.message.c_str());
+    return 1;
+}
+
+Result<void> serve(Channel& channel, RequestHandler& handler) {
+    if (auto sent = channel.send(encode(RpcNotification{worker_ready, nlohmann::json::array()})); !sent) return sent;
+    for (;;) {
+        auto request = channel.receive();
+        if (!request) return tl::unexpected(request.error());
+        if (!*request) return {};
+        std::string bytes = encode(handler.answer((*request)->message, (*request)->fd.get()));
+        if (bytes.size() > worker_rpc_limits.message_bytes) {
+            RpcResponse refusal;
+            refusal.id = (*request)->message.id;
+            refusal.error = Error{ErrorCode::limit, "the answer is larger than 32 MiB", "ask for a shorter window"};
+            bytes = encode(refusal);
+        }
+        request->reset();
+        if (auto sent = channel.send(bytes); !sent) return sent;
+        // An idle worker should cost what it needs, not what its largest query needed.
+        bytes = {};
+        malloc_trim(0);
+    }
+}
+
+int run(int argc, char** argv) {
+    const int parent = getppid();
+    Arguments arguments;
+    if (!parse_arguments(argc, argv, arguments))
+        return complain({ErrorCode::bad_request,
+                         "usage: ingero-worker --fd N [--store DIR] [--memory BYTES] "
+                         "[--node NAME]; ingerod starts it",
+                         ""}),
+               2;
+    if (auto done = keep_only_socket(arguments.fd); !done) return complain(done.error());
+    // Local time is formatted in answers; the zone's file cannot be opened later.
+    tzset();
+    Result<std::unique_ptr<StoreReader>> store = fail(ErrorCode::not_found, "this worker was given no store");
+    if (!arguments.store.empty()) store = StoreReader::open(arguments.store);
+    if (auto done = enter_sandbox(arguments.memory_bytes, parent); !done) return complain(done.error());
+
+    Channel channel(worker_socket_fd);
+    RequestHandler handler(arguments.node, arguments.memory_bytes, std::move(store));
+    if (auto done = serve(channel, handler); !done) return complain(done.error());
+    return 0;
+}
+
+}  // namespace
+}  // namespace ingero
+
+int main(int argc, char** argv) {
+    // Past exit handlers: what coverage and sanitizer run times do there needs calls that the sandbox refuses.
+    _exit(ingero::run(argc, argv));
+}

@@ -1,0 +1,198 @@
+#include "daemon/worker/requests.h"
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <optional>
+
+#include "core/diagnosis/explain.h"
+#include "core/query/stats.h"
+#include "core/render/render.h"
+#include "core/symbols/elf_symbols.h"
+#include "core/wire/value.h"
+#include "daemon/worker/protocol.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+/// Parameters that stats and explain share.
+struct RequestHandler::Query {
+    Filter filter;
+    size_t limit = 0;  ///< 0: no limit
+    bool whole_trace = false;
+    AnswerContext context;
+};
+
+namespace {
+
+constexpr uint64_t default_window_ns = 300'000'000'000;
+
+/// An unsigned parameter, or nothing where it is absent or null.
+Result<std::optional<uint64_t>> number(const json& params, const char* name, uint64_t most) {
+    const auto found = params.find(name);
+    if (found == params.end() || found->is_null()) return std::nullopt;
+    if (!found->is_number_unsigned() || found->get<uint64_t>() > most)
+        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is no number in its range");
+    return found->get<uint64_t>();
+}
+
+Result<Window> to_window(std::optional<uint64_t> from, std::optional<uint64_t> to, std::optional<uint64_t> since) {
+    if (since && (from || to)) return fail(ErrorCode::bad_request, "since_ns and from_ns or to_ns exclude each other");
+    const uint64_t now = ClockTriple::now().realtime_ns;
+    const uint64_t end = to.value_or(now);
+    const uint64_t length = std::min(since.value_or(default_window_ns), end);
+    const Window window{from.value_or(end - length), end};
+    if (window.from_ns >= window.to_ns) return fail(ErrorCode::bad_request, "the window ends before it begins");
+    return window;
+}
+
+Result<bool> flag(const json& params, const char* name) {
+    const auto found = params.find(name);
+    if (found == params.end() || found->is_null()) return false;
+    if (!found->is_boolean()) return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is no boolean");
+    return found->get<bool>();
+}
+
+Result<std::vector<std::string>> texts(const json& params, const char* name, size_t most) {
+    std::vector<std::string> result;
+    const auto found = params.find(name);
+    if (found == params.end() || found->is_null()) return result;
+    if (!found->is_array() || found->size() > most)
+        return fail(ErrorCode::bad_request,
+                    std::string("parameter ") + name + " is no list of at most " + std::to_string(most) + " texts");
+    for (const json& text : *found) {
+        if (!text.is_string())
+            return fail(ErrorCode::bad_request, std::string("parameter ") + name + " holds something else than text");
+        result.push_back(text.get<std::string>());
+    }
+    return result;
+}
+
+}  // namespace
+
+Result<RequestHandler::Query> RequestHandler::to_query(const json& params) {
+    constexpr uint64_t most = std::numeric_limits<int64_t>::max();
+    constexpr uint64_t most_id = std::numeric_limits<uint32_t>::max();
+    const auto from = number(params, "from_ns", most), to = number(params, "to_ns", most),
+               since = number(params, "since_ns", most), pid = number(params, "pid", most_id),
+               uid = number(params, "uid", most_id), limit = number(params, "limit", most);
+    for (const auto* parameter : {&from, &to, &since, &pid, &uid, &limit})
+        if (!*parameter) return tl::unexpected(parameter->error());
+    const auto whole_trace = flag(params, "whole_trace");
+    if (!whole_trace) return tl::unexpected(whole_trace.error());
+    auto missing_probes = texts(params, "missing_probes", max_listed_texts);
+    if (!missing_probes) return tl::unexpected(missing_probes.error());
+    auto window = to_window(*from, *to, *since);
+    if (!window) return tl::unexpected(window.error());
+
+    Query query;
+    query.filter.window = *window;
+    if (*pid) query.filter.pid = static_cast<uint32_t>(**pid);
+    if (*uid) query.filter.uid = static_cast<uint32_t>(**uid);
+    query.limit = limit->value_or(0);
+    query.whole_trace = *whole_trace;
+    query.context.missing_probes = std::move(*missing_probes);
+    return query;
+}
+
+namespace {
+
+/// The commands of the processes, for the listed calls. Of a pid that was reused the latest stands.
+Result<std::map<uint32_t, std::string>> read_comms(const StoreSnapshot& snapshot) {
+    auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+    std::sort(processes->begin(), processes->end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+    std::map<uint32_t, std::string> comms;
+    for (Process& process : *processes) comms[process.key.pid] = std::move(process.comm);
+    return comms;
+}
+
+Result<json> symbols(const json& params, int fd) {
+    if (fd < 0) return fail(ErrorCode::bad_request, "symbols needs a file descriptor");
+    auto names = texts(params, "wanted", max_listed_texts);
+    if (!names) return tl::unexpected(names.error());
+    const auto static_symbols = flag(params, "static");
+    if (!static_symbols) return tl::unexpected(static_symbols.error());
+    std::sort(names->begin(), names->end());
+    auto library = read_function_symbols(fd, *names, *static_symbols);
+    if (!library) return tl::unexpected(library.error());
+    json functions = json::array();
+    for (const FunctionSymbol& f : library->functions)
+        functions.push_back({{"name", f.name}, {"offset", f.file_offset}, {"size", f.size}, {"emulated", f.emulated}});
+    return json{{"build_id", library->build_id}, {"functions", std::move(functions)}};
+}
+
+Error too_large() {
+    return {ErrorCode::limit, "the answer is too large", "ask for a shorter window, one pid, or fewer rows by limit"};
+}
+
+}  // namespace
+
+RpcResponse RequestHandler::answer(const RpcRequest& request, int fd) {
+    RpcResponse response;
+    response.id = request.id;
+    try {
+        auto result = dispatch(request, fd);
+        if (!result)
+            response.error = result.error();
+        else if (!fits_in_message(*result, worker_rpc_limits))
+            response.error = too_large();
+        else
+            response.result = std::move(*result);
+    } catch (const std::bad_alloc&) {
+        response.error =
+            Error{ErrorCode::limit,
+                  "the query needs more memory than the " + std::to_string(memory_bytes_ >> 20) + " MiB a worker has",
+                  "ask for a shorter window or one pid, or raise [workers] memory"};
+    } catch (const std::exception& error) {
+        response.error = Error{ErrorCode::internal, std::string("the worker failed: ") + error.what(), ""};
+    }
+    return response;
+}
+
+Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
+    if (request.method == "ping") return json{{"node", node_}, {"store", store_.has_value()}};
+    if (request.method == "symbols") return symbols(request.params, fd);
+    if (request.method == "stats") return stats(request.params);
+    if (request.method == "explain") return explain_window(request.params);
+    return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
+}
+
+/// A snapshot, and what of the query only it can tell.
+Result<std::unique_ptr<StoreSnapshot>> RequestHandler::snapshot_for(Query& query) {
+    if (!store_) return tl::unexpected(store_.error());
+    auto snapshot = (*store_)->snapshot();
+    if (!snapshot) return snapshot;
+    if (query.whole_trace) query.filter.window = whole_trace(**snapshot);
+    query.context.node = node_;
+    // A copied store answers for the node that wrote it.
+    if (node_.empty() && !(*snapshot)->sessions().empty()) query.context.node = (*snapshot)->sessions().back().node;
+    return snapshot;
+}
+
+Result<json> RequestHandler::stats(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    const auto answer = compute_stats(**snapshot, query->filter);
+    if (!answer) return tl::unexpected(answer.error());
+    return to_json(*answer, query->context, query->limit);
+}
+
+Result<json> RequestHandler::explain_window(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    auto answer = explain(**snapshot, query->filter);
+    if (!answer) return tl::unexpected(answer.error());
+    auto comms = read_comms(**snapshot);
+    if (!comms) return tl::unexpected(comms.error());
+    query->context.comms = std::move(*comms);
+    if (query->limit != 0 && answer->findings.size() > query->limit) answer->findings.resize(query->limit);
+    return to_json(*answer, query->context);
+}
+
+}  // namespace ingero

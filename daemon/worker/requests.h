@@ -1,0 +1,37 @@
+// What a worker can be asked: ping, symbols, stats, explain. Parameters and results: docs/worker.md.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/model/result.h"
+#include "core/store/store.h"
+#include "core/wire/rpc.h"
+
+namespace ingero {
+
+class RequestHandler {
+  public:
+    /// `store` may be an error: requests that need it then get that error.
+    RequestHandler(std::string node, uint64_t memory_bytes, Result<std::unique_ptr<StoreReader>> store)
+        : node_(std::move(node)), memory_bytes_(memory_bytes), store_(std::move(store)) {}
+
+    /// The answer to send, which fits the reader's limits. `fd` is -1 where none came along.
+    RpcResponse answer(const RpcRequest& request, int fd);
+
+  private:
+    Result<nlohmann::json> dispatch(const RpcRequest& request, int fd);
+    Result<nlohmann::json> stats(const nlohmann::json& params);
+    Result<nlohmann::json> explain_window(const nlohmann::json& params);
+
+    struct Query;
+    static Result<Query> to_query(const nlohmann::json& params);
+    Result<std::unique_ptr<StoreSnapshot>> snapshot_for(Query& query);
+
+    std::string node_;
+    uint64_t memory_bytes_;
+    Result<std::unique_ptr<StoreReader>> store_;
+};
+
+}  // namespace ingero
