@@ -75,8 +75,7 @@ void ExpectedTimes::keep(Kind& kind, uint64_t sequence, const Sample& sample) {
     if (kind.whole_op != KeyIndex<Key>::none) kinds_[kind.whole_op].samples.add(hash, sample);
 }
 
-void ExpectedTimes::add(const Event& event) {
-    const Op* op = find_op(event.op);
+void ExpectedTimes::add(const Event& event, const Op* op) {
     const CallTime time = call_time(event);
     const bool purpose = sleep_may_be_purpose(event.blocked_reason, op);
     Sample sample;
@@ -146,8 +145,8 @@ Baseline ExpectedTimes::baseline_of(const Kind& kind) {
     return baseline;
 }
 
-Expectation ExpectedTimes::of(const Event& event) const {
-    Key key = key_of(event, find_op(event.op));
+Expectation ExpectedTimes::of(const Event& event, const Op* op) const {
+    Key key = key_of(event, op);
     Expectation expectation;
     const uint32_t number = keys_.find(key);
     if (number != KeyIndex<Key>::none && kinds_[number].function != KeyIndex<Key>::none) {

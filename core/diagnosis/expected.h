@@ -46,10 +46,10 @@ class ExpectedTimes {
   public:
     ExpectedTimes();
 
-    /// An outermost call whose split is certain.
-    void add(const Event& event);
+    /// An outermost call whose split is certain. `op` is find_op(event.op), here and below.
+    void add(const Event& event, const Op* op);
     void finish();
-    Expectation of(const Event& event) const;
+    Expectation of(const Event& event, const Op* op) const;
 
   private:
     /// A kind of call, or with `whole_op` all calls of an op by a process, or with `stream` 0 and `first_use` a
@@ -63,9 +63,8 @@ class ExpectedTimes {
         bool whole_op = false;
         bool operator==(const Key&) const = default;
         uint64_t hash() const {
-            const uint64_t who = mix_bits(process_start_ns ^ static_cast<uint64_t>(tgid) << 32 ^
-                                          static_cast<uint64_t>(op) << 1 ^ static_cast<uint64_t>(whole_op));
-            return mix_bits(mix_bits(who ^ what) ^ stream);
+            const uint64_t who = static_cast<uint64_t>(tgid) << 32 | static_cast<uint64_t>(op) << 1 | whole_op;
+            return hash_words(process_start_ns, what, stream, who);
         }
     };
     /// Floats: 24 bits of precision are plenty for a median, and half the memory.

@@ -8,6 +8,7 @@
 #include "core/diagnosis/findings.h"
 #include "core/query/event_filter.h"
 #include "core/query/launch_queue.h"
+#include "core/query/op_lookup.h"
 
 namespace ingero {
 
@@ -71,7 +72,9 @@ class BootExplainer {
         known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
         auto learnt = snapshot.scan(boot_.boot_index, known, [this](std::span<const Event> block) {
             for (const Event& event : block) {
-                if (event.depth == 0 && !event.split_uncertain() && filter_.matches(event)) expected_.add(event);
+                if (event.depth == 0 && !event.split_uncertain() && filter_.matches(event)) {
+                    expected_.add(event, ops_(event.op));
+                }
             }
             return true;
         });
@@ -96,10 +99,10 @@ class BootExplainer {
         ++totals_.calls;
         totals_.uncertain += event.split_uncertain();
         ledger_.saw(event);
-        const auto [baseline, first_use] = expected_.of(event);
+        const Op* op = ops_(event.op);
+        const auto [baseline, first_use] = expected_.of(event, op);
         if (baseline && event.duration_ns <= baseline->expected_ns()) return;
         const CallTime time = call_time(event);
-        const Op* op = find_op(event.op);
         if (!baseline) {
             // A first call of its kind is always unlike what is known: no sign of anything.
             if (!first_use && !event.split_uncertain()) ledger_.add_unjudged(event, time, op);
@@ -124,6 +127,7 @@ class BootExplainer {
     ExpectedTimes expected_;
     Ledger ledger_;
     LaunchQueues queues_;
+    OpLookup ops_;
     SlowCalls& slow_;
     Totals& totals_;
 };

@@ -85,7 +85,10 @@ std::vector<Culprit> ranked_culprits(const KindLedger& kind) {
         add_to(merged[{who.first, pids[who.first] > pids_before_merging ? 0 : who.second}], ns);
     }
     std::vector<Culprit> culprits;
-    for (const auto& [who, ns] : merged) culprits.push_back({std::string(to_string_view(who.first)), who.second, ns});
+    for (const auto& [who, ns] : merged) {
+        const std::string_view name = to_string_view(who.first);
+        culprits.push_back({name.empty() ? "a task without a name" : std::string(name), who.second, ns});
+    }
     std::sort(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) { return a.ns > b.ns; });
     uint64_t others = kind.unnamed_culprits_ns;
     for (; culprits.size() > max_culprits; culprits.pop_back()) add_to(others, culprits.back().ns);

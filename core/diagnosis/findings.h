@@ -63,13 +63,13 @@ class Ledger {
     struct ProcessId {
         ProcessKey key;
         bool operator==(const ProcessId&) const = default;
-        uint64_t hash() const { return mix_bits(key.start_ns ^ key.pid); }
+        uint64_t hash() const { return hash_words(key.start_ns, key.pid); }
     };
     struct ThreadId {
         ProcessKey process;
         uint32_t tid = 0;
         bool operator==(const ThreadId&) const = default;
-        uint64_t hash() const { return mix_bits(mix_bits(process.start_ns ^ process.pid) ^ tid); }
+        uint64_t hash() const { return hash_words(process.start_ns, process.pid, tid); }
     };
     struct ProcessLedger {
         std::array<uint64_t, cause_count> ns{};

@@ -22,7 +22,9 @@ uint64_t read_clock(clockid_t clock) {
     return static_cast<uint64_t>(now.tv_sec) * ns_per_s + static_cast<uint64_t>(now.tv_nsec);
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 struct Unit {
     std::string_view name;
@@ -161,7 +163,8 @@ bool scan_zone(Scanner& scan, TimeText& time) {
     int hours = 0;
     int minutes = 0;
     if (!east && !scan.take('-')) return false;
-    if (!scan.number(2, hours) || !scan.take(':') || !scan.number(2, minutes) || hours > 23 || minutes > 59) return false;
+    if (!scan.number(2, hours) || !scan.take(':') || !scan.number(2, minutes) || hours > 23 || minutes > 59)
+        return false;
     time.offset_s = (hours * 3600 + minutes * 60) * (east ? 1 : -1);
     return true;
 }
@@ -181,7 +184,8 @@ std::optional<TimeText> scan_time(std::string_view text) {
 }
 
 std::chrono::year_month_day date_in_zone(time_t now, std::optional<int64_t> offset_s) {
-    if (offset_s) return std::chrono::floor<std::chrono::days>(std::chrono::sys_seconds(std::chrono::seconds(now + *offset_s)));
+    if (offset_s)
+        return std::chrono::floor<std::chrono::days>(std::chrono::sys_seconds(std::chrono::seconds(now + *offset_s)));
     tm local{};
     localtime_r(&now, &local);
     return {std::chrono::year(local.tm_year + 1900), std::chrono::month(static_cast<unsigned>(local.tm_mon + 1)),
@@ -235,10 +239,13 @@ ClockTriple ClockTriple::now() {
     return best;
 }
 
-uint64_t monotonic_now_ns() { return read_clock(CLOCK_MONOTONIC); }
+uint64_t monotonic_now_ns() {
+    return read_clock(CLOCK_MONOTONIC);
+}
 
 Result<uint64_t> parse_duration_ns(std::string_view text) {
-    return parse_with_units(text, duration_units, "duration", "write a number and a unit, such as 200us, 90s, 5m, 2h or 1d");
+    return parse_with_units(text, duration_units, "duration",
+                            "write a number and a unit, such as 200us, 90s, 5m, 2h or 1d");
 }
 
 Result<uint64_t> parse_size_bytes(std::string_view text) {

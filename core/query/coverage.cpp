@@ -42,7 +42,9 @@ std::vector<Covered> covered_intervals(const std::vector<Session>& sessions) {
     return covered;
 }
 
-bool overlap(Window a, Window b) { return a.from_ns < b.to_ns && b.from_ns < a.to_ns; }
+bool overlap(Window a, Window b) {
+    return a.from_ns < b.to_ns && b.from_ns < a.to_ns;
+}
 
 /// Why nothing is covered from `before`'s end on; `until_ns` is where the gap ends, `last` whether no session follows.
 std::string gap_reason(const Covered* before, uint64_t until_ns, bool last) {

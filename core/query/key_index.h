@@ -17,6 +17,13 @@ constexpr uint64_t mix_bits(uint64_t value) {
     return value ^ (value >> 31);
 }
 
+/// One hash of several words: a sum of odd multiples, mixed once, since mixing word by word costs as much as the
+/// look-up.
+constexpr uint64_t hash_words(uint64_t a, uint64_t b, uint64_t c = 0, uint64_t d = 0) {
+    return mix_bits(a * 0x9e3779b97f4a7c15ULL + b * 0xc2b2ae3d27d4eb4fULL + c * 0xd6e8feb86659fd93ULL +
+                    d * 0xff51afd7ed558ccdULL);
+}
+
 /// Key has operator== and uint64_t hash() const.
 template <class Key>
 class KeyIndex {

@@ -94,9 +94,10 @@ void LaunchQueues::synchronised(const Event& event) {
 const std::vector<uint8_t>& LaunchQueues::observe(std::span<const Event> block) {
     full_.assign(block.size(), 0);
     order_by_start(block);
+    Roles roles;
     for (const uint32_t row : order_) {
         const Event& event = block[row];
-        const Role role = role_of(event.op);
+        const Role role = roles(event.op);
         const bool outermost = event.depth == 0;
         if (role == Role::device_sync) {
             if (outermost) synchronised(event);

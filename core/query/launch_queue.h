@@ -31,12 +31,12 @@ class LaunchQueues {
         ProcessKey process;
         uint64_t stream = 0;
         bool operator==(const StreamKey&) const = default;
-        uint64_t hash() const { return mix_bits(mix_bits(process.start_ns ^ process.pid) ^ stream); }
+        uint64_t hash() const { return hash_words(process.start_ns, process.pid, stream); }
     };
     struct OwnerKey {
         ProcessKey process;
         bool operator==(const OwnerKey&) const = default;
-        uint64_t hash() const { return mix_bits(process.start_ns ^ process.pid); }
+        uint64_t hash() const { return hash_words(process.start_ns, process.pid); }
     };
     struct Stream {
         uint64_t launches = 0;  ///< since the last synchronisation

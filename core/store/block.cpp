@@ -51,40 +51,70 @@ static_assert(sizeof(RawColumn) == 8);
 /// Every field of Event with its column id. Ids are never reused.
 template <class Visit>
 void for_each_column(Visit&& visit) {
-    visit(1, [](auto& event) -> auto& { return event.sequence; });
-    visit(2, [](auto& event) -> auto& { return event.start_ns; });
-    visit(3, [](auto& event) -> auto& { return event.duration_ns; });
-    visit(4, [](auto& event) -> auto& { return event.runnable_ns; });
-    visit(5, [](auto& event) -> auto& { return event.preempted_ns; });
-    visit(6, [](auto& event) -> auto& { return event.blocked_ns; });
-    visit(7, [](auto& event) -> auto& { return event.longest_sleep_ns; });
-    visit(8, [](auto& event) -> auto& { return event.preemptor_ns; });
-    visit(9, [](auto& event) -> auto& { return event.args[0]; });
-    visit(10, [](auto& event) -> auto& { return event.args[1]; });
-    visit(11, [](auto& event) -> auto& { return event.args[2]; });
-    visit(12, [](auto& event) -> auto& { return event.stream; });
-    visit(13, [](auto& event) -> auto& { return event.process_start_ns; });
-    visit(14, [](auto& event) -> auto& { return event.tgid; });
-    visit(15, [](auto& event) -> auto& { return event.tid; });
-    visit(16, [](auto& event) -> auto& { return event.cpu; });
-    visit(17, [](auto& event) -> auto& { return event.waits; });
-    visit(18, [](auto& event) -> auto& { return event.return_code; });
-    visit(19, [](auto& event) -> auto& { return event.preemptor_tgid; });
-    visit(20, [](auto& event) -> auto& { return event.waker_tgid; });
-    visit(21, [](auto& event) -> auto& { return event.op; });
-    visit(22, [](auto& event) -> auto& { return event.blocked_syscall; });
-    visit(23, [](auto& event) -> auto& { return event.depth; });
-    visit(24, [](auto& event) -> auto& { return event.flags; });
-    visit(25, [](auto& event) -> auto& { return event.blocked_reason; });
-    visit(26, [](auto& event) -> auto& { return event.waker_kind; });
-    visit(27, [](auto& event) -> auto& { return event.preemptor_comm; });
-    visit(28, [](auto& event) -> auto& { return event.waker_comm; });
+    visit(
+        1, [](auto& event) -> auto& { return event.sequence; });
+    visit(
+        2, [](auto& event) -> auto& { return event.start_ns; });
+    visit(
+        3, [](auto& event) -> auto& { return event.duration_ns; });
+    visit(
+        4, [](auto& event) -> auto& { return event.runnable_ns; });
+    visit(
+        5, [](auto& event) -> auto& { return event.preempted_ns; });
+    visit(
+        6, [](auto& event) -> auto& { return event.blocked_ns; });
+    visit(
+        7, [](auto& event) -> auto& { return event.longest_sleep_ns; });
+    visit(
+        8, [](auto& event) -> auto& { return event.preemptor_ns; });
+    visit(
+        9, [](auto& event) -> auto& { return event.args[0]; });
+    visit(
+        10, [](auto& event) -> auto& { return event.args[1]; });
+    visit(
+        11, [](auto& event) -> auto& { return event.args[2]; });
+    visit(
+        12, [](auto& event) -> auto& { return event.stream; });
+    visit(
+        13, [](auto& event) -> auto& { return event.process_start_ns; });
+    visit(
+        14, [](auto& event) -> auto& { return event.tgid; });
+    visit(
+        15, [](auto& event) -> auto& { return event.tid; });
+    visit(
+        16, [](auto& event) -> auto& { return event.cpu; });
+    visit(
+        17, [](auto& event) -> auto& { return event.waits; });
+    visit(
+        18, [](auto& event) -> auto& { return event.return_code; });
+    visit(
+        19, [](auto& event) -> auto& { return event.preemptor_tgid; });
+    visit(
+        20, [](auto& event) -> auto& { return event.waker_tgid; });
+    visit(
+        21, [](auto& event) -> auto& { return event.op; });
+    visit(
+        22, [](auto& event) -> auto& { return event.blocked_syscall; });
+    visit(
+        23, [](auto& event) -> auto& { return event.depth; });
+    visit(
+        24, [](auto& event) -> auto& { return event.flags; });
+    visit(
+        25, [](auto& event) -> auto& { return event.blocked_reason; });
+    visit(
+        26, [](auto& event) -> auto& { return event.waker_kind; });
+    visit(
+        27, [](auto& event) -> auto& { return event.preemptor_comm; });
+    visit(
+        28, [](auto& event) -> auto& { return event.waker_comm; });
 }
 
 template <class Get>
 using field_type = std::remove_cvref_t<std::invoke_result_t<Get, Event&>>;
 
-size_t padded(size_t bytes) { return (bytes + 7) & ~size_t{7}; }
+size_t padded(size_t bytes) {
+    return (bytes + 7) & ~size_t{7};
+}
 
 /// What the header must say of these rows.
 BlockHeader summarise(uint32_t boot_index, std::span<const Event> events) {
@@ -103,7 +133,9 @@ BlockHeader summarise(uint32_t boot_index, std::span<const Event> events) {
     return header;
 }
 
-auto corrupt(std::string why) { return fail(ErrorCode::corrupt, "damaged event block: " + std::move(why)); }
+auto corrupt(std::string why) {
+    return fail(ErrorCode::corrupt, "damaged event block: " + std::move(why));
+}
 
 /// The fixed part, checked as far as that can be without the columns.
 Result<RawHeader> read_raw_header(std::string_view data) {
@@ -163,7 +195,8 @@ uint64_t saturated_end_ns(const Event& event) {
 }
 
 bool overlaps(const Event& event, Window window) {
-    return event.start_ns < window.to_ns && (saturated_end_ns(event) > window.from_ns || event.start_ns >= window.from_ns);
+    return event.start_ns < window.to_ns &&
+           (saturated_end_ns(event) > window.from_ns || event.start_ns >= window.from_ns);
 }
 
 bool overlaps(const BlockHeader& header, Window window) {

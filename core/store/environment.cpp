@@ -46,17 +46,23 @@ Error lmdb_error(std::string_view what, int rc) {
             return {ErrorCode::version, message, "the store was opened by another version of LMDB: stop that program"};
         case MDB_MAP_FULL:
             return {ErrorCode::limit, message, "raise [store] max_size, or end the queries that hold old data"};
-        case MDB_READERS_FULL: return {ErrorCode::limit, message, "end some of the queries that are running"};
+        case MDB_READERS_FULL:
+            return {ErrorCode::limit, message, "end some of the queries that are running"};
         case ENOSPC:
         case EDQUOT:
-        case EFBIG: return {ErrorCode::internal, message, "make room on the store's file system"};
+        case EFBIG:
+            return {ErrorCode::internal, message, "make room on the store's file system"};
         case EACCES:
-        case EPERM: return {ErrorCode::denied, message, "check who owns the store's directory"};
-        default: return {ErrorCode::internal, message, {}};
+        case EPERM:
+            return {ErrorCode::denied, message, "check who owns the store's directory"};
+        default:
+            return {ErrorCode::internal, message, {}};
     }
 }
 
-bool is_space_error(int rc) { return rc == MDB_MAP_FULL || rc == ENOSPC || rc == EDQUOT || rc == EFBIG; }
+bool is_space_error(int rc) {
+    return rc == MDB_MAP_FULL || rc == ENOSPC || rc == EDQUOT || rc == EFBIG;
+}
 
 Result<std::unique_ptr<Environment>> Environment::open(const std::string& directory, Access access,
                                                        uint64_t map_bytes) {
@@ -77,7 +83,9 @@ Result<std::unique_ptr<Environment>> Environment::open(const std::string& direct
     return env;
 }
 
-Environment::~Environment() { mdb_env_close(env_); }
+Environment::~Environment() {
+    mdb_env_close(env_);
+}
 
 Result<void> Environment::check() {
     int dead = 0;

@@ -20,9 +20,13 @@ Error lmdb_error(std::string_view what, int rc);
 /// No room: the map, the disk, a quota or a file size limit.
 bool is_space_error(int rc);
 
-inline std::string_view to_text(const MDB_val& value) { return {static_cast<const char*>(value.mv_data), value.mv_size}; }
+inline std::string_view to_text(const MDB_val& value) {
+    return {static_cast<const char*>(value.mv_data), value.mv_size};
+}
 /// LMDB does not write through this.
-inline MDB_val to_value(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
+inline MDB_val to_value(std::string_view text) {
+    return {text.size(), const_cast<char*>(text.data())};
+}
 
 /// Aborts unless committed.
 class Transaction {

@@ -17,7 +17,8 @@ namespace ingero {
 
 namespace {
 
-// LMDB's data file, version 1, as 64-bit little-endian machines write it (lmdb 0.9, mdb.c: MDB_meta, MDB_page, MDB_node).
+// LMDB's data file, version 1, as 64-bit little-endian machines write it (lmdb 0.9, mdb.c: MDB_meta, MDB_page,
+// MDB_node).
 constexpr uint32_t lmdb_magic = 0xbeef'c0de;
 constexpr uint32_t lmdb_version = 1;
 constexpr uint64_t no_page = ~uint64_t{0};
@@ -155,7 +156,8 @@ class Walk {
 
     /// Each page has one owner: LMDB would hand a page of two owners out for writing while the other still needs it.
     bool claim(uint64_t first, uint64_t count) {
-        if (count == 0 || first >= used_.size() || count > used_.size() - first) return no("a page number past its end");
+        if (count == 0 || first >= used_.size() || count > used_.size() - first)
+            return no("a page number past its end");
         for (uint64_t page = first; page < first + count; ++page) {
             if (used_[page]) return no("page " + std::to_string(page) + " is used twice");
             used_[page] = true;
@@ -178,7 +180,8 @@ class Walk {
         if (!claim(number, 1)) return false;
         ret_page.resize(page_bytes_);
         if (!read_at(fd_, ret_page.data(), page_bytes_, number * page_bytes_)) return no("it is cut short");
-        return at<PageHeader>(ret_page, 0).number == number ? true : no("page " + std::to_string(number) + " is not itself");
+        return at<PageHeader>(ret_page, 0).number == number ? true
+                                                            : no("page " + std::to_string(number) + " is not itself");
     }
 
     bool descend(uint64_t number, unsigned levels, Kind kind) {
@@ -187,7 +190,8 @@ class Walk {
         const auto header = at<PageHeader>(page, 0);
         const std::string name = "page " + std::to_string(number);
         if (header.flags != (levels == 1 ? leaf_page : branch_page)) return no(name + " is of the wrong kind");
-        if (header.lower < sizeof header || header.lower > header.upper || header.upper > page_bytes_ || header.lower % 2)
+        if (header.lower < sizeof header || header.lower > header.upper || header.upper > page_bytes_ ||
+            header.lower % 2)
             return no(name + " has impossible bounds");
         const size_t keys = (header.lower - sizeof header) / 2;
         if (keys < (levels == 1 ? 1 : 2)) return no(name + " has too few keys");

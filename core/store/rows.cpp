@@ -78,7 +78,7 @@ void clock_fields(Codec& codec, Clock& clock) {
 }
 
 template <class Codec, class Row>
-    requires std::same_as<std::remove_const_t<Row>, StoredProcess>
+requires std::same_as<std::remove_const_t<Row>, StoredProcess>
 void fields(Codec& codec, Row& row) {
     codec(row.boot_index);
     codec(row.process.key.pid);
@@ -94,7 +94,7 @@ void fields(Codec& codec, Row& row) {
 }
 
 template <class Codec, class Row>
-    requires std::same_as<std::remove_const_t<Row>, LossRow>
+requires std::same_as<std::remove_const_t<Row>, LossRow>
 void fields(Codec& codec, Row& row) {
     codec(row.from_ns);
     codec(row.to_ns);
@@ -106,7 +106,7 @@ void fields(Codec& codec, Row& row) {
 }
 
 template <class Codec, class Row>
-    requires std::same_as<std::remove_const_t<Row>, Session>
+requires std::same_as<std::remove_const_t<Row>, Session>
 void fields(Codec& codec, Row& row) {
     codec(row.id);
     codec(row.boot_id);
@@ -190,7 +190,9 @@ std::optional<std::string_view> unseal(std::string_view key, std::string_view va
     return value;
 }
 
-std::string encode_number(uint64_t value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
+std::string encode_number(uint64_t value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+}
 
 std::optional<uint64_t> decode_number(std::string_view content) {
     uint64_t value = 0;
@@ -202,9 +204,15 @@ std::optional<uint64_t> decode_number(std::string_view content) {
 std::string encode_key(const EventKey& key) {
     return big_endian(key.boot_index, key.first_start_ns, key.first_sequence);
 }
-std::string encode_key(const LossKey& key) { return big_endian(key.boot_index, key.from_ns, key.to_ns, key.op); }
-std::string encode_key(const ProcessKey& key) { return big_endian(key.pid, key.start_ns); }
-std::string encode_key(uint32_t number) { return big_endian(number); }
+std::string encode_key(const LossKey& key) {
+    return big_endian(key.boot_index, key.from_ns, key.to_ns, key.op);
+}
+std::string encode_key(const ProcessKey& key) {
+    return big_endian(key.pid, key.start_ns);
+}
+std::string encode_key(uint32_t number) {
+    return big_endian(number);
+}
 
 std::optional<EventKey> decode_event_key(std::string_view key) {
     EventKey out;
@@ -224,11 +232,23 @@ std::optional<uint32_t> decode_number_key(std::string_view key) {
     return out;
 }
 
-std::string encode_row(const StoredProcess& row) { return encode(row); }
-std::string encode_row(const LossRow& row) { return encode(row); }
-std::string encode_row(const Session& row) { return encode(row); }
-std::optional<StoredProcess> decode_process(std::string_view content) { return decode<StoredProcess>(content); }
-std::optional<LossRow> decode_loss(std::string_view content) { return decode<LossRow>(content); }
-std::optional<Session> decode_session(std::string_view content) { return decode<Session>(content); }
+std::string encode_row(const StoredProcess& row) {
+    return encode(row);
+}
+std::string encode_row(const LossRow& row) {
+    return encode(row);
+}
+std::string encode_row(const Session& row) {
+    return encode(row);
+}
+std::optional<StoredProcess> decode_process(std::string_view content) {
+    return decode<StoredProcess>(content);
+}
+std::optional<LossRow> decode_loss(std::string_view content) {
+    return decode<LossRow>(content);
+}
+std::optional<Session> decode_session(std::string_view content) {
+    return decode<Session>(content);
+}
 
 }  // namespace ingero

@@ -1,7 +1,8 @@
 // The event store: one LMDB environment in a directory, with events as versioned, checksummed column blocks.
 //
-// StoreWriter belongs to one thread of ingerod (the ingest thread). StoreReader is for workers and for closed stores: it
-// never writes to the data file. Format: docs/store-format.md and block.h, where reader and writer stand side by side.
+// StoreWriter belongs to one thread of ingerod (the ingest thread). StoreReader is for workers and for closed stores:
+// it never writes to the data file. Format: docs/store-format.md and block.h, where reader and writer stand side by
+// side.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +25,16 @@ inline constexpr uint32_t store_layout_version = 1;
 
 /// A run of the daemon. [first_covered_ns, last_covered_ns] is what it can answer for; between sessions is a gap.
 struct Session {
-    std::string id;    ///< 32 hex digits, random
+    std::string id;  ///< 32 hex digits, random
     std::string boot_id;
     std::string node;  ///< host name
     std::string machine_id;
-    std::string version;   ///< of ingerod
-    std::string kernel;    ///< release
-    std::string attach_method;  ///< "uprobe-session", "uprobe-multi", "perf-uprobe"
-    uint32_t boot_index = 0;    ///< assigned by the store: sessions of one boot share it; it orders boots
-    ClockTriple clock;          ///< at start
-    ClockTriple latest_clock;   ///< at the latest commit
+    std::string version;            ///< of ingerod
+    std::string kernel;             ///< release
+    std::string attach_method;      ///< "uprobe-session", "uprobe-multi", "perf-uprobe"
+    uint32_t boot_index = 0;        ///< assigned by the store: sessions of one boot share it; it orders boots
+    ClockTriple clock;              ///< at start
+    ClockTriple latest_clock;       ///< at the latest commit
     uint64_t first_covered_ns = 0;  ///< CLOCK_MONOTONIC; 0 until the first probe is attached
     uint64_t last_covered_ns = 0;   ///< CLOCK_MONOTONIC
     bool ended_cleanly = false;
@@ -52,32 +53,32 @@ struct LossRow {
 };
 
 struct StoreOptions {
-    uint64_t max_size_bytes = 10ULL << 30;  ///< of the data file; at least 16 MiB is taken
-    bool create = true;                     ///< false: a missing store is not_found
+    uint64_t max_size_bytes = 10ULL << 30;                  ///< of the data file; at least 16 MiB is taken
+    bool create = true;                                     ///< false: a missing store is not_found
     std::function<ClockTriple()> clock = ClockTriple::now;  ///< what latest_clock is read from; tests set their own
 };
 
 /// What one commit writes, all in one transaction.
 struct Batch {
-    std::vector<Event> events;  ///< any order; sequence already assigned, ascending
+    std::vector<Event> events;       ///< any order; sequence already assigned, ascending
     std::vector<Process> processes;  ///< new or changed; replaces the row of the same key
     std::vector<LossRow> losses;
     uint64_t covered_until_ns = 0;  ///< CLOCK_MONOTONIC; everything before it was read from the rings
 };
 
 struct StoreFigures {
-    uint64_t bytes = 0;  ///< on disk
+    uint64_t bytes = 0;  ///< of the data file, up to the last page in use; what is allocated ahead does not count
     uint64_t cap_bytes = 0;
     uint64_t blocks = 0;
     uint64_t last_sequence = 0;
-    uint64_t oldest_realtime_ns = 0;  ///< 0 when empty
+    uint64_t oldest_realtime_ns = 0;        ///< 0 when empty
     uint64_t events_dropped_for_space = 0;  ///< since this writer opened
 };
 
 class StoreWriter {
   public:
-    /// Opens or creates the store in `directory` (which must exist) and takes its lock. Errors: busy (another daemon has
-    /// it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint.
+    /// Opens or creates the store in `directory` (which must exist) and takes its lock. Errors: busy (another daemon
+    /// has it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint.
     static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreOptions& options);
     virtual ~StoreWriter() = default;
 
@@ -86,7 +87,9 @@ class StoreWriter {
     /// Sets first_covered_ns of the running session where it is still 0. Stored with the next commit.
     virtual void set_first_covered(uint64_t monotonic_ns) = 0;
     /// One synchronous transaction; when it returns, the batch survives kill -9 and power loss. At 85 % of the map the
-    /// oldest blocks are deleted first. On failure nothing of the batch is stored and the store stays usable.
+    /// oldest blocks are deleted first, and what they covered is no longer claimed as covered. On failure nothing of
+    /// the batch is stored and the store stays usable. Errors: limit (the map is full while a reader holds old pages,
+    /// or the batch is more than a quarter of the cap), internal (a full disk, no session).
     virtual Result<void> commit(const Batch& batch) = 0;
     /// Marks the session as ended cleanly.
     virtual Result<void> end_session() = 0;
@@ -111,9 +114,13 @@ class StoreSnapshot {
 
 class StoreReader {
   public:
-    /// Opens an existing store read-only. Errors: not_found, version, corrupt, internal.
+    /// Opens an existing store read-only and checks its pages. Opens all files snapshots will need, and maps the
+    /// store's whole cap: address space that a limit such as RLIMIT_AS must leave room for. Errors: not_found, version,
+    /// corrupt, denied, internal.
     static Result<std::unique_ptr<StoreReader>> open(const std::string& directory);
     virtual ~StoreReader() = default;
+    /// What was committed last. A snapshot may outlive the reader. Errors: corrupt; busy (the store outgrew its map
+    /// while other snapshots of this reader are held); limit (too many readers).
     virtual Result<std::unique_ptr<StoreSnapshot>> snapshot() = 0;
 };
 

@@ -1,4 +1,5 @@
-// StoreWriter: every change of the store is one call of write(), so that eviction, retries and failure are in one place.
+// StoreWriter: every change of the store is one call of write(), so that eviction, retries and failure are in one
+// place.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -196,7 +197,8 @@ Result<void> LmdbStoreWriter::open_store() {
 Result<void> LmdbStoreWriter::open_environment() {
     const bool exists = access((directory_ + "/data.mdb").c_str(), F_OK) == 0;
     if (!exists && !options_.create)
-        return fail(ErrorCode::not_found, "no event store in " + directory_, "start ingerod without forbidding it to make one");
+        return fail(ErrorCode::not_found, "no event store in " + directory_,
+                    "start ingerod without forbidding it to make one");
     environment_.reset();
     auto opened = Environment::open(directory_, Environment::Access::read_write, cap_bytes_);
     if (!opened) return tl::unexpected(opened.error());
@@ -298,11 +300,15 @@ Result<void> LmdbStoreWriter::end_session() {
 Result<void> LmdbStoreWriter::write(const Prepared& prepared, const Change& change) {
     const uint64_t need = prepared.bytes();
     if (need > cap_bytes_ / 4)
-        return fail(ErrorCode::limit, "a batch of " + std::to_string(need) + " bytes is more than a quarter of the store",
+        return fail(ErrorCode::limit,
+                    "a batch of " + std::to_string(need) + " bytes is more than a quarter of the store",
                     "raise [store] max_size");
     int rc = 0;
     for (int round = 0;; ++round) {
         const uint64_t usable = room_.reserve(*environment_, 3 * need, cap_bytes_);
+        // All the store could let go would not make enough room: then nothing is let go.
+        if (room_.error() != 0 && need > usable / 4)
+            return tl::unexpected(lmdb_error("cannot write to the event store", room_.error()));
         // Pages freed by the last two commits cannot be reused yet: this commit needs its own room besides theirs.
         const uint64_t limit = std::min(usable / 100 * 85, usable - std::min(usable, 3 * need));
         rc = transact(prepared, change, limit);
@@ -368,7 +374,8 @@ int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state)
     if (const Session* session = state.running()) {
         for (const LossRow& row : prepared.losses)
             if (const int rc = put_loss(txn, tables.losses, session->boot_index, row)) return rc;
-        if (const int rc = put_sealed(txn, tables.sessions, encode_key(*state.current), encode_row(*session))) return rc;
+        if (const int rc = put_sealed(txn, tables.sessions, encode_key(*state.current), encode_row(*session)))
+            return rc;
     }
     return put_sealed(txn, tables.meta, last_sequence_key, encode_number(state.last_sequence));
 }

@@ -1,5 +1,6 @@
 #include "core/wire/value.h"
 
+#include <bit>
 #include <cstring>
 #include <msgpack.hpp>
 #include <utility>
@@ -17,49 +18,62 @@ struct StringSink {
     void write(const char* bytes, size_t size) { text.append(bytes, size); }
 };
 
-using Packer = msgpack::packer<StringSink>;
+class Encoder {
+  public:
+    std::string take() { return std::move(bytes_); }
 
-void pack_text(Packer& packer, const std::string& text) {
-    const auto size = static_cast<uint32_t>(text.size());
-    packer.pack_str(size);
-    packer.pack_str_body(text.data(), size);
-}
-
-void pack(Packer& packer, const json& value);
-
-void pack_object(Packer& packer, const json& value) {
-    packer.pack_map(static_cast<uint32_t>(value.size()));
-    for (const auto& [key, member] : value.items()) {
-        pack_text(packer, key);
-        pack(packer, member);
+    void pack(const json& value) {
+        switch (value.type()) {
+            case json::value_t::boolean: value.get<bool>() ? packer_.pack_true() : packer_.pack_false(); break;
+            case json::value_t::number_integer: packer_.pack_int64(value.get<int64_t>()); break;
+            case json::value_t::number_unsigned: packer_.pack_uint64(value.get<uint64_t>()); break;
+            case json::value_t::number_float: pack_double(value.get<double>()); break;
+            case json::value_t::string: pack_text(value.get_ref<const std::string&>()); break;
+            case json::value_t::binary: pack_binary(value.get_binary()); break;
+            case json::value_t::array: pack_array(value); break;
+            case json::value_t::object: pack_object(value); break;
+            case json::value_t::null:
+            case json::value_t::discarded: packer_.pack_nil(); break;
+        }
     }
-}
 
-void pack_array(Packer& packer, const json& value) {
-    packer.pack_array(static_cast<uint32_t>(value.size()));
-    for (const json& element : value) pack(packer, element);
-}
-
-void pack_binary(Packer& packer, const json::binary_t& bytes) {
-    const auto size = static_cast<uint32_t>(bytes.size());
-    packer.pack_bin(size);
-    packer.pack_bin_body(reinterpret_cast<const char*>(bytes.data()), size);
-}
-
-void pack(Packer& packer, const json& value) {
-    switch (value.type()) {
-        case json::value_t::boolean: value.get<bool>() ? packer.pack_true() : packer.pack_false(); break;
-        case json::value_t::number_integer: packer.pack_int64(value.get<int64_t>()); break;
-        case json::value_t::number_unsigned: packer.pack_uint64(value.get<uint64_t>()); break;
-        case json::value_t::number_float: packer.pack_double(value.get<double>()); break;
-        case json::value_t::string: pack_text(packer, value.get_ref<const std::string&>()); break;
-        case json::value_t::binary: pack_binary(packer, value.get_binary()); break;
-        case json::value_t::array: pack_array(packer, value); break;
-        case json::value_t::object: pack_object(packer, value); break;
-        case json::value_t::null:
-        case json::value_t::discarded: packer.pack_nil(); break;
+  private:
+    // The packer's own pack_double turns 2.0 into the integer 2, and casts out of range at 2^64.
+    void pack_double(double value) {
+        const auto bits = std::bit_cast<uint64_t>(value);
+        bytes_.push_back('\xcb');
+        for (int shift = 56; shift >= 0; shift -= 8) bytes_.push_back(static_cast<char>(bits >> shift & 0xff));
     }
-}
+
+    void pack_text(const std::string& text) {
+        const auto size = static_cast<uint32_t>(text.size());
+        packer_.pack_str(size);
+        packer_.pack_str_body(text.data(), size);
+    }
+
+    void pack_binary(const json::binary_t& bytes) {
+        const auto size = static_cast<uint32_t>(bytes.size());
+        packer_.pack_bin(size);
+        packer_.pack_bin_body(reinterpret_cast<const char*>(bytes.data()), size);
+    }
+
+    void pack_array(const json& value) {
+        packer_.pack_array(static_cast<uint32_t>(value.size()));
+        for (const json& element : value) pack(element);
+    }
+
+    void pack_object(const json& value) {
+        packer_.pack_map(static_cast<uint32_t>(value.size()));
+        for (const auto& [key, member] : value.items()) {
+            pack_text(key);
+            pack(member);
+        }
+    }
+
+    std::string bytes_;
+    StringSink sink_{bytes_};
+    msgpack::packer<StringSink> packer_{sink_};
+};
 
 /// Builds JSON as the parser goes. A container grows only as its elements arrive, never by the size its header claims.
 class JsonBuilder : public msgpack::null_visitor {
@@ -228,11 +242,9 @@ std::optional<std::byte> ValueDecoder::first_byte() const {
 }
 
 std::string encode_value(const json& value) {
-    std::string bytes;
-    StringSink sink{bytes};
-    Packer packer(sink);
-    pack(packer, value);
-    return bytes;
+    Encoder encoder;
+    encoder.pack(value);
+    return encoder.take();
 }
 
 Result<json> decode_value(std::string_view bytes, const RpcLimits& limits) {

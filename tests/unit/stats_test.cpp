@@ -273,6 +273,21 @@ TEST(Stats, ExtremeValuesNeitherWrapNorCrash) {
     EXPECT_EQ(find(answer, launch)->on_cpu_ns, 0u);
 }
 
+TEST(Stats, MoreRowsThanAreKeptOneByOneComeOutWithinOnePercent) {
+    constexpr uint64_t rows = 4'200'000;
+    GeneratedSnapshot snapshot(100 * second, rows, [](uint64_t row, Event& event) {
+        event = call(copy, second + row, 1'000 + row);
+        event.sequence = row + 1;
+    });
+    const StatsAnswer answer = stats_of(snapshot);
+    const OpStats* stats = find(answer, copy);
+    ASSERT_TRUE(stats);
+    EXPECT_EQ(stats->count, rows);
+    EXPECT_EQ(stats->max_ns, rows + 999);
+    EXPECT_NEAR(static_cast<double>(stats->p50_ns), rows * 0.50 + 1'000, rows * 0.50 * 0.01);
+    EXPECT_NEAR(static_cast<double>(stats->p99_ns), rows * 0.99 + 1'000, rows * 0.99 * 0.01);
+}
+
 TEST(Stats, AFailedScanIsAnErrorNotAnEmptyAnswer) {
     MemorySnapshot snapshot(100 * second);
     snapshot.fail_scans({ErrorCode::corrupt, "block 7 is damaged", ""});

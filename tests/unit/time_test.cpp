@@ -51,7 +51,8 @@ TEST(Durations, MayHaveAFraction) {
 }
 
 TEST(Durations, WithoutAUnitOrWithOtherTextAreRefused) {
-    for (const char* text : {"", "5", "s", "-5s", "+5s", "5 s", " 5s", "5s ", "5x", "1.s", ".5s", "1.2.3s", "1e3s", "5S", "5m30s", "."}) {
+    for (const char* text :
+         {"", "5", "s", "-5s", "+5s", "5 s", " 5s", "5s ", "5x", "1.s", ".5s", "1.2.3s", "1e3s", "5S", "5m30s", "."}) {
         const auto result = parse_duration_ns(text);
         ASSERT_FALSE(result) << text;
         EXPECT_EQ(result.error().code, ErrorCode::bad_request) << text;
@@ -72,7 +73,8 @@ TEST(Sizes, ArePowersOf1024) {
     EXPECT_EQ(parse_size_bytes("4096B").value(), 4096u);
     EXPECT_EQ(parse_size_bytes("1.5KiB").value(), 1536u);
     EXPECT_EQ(parse_size_bytes("2TiB").value(), 2ULL << 40);
-    for (const char* text : {"", "10", "10GB", "10G", "10kib", "GiB", "99999999TiB"}) EXPECT_FALSE(parse_size_bytes(text)) << text;
+    for (const char* text : {"", "10", "10GB", "10G", "10kib", "GiB", "99999999TiB"})
+        EXPECT_FALSE(parse_size_bytes(text)) << text;
 }
 
 // 2026-11-20 12:00:00 UTC
@@ -115,9 +117,10 @@ TEST(Times, OfYesterdayHoldAcrossAChangeOfDaylightSaving) {
 }
 
 TEST(Times, ThatAreNoTimesAreRefused) {
-    for (const char* text : {"", "now", "25:00", "12:60", "12:00:61", "1:2", "12", "2026-13-01 12:00:00", "2026-02-30 12:00:00", "2026-11-20",
-                             "2026-11-20 ", "2026-11-20T12:00:00+1", "2026-11-20T12:00:00.Z", "2026-11-20T12:00:00Zx", "1969-12-31T00:00:00Z",
-                             "9999-01-01T00:00:00Z", "2026-11-20_12:00:00", "12:00 "}) {
+    for (const char* text :
+         {"", "now", "25:00", "12:60", "12:00:61", "1:2", "12", "2026-13-01 12:00:00", "2026-02-30 12:00:00",
+          "2026-11-20", "2026-11-20 ", "2026-11-20T12:00:00+1", "2026-11-20T12:00:00.Z", "2026-11-20T12:00:00Zx",
+          "1969-12-31T00:00:00Z", "9999-01-01T00:00:00Z", "2026-11-20_12:00:00", "12:00 "}) {
         const auto result = parse_time_ns(text, noon);
         ASSERT_FALSE(result) << text;
         EXPECT_EQ(result.error().code, ErrorCode::bad_request);

@@ -1,0 +1,87 @@
+#include "ctl/command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/wire/client.h"
+
+namespace ingero::ctl {
+
+using nlohmann::json;
+
+namespace {
+
+/// Longer than the daemon's own deadline for a query, so that its answer explains the delay.
+constexpr std::chrono::seconds answer_timeout{60};
+
+unsigned terminal_width() {
+    winsize size{};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    constexpr unsigned usual = 80;
+    return usual;
+}
+
+TextStyle terminal_style(const Options& options) {
+    if (isatty(STDOUT_FILENO) == 0) return {};
+    const char* no_colour = std::getenv("NO_COLOR");
+    const char* terminal = std::getenv("TERM");
+    const bool wanted = !options.no_colour && (!no_colour || *no_colour == '\0');
+    return {terminal_width(), wanted && terminal && std::string_view(terminal) != "dumb"};
+}
+
+}  // namespace
+
+int report(std::string_view what, const Error& error, int exit_code) {
+    const std::string message =
+        "ingeroctl: " + escape_text(what) + ": " + escape_text(error.message) + "\n" +
+        (error.hint.empty() ? "" : "hint: " + escape_text(error.hint) + "\n");
+    std::fputs(message.c_str(), stderr);
+    return exit_code;
+}
+
+int usage_error(std::string_view what, const Error& error) { return report(what, error, exit_usage); }
+
+std::optional<json> ask(const Options& options, const std::string& method, json params, int& ret_exit_code) {
+    auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
+    if (!client) {
+        const bool not_ready =
+            client.error().code == ErrorCode::not_found || client.error().code == ErrorCode::deadline;
+        ret_exit_code = report("connect", client.error(), not_ready ? exit_not_ready : exit_failed);
+        return std::nullopt;
+    }
+    auto answer = client->call(method, std::move(params), answer_timeout);
+    if (!answer) {
+        ret_exit_code = report(method, answer.error(), exit_failed);
+        return std::nullopt;
+    }
+    return std::move(*answer);
+}
+
+bool print(const Options& options, const json& answer, Renderer renderer) {
+    // ASCII only: a target's text inside the JSON cannot play tricks on the terminal either.
+    const std::string text = options.json ? answer.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
+                                          : renderer(answer, terminal_style(options));
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+bool is_complete(const json& answer) {
+    const auto coverage = answer.find("coverage");
+    return coverage != answer.end() && coverage->is_object() && coverage->value("complete", json(false)) == true;
+}
+
+bool covers_nothing(const json& answer) {
+    const json::json_pointer gaps_at("/coverage/gaps");
+    const json::json_pointer from_at("/window/from_ns");
+    const json::json_pointer to_at("/window/to_ns");
+    if (!answer.contains(gaps_at) || !answer.at(gaps_at).is_array()) return false;
+    for (const json& gap : answer.at(gaps_at))
+        if (answer.contains(from_at) && answer.contains(to_at) && gap.is_object() &&
+            gap.value("from_ns", json()) == answer.at(from_at) && gap.value("to_ns", json()) == answer.at(to_at))
+            return true;
+    return false;
+}
+
+}  // namespace ingero::ctl

@@ -1,0 +1,70 @@
+// What the subcommands of ingeroctl share: global options, exit codes, output, the way to the daemon. One file a
+// subcommand; each adds itself to the command line and hands back what main() is to run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "core/model/result.h"
+#include "core/render/render.h"
+
+namespace ingero::ctl {
+
+/// Scripts rely on these; they are printed by --help.
+enum ExitCode : int {
+    exit_done = 0,
+    exit_failed = 1,
+    exit_usage = 2,
+    exit_findings = 3,
+    exit_not_ready = 4,
+    exit_partial = 5,
+};
+
+struct Options {
+    std::string socket;
+    bool json = false;
+    bool no_colour = false;
+};
+
+using Renderer = std::string (*)(const nlohmann::json&, const TextStyle&);
+using Command = std::function<int(const Options&)>;
+
+/// Each adds its subcommand and sets `command` where that one was chosen.
+void add_status(CLI::App& app, Command& command);
+void add_processes(CLI::App& app, Command& command);
+void add_stats(CLI::App& app, Command& command);
+void add_explain(CLI::App& app, Command& command);
+
+/// --since, --from, --to and --pid, as every command about a window takes them.
+struct WindowOptions {
+    std::string since;
+    std::string from;
+    std::string to;
+    std::optional<uint32_t> pid;
+
+    void add_to(CLI::App& command);
+    /// The parameters of a request. Errors: bad_request, which is a usage error.
+    Result<nlohmann::json> to_params() const;
+};
+
+/// "ingeroctl: what: why" and, where there is one, "hint: what to do", on stderr, escaped. Returns the exit code.
+int report(std::string_view what, const Error& error, int exit_code);
+int usage_error(std::string_view what, const Error& error);
+
+/// Asks the daemon. On failure it has been reported and `ret_exit_code` says how to leave.
+std::optional<nlohmann::json> ask(const Options& options, const std::string& method, nlohmann::json params,
+                                  int& ret_exit_code);
+
+/// One line of JSON with --json, else text in the width and colours of the terminal. False where stdout failed.
+bool print(const Options& options, const nlohmann::json& answer, Renderer renderer);
+
+/// Nothing of the window was covered: the answer says nothing about it.
+bool covers_nothing(const nlohmann::json& answer);
+bool is_complete(const nlohmann::json& answer);
+
+}  // namespace ingero::ctl

@@ -1,0 +1,63 @@
+// ingeroctl: asks the local ingerod and prints its answers.
+
+#include <cstdio>
+#include <exception>
+
+#include "core/wire/client.h"
+#include "ctl/command.h"
+
+namespace {
+
+using namespace ingero;
+using namespace ingero::ctl;
+
+constexpr const char* footer =
+    "Exit codes: 0 done, 1 failed, 2 usage, 3 findings at or above --fail-on,\n"
+    "4 no daemon or not ready, 5 partial answer.";
+
+void add_global_options(CLI::App& app, Options& options) {
+    app.add_option("--socket", options.socket, "The daemon's control socket")
+        ->type_name("PATH")
+        ->envname("INGERO_SOCKET")
+        ->default_str(std::string(default_control_socket));
+    app.add_flag("--json", options.json, "Print one line of JSON (docs/schemas)");
+    app.add_flag("--no-color", options.no_colour, "No colours; NO_COLOR in the environment does the same");
+    app.set_version_flag("--version", "ingeroctl " INGERO_VERSION);
+    app.fallthrough();
+    app.require_subcommand(1);
+    app.footer(footer);
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("Finds the host-side causes of slow GPU programs.", "ingeroctl");
+    Options options;
+    options.socket = default_control_socket;
+    Command command;
+    add_global_options(app, options);
+    add_status(app, command);
+    add_processes(app, command);
+    add_stats(app, command);
+    add_explain(app, command);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& wanted) {  // --help, --version
+        return app.exit(wanted);
+    } catch (const CLI::ParseError& error) {
+        // CLI11 reports a missing subcommand before the word it did not know.
+        const auto unknown = app.remaining();
+        const std::string why =
+            app.get_subcommands().empty() && !unknown.empty() ? "no such command: " + unknown.front() : error.what();
+        return usage_error("usage", {ErrorCode::bad_request, why, "see 'ingeroctl --help'"});
+    }
+    return command(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& error) {
+        return report("internal error", {ErrorCode::internal, error.what(), "please report this"}, exit_failed);
+    }
+}

@@ -1,0 +1,38 @@
+#include <memory>
+
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+namespace {
+
+struct StatsOptions {
+    WindowOptions window;
+    uint32_t limit = 0;
+};
+
+int run(const Options& options, const StatsOptions& stats) {
+    auto params = stats.window.to_params();
+    if (!params) return usage_error("stats", params.error());
+    if (stats.limit != 0) (*params)["limit"] = stats.limit;
+    int exit_code = exit_done;
+    const auto answer = ask(options, "stats", std::move(*params), exit_code);
+    if (!answer) return exit_code;
+    if (!print(options, *answer, text_stats)) return exit_failed;
+    return covers_nothing(*answer) ? exit_partial : exit_done;
+}
+
+}  // namespace
+
+void add_stats(CLI::App& app, Command& command) {
+    const auto stats = std::make_shared<StatsOptions>();
+    CLI::App* subcommand =
+        app.add_subcommand("stats", "Count and time the traced calls by operation and process, over a window");
+    stats->window.add_to(*subcommand);
+    subcommand->add_option("--limit", stats->limit, "At most so many rows, the largest by total time (default: all)")
+        ->type_name("ROWS")
+        ->check(CLI::Range(1u, 1'000'000u).description(""));
+    subcommand->callback([&command, stats] { command = [stats](const Options& options) { return run(options, *stats); }; });
+}
+
+}  // namespace ingero::ctl

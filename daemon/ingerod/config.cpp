@@ -1,0 +1,144 @@
+#include "daemon/ingerod/config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "core/model/time.h"
+
+namespace ingero {
+
+namespace {
+
+using Setter = std::function<Result<void>(Config&, const toml::node&)>;
+
+tl::unexpected<Error> wrong(std::string what) { return fail(ErrorCode::bad_request, std::move(what)); }
+
+Setter text(std::string Config::*member) {
+    return [member](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<std::string>();
+        if (!value) return wrong("must be a string");
+        config.*member = *value;
+        return {};
+    };
+}
+
+Setter absolute_path(std::string Config::*member) {
+    return [member](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<std::string>();
+        if (!value || !value->starts_with("/")) return wrong("must be an absolute path in quotes");
+        config.*member = *value;
+        return {};
+    };
+}
+
+Setter size(uint64_t Config::*member, uint64_t least) {
+    return [member, least](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<std::string>();
+        if (!value) return wrong("must be a size in quotes, such as \"10GiB\"");
+        const auto bytes = parse_size_bytes(*value);
+        if (!bytes) return wrong(bytes.error().message);
+        if (*bytes < least) return wrong("must be at least " + std::to_string(least >> 20) + "MiB");
+        config.*member = *bytes;
+        return {};
+    };
+}
+
+Result<void> set_worker_count(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<int64_t>();
+    if (!value || *value < 1 || *value > 16) return wrong("must be a number from 1 to 16");
+    config.worker_count = static_cast<unsigned>(*value);
+    return {};
+}
+
+Result<void> set_worker_deadline(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"30s\"");
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 1'000'000'000 || *ns > 600'000'000'000) return wrong("must be from 1s to 10m");
+    config.worker_deadline = std::chrono::milliseconds(*ns / 1'000'000);
+    return {};
+}
+
+const std::map<std::string, Setter>& setters() {
+    static const std::map<std::string, Setter> table = {
+        {"node.name", text(&Config::node)},
+        {"store.path", absolute_path(&Config::store_path)},
+        {"store.max_size", size(&Config::store_max_size_bytes, 16ULL << 20)},
+        {"workers.count", set_worker_count},
+        {"workers.memory", size(&Config::worker_memory_bytes, 64ULL << 20)},
+        {"workers.deadline", set_worker_deadline},
+    };
+    return table;
+}
+
+std::string known_keys(const std::string& section) {
+    std::string keys;
+    for (const auto& [key, setter] : setters())
+        if (key.starts_with(section + ".")) keys += (keys.empty() ? "" : ", ") + key.substr(section.size() + 1);
+    return keys;
+}
+
+tl::unexpected<Error> at(const std::string& name, const toml::source_region& where, const std::string& what,
+                         std::string hint) {
+    return fail(ErrorCode::bad_request, name + ":" + std::to_string(where.begin.line) + ": " + what, std::move(hint));
+}
+
+}  // namespace
+
+Result<void> apply_config_text(Config& config, std::string_view content, const std::string& name) {
+    toml::table parsed;
+    try {
+        parsed = toml::parse(content, name);
+    } catch (const toml::parse_error& problem) {
+        return at(name, problem.source(), std::string(problem.description()), "the file is TOML");
+    }
+    const std::string hint = "see ingerod.conf(5); `ingerod --check-config` checks the file";
+    for (const auto& [section_name, section] : parsed) {
+        const std::string section_text(section_name.str());
+        const std::string keys = known_keys(section_text);
+        if (keys.empty() || !section.is_table())
+            return at(name, section_name.source(), "unknown section or key: " + section_text, hint);
+        for (const auto& [key, node] : *section.as_table()) {
+            const std::string full = section_text + "." + std::string(key.str());
+            const auto setter = setters().find(full);
+            if (setter == setters().end())
+                return at(name, key.source(), "unknown key: " + full, "known in [" + section_text + "]: " + keys);
+            if (const auto set = setter->second(config, node); !set)
+                return at(name, node.source(), full + " " + set.error().message, hint);
+        }
+    }
+    return {};
+}
+
+Result<Config> load_config(const std::string& path, bool required) {
+    Config config;
+    std::vector<std::filesystem::path> files = {path};
+    std::error_code error;
+    std::vector<std::filesystem::path> drop_ins;
+    for (const auto& entry : std::filesystem::directory_iterator(path + ".d", error))
+        if (entry.path().extension() == ".conf") drop_ins.push_back(entry.path());
+    std::sort(drop_ins.begin(), drop_ins.end());
+    files.insert(files.end(), drop_ins.begin(), drop_ins.end());
+    for (const auto& file : files) {
+        std::ifstream stream(file);
+        if (!stream) {
+            if (&file == &files.front() && !required && !std::filesystem::exists(file, error)) continue;
+            return fail(ErrorCode::bad_request, errno_message(file.string(), errno),
+                        "give --config a file that can be read");
+        }
+        std::ostringstream content;
+        content << stream.rdbuf();
+        if (const auto applied = apply_config_text(config, content.str(), file.string()); !applied)
+            return tl::unexpected(applied.error());
+    }
+    return config;
+}
+
+}  // namespace ingero

@@ -1,0 +1,28 @@
+// ingerod.conf: TOML, with *.conf files of ingerod.conf.d laid over it in order of name. Unknown keys are errors.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/result.h"
+
+namespace ingero {
+
+struct Config {
+    std::string node;  ///< [node] name; empty: the host's name
+    std::string store_path = "/var/lib/ingero/store";
+    uint64_t store_max_size_bytes = 10ULL << 30;
+    unsigned worker_count = 2;
+    uint64_t worker_memory_bytes = 512ULL << 20;
+    std::chrono::milliseconds worker_deadline{30'000};
+};
+
+/// Lays the text's keys over `config`. Errors: bad_request, as "NAME:LINE: what".
+Result<void> apply_config_text(Config& config, std::string_view text, const std::string& name);
+/// The file, then its .d directory ("X.conf" has "X.conf.d"). Neither need exist unless `required`.
+Result<Config> load_config(const std::string& path, bool required);
+
+}  // namespace ingero

@@ -1,0 +1,155 @@
+#include "daemon/ingerod/discovery/mmap_watch.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <vector>
+
+#include "core/model/unique_fd.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t ring_pages = 16;
+
+// PERF_RECORD_MMAP2 up to the file name (include/uapi/linux/perf_event.h).
+struct MmapRecord {
+    perf_event_header header;
+    uint32_t pid, tid;
+    uint64_t address, length, page_offset;
+    uint32_t device_major, device_minor;
+    uint64_t inode, inode_generation;
+    uint32_t protection, flags;
+};
+
+class MappedRing {
+  public:
+    static Result<MappedRing> open(int cpu) {
+        perf_event_attr attr{};
+        attr.size = sizeof(attr);
+        attr.type = PERF_TYPE_SOFTWARE;
+        attr.config = PERF_COUNT_SW_DUMMY;
+        attr.mmap = 1;
+        attr.mmap2 = 1;
+        attr.exclude_kernel = 1;
+        attr.watermark = 1;
+        attr.wakeup_watermark = 1;
+        MappedRing ring;
+        ring.fd_.reset(static_cast<int>(syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
+        if (!ring.fd_) return fail(ErrorCode::denied, errno_message("perf_event_open", errno));
+        ring.page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        void* memory = mmap(nullptr, ring.page_ * (1 + ring_pages), PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd_.get(), 0);
+        if (memory == MAP_FAILED) return fail(ErrorCode::internal, errno_message("mapping a perf ring", errno));
+        ring.memory_ = static_cast<char*>(memory);
+        return ring;
+    }
+    MappedRing(MappedRing&& other) noexcept
+        : fd_(std::move(other.fd_)), memory_(std::exchange(other.memory_, nullptr)), page_(other.page_) {}
+    MappedRing& operator=(MappedRing&&) = delete;
+    ~MappedRing() {
+        if (memory_) munmap(memory_, page_ * (1 + ring_pages));
+    }
+    int fd() const { return fd_.get(); }
+
+    template <class F>
+    void read(F&& visit) {
+        auto* page = reinterpret_cast<perf_event_mmap_page*>(memory_);
+        const char* data = memory_ + page_;
+        const size_t size = page_ * ring_pages;
+        const uint64_t head = std::atomic_ref<decltype(page->data_head)>(page->data_head).load(std::memory_order_acquire);
+        uint64_t tail = page->data_tail;
+        std::vector<char> record;
+        while (tail < head) {
+            perf_event_header header;
+            copy_out(data, size, tail, &header, sizeof(header));
+            if (header.size < sizeof(header)) break;
+            record.resize(header.size);
+            copy_out(data, size, tail, record.data(), header.size);
+            visit(header, record);
+            tail += header.size;
+        }
+        std::atomic_ref<decltype(page->data_tail)>(page->data_tail).store(head, std::memory_order_release);
+    }
+
+  private:
+    MappedRing() = default;
+    static void copy_out(const char* data, size_t size, uint64_t at, void* to, size_t bytes) {
+        const size_t first = std::min(bytes, size - at % size);
+        memcpy(to, data + at % size, first);
+        memcpy(static_cast<char*>(to) + first, data, bytes - first);
+    }
+
+    UniqueFd fd_;
+    char* memory_ = nullptr;
+    size_t page_ = 0;
+};
+
+}  // namespace
+
+struct MmapWatch::Impl {
+    std::vector<MappedRing> rings;
+    std::vector<EventLoop::Source> sources;
+    std::function<bool(std::string_view)> wanted;
+    Callbacks callbacks;
+
+    void read(MappedRing& ring) {
+        bool lost = false;
+        ring.read([&](const perf_event_header& header, const std::vector<char>& bytes) {
+            if (header.type == PERF_RECORD_LOST) lost = true;
+            if (header.type == PERF_RECORD_MMAP2) take(bytes);
+        });
+        if (lost) callbacks.on_lost();
+    }
+
+    void take(const std::vector<char>& bytes) {
+        MmapRecord record;
+        if (bytes.size() <= sizeof(record)) return;
+        memcpy(&record, bytes.data(), sizeof(record));
+        const char* name = bytes.data() + sizeof(record);
+        const std::string_view path(name, strnlen(name, bytes.size() - sizeof(record)));
+        if (record.inode == 0 || !wanted(path)) return;
+        Mapping mapping;
+        mapping.start = record.address;
+        mapping.end = record.address + record.length;
+        mapping.executable = true;
+        mapping.file = {makedev(record.device_major, record.device_minor), record.inode};
+        mapping.path = path;
+        callbacks.on_mapping(record.pid, mapping);
+    }
+};
+
+Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::function<bool(std::string_view)> wanted,
+                                                    Callbacks callbacks) {
+    auto impl = std::make_unique<Impl>();
+    impl->wanted = std::move(wanted);
+    impl->callbacks = std::move(callbacks);
+    const int cpus = libbpf_num_possible_cpus();
+    impl->rings.reserve(static_cast<size_t>(std::max(cpus, 0)));
+    for (int cpu = 0; cpu < cpus; ++cpu) {
+        auto ring = MappedRing::open(cpu);
+        // A CPU that is possible but not online has no event; one that comes later is found by the next scan.
+        if (!ring && errno == ENODEV) continue;
+        if (!ring)
+            return fail(ring.error().code, "cannot watch for libraries being mapped: " + ring.error().message,
+                        "run as root, or give CAP_PERFMON");
+        impl->rings.push_back(std::move(*ring));
+    }
+    for (MappedRing& ring : impl->rings)
+        impl->sources.push_back(
+            loop.add_io(ring.fd(), EPOLLIN, [self = impl.get(), &ring](uint32_t) { self->read(ring); }));
+    return std::unique_ptr<MmapWatch>(new MmapWatch(std::move(impl)));
+}
+
+MmapWatch::MmapWatch(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+MmapWatch::~MmapWatch() = default;
+
+}  // namespace ingero

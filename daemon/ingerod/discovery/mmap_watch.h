@@ -1,0 +1,30 @@
+// Libraries as they are mapped: the kernel's mmap records, from one dummy perf event a CPU. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "core/model/result.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/event_loop.h"
+
+namespace ingero {
+
+class MmapWatch {
+  public:
+    struct Callbacks {
+        std::function<void(uint32_t pid, const Mapping& mapping)> on_mapping;  ///< executable, of a wanted file
+        std::function<void()> on_lost;  ///< records were dropped: scan anew
+    };
+    /// `wanted` looks at the path alone and is called for each executable mapping on the host.
+    static Result<std::unique_ptr<MmapWatch>> start(EventLoop& loop, std::function<bool(std::string_view)> wanted,
+                                                    Callbacks callbacks);
+    ~MmapWatch();
+
+  private:
+    struct Impl;
+    explicit MmapWatch(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingero

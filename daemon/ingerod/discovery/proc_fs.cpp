@@ -1,0 +1,194 @@
+#include "daemon/ingerod/discovery/proc_fs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_proc_file = 16 << 20;
+
+Result<std::string> read_file(const std::string& path) {
+    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return fail(ErrorCode::not_found, errno_message(path, errno));
+    std::string text;
+    char buffer[16384];
+    ssize_t got = 0;
+    while ((got = read(fd.get(), buffer, sizeof(buffer))) > 0 && text.size() < max_proc_file)
+        text.append(buffer, static_cast<size_t>(got));
+    if (got < 0) return fail(ErrorCode::not_found, errno_message(path, errno));
+    return text;
+}
+
+template <class T>
+bool take_number(std::string_view& text, T& value, int base = 10) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    if (error != std::errc()) return false;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    return true;
+}
+
+bool take_char(std::string_view& text, char expected) {
+    if (text.empty() || text.front() != expected) return false;
+    text.remove_prefix(1);
+    return true;
+}
+
+void skip_spaces(std::string_view& text) { text.remove_prefix(std::min(text.find_first_not_of(' '), text.size())); }
+
+template <class F>
+void for_each_line(std::string_view text, F&& visit) {
+    while (!text.empty()) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        visit(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+}
+
+uint32_t status_number(std::string_view status, std::string_view key) {
+    uint32_t value = 0;
+    for_each_line(status, [&](std::string_view line) {
+        if (!line.starts_with(key)) return;
+        line.remove_prefix(key.size());
+        line.remove_prefix(std::min(line.find_first_not_of("\t "), line.size()));
+        take_number(line, value);
+    });
+    return value;
+}
+
+// The unified hierarchy if the process is in a named group of it, else systemd's own (hybrid hosts).
+std::string cgroup_path(std::string_view text) {
+    std::string unified, systemd;
+    for_each_line(text, [&](std::string_view line) {
+        if (line.starts_with("0::")) unified = line.substr(3);
+        if (const size_t at = line.find(":name=systemd:"); at != std::string_view::npos) systemd = line.substr(at + 14);
+    });
+    return unified.size() > 1 || systemd.empty() ? unified : systemd;
+}
+
+}  // namespace
+
+std::optional<Mapping> parse_maps_line(std::string_view line) {
+    Mapping mapping;
+    uint64_t offset = 0;
+    unsigned device_major = 0, device_minor = 0;
+    if (!take_number(line, mapping.start, 16) || !take_char(line, '-')) return std::nullopt;
+    if (!take_number(line, mapping.end, 16) || !take_char(line, ' ')) return std::nullopt;
+    if (line.size() < 5) return std::nullopt;
+    mapping.executable = line[2] == 'x';
+    line.remove_prefix(4);
+    if (!take_char(line, ' ') || !take_number(line, offset, 16) || !take_char(line, ' ')) return std::nullopt;
+    if (!take_number(line, device_major, 16) || !take_char(line, ':')) return std::nullopt;
+    if (!take_number(line, device_minor, 16) || !take_char(line, ' ')) return std::nullopt;
+    if (!take_number(line, mapping.file.inode)) return std::nullopt;
+    skip_spaces(line);
+    if (mapping.file.inode == 0 || line.empty() || line.front() != '/') return std::nullopt;
+    constexpr std::string_view deleted = " (deleted)";
+    if (line.ends_with(deleted)) line.remove_suffix(deleted.size());
+    mapping.file.device = makedev(device_major, device_minor);
+    mapping.path = line;
+    return mapping;
+}
+
+std::optional<uint64_t> parse_start_time(std::string_view stat) {
+    const size_t command_end = stat.rfind(')');
+    if (command_end == std::string_view::npos) return std::nullopt;
+    stat.remove_prefix(command_end + 1);
+    constexpr int fields_before = 19;  // state is the third field, the start time the 22nd
+    for (int i = 0; i < fields_before; ++i) {
+        skip_spaces(stat);
+        stat.remove_prefix(std::min(stat.find(' '), stat.size()));
+    }
+    skip_spaces(stat);
+    uint64_t ticks = 0;
+    if (!take_number(stat, ticks)) return std::nullopt;
+    return ticks * (1'000'000'000 / static_cast<uint64_t>(sysconf(_SC_CLK_TCK)));
+}
+
+std::string unit_of_cgroup(std::string_view path) {
+    while (!path.empty()) {
+        const size_t slash = path.rfind('/');
+        const std::string_view last = slash == std::string_view::npos ? path : path.substr(slash + 1);
+        if (last.ends_with(".service") || last.ends_with(".scope")) return std::string(last);
+        if (slash == std::string_view::npos) break;
+        path = path.substr(0, slash);
+    }
+    return {};
+}
+
+ProcFs::ProcFs(std::string root) : root_(std::move(root)) {}
+
+std::vector<uint32_t> ProcFs::pids() const {
+    std::vector<uint32_t> result;
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(root_.c_str()), closedir);
+    if (!directory) return result;
+    while (const dirent* entry = readdir(directory.get())) {
+        std::string_view name = entry->d_name;
+        uint32_t pid = 0;
+        if (take_number(name, pid) && name.empty()) result.push_back(pid);
+    }
+    return result;
+}
+
+Result<Process> ProcFs::read_process(uint32_t pid) const {
+    const std::string directory = root_ + "/" + std::to_string(pid);
+    const auto stat = read_file(directory + "/stat");
+    if (!stat) return tl::unexpected(stat.error());
+    const auto start = parse_start_time(*stat);
+    if (!start) return fail(ErrorCode::not_found, directory + "/stat: no start time in it");
+    const auto status = read_file(directory + "/status");
+    if (!status) return tl::unexpected(status.error());
+    Process process;
+    process.key = {pid, *start};
+    process.uid = status_number(*status, "Uid:");
+    process.parent_pid = status_number(*status, "PPid:");
+    const size_t open = stat->find('('), close = stat->rfind(')');
+    if (open != std::string::npos && close > open) process.comm = stat->substr(open + 1, close - open - 1);
+    if (const auto cgroup = read_file(directory + "/cgroup")) process.cgroup = cgroup_path(*cgroup);
+    process.unit = unit_of_cgroup(process.cgroup);
+    return process;
+}
+
+std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
+    std::vector<Mapping> result;
+    const auto text = read_file(root_ + "/" + std::to_string(pid) + "/maps");
+    if (!text) return result;
+    for_each_line(*text, [&](std::string_view line) {
+        if (auto mapping = parse_maps_line(line); mapping && mapping->executable)
+            result.push_back(std::move(*mapping));
+    });
+    return result;
+}
+
+Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
+    const std::string directory = root_ + "/" + std::to_string(pid);
+    char range[64];
+    snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
+    // O_NONBLOCK: whatever the path has become meanwhile, opening it never waits.
+    UniqueFd fd(open((directory + "/map_files/" + range).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const int first_error = errno;
+    if (!fd) fd.reset(open((directory + "/root" + mapping.path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd && (first_error == EPERM || first_error == EACCES))
+        return fail(ErrorCode::denied, errno_message("cannot open a library of process " + std::to_string(pid), first_error),
+                    "give CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE");
+    if (!fd) return fail(ErrorCode::not_found, errno_message(mapping.path, errno));
+    struct stat facts{};
+    if (fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
+        return fail(ErrorCode::not_found, mapping.path + ": no regular file");
+    // Overlay and btrfs report another device to stat than in maps; the inode is the same.
+    if (facts.st_ino != mapping.file.inode)
+        return fail(ErrorCode::not_found, mapping.path + ": another file than the one that is mapped");
+    return fd;
+}
+
+}  // namespace ingero

@@ -1,0 +1,58 @@
+// What /proc says of processes: facts, mapped files, and a mapped file opened as the very file that is mapped. Text in
+// it is partly the target's own and never trusted.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/process.h"
+#include "core/model/result.h"
+#include "core/model/unique_fd.h"
+
+namespace ingero {
+
+struct FileId {
+    uint64_t device = 0;  ///< as makedev
+    uint64_t inode = 0;
+    auto operator<=>(const FileId&) const = default;
+};
+
+struct Mapping {
+    uint64_t start = 0;
+    uint64_t end = 0;
+    bool executable = false;
+    FileId file;
+    std::string path;  ///< as the target sees it; only its base name is ever used
+};
+
+/// One line of /proc/PID/maps; nullopt for a mapping without a file, or a line that is none.
+std::optional<Mapping> parse_maps_line(std::string_view line);
+/// The start time field of /proc/PID/stat in ns since boot; the command in it may hold any character.
+std::optional<uint64_t> parse_start_time(std::string_view stat);
+/// The systemd unit of a cgroup path: its last component that ends in .service or .scope; empty where there is none.
+std::string unit_of_cgroup(std::string_view path);
+
+class ProcFs {
+  public:
+    /// `root` stands in for /proc in tests.
+    explicit ProcFs(std::string root = "/proc");
+
+    std::vector<uint32_t> pids() const;
+    /// Facts of a living process; not_found once it is gone. first_seen_ns is left 0.
+    Result<Process> read_process(uint32_t pid) const;
+    /// Executable mappings of files.
+    std::vector<Mapping> executable_mappings(uint32_t pid) const;
+    /// Opens the mapped file itself, whatever its path now names: by map_files, else by the process's root with device
+    /// and inode compared. Errors: not_found (gone meanwhile), denied (capabilities), internal.
+    Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
+
+  private:
+    std::string root_;
+};
+
+}  // namespace ingero

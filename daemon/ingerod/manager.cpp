@@ -1,0 +1,393 @@
+#include "daemon/ingerod/manager.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <systemd/sd-id128.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string_view>
+
+#include "core/query/coverage.h"
+#include "core/render/render.h"
+#include "daemon/ingerod/version.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+/// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
+constexpr unsigned max_libraries_a_uid = 64;
+constexpr uint64_t rate_period_us = 1'000'000;
+constexpr uint64_t settle_us = 10'000;
+constexpr uint64_t exit_record_us = 250'000;
+
+std::string host_name() {
+    utsname names{};
+    return uname(&names) == 0 ? names.nodename : "localhost";
+}
+
+std::string kernel_release() {
+    utsname names{};
+    return uname(&names) == 0 ? names.release : "";
+}
+
+std::string id_text(int (*get)(sd_id128_t*)) {
+    sd_id128_t id;
+    char text[SD_ID128_STRING_MAX];
+    return get(&id) >= 0 ? sd_id128_to_string(id, text) : "";
+}
+
+/// RssAnon of the process itself.
+uint64_t anonymous_memory_bytes() {
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    while (std::getline(status, line))
+        if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
+    return 0;
+}
+
+json null_if_empty(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+
+}  // namespace
+
+Manager::Manager(EventLoop& loop, ManagerOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      node_(options_.config.node.empty() ? host_name() : options_.config.node),
+      started_(ClockTriple::now()),
+      features_(options_.denied_features) {}
+
+Manager::~Manager() {
+    *alive_ = false;
+    // Probes first: what they have written is drained and committed, and only then is the session's end known.
+    watch_.reset();
+    libraries_.clear();
+    ingest_.reset();
+    probes_.reset();
+}
+
+Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, ManagerOptions options) {
+    std::unique_ptr<Manager> manager(new Manager(loop, std::move(options)));
+    if (auto opened = manager->open(); !opened) return tl::unexpected(opened.error());
+    return manager;
+}
+
+Result<void> Manager::open() {
+    const Config& config = options_.config;
+    auto store = StoreWriter::open(config.store_path, {.max_size_bytes = config.store_max_size_bytes});
+    if (!store) return tl::unexpected(store.error());
+    auto probes = CallProbes::load(features_);
+    if (!probes) return tl::unexpected(probes.error());
+    probes_ = std::move(*probes);
+
+    Session session;
+    session.id = id_text([](sd_id128_t* id) { return sd_id128_randomize(id); });
+    session.boot_id = id_text(sd_id128_get_boot);
+    session.machine_id = id_text(sd_id128_get_machine);
+    session.node = node_;
+    session.version = version;
+    session.kernel = kernel_release();
+    session.attach_method = to_string(probes_->method());
+    session.clock = session.latest_clock = started_;
+    if (auto begun = (*store)->begin_session(session); !begun) return tl::unexpected(begun.error());
+
+    WorkerOptions workers;
+    workers.program = options_.worker_program;
+    workers.store_directory = config.store_path;
+    workers.node = node_;
+    workers.count = config.worker_count;
+    workers.memory_bytes = config.worker_memory_bytes;
+    workers.deadline = config.worker_deadline;
+    workers_ = std::make_unique<WorkerPool>(loop_, workers);
+
+    ingest_ = std::make_unique<Ingest>(
+        loop_, *probes_, std::move(*store),
+        Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { observe_process(key.pid); },
+                          .on_process_change = [this](const auto& change) { on_process_change(change); }});
+
+    auto watch = MmapWatch::start(
+        loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
+        {.on_mapping = [this](uint32_t pid, const Mapping& mapping) { on_mapping(pid, mapping); },
+         .on_lost =
+             [this] {
+                 spdlog::warn("mmap records were dropped: scanning all processes again");
+                 rescan_ = loop_.add_timer(settle_us, [this] { scan(); });
+             }});
+    if (!watch) return tl::unexpected(watch.error());
+    watch_ = std::move(*watch);
+    ingest_->start();
+    // From here on nothing that is mapped goes unseen, so what follows can tell idle from unseen.
+    first_covered_ns_ = monotonic_now_ns();
+    ingest_->set_covered_since(*first_covered_ns_);
+    scan();
+    return {};
+}
+
+void Manager::scan() {
+    for (const uint32_t pid : proc_.pids()) scan_process(pid);
+}
+
+void Manager::scan_process(uint32_t pid) {
+    for (const Mapping& mapping : proc_.executable_mappings(pid))
+        if (library_of_path(mapping.path)) on_mapping(pid, mapping);
+}
+
+Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
+    auto facts = proc_.read_process(pid);
+    if (!facts) return nullptr;
+    auto known = processes_.find(pid);
+    if (known != processes_.end() && known->second.process.key == facts->key) return &known->second;
+    if (known != processes_.end()) forget_process(pid, monotonic_now_ns(), 0);  // the pid is used again
+
+    ProcessEntry entry;
+    entry.process = std::move(*facts);
+    entry.process.first_seen_ns = monotonic_now_ns();
+    entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!entry.pidfd) return nullptr;
+    entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
+    ingest_->put_process(entry.process);
+    if (!rate_timer_.active()) rate_timer_ = loop_.add_periodic(rate_period_us, [this] { measure_rates(); }, 100'000);
+    changed();
+    return &processes_.emplace(pid, std::move(entry)).first->second;
+}
+
+// The kernel side reports the exit too, with its code: it is given a moment to be read.
+void Manager::on_pidfd(uint32_t pid) {
+    const auto known = processes_.find(pid);
+    if (known == processes_.end()) return;
+    const uint64_t now = monotonic_now_ns();
+    known->second.exit_source =
+        loop_.add_timer(exit_record_us, [this, pid, now] { forget_process(pid, now, 0); }, settle_us);
+}
+
+void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
+    const auto known = processes_.find(pid);
+    if (known == processes_.end()) return;
+    Process process = known->second.process;
+    process.exited_ns = exited_ns;
+    process.exit_code = exit_code;
+    ingest_->put_process(std::move(process));
+    processes_.erase(known);
+    if (processes_.empty()) rate_timer_.reset();
+    changed();
+}
+
+void Manager::on_process_change(const ingero_process_record& change) {
+    const auto known = processes_.find(change.tgid);
+    if (known == processes_.end()) return;
+    if (change.change == INGERO_PROCESS_EXIT) {
+        forget_process(change.tgid, change.time_ns, change.exit_code);
+    } else if (change.change == INGERO_PROCESS_EXEC) {
+        const auto facts = proc_.read_process(change.tgid);
+        if (!facts || facts->key != known->second.process.key) return;
+        known->second.process.comm = facts->comm;
+        known->second.process.uid = facts->uid;
+        known->second.libraries.clear();
+        ingest_->put_process(known->second.process);
+    }
+}
+
+bool Manager::may_attach(uint32_t uid) { return uid == 0 || attached_by_uid_[uid] < max_libraries_a_uid; }
+
+void Manager::on_mapping(uint32_t pid, const Mapping& mapping) {
+    if (pid == static_cast<uint32_t>(getpid())) return;
+    const auto library = library_of_path(mapping.path);
+    ProcessEntry* process = observe_process(pid);
+    if (!library || !process) return;
+    process->libraries.insert(mapping.file);
+    const auto known = libraries_.find(mapping.file);
+    if (known != libraries_.end()) return;
+    if (!may_attach(process->process.uid)) {
+        spdlog::warn("user {} has more than {} copies of GPU libraries mapped: {} is not traced", process->process.uid,
+                     max_libraries_a_uid, escape_text(mapping.path));
+        return;
+    }
+    attached_by_uid_[process->process.uid]++;
+    read_library(pid, mapping, *library, process->process.uid);
+}
+
+void Manager::read_library(uint32_t pid, const Mapping& mapping, Library library, uint32_t uid) {
+    const FileId id = mapping.file;
+    auto fd = proc_.open_mapped_file(pid, mapping);
+    if (!fd) {
+        // Gone meanwhile is no failure: the next process that maps the file tries again.
+        attached_by_uid_[uid]--;
+        if (fd.error().code != ErrorCode::not_found)
+            spdlog::warn("{} ({})", escape_text(fd.error().message), fd.error().hint);
+        return;
+    }
+    LibraryEntry& entry = libraries_[id];
+    entry.library = library;
+    entry.path = mapping.path;
+    const json params = {{"wanted", symbol_names(library)}, {"static", false}};
+    const int raw = fd->get();
+    auto held = std::make_shared<UniqueFd>(std::move(*fd));
+    workers_->request("symbols", params, raw, [this, id, held, alive = alive_](Result<json> answer) {
+        if (!*alive) return;
+        if (!answer)
+            library_failed(id, answer.error().message);
+        else
+            attach_library(id, *held, *answer);
+    });
+}
+
+void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) {
+    const auto found = libraries_.find(id);
+    if (found == libraries_.end()) return;
+    LibraryEntry& entry = found->second;
+    std::vector<FunctionSymbol> symbols;
+    try {
+        for (const json& one : answer.at("functions"))
+            symbols.push_back({.name = one.at("name"), .file_offset = one.at("offset"), .size = one.at("size"),
+                               .emulated = one.at("emulated")});
+    } catch (const json::exception& problem) {
+        return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what());
+    }
+    const std::vector<ProbeSite> sites = probe_sites(entry.library, symbols);
+    if (sites.empty()) return library_failed(id, "it exports none of the wanted functions");
+    auto attached = probes_->attach(fd.get(), sites);
+    if (!attached) return library_failed(id, attached.error().message);
+    entry.attached = std::move(*attached);
+    entry.state = LibraryState::attached;
+    size_t stepped = 0;
+    for (const ProbeSite& site : sites) stepped += !site.emulated;
+    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path),
+                 to_string(probes_->method()),
+                 stepped ? ", " + std::to_string(stepped) + " of them single-stepped" : std::string());
+    changed();
+}
+
+void Manager::library_failed(FileId id, const std::string& reason) {
+    const auto found = libraries_.find(id);
+    if (found == libraries_.end()) return;
+    found->second.state = LibraryState::failed;
+    found->second.reason = reason;
+    spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
+    changed();
+}
+
+void Manager::measure_rates() {
+    for (const ProcessActivity& activity : ingest_->activity()) {
+        const auto known = processes_.find(activity.key.pid);
+        if (known == processes_.end() || known->second.process.key != activity.key) continue;
+        known->second.calls_per_s = static_cast<double>(activity.calls - known->second.calls_before);
+        known->second.calls_before = activity.calls;
+    }
+}
+
+std::string Manager::state() const {
+    if (!ingest_->figures().store_error.empty()) return "degraded";
+    bool reading = false, attached = false;
+    for (const auto& [id, library] : libraries_) {
+        if (library.state == LibraryState::failed) return "degraded";
+        reading |= library.state == LibraryState::reading;
+        attached |= library.state == LibraryState::attached;
+    }
+    if (reading) return "starting";
+    return attached && !processes_.empty() ? "tracing" : "idle";
+}
+
+std::vector<std::string> Manager::missing_probes() const {
+    std::vector<std::string> result;
+    for (const auto& [id, library] : libraries_)
+        if (library.state == LibraryState::failed) result.push_back(library.path + ": " + library.reason);
+    return result;
+}
+
+std::string Manager::status_line() const {
+    const IngestFigures figures = ingest_->figures();
+    return state() + ": " + std::to_string(processes_.size()) + " processes, " + std::to_string(figures.recorded) +
+           " calls recorded, " + std::to_string(figures.lost) + " lost";
+}
+
+void Manager::changed() {
+    if (on_change_) on_change_();
+}
+
+json Manager::status() {
+    const IngestFigures figures = ingest_->figures();
+    const ClockTriple now = ClockTriple::now();
+    Coverage coverage;
+    coverage.lost = figures.lost + figures.dropped;
+    coverage.complete = coverage.lost == 0;
+    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+                              {started_.realtime_ns, now.realtime_ns}, coverage);
+    answer["state"] = state();
+    answer["version"] = version;
+    answer["uptime_ns"] = now.monotonic_ns - started_.monotonic_ns;
+    answer["events"] = {{"recorded", figures.recorded},
+                        {"committed", figures.committed_sequence},
+                        {"lost", coverage.lost},
+                        {"sampled_out", 0},
+                        {"split_uncertain", figures.uncertain}};
+    // No overhead budget yet: absent, not zero.
+    answer["overhead"] = {{"budget_permille", nullptr}, {"measured_permille", nullptr}, {"thinned", json::array()}};
+    answer["store"] = {{"bytes", figures.store.bytes},
+                       {"cap_bytes", figures.store.cap_bytes},
+                       {"oldest_ns", figures.store.oldest_realtime_ns ? json(figures.store.oldest_realtime_ns) : json()}};
+    answer["memory_bytes"] = anonymous_memory_bytes();
+    answer["processes"] = processes_.size();
+    answer["sockets"] = 1;
+    answer["incidents_open"] = 0;
+    return answer;
+}
+
+json Manager::processes(const Caller& caller) {
+    const ClockTriple now = ClockTriple::now();
+    json list = json::array();
+    for (const auto& [pid, entry] : processes_) {
+        if (!caller.sees_all && entry.process.uid != caller.uid) continue;
+        std::string process_state = "tracing";
+        for (const FileId& id : entry.libraries) {
+            const auto library = libraries_.find(id);
+            if (library == libraries_.end() || library->second.state == LibraryState::reading)
+                process_state = "attaching";
+            else if (library->second.state == LibraryState::failed)
+                process_state = "failed";
+        }
+        list.push_back({{"pid", pid},
+                        {"start_time_ns", entry.process.key.start_ns},
+                        {"comm", entry.process.comm},
+                        {"unit", null_if_empty(entry.process.unit)},
+                        {"container", nullptr},
+                        {"cgroup", null_if_empty(entry.process.cgroup)},
+                        {"rank", nullptr},
+                        {"world_size", nullptr},
+                        {"devices", nullptr},
+                        {"calls_per_s", entry.calls_per_s},
+                        {"gpu_memory_bytes", nullptr},
+                        {"state", process_state}});
+    }
+    Coverage coverage;
+    coverage.lost = ingest_->figures().lost;
+    coverage.complete = coverage.lost == 0;
+    json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+                              {started_.realtime_ns, now.realtime_ns}, coverage);
+    answer["processes"] = std::move(list);
+    return answer;
+}
+
+void Manager::query(const Caller& caller, const std::string& method, const json& params,
+                    std::function<void(Result<json>)> done) {
+    json request = params;
+    request.erase("uid");
+    if (!caller.sees_all) request["uid"] = caller.uid;
+    // What was recorded up to now is in the store before a worker looks.
+    ingest_->commit_now([this, method, request = std::move(request), done = std::move(done), alive = alive_]() mutable {
+        if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
+        workers_->request(method, request, std::nullopt,
+                          [this, done = std::move(done), alive](Result<json> answer) {
+                              if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
+                              done(std::move(answer));
+                          });
+    });
+}
+
+}  // namespace ingero

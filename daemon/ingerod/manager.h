@@ -1,0 +1,107 @@
+// The daemon's heart: finds processes and libraries, has them traced, and answers for both. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/model/time.h"
+#include "daemon/ingerod/config.h"
+#include "daemon/ingerod/control_backend.h"
+#include "daemon/ingerod/discovery/mmap_watch.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/worker_pool.h"
+
+namespace ingero {
+
+struct ManagerOptions {
+    Config config;
+    std::string worker_program;
+    std::set<Feature> denied_features;
+};
+
+class Manager : public ControlBackend {
+  public:
+    /// Loads the probes, opens the store and scans the host. Errors: those of CallProbes, StoreWriter, MmapWatch.
+    static Result<std::unique_ptr<Manager>> start(EventLoop& loop, ManagerOptions options);
+    ~Manager() override;
+
+    /// One line for systemd's status and the log.
+    std::string status_line() const;
+    /// Called whenever status_line() may read differently.
+    void on_change(std::function<void()> callback) { on_change_ = std::move(callback); }
+
+    std::string node() const override { return node_; }
+    nlohmann::json status() override;
+    nlohmann::json processes(const Caller& caller) override;
+    void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
+               std::function<void(Result<nlohmann::json>)> done) override;
+
+  private:
+    enum class LibraryState { reading, attached, failed };
+
+    struct LibraryEntry {
+        Library library;
+        LibraryState state = LibraryState::reading;
+        std::string path;
+        std::string reason;  ///< of a failure
+        std::unique_ptr<AttachedLibrary> attached;
+        std::map<std::string, size_t> sites;
+    };
+
+    struct ProcessEntry {
+        Process process;
+        UniqueFd pidfd;
+        EventLoop::Source exit_source;
+        std::set<FileId> libraries;
+        uint64_t calls_before = 0;  ///< at the last rate measurement
+        double calls_per_s = 0;
+    };
+
+    Manager(EventLoop& loop, ManagerOptions options);
+    Result<void> open();
+    void scan();
+    void scan_process(uint32_t pid);
+    void on_mapping(uint32_t pid, const Mapping& mapping);
+    ProcessEntry* observe_process(uint32_t pid);
+    void on_pidfd(uint32_t pid);
+    void forget_process(uint32_t pid, uint64_t exited_ns, int exit_code);
+    bool may_attach(uint32_t uid);
+    void read_library(uint32_t pid, const Mapping& mapping, Library library, uint32_t uid);
+    void attach_library(FileId id, const UniqueFd& fd, const nlohmann::json& symbols);
+    void library_failed(FileId id, const std::string& reason);
+    void on_process_change(const ingero_process_record& change);
+    void measure_rates();
+    std::string state() const;
+    std::vector<std::string> missing_probes() const;
+    void changed();
+
+    EventLoop& loop_;
+    ManagerOptions options_;
+    std::string node_;
+    ClockTriple started_;
+    KernelFeatures features_;
+    ProcFs proc_;
+    std::unique_ptr<CallProbes> probes_;
+    std::unique_ptr<WorkerPool> workers_;
+    std::unique_ptr<MmapWatch> watch_;
+    std::unique_ptr<Ingest> ingest_;
+    std::map<FileId, LibraryEntry> libraries_;
+    std::map<uint32_t, ProcessEntry> processes_;
+    std::map<uint32_t, unsigned> attached_by_uid_;
+    std::optional<uint64_t> first_covered_ns_;
+    EventLoop::Source rate_timer_;
+    EventLoop::Source rescan_;
+    std::function<void()> on_change_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
+};
+
+}  // namespace ingero

@@ -1,0 +1,126 @@
+// Start of the engine in a process: options, log, rules; and what a fork changes.
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "call.h"
+#include "delays.h"
+#include "device.h"
+#include "options.h"
+#include "rules.h"
+
+namespace ingero::standin {
+
+__thread ThreadState thread_state __attribute__((tls_model("initial-exec")));
+Hot hot{};
+
+namespace {
+
+constexpr uint64_t page = 4096;
+
+uint64_t round_to_page(uint64_t size) { return (size + page - 1) / page * page; }
+
+ground_truth_clocks read_clocks() {
+    return {now_ns(), read_clock(CLOCK_REALTIME), read_clock(CLOCK_BOOTTIME)};
+}
+
+void populate(uint64_t records) {
+#ifndef MADV_POPULATE_WRITE  // kernel 5.14; older headers lack the name
+#define MADV_POPULATE_WRITE 23
+#endif
+    char* base = reinterpret_cast<char*>(hot.header);
+    char* end = reinterpret_cast<char*>(hot.records + std::min(records, hot.capacity));
+    if (madvise(base, round_to_page(uint64_t(end - base)), MADV_POPULATE_WRITE) == 0) return;
+    // An older kernel: writing back what a page holds makes it present. Records may be in use, so atomically.
+    for (char* place = base; place < end; place += page) {
+        __atomic_fetch_add(reinterpret_cast<uint64_t*>(place), 0, __ATOMIC_RELAXED);
+    }
+}
+
+void write_header(char* base, uint64_t names_size, uint64_t capacity) {
+    auto* header = reinterpret_cast<ground_truth_header*>(base);
+    *header = {};
+    header->version = GROUND_TRUTH_VERSION;
+    header->record_size = sizeof(ground_truth_record);
+    header->name_size = GROUND_TRUTH_NAME_SIZE;
+    header->name_count = uint32_t(function_count);
+    header->names_offset = page;
+    header->records_offset = page + names_size;
+    header->capacity = capacity;
+    header->pid = uint32_t(getpid());
+    header->opened = read_clocks();
+    for (size_t i = 0; i < function_count; ++i) {
+        std::memcpy(base + page + i * GROUND_TRUTH_NAME_SIZE, function_names[i].data(), function_names[i].size());
+    }
+    // Last: a reader takes the file for a log only from here on.
+    __atomic_store_n(&header->magic, GROUND_TRUTH_MAGIC, __ATOMIC_RELEASE);
+}
+
+void open_log(const Options& options) {
+    const char* path = options.log_path.c_str();
+    // Replaced rather than truncated: a process that still maps the old file would be killed by its next write.
+    unlink(path);
+    const int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file < 0) reject("cannot create the log", options.log_path);
+    const uint64_t names_size = round_to_page(function_count * GROUND_TRUTH_NAME_SIZE);
+    const uint64_t size = page + names_size + options.log_capacity * sizeof(ground_truth_record);
+    if (ftruncate(file, off_t(size)) != 0) reject("cannot size the log", options.log_path);
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (base == MAP_FAILED) reject("cannot map the log", options.log_path);
+    write_header(static_cast<char*>(base), names_size, options.log_capacity);
+    hot.records = reinterpret_cast<ground_truth_record*>(static_cast<char*>(base) + page + names_size);
+    hot.capacity = options.log_capacity;
+    hot.log_cpu = options.log_cpu;
+    hot.header = static_cast<ground_truth_header*>(base);
+    populate(options.log_populate);
+}
+
+void set_thread_ids() {
+    thread_state.pid = uint32_t(getpid());
+    thread_state.tid = uint32_t(syscall(SYS_gettid));
+}
+
+// The child writes to the log it inherited, under its own ids; threads of the parent, our helper among them, are gone.
+void after_fork_in_child() {
+    if (thread_state.tid != 0) set_thread_ids();
+    forget_helper();
+}
+
+void start_process() {
+    const Options& parsed = options();
+    hot.call_ns = parsed.call_ns;
+    load_rules(parsed.rules, hot.rules);
+    if (!parsed.log_path.empty()) open_log(parsed);
+    pthread_atfork(nullptr, nullptr, after_fork_in_child);
+}
+
+__attribute__((destructor)) void end_process() {
+    if (hot.header != nullptr) hot.header->closed = read_clocks();
+}
+
+}  // namespace
+
+void begin_thread() {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_process);
+    set_thread_ids();
+}
+
+}  // namespace ingero::standin
+
+/// Gets the engine ready before a run, so that the first call does not do it: options, log, the scratch file and helper
+/// that rules need, and room in memory for so many records. Not a call of the API, and not logged.
+extern "C" void standin_prepare(uint64_t records) {
+    using namespace ingero::standin;
+    if (thread_state.tid == 0) begin_thread();
+    if (hot.header != nullptr) populate(std::max(records, options().log_populate));
+    Devices::instance();
+    if (!options().rules.empty()) prepare_delays();
+}

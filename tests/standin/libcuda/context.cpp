@@ -1,0 +1,215 @@
+// Devices, contexts, modules, names and errors.
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "../engine/options.h"
+#include "variants.h"
+
+namespace ingero::standin {
+namespace {
+
+bool is_device(int device) { return device >= 0 && device < int(options().devices); }
+
+// A context is its device: each has one, which all ways to make or get one give out.
+uint64_t context_of(int device) { return make_handle(HandleKind::context, uint32_t(device) + 1); }
+
+int set_context(CUcontext context) {
+    if (context == nullptr) {
+        thread_state.has_context = false;
+        return success;
+    }
+    const int device = int(handle_index(HandleKind::context, from_pointer(context))) - 1;
+    if (!is_device(device)) return invalid_context;
+    thread_state.device = device;
+    thread_state.has_context = true;
+    return success;
+}
+
+int get_context(CUcontext* context, int device) {
+    if (context == nullptr) return invalid_value;
+    if (!is_device(device)) return invalid_device;
+    *context = to_pointer<CUcontext>(context_of(device));
+    return success;
+}
+
+// The context of a thread is not a stack here: creating one makes it current, popping leaves none.
+int create_context(CUcontext* context, int device) {
+    const int result = get_context(context, device);
+    return result == success ? set_context(*context) : result;
+}
+
+int current_context(CUcontext* context) {
+    if (context == nullptr) return invalid_value;
+    *context = thread_state.has_context ? to_pointer<CUcontext>(context_of(thread_state.device)) : nullptr;
+    return success;
+}
+
+// Attributes that programs look at before they start; any other is 1.
+int attribute(int* value, int which, int device) {
+    if (value == nullptr) return invalid_value;
+    if (!is_device(device)) return invalid_device;
+    switch (which) {
+        case 1: *value = 1024; break;   // threads a block
+        case 10: *value = 32; break;    // warp size
+        case 16: *value = 132; break;   // multiprocessors
+        case 39: *value = 2048; break;  // threads a multiprocessor
+        case 75: *value = 9; break;     // compute capability, major
+        case 76: *value = 0; break;     // and minor
+        default: *value = 1; break;
+    }
+    return success;
+}
+
+int set_schedule(int device, unsigned flags) {
+    if (!is_device(device)) return invalid_device;
+    const unsigned schedule = flags & 7;
+    if (schedule > 4 || schedule == 3) return invalid_value;
+    constexpr std::array<Schedule, 5> by_flag{Schedule::automatic, Schedule::spin, Schedule::yield,
+                                              Schedule::automatic, Schedule::block};
+    Devices::instance().set_schedule(device, by_flag[schedule]);
+    return success;
+}
+
+// One module is as good as another: only its functions' names count, and they are looked up in one place.
+template <typename Handle>
+int load_module(Handle* module) {
+    static std::atomic<uint32_t> last{0};
+    if (module == nullptr) return invalid_value;
+    *module = to_pointer<Handle>(make_handle(HandleKind::module, last.fetch_add(1) % 0xff'ffff + 1));
+    return success;
+}
+
+template <typename Handle>
+int find_function(Handle* function, const void* module, const char* name) {
+    if (function == nullptr || name == nullptr) return invalid_value;
+    if (handle_index(HandleKind::module, from_pointer(module)) == 0) return invalid_handle;
+    *function = to_pointer<Handle>(Devices::instance().function(name));
+    return *function == nullptr ? out_of_memory : success;
+}
+
+int function_name(const char** name, CUfunction function) {
+    const Kernel* kernel = Devices::instance().find_function(from_pointer(function));
+    if (kernel == nullptr || name == nullptr) return invalid_handle;
+    *name = kernel->name.c_str();
+    return success;
+}
+
+// The newest variant that is exported, as the real one gives for a new version; with the flag for it, the variant that
+// takes stream 0 as the thread's own.
+void* find_symbol(const char* name, bool per_thread) {
+    static void* const self = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    static constexpr std::array<const char*, 6> suffixes{"_v2_ptsz", "_v2_ptds", "_ptsz", "_ptds", "_v2", ""};
+    for (size_t i = per_thread ? 0 : 4; i < suffixes.size(); ++i) {
+        if (void* found = dlsym(self, (std::string(name) + suffixes[i]).c_str())) return found;
+    }
+    return nullptr;
+}
+
+int get_symbol(const char* name, void** function, unsigned long long flags) {
+    if (name == nullptr || function == nullptr) return invalid_value;
+    *function = find_symbol(name, (flags & 2) != 0);  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+    return *function == nullptr ? not_found : success;
+}
+
+int error_text(int code, const char** text, const char* ResultName::* which) {
+    const ResultName* known = find_result(code);
+    if (text == nullptr) return invalid_value;
+    *text = known == nullptr ? nullptr : known->*which;
+    return known == nullptr ? invalid_value : success;
+}
+
+}  // namespace
+}  // namespace ingero::standin
+
+using namespace ingero::standin;
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+STANDIN_FUNCTION(cuInit, (unsigned flags), return flags == 0 ? success : invalid_value;)
+STANDIN_FUNCTION(cuDriverGetVersion, (int* version), if (version == nullptr) return invalid_value; *version = 13000;
+                 return success;)
+STANDIN_FUNCTION(cuGetProcAddress, (const char* name, void** function, int version, unsigned long long flags),
+                 return get_symbol(name, function, flags);)
+STANDIN_FUNCTION(cuGetProcAddress_v2,
+                 (const char* name, void** function, int version, unsigned long long flags, int* status),
+                 const int result = get_symbol(name, function, flags);
+                 if (status != nullptr) *status = result == success ? 0 : 1;
+                 return result;)
+
+STANDIN_FUNCTION(cuDeviceGet, (CUdevice * device, int ordinal), if (device == nullptr) return invalid_value;
+                 if (!is_device(ordinal)) return invalid_device;
+                 *device = ordinal; return success;)
+STANDIN_FUNCTION(cuDeviceGetCount, (int* count), if (count == nullptr) return invalid_value;
+                 *count = int(options().devices); return success;)
+STANDIN_FUNCTION(cuDeviceGetName, (char* name, int size, CUdevice device),
+                 if (name == nullptr || size <= 0) return invalid_value;
+                 if (!is_device(device)) return invalid_device;
+                 std::snprintf(name, size_t(size), "Stand-in GPU"); return success;)
+STANDIN_FUNCTION(cuDeviceGetAttribute, (int* value, int which, CUdevice device), return attribute(value, which, device);)
+STANDIN_FUNCTION(cuDeviceGetPCIBusId, (char* id, int size, CUdevice device),
+                 if (id == nullptr || size < 13) return invalid_value;
+                 if (!is_device(device)) return invalid_device;
+                 std::snprintf(id, size_t(size), "0000:%02X:00.0", unsigned(device) + 1); return success;)
+STANDIN_FUNCTION(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device), if (bytes == nullptr) return invalid_value;
+                 if (!is_device(device)) return invalid_device;
+                 *bytes = options().memory_bytes; return success;)
+CUDA_EXPORT CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) __attribute__((alias("cuDeviceTotalMem_v2")));
+
+STANDIN_FUNCTION(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), return get_context(context, device);)
+STANDIN_FUNCTION(cuDevicePrimaryCtxRelease_v2, (CUdevice device), return is_device(device) ? success : invalid_device;)
+CUDA_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) __attribute__((alias("cuDevicePrimaryCtxRelease_v2")));
+STANDIN_FUNCTION(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags), return set_schedule(device, flags);)
+
+STANDIN_FUNCTION(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
+                 return create_context(context, device);)
+STANDIN_FUNCTION(cuCtxCreate_v3, (CUcontext * context, void* affinity, int count, unsigned flags, CUdevice device),
+                 return create_context(context, device);)
+STANDIN_FUNCTION(cuCtxCreate_v4, (CUcontext * context, void* parameters, unsigned flags, CUdevice device),
+                 return create_context(context, device);)
+STANDIN_FUNCTION(cuCtxDestroy_v2, (CUcontext context), thread_state.has_context = false; return success;)
+CUDA_EXPORT CUresult cuCtxDestroy(CUcontext context) __attribute__((alias("cuCtxDestroy_v2")));
+STANDIN_FUNCTION(cuCtxSetCurrent, (CUcontext context), return set_context(context);)
+STANDIN_FUNCTION(cuCtxGetCurrent, (CUcontext * context), return current_context(context);)
+STANDIN_FUNCTION(cuCtxGetDevice, (CUdevice * device), if (device == nullptr) return invalid_value;
+                 if (!thread_state.has_context) return invalid_context;
+                 *device = thread_state.device; return success;)
+STANDIN_FUNCTION(cuCtxPushCurrent_v2, (CUcontext context), return set_context(context);)
+STANDIN_FUNCTION(cuCtxPopCurrent_v2, (CUcontext * context),
+                 const int result = context == nullptr ? success : current_context(context);
+                 thread_state.has_context = false; return result;)
+
+STANDIN_FUNCTION(cuModuleLoad, (CUmodule * module, const char* path), return load_module(module);)
+STANDIN_FUNCTION(cuModuleLoadData, (CUmodule * module, const void* image), return load_module(module);)
+STANDIN_FUNCTION(cuModuleLoadDataEx,
+                 (CUmodule * module, const void* image, unsigned count, void* jit, void** jit_values),
+                 return load_module(module);)
+STANDIN_FUNCTION(cuModuleLoadFatBinary, (CUmodule * module, const void* image), return load_module(module);)
+STANDIN_FUNCTION(cuModuleUnload, (CUmodule module), return success;)
+STANDIN_FUNCTION(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name),
+                 return find_function(function, module, name);)
+
+STANDIN_FUNCTION(cuLibraryLoadData,
+                 (CUlibrary * library, const void* code, void* jit, void** jit_values, unsigned jit_count,
+                  void* options, void** option_values, unsigned option_count),
+                 return load_module(library);)
+STANDIN_FUNCTION(cuLibraryLoadFromFile,
+                 (CUlibrary * library, const char* path, void* jit, void** jit_values, unsigned jit_count,
+                  void* options, void** option_values, unsigned option_count),
+                 return load_module(library);)
+STANDIN_FUNCTION(cuLibraryUnload, (CUlibrary library), return success;)
+STANDIN_FUNCTION(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* name),
+                 return find_function(kernel, library, name);)
+// A kernel is launched by its own handle as well as by its function's: in ours the two are one.
+STANDIN_FUNCTION(cuKernelGetFunction, (CUfunction * function, CUkernel kernel),
+                 if (function == nullptr) return invalid_value;
+                 *function = reinterpret_cast<CUfunction>(kernel); return success;)
+STANDIN_FUNCTION(cuFuncGetName, (const char** name, CUfunction function), return function_name(name, function);)
+
+STANDIN_FUNCTION(cuGetErrorName, (CUresult code, const char** text),
+                 return error_text(code, text, &ResultName::driver);)
+STANDIN_FUNCTION(cuGetErrorString, (CUresult code, const char** text),
+                 return error_text(code, text, &ResultName::text);)

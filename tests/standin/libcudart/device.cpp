@@ -1,0 +1,93 @@
+// Devices, the program's kernels, and errors.
+#include "runtime.h"
+
+namespace ingero::standin::runtime {
+namespace {
+
+unsigned flags_of(Schedule schedule) {
+    switch (schedule) {
+        case Schedule::automatic: return 0;
+        case Schedule::spin: return 1;
+        case Schedule::yield: return 2;
+        case Schedule::block: return 4;
+    }
+    return 0;
+}
+
+int set_device(const Driver& driver, int device) {
+    CUcontext context = nullptr;
+    const int result = driver.cuDevicePrimaryCtxRetain(&context, device);
+    return result == success ? driver.cuCtxSetCurrent(context) : result;
+}
+
+}  // namespace
+}  // namespace ingero::standin::runtime
+
+using namespace ingero::standin;
+using namespace ingero::standin::runtime;
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+STANDIN_RUNTIME(cudaSetDevice, (int device), return set_device(driver, device);)
+STANDIN_RUNTIME(cudaGetDevice, (int* device), if (device == nullptr) return invalid_value;
+                *device = thread_state.device; return success;)
+STANDIN_RUNTIME(cudaGetDeviceCount, (int* count), return driver.cuDeviceGetCount(count);)
+STANDIN_RUNTIME(cudaSetDeviceFlags, (unsigned flags),
+                return driver.cuDevicePrimaryCtxSetFlags_v2(thread_state.device, flags);)
+STANDIN_RUNTIME(cudaGetDeviceFlags, (unsigned* flags), if (flags == nullptr) return invalid_value;
+                *flags = flags_of(Devices::instance().schedule(thread_state.device)); return success;)
+STANDIN_RUNTIME(cudaDeviceGetAttribute, (int* value, int attribute, int device),
+                return driver.cuDeviceGetAttribute(value, attribute, device);)
+STANDIN_RUNTIME(cudaDeviceReset, (void), return driver.cuCtxSynchronize();)
+STANDIN_RUNTIME(cudaFuncGetName, (const char** name, const void* symbol), int result = success;
+                const CUfunction function = find_kernel(driver, symbol, result);
+                return function == nullptr ? result : driver.cuFuncGetName(name, function);)
+STANDIN_RUNTIME(cudaDriverGetVersion, (int* version), return driver.cuDriverGetVersion(version);)
+STANDIN_PLAIN(cudaRuntimeGetVersion, (int* version), if (version == nullptr) return invalid_value;
+              *version = STANDIN_CUDART_MAJOR * 1000; return success;)
+
+// These do not go through the function that remembers errors: reading one must not be one.
+STANDIN_FUNCTION(cudaGetLastError, (void), const int error = thread_state.last_error; thread_state.last_error = success;
+                 return error;)
+STANDIN_FUNCTION(cudaPeekAtLastError, (void), return thread_state.last_error;)
+
+STANDIN_EXPORT const char* cudaGetErrorName(int code) {
+    Call call(Fn::cudaGetErrorName);
+    const ResultName* known = find_result(code);
+    call.leave(success);
+    return known == nullptr ? "unrecognized error code" : known->runtime;
+}
+
+STANDIN_EXPORT const char* cudaGetErrorString(int code) {
+    Call call(Fn::cudaGetErrorString);
+    const ResultName* known = find_result(code);
+    call.leave(success);
+    return known == nullptr ? "unrecognized error code" : known->text;
+}
+
+// What a program that the CUDA compiler made calls before main.
+STANDIN_EXPORT void** __cudaRegisterFatBinary(void* binary) {
+    Call call(Fn::__cudaRegisterFatBinary);
+    static void* handle = nullptr;
+    handle = binary;
+    call.leave(success);
+    return &handle;
+}
+
+STANDIN_EXPORT void __cudaRegisterFatBinaryEnd(void** handle) {
+    Call call(Fn::__cudaRegisterFatBinaryEnd);
+    call.leave(success);
+}
+
+STANDIN_EXPORT void __cudaUnregisterFatBinary(void** handle) {
+    Call call(Fn::__cudaUnregisterFatBinary);
+    call.leave(success);
+}
+
+STANDIN_EXPORT void __cudaRegisterFunction(void** handle, const char* symbol, char* device_function,
+                                           const char* device_name, int thread_limit, void* thread_id, void* block_id,
+                                           dim3* block, dim3* grid, int* warp_size) {
+    Call call(Fn::__cudaRegisterFunction);
+    register_kernel(symbol, device_name);
+    call.leave(success);
+}

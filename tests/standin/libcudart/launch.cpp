@@ -1,0 +1,118 @@
+// Launches: by symbol, by configuration, and by what the compiler puts in place of <<<>>>.
+#include "runtime.h"
+
+namespace ingero::standin::runtime {
+namespace {
+
+using Launch = decltype(&::cuLaunchKernel);
+using CooperativeLaunch = decltype(&::cuLaunchCooperativeKernel);
+using ConfiguredLaunch = decltype(&::cuLaunchKernelEx);
+
+int launch(const Driver& driver, Launch entry, const void* symbol, dim3 grid, dim3 block, void** parameters,
+           size_t shared_bytes, CUstream stream) {
+    int result;
+    const CUfunction function = find_kernel(driver, symbol, result);
+    if (function == nullptr) return result;
+    return entry(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, unsigned(shared_bytes), stream, parameters,
+                 nullptr);
+}
+
+int launch(const Driver& driver, CooperativeLaunch entry, const void* symbol, dim3 grid, dim3 block, void** parameters,
+           size_t shared_bytes, CUstream stream) {
+    int result;
+    const CUfunction function = find_kernel(driver, symbol, result);
+    if (function == nullptr) return result;
+    return entry(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, unsigned(shared_bytes), stream, parameters);
+}
+
+int launch(const Driver& driver, ConfiguredLaunch entry, const cudaLaunchConfig_t* config, const void* symbol,
+           void** parameters) {
+    int result;
+    if (config == nullptr) return invalid_value;
+    const CUfunction function = find_kernel(driver, symbol, result);
+    if (function == nullptr) return result;
+    const CUlaunchConfig converted{config->gridDim.x,  config->gridDim.y,  config->gridDim.z,
+                                   config->blockDim.x, config->blockDim.y, config->blockDim.z,
+                                   unsigned(config->dynamicSmemBytes), config->stream, config->attrs,
+                                   config->numAttrs};
+    return entry(&converted, function, parameters, nullptr);
+}
+
+struct PushedConfiguration {
+    dim3 grid, block;
+    size_t shared_bytes;
+    CUstream stream;
+};
+thread_local PushedConfiguration pushed;
+
+}  // namespace
+}  // namespace ingero::standin::runtime
+
+using namespace ingero::standin;
+using namespace ingero::standin::runtime;
+
+#define CUDA_LAUNCH_PARAMETERS \
+    (const void* symbol, dim3 grid, dim3 block, void** parameters, size_t shared_bytes, CUstream stream)
+
+#define LAUNCH_FORM(name, target)                                              \
+    STANDIN_RUNTIME(name, CUDA_LAUNCH_PARAMETERS, call.stream = from_pointer(stream); \
+                    return launch(driver, driver.target, symbol, grid, block, parameters, shared_bytes, stream);)
+
+LAUNCH_FORM(cudaLaunchKernel, cuLaunchKernel)
+LAUNCH_FORM(cudaLaunchKernel_ptsz, cuLaunchKernel_ptsz)
+LAUNCH_FORM(cudaLaunchCooperativeKernel, cuLaunchCooperativeKernel)
+LAUNCH_FORM(cudaLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel_ptsz)
+
+#define CONFIGURED_FORM(name, target)                                                                        \
+    STANDIN_RUNTIME(name, (const cudaLaunchConfig_t* config, const void* symbol, void** parameters),         \
+                    call.stream = config == nullptr ? 0 : from_pointer(config->stream);                      \
+                    return launch(driver, driver.target, config, symbol, parameters);)
+
+CONFIGURED_FORM(cudaLaunchKernelExC, cuLaunchKernelEx)
+CONFIGURED_FORM(cudaLaunchKernelExC_ptsz, cuLaunchKernelEx_ptsz)
+
+// Three calls deep: a runtime function that calls another.
+STANDIN_PLAIN(__cudaLaunchKernel, CUDA_LAUNCH_PARAMETERS, call.stream = from_pointer(stream);
+              return cudaLaunchKernel(symbol, grid, block, parameters, shared_bytes, stream);)
+
+// In the real runtime this one jumps to the other with the caller's frame, so that both are entered with one stack
+// pointer and return once. It is not in the log: only what it jumps to is.
+#if defined(__x86_64__)
+asm(R"(
+    .pushsection .text
+    .globl __cudaLaunchKernel_ptsz
+    .type __cudaLaunchKernel_ptsz, @function
+    .p2align 4
+__cudaLaunchKernel_ptsz:
+    .cfi_startproc
+    pushq %rbp
+    .cfi_adjust_cfa_offset 8
+    movq %rsp, %rbp
+    popq %rbp
+    .cfi_adjust_cfa_offset -8
+    jmp cudaLaunchKernel_ptsz@PLT
+    .cfi_endproc
+    .size __cudaLaunchKernel_ptsz, . - __cudaLaunchKernel_ptsz
+    .popsection
+)");
+#else
+STANDIN_EXPORT int __cudaLaunchKernel_ptsz CUDA_LAUNCH_PARAMETERS {
+    return cudaLaunchKernel_ptsz(symbol, grid, block, parameters, shared_bytes, stream);
+}
+#endif
+
+#define HOST_FUNCTION_FORM(name, target)                                               \
+    STANDIN_RUNTIME(name, (CUstream stream, CUhostFn function, void* data),            \
+                    call.stream = from_pointer(stream); return driver.target(stream, function, data);)
+
+HOST_FUNCTION_FORM(cudaLaunchHostFunc, cuLaunchHostFunc)
+HOST_FUNCTION_FORM(cudaLaunchHostFunc_ptsz, cuLaunchHostFunc_ptsz)
+
+STANDIN_PLAIN(__cudaPushCallConfiguration, (dim3 grid, dim3 block, size_t shared_bytes, CUstream stream),
+              pushed = {grid, block, shared_bytes, stream};
+              return success;)
+
+STANDIN_PLAIN(__cudaPopCallConfiguration, (dim3 * grid, dim3* block, size_t* shared_bytes, void* stream),
+              *grid = pushed.grid;
+              *block = pushed.block; *shared_bytes = pushed.shared_bytes;
+              *static_cast<CUstream*>(stream) = pushed.stream; return success;)

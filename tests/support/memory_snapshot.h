@@ -1,0 +1,124 @@
+// A StoreSnapshot over rows in memory: what queries and the diagnosis are tested on without a store. Blocks come as the
+// store gives them: up to 4,096 rows in order of start, inside a block op by op.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "core/query/call_time.h"
+#include "core/store/store.h"
+
+namespace ingero {
+
+class MemorySnapshot : public StoreSnapshot {
+  public:
+    static constexpr size_t block_rows = 4'096;
+    static constexpr uint64_t realtime_at_zero_ns = 1'700'000'000'000'000'000;
+
+    /// One session that covers [0, covered_until_ns), with the wall clock `realtime_at_zero_ns` ahead of the monotonic
+    /// one.
+    explicit MemorySnapshot(uint64_t covered_until_ns) {
+        Session session;
+        session.id = std::string(32, 'a');
+        session.boot_id = "boot-0";
+        session.clock = {0, 0, realtime_at_zero_ns};
+        session.latest_clock = {covered_until_ns, covered_until_ns, realtime_at_zero_ns + covered_until_ns};
+        session.first_covered_ns = 1;
+        session.last_covered_ns = covered_until_ns;
+        sessions_.push_back(session);
+    }
+
+    /// The whole of what the session covers, on the wall clock.
+    Window whole() const {
+        return {realtime_at_zero_ns + sessions_[0].first_covered_ns,
+                realtime_at_zero_ns + sessions_[0].last_covered_ns};
+    }
+
+    /// Gives the row the next sequence number where it has none.
+    Event& add(Event event) {
+        if (event.sequence == 0) event.sequence = events_.size() + 1;
+        events_.push_back(event);
+        ordered_ = false;
+        return events_.back();
+    }
+    void add(Process process) { processes_.push_back(std::move(process)); }
+    void add(LossRow loss) { losses_.push_back(loss); }
+    /// From here on every scan fails with it.
+    void fail_scans(Error error) { scan_error_ = std::move(error); }
+
+    std::vector<Event>& events() { return events_; }
+
+    const std::vector<Session>& sessions() const override { return sessions_; }
+    Result<std::vector<Process>> processes() const override { return processes_; }
+
+    Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const override {
+        std::vector<LossRow> found;
+        if (boot_index != 0) return found;
+        for (const LossRow& row : losses_) {
+            if (row.from_ns < window.to_ns && row.to_ns > window.from_ns) found.push_back(row);
+        }
+        return found;
+    }
+
+    Result<void> scan(uint32_t boot_index, Window window,
+                      const std::function<bool(std::span<const Event>)>& visit) const override {
+        if (scan_error_) return tl::unexpected(*scan_error_);
+        if (boot_index != 0) return {};
+        order();
+        std::vector<Event> block;
+        for (size_t from = 0; from < events_.size(); from += block_rows) {
+            block.clear();
+            const size_t to = std::min(from + block_rows, events_.size());
+            for (size_t row = from; row < to; ++row) {
+                const Event& event = events_[row];
+                // An instant counts as being where it is.
+                const uint64_t end = std::max(saturating_end_ns(event), saturating_add(event.start_ns, 1));
+                if (event.start_ns < window.to_ns && end > window.from_ns) block.push_back(event);
+            }
+            std::stable_sort(block.begin(), block.end(), [](const Event& a, const Event& b) { return a.op < b.op; });
+            if (!block.empty() && !visit(block)) break;
+        }
+        return {};
+    }
+
+    StoreFigures figures() const override { return {}; }
+
+  private:
+    void order() const {
+        if (ordered_) return;
+        std::stable_sort(events_.begin(), events_.end(),
+                         [](const Event& a, const Event& b) { return a.start_ns < b.start_ns; });
+        ordered_ = true;
+    }
+
+    mutable std::vector<Event> events_;
+    mutable bool ordered_ = true;
+    std::vector<Session> sessions_;
+    std::vector<Process> processes_;
+    std::vector<LossRow> losses_;
+    std::optional<Error> scan_error_;
+};
+
+/// Rows made as they are asked for, in order of start: for more of them than memory holds.
+class GeneratedSnapshot : public MemorySnapshot {
+  public:
+    /// `make` fills the row of the given number; start_ns must not fall.
+    GeneratedSnapshot(uint64_t covered_until_ns, uint64_t rows, std::function<void(uint64_t, Event&)> make)
+        : MemorySnapshot(covered_until_ns), rows_(rows), make_(std::move(make)) {}
+
+    Result<void> scan(uint32_t, Window, const std::function<bool(std::span<const Event>)>& visit) const override {
+        std::vector<Event> block(block_rows);
+        for (uint64_t from = 0; from < rows_; from += block_rows) {
+            const size_t count = std::min<uint64_t>(block_rows, rows_ - from);
+            for (size_t row = 0; row < count; ++row) make_(from + row, block[row]);
+            if (!visit(std::span(block).first(count))) break;
+        }
+        return {};
+    }
+
+  private:
+    uint64_t rows_;
+    std::function<void(uint64_t, Event&)> make_;
+};
+
+}  // namespace ingero

@@ -1,0 +1,33 @@
+#!/usr/bin/python3
+"""Validates a JSON file against a JSON schema: validate_schema.py SCHEMA FILE ('-' for stdin).
+
+Exit codes: 0 valid, 1 invalid (each error on stderr), 77 python3-jsonschema is missing.
+"""
+
+import json
+import sys
+
+try:
+    from jsonschema import Draft202012Validator
+except ImportError:
+    print("python3-jsonschema is missing", file=sys.stderr)
+    sys.exit(77)
+
+
+def main() -> int:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        schema = json.load(file)
+    Draft202012Validator.check_schema(schema)
+    if sys.argv[2] == "-":
+        document = json.load(sys.stdin)
+    else:
+        with open(sys.argv[2], encoding="utf-8") as file:
+            document = json.load(file)
+    errors = list(Draft202012Validator(schema).iter_errors(document))
+    for error in errors:
+        print(f"{'/'.join(map(str, error.absolute_path))}: {error.message}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,649 @@
+// The control socket over real sockets: what it answers, what it refuses, and that no client can hurt it.
+
+#include "daemon/ingerod/control_server.h"
+
+#include <gmock/gmock.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <sstream>
+
+#include "core/wire/value.h"
+#include "tests/unit/control_fixture.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using test::LoopThread;
+using test::RawClient;
+using namespace std::chrono_literals;
+
+ControlOptions impatient() {
+    ControlOptions options;
+    options.stall = 40ms;
+    return options;
+}
+
+TEST(ControlServer, HelloSaysVersionNodeAndFeatures) {
+    ControlOptions options;
+    options.version = "1.2.3";
+    LoopThread server(options);
+    const auto client = ControlClient::connect(server.path());
+    ASSERT_TRUE(client.has_value()) << client.error().message;
+    EXPECT_EQ(client->server()["version"], "1.2.3");
+    EXPECT_EQ(client->server()["node"], "test-node");
+    EXPECT_THAT(client->server()["features"].get<std::vector<std::string>>(), testing::Contains("explain"));
+}
+
+TEST(ControlServer, TheFirstRequestMustBeHello) {
+    LoopThread server;
+    RawClient client(server);
+    client.request(1, "status");
+    EXPECT_EQ(client.error_code(), "bad-request");
+    EXPECT_TRUE(client.hello()) << "the connection is still good";
+    client.request(2, "status");
+    EXPECT_EQ(client.response()->result["state"], "tracing");
+}
+
+TEST(ControlServer, AnotherProtocolVersionIsRefusedByName) {
+    LoopThread server;
+    RawClient client(server);
+    client.request(1, "hello", {{"version", 2}});
+    EXPECT_EQ(client.error_code(), "version");
+    client.request(2, "hello", {{"version", "1"}});
+    EXPECT_EQ(client.error_code(), "bad-request");
+    client.request(3, "status");
+    EXPECT_EQ(client.error_code(), "bad-request");
+}
+
+TEST(ControlServer, QueriesGoToTheBackendWithCallerAndParameters) {
+    LoopThread server;
+    server.answer_with([](const std::string& method, const json& params) -> Result<json> {
+        return json{{"method", method}, {"params", params}};
+    });
+    auto client = ControlClient::connect(server.path());
+    ASSERT_TRUE(client.has_value());
+    const json params = {{"from_ns", 5}, {"to_ns", 6}, {"pid", 7}, {"limit", 8}};
+    EXPECT_EQ(client->call("stats", params, test::patience).value(), (json{{"method", "stats"}, {"params", params}}));
+    EXPECT_EQ(client->call("explain", json::object(), test::patience).value()["method"], "explain");
+}
+
+TEST(ControlServer, AnErrorOfTheBackendReachesTheClient) {
+    LoopThread server;
+    server.answer_with([](const std::string&, const json&) -> Result<json> {
+        return fail(ErrorCode::deadline, "took too long", "ask for less");
+    });
+    auto client = ControlClient::connect(server.path());
+    const auto answer = client->call("explain", json::object(), test::patience);
+    ASSERT_FALSE(answer.has_value());
+    EXPECT_EQ(answer.error().code, ErrorCode::deadline);
+    EXPECT_EQ(answer.error().hint, "ask for less");
+}
+
+TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
+    LoopThread server;
+    auto client = ControlClient::connect(server.path());
+    const auto code = [&](const char* method, const json& params) {
+        const auto answer = client->call(method, params, test::patience);
+        return answer ? "no error" : std::string(to_string(answer.error().code));
+    };
+    EXPECT_EQ(code("shutdown", json::object()), "unknown-method");
+    EXPECT_EQ(code("status", {{"pid", 1}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"path", "/etc/shadow"}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"pid", "1"}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"pid", 0}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"pid", 1ULL << 40}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"from_ns", 1}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"from_ns", 2}, {"to_ns", 2}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"from_ns", 2}, {"to_ns", 3}, {"since_ns", 3}}), "bad-request");
+    EXPECT_EQ(code("cancel", json::object()), "bad-request");
+    EXPECT_EQ(code("cancel", {{"stream", 1}}), "not-found");
+}
+
+TEST(ControlServer, AnUnknownMethodComesBackEscapedAndShort) {
+    LoopThread server;
+    auto client = ControlClient::connect(server.path());
+    const auto answer = client->call("\x1b[31m" + std::string(1000, 'x'), json::object(), test::patience);
+    EXPECT_THAT(answer.error().message, testing::HasSubstr("\\x1b[31m"));
+    EXPECT_LT(answer.error().message.size(), 200u);
+}
+
+TEST(ControlServer, TheNinthRequestInFlightIsBusyAndAFreedPlaceCanBeTaken) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    for (uint64_t id = 2; id <= 9; ++id) client.request(id, "stats");
+    ASSERT_TRUE(server.backend().wait_for_queries(8));
+    client.request(10, "stats");
+    const auto busy = client.response();
+    EXPECT_EQ(busy->id, 10u);
+    EXPECT_EQ(busy->error->code, ErrorCode::busy);
+    server.on_loop([&] { server.backend().queries[3].done(json{{"answer", 3}}); });
+    EXPECT_EQ(client.response()->id, 5u);
+    client.request(11, "stats");
+    EXPECT_TRUE(server.backend().wait_for_queries(9));
+}
+
+TEST(ControlServer, AnAnswerGivenTwiceIsSentOnce) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    ASSERT_TRUE(server.backend().wait_for_queries(1));
+    server.on_loop([&] { server.backend().queries[0].done(json("first")); });
+    EXPECT_EQ(client.response()->result, "first");
+    client.request(2, "stats");
+    ASSERT_TRUE(server.backend().wait_for_queries(2));
+    server.on_loop([&] {
+        server.backend().queries[0].done(json("first again"));
+        server.backend().queries[1].done(json("second"));
+    });
+    EXPECT_EQ(client.response()->result, "second");
+}
+
+TEST(ControlServer, ARequestIdInFlightCannotBeUsedAgain) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    client.request(2, "stats");
+    EXPECT_EQ(client.error_code(), "bad-request");
+    EXPECT_TRUE(client.ended());
+}
+
+TEST(ControlServer, ThousandsOfPipelinedRequestsAreAllAnswered) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    std::string bytes;
+    for (uint64_t id = 2; id < 2002; ++id) bytes += encode(RpcRequest{id, "status", json::object()});
+    std::thread sender([&] { client.send(bytes); });
+    for (uint64_t id = 2; id < 2002; ++id) EXPECT_EQ(client.response()->id, id);
+    sender.join();
+}
+
+TEST(ControlServer, AClientThatFinishedSendingStillGetsItsAnswers) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    client.finish_sending();
+    ASSERT_TRUE(server.backend().wait_for_queries(1));
+    server.on_loop([&] { server.backend().queries[0].done(json("late")); });
+    EXPECT_EQ(client.response()->result, "late");
+    EXPECT_TRUE(client.ended());
+}
+
+class Garbage : public testing::TestWithParam<std::pair<const char*, std::string>> {};
+
+TEST_P(Garbage, GetsOneErrorAndIsClosed) {
+    LoopThread server;
+    for (const bool greeted : {false, true}) {
+        RawClient client(server);
+        if (greeted) {
+            ASSERT_TRUE(client.hello());
+        }
+        client.send(GetParam().second);
+        const auto answer = client.response();
+        ASSERT_TRUE(answer.has_value());
+        EXPECT_EQ(answer->id, 0u);
+        ASSERT_TRUE(answer->error.has_value());
+        EXPECT_THAT(answer->error->code, testing::AnyOf(ErrorCode::bad_request, ErrorCode::limit));
+        EXPECT_TRUE(client.ended());
+    }
+    EXPECT_TRUE(server.wait_for_connections(0));
+    EXPECT_TRUE(ControlClient::connect(server.path()).has_value()) << "the server is unhurt";
+}
+
+std::string pseudo_random_bytes(size_t size) {
+    std::string bytes;
+    uint32_t state = 12345;
+    for (size_t i = 0; i < size; ++i) bytes += static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
+    return bytes;
+}
+
+const std::vector<std::pair<const char*, std::string>> kinds_of_garbage = {
+    {"Http", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+    {"Json", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\"}\n"},
+    {"Zeroes", std::string(4096, '\0')},
+    {"Random", pseudo_random_bytes(300'000)},
+    {"HugeArray", std::string("\xdd\xff\xff\xff\xff", 5)},
+    {"HugeMap", std::string("\x94\x00\x02\xa1m\xdf\xff\xff\xff\xff", 10)},
+    {"LongMessage", std::string("\x94\x00\x02\xa1m\xdb\x7f\xff\xff\xff", 10) + std::string(2 << 20, 'x')},
+    {"Deep", std::string("\x94\x00\x02\xa1m", 5) + std::string(4000, '\x91')},
+    {"Response", encode(RpcResponse{1, std::nullopt, 1})},
+    {"IdZero", encode(RpcRequest{0, "hello", {{"version", 1}}})},
+    {"AckOfNothing", encode(RpcNotification{"ack", json::array({1})})},
+    {"Extension", std::string("\x94\x00\x02\xa1m\x81\xa1k\xd4\x01\x00", 11)},
+};
+
+INSTANTIATE_TEST_SUITE_P(ControlServer, Garbage, testing::ValuesIn(kinds_of_garbage),
+                         [](const auto& info) { return info.param.first; });
+
+TEST(ControlServer, HalfAMessageTimesOutEvenWhereItTricklesIn) {
+    LoopThread server(impatient());
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    const std::string bytes = encode(RpcRequest{2, "stats", {{"text", std::string(60'000, 'x')}}});
+    // A byte whenever the server had time to look, until it has enough of it.
+    size_t sent = 0;
+    while (sent < bytes.size() && client.send(bytes.substr(sent, 1))) {
+        ++sent;
+        pollfd poll_fd{client.fd(), POLLIN, 0};
+        if (poll(&poll_fd, 1, 1) > 0) break;
+    }
+    EXPECT_LT(sent, bytes.size());
+    EXPECT_EQ(client.error_code(), "deadline");
+    EXPECT_TRUE(client.ended());
+}
+
+TEST(ControlServer, AConnectionThatNeverSaysHelloTimesOut) {
+    LoopThread server(impatient());
+    RawClient client(server);
+    EXPECT_EQ(client.error_code(), "deadline");
+    EXPECT_TRUE(client.ended());
+}
+
+TEST(ControlServer, AnIdleConnectionThatSaidHelloStays) {
+    LoopThread server(impatient());
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    RawClient silent(server);
+    ASSERT_EQ(silent.error_code(), "deadline") << "the stall time has passed";
+    client.request(2, "status");
+    EXPECT_EQ(client.response()->result["state"], "tracing");
+}
+
+TEST(ControlServer, AClientThatDoesNotReadIsClosedByBytes) {
+    ControlOptions options;
+    options.output_bytes = 1 << 20;
+    LoopThread server(options);
+    server.on_loop([&] { server.backend().status_answer = {{"text", std::string(60'000, 'x')}}; });
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    const std::string request = encode(RpcRequest{2, "status", json::object()});
+    for (int i = 0; i < 1000 && client.send(request); ++i) continue;
+    EXPECT_TRUE(client.wait_for(POLLHUP));
+    EXPECT_TRUE(server.wait_for_connections(0));
+}
+
+TEST(ControlServer, AClientThatDoesNotReadIsClosedByTime) {
+    LoopThread server(impatient());
+    server.on_loop([&] { server.backend().status_answer = {{"text", std::string(60'000, 'x')}}; });
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    for (uint64_t id = 2; id < 50; ++id) client.request(id, "status");
+    EXPECT_TRUE(server.wait_for_connections(0));
+}
+
+TEST(ControlServer, TheSixtyFifthConnectionIsRefusedUntilOneIsClosed) {
+    ControlOptions options;
+    options.connections_per_uid = 1000;
+    options.unprivileged_connections = 1000;
+    LoopThread server(options);
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 64; ++i) {
+        clients.emplace_back(server);
+        ASSERT_TRUE(clients.back().hello());
+    }
+    const auto refused = ControlClient::connect(server.path());
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::limit);
+    clients.back().close();
+    ASSERT_TRUE(server.wait_for_connections(63));
+    EXPECT_TRUE(ControlClient::connect(server.path()).has_value());
+}
+
+TEST(ControlServer, OneUserHasSixteenConnections) {
+    LoopThread server;
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 16; ++i) {
+        clients.emplace_back(server);
+        ASSERT_TRUE(clients.back().hello());
+    }
+    RawClient refused(server);
+    EXPECT_EQ(refused.error_code(), "limit");
+    EXPECT_TRUE(refused.ended());
+}
+
+TEST(ControlServer, AnAnswerForAClientThatIsGoneIsDropped) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    ASSERT_TRUE(server.backend().wait_for_queries(1));
+    client.close();
+    ASSERT_TRUE(server.wait_for_connections(0));
+    server.on_loop([&] { server.backend().queries[0].done(json("too late")); });
+}
+
+TEST(ControlServer, AnAnswerForAServerThatIsGoneIsDropped) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    ASSERT_TRUE(server.backend().wait_for_queries(1));
+    server.on_loop([&] {
+        server.server().reset();
+        server.backend().queries[0].done(json("too late"));
+    });
+    EXPECT_TRUE(client.ended());
+}
+
+json long_result() {
+    json rows = json::array();
+    for (int i = 0; i < 50'000; ++i) rows.push_back({{"op", "cudaLaunchKernel"}, {"count", i}, {"pad", "xxxxxxxxxxxxxx"}});
+    return {{"ops", rows}};
+}
+
+TEST(ControlServer, ALongResultIsPutTogetherByTheClient) {
+    LoopThread server;
+    const json result = long_result();
+    server.answer_with([&](const std::string&, const json&) -> Result<json> { return result; });
+    auto client = ControlClient::connect(server.path());
+    for (int i = 0; i < 2; ++i) {
+        const auto answer = client->call("stats", json::object(), test::patience);
+        ASSERT_TRUE(answer.has_value()) << answer.error().message;
+        EXPECT_EQ(*answer, result);
+    }
+    EXPECT_EQ(client->call("status", json::object(), test::patience).value()["state"], "tracing");
+}
+
+TEST(ControlServer, AResultOfManySmallElementsIsAStreamToo) {
+    LoopThread server;
+    const json result = json::array_t(5000, json(1));
+    server.answer_with([&](const std::string&, const json&) -> Result<json> { return result; });
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    EXPECT_EQ(client.response()->result, (json{{"stream", 1}}));
+    auto again = ControlClient::connect(server.path());
+    EXPECT_EQ(again->call("stats", json::object(), test::patience).value(), result);
+}
+
+TEST(ControlServer, AStreamWaitsForAcknowledgementsAndCancelEndsIt) {
+    LoopThread server;
+    const json result = long_result();
+    server.answer_with([&](const std::string&, const json&) -> Result<json> { return result; });
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    ASSERT_EQ(client.response()->result, (json{{"stream", 1}}));
+    for (uint64_t seq = 0; seq < stream_window; ++seq) {
+        const auto message = client.message();
+        ASSERT_EQ(std::get<RpcNotification>(*message).params[1], seq);
+    }
+    // What comes next is the answer to cancel, and not a ninth chunk.
+    client.request(3, "cancel", {{"stream", 1}});
+    const auto cancelled = client.message();
+    ASSERT_TRUE(std::holds_alternative<RpcResponse>(*cancelled));
+    EXPECT_FALSE(std::get<RpcResponse>(*cancelled).error.has_value());
+    client.request(4, "cancel", {{"stream", 1}});
+    EXPECT_FALSE(client.response()->error.has_value()) << "cancelling what is over is no error";
+    client.send(encode(RpcNotification{"ack", json::array({1, 3})}));
+    client.request(5, "status");
+    EXPECT_EQ(client.response()->id, 5u);
+}
+
+TEST(ControlServer, AStreamThatIsNotAcknowledgedTimesOut) {
+    LoopThread server(impatient());
+    const json result = long_result();
+    server.answer_with([&](const std::string&, const json&) -> Result<json> { return result; });
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "stats");
+    ASSERT_EQ(client.response()->result, (json{{"stream", 1}}));
+    EXPECT_EQ(client.error_code(), "deadline");
+    EXPECT_TRUE(client.ended());
+}
+
+TEST(ControlServer, LongResultsAreBoundedOneByOneAndTogether) {
+    const json result = long_result();
+    const size_t size = encode_value(result).size();
+    ControlOptions options;
+    options.all_stream_bytes = 2 * size;
+    LoopThread server(options);
+    server.answer_with([&](const std::string&, const json&) -> Result<json> { return result; });
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    for (uint64_t id = 2; id <= 4; ++id) client.request(id, "stats");
+    EXPECT_EQ(client.response()->result, (json{{"stream", 1}}));
+    EXPECT_EQ(client.response()->result, (json{{"stream", 2}}));
+    EXPECT_EQ(client.error_code(), "busy");
+    client.close();
+    ASSERT_TRUE(server.wait_for_connections(0));
+    EXPECT_TRUE(ControlClient::connect(server.path())->call("stats", json::object(), test::patience).has_value())
+        << "the room was not given back";
+
+    options.stream_bytes = size - 1;
+    LoopThread strict(options);
+    strict.answer_with([&](const std::string&, const json&) -> Result<json> { return result; });
+    const auto refused = ControlClient::connect(strict.path())->call("stats", json::object(), test::patience);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::limit);
+}
+
+TEST(ControlServer, TheSocketIsOpenToAllAndRemovedInTheEnd) {
+    std::string path;
+    {
+        LoopThread server;
+        path = server.path();
+        struct stat status {};
+        ASSERT_EQ(stat(path.c_str(), &status), 0);
+        EXPECT_EQ(status.st_mode & 07777, 0666u);
+        server.on_loop([&] { server.server().reset(); });
+        EXPECT_FALSE(std::filesystem::exists(path));
+    }
+}
+
+TEST(ControlServer, ASocketLeftBehindIsReplacedAndALivingOneIsNot) {
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.path() + "/control.sock";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    const int dead = socket(AF_UNIX, SOCK_STREAM, 0);
+    ASSERT_EQ(::bind(dead, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    close(dead);
+    EXPECT_EQ(ControlClient::connect(path).error().code, ErrorCode::not_found);
+
+    LoopThread server({}, path);
+    EXPECT_TRUE(ControlClient::connect(path).has_value());
+    EventLoop loop;
+    test::FakeBackend backend;
+    const auto second = ControlServer::bind(loop, backend, path);
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, ErrorCode::busy);
+    EXPECT_EQ(ControlServer::bind(loop, backend, std::string(200, 'x')).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ControlServer::bind(loop, backend, directory.path() + "/absent/s").error().code, ErrorCode::internal);
+}
+
+TEST(ControlServer, TheLogNamesARefusedClientOnceASecondAndNeverQuotesIt) {
+    std::ostringstream log;
+    const auto before = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+    const auto start = std::chrono::steady_clock::now();
+    {
+        LoopThread server;
+        for (int i = 0; i < 100; ++i) {
+            RawClient client(server);
+            client.send("evil\x1b[31m\n");
+            EXPECT_EQ(client.error_code(), "bad-request");
+        }
+    }
+    spdlog::set_default_logger(before);
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start);
+    const std::string text = log.str();
+    const auto lines = std::count(text.begin(), text.end(), '\n');
+    EXPECT_GE(lines, 1);
+    EXPECT_LE(lines, seconds.count() + 2);
+    EXPECT_THAT(text, testing::HasSubstr("uid " + std::to_string(geteuid()) + " pid " + std::to_string(getpid())));
+    EXPECT_THAT(text, testing::Not(testing::HasSubstr("evil")));
+}
+
+TEST(ControlClient, SaysThatNoDaemonIsThereAndHowToStartOne) {
+    const auto client = ControlClient::connect("/nonexistent/control.sock");
+    ASSERT_FALSE(client.has_value());
+    EXPECT_EQ(client.error().code, ErrorCode::not_found);
+    EXPECT_THAT(client.error().hint, testing::HasSubstr("systemctl start ingerod"));
+}
+
+TEST(ControlClient, DoesNotWaitForEverForADaemonThatSaysNothing) {
+    LoopThread server;
+    auto client = ControlClient::connect(server.path());
+    const auto answer = client->call("stats", json::object(), 20ms);
+    ASSERT_FALSE(answer.has_value());
+    EXPECT_EQ(answer.error().code, ErrorCode::deadline);
+    EXPECT_FALSE(client->call("status", json::object(), test::patience).has_value()) << "the connection is closed";
+}
+
+TEST(ControlClient, NoticesThatTheDaemonGoesAway) {
+    LoopThread server;
+    auto client = ControlClient::connect(server.path());
+    std::thread stopper([&] {
+        server.backend().wait_for_queries(1);
+        server.on_loop([&] { server.server().reset(); });
+    });
+    const auto answer = client->call("stats", json::object(), test::patience);
+    stopper.join();
+    ASSERT_FALSE(answer.has_value());
+    EXPECT_EQ(answer.error().code, ErrorCode::not_found);
+}
+
+/// A process that becomes someone else and then asks the server who it is. Forked before there is a second thread.
+class OtherCaller {
+  public:
+    explicit OtherCaller(const std::function<bool()>& become) {
+        if (pipe2(go_, O_CLOEXEC) != 0 || pipe2(answer_, O_CLOEXEC) != 0) std::abort();
+        pid_ = fork();
+        if (pid_ == 0) child(become);
+        close(go_[0]);
+        close(answer_[1]);
+    }
+    ~OtherCaller() {
+        close(go_[1]);
+        close(answer_[0]);
+        waitpid(pid_, nullptr, 0);
+    }
+
+    /// Who the server takes it for; an error code where it was refused; null where it could not become what it should.
+    json ask(const std::string& path) {
+        if (write(go_[1], (path + "\n").data(), path.size() + 1) < 0) return nullptr;
+        std::string text;
+        char buffer[512];
+        for (ssize_t size = 0; (size = read(answer_[0], buffer, sizeof(buffer))) > 0;)
+            text.append(buffer, static_cast<size_t>(size));
+        return text.empty() ? json(nullptr) : json::parse(text);
+    }
+    pid_t pid() const { return pid_; }
+
+  private:
+    [[noreturn]] void child(const std::function<bool()>& become) {
+        close(go_[1]);
+        std::string path;
+        char c = 0;
+        while (read(go_[0], &c, 1) == 1 && c != '\n') path += c;
+        if (!become()) _exit(1);
+        auto client = ControlClient::connect(path);
+        auto answer = client ? client->call("processes", json::object(), test::patience)
+                             : Result<json>(tl::unexpected(client.error()));
+        const std::string text =
+            answer ? answer->dump() : json(std::string(to_string(answer.error().code))).dump();
+        [[maybe_unused]] const ssize_t written = write(answer_[1], text.data(), text.size());
+        _exit(0);
+    }
+
+    int go_[2];
+    int answer_[2];
+    pid_t pid_ = -1;
+};
+
+constexpr uid_t nobody = 65534;
+constexpr gid_t some_group = 1;  // "daemon"
+
+bool become_nobody(std::vector<gid_t> groups) {
+    return setgroups(groups.size(), groups.data()) == 0 && setgid(nobody) == 0 && setuid(nobody) == 0;
+}
+
+#define SKIP_UNLESS_ROOT() \
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user"
+
+TEST(ControlServerCaller, TheDaemonsOwnUserSeesEverything) {
+    LoopThread server;
+    const auto who = ControlClient::connect(server.path())->call("processes", json::object(), test::patience);
+    EXPECT_EQ(*who, (json{{"uid", geteuid()}, {"pid", getpid()}, {"sees_all", true}}));
+}
+
+TEST(ControlServerCaller, AnotherUserSeesItsOwn) {
+    SKIP_UNLESS_ROOT();
+    OtherCaller other([] { return become_nobody({}); });
+    LoopThread server;
+    EXPECT_EQ(other.ask(server.path()), (json{{"uid", nobody}, {"pid", other.pid()}, {"sees_all", false}}));
+}
+
+TEST(ControlServerCaller, AMemberOfTheGroupSeesEverything) {
+    SKIP_UNLESS_ROOT();
+    OtherCaller member([] { return become_nobody({7, some_group}); });
+    OtherCaller stranger([] { return become_nobody({7}); });
+    ControlOptions options;
+    options.group = "daemon";
+    LoopThread server(options);
+    EXPECT_EQ(member.ask(server.path())["sees_all"], true);
+    EXPECT_EQ(stranger.ask(server.path())["sees_all"], false);
+}
+
+TEST(ControlServerCaller, RootOfAnotherUserNamespaceIsNoRoot) {
+    SKIP_UNLESS_ROOT();
+    const auto write_file = [](const char* path, const char* text) {
+        const int fd = open(path, O_WRONLY | O_CLOEXEC);
+        const bool written = fd >= 0 && write(fd, text, strlen(text)) == static_cast<ssize_t>(strlen(text));
+        close(fd);
+        return written;
+    };
+    OtherCaller other([&] {
+        return unshare(CLONE_NEWUSER) == 0 && write_file("/proc/self/uid_map", "0 0 1") && write_file("/proc/self/setgroups", "deny") &&
+               write_file("/proc/self/gid_map", "0 0 1");
+    });
+    LoopThread server;
+    const json who = other.ask(server.path());
+    if (who.is_null()) GTEST_SKIP() << "no user namespaces here";
+    EXPECT_EQ(who["uid"], 0);
+    EXPECT_EQ(who["sees_all"], false);
+}
+
+TEST(ControlServerCaller, RootOfAnotherPidNamespaceIsNoRoot) {
+    SKIP_UNLESS_ROOT();
+    OtherCaller other([] {
+        if (unshare(CLONE_NEWPID) != 0) return false;
+        const pid_t inner = fork();  // the first process inside the new namespace asks
+        if (inner > 0) {
+            waitpid(inner, nullptr, 0);
+            _exit(0);
+        }
+        return inner == 0;
+    });
+    LoopThread server;
+    const json who = other.ask(server.path());
+    if (who.is_null()) GTEST_SKIP() << "no pid namespaces here";
+    EXPECT_EQ(who["uid"], 0);
+    EXPECT_EQ(who["sees_all"], false);
+}
+
+TEST(ControlServerCaller, StrangersLeaveRoomForAnOperator) {
+    SKIP_UNLESS_ROOT();
+    OtherCaller other([] { return become_nobody({}); });
+    ControlOptions options;
+    options.unprivileged_connections = 0;
+    LoopThread server(options);
+    EXPECT_EQ(other.ask(server.path()), "limit");
+    EXPECT_TRUE(ControlClient::connect(server.path()).has_value());
+}
+
+}  // namespace
+}  // namespace ingero

@@ -1,0 +1,566 @@
+#include "core/diagnosis/explain.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/model/op.h"
+#include "tests/support/memory_snapshot.h"
+
+namespace ingero {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t us = 1'000;
+constexpr uint64_t ms = 1'000'000;
+constexpr uint64_t second = 1'000'000'000;
+constexpr OpId device_malloc = make_op(source_cuda, 1);
+constexpr OpId launch = make_op(source_cuda, 3);
+constexpr OpId copy = make_op(source_cuda, 4);
+constexpr OpId stream_sync = make_op(source_cuda, 5);
+constexpr OpId async_copy = make_op(source_cuda, 7);
+constexpr uint32_t python = 123;
+constexpr uint32_t hog = 777;
+
+/// A program's calls one after another on one thread, each with its time split.
+class Workload {
+  public:
+    explicit Workload(uint64_t covered_ns = 100 * second) : snapshot(covered_ns) {
+        Process row;
+        row.key = {python, 5};
+        row.uid = 1'000;
+        row.comm = "python";
+        snapshot.add(row);
+    }
+
+    /// A call that runs `on_cpu_ns` and has nothing else happen to it, after a pause of 10 µs.
+    Event& call(OpId op, uint64_t on_cpu_ns) {
+        Event event;
+        event.op = op;
+        event.tgid = event.tid = python;
+        event.process_start_ns = 5;
+        event.cpu = 3;
+        event.start_ns = now + 10 * us;
+        event.duration_ns = on_cpu_ns;
+        now = event.end_ns();
+        return snapshot.add(event);
+    }
+
+    /// Uniform, from 1 - spread to 1 + spread times `ns`.
+    uint64_t jitter(uint64_t ns, double spread = 0.3) {
+        return static_cast<uint64_t>(static_cast<double>(ns) *
+                                     std::uniform_real_distribution<>(1 - spread, 1 + spread)(random));
+    }
+
+    Event& preempt(Event& event, uint64_t ns, std::string_view comm = "stress-hog", uint32_t pid = hog) {
+        event.duration_ns += ns;
+        event.runnable_ns += ns;
+        event.preempted_ns += ns;
+        event.preemptor_ns = ns;
+        event.preemptor_tgid = pid;
+        event.preemptor_comm = to_comm(comm);
+        event.waits += 1;
+        now += ns;
+        return event;
+    }
+
+    Event& block(Event& event, uint64_t ns, BlockedReason reason) {
+        event.duration_ns += ns;
+        event.blocked_ns += ns;
+        event.longest_sleep_ns = ns;
+        event.blocked_reason = reason;
+        event.waits += 1;
+        now += ns;
+        return event;
+    }
+
+    /// Explains all there is so far.
+    ExplainAnswer explain(Filter filter = {}, ExplainOptions options = {}) {
+        if (filter.window.to_ns == 0) {
+            filter.window = {MemorySnapshot::realtime_at_zero_ns, MemorySnapshot::realtime_at_zero_ns + now + 1};
+        }
+        auto answer = ingero::explain(snapshot, filter, options);
+        EXPECT_TRUE(answer) << answer.error().message;
+        return answer ? *answer : ExplainAnswer{};
+    }
+
+    MemorySnapshot snapshot;
+    uint64_t now = 0;
+    std::mt19937_64 random{42};
+};
+
+uint64_t rejected_ns(const std::vector<RejectedHypothesis>& rejected, std::string_view part) {
+    uint64_t total = 0;
+    for (const auto& [hypothesis, ns] : rejected) {
+        if (hypothesis.find(part) != std::string::npos) total += ns;
+    }
+    return total;
+}
+
+/// What a training or serving step looks like.
+void healthy_step(Workload& work) {
+    for (uint64_t kernel = 0; kernel < 10; ++kernel) {
+        Event& event = work.call(launch, work.jitter(6 * us));
+        event.args[0] = 0x1000 + kernel;
+        if (work.random() % 200 == 0) work.preempt(event, work.jitter(30 * us), "sshd", 50);
+    }
+    work.call(async_copy, work.jitter(12 * us)).args[0] = 1 << 20;
+    Event& sync = work.call(stream_sync, work.jitter(2 * ms, 0.5));
+    if (work.random() % 20 == 0) work.preempt(sync, work.jitter(50 * us), "systemd-journal", 60);
+    if (work.random() % 50 == 0) {
+        sync.runnable_ns += 10 * us;
+        sync.duration_ns += 10 * us;
+        work.now += 10 * us;
+    }
+}
+
+TEST(Explain, AHealthyJitteryWorkloadHasNoFinding) {
+    Workload work;
+    for (int step = 0; step < 3'000; ++step) healthy_step(work);
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_TRUE(answer.findings.empty());
+    EXPECT_EQ(answer.calls, 36'000u);
+    EXPECT_GT(answer.excess_ns, answer.explained_ns);
+    EXPECT_THAT(answer.summary, HasSubstr("no finding: 36000 calls"));
+    EXPECT_EQ(answer.slow_calls.size(), 10u);
+}
+
+TEST(Explain, AnEmptyWindowSaysThatNothingWasRecorded) {
+    Workload work;
+    work.now = second;
+    const ExplainAnswer answer = work.explain();
+    EXPECT_EQ(answer.calls, 0u);
+    EXPECT_THAT(answer.summary, HasSubstr("no call was recorded"));
+}
+
+/// Every synchronisation spins 4 ms and is preempted about as long: no undisturbed call to compare with.
+void contended_syncs(Workload& work) {
+    for (int step = 0; step < 1'000; ++step) {
+        for (int kernel = 0; kernel < 4; ++kernel) work.call(launch, work.jitter(6 * us)).args[0] = 0x1000;
+        work.preempt(work.call(stream_sync, work.jitter(4 * ms, 0.1)), work.jitter(4 * ms, 0.2));
+    }
+}
+
+TEST(Explain, AHogThatPreemptsAllTheTimeIsNamed) {
+    Workload work;
+    contended_syncs(work);
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    const Finding& finding = answer.findings[0];
+    EXPECT_EQ(finding.kind, "cpu-contention");
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_GE(finding.explained_fraction, 0.8);
+    EXPECT_LE(finding.explained_fraction, 1.0);
+    ASSERT_FALSE(finding.culprits.empty());
+    EXPECT_EQ(finding.culprits[0].name, "stress-hog");
+    EXPECT_EQ(finding.culprits[0].pid, hog);
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), 4.0 * second, 0.3 * second);
+    EXPECT_NEAR(finding.window_share, 0.5, 0.05);
+    EXPECT_EQ(finding.pid, python);
+    EXPECT_EQ(finding.comm, "python");
+    EXPECT_EQ(finding.evidence.size(), 20u);
+    EXPECT_EQ(finding.evidence[0], finding.worst.event.sequence);
+    EXPECT_THAT(finding.summary, HasSubstr("stress-hog ran"));
+    EXPECT_THAT(finding.summary, HasSubstr("cudaStreamSync in python (pid 123)"));
+    EXPECT_THAT(finding.fix, HasSubstr("CPU 3"));
+    EXPECT_FALSE(finding.confirm.empty());
+    EXPECT_FALSE(answer.healthy);
+    EXPECT_THAT(answer.summary, HasSubstr("stress-hog"));
+}
+
+TEST(Explain, AHogOnHalfTheCallsIsChargedNoMoreThanTheyAreLongerThanTheOthers) {
+    Workload work;
+    uint64_t lost = 0;
+    for (int step = 0; step < 1'000; ++step) {
+        // The device takes 8 ms. A preempted call spins less and is only 2 ms longer than it had to be.
+        if (step % 2) {
+            work.call(stream_sync, 8 * ms);
+        } else {
+            work.preempt(work.call(stream_sync, 5 * ms), 5 * ms);
+            lost += 2 * ms;
+        }
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    const Finding& finding = answer.findings[0];
+    EXPECT_EQ(finding.kind, "cpu-contention");
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), static_cast<double>(lost), 0.01 * static_cast<double>(lost));
+    EXPECT_EQ(finding.culprits[0].name, "stress-hog");
+    EXPECT_EQ(finding.worst.expected_ns, 8 * ms);
+}
+
+TEST(Explain, PreemptionHiddenByTheDeviceCostsNothing) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& sync = work.call(stream_sync, step % 2 ? 8 * ms : 4 * ms);
+        if (step % 2 == 0) work.preempt(sync, 4 * ms);
+    }
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_EQ(answer.excess_ns, 0u);
+}
+
+TEST(Explain, ShortLaunchesHitByTimeSlicesAreFound) {
+    Workload work;
+    for (int step = 0; step < 2'000; ++step) {
+        Event& event = work.call(launch, work.jitter(6 * us));
+        event.args[0] = 0x1000 + step % 5;
+        if (step % 20 == 7) work.preempt(event, 4 * ms);
+        work.now += 1 * ms;
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    EXPECT_EQ(answer.findings[0].kind, "cpu-contention");
+    EXPECT_EQ(answer.findings[0].culprits[0].name, "stress-hog");
+    EXPECT_GE(answer.findings[0].explained_fraction, 0.95);
+    EXPECT_NEAR(static_cast<double>(answer.findings[0].lost_ns), 400.0 * ms, 4.0 * ms);
+}
+
+TEST(Explain, ASlowerDeviceIsNeverAFinding) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& spinning = work.call(stream_sync, work.jitter(step < 600 ? 2 * ms : 20 * ms));
+        // Enough to be a finding by itself, were these calls slow for it.
+        if (step >= 600) work.preempt(spinning, work.jitter(300 * us));
+        if (step % 10 == 0) work.preempt(spinning, work.jitter(100 * us));
+        // A blocking copy on another stream sleeps in the driver while the device works.
+        Event& blocking = work.call(copy, 10 * us);
+        blocking.args[0] = 4'096;
+        work.block(blocking, step < 600 ? 1 * ms : 15 * ms, step % 2 ? BlockedReason::ioctl : BlockedReason::poll);
+    }
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_GE(rejected_ns(answer.rejected, "device wait"), 400 * 17 * ms);
+    EXPECT_GE(rejected_ns(answer.rejected, "waiting in the driver"), 200 * 13 * ms);
+    EXPECT_EQ(answer.slow_calls[0].cause, "device wait");
+    EXPECT_EQ(answer.slow_calls[0].split.on_cpu_ns, 0u);
+}
+
+TEST(Explain, ABlockingSynchronisationThatSleepsOnAFutexLongerIsNoLockWait) {
+    Workload work;
+    for (int step = 0; step < 500; ++step) {
+        Event& sync = work.call(stream_sync, 20 * us);
+        work.block(sync, work.jitter(step < 300 ? 2 * ms : 12 * ms), BlockedReason::futex);
+        sync.waker_kind = WakerKind::task;
+        sync.waker_tgid = python;
+        sync.waker_comm = to_comm("cuda-EvtHandlr");
+    }
+    EXPECT_TRUE(work.explain().healthy);
+}
+
+TEST(Explain, AFullLaunchQueueIsDeviceWaitAndNoWork) {
+    Workload work;
+    for (int step = 0; step < 2'000; ++step) work.call(launch, step < 1'200 ? 5 * us : 2 * ms).args[0] = 0x1000;
+    ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_GT(rejected_ns(answer.rejected, "device wait"), 799 * ms);
+    EXPECT_EQ(rejected_ns(answer.rejected, "unexplained"), 0u);
+    ASSERT_FALSE(answer.slow_calls.empty());
+    EXPECT_GT(answer.slow_calls[0].split.device_wait_ns, 1 * ms);
+
+    Workload synchronised;
+    for (int step = 0; step < 2'000; ++step) {
+        synchronised.call(launch, step < 1'200 ? 5 * us : 2 * ms).args[0] = 0x1000;
+        if (step % 100 == 0) synchronised.call(stream_sync, 10 * us);
+    }
+    answer = synchronised.explain();
+    EXPECT_EQ(rejected_ns(answer.rejected, "device wait"), 0u);
+    EXPECT_GT(rejected_ns(answer.rejected, "unexplained"), 799 * ms);
+}
+
+TEST(Explain, WaitingForTheDiskIsItsOwnIo) {
+    for (const uint64_t every : {1, 10}) {
+        Workload work;
+        for (uint64_t step = 0; step < 500; ++step) {
+            Event& event = work.call(copy, work.jitter(200 * us));
+            event.args[0] = 1 << 20;
+            if (step % every == 0) work.block(event, work.jitter(8 * ms), BlockedReason::disk);
+            work.now += ms;
+        }
+        const ExplainAnswer answer = work.explain();
+        ASSERT_EQ(answer.findings.size(), 1u) << answer.summary << " every " << every;
+        EXPECT_EQ(answer.findings[0].kind, "own-io-wait");
+        EXPECT_EQ(answer.findings[0].verdict, Verdict::proven);
+        EXPECT_EQ(answer.findings[0].culprits[0].name, "disk");
+        EXPECT_EQ(answer.findings[0].culprits[0].pid, 0u);
+        EXPECT_NEAR(static_cast<double>(answer.findings[0].lost_ns), 4.0 * second / static_cast<double>(every),
+                    0.4 * second / static_cast<double>(every));
+        EXPECT_THAT(answer.findings[0].summary, HasSubstr("waiting for the disk"));
+    }
+}
+
+TEST(Explain, WaitingForMemoryAndForNetworkFilesAreToldApart) {
+    Workload work;
+    for (int step = 0; step < 600; ++step) {
+        Event& event = work.call(device_malloc, work.jitter(50 * us));
+        event.args[0] = 1 << 20;
+        if (step % 10 == 3) work.block(event, 9 * ms, BlockedReason::page_fault);
+        if (step % 10 == 6) work.block(event, 4 * ms, BlockedReason::network_fs);
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 2u) << answer.summary;
+    EXPECT_EQ(answer.findings[0].kind, "memory-reclaim");
+    EXPECT_EQ(answer.findings[1].kind, "own-io-wait");
+    EXPECT_EQ(answer.findings[1].culprits[0].name, "network_fs");
+    EXPECT_NE(answer.findings[0].id, answer.findings[1].id);
+    EXPECT_EQ(answer.findings[0].verdict, Verdict::proven);
+    EXPECT_EQ(answer.findings[1].verdict, Verdict::proven);
+}
+
+TEST(Explain, ALockWaitNamesWhoLetGoOfTheLock) {
+    Workload work;
+    for (int step = 0; step < 500; ++step) {
+        Event& event = work.call(device_malloc, work.jitter(60 * us));
+        event.args[0] = 1 << 16;
+        if (step % 4) continue;
+        work.block(event, work.jitter(3 * ms), BlockedReason::futex);
+        event.waker_kind = WakerKind::task;
+        event.waker_tgid = 900;
+        event.waker_comm = to_comm("loader");
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    EXPECT_EQ(answer.findings[0].kind, "lock-wait");
+    EXPECT_EQ(answer.findings[0].culprits[0].name, "loader");
+    EXPECT_EQ(answer.findings[0].culprits[0].pid, 900u);
+    EXPECT_GE(answer.findings[0].explained_fraction, 0.8);
+}
+
+TEST(Explain, SleepsThatAccuseNobodyAreListedOnly) {
+    for (const BlockedReason reason :
+         {BlockedReason::socket, BlockedReason::timer, BlockedReason::child, BlockedReason::pipe, BlockedReason::poll,
+          BlockedReason::other, BlockedReason::ioctl}) {
+        Workload work;
+        for (int step = 0; step < 400; ++step) {
+            Event& event = work.call(async_copy, work.jitter(20 * us));
+            if (step % 8 == 0) work.block(event, 5 * ms, reason);
+        }
+        const ExplainAnswer answer = work.explain();
+        EXPECT_TRUE(answer.healthy) << to_string(reason);
+        ASSERT_FALSE(answer.rejected.empty());
+        EXPECT_GE(answer.rejected[0].ns, 48 * 5 * ms) << to_string(reason);
+        EXPECT_NE(answer.slow_calls[0].cause, "unexplained");
+    }
+}
+
+TEST(Explain, ManyTinyPreemptionsBelowTheFloorsAreNoFinding) {
+    Workload work;
+    for (int step = 0; step < 20'000; ++step) {
+        Event& event = work.call(launch, work.jitter(6 * us));
+        event.args[0] = 0x1000;
+        if (step % 2) work.preempt(event, 5 * us);
+        work.now += ms;
+    }
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_GT(rejected_ns(answer.rejected, "cpu-contention"), 20 * ms);
+}
+
+TEST(Explain, TheSameTinyPreemptionsAreAFindingWhereTheyAddUp) {
+    Workload work;
+    for (int step = 0; step < 20'000; ++step) {
+        Event& event = work.call(launch, work.jitter(6 * us));
+        event.args[0] = 0x1000;
+        if (step % 2) work.preempt(event, 5 * us);
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    EXPECT_EQ(answer.findings[0].kind, "cpu-contention");
+}
+
+TEST(Explain, TheDaemonAndTheKernelAreNoSuspects) {
+    for (const std::string_view comm :
+         {"ingerod", "ingero-worker", "ksoftirqd/3", "kworker/3:1H", "migration/3", "rcu_preempt"}) {
+        Workload work;
+        for (int step = 0; step < 1'000; ++step) {
+            Event& sync = work.call(stream_sync, work.jitter(4 * ms, 0.1));
+            work.preempt(sync, 4 * ms, comm, 10);
+        }
+        const ExplainAnswer answer = work.explain();
+        EXPECT_TRUE(answer.healthy) << comm;
+        const std::string_view stem = comm.substr(0, std::min(comm.find('/'), comm.find('_')));
+        EXPECT_GE(rejected_ns(answer.rejected, stem), 3'500 * ms) << comm;
+    }
+}
+
+TEST(Explain, AnExcludedTaskDoesNotHideTheHogBesideIt) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& sync = work.call(stream_sync, work.jitter(4 * ms, 0.1));
+        step % 2 ? work.preempt(sync, 4 * ms) : work.preempt(sync, 4 * ms, "ingerod", 10);
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    ASSERT_EQ(answer.findings[0].culprits.size(), 1u);
+    EXPECT_EQ(answer.findings[0].culprits[0].name, "stress-hog");
+    EXPECT_GT(rejected_ns(answer.findings[0].rejected, "ingerod"), 1'500 * ms);
+}
+
+TEST(Explain, AFirstUseIsNotBlamedOnTheScheduler) {
+    Workload work;
+    for (uint64_t kernel = 0; kernel < 40; ++kernel) {
+        // Loading a kernel runs 20 ms, reads its file, and is off the CPU for 0.3 ms of it.
+        Event& first = work.call(launch, 20 * ms);
+        first.args[0] = 0x1000 + kernel;
+        work.block(first, 2 * ms, BlockedReason::disk);
+        work.preempt(first, 300 * us);
+        for (int again = 0; again < 20; ++again) work.call(launch, work.jitter(6 * us)).args[0] = 0x1000 + kernel;
+    }
+    work.now += 10 * second;
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_NEAR(static_cast<double>(rejected_ns(answer.rejected, "first use")), 40.0 * 22 * ms, 1.0 * ms);
+    EXPECT_NEAR(static_cast<double>(rejected_ns(answer.rejected, "cpu-contention")), 40.0 * 300 * us, 1.0 * ms);
+    EXPECT_EQ(answer.slow_calls[0].cause, "first use");
+    EXPECT_LT(answer.slow_calls[0].expected_ns, 10 * us);
+}
+
+TEST(Explain, AnotherUserSeesNothingOfIt) {
+    Workload work;
+    contended_syncs(work);
+    Filter filter;
+    filter.uid = 1'000;
+    EXPECT_EQ(work.explain(filter).findings.size(), 1u);
+    filter.uid = 1'001;
+    const ExplainAnswer other = work.explain(filter);
+    EXPECT_EQ(other.calls, 0u);
+    EXPECT_TRUE(other.findings.empty());
+    EXPECT_TRUE(other.slow_calls.empty());
+    EXPECT_TRUE(other.rejected.empty());
+    filter.uid.reset();
+    filter.pid = python + 1;
+    EXPECT_EQ(work.explain(filter).calls, 0u);
+}
+
+TEST(Explain, NothingIsProvenWhereATenthWasLost) {
+    Workload work;
+    contended_syncs(work);
+    LossRow row;
+    row.from_ns = ms;
+    row.to_ns = second;
+    row.op = launch;
+    row.lost_ring = 501;  // of 5,000 calls
+    work.snapshot.add(row);
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    EXPECT_EQ(answer.findings[0].verdict, Verdict::partial);
+}
+
+TEST(Explain, UncertainSplitsAreNoEvidence) {
+    Workload work;
+    contended_syncs(work);
+    uint64_t uncertain = 0;
+    for (Event& event : work.snapshot.events()) {
+        if (event.op != stream_sync || work.random() % 3) continue;
+        event.flags |= INGERO_CALL_SPLIT_UNCERTAIN;
+        ++uncertain;
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    EXPECT_NEAR(static_cast<double>(answer.findings[0].lost_ns), (1'000.0 - static_cast<double>(uncertain)) * 4 * ms,
+                0.1 * 4'000 * ms);
+    EXPECT_THAT(answer.summary, HasSubstr(std::to_string(uncertain) + " calls with an uncertain time split"));
+}
+
+TEST(Explain, TooFewCallsAreInsufficientEvidenceAndOnlyWhereSomethingLookedSlow) {
+    Workload work;
+    for (int i = 0; i < 4; ++i) work.preempt(work.call(stream_sync, 2 * ms), i ? 20 * ms : 0);
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    EXPECT_EQ(answer.findings[0].verdict, Verdict::insufficient_evidence);
+    EXPECT_EQ(answer.findings[0].severity, Severity::low);
+    EXPECT_EQ(answer.findings[0].explained_fraction, 0);
+
+    Workload quiet;
+    for (int i = 0; i < 4; ++i) quiet.call(stream_sync, 20 * ms * (1 + i));
+    EXPECT_TRUE(quiet.explain().healthy);
+
+    Workload starting;
+    starting.block(starting.call(device_malloc, ms), 200 * ms, BlockedReason::disk);
+    EXPECT_TRUE(starting.explain().healthy) << "a first call is unlike any other: no sign of anything";
+}
+
+TEST(Explain, CallsOfTheTenMinutesBeforeSayWhatIsUsual) {
+    Workload work(3'000 * second);
+    work.now = 1'000 * second;
+    for (int step = 0; step < 50; ++step) work.call(stream_sync, 2 * ms);
+    const uint64_t from = work.now;
+    for (int step = 0; step < 5; ++step) work.preempt(work.call(stream_sync, 2 * ms), 20 * ms);
+    Filter filter;
+    filter.window = {MemorySnapshot::realtime_at_zero_ns + from, MemorySnapshot::realtime_at_zero_ns + work.now};
+    const ExplainAnswer answer = work.explain(filter);
+    ASSERT_EQ(answer.findings.size(), 1u);
+    EXPECT_EQ(answer.findings[0].verdict, Verdict::proven);
+    EXPECT_EQ(answer.calls, 5u);
+    EXPECT_EQ(answer.findings[0].worst.expected_ns, 2 * ms);
+    for (Event& event : work.snapshot.events()) {
+        if (event.start_ns < from) event.start_ns -= 700 * second;
+    }
+    EXPECT_EQ(work.explain(filter).findings.at(0).verdict, Verdict::insufficient_evidence) << "older calls say nothing";
+}
+
+TEST(Explain, ManyPidsOfOneCommandAreOneCulprit) {
+    Workload work;
+    for (uint32_t step = 0; step < 1'000; ++step) {
+        Event& sync = work.call(stream_sync, work.jitter(4 * ms, 0.1));
+        if (step % 10 == 0) {
+            work.preempt(sync, 4 * ms, "backup", 5);
+        } else {
+            work.preempt(sync, 4 * ms, "stress-hog", hog + step % 8);
+        }
+        sync.preemptor_ns /= 2;
+    }
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    const auto& culprits = answer.findings[0].culprits;
+    ASSERT_EQ(culprits.size(), 3u);
+    EXPECT_EQ(culprits[0].name, "stress-hog");
+    EXPECT_EQ(culprits[0].pid, 0u);
+    EXPECT_EQ(culprits[1].name, "backup");
+    EXPECT_EQ(culprits[1].pid, 5u);
+    EXPECT_EQ(culprits[2].name, "other tasks");
+    const uint64_t sum = culprits[0].ns + culprits[1].ns + culprits[2].ns;
+    EXPECT_EQ(sum, answer.findings[0].lost_ns) << "every nanosecond has one culprit";
+}
+
+TEST(Explain, TheIdIsTheSameForTheSameCauseOnly) {
+    Workload one;
+    contended_syncs(one);
+    Workload same;
+    contended_syncs(same);
+    same.snapshot.add(LossRow{});
+    EXPECT_EQ(one.explain().findings.at(0).id, same.explain().findings.at(0).id);
+    EXPECT_EQ(one.explain().findings.at(0).id.size(), 16u);
+    Workload other;
+    contended_syncs(other);
+    for (Event& event : other.snapshot.events()) event.process_start_ns = 6;
+    EXPECT_NE(one.explain().findings.at(0).id, other.explain().findings.at(0).id);
+}
+
+TEST(Explain, NestedCallsAreNotCountedTwice) {
+    Workload work;
+    contended_syncs(work);
+    const uint64_t lost = work.explain().findings.at(0).lost_ns;
+    const std::vector<Event> outer = work.snapshot.events();
+    for (Event event : outer) {
+        event.sequence = 0;
+        event.depth = 1;
+        work.snapshot.add(event);
+    }
+    EXPECT_EQ(work.explain().findings.at(0).lost_ns, lost);
+}
+
+TEST(Explain, AFailedScanIsAnError) {
+    Workload work;
+    contended_syncs(work);
+    work.snapshot.fail_scans({ErrorCode::corrupt, "block 7 is damaged", ""});
+    EXPECT_FALSE(ingero::explain(work.snapshot, {work.snapshot.whole(), {}, {}}));
+}
+
+}  // namespace
+}  // namespace ingero

@@ -1,0 +1,382 @@
+// The JSON objects against their schemas, the plain text made of them, and what happens to text that a target wrote.
+
+#include "core/render/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "core/model/op.h"
+#include "core/render/table.h"
+#include "core/wire/utf8.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* hostile = "a\x1b[2Jb\nc\xff\u202e\u200b";
+
+Event slow_event() {
+    Event event;
+    event.sequence = 17;
+    event.op = make_op(source_cuda, 3);
+    event.tgid = 4242;
+    event.tid = 4243;
+    event.duration_ns = 3'005'000;
+    event.runnable_ns = 2'710'000;
+    event.preemptor_tgid = 991;
+    event.preemptor_ns = 2'600'000;
+    event.preemptor_comm = to_comm("stress-ng");
+    event.blocked_reason = BlockedReason::disk;
+    event.longest_sleep_ns = 100'000;
+    event.blocked_ns = 100'000;
+    event.waker_kind = WakerKind::task;
+    event.waker_tgid = 12;
+    event.waker_comm = to_comm("kworker");
+    return event;
+}
+
+SlowCall slow_call() {
+    SlowCall call;
+    call.event = slow_event();
+    call.start_realtime_ns = 1'795'000'000'000'000'000;
+    call.expected_ns = 20'000;
+    call.excess_ns = 2'985'000;
+    call.explained_ns = 2'810'000;
+    call.split = {95'000, 100'000, 2'710'000, 100'000};
+    return call;
+}
+
+ExplainAnswer explain_answer() {
+    ExplainAnswer answer;
+    answer.window = {1'795'000'000'000'000'000, 1'795'000'300'000'000'000};
+    answer.coverage.complete = true;
+    Finding finding;
+    finding.id = "cpu-contention-4242";
+    finding.kind = "cpu-contention";
+    finding.severity = Severity::high;
+    finding.verdict = Verdict::proven;
+    finding.summary = "stress-ng ran while cudaLaunchKernel wanted the CPU";
+    finding.lost_ns = 155'700'000;
+    finding.window_share = 0.12;
+    finding.explained_fraction = 0.93;
+    finding.pid = 4242;
+    finding.comm = "python";
+    finding.culprits = {{"stress-ng", 991, 120'300'000}, {"disk", 0, 3'000'000}};
+    finding.rejected = {{"disk wait", 3'900'000}};
+    finding.evidence = {17, 18};
+    finding.worst = slow_call();
+    finding.fix = "Pin stress-ng to other CPUs.";
+    finding.confirm = "Runnable time stays below 1 ms.";
+    answer.findings = {finding};
+    answer.slow_calls = {slow_call()};
+    answer.calls = 12'345;
+    answer.excess_ns = 160'000'000;
+    answer.explained_ns = 150'000'000;
+    answer.summary = "cpu-contention cost python (4242) 155.7 ms";
+    return answer;
+}
+
+StatsAnswer stats_answer() {
+    StatsAnswer answer;
+    answer.window = {1, 2};
+    answer.coverage = {false, 3, 4, {{1, 2, "ingerod was not running"}}};
+    OpStats launch;
+    launch.op = make_op(source_cuda, 3);
+    launch.pid = 4242;
+    launch.count = 1'234'567;
+    launch.p50_ns = 20'300;
+    launch.total_ns = 1'000'000;
+    launch.runnable_ns = 900'000;
+    OpStats copy = launch;
+    copy.op = make_op(source_cuda, 4);
+    copy.bytes = 3ULL << 30;
+    OpStats unknown = launch;
+    unknown.op = make_op(99, 7);
+    answer.ops = {launch, copy, unknown};
+    return answer;
+}
+
+AnswerContext context() { return {"gpu-1", {}, {}}; }
+
+json status_answer() {
+    json answer = answer_head("status", context(), {1, 2}, {true, 0, 0, {}});
+    answer.update(json{{"state", "tracing"},
+                       {"version", "0.1.0"},
+                       {"uptime_ns", 11'000'000'000'000u},
+                       {"events",
+                        {{"recorded", 12'345'678u}, {"committed", 12'345'000u}, {"lost", 0u}, {"sampled_out", 0u}, {"split_uncertain", 12u}}},
+                       {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
+                       {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
+                       {"memory_bytes", 47'185'920u},
+                       {"processes", 3u},
+                       {"sockets", 1u},
+                       {"incidents_open", 0u}});
+    return answer;
+}
+
+json processes_answer(const std::string& comm = "python") {
+    json answer = answer_head("processes", context(), {1, 2}, {true, 0, 0, {}});
+    answer["processes"] = {{{"pid", 4242u},
+                            {"start_time_ns", 1'795'000'000'000'000'000u},
+                            {"comm", comm},
+                            {"unit", "vllm.service"},
+                            {"container", nullptr},
+                            {"cgroup", "/system.slice/vllm.service"},
+                            {"rank", nullptr},
+                            {"world_size", nullptr},
+                            {"devices", nullptr},
+                            {"calls_per_s", 1234.5},
+                            {"gpu_memory_bytes", nullptr},
+                            {"state", "tracing"}}};
+    return answer;
+}
+
+/// "" where valid, the errors otherwise; "missing" where there is no validator.
+std::string validate(const std::string& command, const json& answer) {
+    const std::string document = testing::TempDir() + "ingero-" + command + "-" + std::to_string(getpid()) + ".json";
+    std::ofstream(document) << answer.dump();
+    const std::string source = INGERO_SOURCE_DIR;
+    const std::string line = "/usr/bin/python3 " + source + "/tests/support/validate_schema.py " + source +
+                             "/docs/schemas/" + command + ".schema.json " + document + " 2>&1";
+    FILE* pipe = popen(line.c_str(), "r");
+    std::string output;
+    char buffer[256];
+    while (fgets(buffer, sizeof(buffer), pipe)) output += buffer;
+    const int status = pclose(pipe);
+    std::remove(document.c_str());
+    if (WEXITSTATUS(status) == 77) return "missing";
+    return WEXITSTATUS(status) == 0 ? "" : "invalid: " + output;
+}
+
+#define EXPECT_VALID(command, answer)                                                          \
+    do {                                                                                       \
+        const std::string errors = validate(command, answer);                                  \
+        if (errors == "missing") GTEST_SKIP() << "the package python3-jsonschema is missing"; \
+        EXPECT_EQ(errors, "");                                                                 \
+    } while (false)
+
+TEST(Schema, EveryAnswerIsValid) {
+    EXPECT_VALID("status", status_answer());
+    EXPECT_VALID("processes", processes_answer());
+    EXPECT_VALID("stats", to_json(stats_answer(), context()));
+    EXPECT_VALID("explain", to_json(explain_answer(), context()));
+}
+
+TEST(Schema, EmptyAndHostileAnswersAreValidToo) {
+    StatsAnswer stats;
+    EXPECT_VALID("stats", to_json(stats, {}));
+    ExplainAnswer explain;
+    EXPECT_VALID("explain", to_json(explain, {}));
+    explain = explain_answer();
+    Finding& finding = explain.findings[0];
+    finding.comm = finding.summary = finding.kind = finding.fix = hostile;
+    finding.culprits[0].name = hostile;
+    finding.worst.event.preemptor_comm = to_comm("\xff\xfe");
+    explain.coverage.gaps = {{1, 2, hostile}};
+    EXPECT_VALID("explain", to_json(explain, {hostile, {hostile}, {{4242, hostile}}}));
+}
+
+TEST(Schema, AMemberMoreOrLessIsInvalid) {
+    json answer = status_answer();
+    answer["surprise"] = 1;
+    const std::string errors = validate("status", answer);
+    if (errors == "missing") GTEST_SKIP() << "the package python3-jsonschema is missing";
+    EXPECT_THAT(errors, HasSubstr("surprise"));
+    answer.erase("surprise");
+    answer.erase("state");
+    EXPECT_THAT(validate("status", answer), HasSubstr("state"));
+}
+
+TEST(RenderJson, AbsentIsNullAndNeverZero) {
+    const json stats = to_json(stats_answer(), context());
+    EXPECT_TRUE(stats["ops"][0]["bytes"].is_null()) << "a launch has no size";
+    EXPECT_EQ(stats["ops"][1]["bytes"], 3ULL << 30);
+    EXPECT_TRUE(stats["ops"][0]["lost_ns"].is_null());
+    EXPECT_EQ(stats["ops"][2]["op"], "op-99-7");
+
+    ExplainAnswer answer = explain_answer();
+    answer.slow_calls[0].expected_ns = 0;
+    answer.slow_calls[0].event.preemptor_tgid = 0;
+    answer.slow_calls[0].event.blocked_reason = BlockedReason::none;
+    answer.findings[0].worst = {};
+    const json explain = to_json(answer, context());
+    EXPECT_TRUE(explain["slow_calls"][0]["expected_ns"].is_null());
+    EXPECT_TRUE(explain["slow_calls"][0]["ran_instead"].is_null());
+    EXPECT_TRUE(explain["slow_calls"][0]["waited_for"].is_null());
+    EXPECT_TRUE(explain["findings"][0]["timeline"].is_null());
+    EXPECT_TRUE(explain["findings"][0]["culprits"][1]["pid"].is_null());
+}
+
+TEST(RenderJson, ASlowCallSaysWhereItsTimeWent) {
+    const json call = to_json(explain_answer(), context())["slow_calls"][0];
+    EXPECT_EQ(call["op"], "cudaLaunchKernel");
+    EXPECT_EQ(call["comm"], "python") << "known from the finding";
+    EXPECT_EQ(call["split"]["runnable_ns"], 2'710'000u);
+    EXPECT_EQ(call["ran_instead"], (json{{"name", "stress-ng"}, {"pid", 991}, {"ns", 2'600'000}}));
+    EXPECT_EQ(call["waited_for"]["reason"], "disk");
+    EXPECT_EQ(call["waited_for"]["waker"], (json{{"kind", "task"}, {"name", "kworker"}, {"pid", 12}}));
+    EXPECT_NEAR(call["explained_fraction"].get<double>(), 0.941, 0.001);
+}
+
+TEST(RenderJson, TheLimitKeepsTheFirstOps) {
+    EXPECT_EQ(to_json(stats_answer(), context(), 1)["ops"].size(), 1u);
+    EXPECT_EQ(to_json(stats_answer(), context(), 0)["ops"].size(), 3u);
+}
+
+TEST(RenderText, ExplainReadsLikeAVerdict) {
+    const std::string text = text_explain(to_json(explain_answer(), context()));
+    EXPECT_EQ(text.find("cpu-contention cost python (4242) 155.7 ms\n"), 0u) << "the summary is the first line";
+    EXPECT_THAT(text, HasSubstr("1. HIGH  cpu-contention: proven, 93 % of it explained"));
+    EXPECT_THAT(text, HasSubstr("120 ms  stress-ng (991)"));
+    EXPECT_THAT(text, HasSubstr("3 ms  disk"));
+    EXPECT_THAT(text, HasSubstr("cudaLaunchKernel at "));
+    EXPECT_THAT(text, HasSubstr("[#=....................................--]")) << text;
+    EXPECT_THAT(text, HasSubstr("waiting for a CPU 2.71 ms (90 %)"));
+    EXPECT_THAT(text, HasSubstr("ran instead: stress-ng (991) for 2.6 ms"));
+    EXPECT_THAT(text, HasSubstr("waited for: disk for 100 µs, woken by kworker (12)"));
+    EXPECT_THAT(text, HasSubstr("Not it      disk wait: 3.9 ms"));
+    EXPECT_THAT(text, HasSubstr("Fix         Pin stress-ng to other CPUs."));
+    EXPECT_THAT(text, HasSubstr("Confirm     Runnable time stays below 1 ms."));
+    EXPECT_THAT(text, Not(HasSubstr("Coverage"))) << "complete coverage goes without saying";
+    EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours unless asked for";
+}
+
+TEST(RenderText, AHealthyWindowSaysWhatWasLookedAt) {
+    ExplainAnswer answer;
+    answer.window = {1'795'000'000'000'000'000, 1'795'000'300'000'000'000};
+    answer.coverage.complete = true;
+    answer.healthy = true;
+    answer.calls = 12'345;
+    answer.summary = "healthy";
+    const std::string text = text_explain(to_json(answer, context()));
+    EXPECT_THAT(text, HasSubstr("No finding. Looked at 12,345 calls; "));
+}
+
+TEST(RenderText, IncompleteCoverageIsSaid) {
+    AnswerContext incomplete = context();
+    incomplete.missing_probes = {"cudart", "driver"};
+    const std::string text = text_stats(to_json(stats_answer(), incomplete));
+    EXPECT_THAT(text, HasSubstr("Coverage  incomplete: 3 events lost, 4 sampled out, 1 gaps"));
+    EXPECT_THAT(text, HasSubstr("ingerod was not running"));
+    EXPECT_THAT(text, HasSubstr("not attached: cudart, driver"));
+}
+
+TEST(RenderText, StatsHaveUnitsAndSharesOfTheTotal) {
+    const std::string text = text_stats(to_json(stats_answer(), context()));
+    EXPECT_THAT(text, HasSubstr("1,234,567"));
+    EXPECT_THAT(text, HasSubstr("20.3 µs"));
+    EXPECT_THAT(text, HasSubstr("90 %"));
+    EXPECT_THAT(text, HasSubstr("3.00 GiB"));
+}
+
+TEST(RenderText, StatusAndProcessesShowTheirFigures) {
+    const std::string status = text_status(status_answer());
+    EXPECT_THAT(status, HasSubstr("ingerod 0.1.0 on gpu-1: tracing, up 3 h 3 min"));
+    EXPECT_THAT(status, HasSubstr("12,345,678 recorded, 0 lost"));
+    EXPECT_THAT(status, HasSubstr("1.20 GiB of 10.0 GiB, empty"));
+    const std::string processes = text_processes(processes_answer());
+    EXPECT_THAT(processes, HasSubstr("python"));
+    EXPECT_THAT(processes, HasSubstr("1,235"));
+    json none = processes_answer();
+    none["processes"].clear();
+    EXPECT_THAT(text_processes(none), HasSubstr("No traced process that you may see"));
+}
+
+TEST(RenderText, EveryLineFitsTheTerminal) {
+    for (const unsigned width : {60u, 80u, 100u, 132u}) {
+        const TextStyle style{width, false};
+        for (const std::string& text :
+             {text_stats(to_json(stats_answer(), context()), style), text_processes(processes_answer(), style)}) {
+            std::istringstream lines(text.substr(text.find("\n\n") == std::string::npos ? 0 : text.find("\n\n") + 2));
+            for (std::string line; std::getline(lines, line);)
+                EXPECT_LE(display_width(line), width) << "at width " << width << ": " << line;
+        }
+    }
+}
+
+TEST(RenderText, ColoursAreThereWhenAskedForAndEnd) {
+    const std::string text = text_explain(to_json(explain_answer(), context()), {100, true});
+    EXPECT_THAT(text, HasSubstr("\x1b[1;31mHIGH\x1b[0m"));
+    EXPECT_EQ(text.rfind("\x1b["), text.rfind("\x1b[0m"));
+}
+
+TEST(RenderText, TextOfATargetCannotTouchTheTerminal) {
+    ExplainAnswer answer = explain_answer();
+    Finding& finding = answer.findings[0];
+    finding.comm = finding.summary = finding.kind = finding.fix = finding.confirm = finding.id = hostile;
+    finding.culprits[0].name = finding.rejected[0].hypothesis = answer.summary = hostile;
+    answer.coverage = {false, 0, 0, {{1, 2, hostile}}};
+    const AnswerContext hostile_context{hostile, {hostile}, {{4242, hostile}}};
+    StatsAnswer stats = stats_answer();
+    stats.coverage = answer.coverage;
+    json status = status_answer();
+    status["version"] = status["node"] = status["state"] = hostile;
+    for (const std::string& text :
+         {text_explain(to_json(answer, hostile_context)), text_stats(to_json(stats, hostile_context)),
+          text_processes(processes_answer(hostile)), text_status(status)}) {
+        EXPECT_THAT(text, HasSubstr("a\\x1b[2Jb\\nc"));
+        EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+        EXPECT_THAT(text, Not(HasSubstr("\u202e")));
+        EXPECT_THAT(text, Not(HasSubstr("\u200b")));
+        EXPECT_TRUE(is_utf8(text));
+    }
+}
+
+TEST(RenderText, JsonOfAnyShapeIsPrintedWithoutThrowing) {
+    const std::vector<json> shapes = {nullptr, 1, "text", json::array(), json::object(),
+                                      {{"findings", 1}, {"ops", "x"}, {"processes", json::object()}},
+                                      {{"findings", {1, nullptr}}, {"ops", {1}}, {"processes", {"x"}}, {"slow_calls", {{}}}},
+                                      {{"findings", {{{"timeline", {{"split", {{"blocked_ns", ~0ULL}, {"on_cpu_ns", ~0ULL}}}}}}}}},
+                                      {{"window", {{"from_ns", ~0ULL}, {"to_ns", -5}}}},
+                                      {{"store", {{"bytes", 1e300}}}, {"uptime_ns", -1}}};
+    for (const json& shape : shapes)
+        for (const auto render : {text_status, text_processes, text_stats, text_explain})
+            EXPECT_NO_THROW(static_cast<void>(render(shape, {80, true}))) << shape.dump();
+}
+
+TEST(EscapeText, LeavesWhatIsPrintable) {
+    EXPECT_EQ(escape_text("python3.11 µs 日本 \U0001f600"), "python3.11 µs 日本 \U0001f600");
+}
+
+TEST(EscapeText, EscapesControlsInvalidBytesBidiAndInvisibles) {
+    EXPECT_EQ(escape_text("a\tb\nc\rd"), "a\\tb\\nc\\rd");
+    EXPECT_EQ(escape_text(std::string_view("\0\x1b\x7f", 3)), "\\x00\\x1b\\x7f");
+    EXPECT_EQ(escape_text("\u009b"), "\\u{009b}") << "CSI as one code point";
+    EXPECT_EQ(escape_text("\xff\xe2\x82"), "\\xff\\xe2\\x82");
+    EXPECT_EQ(escape_text("\u202e\u2066\u200d\ufeff\u2028\u00ad"), "\\u{202e}\\u{2066}\\u{200d}\\u{feff}\\u{2028}\\u{00ad}");
+    EXPECT_EQ(escape_text("\U000e0041"), "\\u{e0041}");
+    EXPECT_EQ(escape_text("\\x1b"), "\\\\x1b") << "an escape cannot be forged";
+}
+
+TEST(Table, DropsAndCutsColumnsUntilItFits) {
+    Table table({{"NAME", Align::left, true}, {"EXTRA", Align::right, false, 1}, {"N", Align::right}});
+    table.add_row({"a-very-long-name-of-something", "12345", "7"});
+    EXPECT_EQ(table.render(0), "NAME                           EXTRA  N\na-very-long-name-of-something  12345  7\n");
+    EXPECT_EQ(table.render(20), "NAME       EXTRA  N\na-very-lo…  12345  7\n" + std::string());
+}
+
+TEST(Format, FiguresHaveThreeDigitsAndAUnit) {
+    EXPECT_EQ(format_count(0), "0");
+    EXPECT_EQ(format_count(999), "999");
+    EXPECT_EQ(format_count(~0ULL), "18,446,744,073,709,551,615");
+    EXPECT_EQ(format_bytes(0), "0 B");
+    EXPECT_EQ(format_bytes(1023), "1023 B");
+    EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+    EXPECT_EQ(format_bytes((1 << 20) - 1), "1.00 MiB");
+    EXPECT_EQ(format_span(59'999'999'999), "59 s");
+    EXPECT_EQ(format_span(90'061'000'000'000), "1 d 1 h");
+    EXPECT_EQ(format_percent(0), "0 %");
+    EXPECT_EQ(format_percent(0.0001), "<0.1 %");
+    EXPECT_EQ(format_percent(0.055), "5.5 %");
+    EXPECT_EQ(format_percent(1), "100 %");
+}
+
+}  // namespace
+}  // namespace ingero

@@ -1,0 +1,573 @@
+// The pool with real workers: what they answer, how they die, and what their sandbox holds.
+#include <elf.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "core/model/op.h"
+#include "core/model/unique_fd.h"
+#include "core/store/store.h"
+#include "core/symbols/elf_symbols.h"
+#include "daemon/ingerod/worker_pool.h"
+#include "daemon/worker/protocol.h"
+#include "daemon/worker/sandbox.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// Long enough that only a hang reaches it.
+constexpr uint64_t patience_us = 60'000'000;
+
+class TemporaryDirectory {
+  public:
+    TemporaryDirectory() { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+    ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_ = "/tmp/ingero-worker-test-XXXXXX";
+};
+
+class WorkerPoolTest : public testing::Test {
+  protected:
+    WorkerPool& start(WorkerOptions options) {
+        if (options.program.empty()) options.program = INGERO_WORKER;
+        pool_ = std::make_unique<WorkerPool>(loop_, std::move(options));
+        return *pool_;
+    }
+    WorkerPool& start_one() { return start(one()); }
+    static WorkerOptions one() {
+        WorkerOptions options;
+        options.count = 1;
+        options.node = "test-node";
+        return options;
+    }
+
+    using Answer = std::shared_ptr<std::optional<Result<json>>>;
+    Answer send(const std::string& method, json params = json::object(), std::optional<int> fd = std::nullopt) {
+        auto answer = std::make_shared<std::optional<Result<json>>>();
+        pool_->request(method, std::move(params), fd, [answer](Result<json> result) {
+            EXPECT_FALSE(answer->has_value()) << "done was called twice";
+            *answer = std::move(result);
+        });
+        return answer;
+    }
+    Result<json> wait(const Answer& answer) {
+        run_until([&] { return answer->has_value(); });
+        return answer->value_or(fail(ErrorCode::internal, "no answer came"));
+    }
+    Result<json> ask(const std::string& method, json params = json::object(), std::optional<int> fd = std::nullopt) {
+        return wait(send(method, std::move(params), fd));
+    }
+    template <class Condition>
+    void run_until(const Condition& condition) {
+        while (!condition())
+            if (sd_event_run(loop_.get(), patience_us) <= 0) FAIL() << "the loop has nothing left to do";
+    }
+
+    /// The only worker's pid, started if it is not yet.
+    int worker() {
+        EXPECT_TRUE(ask("ping"));
+        EXPECT_THAT(pool_->pids(), SizeIs(1));
+        return pool_->pids().empty() ? -1 : pool_->pids().front();
+    }
+    /// The same where the deadline is short: on a busy machine the start itself may take longer.
+    int patient_worker() {
+        while (!ask("ping")) {
+        }
+        return worker();
+    }
+    /// Returns once the worker has stopped.
+    static void stop(int pid) {
+        ASSERT_EQ(kill(pid, SIGSTOP), 0);
+        siginfo_t info{};
+        ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOWAIT), 0);
+    }
+
+    EventLoop loop_;
+    std::unique_ptr<WorkerPool> pool_;
+};
+
+UniqueFd open_file(const std::string& path) {
+    return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+UniqueFd memory_file(std::string_view bytes) {
+    UniqueFd file(memfd_create("worker-test", MFD_CLOEXEC));
+    EXPECT_EQ(write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    return file;
+}
+
+std::map<std::string, std::string> status_of(int pid) {
+    std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+    std::map<std::string, std::string> fields;
+    for (std::string line; std::getline(in, line);) {
+        const size_t colon = line.find(':');
+        const size_t value = line.find_first_not_of(" \t", colon + 1);
+        fields[line.substr(0, colon)] = value == std::string::npos ? "" : line.substr(value);
+    }
+    return fields;
+}
+
+// --- answers
+
+TEST_F(WorkerPoolTest, starts_no_worker_before_one_is_needed_and_keeps_it_then) {
+    start_one();
+    EXPECT_THAT(pool_->pids(), IsEmpty());
+    const int first = worker();
+    EXPECT_EQ(worker(), first);
+}
+
+TEST_F(WorkerPoolTest, answers_ping_with_the_node) {
+    start_one();
+    const auto answer = ask("ping");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(*answer, (json{{"node", "test-node"}, {"store", false}}));
+}
+
+TEST_F(WorkerPoolTest, uses_as_many_workers_as_it_may) {
+    WorkerOptions options = one();
+    options.count = 2;
+    start(options);
+    std::vector<Answer> answers;
+    for (int i = 0; i < 5; ++i) answers.push_back(send("ping"));
+    EXPECT_THAT(pool_->pids(), SizeIs(2));
+    for (const Answer& answer : answers) EXPECT_TRUE(wait(answer));
+    EXPECT_THAT(pool_->pids(), SizeIs(2));
+}
+
+TEST_F(WorkerPoolTest, reads_symbols_through_a_descriptor_that_stays_the_callers) {
+    start_one();
+    const UniqueFd file = open_file(INGERO_ELF_FIXTURE);
+    const auto expected = read_function_symbols(file.get(), {"alias", "first_nop", "only_in_symtab"}, true);
+    ASSERT_TRUE(expected);
+    // Not in order: sorting them is the worker's part.
+    const auto answer =
+        ask("symbols", {{"wanted", {"only_in_symtab", "alias", "first_nop"}}, {"static", true}}, file.get());
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["build_id"], expected->build_id);
+    ASSERT_EQ((*answer)["functions"].size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+        const FunctionSymbol& f = expected->functions[i];
+        EXPECT_EQ((*answer)["functions"][i],
+                  (json{{"name", f.name}, {"offset", f.file_offset}, {"size", f.size}, {"emulated", f.emulated}}));
+    }
+    EXPECT_GE(fcntl(file.get(), F_GETFD), 0);
+}
+
+TEST_F(WorkerPoolTest, carries_requests_larger_than_the_socket_takes_at_once) {
+    start_one();
+    json wanted = json::array();
+    for (int i = 0; i < 4'095; ++i) wanted.push_back(std::string(1'000, 'a') + std::to_string(i));
+    wanted.push_back("alias");
+    const UniqueFd file = open_file(INGERO_ELF_FIXTURE);
+    const auto answer = ask("symbols", {{"wanted", wanted}}, file.get());
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_THAT((*answer)["functions"], SizeIs(1));
+}
+
+TEST_F(WorkerPoolTest, survives_a_hostile_library) {
+    start_one();
+    const int before = worker();
+    std::ifstream in(INGERO_ELF_FIXTURE, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    for (size_t i = 64; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31);
+    for (const std::string& hostile : {std::string("no ELF"), bytes, bytes.substr(0, 700)}) {
+        const UniqueFd file = memory_file(hostile);
+        const auto answer = ask("symbols", {{"wanted", {"alias"}}}, file.get());
+        ASSERT_FALSE(answer);
+        EXPECT_THAT(answer.error().code, AnyOf(ErrorCode::corrupt, ErrorCode::limit)) << answer.error().message;
+    }
+    EXPECT_EQ(worker(), before);
+}
+
+TEST_F(WorkerPoolTest, passes_on_what_a_worker_refuses) {
+    start_one();
+    const UniqueFd file = open_file(INGERO_ELF_FIXTURE);
+    EXPECT_EQ(ask("no-such-method").error().code, ErrorCode::unknown_method);
+    EXPECT_EQ(ask("symbols", {{"wanted", {"a"}}}).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("symbols", {{"wanted", 7}}, file.get()).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("symbols", {{"wanted", {7}}}, file.get()).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("stats", {{"from_ns", -1}}).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("stats", {{"from_ns", 2}, {"to_ns", 1}}).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("stats", {{"since_ns", 1}, {"to_ns", 1}}).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("stats", {{"pid", 1ULL << 32}}).error().code, ErrorCode::bad_request);
+    EXPECT_EQ(ask("ping", {}, -1).error().code, ErrorCode::internal);
+}
+
+TEST_F(WorkerPoolTest, gives_a_limit_error_where_memory_runs_out) {
+    if (sanitizer_build) GTEST_SKIP() << "a sanitizer's shadow memory leaves no room for an address-space limit";
+    WorkerOptions options = one();
+    options.memory_bytes = 16 << 20;
+    start(options);
+    const int before = worker();
+    // 90 MiB of symbols: within what is read, beyond this worker's memory.
+    std::ifstream in(INGERO_ELF_FIXTURE, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    auto* header = reinterpret_cast<Elf64_Ehdr*>(bytes.data());
+    auto* sections = reinterpret_cast<Elf64_Shdr*>(bytes.data() + header->e_shoff);
+    for (size_t i = 0; i < header->e_shnum; ++i)
+        if (sections[i].sh_type == SHT_DYNSYM) sections[i].sh_size = 3'900'000 * sizeof(Elf64_Sym);
+    const UniqueFd file = memory_file(bytes);
+    ASSERT_EQ(ftruncate(file.get(), 128 << 20), 0);
+    const auto answer = ask("symbols", {{"wanted", {"alias"}}}, file.get());
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::limit) << answer.error().message;
+    EXPECT_EQ(worker(), before);
+}
+
+// --- deaths
+
+TEST_F(WorkerPoolTest, fails_only_the_request_whose_worker_is_killed) {
+    start_one();
+    const int first = worker();
+    stop(first);
+    const Answer lost = send("ping");
+    const Answer next = send("ping");
+    ASSERT_EQ(kill(first, SIGKILL), 0);
+    const auto answer = wait(lost);
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::internal);
+    EXPECT_EQ(answer.error().message, "the worker that ran this query ended (signal 9)");
+    EXPECT_THAT(answer.error().hint, HasSubstr("try again"));
+    EXPECT_TRUE(wait(next));
+    EXPECT_NE(worker(), first);
+}
+
+TEST_F(WorkerPoolTest, replaces_a_worker_that_died_while_idle) {
+    start_one();
+    const int first = worker();
+    ASSERT_EQ(kill(first, SIGKILL), 0);
+    run_until([&] { return pool_->pids().empty(); });
+    EXPECT_NE(worker(), first);
+}
+
+TEST_F(WorkerPoolTest, kills_a_worker_at_the_deadline) {
+    WorkerOptions options = one();
+    options.deadline = std::chrono::milliseconds(300);
+    start(options);
+    const int first = patient_worker();
+    stop(first);
+    const auto answer = ask("ping");
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::deadline);
+    EXPECT_THAT(answer.error().message, HasSubstr("0.3 s"));
+    run_until([&] { return kill(first, 0) != 0; });
+    EXPECT_TRUE(ask("ping"));
+}
+
+TEST_F(WorkerPoolTest, refuses_the_65th_waiting_request_and_answers_the_others) {
+    start_one();
+    const int pid = worker();
+    stop(pid);
+    std::vector<Answer> accepted = {send("ping")};
+    for (int i = 0; i < 64; ++i) accepted.push_back(send("ping"));
+    const auto refused = ask("ping");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::busy);
+    EXPECT_FALSE(refused.error().hint.empty());
+    ASSERT_EQ(kill(pid, SIGCONT), 0);
+    for (const Answer& answer : accepted) EXPECT_TRUE(wait(answer));
+    EXPECT_THAT(pool_->pids(), ElementsAre(pid));
+}
+
+TEST_F(WorkerPoolTest, fails_what_waited_for_a_worker_too_long) {
+    WorkerOptions options = one();
+    options.deadline = std::chrono::milliseconds(300);
+    start(options);
+    stop(patient_worker());
+    const Answer running = send("ping");
+    const Answer waiting = send("ping");
+    // The loop finds both times past at once: it cannot give the second a new worker first.
+    const auto past = std::chrono::steady_clock::now() + options.deadline + std::chrono::milliseconds(1);
+    while (std::chrono::steady_clock::now() < past) {
+    }
+    EXPECT_THAT(wait(running).error().message, HasSubstr("took longer than 0.3 s"));
+    EXPECT_THAT(wait(waiting).error().message, HasSubstr("no worker became free within 0.3 s"));
+}
+
+TEST_F(WorkerPoolTest, replaces_a_worker_after_1000_requests) {
+    start_one();
+    const int first = worker();
+    for (int i = 0; i < 998; ++i) ASSERT_TRUE(ask("ping"));
+    EXPECT_THAT(pool_->pids(), ElementsAre(first));
+    ASSERT_TRUE(ask("ping"));
+    EXPECT_NE(worker(), first);
+}
+
+TEST_F(WorkerPoolTest, replaces_a_worker_that_uses_over_half_of_its_memory) {
+    WorkerOptions options = one();
+    options.memory_bytes = 1 << 20;
+    start(options);
+    ASSERT_TRUE(ask("ping"));
+    EXPECT_THAT(pool_->pids(), IsEmpty());
+}
+
+TEST_F(WorkerPoolTest, stops_trying_for_a_while_when_workers_do_not_start) {
+    WorkerOptions options = one();
+    options.program = "/bin/false";
+    start(options);
+    for (int i = 0; i < 3; ++i) {
+        const auto answer = ask("ping");
+        ASSERT_FALSE(answer);
+        EXPECT_EQ(answer.error().code, ErrorCode::internal);
+        EXPECT_THAT(answer.error().message, HasSubstr("did not start (exit status 1)"));
+    }
+    const auto answer = ask("ping");
+    ASSERT_FALSE(answer);
+    EXPECT_THAT(answer.error().message, HasSubstr("3 times in a row"));
+    EXPECT_FALSE(answer.error().hint.empty());
+}
+
+TEST_F(WorkerPoolTest, says_which_program_is_missing) {
+    WorkerOptions options = one();
+    options.program = "/nonexistent/ingero-worker";
+    start(options);
+    const auto answer = ask("ping");
+    ASSERT_FALSE(answer);
+    EXPECT_THAT(answer.error().message, HasSubstr("/nonexistent/ingero-worker: No such file"));
+    EXPECT_FALSE(answer.error().hint.empty());
+}
+
+/// A program that plays a worker taken over by what it read.
+std::string rogue(const TemporaryDirectory& directory, const std::string& says) {
+    const std::string path = directory.path() + "/rogue";
+    std::ofstream(path) << "#!/bin/sh\nprintf '" << says << "' >&3\nexec cat <&3 >/dev/null\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+}
+
+TEST_F(WorkerPoolTest, stops_a_worker_that_breaks_the_protocol) {
+    const TemporaryDirectory directory;
+    const std::map<std::string, std::string> sayings = {
+        {"garbage", "it sent not MessagePack-RPC"},
+        {"\\224\\001\\146\\300\\300", "it sent something that is no answer"},   // [1, 102, nil, nil]: another's id
+        {"\\224\\000\\001\\241a\\200", "it sent something that is no answer"},  // [0, 1, "a", {}]: a request
+    };
+    for (const auto& [says, complaint] : sayings) {
+        WorkerOptions options = one();
+        options.program = rogue(directory, says);
+        start(options);
+        const auto answer = ask("ping");
+        ASSERT_FALSE(answer);
+        EXPECT_EQ(answer.error().code, ErrorCode::internal);
+        EXPECT_THAT(answer.error().message, HasSubstr(complaint));
+    }
+}
+
+TEST_F(WorkerPoolTest, may_be_destroyed_by_an_answer) {
+    start_one();
+    bool answered = false;
+    pool_->request("ping", json::object(), std::nullopt, [&](Result<json>) {
+        pool_.reset();
+        answered = true;
+    });
+    run_until([&] { return answered; });
+}
+
+TEST_F(WorkerPoolTest, leaves_no_worker_when_it_goes) {
+    start_one();
+    const int pid = worker();
+    send("ping");
+    pool_.reset();
+    EXPECT_NE(kill(pid, 0), 0);
+}
+
+// --- the sandbox, from outside
+
+TEST_F(WorkerPoolTest, runs_workers_without_rights) {
+    start_one();
+    auto status = status_of(worker());
+    for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"}) EXPECT_EQ(status[set], "0000000000000000") << set;
+    EXPECT_EQ(status["NoNewPrivs"], "1");
+    EXPECT_EQ(status["Seccomp"], "2");
+    if (geteuid() != 0) GTEST_SKIP() << "not root: the user and the bounding set stay as they are";
+    EXPECT_EQ(status["CapBnd"], "0000000000000000");
+    EXPECT_EQ(status["Uid"], "65534\t65534\t65534\t65534");
+    EXPECT_EQ(status["Gid"], "65534\t65534\t65534\t65534");
+    EXPECT_THAT(status["Groups"], AnyOf("", " "));
+}
+
+std::set<int> descriptors_of(int pid) {
+    std::set<int> result;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
+        result.insert(std::stoi(entry.path().filename()));
+    return result;
+}
+
+TEST_F(WorkerPoolTest, lets_workers_inherit_no_descriptor) {
+    if (geteuid() != 0) GTEST_SKIP() << "only root may list the descriptors of a process that cannot be dumped";
+    std::array<int, 2> leaked{};
+    ASSERT_EQ(pipe(leaked.data()), 0);  // no O_CLOEXEC
+    start_one();
+    const int pid = worker();
+    const UniqueFd file = open_file(INGERO_ELF_FIXTURE);
+    ASSERT_TRUE(ask("symbols", {{"wanted", {"alias"}}}, file.get()));
+    EXPECT_THAT(descriptors_of(pid), ElementsAre(0, 1, 2, worker_socket_fd));
+    close(leaked[0]);
+    close(leaked[1]);
+}
+
+TEST_F(WorkerPoolTest, starts_workers_with_no_signal_blocked_and_few_variables) {
+    const auto source = loop_.add_signal(SIGUSR1, [] {});
+    start_one();
+    const int pid = worker();
+    EXPECT_EQ(status_of(pid)["SigBlk"], "0000000000000000");
+    if (geteuid() != 0) return;
+    std::ifstream in("/proc/" + std::to_string(pid) + "/environ");
+    const std::string variables{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_THAT(variables, testing::Not(HasSubstr("PATH=")));
+}
+
+TEST_F(WorkerPoolTest, has_its_workers_die_with_the_daemon) {
+    std::array<int, 2> pipe_ends{};
+    ASSERT_EQ(pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+    const pid_t daemon = fork();
+    if (daemon == 0) {
+        start_one();
+        const int pid = worker();
+        stop(pid);  // so that it cannot notice the end of its socket
+        if (write(pipe_ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+        for (;;) pause();
+    }
+    int pid = 0;
+    ASSERT_EQ(read(pipe_ends[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
+    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    ASSERT_TRUE(pidfd);
+    ASSERT_EQ(kill(daemon, SIGKILL), 0);
+    ASSERT_EQ(waitpid(daemon, nullptr, 0), daemon);
+    pollfd end{pidfd.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&end, 1, patience_us / 1000), 1);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+// --- the store
+
+void fill_store(const std::string& directory) {
+    auto writer = StoreWriter::open(directory, {.max_size_bytes = 64 << 20});
+    ASSERT_TRUE(writer) << writer.error().message;
+    const ClockTriple now = ClockTriple::now();
+    Session session;
+    session.id = std::string(32, 'a');
+    session.boot_id = "boot";
+    session.node = "written-on";
+    session.clock = now;
+    ASSERT_TRUE((*writer)->begin_session(session));
+    const uint64_t begin = now.monotonic_ns - 10'000'000'000;
+    (*writer)->set_first_covered(begin);
+    Batch batch;
+    for (uint64_t i = 0; i < 100; ++i) {
+        Event event;
+        event.sequence = i + 1;
+        event.start_ns = begin + i * 1'000'000;
+        event.duration_ns = 1'000;
+        event.tgid = i < 60 ? 100 : 200;
+        event.tid = event.tgid;
+        event.process_start_ns = 5;
+        event.op = all_ops().front().id;
+        batch.events.push_back(event);
+    }
+    for (const uint32_t pid : {100U, 200U}) {
+        Process process;
+        process.key = {pid, 5};
+        process.uid = pid;
+        process.comm = "trainer";
+        batch.processes.push_back(process);
+    }
+    batch.covered_until_ns = now.monotonic_ns;
+    ASSERT_TRUE((*writer)->commit(batch));
+}
+
+class WorkerStoreTest : public WorkerPoolTest {
+  protected:
+    WorkerPool& start_with_store() {
+        WorkerOptions options = one();
+        options.store_directory = directory_.path();
+        return start(options);
+    }
+    TemporaryDirectory directory_;
+};
+
+TEST_F(WorkerStoreTest, that_is_not_there_yet_is_found_once_it_is) {
+    start_with_store();
+    for (const char* method : {"stats", "explain"}) EXPECT_EQ(ask(method).error().code, ErrorCode::not_found);
+    fill_store(directory_.path());
+    const auto answer = ask("stats");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["schema"], "ingero/stats/1");
+    EXPECT_TRUE(ask("ping").value()["store"].get<bool>());
+}
+
+TEST_F(WorkerStoreTest, answers_stats_by_pid_uid_and_limit) {
+    fill_store(directory_.path());
+    start_with_store();
+    const auto all = ask("stats");
+    ASSERT_TRUE(all) << all.error().message;
+    EXPECT_EQ((*all)["node"], "test-node");
+    ASSERT_THAT((*all)["ops"], SizeIs(2));
+    EXPECT_EQ((*all)["ops"][0]["count"], 60);
+    EXPECT_THAT(ask("stats", {{"limit", 1}}).value()["ops"], SizeIs(1));
+    const auto by_pid = ask("stats", {{"pid", 200}}).value();
+    ASSERT_THAT(by_pid["ops"], SizeIs(1));
+    EXPECT_EQ(by_pid["ops"][0]["count"], 40);
+    const auto by_uid = ask("stats", {{"uid", 100}}).value();
+    ASSERT_THAT(by_uid["ops"], SizeIs(1));
+    EXPECT_EQ(by_uid["ops"][0]["pid"], 100);
+}
+
+TEST_F(WorkerStoreTest, answers_for_the_whole_trace_or_a_window_of_it) {
+    fill_store(directory_.path());
+    start_with_store();
+    EXPECT_THAT(ask("stats", {{"whole_trace", true}}).value()["ops"], SizeIs(2));
+    EXPECT_THAT(ask("stats", {{"since_ns", 1'000'000'000}}).value()["ops"], IsEmpty());
+    const auto answer = ask("stats", {{"from_ns", 1}, {"to_ns", 2}, {"missing_probes", {"cudaMalloc"}}}).value();
+    EXPECT_THAT(answer["ops"], IsEmpty());
+    EXPECT_EQ(answer["window"]["from_ns"], 1);
+    EXPECT_EQ(answer["missing_probes"], (json{"cudaMalloc"}));
+}
+
+TEST_F(WorkerStoreTest, is_explained) {
+    fill_store(directory_.path());
+    start_with_store();
+    const auto answer = ask("explain", {{"whole_trace", true}});
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["schema"], "ingero/explain/1");
+    EXPECT_TRUE((*answer)["findings"].is_array());
+}
+
+TEST_F(WorkerStoreTest, costs_its_worker_two_descriptors_and_no_right) {
+    fill_store(directory_.path());
+    start_with_store();
+    ASSERT_TRUE(ask("stats"));
+    const int pid = worker();
+    EXPECT_EQ(status_of(pid)["Seccomp"], "2");
+    if (geteuid() != 0) GTEST_SKIP() << "only root may list the descriptors of a process that cannot be dumped";
+    EXPECT_THAT(descriptors_of(pid), SizeIs(testing::Le(6U)));
+}
+
+}  // namespace
+}  // namespace ingero
