@@ -35,14 +35,15 @@ TextStyle terminal_style(const Options& options) {
 }  // namespace
 
 int report(std::string_view what, const Error& error, int exit_code) {
-    const std::string message =
-        "ingeroctl: " + escape_text(what) + ": " + escape_text(error.message) + "\n" +
-        (error.hint.empty() ? "" : "hint: " + escape_text(error.hint) + "\n");
+    const std::string message = "ingeroctl: " + escape_text(what) + ": " + escape_text(error.message) + "\n" +
+                                (error.hint.empty() ? "" : "hint: " + escape_text(error.hint) + "\n");
     std::fputs(message.c_str(), stderr);
     return exit_code;
 }
 
-int usage_error(std::string_view what, const Error& error) { return report(what, error, exit_usage); }
+int usage_error(std::string_view what, const Error& error) {
+    return report(what, error, exit_usage);
+}
 
 std::optional<json> ask(const Options& options, const std::string& method, json params, int& ret_exit_code) {
     auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});

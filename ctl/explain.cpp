@@ -54,9 +54,10 @@ void add_explain(CLI::App& app, Command& command) {
     CLI::App* subcommand = app.add_subcommand("explain", "Find the slow calls of a window and what made them slow");
     explain->window.add_to(*subcommand);
     subcommand
-        ->add_option("--fail-on", explain->fail_on,
-                     "Exit with 3 where a finding is at least this severe (low, medium, high), with 5 where there is none "
-                     "but the window was not covered in full")
+        ->add_option(
+            "--fail-on", explain->fail_on,
+            "Exit with 3 where a finding is at least this severe (low, medium, high), with 5 where there is none "
+            "but the window was not covered in full")
         ->type_name("SEVERITY")
         ->check(CLI::IsMember({"low", "medium", "high"}).description(""));
     subcommand->callback(

@@ -14,8 +14,9 @@ int run(const Options& options) {
 }  // namespace
 
 void add_processes(CLI::App& app, Command& command) {
-    app.add_subcommand("processes", "List the traced processes that you may see")
-        ->callback([&command] { command = run; });
+    app.add_subcommand("processes", "List the traced processes that you may see")->callback([&command] {
+        command = run;
+    });
 }
 
 }  // namespace ingero::ctl

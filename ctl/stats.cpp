@@ -32,7 +32,8 @@ void add_stats(CLI::App& app, Command& command) {
     subcommand->add_option("--limit", stats->limit, "At most so many rows, the largest by total time (default: all)")
         ->type_name("ROWS")
         ->check(CLI::Range(1u, 1'000'000u).description(""));
-    subcommand->callback([&command, stats] { command = [stats](const Options& options) { return run(options, *stats); }; });
+    subcommand->callback(
+        [&command, stats] { command = [stats](const Options& options) { return run(options, *stats); }; });
 }
 
 }  // namespace ingero::ctl

@@ -17,8 +17,9 @@ int run(const Options& options) {
 }  // namespace
 
 void add_status(CLI::App& app, Command& command) {
-    app.add_subcommand("status", "Say whether ingerod traces, what it recorded and what it lost")
-        ->callback([&command] { command = run; });
+    app.add_subcommand("status", "Say whether ingerod traces, what it recorded and what it lost")->callback([&command] {
+        command = run;
+    });
 }
 
 }  // namespace ingero::ctl

@@ -33,7 +33,9 @@ void WindowOptions::add_to(CLI::App& command) {
         ->type_name("TIME")
         ->excludes(since_option)
         ->needs(from_option);
-    command.add_option("--pid", pid, "Only this process")->type_name("PID")->check(CLI::Range(1u, 0x7fffffffu).description(""));
+    command.add_option("--pid", pid, "Only this process")
+        ->type_name("PID")
+        ->check(CLI::Range(1u, 0x7fffffffu).description(""));
 }
 
 Result<json> WindowOptions::to_params() const {
@@ -42,7 +44,8 @@ Result<json> WindowOptions::to_params() const {
     if (from.empty()) {
         const auto length = parse_duration_ns(since.empty() ? default_window : since);
         if (!length) return bad_option("--since", length.error(), duration_hint);
-        if (*length == 0) return bad_option("--since", {ErrorCode::bad_request, "the window is empty", ""}, duration_hint);
+        if (*length == 0)
+            return bad_option("--since", {ErrorCode::bad_request, "the window is empty", ""}, duration_hint);
         params["since_ns"] = *length;
         return params;
     }
@@ -52,8 +55,8 @@ Result<json> WindowOptions::to_params() const {
     const auto to_ns = to.empty() ? Result<uint64_t>(now_ns) : parse_time_ns(to, now_ns);
     if (!to_ns) return bad_option("--to", to_ns.error(), time_hint);
     if (*from_ns >= *to_ns)
-        return bad_option("--from", {ErrorCode::bad_request, "the window is empty: it does not start before its end", ""},
-                          time_hint);
+        return bad_option(
+            "--from", {ErrorCode::bad_request, "the window is empty: it does not start before its end", ""}, time_hint);
     params["from_ns"] = *from_ns;
     params["to_ns"] = *to_ns;
     return params;

@@ -17,10 +17,10 @@ struct Range {
 // Code points that show nothing and so can hide, reorder or forge text: Unicode's Default_Ignorable_Code_Point,
 // Bidi_Control, line and paragraph separators, interlinear annotation, and what is no character at all.
 constexpr auto invisible = std::to_array<Range>({
-    {0x00ad, 0x00ad},   {0x034f, 0x034f},   {0x061c, 0x061c},     {0x115f, 0x1160},     {0x17b4, 0x17b5},
-    {0x180b, 0x180f},   {0x200b, 0x200f},   {0x2028, 0x202e},     {0x2060, 0x206f},     {0x3164, 0x3164},
-    {0xe000, 0xf8ff},   {0xfdd0, 0xfdef},   {0xfe00, 0xfe0f},     {0xfeff, 0xfeff},     {0xffa0, 0xffa0},
-    {0xfff0, 0xfffb},   {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a},   {0xe0000, 0xe0fff},   {0xf0000, 0x10ffff},
+    {0x00ad, 0x00ad}, {0x034f, 0x034f},   {0x061c, 0x061c},   {0x115f, 0x1160},   {0x17b4, 0x17b5},
+    {0x180b, 0x180f}, {0x200b, 0x200f},   {0x2028, 0x202e},   {0x2060, 0x206f},   {0x3164, 0x3164},
+    {0xe000, 0xf8ff}, {0xfdd0, 0xfdef},   {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},   {0xffa0, 0xffa0},
+    {0xfff0, 0xfffb}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}, {0xf0000, 0x10ffff},
 });
 
 bool is_invisible(uint32_t point) {
@@ -43,15 +43,19 @@ std::string escape(const CodePoint& point, std::string_view bytes) {
         return result;
     }
     switch (point.value) {
-        case '\n': return "\\n";
-        case '\t': return "\\t";
-        case '\r': return "\\r";
-        case '\\': return "\\\\";
-        default: break;
+        case '\n':
+            return "\\n";
+        case '\t':
+            return "\\t";
+        case '\r':
+            return "\\r";
+        case '\\':
+            return "\\\\";
+        default:
+            break;
     }
     if (point.value < 0x20 || point.value == 0x7f) return hex("\\x%02x", point.value);
-    if ((point.value >= 0x80 && point.value < 0xa0) || is_invisible(point.value))
-        return hex("\\u{%04x}", point.value);
+    if ((point.value >= 0x80 && point.value < 0xa0) || is_invisible(point.value)) return hex("\\u{%04x}", point.value);
     return std::string(bytes);
 }
 

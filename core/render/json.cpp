@@ -11,7 +11,9 @@ using nlohmann::json;
 
 namespace {
 
-json text_or_null(std::string_view text) { return text.empty() ? json(nullptr) : json(to_valid_utf8(text)); }
+json text_or_null(std::string_view text) {
+    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
+}
 
 template <class T>
 json number_or_null(T value) {
@@ -153,19 +155,26 @@ std::string find_comm(uint32_t pid, const AnswerContext& context, const std::vec
 
 std::string_view to_string(Severity severity) {
     switch (severity) {
-        case Severity::low: return "low";
-        case Severity::medium: return "medium";
-        case Severity::high: return "high";
+        case Severity::low:
+            return "low";
+        case Severity::medium:
+            return "medium";
+        case Severity::high:
+            return "high";
     }
     return "low";
 }
 
 std::string_view to_string(Verdict verdict) {
     switch (verdict) {
-        case Verdict::proven: return "proven";
-        case Verdict::partial: return "partial";
-        case Verdict::unexplained: return "unexplained";
-        case Verdict::insufficient_evidence: return "insufficient-evidence";
+        case Verdict::proven:
+            return "proven";
+        case Verdict::partial:
+            return "partial";
+        case Verdict::unexplained:
+            return "unexplained";
+        case Verdict::insufficient_evidence:
+            return "insufficient-evidence";
     }
     return "unexplained";
 }

@@ -121,16 +121,17 @@ std::string coverage_lines(const json& answer, const TextStyle& style) {
     const json& missing = list(answer, "missing_probes");
     std::string result;
     if (!flag(coverage, "complete")) {
+        const json& gaps = list(coverage, "gaps");
         result += paint("Coverage  incomplete:", Colour::yellow, style) + " " + count(coverage, "lost") +
-                  " events lost, " + count(coverage, "sampled_out") + " sampled out, " +
-                  format_count(list(coverage, "gaps").size()) + " gaps\n" + gap_lines(list(coverage, "gaps"));
+                  " events lost, " + count(coverage, "sampled_out") + " sampled out, " + format_count(gaps.size()) +
+                  (gaps.size() == 1 ? " gap\n" : " gaps\n") + gap_lines(gaps);
     }
     std::string names;
     for (const json& probe : missing)
         if (probe.is_string()) names += (names.empty() ? "" : ", ") + escape_text(probe.get_ref<const std::string&>());
     if (!names.empty())
-        result += paint("Probes    not attached:", Colour::yellow, style) + " " +
-                  wrap_text(names, style.width, 10) + "\n";
+        result +=
+            paint("Probes    not attached:", Colour::yellow, style) + " " + wrap_text(names, style.width, 10) + "\n";
     return result;
 }
 
@@ -259,8 +260,8 @@ std::string text_stats(const json& answer, const TextStyle& style) {
         table.add_row({text::words(op, "op"), pid ? std::to_string(*pid) : text::absent, text::count(op, "count"),
                        text::count(op, "errors"), text::duration(op, "p50_ns"), text::duration(op, "p95_ns"),
                        text::duration(op, "p99_ns"), text::duration(op, "max_ns"), text::duration(op, "total_ns"),
-                       text::share(op, "on_cpu_ns"), text::share(op, "device_wait_ns"),
-                       text::share(op, "runnable_ns"), text::share(op, "blocked_ns"), text::bytes(op, "bytes")});
+                       text::share(op, "on_cpu_ns"), text::share(op, "device_wait_ns"), text::share(op, "runnable_ns"),
+                       text::share(op, "blocked_ns"), text::bytes(op, "bytes")});
     }
     return result + table.render(style.width);
 }

@@ -13,16 +13,18 @@ using text::Colour;
 
 namespace {
 
-constexpr size_t label_width = 14;  ///< two spaces, the label, padding
+constexpr size_t label_width = 15;  ///< three spaces, the label, padding
 
-/// "  Fix         pin the engine to …", wrapped under itself.
+/// "   Fix         pin the engine to …", wrapped under itself.
 std::string labelled(std::string_view label, std::string_view value, const TextStyle& style) {
-    std::string line = "  " + std::string(label);
+    std::string line = "   " + std::string(label);
     line.resize(std::max(line.size() + 1, label_width), ' ');
     return line + wrap_text(value, style.width, label_width) + "\n";
 }
 
-std::string continued(std::string_view value, const TextStyle& style) { return labelled("", value, style); }
+std::string continued(std::string_view value, const TextStyle& style) {
+    return labelled("", value, style);
+}
 
 struct Part {
     const char* key;
@@ -77,9 +79,8 @@ std::string timeline_lines(const json& call, const TextStyle& style) {
     if (const auto tid = text::number(call, "tid")) line += ", thread " + std::to_string(*tid);
     std::string result = labelled("Worst call", line, style) + split_lines(text::member(call, "split"), style);
     if (const json& other = text::member(call, "ran_instead"); other.is_object())
-        result += continued("ran instead: " + text::process(other, "name", "pid") + " for " +
-                                text::duration(other, "ns"),
-                            style);
+        result += continued(
+            "ran instead: " + text::process(other, "name", "pid") + " for " + text::duration(other, "ns"), style);
     if (const json& wait = text::member(call, "waited_for"); wait.is_object())
         result += continued("waited for: " + text::words(wait, "reason") + " for " + text::duration(wait, "ns") +
                                 waker_text(text::member(wait, "waker")),
@@ -125,10 +126,9 @@ std::string verdict_text(const json& finding) {
 
 std::string finding_text(size_t number, const json& finding, const TextStyle& style) {
     const std::string severity = text::words(finding, "severity");
-    std::string result = std::to_string(number) + ". " +
-                         text::paint(upper(severity), severity_colour(severity), style) + "  " +
-                         text::paint(text::words(finding, "kind"), Colour::bold, style) + ": " +
-                         verdict_text(finding) + "\n";
+    std::string result =
+        std::to_string(number) + ". " + text::paint(upper(severity), severity_colour(severity), style) + "  " +
+        text::paint(text::words(finding, "kind"), Colour::bold, style) + ": " + verdict_text(finding) + "\n";
     result += "   " + wrap_text(text::words(finding, "summary"), style.width, 3) + "\n";
     std::string lost = text::duration(finding, "lost_ns") + " by " + text::process(finding, "comm", "pid");
     if (const auto share = text::fraction(finding, "window_share"))
@@ -143,19 +143,20 @@ std::string finding_text(size_t number, const json& finding, const TextStyle& st
     };
     add("Fix", "fix");
     add("Confirm", "confirm");
-    result += labelled("Evidence",
-                       format_count(text::list(finding, "evidence").size()) + " events, id " + text::words(finding, "id"),
-                       style);
+    result += labelled(
+        "Evidence", format_count(text::list(finding, "evidence").size()) + " events, id " + text::words(finding, "id"),
+        style);
     return result;
 }
 
 std::string looked_at(const json& answer) {
-    std::string result = "Looked at " + text::count(answer, "calls") + " calls; " + text::duration(answer, "excess_ns") +
-                         " beyond what is usual for them";
+    std::string result = "Looked at " + text::count(answer, "calls") + " calls; " +
+                         text::duration(answer, "excess_ns") + " beyond what is usual for them";
     const auto excess = text::number(answer, "excess_ns");
     const auto explained = text::number(answer, "explained_ns");
     if (excess && explained && *excess > 0)
-        result += ", " + format_percent(static_cast<double>(*explained) / static_cast<double>(*excess)) + " of it explained";
+        result +=
+            ", " + format_percent(static_cast<double>(*explained) / static_cast<double>(*excess)) + " of it explained";
     return result + "\n";
 }
 
@@ -193,8 +194,10 @@ std::string text_explain(const json& answer, const TextStyle& style) {
     const Colour colour = healthy ? Colour::green : findings.empty() ? Colour::yellow : Colour::bold;
     std::string result = text::paint(wrap_text(text::words(answer, "summary"), style.width, 0), colour, style) + "\n";
     result += text::window_line(answer) + text::coverage_lines(answer, style);
-    if (findings.empty()) result += "\nNo finding. ";
-    else result += "\n";
+    if (findings.empty())
+        result += "\nNo finding. ";
+    else
+        result += "\n";
     result += looked_at(answer);
     size_t number = 0;
     for (const json& finding : findings) result += "\n" + finding_text(++number, finding, style);

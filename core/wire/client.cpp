@@ -74,7 +74,9 @@ Result<ControlClient> ControlClient::connect(const std::string& path, const Conn
     return client;
 }
 
-ControlClient::~ControlClient() { close(); }
+ControlClient::~ControlClient() {
+    close();
+}
 
 ControlClient::ControlClient(ControlClient&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),

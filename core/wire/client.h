@@ -30,8 +30,8 @@ class ControlClient {
     ControlClient(ControlClient&& other) noexcept;
     ControlClient& operator=(ControlClient&& other) noexcept;
 
-    /// Sends one request and waits for its whole result, put together where it comes as a stream. `params` is an object.
-    /// Errors: the daemon's own; deadline; not_found where the daemon went away. After a deadline, or where the
+    /// Sends one request and waits for its whole result, put together where it comes as a stream. `params` is an
+    /// object. Errors: the daemon's own; deadline; not_found where the daemon went away. After a deadline, or where the
     /// connection broke, the client is of no more use.
     Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout);
 

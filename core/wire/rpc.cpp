@@ -110,9 +110,13 @@ RpcDecoder::~RpcDecoder() = default;
 RpcDecoder::RpcDecoder(RpcDecoder&&) noexcept = default;
 RpcDecoder& RpcDecoder::operator=(RpcDecoder&&) noexcept = default;
 
-void RpcDecoder::feed(std::span<const std::byte> bytes) { impl_->values.feed(bytes); }
+void RpcDecoder::feed(std::span<const std::byte> bytes) {
+    impl_->values.feed(bytes);
+}
 
-size_t RpcDecoder::pending_bytes() const { return impl_->values.pending_bytes(); }
+size_t RpcDecoder::pending_bytes() const {
+    return impl_->values.pending_bytes();
+}
 
 Result<std::optional<RpcMessage>> RpcDecoder::next() {
     if (impl_->error) return tl::unexpected(*impl_->error);

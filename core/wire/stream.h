@@ -52,8 +52,8 @@ class StreamAssembler {
     explicit StreamAssembler(uint64_t stream, const RpcLimits& limits = stream_limits);
 
     uint64_t stream() const { return stream_; }
-    /// Takes ["chunk", [n, seq, payload]]; what comes back is to be sent: ["ack", [n, seq]]. Errors: bad_request (out of
-    /// order, not a chunk), limit.
+    /// Takes ["chunk", [n, seq, payload]]; what comes back is to be sent: ["ack", [n, seq]]. Errors: bad_request (out
+    /// of order, not a chunk), limit.
     Result<RpcNotification> on_chunk(const nlohmann::json& params);
     /// Takes ["end", [n, summary or error]]: the whole result. Errors: the sender's, or bad_request where the summary
     /// does not match what came, or limit.

@@ -24,16 +24,34 @@ class Encoder {
 
     void pack(const json& value) {
         switch (value.type()) {
-            case json::value_t::boolean: value.get<bool>() ? packer_.pack_true() : packer_.pack_false(); break;
-            case json::value_t::number_integer: packer_.pack_int64(value.get<int64_t>()); break;
-            case json::value_t::number_unsigned: packer_.pack_uint64(value.get<uint64_t>()); break;
-            case json::value_t::number_float: pack_double(value.get<double>()); break;
-            case json::value_t::string: pack_text(value.get_ref<const std::string&>()); break;
-            case json::value_t::binary: pack_binary(value.get_binary()); break;
-            case json::value_t::array: pack_array(value); break;
-            case json::value_t::object: pack_object(value); break;
+            case json::value_t::boolean:
+                value.get<bool>() ? packer_.pack_true() : packer_.pack_false();
+                break;
+            case json::value_t::number_integer:
+                packer_.pack_int64(value.get<int64_t>());
+                break;
+            case json::value_t::number_unsigned:
+                packer_.pack_uint64(value.get<uint64_t>());
+                break;
+            case json::value_t::number_float:
+                pack_double(value.get<double>());
+                break;
+            case json::value_t::string:
+                pack_text(value.get_ref<const std::string&>());
+                break;
+            case json::value_t::binary:
+                pack_binary(value.get_binary());
+                break;
+            case json::value_t::array:
+                pack_array(value);
+                break;
+            case json::value_t::object:
+                pack_object(value);
+                break;
             case json::value_t::null:
-            case json::value_t::discarded: packer_.pack_nil(); break;
+            case json::value_t::discarded:
+                packer_.pack_nil();
+                break;
         }
     }
 
@@ -234,7 +252,9 @@ Result<std::optional<json>> ValueDecoder::next() {
     return value;
 }
 
-size_t ValueDecoder::pending_bytes() const { return impl_->parser.message_size(); }
+size_t ValueDecoder::pending_bytes() const {
+    return impl_->parser.message_size();
+}
 
 std::optional<std::byte> ValueDecoder::first_byte() const {
     if (impl_->parser.parsed_size() != 0 || impl_->parser.nonparsed_size() == 0) return std::nullopt;

@@ -31,7 +31,8 @@ constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_
 /// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes.
 Result<void> check_query_params(const json& params) {
     for (const auto& [key, value] : params.items()) {
-        const bool known = key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
+        const bool known =
+            key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
         if (!known) return fail(ErrorCode::bad_request, "unknown parameter: " + escape_text(key.substr(0, 64)));
         if (!value.is_number_unsigned())
             return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
@@ -138,10 +139,10 @@ void ControlConnection::hello(const RpcRequest& request) {
     if (!params.contains("version") || !params["version"].is_number_unsigned())
         return answer_error(request.id, {ErrorCode::bad_request, "hello needs the protocol version it speaks", ""});
     if (params["version"] != control_protocol_version)
-        return answer_error(request.id, {ErrorCode::version,
-                                         "this ingerod speaks control protocol " +
-                                             std::to_string(control_protocol_version) + " only",
-                                         "use an ingeroctl of the same version as ingerod"});
+        return answer_error(
+            request.id, {ErrorCode::version,
+                         "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
+                         "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},

@@ -1,5 +1,5 @@
-// One client of the control socket: reads requests, answers them, closes when the client breaks a rule. control_server.h
-// is the way in. Loop thread only.
+// One client of the control socket: reads requests, answers them, closes when the client breaks a rule.
+// control_server.h is the way in. Loop thread only.
 #pragma once
 
 #include <chrono>
@@ -97,10 +97,10 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     uint64_t last_ticket_ = 0;
     std::map<uint64_t, LongResult> streams_;
     uint64_t last_stream_ = 0;
-    Clock::time_point hello_due_;       ///< until greeted_
-    Clock::time_point message_due_{};   ///< for the half message that the decoder holds; zero: there is none
-    Clock::time_point output_due_{};    ///< while output waits
-    Clock::time_point stream_due_{};    ///< while a stream waits
+    Clock::time_point hello_due_;      ///< until greeted_
+    Clock::time_point message_due_{};  ///< for the half message that the decoder holds; zero: there is none
+    Clock::time_point output_due_{};   ///< while output waits
+    Clock::time_point stream_due_{};   ///< while a stream waits
     bool greeted_ = false;
     bool resuming_ = false;
     bool input_ended_ = false;  ///< the client has shut down its side and may still read

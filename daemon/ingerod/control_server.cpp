@@ -203,6 +203,8 @@ ControlServer::ControlServer(EventLoop& loop, ControlBackend& backend, int liste
 
 ControlServer::~ControlServer() = default;
 
-size_t ControlServer::connections() const { return impl_->connections_.size(); }
+size_t ControlServer::connections() const {
+    return impl_->connections_.size();
+}
 
 }  // namespace ingero

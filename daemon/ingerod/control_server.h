@@ -15,15 +15,16 @@
 namespace ingero {
 
 struct ControlOptions {
-    std::string version = "0";      ///< of ingerod, for hello
+    std::string version = "0";     ///< of ingerod, for hello
     std::string group = "ingero";  ///< its members see every process
     unsigned connections = 64;
     /// Of these, at most so many by callers who do not see every process: an operator always gets in.
     unsigned unprivileged_connections = 48;
     unsigned connections_per_uid = 16;
-    unsigned requests_in_flight = 8;  ///< a connection; a request is in flight until the last piece of its answer is out
-    size_t output_bytes = 8 << 20;    ///< a connection; a client that does not read beyond this is closed
-    size_t stream_bytes = 64 << 20;   ///< one long result
+    unsigned requests_in_flight =
+        8;                           ///< a connection; a request is in flight until the last piece of its answer is out
+    size_t output_bytes = 8 << 20;   ///< a connection; a client that does not read beyond this is closed
+    size_t stream_bytes = 64 << 20;  ///< one long result
     size_t all_stream_bytes = 256 << 20;  ///< long results held for all connections together
     /// For a half-sent message, a missing hello, output that is not read, a stream that is not acknowledged.
     std::chrono::milliseconds stall{30'000};
@@ -33,8 +34,8 @@ class ControlServer {
   public:
     /// Makes the socket at `path`, mode 0666, in place of one that nobody listens on any more; removes it in the end.
     /// Errors: busy (another daemon listens there), bad_request (a path too long), internal; each with a hint.
-    static Result<std::unique_ptr<ControlServer>> bind(EventLoop& loop, ControlBackend& backend, const std::string& path,
-                                                       ControlOptions options = {});
+    static Result<std::unique_ptr<ControlServer>> bind(EventLoop& loop, ControlBackend& backend,
+                                                       const std::string& path, ControlOptions options = {});
 
     /// Serves a listening socket (from systemd), which becomes this object's. Loop and backend must outlive it; the
     /// backend may call `done` after it is gone.

@@ -25,6 +25,7 @@ namespace {
 /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
 constexpr unsigned max_libraries_a_uid = 64;
 constexpr uint64_t rate_period_us = 1'000'000;
+constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t exit_record_us = 250'000;
 
@@ -379,6 +380,14 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     json request = params;
     request.erase("uid");
     if (!caller.sees_all) request["uid"] = caller.uid;
+    // A window up to now ends where the caller asked, not where the worker gets to look.
+    if (const auto since = request.find("since_ns"); !request.contains("from_ns")) {
+        const uint64_t length = since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
+        const uint64_t now = ClockTriple::now().realtime_ns;
+        request["from_ns"] = now - std::min(now, length);
+        request["to_ns"] = now;
+        request.erase("since_ns");
+    }
     // What was recorded up to now is in the store before a worker looks.
     ingest_->commit_now([this, method, request = std::move(request), done = std::move(done), alive = alive_]() mutable {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));

@@ -141,8 +141,12 @@ Caller identify_peer(int socket, std::optional<gid_t> privileged_group) {
             caller.sees_all = own_uid || credentials.uid == 0 ||
                               (privileged_group && is_member(socket, credentials, *privileged_group));
             break;
-        case Namespaces::other: caller.sees_all = false; break;
-        case Namespaces::unknown: caller.sees_all = own_uid; break;
+        case Namespaces::other:
+            caller.sees_all = false;
+            break;
+        case Namespaces::unknown:
+            caller.sees_all = own_uid;
+            break;
     }
     return caller;
 }

@@ -68,9 +68,8 @@ Result<void> set_limits(uint64_t memory_bytes) {
     };
     auto mapped = mapped_bytes();
     if (!mapped) return tl::unexpected(mapped.error());
-    // RLIMIT_FSIZE 0 also refuses writes inside a file: the lock file is open for writing, since LMDB maps it so.
     for (const Limit& limit : {Limit{RLIMIT_AS, *mapped + memory_bytes}, Limit{RLIMIT_NOFILE, open_files},
-                               Limit{RLIMIT_NPROC, 0}, Limit{RLIMIT_CORE, 0}, Limit{RLIMIT_FSIZE, 0}}) {
+                               Limit{RLIMIT_NPROC, 0}, Limit{RLIMIT_CORE, 0}}) {
         if (limit.what == RLIMIT_AS && sanitizer_build) continue;  // shadow memory is terabytes of address space
         const rlimit both{limit.value, limit.value};
         if (setrlimit(limit.what, &both) != 0) return failed("setrlimit", errno);
@@ -139,6 +138,7 @@ void allow_open_descriptors(Filter& filter) {
                   SCMP_SYS(ppoll)});
     filter.allow_if(SCMP_SYS(recvmsg), {equals(0, worker_socket_fd)});
     filter.allow_if(SCMP_SYS(sendmsg), {equals(0, worker_socket_fd)});
+    // Last words only: LMDB holds the store's lock file open for writing.
     for (const int call : {SCMP_SYS(write), SCMP_SYS(writev)}) filter.allow_if(call, {at_most(0, STDERR_FILENO)});
     // glibc's fstat() is this; a path cannot be told from "" here, so the worker can learn that a file exists.
     filter.allow_if(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
@@ -152,6 +152,12 @@ void allow_ending(Filter& filter) {
                   SCMP_SYS(rt_sigaction), SCMP_SYS(getpid), SCMP_SYS(gettid)});
     // abort() signals itself, and nobody else.
     filter.allow_if(SCMP_SYS(tgkill), {equals(0, static_cast<scmp_datum_t>(getpid()))});
+}
+
+/// UBSan asks the kernel whether an address can be read by writing from it into a pipe of its own.
+void allow_sanitizers(Filter& filter) {
+    if (!sanitizer_build) return;
+    filter.allow({SCMP_SYS(pipe), SCMP_SYS(pipe2), SCMP_SYS(write), SCMP_SYS(sigaltstack)});
 }
 
 }  // namespace
@@ -180,6 +186,7 @@ Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid) {
     allow_memory_and_time(filter);
     allow_open_descriptors(filter);
     allow_ending(filter);
+    allow_sanitizers(filter);
     return filter.load();
 }
 

@@ -10,7 +10,8 @@
 
 /* "INGTRUTH" */
 #define GROUND_TRUTH_MAGIC UINT64_C(0x4854555254474e49)
-/* To be raised when a field changes its meaning or place; new function names do not need it, the names are in the file. */
+/* To be raised when a field changes its meaning or place; new function names do not need it, the names are in the file.
+ */
 #define GROUND_TRUTH_VERSION 1
 #define GROUND_TRUTH_NAME_SIZE 64
 
@@ -29,7 +30,7 @@ enum ground_truth_flag {
 struct ground_truth_record {
     uint64_t start_ns; /* CLOCK_MONOTONIC */
     uint64_t end_ns;
-    uint64_t start_cpu_ns; /* CLOCK_THREAD_CPUTIME_ID; 0 with log_cpu=0 */
+    uint64_t start_cpu_ns; /* CLOCK_THREAD_CPUTIME_ID; 0 where log_cpu leaves it out */
     uint64_t end_cpu_ns;
     uint32_t pid;
     uint32_t tid;

@@ -24,8 +24,12 @@ namespace ingero::standin {
 using Record = ground_truth_record;
 
 /// The call returned to its caller.
-inline bool finished(const Record& record) { return record.end_ns != 0; }
-inline uint64_t duration_ns(const Record& record) { return finished(record) ? record.end_ns - record.start_ns : 0; }
+inline bool finished(const Record& record) {
+    return record.end_ns != 0;
+}
+inline uint64_t duration_ns(const Record& record) {
+    return finished(record) ? record.end_ns - record.start_ns : 0;
+}
 inline uint64_t on_cpu_ns(const Record& record) {
     return finished(record) ? record.end_cpu_ns - record.start_cpu_ns : 0;
 }
@@ -57,8 +61,8 @@ class GroundTruth {
     /// Empty for a function that the log does not know.
     std::string_view name(uint16_t function) const {
         if (function >= header().name_count) return {};
-        const char* name = reinterpret_cast<const char*>(bytes() + header().names_offset) +
-                           size_t(function) * header().name_size;
+        const char* name =
+            reinterpret_cast<const char*>(bytes() + header().names_offset) + size_t(function) * header().name_size;
         return {name, ::strnlen(name, header().name_size)};
     }
     std::string_view name(const Record& record) const { return name(record.function); }

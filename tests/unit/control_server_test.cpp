@@ -3,13 +3,10 @@
 #include "daemon/ingerod/control_server.h"
 
 #include <gmock/gmock.h>
-#include <grp.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <sstream>
 
@@ -24,9 +21,10 @@ using test::LoopThread;
 using test::RawClient;
 using namespace std::chrono_literals;
 
+/// Long enough for a client on a busy machine to do its part in time.
 ControlOptions impatient() {
     ControlOptions options;
-    options.stall = 40ms;
+    options.stall = 1s;
     return options;
 }
 
@@ -338,7 +336,8 @@ TEST(ControlServer, AnAnswerForAServerThatIsGoneIsDropped) {
 
 json long_result() {
     json rows = json::array();
-    for (int i = 0; i < 50'000; ++i) rows.push_back({{"op", "cudaLaunchKernel"}, {"count", i}, {"pad", "xxxxxxxxxxxxxx"}});
+    for (int i = 0; i < 50'000; ++i)
+        rows.push_back({{"op", "cudaLaunchKernel"}, {"count", i}, {"pad", "xxxxxxxxxxxxxx"}});
     return {{"ops", rows}};
 }
 
@@ -467,7 +466,8 @@ TEST(ControlServer, ASocketLeftBehindIsReplacedAndALivingOneIsNot) {
 TEST(ControlServer, TheLogNamesARefusedClientOnceASecondAndNeverQuotesIt) {
     std::ostringstream log;
     const auto before = spdlog::default_logger();
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
     const auto start = std::chrono::steady_clock::now();
     {
         LoopThread server;
@@ -514,135 +514,6 @@ TEST(ControlClient, NoticesThatTheDaemonGoesAway) {
     stopper.join();
     ASSERT_FALSE(answer.has_value());
     EXPECT_EQ(answer.error().code, ErrorCode::not_found);
-}
-
-/// A process that becomes someone else and then asks the server who it is. Forked before there is a second thread.
-class OtherCaller {
-  public:
-    explicit OtherCaller(const std::function<bool()>& become) {
-        if (pipe2(go_, O_CLOEXEC) != 0 || pipe2(answer_, O_CLOEXEC) != 0) std::abort();
-        pid_ = fork();
-        if (pid_ == 0) child(become);
-        close(go_[0]);
-        close(answer_[1]);
-    }
-    ~OtherCaller() {
-        close(go_[1]);
-        close(answer_[0]);
-        waitpid(pid_, nullptr, 0);
-    }
-
-    /// Who the server takes it for; an error code where it was refused; null where it could not become what it should.
-    json ask(const std::string& path) {
-        if (write(go_[1], (path + "\n").data(), path.size() + 1) < 0) return nullptr;
-        std::string text;
-        char buffer[512];
-        for (ssize_t size = 0; (size = read(answer_[0], buffer, sizeof(buffer))) > 0;)
-            text.append(buffer, static_cast<size_t>(size));
-        return text.empty() ? json(nullptr) : json::parse(text);
-    }
-    pid_t pid() const { return pid_; }
-
-  private:
-    [[noreturn]] void child(const std::function<bool()>& become) {
-        close(go_[1]);
-        std::string path;
-        char c = 0;
-        while (read(go_[0], &c, 1) == 1 && c != '\n') path += c;
-        if (!become()) _exit(1);
-        auto client = ControlClient::connect(path);
-        auto answer = client ? client->call("processes", json::object(), test::patience)
-                             : Result<json>(tl::unexpected(client.error()));
-        const std::string text =
-            answer ? answer->dump() : json(std::string(to_string(answer.error().code))).dump();
-        [[maybe_unused]] const ssize_t written = write(answer_[1], text.data(), text.size());
-        _exit(0);
-    }
-
-    int go_[2];
-    int answer_[2];
-    pid_t pid_ = -1;
-};
-
-constexpr uid_t nobody = 65534;
-constexpr gid_t some_group = 1;  // "daemon"
-
-bool become_nobody(std::vector<gid_t> groups) {
-    return setgroups(groups.size(), groups.data()) == 0 && setgid(nobody) == 0 && setuid(nobody) == 0;
-}
-
-#define SKIP_UNLESS_ROOT() \
-    if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user"
-
-TEST(ControlServerCaller, TheDaemonsOwnUserSeesEverything) {
-    LoopThread server;
-    const auto who = ControlClient::connect(server.path())->call("processes", json::object(), test::patience);
-    EXPECT_EQ(*who, (json{{"uid", geteuid()}, {"pid", getpid()}, {"sees_all", true}}));
-}
-
-TEST(ControlServerCaller, AnotherUserSeesItsOwn) {
-    SKIP_UNLESS_ROOT();
-    OtherCaller other([] { return become_nobody({}); });
-    LoopThread server;
-    EXPECT_EQ(other.ask(server.path()), (json{{"uid", nobody}, {"pid", other.pid()}, {"sees_all", false}}));
-}
-
-TEST(ControlServerCaller, AMemberOfTheGroupSeesEverything) {
-    SKIP_UNLESS_ROOT();
-    OtherCaller member([] { return become_nobody({7, some_group}); });
-    OtherCaller stranger([] { return become_nobody({7}); });
-    ControlOptions options;
-    options.group = "daemon";
-    LoopThread server(options);
-    EXPECT_EQ(member.ask(server.path())["sees_all"], true);
-    EXPECT_EQ(stranger.ask(server.path())["sees_all"], false);
-}
-
-TEST(ControlServerCaller, RootOfAnotherUserNamespaceIsNoRoot) {
-    SKIP_UNLESS_ROOT();
-    const auto write_file = [](const char* path, const char* text) {
-        const int fd = open(path, O_WRONLY | O_CLOEXEC);
-        const bool written = fd >= 0 && write(fd, text, strlen(text)) == static_cast<ssize_t>(strlen(text));
-        close(fd);
-        return written;
-    };
-    OtherCaller other([&] {
-        return unshare(CLONE_NEWUSER) == 0 && write_file("/proc/self/uid_map", "0 0 1") && write_file("/proc/self/setgroups", "deny") &&
-               write_file("/proc/self/gid_map", "0 0 1");
-    });
-    LoopThread server;
-    const json who = other.ask(server.path());
-    if (who.is_null()) GTEST_SKIP() << "no user namespaces here";
-    EXPECT_EQ(who["uid"], 0);
-    EXPECT_EQ(who["sees_all"], false);
-}
-
-TEST(ControlServerCaller, RootOfAnotherPidNamespaceIsNoRoot) {
-    SKIP_UNLESS_ROOT();
-    OtherCaller other([] {
-        if (unshare(CLONE_NEWPID) != 0) return false;
-        const pid_t inner = fork();  // the first process inside the new namespace asks
-        if (inner > 0) {
-            waitpid(inner, nullptr, 0);
-            _exit(0);
-        }
-        return inner == 0;
-    });
-    LoopThread server;
-    const json who = other.ask(server.path());
-    if (who.is_null()) GTEST_SKIP() << "no pid namespaces here";
-    EXPECT_EQ(who["uid"], 0);
-    EXPECT_EQ(who["sees_all"], false);
-}
-
-TEST(ControlServerCaller, StrangersLeaveRoomForAnOperator) {
-    SKIP_UNLESS_ROOT();
-    OtherCaller other([] { return become_nobody({}); });
-    ControlOptions options;
-    options.unprivileged_connections = 0;
-    LoopThread server(options);
-    EXPECT_EQ(other.ask(server.path()), "limit");
-    EXPECT_TRUE(ControlClient::connect(server.path()).has_value());
 }
 
 }  // namespace

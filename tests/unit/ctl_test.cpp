@@ -1,0 +1,211 @@
+// ingeroctl as a script sees it: what it asks, what it prints, where, and its exit codes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "core/render/render.h"
+#include "tests/unit/control_fixture.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using test::LoopThread;
+using testing::HasSubstr;
+
+struct Outcome {
+    int exit_code = -1;
+    std::string out;
+    std::string err;
+};
+
+std::string read_all(int fd) {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t size = 0; (size = read(fd, buffer, sizeof(buffer))) > 0;)
+        text.append(buffer, static_cast<size_t>(size));
+    close(fd);
+    return text;
+}
+
+Outcome run(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+    arguments.insert(arguments.begin(), "ingeroctl");
+    const auto pointers = [](std::vector<std::string>& strings) {
+        std::vector<char*> result;
+        for (std::string& text : strings) result.push_back(text.data());
+        result.push_back(nullptr);
+        return result;
+    };
+    int out[2];
+    int err[2];
+    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) return {};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    pid_t pid = 0;
+    const int spawned =
+        posix_spawn(&pid, INGEROCTL, &actions, nullptr, pointers(arguments).data(), pointers(environment).data());
+    posix_spawn_file_actions_destroy(&actions);
+    close(out[1]);
+    close(err[1]);
+    Outcome outcome;
+    outcome.out = read_all(out[0]);  // what goes to stderr fits its pipe
+    outcome.err = read_all(err[0]);
+    int status = 0;
+    if (spawned == 0) waitpid(pid, &status, 0);
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return outcome;
+}
+
+json answer_of(const std::string& command, json own, bool complete = true, json gaps = json::array()) {
+    json answer = answer_head(command, {"test-node", {}, {}}, {1000, 2000}, {complete, 0, 0, {}});
+    answer["coverage"]["gaps"] = std::move(gaps);
+    answer.update(own);
+    return answer;
+}
+
+json explain_with(const std::string& severity, bool complete = true) {
+    json findings = json::array();
+    if (!severity.empty()) findings.push_back({{"severity", severity}, {"kind", "cpu-contention"}});
+    return answer_of("explain", {{"findings", findings}, {"healthy", severity.empty()}, {"summary", "the summary"}},
+                     complete);
+}
+
+TEST(Ctl, WithoutADaemonItSaysHowToStartOne) {
+    const Outcome outcome = run({"--socket", "/nonexistent/s", "status"});
+    EXPECT_EQ(outcome.exit_code, 4);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err.find("ingeroctl: connect: no ingerod at /nonexistent/s: No such file or directory\nhint: "),
+              0u)
+        << outcome.err;
+}
+
+TEST(Ctl, TheSocketComesFromTheOptionOrTheEnvironment) {
+    LoopThread server;
+    EXPECT_EQ(run({"status"}, {"INGERO_SOCKET=" + server.path()}).exit_code, 0);
+    EXPECT_EQ(run({"--socket", server.path(), "status"}, {"INGERO_SOCKET=/nonexistent"}).exit_code, 0);
+    EXPECT_EQ(run({"status", "--socket", server.path()}).exit_code, 0) << "global options may follow the command";
+}
+
+TEST(Ctl, StatusIsReadyWhenTracingOrIdleOnly) {
+    LoopThread server;
+    for (const auto& [state, code] : {std::pair{"tracing", 0}, {"idle", 0}, {"starting", 4}, {"degraded", 4}}) {
+        server.on_loop([&, text = state] { server.backend().status_answer = {{"state", text}}; });
+        EXPECT_EQ(run({"--socket", server.path(), "status"}).exit_code, code) << state;
+    }
+}
+
+TEST(Ctl, JsonIsOneLineOfAsciiAsTheDaemonSentIt) {
+    LoopThread server;
+    const json answer = {{"state", "tracing"}, {"node", "gpu\u202e\x1b[31m\u009b"}};
+    server.on_loop([&] { server.backend().status_answer = answer; });
+    const Outcome outcome = run({"--socket", server.path(), "--json", "status"});
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1);
+    for (const char c : outcome.out) EXPECT_TRUE((c >= 0x20 && c < 0x7f) || c == '\n');
+    EXPECT_EQ(json::parse(outcome.out), answer);
+}
+
+TEST(Ctl, WindowsBecomeParameters) {
+    LoopThread server;
+    server.answer_with([](const std::string& method, const json& params) -> Result<json> {
+        return answer_of(method, {{"ops", json::array()}, {"echo", params}});
+    });
+    const auto params = [&](std::vector<std::string> options) {
+        options.insert(options.begin(), {"--socket", server.path(), "--json", "stats"});
+        const Outcome outcome = run(options, {"TZ=UTC"});
+        return outcome.exit_code == 0 ? json::parse(outcome.out)["echo"] : json(outcome.err);
+    };
+    EXPECT_EQ(params({}), (json{{"since_ns", 300'000'000'000}}));
+    EXPECT_EQ(params({"--since", "90s", "--pid", "7"}), (json{{"since_ns", 90'000'000'000}, {"pid", 7}}));
+    EXPECT_EQ(params({"--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:00:01Z", "--limit", "3"}),
+              (json{{"from_ns", 1'767'225'600'000'000'000}, {"to_ns", 1'767'225'601'000'000'000}, {"limit", 3}}));
+    const json open_end = params({"--from", "2020-01-01 00:00:00"});
+    EXPECT_GT(open_end["to_ns"], open_end["from_ns"]);
+}
+
+TEST(Ctl, UsageErrorsAreTwoAndSayWhy) {
+    const std::vector<std::vector<std::string>> wrong = {
+        {},
+        {"bogus"},
+        {"stats", "--bogus"},
+        {"stats", "--since", "5"},
+        {"stats", "--since", "0s"},
+        {"stats", "--since", "5m", "--from", "14:00"},
+        {"stats", "--to", "14:00"},
+        {"stats", "--from", "yesterday"},
+        {"stats", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z"},
+        {"stats", "--pid", "0"},
+        {"stats", "--pid", "x"},
+        {"explain", "--fail-on", "awful"},
+        {"status", "extra"}};
+    for (const auto& arguments : wrong) {
+        const Outcome outcome = run(arguments, {"INGERO_SOCKET=/nonexistent"});
+        EXPECT_EQ(outcome.exit_code, 2) << testing::PrintToString(arguments);
+        EXPECT_EQ(outcome.err.find("ingeroctl: "), 0u) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr("\nhint: ")) << testing::PrintToString(arguments);
+    }
+    EXPECT_THAT(run({"bogus"}).err, HasSubstr("no such command: bogus"));
+}
+
+TEST(Ctl, HelpAndVersionGoToStdoutAndAreDone) {
+    const Outcome help = run({"--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    for (const char* word : {"status", "processes", "stats", "explain", "--socket", "--json", "INGERO_SOCKET",
+                             "/run/ingerod/control.sock", "4 no daemon or not ready"})
+        EXPECT_THAT(help.out, HasSubstr(word));
+    EXPECT_EQ(run({"--version"}).out, "ingeroctl " INGERO_VERSION "\n");
+    EXPECT_THAT(run({"explain", "--help"}).out, HasSubstr("--fail-on"));
+}
+
+TEST(Ctl, ExplainExitsWithThreeAtOrAboveTheGivenSeverity) {
+    LoopThread server;
+    const auto exit_code = [&](const json& answer, std::vector<std::string> options) {
+        server.answer_with([answer](const std::string&, const json&) -> Result<json> { return answer; });
+        options.insert(options.begin(), {"--socket", server.path(), "explain"});
+        return run(options).exit_code;
+    };
+    EXPECT_EQ(exit_code(explain_with("medium"), {}), 0);
+    EXPECT_EQ(exit_code(explain_with("medium"), {"--fail-on", "low"}), 3);
+    EXPECT_EQ(exit_code(explain_with("medium"), {"--fail-on", "medium"}), 3);
+    EXPECT_EQ(exit_code(explain_with("medium"), {"--fail-on", "high"}), 0);
+    EXPECT_EQ(exit_code(explain_with("new-severity"), {"--fail-on", "high"}), 3);
+    EXPECT_EQ(exit_code(explain_with(""), {"--fail-on", "low"}), 0);
+    EXPECT_EQ(exit_code(explain_with("", false), {"--fail-on", "low"}), 5) << "nothing found where not all was seen";
+    EXPECT_EQ(exit_code(explain_with("", false), {}), 0);
+}
+
+TEST(Ctl, AnAnswerAboutNothingCoveredIsPartial) {
+    LoopThread server;
+    server.answer_with([](const std::string& method, const json&) -> Result<json> {
+        return answer_of(method, {{"ops", json::array()}}, false,
+                         {{{"from_ns", 1000}, {"to_ns", 2000}, {"reason", "down"}}});
+    });
+    const Outcome outcome = run({"--socket", server.path(), "stats"});
+    EXPECT_EQ(outcome.exit_code, 5);
+    EXPECT_THAT(outcome.out, HasSubstr("Coverage  incomplete"));
+}
+
+TEST(Ctl, AnErrorOfTheDaemonIsOneAndItsTextIsEscaped) {
+    LoopThread server;
+    server.answer_with([](const std::string&, const json&) -> Result<json> {
+        return fail(ErrorCode::not_found, "no such pid \x1b[31m", "try\nagain");
+    });
+    const Outcome outcome = run({"--socket", server.path(), "explain"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.err, "ingeroctl: explain: no such pid \\x1b[31m\nhint: try\\nagain\n");
+}
+
+TEST(Ctl, AFullDiskIsAFailureAndNotSilence) {
+    LoopThread server;
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    if (full < 0) GTEST_SKIP() << "no /dev/full here";
+    close(full);
+    const std::string line = std::string(INGEROCTL) + " --socket " + server.path() + " status > /dev/full";
+    EXPECT_EQ(WEXITSTATUS(std::system(line.c_str())), 1);
+}
+
+}  // namespace
+}  // namespace ingero

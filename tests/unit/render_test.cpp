@@ -103,21 +103,28 @@ StatsAnswer stats_answer() {
     return answer;
 }
 
-AnswerContext context() { return {"gpu-1", {}, {}}; }
+AnswerContext context() {
+    return {"gpu-1", {}, {}};
+}
 
 json status_answer() {
     json answer = answer_head("status", context(), {1, 2}, {true, 0, 0, {}});
-    answer.update(json{{"state", "tracing"},
-                       {"version", "0.1.0"},
-                       {"uptime_ns", 11'000'000'000'000u},
-                       {"events",
-                        {{"recorded", 12'345'678u}, {"committed", 12'345'000u}, {"lost", 0u}, {"sampled_out", 0u}, {"split_uncertain", 12u}}},
-                       {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
-                       {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
-                       {"memory_bytes", 47'185'920u},
-                       {"processes", 3u},
-                       {"sockets", 1u},
-                       {"incidents_open", 0u}});
+    answer.update(
+        json{{"state", "tracing"},
+             {"version", "0.1.0"},
+             {"uptime_ns", 11'000'000'000'000u},
+             {"events",
+              {{"recorded", 12'345'678u},
+               {"committed", 12'345'000u},
+               {"lost", 0u},
+               {"sampled_out", 0u},
+               {"split_uncertain", 12u}}},
+             {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
+             {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
+             {"memory_bytes", 47'185'920u},
+             {"processes", 3u},
+             {"sockets", 1u},
+             {"incidents_open", 0u}});
     return answer;
 }
 
@@ -155,11 +162,11 @@ std::string validate(const std::string& command, const json& answer) {
     return WEXITSTATUS(status) == 0 ? "" : "invalid: " + output;
 }
 
-#define EXPECT_VALID(command, answer)                                                          \
-    do {                                                                                       \
-        const std::string errors = validate(command, answer);                                  \
+#define EXPECT_VALID(command, answer)                                                         \
+    do {                                                                                      \
+        const std::string errors = validate(command, answer);                                 \
         if (errors == "missing") GTEST_SKIP() << "the package python3-jsonschema is missing"; \
-        EXPECT_EQ(errors, "");                                                                 \
+        EXPECT_EQ(errors, "");                                                                \
     } while (false)
 
 TEST(Schema, EveryAnswerIsValid) {
@@ -237,7 +244,7 @@ TEST(RenderText, ExplainReadsLikeAVerdict) {
     EXPECT_THAT(text, HasSubstr("120 ms  stress-ng (991)"));
     EXPECT_THAT(text, HasSubstr("3 ms  disk"));
     EXPECT_THAT(text, HasSubstr("cudaLaunchKernel at "));
-    EXPECT_THAT(text, HasSubstr("[#=....................................--]")) << text;
+    EXPECT_THAT(text, HasSubstr("[#==....................................-]")) << text;
     EXPECT_THAT(text, HasSubstr("waiting for a CPU 2.71 ms (90 %)"));
     EXPECT_THAT(text, HasSubstr("ran instead: stress-ng (991) for 2.6 ms"));
     EXPECT_THAT(text, HasSubstr("waited for: disk for 100 µs, woken by kworker (12)"));
@@ -263,7 +270,7 @@ TEST(RenderText, IncompleteCoverageIsSaid) {
     AnswerContext incomplete = context();
     incomplete.missing_probes = {"cudart", "driver"};
     const std::string text = text_stats(to_json(stats_answer(), incomplete));
-    EXPECT_THAT(text, HasSubstr("Coverage  incomplete: 3 events lost, 4 sampled out, 1 gaps"));
+    EXPECT_THAT(text, HasSubstr("Coverage  incomplete: 3 events lost, 4 sampled out, 1 gap\n"));
     EXPECT_THAT(text, HasSubstr("ingerod was not running"));
     EXPECT_THAT(text, HasSubstr("not attached: cudart, driver"));
 }
@@ -330,12 +337,17 @@ TEST(RenderText, TextOfATargetCannotTouchTheTerminal) {
 }
 
 TEST(RenderText, JsonOfAnyShapeIsPrintedWithoutThrowing) {
-    const std::vector<json> shapes = {nullptr, 1, "text", json::array(), json::object(),
-                                      {{"findings", 1}, {"ops", "x"}, {"processes", json::object()}},
-                                      {{"findings", {1, nullptr}}, {"ops", {1}}, {"processes", {"x"}}, {"slow_calls", {{}}}},
-                                      {{"findings", {{{"timeline", {{"split", {{"blocked_ns", ~0ULL}, {"on_cpu_ns", ~0ULL}}}}}}}}},
-                                      {{"window", {{"from_ns", ~0ULL}, {"to_ns", -5}}}},
-                                      {{"store", {{"bytes", 1e300}}}, {"uptime_ns", -1}}};
+    const std::vector<json> shapes = {
+        nullptr,
+        1,
+        "text",
+        json::array(),
+        json::object(),
+        {{"findings", 1}, {"ops", "x"}, {"processes", json::object()}},
+        {{"findings", {1, nullptr}}, {"ops", {1}}, {"processes", {"x"}}, {"slow_calls", {{}}}},
+        {{"findings", {{{"timeline", {{"split", {{"blocked_ns", ~0ULL}, {"on_cpu_ns", ~0ULL}}}}}}}}},
+        {{"window", {{"from_ns", ~0ULL}, {"to_ns", -5}}}},
+        {{"store", {{"bytes", 1e300}}}, {"uptime_ns", -1}}};
     for (const json& shape : shapes)
         for (const auto render : {text_status, text_processes, text_stats, text_explain})
             EXPECT_NO_THROW(static_cast<void>(render(shape, {80, true}))) << shape.dump();
@@ -350,7 +362,8 @@ TEST(EscapeText, EscapesControlsInvalidBytesBidiAndInvisibles) {
     EXPECT_EQ(escape_text(std::string_view("\0\x1b\x7f", 3)), "\\x00\\x1b\\x7f");
     EXPECT_EQ(escape_text("\u009b"), "\\u{009b}") << "CSI as one code point";
     EXPECT_EQ(escape_text("\xff\xe2\x82"), "\\xff\\xe2\\x82");
-    EXPECT_EQ(escape_text("\u202e\u2066\u200d\ufeff\u2028\u00ad"), "\\u{202e}\\u{2066}\\u{200d}\\u{feff}\\u{2028}\\u{00ad}");
+    EXPECT_EQ(escape_text("\u202e\u2066\u200d\ufeff\u2028\u00ad"),
+              "\\u{202e}\\u{2066}\\u{200d}\\u{feff}\\u{2028}\\u{00ad}");
     EXPECT_EQ(escape_text("\U000e0041"), "\\u{e0041}");
     EXPECT_EQ(escape_text("\\x1b"), "\\\\x1b") << "an escape cannot be forged";
 }
@@ -359,7 +372,8 @@ TEST(Table, DropsAndCutsColumnsUntilItFits) {
     Table table({{"NAME", Align::left, true}, {"EXTRA", Align::right, false, 1}, {"N", Align::right}});
     table.add_row({"a-very-long-name-of-something", "12345", "7"});
     EXPECT_EQ(table.render(0), "NAME                           EXTRA  N\na-very-long-name-of-something  12345  7\n");
-    EXPECT_EQ(table.render(20), "NAME       EXTRA  N\na-very-lo…  12345  7\n" + std::string());
+    EXPECT_EQ(table.render(20), "NAME        EXTRA  N\na-very-lo…  12345  7\n");
+    EXPECT_EQ(table.render(12), "NAME       N\na-very-l…  7\n");
 }
 
 TEST(Format, FiguresHaveThreeDigitsAndAUnit) {

@@ -16,7 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+    return std::as_bytes(std::span(text));
+}
 
 Result<std::optional<RpcMessage>> decode_one(std::string_view bytes, RpcLimits limits = {}) {
     RpcDecoder decoder(limits);
@@ -35,12 +37,9 @@ std::string request_with(const std::string& params) {
 }
 
 TEST(Rpc, ARequestComesBackAsItWasSent) {
-    const json params = {{"pid", 7},
-                         {"negative", -5},
-                         {"large", std::numeric_limits<uint64_t>::max()},
-                         {"share", 0.25},
-                         {"name", "µs"},
-                         {"list", {1, nullptr, true, json::array(), json::object()}}};
+    const json params = {
+        {"pid", 7},      {"negative", -5}, {"large", std::numeric_limits<uint64_t>::max()},
+        {"share", 0.25}, {"name", "µs"},   {"list", {1, nullptr, true, json::array(), json::object()}}};
     const auto message = decode_one(encode(RpcRequest{~0ULL, "stats", params}));
     ASSERT_TRUE(message.has_value() && message->has_value());
     const auto& request = std::get<RpcRequest>(**message);
@@ -53,8 +52,8 @@ TEST(Rpc, AnErrorTravelsAsAMapOfCodeMessageAndHint) {
     const std::string bytes = encode(RpcResponse{3, Error{ErrorCode::not_found, "no such pid", "look again"}, {}});
     const auto raw = decode_value(bytes, {});
     ASSERT_TRUE(raw.has_value());
-    EXPECT_EQ(*raw, json::array({1, 3, {{"code", "not-found"}, {"message", "no such pid"}, {"hint", "look again"}},
-                                 nullptr}));
+    EXPECT_EQ(*raw, json::array(
+                        {1, 3, {{"code", "not-found"}, {"message", "no such pid"}, {"hint", "look again"}}, nullptr}));
     const auto message = decode_one(bytes);
     ASSERT_TRUE(message.has_value() && message->has_value());
     const auto& response = std::get<RpcResponse>(**message);
@@ -181,11 +180,17 @@ TEST(Rpc, AMessageOverOneMebibyteIsRefusedEvenWhereItIsWhole) {
 }
 
 TEST(Rpc, InvalidUtf8ArrivesAsReplacementCharactersSoThatJsonCanBePrinted) {
-    const auto message = decode_one(encode(RpcRequest{1, "m\xff", {{"k\xc0", "a\xf0\x9f\x98" "b"}}}));
+    const auto message = decode_one(encode(RpcRequest{1,
+                                                      "m\xff",
+                                                      {{"k\xc0",
+                                                        "a\xf0\x9f\x98"
+                                                        "b"}}}));
     ASSERT_TRUE(message.has_value() && message->has_value());
     const auto& request = std::get<RpcRequest>(**message);
     EXPECT_EQ(request.method, "m\ufffd");
-    EXPECT_EQ(request.params, (json{{"k\ufffd", "a\ufffd" "b"}}));
+    EXPECT_EQ(request.params, (json{{"k\ufffd",
+                                     "a\ufffd"
+                                     "b"}}));
     EXPECT_NO_THROW(static_cast<void>(request.params.dump()));
 }
 

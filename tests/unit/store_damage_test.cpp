@@ -166,6 +166,20 @@ TEST_F(ADamagedStore, WithAnyByteAlteredNeverBringsAWriterDown) {
     }
 }
 
+TEST_F(ADamagedStore, WithAPageThatBelongsToTwoIsCorrupt) {
+    // In a leaf page the key of a block is followed by the number of its first page: let two keys name the same.
+    const std::string key = encode_key(EventKey{0, 2'000'000, 201});
+    const std::string other = encode_key(EventKey{0, 3'000'000, 301});
+    const std::string page = file_.substr(file_.rfind(other) + other.size(), 8);
+    std::string altered = file_;
+    for (size_t at = altered.find(key); at != std::string::npos; at = altered.find(key, at + 1))
+        altered.replace(at + key.size(), page.size(), page);
+    const auto read = read_as(altered);
+    ASSERT_FALSE(read);
+    EXPECT_THAT(read.error().message, HasSubstr("used twice"));
+    EXPECT_EQ(write_as(altered), ErrorCode::corrupt);
+}
+
 TEST_F(ADamagedStore, NamesTheBlockThatIsDamaged) {
     const size_t at = file_.rfind("IGBK");
     ASSERT_NE(at, std::string::npos);

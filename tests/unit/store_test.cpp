@@ -96,6 +96,14 @@ TEST_F(AStore, FindsCallsThatBeganLongBeforeTheWindow) {
     EXPECT_THAT(sequences(scan(0, {12'000'200, 12'000'300})), testing::UnorderedElementsAre(20'001, 11'001));
 }
 
+TEST_F(AStore, FindsALongCallInABlockWhoseStartsAllLieBeforeTheWindow) {
+    const auto writer = start();
+    commit_events(*writer, {make_event(1, 1'000, 9'000'000), make_event(2, 2'000, 10)});
+    commit_events(*writer, make_events(3, 100, 8'000'000));
+    EXPECT_EQ(sequences(scan(0, {5'000'000, 5'000'001})), (std::vector<uint64_t>{1}));
+    EXPECT_EQ(sequences(scan(0, {8'000'000, 8'000'100})), (std::vector<uint64_t>{1, 3}));
+}
+
 TEST_F(AStore, StopsAScanWhenToldTo) {
     commit_events(*start(), make_events(1, 20'000, 0));
     const auto snapshot = open_snapshot(directory_.path());

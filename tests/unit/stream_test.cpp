@@ -12,7 +12,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string payload_of_chunks(size_t chunks) { return std::string(chunks * stream_chunk_bytes, 'x'); }
+std::string payload_of_chunks(size_t chunks) {
+    return std::string(chunks * stream_chunk_bytes, 'x');
+}
 
 json chunk(uint64_t stream, uint64_t seq, const std::string& payload) {
     return json::array({stream, seq, json::binary({payload.begin(), payload.end()})});
@@ -129,7 +131,8 @@ TEST(StreamAssembler, RefusesAnEndThatDoesNotMatch) {
 
 TEST(StreamAssembler, HandsOnTheSendersError) {
     StreamAssembler assembler(1);
-    const auto result = assembler.on_end(json::array({1u, {{"code", "deadline"}, {"message", "too slow"}, {"hint", "x"}}}));
+    const auto result =
+        assembler.on_end(json::array({1u, {{"code", "deadline"}, {"message", "too slow"}, {"hint", "x"}}}));
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, ErrorCode::deadline);
     EXPECT_EQ(result.error().message, "too slow");

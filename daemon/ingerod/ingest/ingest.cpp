@@ -68,7 +68,10 @@ struct Ingest::Impl {
     void ingest_loop();
     void take_record(std::span<const std::byte> record);
     void merge_activity();
-    void hand_over(bool force, uint64_t covered_until);
+    uint64_t next_hand_over_ns() const {
+        return pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns;
+    }
+    void hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until);
     void sleep_until_record(uint64_t until_ns);
     std::vector<LossRow> read_losses(uint64_t now);
 
@@ -148,7 +151,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         seen.calls++;
         seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
         pending.push_back(event);
-        if (pending.size() >= batch_events) hand_over(false, 0);
+        if (pending.size() >= batch_events) hand_over({}, 0);
         return;
     }
     ingero_process_record change;
@@ -201,7 +204,7 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
 }
 
 /// With `covered_until` 0 the batch says nothing of coverage: it is one of several within a drain.
-void Ingest::Impl::hand_over(bool force, uint64_t covered_until) {
+void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until) {
     Batch batch;
     batch.covered_until_ns = covered_until;
     if (covered_until != 0) batch.losses = read_losses(covered_until);
@@ -211,8 +214,7 @@ void Ingest::Impl::hand_over(bool force, uint64_t covered_until) {
 
     std::unique_lock lock(mutex);
     batch.processes.swap(processes);
-    if (force) std::move(commit_requests.begin(), commit_requests.end(), std::back_inserter(commits_under_way));
-    if (force) commit_requests.clear();
+    std::move(requests.begin(), requests.end(), std::back_inserter(commits_under_way));
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
     store_wake.wait(lock, [this] { return queued_events < max_waiting_events || stopping; });
     queued_events += batch.events.size();
@@ -232,29 +234,35 @@ void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
 void Ingest::Impl::ingest_loop() {
     last_loss_ns = last_hand_over_ns = monotonic_now_ns();
     while (!stopping) {
+        std::vector<std::function<void()>> requests;
+        bool covered = false;
+        {
+            const std::lock_guard lock(mutex);
+            requests.swap(commit_requests);
+            covered = covered_since != 0;
+        }
+        // Whoever asked before this instant gets all that was recorded before it.
         const uint64_t before = monotonic_now_ns();
         const size_t count = probes.consume();
         merge_activity();
-        bool requested = false, covered = false;
-        {
-            const std::lock_guard lock(mutex);
-            requested = !commit_requests.empty();
-            covered = covered_since != 0;
-        }
-        const uint64_t now = monotonic_now_ns();
-        const uint64_t due = pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns;
-        if (requested || now >= due) hand_over(requested, covered ? before : 0);
+        if (!requests.empty() || monotonic_now_ns() >= next_hand_over_ns())
+            hand_over(std::move(requests), covered ? before : 0);
         if (count != 0) {
             const timespec period{0, poll_period_ns};
             nanosleep(&period, nullptr);
         } else {
-            sleep_until_record(pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns);
+            sleep_until_record(next_hand_over_ns());
         }
     }
     const uint64_t before = monotonic_now_ns();
     probes.consume();
     merge_activity();
-    hand_over(true, before);
+    std::vector<std::function<void()>> requests;
+    {
+        const std::lock_guard lock(mutex);
+        requests.swap(commit_requests);
+    }
+    hand_over(std::move(requests), before);
 }
 
 bool Ingest::Impl::commit(Batch& batch) {

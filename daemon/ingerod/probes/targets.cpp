@@ -168,18 +168,19 @@ uint8_t op_index(OpId op) {
 }
 
 std::vector<ProbeSite> probe_sites(Library library, const std::vector<FunctionSymbol>& symbols) {
-    std::map<std::string_view, const FunctionSymbol*> by_name;
-    for (const FunctionSymbol& symbol : symbols) by_name.emplace(symbol.name, &symbol);
-    std::map<uint64_t, ProbeSite> by_offset;
-    for (const Target& target : targets_of(library)) {
-        const auto found = by_name.find(target.symbol);
+    std::map<std::string_view, const Target*> by_name;
+    for (const Target& target : targets_of(library)) by_name.emplace(target.symbol, &target);
+    // A name may stand for several functions, one a symbol version; a function may have several names.
+    std::map<uint64_t, std::pair<const Target*, const FunctionSymbol*>> by_offset;
+    for (const FunctionSymbol& symbol : symbols) {
+        const auto found = by_name.find(symbol.name);
         if (found == by_name.end()) continue;
-        by_offset.try_emplace(found->second->file_offset,
-                              ProbeSite{found->second->file_offset, target.cookie, found->second->name,
-                                        found->second->emulated});
+        auto [at, added] = by_offset.try_emplace(symbol.file_offset, found->second, &symbol);
+        if (!added && found->second < at->second.first) at->second = {found->second, &symbol};
     }
     std::vector<ProbeSite> sites;
-    for (auto& [offset, site] : by_offset) sites.push_back(std::move(site));
+    for (const auto& [offset, site] : by_offset)
+        sites.push_back({offset, site.first->cookie, site.second->name, site.second->emulated});
     return sites;
 }
 

@@ -1,6 +1,7 @@
 // One call of an exported function: its place in the nesting, its record in the log and the scripted rules that apply.
-// Every exported function makes a Call its first local and returns through leave(). No destructor does this, on purpose:
-// a call left by longjmp or thread exit must leave its record unfinished, as it leaves a tracer's frame behind.
+// Every exported function makes a Call its first local and returns through leave(). No destructor does this, on
+// purpose: a call left by longjmp or thread exit must leave its record unfinished, as it leaves a tracer's frame
+// behind.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct ThreadState {
     uint32_t carried_flags;   ///< of nested calls that have returned, for the call around them
     bool has_context;
     uint64_t carried_wait_ns;
-    uint64_t nested_bytes;  ///< of the nested call that returned last
+    uint64_t nested_bytes;        ///< of the nested call that returned last
     uintptr_t frames[max_depth];  ///< frame address of each call in progress
 };
 
@@ -37,7 +38,7 @@ struct Hot {
     ground_truth_record* records;
     uint64_t capacity;
     uint64_t call_ns;
-    bool log_cpu;
+    uint32_t cpu_depths;              ///< calls less deep than this have their CPU time in the log
     RuleList* rules[function_count];  ///< null for a function without
 };
 
@@ -64,11 +65,14 @@ int apply_rules(RuleList& rules, Note& note);
 class Call {
   public:
     [[gnu::always_inline]] explicit Call(Fn function) : thread_(thread_state) {
-        if (thread_.tid == 0) [[unlikely]] begin_thread();
+        if (thread_.tid == 0) [[unlikely]]
+            begin_thread();
         enter(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)));
         if (hot.header != nullptr) open_record(function);
-        if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]] error_ = apply_rules(*rules, note);
-        if (hot.call_ns != 0) [[unlikely]] spin_until(now_ns() + hot.call_ns);
+        if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]
+            error_ = apply_rules(*rules, note);
+        if (hot.call_ns != 0) [[unlikely]]
+            spin_until(now_ns() + hot.call_ns);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -110,14 +114,15 @@ class Call {
     // The slot is filled before the clocks are read, so that a page fault on it is not in the call's own time.
     [[gnu::always_inline]] void open_record(Fn function) {
         const uint64_t slot = __atomic_fetch_add(&hot.header->next, 1, __ATOMIC_RELAXED);
-        if (slot >= hot.capacity) [[unlikely]] return;
+        if (slot >= hot.capacity) [[unlikely]]
+            return;
         record_ = &hot.records[slot];
         record_->pid = thread_.pid;
         record_->tid = thread_.tid;
         record_->function = uint16_t(function);
         record_->depth = uint8_t(depth_);
         record_->start_ns = now_ns();
-        if (hot.log_cpu) record_->start_cpu_ns = thread_cpu_ns();
+        if (depth_ < hot.cpu_depths) record_->start_cpu_ns = thread_cpu_ns();
     }
 
     [[gnu::always_inline]] void close_record(int result, uint64_t waited_ns, uint32_t flags) {
@@ -127,7 +132,7 @@ class Call {
         record_->bytes = bytes;
         record_->stream = uint32_t(stream);
         record_->waited_ns = uint32_t(waited_ns < most ? waited_ns : most);
-        if (hot.log_cpu) record_->end_cpu_ns = thread_cpu_ns();
+        if (depth_ < hot.cpu_depths) record_->end_cpu_ns = thread_cpu_ns();
         __atomic_store_n(&record_->end_ns, now_ns(), __ATOMIC_RELEASE);
     }
 
@@ -145,13 +150,12 @@ class Call {
 // kept whole, so that what is probed is what is called.
 #define STANDIN_EXPORT extern "C" __attribute__((visibility("default"), noinline))
 
-// Defines the exported function NAME: the text after the parameters is its body, which sees `call` and returns the
-// result code. What `finish` makes of that is returned and logged.
-#define STANDIN_FUNCTION_AS(finish, name, parameters, ...)                                      \
-    STANDIN_EXPORT int name parameters {                                                        \
-        ::ingero::standin::Call call(::ingero::standin::Fn::name);                              \
-        if (call.failed()) [[unlikely]] return call.leave(finish(call.error()));                \
-        return call.leave(finish([&]() __attribute__((always_inline))->int { __VA_ARGS__ }())); \
+// Defines the exported function NAME. The last argument is an expression that sees `call`: the result code. What
+// `finish` makes of that is returned and logged.
+#define STANDIN_FUNCTION_AS(finish, name, parameters, ...)                          \
+    STANDIN_EXPORT int name parameters {                                            \
+        ::ingero::standin::Call call(::ingero::standin::Fn::name);                  \
+        return call.leave(finish(call.failed() ? call.error() : int(__VA_ARGS__))); \
     }
 
 #define STANDIN_FUNCTION(name, parameters, ...) STANDIN_FUNCTION_AS(, name, parameters, __VA_ARGS__)

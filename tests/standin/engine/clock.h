@@ -13,10 +13,16 @@ inline uint64_t read_clock(clockid_t clock) {
     return uint64_t(time.tv_sec) * 1'000'000'000 + uint64_t(time.tv_nsec);
 }
 
-inline uint64_t now_ns() { return read_clock(CLOCK_MONOTONIC); }
-inline uint64_t thread_cpu_ns() { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+inline uint64_t now_ns() {
+    return read_clock(CLOCK_MONOTONIC);
+}
+inline uint64_t thread_cpu_ns() {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
 
-inline timespec to_timespec(uint64_t ns) { return {time_t(ns / 1'000'000'000), long(ns % 1'000'000'000)}; }
+inline timespec to_timespec(uint64_t ns) {
+    return {time_t(ns / 1'000'000'000), long(ns % 1'000'000'000)};
+}
 
 inline void cpu_relax() {
 #if defined(__x86_64__)

@@ -110,7 +110,8 @@ int scratch_file() {
         const auto filler = std::make_unique<char[]>(1 << 20);
         std::fill_n(filler.get(), 1 << 20, 'x');
         for (uint64_t at = 0; at < scratch_size; at += 1 << 20) {
-            if (pwrite(made, filler.get(), 1 << 20, off_t(at)) < 0) reject("scratch file not written", options().scratch);
+            if (pwrite(made, filler.get(), 1 << 20, off_t(at)) < 0)
+                reject("scratch file not written", options().scratch);
         }
         fdatasync(made);
         return made;
@@ -185,18 +186,42 @@ const DelayKind* find_delay(std::string_view name) {
 
 bool delay(Delay kind, uint64_t amount) {
     switch (kind) {
-        case Delay::spin: spin_until(now_ns() + amount); return false;
-        case Delay::yield: yield_until(now_ns() + amount); return false;
-        case Delay::sleep: sleep_ns(amount); return true;
-        case Delay::timer: wait_timer(amount); return true;
-        case Delay::poll: wait_for_byte(amount, true, Receive::poll); return true;
-        case Delay::pipe: wait_for_byte(amount, true, Receive::read); return true;
-        case Delay::socket: wait_for_byte(amount, false, Receive::recv); return true;
-        case Delay::futex: helper().wait_for_mutex(amount); return true;
-        case Delay::child: wait_for_child(amount); return true;
-        case Delay::disk: read_disk(amount); return true;
-        case Delay::fsync: write_and_sync(amount); return true;
-        case Delay::major: fault_pages(amount); return true;
+        case Delay::spin:
+            spin_until(now_ns() + amount);
+            return false;
+        case Delay::yield:
+            yield_until(now_ns() + amount);
+            return false;
+        case Delay::sleep:
+            sleep_ns(amount);
+            return true;
+        case Delay::timer:
+            wait_timer(amount);
+            return true;
+        case Delay::poll:
+            wait_for_byte(amount, true, Receive::poll);
+            return true;
+        case Delay::pipe:
+            wait_for_byte(amount, true, Receive::read);
+            return true;
+        case Delay::socket:
+            wait_for_byte(amount, false, Receive::recv);
+            return true;
+        case Delay::futex:
+            helper().wait_for_mutex(amount);
+            return true;
+        case Delay::child:
+            wait_for_child(amount);
+            return true;
+        case Delay::disk:
+            read_disk(amount);
+            return true;
+        case Delay::fsync:
+            write_and_sync(amount);
+            return true;
+        case Delay::major:
+            fault_pages(amount);
+            return true;
     }
     return false;
 }
@@ -206,6 +231,8 @@ void prepare_delays() {
     helper();
 }
 
-void forget_helper() { replace_helper(); }
+void forget_helper() {
+    replace_helper();
+}
 
 }  // namespace ingero::standin

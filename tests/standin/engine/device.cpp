@@ -24,7 +24,9 @@ void raise_to(std::atomic<uint64_t>& latest, uint64_t value) {
     }
 }
 
-void close_timer(void* stored) { close(int(reinterpret_cast<intptr_t>(stored)) - 1); }
+void close_timer(void* stored) {
+    close(int(reinterpret_cast<intptr_t>(stored)) - 1);
+}
 
 // A timer a thread, kept: making one would be a second system call in every wait.
 int timer_of_thread() {
@@ -58,7 +60,9 @@ void wait_until(uint64_t target_ns, Wait wait, Note& note) {
     if (start_ns >= target_ns) return;
     note.flags |= GROUND_TRUTH_WAITED_FOR_DEVICE;
     switch (wait) {
-        case Wait::spin: spin_until(target_ns); break;
+        case Wait::spin:
+            spin_until(target_ns);
+            break;
         case Wait::yield:
             while (now_ns() < target_ns) sched_yield();
             break;
@@ -91,8 +95,10 @@ bool Stream::has_room(uint64_t now) {
 uint64_t Stream::earliest_start(uint64_t now) const {
     Devices& devices = Devices::instance();
     uint64_t start = std::max(now, busy_until());
-    if (legacy_) start = std::max(start, devices.latest_blocking(device_).load(std::memory_order_acquire));
-    else if (blocking_) start = std::max(start, devices.legacy_stream(device_).busy_until());
+    if (legacy_)
+        start = std::max(start, devices.latest_blocking(device_).load(std::memory_order_acquire));
+    else if (blocking_)
+        start = std::max(start, devices.legacy_stream(device_).busy_until());
     return start;
 }
 
@@ -185,7 +191,9 @@ uint64_t Devices::create_stream(bool blocking) {
     return index == 0 ? 0 : make_handle(HandleKind::stream, index);
 }
 
-bool Devices::destroy_stream(uint64_t handle) { return streams_.remove(handle_index(HandleKind::stream, handle)); }
+bool Devices::destroy_stream(uint64_t handle) {
+    return streams_.remove(handle_index(HandleKind::stream, handle));
+}
 
 uint64_t Devices::create_event(bool blocking_sync) {
     auto event = std::make_unique<Event>();
@@ -194,9 +202,13 @@ uint64_t Devices::create_event(bool blocking_sync) {
     return index == 0 ? 0 : make_handle(HandleKind::event, index);
 }
 
-Event* Devices::find_event(uint64_t handle) { return events_.find(handle_index(HandleKind::event, handle)); }
+Event* Devices::find_event(uint64_t handle) {
+    return events_.find(handle_index(HandleKind::event, handle));
+}
 
-bool Devices::destroy_event(uint64_t handle) { return events_.remove(handle_index(HandleKind::event, handle)); }
+bool Devices::destroy_event(uint64_t handle) {
+    return events_.remove(handle_index(HandleKind::event, handle));
+}
 
 uint64_t Devices::function(std::string_view name) {
     const std::lock_guard guard(names_lock_);
@@ -214,7 +226,9 @@ uint64_t Devices::function(std::string_view name) {
     return handle;
 }
 
-Kernel* Devices::find_function(uint64_t handle) { return kernels_.find(handle_index(HandleKind::function, handle)); }
+Kernel* Devices::find_function(uint64_t handle) {
+    return kernels_.find(handle_index(HandleKind::function, handle));
+}
 
 uint64_t Devices::add_graph(const Graph& graph, bool executable) {
     auto& table = executable ? graph_execs_ : graphs_;
@@ -245,10 +259,14 @@ int Devices::launch(Kernel& kernel, Stream& stream, Note& note) {
 
 Wait Devices::wait_mode() const {
     switch (schedule(thread_state.device)) {
-        case Schedule::spin: return Wait::spin;
-        case Schedule::yield: return Wait::yield;
-        case Schedule::block: return Wait::block;
-        case Schedule::automatic: break;
+        case Schedule::spin:
+            return Wait::spin;
+        case Schedule::yield:
+            return Wait::yield;
+        case Schedule::block:
+            return Wait::block;
+        case Schedule::automatic:
+            break;
     }
     return options().sync;
 }

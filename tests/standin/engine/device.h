@@ -1,6 +1,6 @@
-// The simulated devices. Nothing runs: a stream is the time at which it will be done (CLOCK_MONOTONIC), an operation puts
-// that off, and waiting waits for it. Work in a stream is in order; streams run beside each other without slowing each
-// other; the legacy default stream and blocking streams order each other as in CUDA. Any thread may call anything.
+// The simulated devices. Nothing runs: a stream is the time at which it will be done (CLOCK_MONOTONIC), an operation
+// puts that off, and waiting waits for it. Work in a stream is in order; streams run beside each other without slowing
+// each other; the legacy default stream and blocking streams order each other as in CUDA. Any thread may call anything.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ class Stream {
   public:
     Stream(int device, bool blocking, bool legacy);
 
-    /// Puts work of that length at the end, or into the graph that is captured. Waits, spinning, while the queue is full.
-    /// Returns the time at which the work will be done, 0 when captured.
+    /// Puts work of that length at the end, or into the graph that is captured. Waits, spinning, while the queue is
+    /// full. Returns the time at which the work will be done, 0 when captured.
     uint64_t enqueue(uint64_t duration_ns, Note& note);
 
     /// Not before then: for cudaStreamWaitEvent.

@@ -24,7 +24,9 @@ namespace {
 
 constexpr uint64_t page = 4096;
 
-uint64_t round_to_page(uint64_t size) { return (size + page - 1) / page * page; }
+uint64_t round_to_page(uint64_t size) {
+    return (size + page - 1) / page * page;
+}
 
 ground_truth_clocks read_clocks() {
     return {now_ns(), read_clock(CLOCK_REALTIME), read_clock(CLOCK_BOOTTIME)};
@@ -77,7 +79,7 @@ void open_log(const Options& options) {
     write_header(static_cast<char*>(base), names_size, options.log_capacity);
     hot.records = reinterpret_cast<ground_truth_record*>(static_cast<char*>(base) + page + names_size);
     hot.capacity = options.log_capacity;
-    hot.log_cpu = options.log_cpu;
+    hot.cpu_depths = options.log_cpu == LogCpu::all ? ~0u : options.log_cpu == LogCpu::outermost ? 1 : 0;
     hot.header = static_cast<ground_truth_header*>(base);
     populate(options.log_populate);
 }

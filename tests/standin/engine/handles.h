@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "results.h"
+
 namespace ingero::standin {
 
 enum class HandleKind : uint64_t {
@@ -18,7 +20,9 @@ enum class HandleKind : uint64_t {
 };
 
 // 0, 1 and 2 are streams with a meaning of their own, so the first index is 1 and a handle steps by 16.
-inline uint64_t make_handle(HandleKind kind, uint32_t index) { return uint64_t(kind) << 32 | uint64_t(index) << 4; }
+inline uint64_t make_handle(HandleKind kind, uint32_t index) {
+    return uint64_t(kind) << 32 | uint64_t(index) << 4;
+}
 
 /// The index, or 0 for what is no handle of that kind.
 inline uint32_t handle_index(HandleKind kind, uint64_t handle) {
@@ -26,10 +30,20 @@ inline uint32_t handle_index(HandleKind kind, uint64_t handle) {
 }
 
 /// For the C interface, where handles are pointers.
-inline uint64_t from_pointer(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
+inline uint64_t from_pointer(const void* handle) {
+    return reinterpret_cast<uintptr_t>(handle);
+}
 template <typename Pointer>
 Pointer to_pointer(uint64_t handle) {
     return reinterpret_cast<Pointer>(uintptr_t(handle));
+}
+
+/// Hands out a handle, of which 0 means that there was no room for another.
+template <typename Pointer>
+int give_handle(Pointer* to, uint64_t handle) {
+    if (to == nullptr) return invalid_value;
+    *to = to_pointer<Pointer>(handle);
+    return handle == 0 ? out_of_memory : success;
 }
 
 }  // namespace ingero::standin

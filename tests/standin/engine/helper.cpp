@@ -106,6 +106,8 @@ Helper& helper() {
     return *current.load(std::memory_order_relaxed);
 }
 
-void replace_helper() { current.store(nullptr, std::memory_order_release); }
+void replace_helper() {
+    current.store(nullptr, std::memory_order_release);
+}
 
 }  // namespace ingero::standin

@@ -1,5 +1,5 @@
-// A thread of the engine's that lets go of what a caller waits for: it holds a mutex for a time, or writes a byte when a
-// time is over. One a process, started when it is first needed. Any thread may call.
+// A thread of the engine's that lets go of what a caller waits for: it holds a mutex for a time, or writes a byte when
+// a time is over. One a process, started when it is first needed. Any thread may call.
 #pragma once
 
 #include <condition_variable>

@@ -67,8 +67,10 @@ uint64_t Memory::allocate_managed(uint64_t bytes) {
     const std::lock_guard guard(lock_);
     if (!take(bytes, thread_state.device)) return 0;
     const uint64_t address = from_pointer(map_memory(round_up(bytes)));
-    if (address == 0) live_[thread_state.device] -= bytes;
-    else blocks_[address] = {bytes, thread_state.device, Kind::managed};
+    if (address == 0)
+        live_[thread_state.device] -= bytes;
+    else
+        blocks_[address] = {bytes, thread_state.device, Kind::managed};
     return address;
 }
 
@@ -95,9 +97,13 @@ uint64_t Memory::remove(uint64_t address, bool host) {
     return std::max<uint64_t>(block.bytes, 1);
 }
 
-uint64_t Memory::free_device(uint64_t address) { return remove(address, false); }
+uint64_t Memory::free_device(uint64_t address) {
+    return remove(address, false);
+}
 
-uint64_t Memory::free_host(void* address) { return remove(from_pointer(address), true); }
+uint64_t Memory::free_host(void* address) {
+    return remove(from_pointer(address), true);
+}
 
 uint64_t Memory::create(uint64_t bytes) {
     const std::lock_guard guard(lock_);

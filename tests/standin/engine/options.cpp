@@ -23,7 +23,9 @@ double to_number(std::string_view text) {
 
 namespace {
 
-uint64_t to_ns(std::string_view text, double unit_ns) { return uint64_t(to_number(text) * unit_ns); }
+uint64_t to_ns(std::string_view text, double unit_ns) {
+    return uint64_t(to_number(text) * unit_ns);
+}
 
 bool to_bool(std::string_view text) {
     if (text == "1" || text == "on") return true;
@@ -38,31 +40,53 @@ Wait to_wait(std::string_view text) {
     reject("sync is spin, yield or block, not", text);
 }
 
+LogCpu to_log_cpu(std::string_view text) {
+    if (text == "outer") return LogCpu::outermost;
+    return to_bool(text) ? LogCpu::all : LogCpu::none;
+}
+
 bool set_device_option(Options& options, std::string_view key, std::string_view value) {
-    if (key == "kernel_us") options.kernel_ns = to_ns(value, 1e3);
-    else if (key == "queue") options.queue = uint32_t(to_number(value));
-    else if (key == "sync") options.sync = to_wait(value);
-    else if (key == "copy_gbps") options.copy_gbps = to_number(value);
-    else if (key == "copy_us") options.copy_ns = to_ns(value, 1e3);
-    else if (key == "memory_mb") options.memory_bytes = uint64_t(to_number(value) * double(1 << 20));
-    else if (key == "devices") options.devices = uint32_t(to_number(value));
-    else if (key == "lazy_ms") options.lazy_ns = to_ns(value, 1e6);
-    else if (key == "call_ns") options.call_ns = to_ns(value, 1);
-    else if (key == "free_sync") options.free_sync = to_bool(value);
-    else return false;
+    if (key == "kernel_us")
+        options.kernel_ns = to_ns(value, 1e3);
+    else if (key == "queue")
+        options.queue = uint32_t(to_number(value));
+    else if (key == "sync")
+        options.sync = to_wait(value);
+    else if (key == "copy_gbps")
+        options.copy_gbps = to_number(value);
+    else if (key == "copy_us")
+        options.copy_ns = to_ns(value, 1e3);
+    else if (key == "memory_mb")
+        options.memory_bytes = uint64_t(to_number(value) * double(1 << 20));
+    else if (key == "devices")
+        options.devices = uint32_t(to_number(value));
+    else if (key == "lazy_ms")
+        options.lazy_ns = to_ns(value, 1e6);
+    else if (key == "call_ns")
+        options.call_ns = to_ns(value, 1);
+    else if (key == "free_sync")
+        options.free_sync = to_bool(value);
+    else
+        return false;
     return true;
 }
 
 void set_option(Options& options, std::string_view key, std::string_view value) {
     if (set_device_option(options, key, value)) return;
-    if (key == "log_capacity") options.log_capacity = uint64_t(to_number(value));
-    else if (key == "log_populate") options.log_populate = uint64_t(to_number(value));
-    else if (key == "log_cpu") options.log_cpu = to_bool(value);
-    else if (key == "scratch") options.scratch = value;
-    else if (key == "at") options.rules.emplace_back(value);
+    if (key == "log_capacity")
+        options.log_capacity = uint64_t(to_number(value));
+    else if (key == "log_populate")
+        options.log_populate = uint64_t(to_number(value));
+    else if (key == "log_cpu")
+        options.log_cpu = to_log_cpu(value);
+    else if (key == "scratch")
+        options.scratch = value;
+    else if (key == "at")
+        options.rules.emplace_back(value);
     else if (key.starts_with("kernel.") && key.ends_with("_us") && key.size() > 10) {
         options.kernels.push_back({std::string(key.substr(7, key.size() - 10)), to_ns(value, 1e3)});
-    } else reject("no such option", key);
+    } else
+        reject("no such option", key);
 }
 
 void set_from_text(Options& options, std::string_view text, char separator) {
@@ -96,7 +120,8 @@ Options parse() {
     if (const char* path = std::getenv("INGERO_STANDIN_SCRIPT")) set_from_script(options, path);
     if (const char* text = std::getenv("INGERO_STANDIN")) set_from_text(options, text, ',');
     if (const char* path = std::getenv("INGERO_STANDIN_LOG")) options.log_path = expand_path(path);
-    if (options.queue == 0 || options.devices == 0 || options.devices > 16) reject("0, or over 16 devices", "queue, devices");
+    if (options.queue == 0 || options.devices == 0 || options.devices > 16)
+        reject("0, or over 16 devices", "queue, devices");
     if (options.copy_gbps <= 0) reject("must be over 0", "copy_gbps");
     return options;
 }

@@ -11,6 +11,9 @@ namespace ingero::standin {
 
 enum class Wait : uint8_t { spin, yield, block };
 
+/// Whose CPU time the log has: reading that clock is a system call, and most of what a logged call costs.
+enum class LogCpu : uint8_t { none, outermost, all };
+
 struct KernelTime {
     std::string name;
     uint64_t duration_ns;
@@ -31,7 +34,7 @@ struct Options {
     std::string log_path;
     uint64_t log_capacity = uint64_t(4) << 20;
     uint64_t log_populate = 65'536;
-    bool log_cpu = true;
+    LogCpu log_cpu = LogCpu::all;
     std::string scratch = "/var/tmp";
     std::vector<std::string> rules;  ///< as written, for rules.h
 };

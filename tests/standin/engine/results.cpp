@@ -39,7 +39,8 @@ constexpr std::array<ResultName, 24> names{{
 }  // namespace
 
 const ResultName* find_result(int code) {
-    const auto* found = std::find_if(names.begin(), names.end(), [code](const ResultName& n) { return n.code == code; });
+    const auto* found =
+        std::find_if(names.begin(), names.end(), [code](const ResultName& n) { return n.code == code; });
     return found == names.end() ? nullptr : found;
 }
 

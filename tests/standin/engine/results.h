@@ -25,6 +25,14 @@ struct ResultName {
     const char* text;
 };
 
+/// Hands a value out through a pointer of the caller's.
+template <typename To, typename Value>
+int give(To* to, Value value) {
+    if (to == nullptr) return invalid_value;
+    *to = static_cast<To>(value);
+    return success;
+}
+
 /// Null for a code that is unknown.
 const ResultName* find_result(int code);
 

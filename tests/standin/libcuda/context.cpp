@@ -12,10 +12,14 @@
 namespace ingero::standin {
 namespace {
 
-bool is_device(int device) { return device >= 0 && device < int(options().devices); }
+bool is_device(int device) {
+    return device >= 0 && device < int(options().devices);
+}
 
 // A context is its device: each has one, which all ways to make or get one give out.
-uint64_t context_of(int device) { return make_handle(HandleKind::context, uint32_t(device) + 1); }
+uint64_t context_of(int device) {
+    return make_handle(HandleKind::context, uint32_t(device) + 1);
+}
 
 int set_context(CUcontext context) {
     if (context == nullptr) {
@@ -30,10 +34,7 @@ int set_context(CUcontext context) {
 }
 
 int get_context(CUcontext* context, int device) {
-    if (context == nullptr) return invalid_value;
-    if (!is_device(device)) return invalid_device;
-    *context = to_pointer<CUcontext>(context_of(device));
-    return success;
+    return is_device(device) ? give_handle(context, context_of(device)) : int(invalid_device);
 }
 
 // The context of a thread is not a stack here: creating one makes it current, popping leaves none.
@@ -48,18 +49,57 @@ int current_context(CUcontext* context) {
     return success;
 }
 
+// For both destroying and popping.
+int leave_context(CUcontext* previous) {
+    const int result = previous == nullptr ? int(success) : current_context(previous);
+    thread_state.has_context = false;
+    return result;
+}
+
+int current_device(CUdevice* device) {
+    return thread_state.has_context ? give(device, thread_state.device) : int(invalid_context);
+}
+
+int device_name(char* name, int size, int device) {
+    if (name == nullptr || size <= 0) return invalid_value;
+    if (!is_device(device)) return invalid_device;
+    std::snprintf(name, size_t(size), "Stand-in GPU");
+    return success;
+}
+
+int bus_id(char* id, int size, int device) {
+    if (id == nullptr || size < 13) return invalid_value;
+    if (!is_device(device)) return invalid_device;
+    std::snprintf(id, size_t(size), "0000:%02X:00.0", unsigned(device) + 1);
+    return success;
+}
+
 // Attributes that programs look at before they start; any other is 1.
 int attribute(int* value, int which, int device) {
     if (value == nullptr) return invalid_value;
     if (!is_device(device)) return invalid_device;
     switch (which) {
-        case 1: *value = 1024; break;   // threads a block
-        case 10: *value = 32; break;    // warp size
-        case 16: *value = 132; break;   // multiprocessors
-        case 39: *value = 2048; break;  // threads a multiprocessor
-        case 75: *value = 9; break;     // compute capability, major
-        case 76: *value = 0; break;     // and minor
-        default: *value = 1; break;
+        case 1:
+            *value = 1024;
+            break;  // threads a block
+        case 10:
+            *value = 32;
+            break;  // warp size
+        case 16:
+            *value = 132;
+            break;  // multiprocessors
+        case 39:
+            *value = 2048;
+            break;  // threads a multiprocessor
+        case 75:
+            *value = 9;
+            break;  // compute capability, major
+        case 76:
+            *value = 0;
+            break;  // and minor
+        default:
+            *value = 1;
+            break;
     }
     return success;
 }
@@ -68,8 +108,8 @@ int set_schedule(int device, unsigned flags) {
     if (!is_device(device)) return invalid_device;
     const unsigned schedule = flags & 7;
     if (schedule > 4 || schedule == 3) return invalid_value;
-    constexpr std::array<Schedule, 5> by_flag{Schedule::automatic, Schedule::spin, Schedule::yield,
-                                              Schedule::automatic, Schedule::block};
+    constexpr std::array<Schedule, 5> by_flag{Schedule::automatic, Schedule::spin, Schedule::yield, Schedule::automatic,
+                                              Schedule::block};
     Devices::instance().set_schedule(device, by_flag[schedule]);
     return success;
 }
@@ -109,13 +149,14 @@ void* find_symbol(const char* name, bool per_thread) {
     return nullptr;
 }
 
-int get_symbol(const char* name, void** function, unsigned long long flags) {
+int get_symbol(const char* name, void** function, unsigned long long flags, int* status) {
     if (name == nullptr || function == nullptr) return invalid_value;
     *function = find_symbol(name, (flags & 2) != 0);  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+    if (status != nullptr) *status = *function == nullptr ? 1 : 0;
     return *function == nullptr ? not_found : success;
 }
 
-int error_text(int code, const char** text, const char* ResultName::* which) {
+int error_text(int code, const char** text, const char* ResultName::*which) {
     const ResultName* known = find_result(code);
     if (text == nullptr) return invalid_value;
     *text = known == nullptr ? nullptr : known->*which;
@@ -129,87 +170,68 @@ using namespace ingero::standin;
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_FUNCTION(cuInit, (unsigned flags), return flags == 0 ? success : invalid_value;)
-STANDIN_FUNCTION(cuDriverGetVersion, (int* version), if (version == nullptr) return invalid_value; *version = 13000;
-                 return success;)
+STANDIN_FUNCTION(cuInit, (unsigned flags), flags == 0 ? success : invalid_value)
+STANDIN_FUNCTION(cuDriverGetVersion, (int* version), give(version, 13000))
 STANDIN_FUNCTION(cuGetProcAddress, (const char* name, void** function, int version, unsigned long long flags),
-                 return get_symbol(name, function, flags);)
+                 get_symbol(name, function, flags, nullptr))
 STANDIN_FUNCTION(cuGetProcAddress_v2,
                  (const char* name, void** function, int version, unsigned long long flags, int* status),
-                 const int result = get_symbol(name, function, flags);
-                 if (status != nullptr) *status = result == success ? 0 : 1;
-                 return result;)
+                 get_symbol(name, function, flags, status))
 
-STANDIN_FUNCTION(cuDeviceGet, (CUdevice * device, int ordinal), if (device == nullptr) return invalid_value;
-                 if (!is_device(ordinal)) return invalid_device;
-                 *device = ordinal; return success;)
-STANDIN_FUNCTION(cuDeviceGetCount, (int* count), if (count == nullptr) return invalid_value;
-                 *count = int(options().devices); return success;)
-STANDIN_FUNCTION(cuDeviceGetName, (char* name, int size, CUdevice device),
-                 if (name == nullptr || size <= 0) return invalid_value;
-                 if (!is_device(device)) return invalid_device;
-                 std::snprintf(name, size_t(size), "Stand-in GPU"); return success;)
-STANDIN_FUNCTION(cuDeviceGetAttribute, (int* value, int which, CUdevice device), return attribute(value, which, device);)
-STANDIN_FUNCTION(cuDeviceGetPCIBusId, (char* id, int size, CUdevice device),
-                 if (id == nullptr || size < 13) return invalid_value;
-                 if (!is_device(device)) return invalid_device;
-                 std::snprintf(id, size_t(size), "0000:%02X:00.0", unsigned(device) + 1); return success;)
-STANDIN_FUNCTION(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device), if (bytes == nullptr) return invalid_value;
-                 if (!is_device(device)) return invalid_device;
-                 *bytes = options().memory_bytes; return success;)
-CUDA_EXPORT CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) __attribute__((alias("cuDeviceTotalMem_v2")));
+STANDIN_FUNCTION(cuDeviceGet, (CUdevice * device, int ordinal),
+                 is_device(ordinal) ? give(device, ordinal) : int(invalid_device))
+STANDIN_FUNCTION(cuDeviceGetCount, (int* count), give(count, options().devices))
+STANDIN_FUNCTION(cuDeviceGetName, (char* name, int size, CUdevice device), device_name(name, size, device))
+STANDIN_FUNCTION(cuDeviceGetAttribute, (int* value, int which, CUdevice device), attribute(value, which, device))
+STANDIN_FUNCTION(cuDeviceGetPCIBusId, (char* id, int size, CUdevice device), bus_id(id, size, device))
+STANDIN_FUNCTION(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device),
+                 is_device(device) ? give(bytes, options().memory_bytes) : int(invalid_device))
+STANDIN_EXPORT int cuDeviceTotalMem(size_t* bytes, CUdevice device) __attribute__((alias("cuDeviceTotalMem_v2")));
 
-STANDIN_FUNCTION(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), return get_context(context, device);)
-STANDIN_FUNCTION(cuDevicePrimaryCtxRelease_v2, (CUdevice device), return is_device(device) ? success : invalid_device;)
-CUDA_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) __attribute__((alias("cuDevicePrimaryCtxRelease_v2")));
-STANDIN_FUNCTION(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags), return set_schedule(device, flags);)
+STANDIN_FUNCTION(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), get_context(context, device))
+STANDIN_FUNCTION(cuDevicePrimaryCtxRelease_v2, (CUdevice device), is_device(device) ? success : invalid_device)
+STANDIN_EXPORT int cuDevicePrimaryCtxRelease(CUdevice device) __attribute__((alias("cuDevicePrimaryCtxRelease_v2")));
+STANDIN_FUNCTION(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags), set_schedule(device, flags))
 
 STANDIN_FUNCTION(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
-                 return create_context(context, device);)
+                 create_context(context, device))
 STANDIN_FUNCTION(cuCtxCreate_v3, (CUcontext * context, void* affinity, int count, unsigned flags, CUdevice device),
-                 return create_context(context, device);)
+                 create_context(context, device))
 STANDIN_FUNCTION(cuCtxCreate_v4, (CUcontext * context, void* parameters, unsigned flags, CUdevice device),
-                 return create_context(context, device);)
-STANDIN_FUNCTION(cuCtxDestroy_v2, (CUcontext context), thread_state.has_context = false; return success;)
-CUDA_EXPORT CUresult cuCtxDestroy(CUcontext context) __attribute__((alias("cuCtxDestroy_v2")));
-STANDIN_FUNCTION(cuCtxSetCurrent, (CUcontext context), return set_context(context);)
-STANDIN_FUNCTION(cuCtxGetCurrent, (CUcontext * context), return current_context(context);)
-STANDIN_FUNCTION(cuCtxGetDevice, (CUdevice * device), if (device == nullptr) return invalid_value;
-                 if (!thread_state.has_context) return invalid_context;
-                 *device = thread_state.device; return success;)
-STANDIN_FUNCTION(cuCtxPushCurrent_v2, (CUcontext context), return set_context(context);)
-STANDIN_FUNCTION(cuCtxPopCurrent_v2, (CUcontext * context),
-                 const int result = context == nullptr ? success : current_context(context);
-                 thread_state.has_context = false; return result;)
+                 create_context(context, device))
+STANDIN_FUNCTION(cuCtxDestroy_v2, (CUcontext context), leave_context(nullptr))
+STANDIN_EXPORT int cuCtxDestroy(CUcontext context) __attribute__((alias("cuCtxDestroy_v2")));
+STANDIN_FUNCTION(cuCtxSetCurrent, (CUcontext context), set_context(context))
+STANDIN_FUNCTION(cuCtxGetCurrent, (CUcontext * context), current_context(context))
+STANDIN_FUNCTION(cuCtxGetDevice, (CUdevice * device), current_device(device))
+STANDIN_FUNCTION(cuCtxPushCurrent_v2, (CUcontext context), set_context(context))
+STANDIN_FUNCTION(cuCtxPopCurrent_v2, (CUcontext * context), leave_context(context))
 
-STANDIN_FUNCTION(cuModuleLoad, (CUmodule * module, const char* path), return load_module(module);)
-STANDIN_FUNCTION(cuModuleLoadData, (CUmodule * module, const void* image), return load_module(module);)
+STANDIN_FUNCTION(cuModuleLoad, (CUmodule * module, const char* path), load_module(module))
+STANDIN_FUNCTION(cuModuleLoadData, (CUmodule * module, const void* image), load_module(module))
 STANDIN_FUNCTION(cuModuleLoadDataEx,
                  (CUmodule * module, const void* image, unsigned count, void* jit, void** jit_values),
-                 return load_module(module);)
-STANDIN_FUNCTION(cuModuleLoadFatBinary, (CUmodule * module, const void* image), return load_module(module);)
-STANDIN_FUNCTION(cuModuleUnload, (CUmodule module), return success;)
+                 load_module(module))
+STANDIN_FUNCTION(cuModuleLoadFatBinary, (CUmodule * module, const void* image), load_module(module))
+STANDIN_FUNCTION(cuModuleUnload, (CUmodule module), success)
 STANDIN_FUNCTION(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name),
-                 return find_function(function, module, name);)
+                 find_function(function, module, name))
 
 STANDIN_FUNCTION(cuLibraryLoadData,
                  (CUlibrary * library, const void* code, void* jit, void** jit_values, unsigned jit_count,
                   void* options, void** option_values, unsigned option_count),
-                 return load_module(library);)
+                 load_module(library))
 STANDIN_FUNCTION(cuLibraryLoadFromFile,
                  (CUlibrary * library, const char* path, void* jit, void** jit_values, unsigned jit_count,
                   void* options, void** option_values, unsigned option_count),
-                 return load_module(library);)
-STANDIN_FUNCTION(cuLibraryUnload, (CUlibrary library), return success;)
+                 load_module(library))
+STANDIN_FUNCTION(cuLibraryUnload, (CUlibrary library), success)
 STANDIN_FUNCTION(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* name),
-                 return find_function(kernel, library, name);)
+                 find_function(kernel, library, name))
 // A kernel is launched by its own handle as well as by its function's: in ours the two are one.
 STANDIN_FUNCTION(cuKernelGetFunction, (CUfunction * function, CUkernel kernel),
-                 if (function == nullptr) return invalid_value;
-                 *function = reinterpret_cast<CUfunction>(kernel); return success;)
-STANDIN_FUNCTION(cuFuncGetName, (const char** name, CUfunction function), return function_name(name, function);)
+                 give_handle(function, from_pointer(kernel)))
+STANDIN_FUNCTION(cuFuncGetName, (const char** name, CUfunction function), function_name(name, function))
 
-STANDIN_FUNCTION(cuGetErrorName, (CUresult code, const char** text),
-                 return error_text(code, text, &ResultName::driver);)
-STANDIN_FUNCTION(cuGetErrorString, (CUresult code, const char** text),
-                 return error_text(code, text, &ResultName::text);)
+STANDIN_FUNCTION(cuGetErrorName, (CUresult code, const char** text), error_text(code, text, &ResultName::driver))
+STANDIN_FUNCTION(cuGetErrorString, (CUresult code, const char** text), error_text(code, text, &ResultName::text))

@@ -4,27 +4,27 @@
 
 #include "abi.h"
 
-#define CU_LAUNCH_PARAMETERS                                                                                           \
-    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,       \
+#define CU_LAUNCH_PARAMETERS                                                                                     \
+    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
      unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra)
-#define CU_COOPERATIVE_PARAMETERS                                                                                      \
-    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,       \
+#define CU_COOPERATIVE_PARAMETERS                                                                                \
+    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
      unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters)
 
 // X(name, parameters): what the runtime looks up when it loads the driver.
 #define STANDIN_DRIVER_FUNCTIONS(X)                                                                                    \
     X(cuInit, (unsigned flags))                                                                                        \
     X(cuDriverGetVersion, (int* version))                                                                              \
-    X(cuDeviceGet, (CUdevice* device, int ordinal))                                                                    \
+    X(cuDeviceGet, (CUdevice * device, int ordinal))                                                                   \
     X(cuDeviceGetCount, (int* count))                                                                                  \
     X(cuDeviceGetAttribute, (int* value, int attribute, CUdevice device))                                              \
-    X(cuDevicePrimaryCtxRetain, (CUcontext* context, CUdevice device))                                                 \
+    X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                                \
     X(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags))                                                \
     X(cuCtxSetCurrent, (CUcontext context))                                                                            \
     X(cuCtxSynchronize, (void))                                                                                        \
-    X(cuLibraryLoadData, (CUlibrary* library, const void* code, void* jit, void** jit_values, unsigned jit_count,      \
+    X(cuLibraryLoadData, (CUlibrary * library, const void* code, void* jit, void** jit_values, unsigned jit_count,     \
                           void* options, void** option_values, unsigned option_count))                                 \
-    X(cuLibraryGetKernel, (CUkernel* kernel, CUlibrary library, const char* name))                                     \
+    X(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* name))                                    \
     X(cuFuncGetName, (const char** name, CUfunction function))                                                         \
     X(cuLaunchKernel, CU_LAUNCH_PARAMETERS)                                                                            \
     X(cuLaunchKernel_ptsz, CU_LAUNCH_PARAMETERS)                                                                       \
@@ -35,7 +35,7 @@
     X(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data))                                              \
     X(cuLaunchHostFunc_ptsz, (CUstream stream, CUhostFn function, void* data))                                         \
     X(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                                            \
-    X(cuMemAllocPitch_v2, (CUdeviceptr * pointer, size_t* pitch, size_t width, size_t height, unsigned element))       \
+    X(cuMemAllocPitch_v2, (CUdeviceptr * pointer, size_t * pitch, size_t width, size_t height, unsigned element))      \
     X(cuMemFree_v2, (CUdeviceptr pointer))                                                                             \
     X(cuMemAllocAsync, (CUdeviceptr * pointer, size_t bytes, CUstream stream))                                         \
     X(cuMemAllocAsync_ptsz, (CUdeviceptr * pointer, size_t bytes, CUstream stream))                                    \
@@ -46,7 +46,7 @@
     X(cuMemAllocManaged, (CUdeviceptr * pointer, size_t bytes, unsigned flags))                                        \
     X(cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags))                                                  \
     X(cuMemFreeHost, (void* pointer))                                                                                  \
-    X(cuMemGetInfo_v2, (size_t * free_bytes, size_t* total_bytes))                                                     \
+    X(cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                                                    \
     X(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes))                                                      \
     X(cuMemcpy_ptds, (CUdeviceptr to, CUdeviceptr from, size_t bytes))                                                 \
     X(cuMemcpyHtoD_v2, (CUdeviceptr to, const void* from, size_t bytes))                                               \
@@ -68,20 +68,21 @@
     X(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* copy, CUstream stream))                                                \
     X(cuMemcpy2DAsync_v2_ptsz, (const CUDA_MEMCPY2D* copy, CUstream stream))                                           \
     X(cuMemcpyPeer, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes))    \
-    X(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,              \
-                          size_t bytes, CUstream stream))                                                              \
+    X(cuMemcpyPeerAsync,                                                                                               \
+      (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes, CUstream stream)) \
     X(cuMemsetD8_v2, (CUdeviceptr to, unsigned char value, size_t count))                                              \
     X(cuMemsetD8_v2_ptds, (CUdeviceptr to, unsigned char value, size_t count))                                         \
     X(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream))                           \
     X(cuMemsetD8Async_ptsz, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream))                      \
     X(cuMemsetD2D8_v2, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height))               \
     X(cuMemsetD2D8_v2_ptds, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height))          \
-    X(cuMemsetD2D8Async, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,              \
-                          CUstream stream))                                                                            \
-    X(cuMemsetD2D8Async_ptsz, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,         \
-                               CUstream stream))                                                                       \
+    X(cuMemsetD2D8Async,                                                                                               \
+      (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream))               \
+    X(cuMemsetD2D8Async_ptsz,                                                                                          \
+      (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream))               \
     X(cuMemPrefetchAsync_v2, (CUdeviceptr to, size_t bytes, CUmemLocation place, unsigned flags, CUstream stream))     \
-    X(cuMemPrefetchAsync_v2_ptsz, (CUdeviceptr to, size_t bytes, CUmemLocation place, unsigned flags, CUstream stream)) \
+    X(cuMemPrefetchAsync_v2_ptsz,                                                                                      \
+      (CUdeviceptr to, size_t bytes, CUmemLocation place, unsigned flags, CUstream stream))                            \
     X(cuStreamSynchronize, (CUstream stream))                                                                          \
     X(cuStreamSynchronize_ptsz, (CUstream stream))                                                                     \
     X(cuStreamQuery, (CUstream stream))                                                                                \

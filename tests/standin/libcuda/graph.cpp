@@ -4,28 +4,32 @@
 namespace ingero::standin {
 namespace {
 
-int begin_capture(Stream& stream) { return stream.begin_capture() ? success : capture_unsupported; }
+Graph* find_graph(CUgraph graph) {
+    return Devices::instance().find_graph(from_pointer(graph), false);
+}
+Graph* find_exec(CUgraphExec exec) {
+    return Devices::instance().find_graph(from_pointer(exec), true);
+}
+
+int begin_capture(Stream& stream) {
+    return stream.begin_capture() ? success : capture_unsupported;
+}
 
 int end_capture(Stream& stream, CUgraph* graph) {
     Graph captured;
     if (graph == nullptr) return invalid_value;
     if (!stream.end_capture(captured)) return capture_illegal_state;
-    *graph = to_pointer<CUgraph>(Devices::instance().add_graph(captured, false));
-    return *graph == nullptr ? out_of_memory : success;
+    return give_handle(graph, Devices::instance().add_graph(captured, false));
 }
 
-int is_capturing(Stream& stream, int* status) {
-    if (status == nullptr) return invalid_value;
-    *status = stream.capturing() ? 1 : 0;
-    return success;
+int create(CUgraph* graph) {
+    return give_handle(graph, graph == nullptr ? 0 : Devices::instance().add_graph({}, false));
 }
 
 int instantiate(CUgraphExec* exec, CUgraph handle) {
     if (exec == nullptr) return invalid_value;
-    const Graph* graph = Devices::instance().find_graph(from_pointer(handle), false);
-    if (graph == nullptr) return invalid_handle;
-    *exec = to_pointer<CUgraphExec>(Devices::instance().add_graph(*graph, true));
-    return *exec == nullptr ? out_of_memory : success;
+    const Graph* graph = find_graph(handle);
+    return graph == nullptr ? int(invalid_handle) : give_handle(exec, Devices::instance().add_graph(*graph, true));
 }
 
 int instantiate(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
@@ -36,19 +40,25 @@ int instantiate(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS*
     return result;
 }
 
-int update(CUgraphExec exec, CUgraph graph) {
-    const Graph* from = Devices::instance().find_graph(from_pointer(graph), false);
-    Graph* to = Devices::instance().find_graph(from_pointer(exec), true);
+template <typename Info>
+int update(CUgraphExec exec, CUgraph graph, Info* info) {
+    const Graph* from = find_graph(graph);
+    Graph* to = find_exec(exec);
     if (from == nullptr || to == nullptr) return invalid_handle;
     *to = *from;
+    if (info != nullptr) *info = {};
     return success;
 }
 
 int launch(Call& call, Stream& stream, CUgraphExec exec) {
-    const Graph* graph = Devices::instance().find_graph(from_pointer(exec), true);
+    const Graph* graph = find_exec(exec);
     if (graph == nullptr) return invalid_handle;
     stream.enqueue(graph->duration_ns, call.note);
     return success;
+}
+
+int destroy(uint64_t handle, bool executable) {
+    return Devices::instance().destroy_graph(handle, executable) ? success : invalid_handle;
 }
 
 }  // namespace
@@ -58,53 +68,34 @@ using namespace ingero::standin;
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_WITH_PTSZ(cuStreamBeginCapture, (CUstream stream), stream, return begin_capture(stream);)
+STANDIN_WITH_PTSZ(cuStreamBeginCapture, (CUstream stream), stream, begin_capture(stream))
+STANDIN_WITH_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, int mode), stream, begin_capture(stream))
+STANDIN_WITH_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), stream, end_capture(stream, graph))
+STANDIN_WITH_PTSZ(cuStreamIsCapturing, (CUstream stream, int* status), stream, give(status, stream.capturing()))
 
-STANDIN_WITH_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, int mode), stream, return begin_capture(stream);)
-
-STANDIN_WITH_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), stream, return end_capture(stream, graph);)
-
-STANDIN_WITH_PTSZ(cuStreamIsCapturing, (CUstream stream, int* status), stream, return is_capturing(stream, status);)
-
-STANDIN_FUNCTION(cuGraphCreate, (CUgraph * graph, unsigned flags), if (graph == nullptr) return invalid_value;
-                 *graph = to_pointer<CUgraph>(Devices::instance().add_graph({}, false));
-                 return *graph == nullptr ? out_of_memory : success;)
-
+STANDIN_FUNCTION(cuGraphCreate, (CUgraph * graph, unsigned flags), create(graph))
 STANDIN_FUNCTION(cuGraphInstantiate,
                  (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
-                 return instantiate(exec, graph);)
-
+                 instantiate(exec, graph))
 STANDIN_FUNCTION(cuGraphInstantiate_v2,
                  (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
-                 return instantiate(exec, graph);)
-
+                 instantiate(exec, graph))
 STANDIN_FUNCTION(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
-                 return instantiate(exec, graph);)
-
+                 instantiate(exec, graph))
 // The stream is in the parameters, and stream 0 of the _ptsz form is for the upload only: nothing to simulate.
 STANDIN_FUNCTION(cuGraphInstantiateWithParams,
                  (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
-                 return instantiate(exec, graph, parameters);)
-
+                 instantiate(exec, graph, parameters))
 STANDIN_FUNCTION(cuGraphInstantiateWithParams_ptsz,
                  (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
-                 return instantiate(exec, graph, parameters);)
-
-STANDIN_FUNCTION(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, int* result),
-                 if (result != nullptr) *result = 0;
-                 return update(exec, graph);)
-
+                 instantiate(exec, graph, parameters))
+STANDIN_FUNCTION(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, int* info),
+                 update(exec, graph, info))
 STANDIN_FUNCTION(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info),
-                 if (info != nullptr) *info = {};
-                 return update(exec, graph);)
+                 update(exec, graph, info))
 
 STANDIN_WITH_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), stream,
-                  return Devices::instance().find_graph(from_pointer(exec), true) == nullptr ? invalid_handle : success;)
-
-STANDIN_WITH_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), stream, return launch(call, stream, exec);)
-
-STANDIN_FUNCTION(cuGraphDestroy, (CUgraph graph),
-                 return Devices::instance().destroy_graph(from_pointer(graph), false) ? success : invalid_handle;)
-
-STANDIN_FUNCTION(cuGraphExecDestroy, (CUgraphExec exec),
-                 return Devices::instance().destroy_graph(from_pointer(exec), true) ? success : invalid_handle;)
+                  find_exec(exec) == nullptr ? invalid_handle : success)
+STANDIN_WITH_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), stream, launch(call, stream, exec))
+STANDIN_FUNCTION(cuGraphDestroy, (CUgraph graph), destroy(from_pointer(graph), false))
+STANDIN_FUNCTION(cuGraphExecDestroy, (CUgraphExec exec), destroy(from_pointer(exec), true))

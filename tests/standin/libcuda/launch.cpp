@@ -4,7 +4,11 @@
 namespace ingero::standin {
 namespace {
 
-int launch(Call& call, Stream& stream, CUfunction function, unsigned blocks, unsigned threads) {
+uint64_t volume(unsigned x, unsigned y, unsigned z) {
+    return uint64_t(x) * y * z;
+}
+
+int launch(Call& call, Stream& stream, CUfunction function, uint64_t blocks, uint64_t threads) {
     Devices& devices = Devices::instance();
     Kernel* kernel = devices.find_function(from_pointer(function));
     if (kernel == nullptr) return invalid_handle;
@@ -12,24 +16,24 @@ int launch(Call& call, Stream& stream, CUfunction function, unsigned blocks, uns
     return devices.launch(*kernel, stream, call.note);
 }
 
+int launch(Call& call, Stream& stream, CUfunction function, const CUlaunchConfig* config) {
+    if (config == nullptr) return invalid_value;
+    return launch(call, stream, function, volume(config->gridDimX, config->gridDimY, config->gridDimZ),
+                  volume(config->blockDimX, config->blockDimY, config->blockDimZ));
+}
+
 // The real library runs the function on a thread of its own when the stream gets there. Ours runs it in the call: this
 // is where a test can leave a call by longjmp or by ending the thread.
-int run_host_function(CUhostFn function, void* data) {
+int run_host_function(Call& call, Stream& stream, CUhostFn function, void* data) {
     if (function == nullptr) return invalid_value;
+    stream.enqueue(0, call.note);
     function(data);
     return success;
 }
 
-Wait event_wait(const Event& event) { return event.blocking_sync ? Wait::block : Devices::instance().wait_mode(); }
-
-int record_event(CUevent handle, Stream& stream) {
-    Event* event = Devices::instance().find_event(from_pointer(handle));
-    if (event == nullptr) return invalid_handle;
-    event->done_ns.store(stream.done_at(), std::memory_order_release);
-    return success;
+int query(uint64_t done_ns) {
+    return now_ns() >= done_ns ? success : not_ready;
 }
-
-int query(uint64_t done_ns) { return now_ns() >= done_ns ? success : not_ready; }
 
 int synchronize(Call& call, Stream& stream) {
     if (stream.capturing()) return capture_unsupported;
@@ -37,18 +41,66 @@ int synchronize(Call& call, Stream& stream) {
     return success;
 }
 
-int wait_event(Stream& stream, CUevent handle) {
-    Event* event = Devices::instance().find_event(from_pointer(handle));
-    if (event == nullptr) return invalid_handle;
-    stream.delay_until(event->done_ns.load(std::memory_order_acquire));
+int synchronize_device(Call& call) {
+    Devices::instance().synchronize(call.note);
     return success;
 }
 
 int create_stream(CUstream* stream, unsigned flags) {
     const bool blocking = (flags & 1) == 0;  // CU_STREAM_NON_BLOCKING
-    if (stream == nullptr) return invalid_value;
-    *stream = to_pointer<CUstream>(Devices::instance().create_stream(blocking));
-    return *stream == nullptr ? out_of_memory : success;
+    return give_handle(stream, stream == nullptr ? 0 : Devices::instance().create_stream(blocking));
+}
+
+int destroy_stream(Call& call, CUstream stream) {
+    call.stream = from_pointer(stream);
+    return Devices::instance().destroy_stream(call.stream) ? success : invalid_handle;
+}
+
+int create_event(CUevent* event, unsigned flags) {
+    const bool blocking_sync = (flags & 1) != 0;  // CU_EVENT_BLOCKING_SYNC
+    return give_handle(event, event == nullptr ? 0 : Devices::instance().create_event(blocking_sync));
+}
+
+Event* find_event(CUevent event) {
+    return Devices::instance().find_event(from_pointer(event));
+}
+
+int record_event(CUevent handle, Stream& stream) {
+    Event* event = find_event(handle);
+    if (event == nullptr) return invalid_handle;
+    event->done_ns.store(stream.done_at(), std::memory_order_release);
+    return success;
+}
+
+int wait_event(Stream& stream, CUevent handle) {
+    const Event* event = find_event(handle);
+    if (event == nullptr) return invalid_handle;
+    stream.delay_until(event->done_ns.load(std::memory_order_acquire));
+    return success;
+}
+
+int query_event(CUevent handle) {
+    const Event* event = find_event(handle);
+    return event == nullptr ? int(invalid_handle) : query(event->done_ns);
+}
+
+int synchronize_event(Call& call, CUevent handle) {
+    const Event* event = find_event(handle);
+    if (event == nullptr) return invalid_handle;
+    wait_until(event->done_ns, event->blocking_sync ? Wait::block : Devices::instance().wait_mode(), call.note);
+    return success;
+}
+
+int elapsed_time(float* milliseconds, CUevent from, CUevent to) {
+    const Event* first = find_event(from);
+    const Event* last = find_event(to);
+    if (first == nullptr || last == nullptr || milliseconds == nullptr) return invalid_handle;
+    *milliseconds = float(double(int64_t(last->done_ns - first->done_ns)) / 1e6);
+    return query(last->done_ns);
+}
+
+int destroy_event(CUevent event) {
+    return Devices::instance().destroy_event(from_pointer(event)) ? success : invalid_handle;
 }
 
 }  // namespace
@@ -56,69 +108,39 @@ int create_stream(CUstream* stream, unsigned flags) {
 
 using namespace ingero::standin;
 
-// The parameters that a launch does not look at are named all the same: the interface's headers name them.
+// The parameters that a function does not look at are named all the same: the interface's headers name them.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 STANDIN_WITH_PTSZ(cuLaunchKernel, CU_LAUNCH_PARAMETERS, stream,
-                  return launch(call, stream, function, grid_x * grid_y * grid_z, block_x * block_y * block_z);)
-
+                  launch(call, stream, function, volume(grid_x, grid_y, grid_z), volume(block_x, block_y, block_z)))
 STANDIN_WITH_PTSZ(cuLaunchCooperativeKernel, CU_COOPERATIVE_PARAMETERS, stream,
-                  return launch(call, stream, function, grid_x * grid_y * grid_z, block_x * block_y * block_z);)
-
+                  launch(call, stream, function, volume(grid_x, grid_y, grid_z), volume(block_x, block_y, block_z)))
 STANDIN_WITH_PTSZ(cuLaunchKernelEx,
                   (const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra),
-                  config == nullptr ? nullptr : config->hStream, if (config == nullptr) return invalid_value;
-                  return launch(call, stream, function, config->gridDimX * config->gridDimY * config->gridDimZ,
-                                config->blockDimX * config->blockDimY * config->blockDimZ);)
-
+                  config == nullptr ? nullptr : config->hStream, launch(call, stream, function, config))
 STANDIN_WITH_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data), stream,
-                  stream.enqueue(0, call.note);
-                  return run_host_function(function, data);)
+                  run_host_function(call, stream, function, data))
 
-STANDIN_WITH_PTSZ(cuStreamSynchronize, (CUstream stream), stream, return synchronize(call, stream);)
-
-STANDIN_WITH_PTSZ(cuStreamQuery, (CUstream stream), stream, return query(stream.done_at());)
-
+STANDIN_WITH_PTSZ(cuStreamSynchronize, (CUstream stream), stream, synchronize(call, stream))
+STANDIN_WITH_PTSZ(cuStreamQuery, (CUstream stream), stream, query(stream.done_at()))
 STANDIN_WITH_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), stream,
-                  return wait_event(stream, event);)
-
-STANDIN_FUNCTION(cuCtxSynchronize, (void), Devices::instance().synchronize(call.note); return success;)
-
-STANDIN_FUNCTION(cuStreamCreate, (CUstream * stream, unsigned flags), return create_stream(stream, flags);)
-
+                  wait_event(stream, event))
+STANDIN_FUNCTION(cuCtxSynchronize, (void), synchronize_device(call))
+STANDIN_FUNCTION(cuStreamCreate, (CUstream * stream, unsigned flags), create_stream(stream, flags))
 STANDIN_FUNCTION(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
-                 return create_stream(stream, flags);)
+                 create_stream(stream, flags))
+STANDIN_FUNCTION(cuStreamDestroy_v2, (CUstream stream), destroy_stream(call, stream))
 
-STANDIN_FUNCTION(cuStreamDestroy_v2, (CUstream stream), call.stream = from_pointer(stream);
-                 return Devices::instance().destroy_stream(call.stream) ? success : invalid_handle;)
-
-STANDIN_FUNCTION(cuEventCreate, (CUevent * event, unsigned flags), if (event == nullptr) return invalid_value;
-                 *event = to_pointer<CUevent>(Devices::instance().create_event((flags & 1) != 0));  // CU_EVENT_BLOCKING_SYNC
-                 return *event == nullptr ? out_of_memory : success;)
-
-STANDIN_WITH_PTSZ(cuEventRecord, (CUevent event, CUstream stream), stream, return record_event(event, stream);)
-
+STANDIN_FUNCTION(cuEventCreate, (CUevent * event, unsigned flags), create_event(event, flags))
+STANDIN_WITH_PTSZ(cuEventRecord, (CUevent event, CUstream stream), stream, record_event(event, stream))
 STANDIN_WITH_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), stream,
-                  return record_event(event, stream);)
-
-STANDIN_FUNCTION(cuEventQuery, (CUevent handle), Event* event = Devices::instance().find_event(from_pointer(handle));
-                 if (event == nullptr) return invalid_handle; return query(event->done_ns);)
-
-STANDIN_FUNCTION(cuEventSynchronize, (CUevent handle),
-                 Event* event = Devices::instance().find_event(from_pointer(handle));
-                 if (event == nullptr) return invalid_handle;
-                 wait_until(event->done_ns, event_wait(*event), call.note); return success;)
-
+                  record_event(event, stream))
+STANDIN_FUNCTION(cuEventQuery, (CUevent event), query_event(event))
+STANDIN_FUNCTION(cuEventSynchronize, (CUevent event), synchronize_event(call, event))
 STANDIN_FUNCTION(cuEventElapsedTime, (float* milliseconds, CUevent from, CUevent to),
-                 const Event* first = Devices::instance().find_event(from_pointer(from));
-                 const Event* last = Devices::instance().find_event(from_pointer(to));
-                 if (first == nullptr || last == nullptr || milliseconds == nullptr) return invalid_handle;
-                 *milliseconds = float(double(int64_t(last->done_ns - first->done_ns)) / 1e6);
-                 return query(last->done_ns);)
-
-STANDIN_FUNCTION(cuEventDestroy_v2, (CUevent event),
-                 return Devices::instance().destroy_event(from_pointer(event)) ? success : invalid_handle;)
+                 elapsed_time(milliseconds, from, to))
+STANDIN_FUNCTION(cuEventDestroy_v2, (CUevent event), destroy_event(event))
 
 // Aliases, as exported names at one address: a tracer must count a call through either once.
-CUDA_EXPORT CUresult cuStreamDestroy(CUstream stream) __attribute__((alias("cuStreamDestroy_v2")));
-CUDA_EXPORT CUresult cuEventDestroy(CUevent event) __attribute__((alias("cuEventDestroy_v2")));
+STANDIN_EXPORT int cuStreamDestroy(CUstream stream) __attribute__((alias("cuStreamDestroy_v2")));
+STANDIN_EXPORT int cuEventDestroy(CUevent event) __attribute__((alias("cuEventDestroy_v2")));

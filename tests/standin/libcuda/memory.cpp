@@ -56,6 +56,36 @@ int allocate_host(Call& call, void** pointer, uint64_t bytes) {
     return *pointer == nullptr ? out_of_memory : success;
 }
 
+int free_host(Call& call, void* pointer) {
+    if (pointer == nullptr) return success;
+    call.bytes = Memory::instance().free_host(pointer);
+    return call.bytes == 0 ? invalid_value : success;
+}
+
+int memory_info(size_t* free_bytes, size_t* total_bytes) {
+    const uint64_t total = options().memory_bytes;
+    if (give(total_bytes, total) != success) return invalid_value;
+    return give(free_bytes, total - Memory::instance().live_bytes(thread_state.device));
+}
+
+int create(Call& call, CUmemGenericAllocationHandle* handle, uint64_t bytes) {
+    call.bytes = bytes;
+    if (handle == nullptr || bytes == 0) return invalid_value;
+    *handle = Memory::instance().create(bytes);
+    return *handle == 0 ? out_of_memory : success;
+}
+
+int reserve(Call& call, CUdeviceptr* pointer, uint64_t bytes) {
+    call.bytes = bytes;
+    return bytes == 0 ? int(invalid_value) : give(pointer, Memory::instance().reserve(bytes));
+}
+
+// Mapping changes nothing that is simulated: the memory counts from creation to release.
+int map(Call& call, uint64_t bytes) {
+    call.bytes = bytes;
+    return bytes == 0 ? invalid_value : success;
+}
+
 }  // namespace
 }  // namespace ingero::standin
 
@@ -63,74 +93,42 @@ using namespace ingero::standin;
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_FUNCTION(cuMemAlloc, (CUdeviceptr_v1 * pointer, unsigned bytes), return allocate(call, pointer, bytes);)
-
-STANDIN_FUNCTION(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes), return allocate(call, pointer, bytes);)
-
+STANDIN_FUNCTION(cuMemAlloc, (CUdeviceptr_v1 * pointer, unsigned bytes), allocate(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes), allocate(call, pointer, bytes))
 STANDIN_FUNCTION(cuMemAllocPitch_v2,
                  (CUdeviceptr * pointer, size_t* pitch, size_t width, size_t height, unsigned element),
-                 return allocate_pitched(call, pointer, pitch, width, height);)
-
-STANDIN_FUNCTION(cuMemFree, (CUdeviceptr_v1 pointer), return free_memory(call, pointer);)
-
-STANDIN_FUNCTION(cuMemFree_v2, (CUdeviceptr pointer), return free_memory(call, pointer);)
+                 allocate_pitched(call, pointer, pitch, width, height))
+STANDIN_FUNCTION(cuMemFree, (CUdeviceptr_v1 pointer), free_memory(call, pointer))
+STANDIN_FUNCTION(cuMemFree_v2, (CUdeviceptr pointer), free_memory(call, pointer))
 
 STANDIN_WITH_PTSZ(cuMemAllocAsync, (CUdeviceptr * pointer, size_t bytes, CUstream stream), stream,
-                  return allocate_async(call, stream, pointer, bytes);)
-
-STANDIN_WITH_PTSZ(cuMemAllocFromPoolAsync,
-                  (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream), stream,
-                  return allocate_async(call, stream, pointer, bytes);)
-
-STANDIN_WITH_PTSZ(cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream), stream,
-                  return free_async(call, stream, pointer);)
+                  allocate_async(call, stream, pointer, bytes))
+STANDIN_WITH_PTSZ(cuMemAllocFromPoolAsync, (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+                  stream, allocate_async(call, stream, pointer, bytes))
+STANDIN_WITH_PTSZ(cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream), stream, free_async(call, stream, pointer))
 
 STANDIN_FUNCTION(cuMemAllocManaged, (CUdeviceptr * pointer, size_t bytes, unsigned flags),
-                 return allocate_managed(call, pointer, bytes);)
-
-STANDIN_FUNCTION(cuMemAllocHost, (void** pointer, unsigned bytes), return allocate_host(call, pointer, bytes);)
-
-STANDIN_FUNCTION(cuMemAllocHost_v2, (void** pointer, size_t bytes), return allocate_host(call, pointer, bytes);)
-
-STANDIN_FUNCTION(cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags),
-                 return allocate_host(call, pointer, bytes);)
-
-STANDIN_FUNCTION(cuMemFreeHost, (void* pointer), if (pointer == nullptr) return success;
-                 call.bytes = Memory::instance().free_host(pointer); return call.bytes == 0 ? invalid_value : success;)
-
-STANDIN_FUNCTION(cuMemGetInfo_v2, (size_t * free_bytes, size_t* total_bytes),
-                 if (free_bytes == nullptr || total_bytes == nullptr) return invalid_value;
-                 *total_bytes = options().memory_bytes;
-                 *free_bytes = *total_bytes - Memory::instance().live_bytes(thread_state.device); return success;)
+                 allocate_managed(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemAllocHost, (void** pointer, unsigned bytes), allocate_host(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemAllocHost_v2, (void** pointer, size_t bytes), allocate_host(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags), allocate_host(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemFreeHost, (void* pointer), free_host(call, pointer))
+STANDIN_FUNCTION(cuMemGetInfo_v2, (size_t * free_bytes, size_t* total_bytes), memory_info(free_bytes, total_bytes))
 
 STANDIN_FUNCTION(cuMemCreate,
                  (CUmemGenericAllocationHandle * handle, size_t bytes, const void* properties,
                   unsigned long long flags),
-                 call.bytes = bytes;
-                 if (handle == nullptr || bytes == 0) return invalid_value;
-                 *handle = Memory::instance().create(bytes); return *handle == 0 ? out_of_memory : success;)
-
+                 create(call, handle, bytes))
 STANDIN_FUNCTION(cuMemRelease, (CUmemGenericAllocationHandle handle),
-                 return Memory::instance().release(handle) ? success : invalid_value;)
-
-// Mapping changes nothing that is simulated: the memory counts from creation to release.
+                 Memory::instance().release(handle) ? success : invalid_value)
 STANDIN_FUNCTION(cuMemMap,
                  (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags),
-                 call.bytes = bytes;
-                 return bytes == 0 ? invalid_value : success;)
-
-STANDIN_FUNCTION(cuMemUnmap, (CUdeviceptr pointer, size_t bytes), call.bytes = bytes;
-                 return bytes == 0 ? invalid_value : success;)
-
+                 map(call, bytes))
+STANDIN_FUNCTION(cuMemUnmap, (CUdeviceptr pointer, size_t bytes), map(call, bytes))
 STANDIN_FUNCTION(cuMemAddressReserve,
                  (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags),
-                 call.bytes = bytes;
-                 if (pointer == nullptr || bytes == 0) return invalid_value;
-                 *pointer = Memory::instance().reserve(bytes); return success;)
-
-STANDIN_FUNCTION(cuMemAddressFree, (CUdeviceptr pointer, size_t bytes), call.bytes = bytes; return success;)
-
+                 reserve(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemAddressFree, (CUdeviceptr pointer, size_t bytes), map(call, bytes))
 STANDIN_FUNCTION(cuMemSetAccess, (CUdeviceptr pointer, size_t bytes, const void* access, size_t count),
-                 call.bytes = bytes;
-                 return success;)
+                 map(call, bytes))

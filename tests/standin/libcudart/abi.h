@@ -1,4 +1,5 @@
-// The types of the runtime interface, with the layout of the real ones. Handles are the driver's, as they are in reality.
+// The types of the runtime interface, with the layout of the real ones. Handles are the driver's, as they are in
+// reality.
 #pragma once
 
 #include "../libcuda/abi.h"

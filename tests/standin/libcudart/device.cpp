@@ -6,10 +6,14 @@ namespace {
 
 unsigned flags_of(Schedule schedule) {
     switch (schedule) {
-        case Schedule::automatic: return 0;
-        case Schedule::spin: return 1;
-        case Schedule::yield: return 2;
-        case Schedule::block: return 4;
+        case Schedule::automatic:
+            return 0;
+        case Schedule::spin:
+            return 1;
+        case Schedule::yield:
+            return 2;
+        case Schedule::block:
+            return 4;
     }
     return 0;
 }
@@ -20,6 +24,18 @@ int set_device(const Driver& driver, int device) {
     return result == success ? driver.cuCtxSetCurrent(context) : result;
 }
 
+int function_name(const Driver& driver, const char** name, const void* symbol) {
+    int result = success;
+    const CUfunction function = find_kernel(driver, symbol, result);
+    return function == nullptr ? result : driver.cuFuncGetName(name, function);
+}
+
+int take_last_error() {
+    const int error = thread_state.last_error;
+    thread_state.last_error = success;
+    return error;
+}
+
 }  // namespace
 }  // namespace ingero::standin::runtime
 
@@ -28,28 +44,24 @@ using namespace ingero::standin::runtime;
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_RUNTIME(cudaSetDevice, (int device), return set_device(driver, device);)
-STANDIN_RUNTIME(cudaGetDevice, (int* device), if (device == nullptr) return invalid_value;
-                *device = thread_state.device; return success;)
-STANDIN_RUNTIME(cudaGetDeviceCount, (int* count), return driver.cuDeviceGetCount(count);)
-STANDIN_RUNTIME(cudaSetDeviceFlags, (unsigned flags),
-                return driver.cuDevicePrimaryCtxSetFlags_v2(thread_state.device, flags);)
-STANDIN_RUNTIME(cudaGetDeviceFlags, (unsigned* flags), if (flags == nullptr) return invalid_value;
-                *flags = flags_of(Devices::instance().schedule(thread_state.device)); return success;)
-STANDIN_RUNTIME(cudaDeviceGetAttribute, (int* value, int attribute, int device),
-                return driver.cuDeviceGetAttribute(value, attribute, device);)
-STANDIN_RUNTIME(cudaDeviceReset, (void), return driver.cuCtxSynchronize();)
-STANDIN_RUNTIME(cudaFuncGetName, (const char** name, const void* symbol), int result = success;
-                const CUfunction function = find_kernel(driver, symbol, result);
-                return function == nullptr ? result : driver.cuFuncGetName(name, function);)
-STANDIN_RUNTIME(cudaDriverGetVersion, (int* version), return driver.cuDriverGetVersion(version);)
-STANDIN_PLAIN(cudaRuntimeGetVersion, (int* version), if (version == nullptr) return invalid_value;
-              *version = STANDIN_CUDART_MAJOR * 1000; return success;)
+STANDIN_RUNTIME(cudaSetDevice, (int device), 0, nullptr, set_device(driver, device))
+STANDIN_RUNTIME(cudaGetDevice, (int* device), 0, nullptr, give(device, thread_state.device))
+STANDIN_RUNTIME(cudaGetDeviceCount, (int* count), 0, nullptr, driver.cuDeviceGetCount(count))
+STANDIN_RUNTIME(cudaSetDeviceFlags, (unsigned flags), 0, nullptr,
+                driver.cuDevicePrimaryCtxSetFlags_v2(thread_state.device, flags))
+STANDIN_RUNTIME(cudaGetDeviceFlags, (unsigned* flags), 0, nullptr,
+                give(flags, flags_of(Devices::instance().schedule(thread_state.device))))
+STANDIN_RUNTIME(cudaDeviceGetAttribute, (int* value, int attribute, int device), 0, nullptr,
+                driver.cuDeviceGetAttribute(value, attribute, device))
+STANDIN_RUNTIME(cudaDeviceReset, (void), 0, nullptr, driver.cuCtxSynchronize())
+STANDIN_RUNTIME(cudaFuncGetName, (const char** name, const void* symbol), 0, nullptr,
+                function_name(driver, name, symbol))
+STANDIN_RUNTIME(cudaDriverGetVersion, (int* version), 0, nullptr, driver.cuDriverGetVersion(version))
+STANDIN_PLAIN(cudaRuntimeGetVersion, (int* version), give(version, STANDIN_CUDART_MAJOR * 1000))
 
 // These do not go through the function that remembers errors: reading one must not be one.
-STANDIN_FUNCTION(cudaGetLastError, (void), const int error = thread_state.last_error; thread_state.last_error = success;
-                 return error;)
-STANDIN_FUNCTION(cudaPeekAtLastError, (void), return thread_state.last_error;)
+STANDIN_FUNCTION(cudaGetLastError, (void), take_last_error())
+STANDIN_FUNCTION(cudaPeekAtLastError, (void), thread_state.last_error)
 
 STANDIN_EXPORT const char* cudaGetErrorName(int code) {
     Call call(Fn::cudaGetErrorName);

@@ -18,7 +18,7 @@ const Driver* open_driver() {
     if (library == nullptr) return nullptr;
     static Driver driver;
     bool whole = true;
-#define STANDIN_LOOK_UP(name, parameters)                                            \
+#define STANDIN_LOOK_UP(name, parameters)                                         \
     driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, #name)); \
     whole = whole && driver.name != nullptr;
     STANDIN_DRIVER_FUNCTIONS(STANDIN_LOOK_UP)
@@ -40,7 +40,9 @@ std::array<Registered, most_kernels>& kernels() {
 }
 std::mutex registration;
 
-size_t place_of(const void* symbol) { return size_t((from_pointer(symbol) >> 3) * 0x9e3779b97f4a7c15u >> 40) % most_kernels; }
+size_t place_of(const void* symbol) {
+    return size_t((from_pointer(symbol) >> 3) * 0x9e3779b97f4a7c15u >> 40) % most_kernels;
+}
 
 // The symbol's entry, or the empty one where it would be; null when the table is full.
 Registered* find_entry(const void* symbol) {
@@ -85,7 +87,8 @@ int enter_context(const Driver& driver) {
         initialised.store(true);
     }
     CUcontext context = nullptr;
-    if (const int result = driver.cuDevicePrimaryCtxRetain(&context, thread_state.device); result != success) return result;
+    if (const int result = driver.cuDevicePrimaryCtxRetain(&context, thread_state.device); result != success)
+        return result;
     return driver.cuCtxSetCurrent(context);
 }
 
@@ -120,5 +123,6 @@ CUfunction find_kernel(const Driver& driver, const void* symbol, int& result) {
 
 /// Loads the driver, so that a program can have all libraries in place before its first call. Not part of the API.
 extern "C" __attribute__((visibility("default"))) int standin_load_driver(void) {
+    ingero::standin::runtime::kernels();
     return ingero::standin::runtime::load_driver() == nullptr ? 1 : 0;
 }

@@ -13,8 +13,8 @@ int launch(const Driver& driver, Launch entry, const void* symbol, dim3 grid, di
     int result;
     const CUfunction function = find_kernel(driver, symbol, result);
     if (function == nullptr) return result;
-    return entry(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, unsigned(shared_bytes), stream, parameters,
-                 nullptr);
+    return entry(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, unsigned(shared_bytes), stream,
+                 parameters, nullptr);
 }
 
 int launch(const Driver& driver, CooperativeLaunch entry, const void* symbol, dim3 grid, dim3 block, void** parameters,
@@ -22,7 +22,8 @@ int launch(const Driver& driver, CooperativeLaunch entry, const void* symbol, di
     int result;
     const CUfunction function = find_kernel(driver, symbol, result);
     if (function == nullptr) return result;
-    return entry(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, unsigned(shared_bytes), stream, parameters);
+    return entry(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, unsigned(shared_bytes), stream,
+                 parameters);
 }
 
 int launch(const Driver& driver, ConfiguredLaunch entry, const cudaLaunchConfig_t* config, const void* symbol,
@@ -31,9 +32,15 @@ int launch(const Driver& driver, ConfiguredLaunch entry, const cudaLaunchConfig_
     if (config == nullptr) return invalid_value;
     const CUfunction function = find_kernel(driver, symbol, result);
     if (function == nullptr) return result;
-    const CUlaunchConfig converted{config->gridDim.x,  config->gridDim.y,  config->gridDim.z,
-                                   config->blockDim.x, config->blockDim.y, config->blockDim.z,
-                                   unsigned(config->dynamicSmemBytes), config->stream, config->attrs,
+    const CUlaunchConfig converted{config->gridDim.x,
+                                   config->gridDim.y,
+                                   config->gridDim.z,
+                                   config->blockDim.x,
+                                   config->blockDim.y,
+                                   config->blockDim.z,
+                                   unsigned(config->dynamicSmemBytes),
+                                   config->stream,
+                                   config->attrs,
                                    config->numAttrs};
     return entry(&converted, function, parameters, nullptr);
 }
@@ -45,6 +52,19 @@ struct PushedConfiguration {
 };
 thread_local PushedConfiguration pushed;
 
+int push(const PushedConfiguration& configuration) {
+    pushed = configuration;
+    return success;
+}
+
+int pop(dim3* grid, dim3* block, size_t* shared_bytes, void* stream) {
+    *grid = pushed.grid;
+    *block = pushed.block;
+    *shared_bytes = pushed.shared_bytes;
+    *static_cast<CUstream*>(stream) = pushed.stream;
+    return success;
+}
+
 }  // namespace
 }  // namespace ingero::standin::runtime
 
@@ -54,26 +74,26 @@ using namespace ingero::standin::runtime;
 #define CUDA_LAUNCH_PARAMETERS \
     (const void* symbol, dim3 grid, dim3 block, void** parameters, size_t shared_bytes, CUstream stream)
 
-#define LAUNCH_FORM(name, target)                                              \
-    STANDIN_RUNTIME(name, CUDA_LAUNCH_PARAMETERS, call.stream = from_pointer(stream); \
-                    return launch(driver, driver.target, symbol, grid, block, parameters, shared_bytes, stream);)
+#define LAUNCH_FORM(name, target)                            \
+    STANDIN_RUNTIME(name, CUDA_LAUNCH_PARAMETERS, 0, stream, \
+                    launch(driver, driver.target, symbol, grid, block, parameters, shared_bytes, stream))
 
 LAUNCH_FORM(cudaLaunchKernel, cuLaunchKernel)
 LAUNCH_FORM(cudaLaunchKernel_ptsz, cuLaunchKernel_ptsz)
 LAUNCH_FORM(cudaLaunchCooperativeKernel, cuLaunchCooperativeKernel)
 LAUNCH_FORM(cudaLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel_ptsz)
 
-#define CONFIGURED_FORM(name, target)                                                                        \
-    STANDIN_RUNTIME(name, (const cudaLaunchConfig_t* config, const void* symbol, void** parameters),         \
-                    call.stream = config == nullptr ? 0 : from_pointer(config->stream);                      \
-                    return launch(driver, driver.target, config, symbol, parameters);)
+#define CONFIGURED_FORM(name, target)                                                                   \
+    STANDIN_RUNTIME(name, (const cudaLaunchConfig_t* config, const void* symbol, void** parameters), 0, \
+                    config == nullptr ? nullptr : config->stream,                                       \
+                    launch(driver, driver.target, config, symbol, parameters))
 
 CONFIGURED_FORM(cudaLaunchKernelExC, cuLaunchKernelEx)
 CONFIGURED_FORM(cudaLaunchKernelExC_ptsz, cuLaunchKernelEx_ptsz)
 
 // Three calls deep: a runtime function that calls another.
-STANDIN_PLAIN(__cudaLaunchKernel, CUDA_LAUNCH_PARAMETERS, call.stream = from_pointer(stream);
-              return cudaLaunchKernel(symbol, grid, block, parameters, shared_bytes, stream);)
+STANDIN_RUNTIME(__cudaLaunchKernel, CUDA_LAUNCH_PARAMETERS, 0, stream,
+                cudaLaunchKernel(symbol, grid, block, parameters, shared_bytes, stream))
 
 // In the real runtime this one jumps to the other with the caller's frame, so that both are entered with one stack
 // pointer and return once. It is not in the log: only what it jumps to is.
@@ -101,18 +121,10 @@ STANDIN_EXPORT int __cudaLaunchKernel_ptsz CUDA_LAUNCH_PARAMETERS {
 }
 #endif
 
-#define HOST_FUNCTION_FORM(name, target)                                               \
-    STANDIN_RUNTIME(name, (CUstream stream, CUhostFn function, void* data),            \
-                    call.stream = from_pointer(stream); return driver.target(stream, function, data);)
-
-HOST_FUNCTION_FORM(cudaLaunchHostFunc, cuLaunchHostFunc)
-HOST_FUNCTION_FORM(cudaLaunchHostFunc_ptsz, cuLaunchHostFunc_ptsz)
+STANDIN_RUNTIME_PTSZ(cudaLaunchHostFunc, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data), 0, stream,
+                     stream, function, data)
 
 STANDIN_PLAIN(__cudaPushCallConfiguration, (dim3 grid, dim3 block, size_t shared_bytes, CUstream stream),
-              pushed = {grid, block, shared_bytes, stream};
-              return success;)
-
+              push({grid, block, shared_bytes, stream}))
 STANDIN_PLAIN(__cudaPopCallConfiguration, (dim3 * grid, dim3* block, size_t* shared_bytes, void* stream),
-              *grid = pushed.grid;
-              *block = pushed.block; *shared_bytes = pushed.shared_bytes;
-              *static_cast<CUstream*>(stream) = pushed.stream; return success;)
+              pop(grid, block, shared_bytes, stream))

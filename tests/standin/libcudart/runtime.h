@@ -24,15 +24,37 @@ int enter_context(const Driver& driver);
 
 /// cudaGetLastError gives it out. "Not ready" is an answer, not an error.
 inline int remember(int result) {
-    if (result != success && result != not_ready) [[unlikely]] thread_state.last_error = result;
+    if (result != success && result != not_ready) [[unlikely]]
+        thread_state.last_error = result;
     return result;
 }
 
-/// The driver's handle of the kernel that the program knows by a pointer: what was registered under it, a handle itself,
-/// or, since programs that register nothing are useful in tests, a kernel with no name. Null with `result` set if none.
+/// The driver's handle of the kernel that the program knows by a pointer: what was registered under it, a handle
+/// itself, or, since programs that register nothing are useful in tests, a kernel with no name. Null with `result` set
+/// if none.
 CUfunction find_kernel(const Driver& driver, const void* symbol, int& result);
 
 void register_kernel(const void* symbol, const char* name);
+
+/// What `body` makes of the driver, with a context for the thread.
+template <typename Body>
+[[gnu::always_inline]] inline int with_driver(Call& call, uint64_t bytes, const void* stream, const Body& body) {
+    call.bytes = bytes;
+    call.stream = from_pointer(stream);
+    const Driver* driver = load_driver();
+    if (driver == nullptr) [[unlikely]]
+        return insufficient_driver;
+    if (!thread_state.has_context) [[unlikely]] {
+        if (const int entered = enter_context(*driver); entered != success) return entered;
+    }
+    return body(*driver);
+}
+
+/// For frees: how much it was, only the driver knows.
+inline int with_nested_bytes(Call& call, int result) {
+    call.bytes = thread_state.nested_bytes;
+    return result;
+}
 
 }  // namespace ingero::standin::runtime
 
@@ -40,13 +62,21 @@ void register_kernel(const void* symbol, const char* name);
 #define STANDIN_PLAIN(name, parameters, ...) \
     STANDIN_FUNCTION_AS(::ingero::standin::runtime::remember, name, parameters, __VA_ARGS__)
 
-// The body sees `driver`, and the thread has a context.
-#define STANDIN_RUNTIME(name, parameters, ...)                                                         \
-    STANDIN_PLAIN(name, parameters,                                                                    \
-                  const auto* const loaded = ::ingero::standin::runtime::load_driver();                \
-                  if (loaded == nullptr) return ::ingero::standin::insufficient_driver;                \
-                  const auto& driver = *loaded;                                                        \
-                  if (!::ingero::standin::thread_state.has_context) [[unlikely]] {                     \
-                      const int entered = ::ingero::standin::runtime::enter_context(driver);           \
-                      if (entered != ::ingero::standin::success) return entered;                       \
-                  } __VA_ARGS__)
+// `bytes` and `stream` go into the log, 0 and nullptr where there is none. The last argument is an expression that sees
+// `driver` and `call`: the result.
+#define STANDIN_RUNTIME(name, parameters, bytes, stream, ...) \
+    STANDIN_PLAIN(                                            \
+        name, parameters,                                     \
+        ::ingero::standin::runtime::with_driver(              \
+            call, bytes, stream,                              \
+            [&]([[maybe_unused]] const ::ingero::standin::runtime::Driver& driver) -> int { return __VA_ARGS__; }))
+
+// NAME calls the driver's TARGET, NAME_ptsz its TARGET_ptsz; what follows are the arguments.
+#define STANDIN_RUNTIME_PTSZ(name, target_name, parameters, bytes, stream, ...)       \
+    STANDIN_RUNTIME(name, parameters, bytes, stream, driver.target_name(__VA_ARGS__)) \
+    STANDIN_RUNTIME(name##_ptsz, parameters, bytes, stream, driver.target_name##_ptsz(__VA_ARGS__))
+
+// The same for functions that take no stream.
+#define STANDIN_RUNTIME_PTDS(name, target_name, parameters, bytes, ...)                \
+    STANDIN_RUNTIME(name, parameters, bytes, nullptr, driver.target_name(__VA_ARGS__)) \
+    STANDIN_RUNTIME(name##_ptds, parameters, bytes, nullptr, driver.target_name##_ptds(__VA_ARGS__))

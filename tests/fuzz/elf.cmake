@@ -1,0 +1,1 @@
+ingero_add_fuzzer(elf_fuzz SOURCES elf_fuzz.cpp CORPUS corpus/elf LIBRARIES ingero-core)

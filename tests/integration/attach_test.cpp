@@ -1,0 +1,150 @@
+// Libraries are found and traced whichever way they come and whatever the kernel offers.
+#include <gtest/gtest.h>
+
+#include "core/model/op.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+
+namespace {
+
+class Attach : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+
+    /// The calls of a traced run of 2,000 launches, and the session.
+    StoreContents trace(std::vector<std::string> daemon_options, std::vector<std::string> workload_options) {
+        const TemporaryDirectory directory;
+        Daemon daemon(directory / "run", std::move(daemon_options));
+        std::vector<std::string> arguments = {"calls", "--count", "2000", "--rate", "10000", "--op", "launch"};
+        arguments.insert(arguments.end(), workload_options.begin(), workload_options.end());
+        Workload workload(arguments);
+        EXPECT_TRUE(daemon.wait_traced(workload.pid())) << daemon.process().output();
+        workload.open_gate();
+        EXPECT_EQ(workload.finish(), 0);
+        EXPECT_EQ(daemon.stop(), 0);
+        return read_store(daemon.store());
+    }
+
+    static size_t launches(const StoreContents& store, uint8_t source) {
+        return static_cast<size_t>(std::count_if(store.events.begin(), store.events.end(), [&](const Event& event) {
+            return event.op == make_op(source, source == source_cuda ? 3 : 1);
+        }));
+    }
+};
+
+struct Method {
+    const char* name;
+    std::vector<std::string> denied;
+};
+
+class AttachMethods : public Attach, public testing::WithParamInterface<Method> {};
+
+TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
+    std::vector<std::string> options;
+    for (const std::string& feature : GetParam().denied) options.insert(options.end(), {"--deny-feature", feature});
+    const StoreContents store = trace(options, {});
+    ASSERT_EQ(store.sessions.size(), 1u);
+    EXPECT_EQ(store.sessions[0].attach_method, GetParam().name);
+    EXPECT_EQ(launches(store, source_cuda), 2000u);
+    EXPECT_EQ(launches(store, source_driver), 2000u);
+    for (const Event& event : store.events) {
+        if (event.op == make_op(source_cuda, 3)) EXPECT_EQ(event.depth, 0);
+        if (event.op == make_op(source_driver, 1)) EXPECT_EQ(event.depth, 1);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AttachMethods,
+                         testing::Values(Method{"uprobe-session", {}}, Method{"uprobe-multi", {"uprobe-session"}},
+                                         Method{"perf-uprobe", {"uprobe-session", "uprobe-multi"}}),
+                         [](const auto& info) {
+                             std::string name = info.param.name;
+                             std::replace(name.begin(), name.end(), '-', '_');
+                             return name;
+                         });
+
+TEST_F(Attach, a_library_that_is_already_mapped_is_found_by_scanning) {
+    const TemporaryDirectory directory;
+    Workload workload({"calls", "--count", "100", "--op", "launch"});
+    Daemon daemon(directory / "run");
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    EXPECT_EQ(launches(read_store(daemon.store()), source_cuda), 100u);
+}
+
+TEST_F(Attach, a_library_loaded_late_is_found_as_it_is_mapped) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload workload({"calls", "--count", "20000", "--rate", "20000", "--op", "launch", "--late-load"});
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    // What was called before the probes were in place cannot be seen.
+    EXPECT_GT(launches(read_store(daemon.store()), source_cuda), 10'000u);
+}
+
+TEST_F(Attach, two_copies_of_the_runtime_are_both_traced) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload old_one({"calls", "--count", "500", "--op", "launch"});
+    Workload new_one({"calls", "--count", "700", "--op", "launch", "--cudart", CUDART13_LIBRARY});
+    ASSERT_TRUE(daemon.wait_traced(old_one.pid()));
+    ASSERT_TRUE(daemon.wait_traced(new_one.pid()));
+    old_one.open_gate();
+    new_one.open_gate();
+    ASSERT_EQ(old_one.finish(), 0);
+    ASSERT_EQ(new_one.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    const StoreContents store = read_store(daemon.store());
+    EXPECT_EQ(launches(store, source_cuda), 1200u);
+    ASSERT_EQ(store.processes.size(), 2u);
+}
+
+TEST_F(Attach, the_arguments_of_launches_copies_and_allocations_are_read) {
+    const TemporaryDirectory directory;
+    const std::string log = directory / "truth";
+    Daemon daemon(directory / "run");
+    Workload workload({"calls", "--count", "4000", "--op", "mixed", "--log", log});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    const auto truth = standin::GroundTruth::open(log);
+    ASSERT_TRUE(truth);
+    std::map<OpId, uint64_t> logged_bytes, traced_bytes;
+    for (const standin::Record& record : truth->records())
+        if (const auto op = op_of_function(truth->name(record))) logged_bytes[*op] += record.bytes;
+    for (const Event& event : read_store(daemon.store()).events) {
+        const Op* op = find_op(event.op);
+        ASSERT_TRUE(op);
+        if (op->op_class == OpClass::alloc || op->op_class == OpClass::copy) traced_bytes[event.op] += event.args[0];
+        if (op->op_class == OpClass::alloc && event.return_code == 0) EXPECT_NE(event.args[1], 0u);
+        if (op->op_class == OpClass::launch) EXPECT_GE(event.args[1] & 0xffffffff, 1u) << "grid x";
+    }
+    ASSERT_FALSE(traced_bytes.empty());
+    for (const auto& [op, bytes] : traced_bytes) EXPECT_EQ(bytes, logged_bytes[op]) << op_name(op);
+}
+
+TEST_F(Attach, a_user_sees_only_their_own_processes) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload workload({"calls", "--count", "1000", "--op", "launch"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    const std::vector<std::string> stats = {INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "stats"};
+    const Finished root = test::run(stats);
+    const Finished nobody = test::run(stats, {.environment = {}, .uid = 65534, .drop_capabilities = false});
+    EXPECT_EQ(root.status, 0) << root.errors;
+    EXPECT_FALSE(nlohmann::json::parse(root.output).at("ops").empty());
+    EXPECT_EQ(nobody.status, 0) << nobody.errors;
+    EXPECT_TRUE(nlohmann::json::parse(nobody.output).at("ops").empty());
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+}  // namespace

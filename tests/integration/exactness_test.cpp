@@ -1,0 +1,91 @@
+// Every call is either in the store or counted as lost.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/model/op.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+
+namespace {
+
+class Exactness : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+
+    struct Counts {
+        uint64_t made = 0, traced = 0, lost = 0;
+        std::map<OpId, int64_t> difference;
+    };
+
+    /// Traces the workload and compares the store with its log.
+    Counts trace(std::vector<std::string> workload_arguments) {
+        const TemporaryDirectory directory;
+        const std::string log = directory / "truth";
+        workload_arguments.insert(workload_arguments.end(), {"--log", log, "--cpu", "0"});
+        Daemon daemon(directory / "run");
+        Workload workload(workload_arguments);
+        EXPECT_TRUE(daemon.wait_traced(workload.pid()));
+        workload.open_gate();
+        EXPECT_EQ(workload.finish(), 0) << workload.child().errors();
+        EXPECT_EQ(daemon.stop(), 0) << daemon.process().output();
+
+        const auto truth = standin::GroundTruth::open(log);
+        if (!truth) {
+            ADD_FAILURE() << "the workload left no log";
+            return {};
+        }
+        EXPECT_EQ(truth->overflow(), 0u);
+        const StoreContents store = read_store(daemon.store());
+        Counts counts;
+        std::map<OpId, int64_t> by_op;
+        for (const standin::Record& record : truth->records())
+            if (const auto op = op_of_function(truth->name(record))) by_op[*op]++;
+        for (const auto& [op, count] : by_op) counts.made += static_cast<uint64_t>(count);
+        for (const Event& event : store.events) by_op[event.op]--;
+        for (const LossRow& row : store.losses) by_op[row.op] -= static_cast<int64_t>(row.lost());
+        counts.traced = store.events.size();
+        counts.lost = store.lost();
+        counts.difference = by_op;
+        return counts;
+    }
+
+    static void expect_all_accounted_for(const Counts& counts) {
+        EXPECT_EQ(counts.traced + counts.lost, counts.made);
+        for (const auto& [op, difference] : counts.difference)
+            EXPECT_EQ(difference, 0) << op_name(op) << ": made less traced less lost";
+    }
+};
+
+TEST_F(Exactness, of_a_million_calls_at_100000_a_second_each_is_traced_or_counted_as_lost) {
+    const Counts counts = trace({"calls", "--count", "1000000", "--rate", "100000", "--op", "launch"});
+    EXPECT_GE(counts.made, 1'000'000u);
+    expect_all_accounted_for(counts);
+    RecordProperty("made", std::to_string(counts.made));
+    RecordProperty("lost", std::to_string(counts.lost));
+    std::cout << counts.made << " made, " << counts.traced << " traced, " << counts.lost << " lost\n";
+}
+
+TEST_F(Exactness, at_20000_calls_a_second_none_is_lost) {
+    const Counts counts = trace({"calls", "--count", "100000", "--rate", "20000", "--op", "mixed"});
+    EXPECT_GE(counts.made, 100'000u);
+    expect_all_accounted_for(counts);
+    if (!sanitized) EXPECT_EQ(counts.lost, 0u);
+}
+
+TEST_F(Exactness, calls_left_by_longjmp_and_thread_death_are_counted_as_lost) {
+    const Counts counts = trace({"jump"});
+    EXPECT_GT(counts.lost, 0u);
+    expect_all_accounted_for(counts);
+}
+
+TEST_F(Exactness, calls_of_many_threads_are_all_there) {
+    const Counts counts = trace({"calls", "--count", "80000", "--rate", "20000", "--op", "mixed", "--threads", "8"});
+    expect_all_accounted_for(counts);
+}
+
+}  // namespace

@@ -1,0 +1,88 @@
+// The whole path as a person walks it: a traced program, a stored event, a proven cause.
+#include <gtest/gtest.h>
+
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using nlohmann::json;
+
+namespace {
+
+class ExplainCommand : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+
+    static Finished ingeroctl(Daemon& daemon, std::vector<std::string> arguments) {
+        std::vector<std::string> command = {INGEROCTL_PROGRAM, "--socket", daemon.socket()};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        return test::run(command);
+    }
+
+    static void train(Daemon& daemon) {
+        Workload workload({"train", "--duration", "5", "--cpu", "0"});
+        ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+        workload.open_gate();
+        ASSERT_EQ(workload.finish(), 0) << workload.child().errors();
+    }
+};
+
+TEST_F(ExplainCommand, names_the_cpu_hog_as_the_culprit) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    {
+        const Hog hog(0, "cpu-hog");
+        train(daemon);
+    }
+    const Finished explain = ingeroctl(daemon, {"--json", "explain"});
+    ASSERT_EQ(explain.status, 0) << explain.errors;
+    const json answer = json::parse(explain.output);
+    ASSERT_FALSE(answer.at("findings").empty()) << answer.dump(1);
+    const json& finding = answer.at("findings")[0];
+    EXPECT_EQ(finding.at("kind"), "cpu-contention");
+    EXPECT_EQ(finding.at("verdict"), "proven");
+    EXPECT_EQ(finding.at("culprits")[0].at("name"), "cpu-hog");
+    EXPECT_GE(finding.at("explained_fraction"), 0.8);
+    EXPECT_EQ(answer.at("healthy"), false);
+    std::cout << "explained " << finding.at("explained_fraction") << ", " << finding.at("summary") << "\n";
+    const Finished gated = ingeroctl(daemon, {"explain", "--fail-on", "low"});
+    EXPECT_EQ(gated.status, 3);
+    EXPECT_NE(gated.output.find("cpu-hog"), std::string::npos) << gated.output;
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+TEST_F(ExplainCommand, finds_nothing_without_a_hog) {
+    if (sanitized) GTEST_SKIP() << "a slow daemon on two CPUs is itself a hog";
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    train(daemon);
+    const Finished explain = ingeroctl(daemon, {"--json", "explain"});
+    ASSERT_EQ(explain.status, 0) << explain.errors;
+    const json answer = json::parse(explain.output);
+    EXPECT_TRUE(answer.at("findings").empty()) << answer.dump(1);
+    EXPECT_GT(answer.at("calls"), 1000);
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+TEST_F(ExplainCommand, each_commands_text_and_json_are_there) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload workload({"calls", "--count", "3000", "--op", "mixed"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    for (const std::string command : {"status", "processes", "stats", "explain"}) {
+        const Finished text = ingeroctl(daemon, {command});
+        EXPECT_EQ(text.status, 0) << command << text.errors;
+        EXPECT_FALSE(text.output.empty());
+        EXPECT_EQ(text.output.find('\033'), std::string::npos) << "colours away from a terminal";
+        const Finished as_json = ingeroctl(daemon, {"--json", command});
+        EXPECT_EQ(as_json.status, 0) << command << as_json.errors;
+        EXPECT_EQ(json::parse(as_json.output).at("schema"), "ingero/" + command + "/1");
+    }
+    workload.open_gate();
+    EXPECT_EQ(workload.finish(), 0);
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+}  // namespace

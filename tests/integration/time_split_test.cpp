@@ -1,0 +1,154 @@
+// The split of a call's time against other witnesses: the thread's CPU clock and the scheduler's own run delay.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+
+namespace {
+
+class TimeSplit : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+        if (sanitized) GTEST_SKIP() << "a slow daemon beside the workload would be what is measured";
+    }
+};
+
+struct Agreement {
+    size_t compared = 0, agreed = 0, uncertain = 0;
+    std::vector<std::string> worst;
+};
+
+/// Pairs each thread's traced calls of a depth with the log's, in order: none may be missing.
+Agreement compare_on_cpu(const StoreContents& store, const standin::GroundTruth& truth) {
+    std::map<std::pair<uint32_t, OpId>, std::vector<const standin::Record*>> logged;
+    std::map<std::pair<uint32_t, OpId>, std::vector<const Event*>> traced;
+    for (const standin::Record& record : truth.records())
+        if (const auto op = op_of_function(truth.name(record))) logged[{record.tid, *op}].push_back(&record);
+    for (const Event& event : store.events) traced[{event.tid, event.op}].push_back(&event);
+
+    Agreement result;
+    for (const auto& [key, events] : traced) {
+        const auto& records = logged[key];
+        EXPECT_EQ(events.size(), records.size()) << op_name(key.second);
+        for (size_t i = 0; i < std::min(events.size(), records.size()); ++i) {
+            const Event& event = *events[i];
+            // The traced call encloses the logged one.
+            EXPECT_LE(event.start_ns, records[i]->start_ns);
+            if (event.split_uncertain()) {
+                result.uncertain++;
+                continue;
+            }
+            const double truth_ns = static_cast<double>(standin::on_cpu_ns(*records[i]));
+            const double difference = std::abs(static_cast<double>(event.on_cpu_ns()) - truth_ns);
+            result.compared++;
+            if (difference <= std::max(30'000.0, 0.05 * truth_ns))
+                result.agreed++;
+            else if (result.worst.size() < 10)
+                result.worst.push_back(op_name(event.op) + " took " + format_duration(event.duration_ns) + ", on CPU " +
+                                       format_duration(event.on_cpu_ns()) + ", by the thread's clock " +
+                                       format_duration(static_cast<uint64_t>(truth_ns)));
+        }
+    }
+    return result;
+}
+
+TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
+    const TemporaryDirectory directory;
+    const std::string log = directory / "truth";
+    Daemon daemon(directory / "run");
+    const Hog hog(0, "cpu-hog");
+    Workload workload({"calls", "--count", "60000", "--rate", "10000", "--op", "mixed", "--cpu", "0", "--log", log});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+
+    const auto truth = standin::GroundTruth::open(log);
+    ASSERT_TRUE(truth);
+    const StoreContents store = read_store(daemon.store());
+    const Agreement agreement = compare_on_cpu(store, *truth);
+    const double share = static_cast<double>(agreement.agreed) / static_cast<double>(agreement.compared);
+    std::cout << agreement.compared << " compared, " << agreement.compared - agreement.agreed << " disagree, "
+              << agreement.uncertain << " uncertain\n";
+    for (const std::string& line : agreement.worst) std::cout << "  " << line << "\n";
+    EXPECT_GE(share, 0.999);
+    EXPECT_LE(static_cast<double>(agreement.uncertain), 0.01 * static_cast<double>(store.events.size()));
+    uint64_t counted = 0;
+    for (const LossRow& row : store.losses) counted += row.uncertain;
+    EXPECT_EQ(counted, agreement.uncertain);
+}
+
+/// The scheduler's sum of waiting on a run queue, in ns: the second field of schedstat.
+uint64_t run_delay_ns(int pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/schedstat");
+    uint64_t run = 0, delay = 0;
+    file >> run >> delay;
+    return delay;
+}
+
+TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_hog) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload workload({"sync-loop", "--kernel-us", "2000", "--duration", "7", "--cpu", "0"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    const Hog hog(0, "cpu-hog");
+    workload.open_gate();
+    // Once calls come in, the loop runs.
+    while (daemon.status().at("events").at("recorded") == 0) continue;
+    const uint64_t from_ns = monotonic_now_ns(), delay_before = run_delay_ns(workload.pid());
+    uint64_t to_ns = from_ns;
+    while (to_ns - from_ns < 5'000'000'000) {
+        (void)daemon.try_call("status");
+        to_ns = monotonic_now_ns();
+    }
+    const uint64_t delay = run_delay_ns(workload.pid()) - delay_before;
+    const uint32_t pid = static_cast<uint32_t>(workload.pid());
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+
+    const StoreContents store = read_store(daemon.store());
+    uint64_t preempted = 0, by_hog = 0, on_cpu = 0, inside = 0;
+    for (const Event& event : store.events) {
+        if (event.depth != 0 || event.tgid != pid || event.end_ns() < from_ns || event.end_ns() >= to_ns) continue;
+        preempted += event.preempted_ns;
+        inside += event.duration_ns;
+        on_cpu += event.on_cpu_ns();
+        if (to_string_view(event.preemptor_comm) == "cpu-hog") by_hog += event.preemptor_ns;
+    }
+    std::cout << "preempted " << format_duration(preempted) << ", run delay " << format_duration(delay) << ", by the hog "
+              << format_duration(by_hog) << ", inside calls " << format_duration(inside) << "\n";
+    EXPECT_GT(delay, 1'000'000'000u);
+    EXPECT_NEAR(static_cast<double>(preempted), static_cast<double>(delay), 0.05 * static_cast<double>(delay));
+    EXPECT_GE(static_cast<double>(by_hog), 0.9 * static_cast<double>(preempted));
+}
+
+TEST_F(TimeSplit, the_parts_of_every_call_sum_to_its_duration) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    const Hog hog(0, "cpu-hog");
+    Workload workload({"calls", "--count", "20000", "--rate", "10000", "--op", "mixed", "--cpu", "0"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    const StoreContents store = read_store(daemon.store());
+    ASSERT_GT(store.events.size(), 20'000u);
+    for (const Event& event : store.events) {
+        EXPECT_LE(event.runnable_ns + event.blocked_ns, event.duration_ns) << op_name(event.op);
+        EXPECT_LE(event.preempted_ns, event.runnable_ns);
+        EXPECT_LE(event.preemptor_ns, event.runnable_ns);
+        EXPECT_LE(event.longest_sleep_ns, event.blocked_ns);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,133 @@
+// Calls that block for a known reason, and calls that are never returned from.
+#include <pthread.h>
+#include <setjmp.h>
+#include <unistd.h>
+
+#include "workload.h"
+
+namespace ingero::standin {
+
+namespace {
+
+bool counts_bytes(const std::string& reason) {
+    return reason == "disk" || reason == "fsync" || reason == "major";
+}
+
+const char* function_of(const std::string& op) {
+    if (op == "malloc") return "cudaMalloc";
+    if (op == "memcpy") return "cudaMemcpyAsync";
+    if (op == "launch") return "cudaLaunchKernel";
+    return "cudaStreamSynchronize";
+}
+
+// The latency is the stand-in's own, scripted: the program only calls.
+std::string blocked_options(const Settings& settings) {
+    const std::string amount =
+        counts_bytes(settings.reason) ? std::to_string(settings.kib) : std::to_string(settings.us);
+    return std::string("kernel_us=0,at=") + function_of(settings.blocked_op) + ":*:" + settings.reason + "=" + amount;
+}
+
+std::string run_blocked(const Runtime& runtime, const Settings& settings, Totals& totals) {
+    totals.add(run_threads(runtime, settings.threads, [&](unsigned, Caller& caller) {
+        for (uint64_t i = 0; i < settings.turns && !stopping(); ++i) {
+            if (settings.blocked_op == "malloc")
+                caller.allocate(settings.bytes);
+            else if (settings.blocked_op == "memcpy")
+                caller.copy(&caller, &caller, 64, host_to_device, nullptr);
+            else if (settings.blocked_op == "launch")
+                caller.launch(&caller, nullptr);
+            else
+                caller.synchronize(nullptr);
+            wait_until_ns(monotonic_ns() + uint64_t(settings.gap_us * 1e3), Pace::sleep);
+        }
+    }));
+    return " reason=" + settings.reason;
+}
+
+// What a thread that leaves a call shares with those who make it.
+struct Leaver {
+    const Runtime* runtime;
+    jmp_buf back;
+    int inside[2];  ///< a pipe: tells that the callback runs
+};
+
+void jump_back(void* data) {
+    longjmp(static_cast<Leaver*>(data)->back, 1);
+}
+
+void end_thread(void*) {
+    pthread_exit(nullptr);
+}
+
+void wait_to_be_cancelled(void* data) {
+    static_cast<void>(write(static_cast<Leaver*>(data)->inside[1], "x", 1) < 0);
+    for (;;) pause();
+}
+
+// Three calls nest when one is left: the runtime's, the driver's, and what the callback is in.
+void leave_by_jump(Leaver& leaver) {
+    if (setjmp(leaver.back) == 0) leaver.runtime->cudaLaunchHostFunc(nullptr, jump_back, &leaver);
+}
+
+void* leave_by_exit(void* data) {
+    auto& leaver = *static_cast<Leaver*>(data);
+    leaver.runtime->cudaLaunchHostFunc(nullptr, end_thread, &leaver);
+    return nullptr;
+}
+
+void* leave_by_cancel(void* data) {
+    auto& leaver = *static_cast<Leaver*>(data);
+    leaver.runtime->cudaLaunchHostFunc(nullptr, wait_to_be_cancelled, &leaver);
+    return nullptr;
+}
+
+void leave_in_thread(Leaver& leaver, bool cancel) {
+    pthread_t thread;
+    pthread_create(&thread, nullptr, cancel ? leave_by_cancel : leave_by_exit, &leaver);
+    if (cancel) {
+        char byte;
+        static_cast<void>(read(leaver.inside[0], &byte, 1) < 0);
+        pthread_cancel(thread);
+    }
+    pthread_join(thread, nullptr);
+}
+
+// After each call that is left come some that return, in which a tracer has to notice what it lost.
+std::string run_jump(const Runtime& runtime, const Settings& settings, Totals& totals) {
+    Leaver leaver{};
+    leaver.runtime = &runtime;
+    static_cast<void>(pipe(leaver.inside) < 0);
+    Caller caller(runtime);
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < settings.turns && !stopping(); ++i) {
+        const bool all = settings.how == "all";
+        if (all || settings.how == "longjmp") leave_by_jump(leaver), ++left;
+        if (all || settings.how == "pthread-exit") leave_in_thread(leaver, false), ++left;
+        if (all || settings.how == "cancel") leave_in_thread(leaver, true), ++left;
+        caller.launch(&caller, nullptr);
+        caller.synchronize(nullptr);
+    }
+    caller.totals.calls += left;
+    totals.add(caller.totals);
+    return " left=" + std::to_string(left);
+}
+
+}  // namespace
+
+Workload blocked_workload() {
+    return {
+        blocked_options,
+        [](const Settings& settings) { return settings.turns * settings.threads * 2 + 64; },
+        run_blocked,
+    };
+}
+
+Workload jump_workload() {
+    return {
+        [](const Settings&) { return std::string("kernel_us=0"); },
+        [](const Settings& settings) { return settings.turns * 10 + 64; },
+        run_jump,
+    };
+}
+
+}  // namespace ingero::standin

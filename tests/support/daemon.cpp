@@ -1,0 +1,163 @@
+#include "tests/support/daemon.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/targets.h"
+
+namespace ingero::test {
+
+using nlohmann::json;
+
+TemporaryDirectory::TemporaryDirectory() {
+    std::string name = std::filesystem::temp_directory_path() / "ingero-test-XXXXXX";
+    if (!mkdtemp(name.data())) abort();
+    path_ = name;
+    chmod(name.c_str(), 0755);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+}
+
+std::string why_no_bpf() {
+    if (geteuid() != 0) return "loading BPF needs root";
+    KernelFeatures features;
+    if (features.attach_method() != AttachMethod::none) return {};
+    return "no BPF here: " + features.why_not(Feature::btf) + " " + features.why_not(Feature::bpf);
+}
+
+bool long_form() { return getenv("INGERO_LONG") != nullptr; }
+
+namespace {
+
+// The log goes to standard output, where the test waits for its lines.
+std::vector<std::string> daemon_command(const std::string& directory, const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"/bin/sh",       "-c",      "exec \"$@\" 2>&1", "ingerod", INGEROD_PROGRAM,
+                                        "--directory",   directory, "--worker",         WORKER_PROGRAM};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+}
+
+}  // namespace
+
+Daemon::Daemon(const std::string& directory, std::vector<std::string> more_options)
+    : directory_(directory), process_(daemon_command(directory, more_options)) {
+    if (!process_.wait_for_line("is ready")) ADD_FAILURE() << "ingerod did not get ready: " << process_.output();
+}
+
+Result<json> Daemon::try_call(const std::string& method, json params, milliseconds timeout) {
+    auto client = ControlClient::connect(socket());
+    if (!client) return tl::unexpected(client.error());
+    return client->call(method, std::move(params), timeout);
+}
+
+json Daemon::call(const std::string& method, json params) {
+    auto answer = try_call(method, std::move(params));
+    if (answer) return *answer;
+    ADD_FAILURE() << method << ": " << answer.error().message << "; log: " << process_.output();
+    return json::object();
+}
+
+bool Daemon::wait_traced(int pid, milliseconds timeout) {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    auto client = ControlClient::connect(socket());
+    if (!client) return false;
+    // Each round waits for the daemon's answer, which it gives when its loop has dealt with what came before.
+    while (std::chrono::steady_clock::now() < until) {
+        const auto answer = client->call("processes", json::object(), timeout);
+        if (!answer) return false;
+        for (const json& process : answer->at("processes"))
+            if (process.at("pid") == pid && process.at("state") == "tracing") return true;
+    }
+    return false;
+}
+
+int Daemon::stop() {
+    process_.signal(SIGTERM);
+    return process_.wait();
+}
+
+void Daemon::kill() {
+    process_.signal(SIGKILL);
+    process_.wait();
+}
+
+std::vector<int> Daemon::workers() const {
+    std::vector<int> result;
+    const std::string pid = std::to_string(process_.pid());
+    std::ifstream children("/proc/" + pid + "/task/" + pid + "/children");
+    for (int child = 0; children >> child;) result.push_back(child);
+    return result;
+}
+
+namespace {
+std::vector<std::string> workload_command(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), WORKLOAD_PROGRAM);
+    arguments.push_back("--gate");
+    return arguments;
+}
+}  // namespace
+
+Workload::Workload(std::vector<std::string> arguments, const ChildOptions& options)
+    : child_(workload_command(std::move(arguments)), options) {
+    if (!child_.wait_for_line("ready")) ADD_FAILURE() << "the workload did not get ready: " << child_.errors();
+}
+
+Hog::Hog(int cpu, const std::string& comm)
+    : child_({HOG_PROGRAM, "--cpu", std::to_string(cpu), "--comm", comm, "--duration", "600"}) {
+    if (!child_.wait_for_line("ready")) ADD_FAILURE() << "the hog did not get ready: " << child_.errors();
+}
+
+uint64_t StoreContents::lost() const {
+    uint64_t sum = 0;
+    for (const LossRow& row : losses) sum += row.lost();
+    return sum;
+}
+
+StoreContents read_store(const std::string& directory) {
+    StoreContents contents;
+    auto reader = StoreReader::open(directory);
+    if (!reader) {
+        ADD_FAILURE() << "cannot open the store: " << reader.error().message;
+        return contents;
+    }
+    auto snapshot = (*reader)->snapshot();
+    if (!snapshot) {
+        ADD_FAILURE() << "no snapshot: " << snapshot.error().message;
+        return contents;
+    }
+    contents.sessions = (*snapshot)->sessions();
+    if (auto processes = (*snapshot)->processes()) contents.processes = *processes;
+    const Window all{0, UINT64_MAX};
+    for (const Session& session : contents.sessions) {
+        if (&session != &contents.sessions.front() && session.boot_index == (&session)[-1].boot_index) continue;
+        const auto scanned = (*snapshot)->scan(session.boot_index, all, [&](std::span<const Event> events) {
+            contents.events.insert(contents.events.end(), events.begin(), events.end());
+            return true;
+        });
+        EXPECT_TRUE(scanned) << scanned.error().message;
+        if (auto losses = (*snapshot)->losses(session.boot_index, all))
+            contents.losses.insert(contents.losses.end(), losses->begin(), losses->end());
+    }
+    std::sort(contents.events.begin(), contents.events.end(),
+              [](const Event& a, const Event& b) { return a.start_ns < b.start_ns; });
+    return contents;
+}
+
+std::optional<OpId> op_of_function(std::string_view function) {
+    for (const Library library : {Library::cuda_runtime, Library::cuda_driver})
+        for (const Target& target : targets_of(library))
+            if (target.symbol == function) return target.op;
+    return std::nullopt;
+}
+
+}  // namespace ingero::test

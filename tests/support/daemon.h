@@ -1,0 +1,112 @@
+// A real ingerod on a directory of its own, and the stand-in workload traced by it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/event.h"
+#include "core/store/store.h"
+#include "core/wire/client.h"
+#include "tests/standin/ground_truth_reader.h"
+#include "tests/support/child.h"
+
+namespace ingero::test {
+
+class TemporaryDirectory {
+  public:
+    TemporaryDirectory();
+    ~TemporaryDirectory();
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    const std::string& path() const { return path_; }
+    std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+  private:
+    std::string path_;
+};
+
+/// Why tests that load BPF cannot run here; empty where they can. For GTEST_SKIP.
+std::string why_no_bpf();
+/// The long forms of tests run (scripts/test --long).
+bool long_form();
+
+/// GCC's and Clang's sanitizers make a program many times slower: what is a promise of the product is not one of theirs.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+class Daemon {
+  public:
+    /// Starts it and waits until it is ready; fails the test if it is not.
+    explicit Daemon(const std::string& directory, std::vector<std::string> more_options = {});
+
+    nlohmann::json call(const std::string& method, nlohmann::json params = nlohmann::json::object());
+    Result<nlohmann::json> try_call(const std::string& method, nlohmann::json params = nlohmann::json::object(),
+                                    milliseconds timeout = milliseconds(60'000));
+    nlohmann::json status() { return call("status"); }
+    /// Waits until the process is traced.
+    [[nodiscard]] bool wait_traced(int pid, milliseconds timeout = milliseconds(20'000));
+    std::string socket() const { return directory_ + "/control.sock"; }
+    std::string store() const { return directory_ + "/store"; }
+    Child& process() { return process_; }
+    /// SIGTERM, and the exit code.
+    int stop();
+    /// SIGKILL.
+    void kill();
+    /// Pids of its workers.
+    std::vector<int> workers() const;
+
+  private:
+    std::string directory_;
+    Child process_;
+};
+
+/// The workload behind its gate: all libraries loaded, nothing called yet.
+class Workload {
+  public:
+    explicit Workload(std::vector<std::string> arguments, const ChildOptions& options = {});
+    int pid() const { return child_.pid(); }
+    void open_gate() { child_.write_line("go"); }
+    /// Its exit code.
+    int finish(milliseconds timeout = milliseconds(120'000)) { return child_.wait(timeout); }
+    Child& child() { return child_; }
+
+  private:
+    Child child_;
+};
+
+/// Burns the CPU until it goes out of scope; returns once it runs.
+class Hog {
+  public:
+    Hog(int cpu, const std::string& comm);
+    int pid() const { return child_.pid(); }
+
+  private:
+    Child child_;
+};
+
+/// All of a closed store.
+struct StoreContents {
+    std::vector<Event> events;  ///< by start
+    std::vector<LossRow> losses;
+    std::vector<Session> sessions;
+    std::vector<Process> processes;
+    uint64_t lost() const;
+};
+StoreContents read_store(const std::string& directory);
+
+/// The op that a stand-in function's calls are traced as; nullopt where it is not traced.
+std::optional<OpId> op_of_function(std::string_view function);
+
+}  // namespace ingero::test
