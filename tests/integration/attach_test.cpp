@@ -1,6 +1,9 @@
 // Libraries are found and traced whichever way they come and whatever the kernel offers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "core/model/op.h"
 #include "tests/support/daemon.h"
 
@@ -52,8 +55,12 @@ TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
     EXPECT_EQ(launches(store, source_cuda), 2000u);
     EXPECT_EQ(launches(store, source_driver), 2000u);
     for (const Event& event : store.events) {
-        if (event.op == make_op(source_cuda, 3)) EXPECT_EQ(event.depth, 0);
-        if (event.op == make_op(source_driver, 1)) EXPECT_EQ(event.depth, 1);
+        if (event.op == make_op(source_cuda, 3)) {
+            EXPECT_EQ(event.depth, 0);
+        }
+        if (event.op == make_op(source_driver, 1)) {
+            EXPECT_EQ(event.depth, 1);
+        }
     }
 }
 
@@ -123,8 +130,12 @@ TEST_F(Attach, the_arguments_of_launches_copies_and_allocations_are_read) {
         const Op* op = find_op(event.op);
         ASSERT_TRUE(op);
         if (op->op_class == OpClass::alloc || op->op_class == OpClass::copy) traced_bytes[event.op] += event.args[0];
-        if (op->op_class == OpClass::alloc && event.return_code == 0) EXPECT_NE(event.args[1], 0u);
-        if (op->op_class == OpClass::launch) EXPECT_GE(event.args[1] & 0xffffffff, 1u) << "grid x";
+        if (op->op_class == OpClass::alloc && event.return_code == 0) {
+            EXPECT_NE(event.args[1], 0u);
+        }
+        if (op->op_class == OpClass::launch) {
+            EXPECT_GE(event.args[1] & 0xffffffff, 1u) << "grid x";
+        }
     }
     ASSERT_FALSE(traced_bytes.empty());
     for (const auto& [op, bytes] : traced_bytes) EXPECT_EQ(bytes, logged_bytes[op]) << op_name(op);

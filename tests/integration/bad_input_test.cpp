@@ -58,15 +58,16 @@ TEST(BadInput, a_directory_that_cannot_be_used_is_named) {
     if (geteuid() != 0) GTEST_SKIP() << "another user's directory needs root to be made";
     const std::string closed = directory / "closed";
     mkdir(closed.c_str(), 0700);
-    expect_one_clear_message(test::run({ingerod, "--directory", closed}, {.environment = {}, .uid = 65534, .drop_capabilities = false}),
-                             closed, "may write to");
+    expect_one_clear_message(
+        test::run({ingerod, "--directory", closed}, {.environment = {}, .uid = 65534, .drop_capabilities = false}),
+        closed, "may write to");
 }
 
 TEST(BadInput, a_missing_capability_is_named) {
     if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
     const TemporaryDirectory directory;
-    const Finished finished =
-        test::run({ingerod, "--directory", directory / "run"}, {.environment = {}, .uid = {}, .drop_capabilities = true});
+    const Finished finished = test::run({ingerod, "--directory", directory / "run"},
+                                        {.environment = {}, .uid = {}, .drop_capabilities = true});
     expect_one_clear_message(finished, "BPF", "CAP_BPF");
     const Finished check = test::run({ingerod, "--check"}, {.environment = {}, .uid = {}, .drop_capabilities = true});
     EXPECT_EQ(check.status, 4);

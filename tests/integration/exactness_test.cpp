@@ -1,6 +1,7 @@
 // Every call is either in the store or counted as lost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/model/op.h"
@@ -74,7 +75,9 @@ TEST_F(Exactness, at_20000_calls_a_second_none_is_lost) {
     const Counts counts = trace({"calls", "--count", "100000", "--rate", "20000", "--op", "mixed"});
     EXPECT_GE(counts.made, 100'000u);
     expect_all_accounted_for(counts);
-    if (!sanitized) EXPECT_EQ(counts.lost, 0u);
+    if (!sanitized) {
+        EXPECT_EQ(counts.lost, 0u);
+    }
 }
 
 TEST_F(Exactness, calls_left_by_longjmp_and_thread_death_are_counted_as_lost) {

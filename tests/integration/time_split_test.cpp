@@ -125,8 +125,8 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
         on_cpu += event.on_cpu_ns();
         if (to_string_view(event.preemptor_comm) == "cpu-hog") by_hog += event.preemptor_ns;
     }
-    std::cout << "preempted " << format_duration(preempted) << ", run delay " << format_duration(delay) << ", by the hog "
-              << format_duration(by_hog) << ", inside calls " << format_duration(inside) << "\n";
+    std::cout << "preempted " << format_duration(preempted) << ", run delay " << format_duration(delay)
+              << ", by the hog " << format_duration(by_hog) << ", inside calls " << format_duration(inside) << "\n";
     EXPECT_GT(delay, 1'000'000'000u);
     EXPECT_NEAR(static_cast<double>(preempted), static_cast<double>(delay), 0.05 * static_cast<double>(delay));
     EXPECT_GE(static_cast<double>(by_hog), 0.9 * static_cast<double>(preempted));

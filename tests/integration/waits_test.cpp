@@ -10,7 +10,7 @@ using namespace ingero::test;
 namespace {
 
 struct Wait {
-    const char* reason;    ///< of the workload's option
+    const char* reason;  ///< of the workload's option
     BlockedReason expected;
     WakerKind waker;
 };
@@ -37,8 +37,8 @@ TEST_P(Waits, are_classed_by_what_was_waited_for) {
         right += event.blocked_reason == GetParam().expected;
         waker_right += event.waker_kind == GetParam().waker;
         if (event.blocked_reason != GetParam().expected)
-            std::cout << "  said " << to_string(event.blocked_reason) << ", system call " << event.blocked_syscall << ", "
-                      << event.longest_sleep_ns << " ns\n";
+            std::cout << "  said " << to_string(event.blocked_reason) << ", system call " << event.blocked_syscall
+                      << ", " << event.longest_sleep_ns << " ns\n";
     }
     ASSERT_GE(blocked, 10u);
     EXPECT_GE(right * 10, blocked * 9);

@@ -130,7 +130,9 @@ void Child::write_line(const std::string& line) {
     [[maybe_unused]] const ssize_t written = write(input_.get(), text.data(), text.size());
 }
 
-void Child::signal(int number) const { kill(pid_, number); }
+void Child::signal(int number) const {
+    kill(pid_, number);
+}
 
 int Child::wait(milliseconds timeout) {
     const auto until = Clock::now() + timeout;

@@ -35,14 +35,16 @@ std::string why_no_bpf() {
     return "no BPF here: " + features.why_not(Feature::btf) + " " + features.why_not(Feature::bpf);
 }
 
-bool long_form() { return getenv("INGERO_LONG") != nullptr; }
+bool long_form() {
+    return getenv("INGERO_LONG") != nullptr;
+}
 
 namespace {
 
 // The log goes to standard output, where the test waits for its lines.
 std::vector<std::string> daemon_command(const std::string& directory, const std::vector<std::string>& more) {
-    std::vector<std::string> command = {"/bin/sh",       "-c",      "exec \"$@\" 2>&1", "ingerod", INGEROD_PROGRAM,
-                                        "--directory",   directory, "--worker",         WORKER_PROGRAM};
+    std::vector<std::string> command = {"/bin/sh",     "-c",      "exec \"$@\" 2>&1", "ingerod",     INGEROD_PROGRAM,
+                                        "--directory", directory, "--worker",         WORKER_PROGRAM};
     command.insert(command.end(), more.begin(), more.end());
     return command;
 }

@@ -33,7 +33,8 @@ std::string why_no_bpf();
 /// The long forms of tests run (scripts/test --long).
 bool long_form();
 
-/// GCC's and Clang's sanitizers make a program many times slower: what is a promise of the product is not one of theirs.
+/// GCC's and Clang's sanitizers make a program many times slower: what is a promise of the product is not one of
+/// theirs.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool sanitized = true;
 #elif defined(__has_feature)

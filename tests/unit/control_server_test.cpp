@@ -178,7 +178,16 @@ TEST(ControlServer, AClientThatFinishedSendingStillGetsItsAnswers) {
     EXPECT_TRUE(client.ended());
 }
 
-class Garbage : public testing::TestWithParam<std::pair<const char*, std::string>> {};
+struct KindOfGarbage {
+    const char* name;
+    std::string bytes;
+};
+
+void PrintTo(const KindOfGarbage& kind, std::ostream* out) {
+    *out << kind.name;
+}
+
+class Garbage : public testing::TestWithParam<KindOfGarbage> {};
 
 TEST_P(Garbage, GetsOneErrorAndIsClosed) {
     LoopThread server;
@@ -187,7 +196,7 @@ TEST_P(Garbage, GetsOneErrorAndIsClosed) {
         if (greeted) {
             ASSERT_TRUE(client.hello());
         }
-        client.send(GetParam().second);
+        client.send(GetParam().bytes);
         const auto answer = client.response();
         ASSERT_TRUE(answer.has_value());
         EXPECT_EQ(answer->id, 0u);
@@ -206,7 +215,7 @@ std::string pseudo_random_bytes(size_t size) {
     return bytes;
 }
 
-const std::vector<std::pair<const char*, std::string>> kinds_of_garbage = {
+const std::vector<KindOfGarbage> kinds_of_garbage = {
     {"Http", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
     {"Json", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\"}\n"},
     {"Zeroes", std::string(4096, '\0')},
@@ -222,7 +231,19 @@ const std::vector<std::pair<const char*, std::string>> kinds_of_garbage = {
 };
 
 INSTANTIATE_TEST_SUITE_P(ControlServer, Garbage, testing::ValuesIn(kinds_of_garbage),
-                         [](const auto& info) { return info.param.first; });
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ControlServer, TheErrorIsFollowedByAnOrderlyEndEvenWhereMoreInputWaits) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    // More than the server takes in one turn, all of it there before that turn.
+    server.on_loop([&] { return client.send(std::string(150'000, 'x')); });
+    EXPECT_EQ(client.error_code(), "bad-request");
+    char byte = 0;
+    EXPECT_TRUE(client.wait_for(POLLIN));
+    EXPECT_EQ(recv(client.fd(), &byte, 1, 0), 0) << "the connection was reset";
+}
 
 TEST(ControlServer, HalfAMessageTimesOutEvenWhereItTricklesIn) {
     LoopThread server(impatient());

@@ -170,7 +170,7 @@ Devices::Devices() {
 
 Devices& Devices::instance() {
     // Never destroyed: programs call into CUDA from their exit handlers.
-    static Devices& made = *new Devices;
+    static Devices& made = *std::make_unique<Devices>().release();
     return made;
 }
 

@@ -125,6 +125,7 @@ struct Event {
 
 class Devices {
   public:
+    Devices();
     static Devices& instance();
 
     /// Null for a handle that is no stream. `per_thread`: what stream 0 means to the caller.
@@ -159,8 +160,6 @@ class Devices {
     Stream& legacy_stream(int device) { return *legacy_streams_[size_t(device)]; }
 
   private:
-    Devices();
-
     static constexpr size_t most_devices = 16;
     struct alignas(64) Ends {
         std::atomic<uint64_t> all{0};

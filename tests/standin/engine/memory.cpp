@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "call.h"
 #include "handles.h"
@@ -25,7 +26,7 @@ void* map_memory(uint64_t bytes) {
 }  // namespace
 
 Memory& Memory::instance() {
-    static Memory& made = *new Memory;
+    static Memory& made = *std::make_unique<Memory>().release();
     return made;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 
 namespace ingero::standin {
 
@@ -130,7 +131,7 @@ Options parse() {
 
 const Options& options() {
     // Never destroyed: programs call into CUDA from their exit handlers.
-    static const Options& parsed = *new Options(parse());
+    static const Options& parsed = *std::make_unique<Options>(parse()).release();
     return parsed;
 }
 

@@ -12,9 +12,21 @@ namespace ingero::standin::runtime {
 
 namespace {
 
-// Found beside this library by its $ORIGIN, unless the program loaded one already.
+// The one that the program has already, else the one beside this library, else what the system finds. By path, since in
+// a program with a sanitizer dlopen does not see who calls it, and so not this library's $ORIGIN.
+void* open_library() {
+    if (void* loaded = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD)) return loaded;
+    Dl_info self;
+    if (dladdr(reinterpret_cast<const void*>(&open_library), &self) != 0) {
+        const std::string path = self.dli_fname;
+        const std::string beside = path.substr(0, path.rfind('/') + 1) + "libcuda.so.1";
+        if (void* loaded = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL)) return loaded;
+    }
+    return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
 const Driver* open_driver() {
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void* library = open_library();
     if (library == nullptr) return nullptr;
     static Driver driver;
     bool whole = true;
