@@ -69,7 +69,9 @@ uint64_t file_offset(const void* address) {
     return 0;
 }
 
-uint64_t plain_cookie(OpId op) { return uint64_t{op} | uint64_t{op_index(op)} << 16 | 2ULL << 32 | 1ULL << 40; }
+uint64_t plain_cookie(OpId op) {
+    return uint64_t{op} | uint64_t{op_index(op)} << 16 | 2ULL << 32 | 1ULL << 40;
+}
 
 void pin(int cpu) {
     cpu_set_t set;
@@ -215,10 +217,8 @@ int main(int argc, char** argv) {
     if (!empty) return fail_with(empty.error().message);
 
     const uint64_t usual_offset = file_offset(reinterpret_cast<void*>(call_usual));
-    bpf_link* usual_return =
-        bpf_program__attach_uprobe(rivals->progs.usual_return, true, -1, executable, usual_offset);
-    bpf_link* usual_entry =
-        bpf_program__attach_uprobe(rivals->progs.usual_entry, false, -1, executable, usual_offset);
+    bpf_link* usual_return = bpf_program__attach_uprobe(rivals->progs.usual_return, true, -1, executable, usual_offset);
+    bpf_link* usual_entry = bpf_program__attach_uprobe(rivals->progs.usual_entry, false, -1, executable, usual_offset);
     if (!usual_entry || !usual_return) return fail_with("cannot attach the usual design");
     const Bpftrace bpftrace(executable);
 

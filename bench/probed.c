@@ -1,6 +1,6 @@
 /*
- * The functions that are probed: all alike, each beginning with `push`, as the CUDA libraries' exports do. The clobbered
- * callee-saved register is what makes the compiler save it first.
+ * The functions that are probed: all alike, each beginning with `push`, as the CUDA libraries' exports do. The
+ * clobbered callee-saved register is what makes the compiler save it first.
  */
 #if defined(__x86_64__)
 #define SAVED_REGISTER "rbx"
@@ -8,11 +8,11 @@
 #define SAVED_REGISTER "x19"
 #endif
 
-#define PROBED(name)                                                         \
-    int name(long a, long b);                                                \
-    __attribute__((noinline)) int name(long a, long b) {                     \
+#define PROBED(name)                                                                \
+    int name(long a, long b);                                                       \
+    __attribute__((noinline)) int name(long a, long b) {                            \
         __asm__ volatile("# " #name : : "r"(a), "r"(b) : SAVED_REGISTER, "memory"); \
-        return 0;                                                            \
+        return 0;                                                                   \
     }
 
 PROBED(call_unprobed)

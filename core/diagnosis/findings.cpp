@@ -52,14 +52,14 @@ void add_culprit(KindLedger& kind, Cause cause, const Event& event, const CallTi
     uint64_t named_ns = ns;
     if (cause == Cause::cpu_contention) {
         name = event.preemptor_comm;
-        pid = event.preemptor_tgid;
+        pid = visible_pid(event.preemptor_tgid);
         if (time.runnable_ns) {
             named_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * time.preemptor_ns / time.runnable_ns);
         }
     } else if (cause == Cause::lock_wait) {
         const bool task = event.waker_kind == WakerKind::task;
         name = task ? event.waker_comm : to_comm(to_string(event.waker_kind));
-        pid = task ? event.waker_tgid : 0;
+        pid = task ? visible_pid(event.waker_tgid) : 0;
     } else {
         name = to_comm(to_string(event.blocked_reason));
     }

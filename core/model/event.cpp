@@ -5,7 +5,9 @@
 
 namespace ingero {
 
-std::string_view to_string_view(const Comm& comm) { return {comm.data(), strnlen(comm.data(), comm.size())}; }
+std::string_view to_string_view(const Comm& comm) {
+    return {comm.data(), strnlen(comm.data(), comm.size())};
+}
 
 Comm to_comm(std::string_view text) {
     Comm comm{};
@@ -15,27 +17,42 @@ Comm to_comm(std::string_view text) {
 
 std::string_view to_string(BlockedReason reason) {
     switch (reason) {
-        case BlockedReason::none: return "none";
-        case BlockedReason::disk: return "disk";
-        case BlockedReason::network_fs: return "network_fs";
-        case BlockedReason::futex: return "futex";
-        case BlockedReason::ioctl: return "ioctl";
-        case BlockedReason::page_fault: return "page_fault";
-        case BlockedReason::poll: return "poll";
-        case BlockedReason::socket: return "socket";
-        case BlockedReason::pipe: return "pipe";
-        case BlockedReason::child: return "child";
-        case BlockedReason::timer: return "timer";
-        case BlockedReason::other: return "other";
+        case BlockedReason::none:
+            return "none";
+        case BlockedReason::disk:
+            return "disk";
+        case BlockedReason::network_fs:
+            return "network_fs";
+        case BlockedReason::futex:
+            return "futex";
+        case BlockedReason::ioctl:
+            return "ioctl";
+        case BlockedReason::page_fault:
+            return "page_fault";
+        case BlockedReason::poll:
+            return "poll";
+        case BlockedReason::socket:
+            return "socket";
+        case BlockedReason::pipe:
+            return "pipe";
+        case BlockedReason::child:
+            return "child";
+        case BlockedReason::timer:
+            return "timer";
+        case BlockedReason::other:
+            return "other";
     }
     return "other";
 }
 
 std::string_view to_string(WakerKind kind) {
     switch (kind) {
-        case WakerKind::unknown: return "unknown";
-        case WakerKind::task: return "task";
-        case WakerKind::interrupt: return "interrupt";
+        case WakerKind::unknown:
+            return "unknown";
+        case WakerKind::task:
+            return "task";
+        case WakerKind::interrupt:
+            return "interrupt";
     }
     return "unknown";
 }

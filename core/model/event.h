@@ -19,6 +19,11 @@ using Comm = std::array<char, INGERO_COMM_LENGTH>;
 std::string_view to_string_view(const Comm& comm);
 Comm to_comm(std::string_view text);
 
+/// A pid that can be told to a user: 0 where the process is outside the daemon's pid namespace.
+constexpr uint32_t visible_pid(uint32_t tgid) {
+    return tgid == INGERO_PID_OUTSIDE ? 0 : tgid;
+}
+
 /// Who a process is: a pid alone is reused.
 struct ProcessKey {
     uint32_t pid = 0;
@@ -60,16 +65,16 @@ struct Event {
     uint64_t preempted_ns = 0;  ///< the part of runnable_ns that began with a switch-out while runnable
     uint64_t blocked_ns = 0;    ///< slept
     uint64_t longest_sleep_ns = 0;
-    uint64_t preemptor_ns = 0;              ///< of runnable_ns, held by the named preemptor
-    std::array<uint64_t, 3> args{};         ///< by class of op, see bpf/event.h
-    uint64_t stream = 0;                    ///< handle; 0 is the default stream
-    uint64_t process_start_ns = 0;          ///< CLOCK_BOOTTIME
+    uint64_t preemptor_ns = 0;       ///< of runnable_ns, held by the named preemptor
+    std::array<uint64_t, 3> args{};  ///< by class of op, see bpf/event.h
+    uint64_t stream = 0;             ///< handle; 0 is the default stream
+    uint64_t process_start_ns = 0;   ///< CLOCK_BOOTTIME
     uint32_t tgid = 0;
     uint32_t tid = 0;
-    uint32_t cpu = 0;            ///< where the call returned
-    uint32_t waits = 0;          ///< number of off-CPU intervals
-    int32_t return_code = 0;     ///< cudaError_t or CUresult
-    uint32_t preemptor_tgid = 0; ///< 0: idle or none
+    uint32_t cpu = 0;             ///< where the call returned
+    uint32_t waits = 0;           ///< number of off-CPU intervals
+    int32_t return_code = 0;      ///< cudaError_t or CUresult
+    uint32_t preemptor_tgid = 0;  ///< 0: idle or none
     uint32_t waker_tgid = 0;
     OpId op = 0;
     uint16_t blocked_syscall = 0xffff;

@@ -7,8 +7,12 @@ namespace ingero {
 
 namespace {
 
-constexpr OpId cuda(uint8_t number) { return make_op(source_cuda, number); }
-constexpr OpId driver(uint8_t number) { return make_op(source_driver, number); }
+constexpr OpId cuda(uint8_t number) {
+    return make_op(source_cuda, number);
+}
+constexpr OpId driver(uint8_t number) {
+    return make_op(source_driver, number);
+}
 
 // Numbers below 100 are those of published traces, with their names; new ones start at 100.
 constexpr std::array ops = std::to_array<Op>({
@@ -37,6 +41,7 @@ constexpr std::array ops = std::to_array<Op>({
     {cuda(121), "cudaMemsetAsync", OpClass::copy, false},
     {cuda(130), "cudaEventSynchronize", OpClass::sync, true},
     {cuda(131), "cudaStreamWaitEvent", OpClass::other, false},
+    {cuda(132), "cudaLaunchHostFunc", OpClass::other, false},
     {driver(1), "cuLaunchKernel", OpClass::launch, false},
     {driver(2), "cuMemcpy", OpClass::copy, true},
     {driver(3), "cuMemcpyAsync", OpClass::copy, false},
@@ -61,13 +66,16 @@ constexpr std::array ops = std::to_array<Op>({
     {driver(126), "cuMemPrefetchAsync", OpClass::copy, false},
     {driver(130), "cuStreamSynchronize", OpClass::sync, true},
     {driver(131), "cuEventSynchronize", OpClass::sync, true},
+    {driver(132), "cuLaunchHostFunc", OpClass::other, false},
 });
 
 static_assert(std::is_sorted(ops.begin(), ops.end(), [](const Op& a, const Op& b) { return a.id < b.id; }));
 
 }  // namespace
 
-std::span<const Op> all_ops() { return ops; }
+std::span<const Op> all_ops() {
+    return ops;
+}
 
 const Op* find_op(OpId id) {
     const auto found = std::lower_bound(ops.begin(), ops.end(), id, [](const Op& op, OpId key) { return op.id < key; });
@@ -81,9 +89,12 @@ std::string op_name(OpId id) {
 
 std::string_view source_name(uint8_t source) {
     switch (source) {
-        case source_cuda: return "CUDA";
-        case source_driver: return "DRIVER";
-        default: return "unknown";
+        case source_cuda:
+            return "CUDA";
+        case source_driver:
+            return "DRIVER";
+        default:
+            return "unknown";
     }
 }
 

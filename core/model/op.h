@@ -23,8 +23,12 @@ struct Op {
 inline constexpr uint8_t source_cuda = 1;
 inline constexpr uint8_t source_driver = 4;
 
-constexpr OpId make_op(uint8_t source, uint8_t number) { return static_cast<OpId>(source << 8 | number); }
-constexpr uint8_t op_source(OpId op) { return static_cast<uint8_t>(op >> 8); }
+constexpr OpId make_op(uint8_t source, uint8_t number) {
+    return static_cast<OpId>(source << 8 | number);
+}
+constexpr uint8_t op_source(OpId op) {
+    return static_cast<uint8_t>(op >> 8);
+}
 
 /// All ops, ascending by id.
 std::span<const Op> all_ops();

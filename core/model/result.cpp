@@ -6,12 +6,14 @@
 namespace ingero {
 
 namespace {
-constexpr std::array<std::string_view, 10> code_names = {"bad-request", "unknown-method", "version", "denied",
+constexpr std::array<std::string_view, 10> code_names = {"bad-request", "unknown-method", "version",  "denied",
                                                          "not-found",   "limit",          "deadline", "busy",
                                                          "corrupt",     "internal"};
 }
 
-std::string_view to_string(ErrorCode code) { return code_names.at(static_cast<size_t>(code)); }
+std::string_view to_string(ErrorCode code) {
+    return code_names.at(static_cast<size_t>(code));
+}
 
 ErrorCode error_code_from_string(std::string_view name) {
     for (size_t i = 0; i < code_names.size(); ++i)

@@ -21,7 +21,7 @@ struct OpStats {
     OpId op = 0;
     uint32_t pid = 0;
     uint64_t count = 0;
-    uint64_t errors = 0;  ///< return code other than success
+    uint64_t errors = 0;                                      ///< return code other than success
     uint64_t p50_ns = 0, p95_ns = 0, p99_ns = 0, max_ns = 0;  ///< nearest rank, exact
     uint64_t total_ns = 0;
     uint64_t bytes = 0;

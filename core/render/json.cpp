@@ -68,7 +68,7 @@ json to_json(const OpStats& stats) {
 json ran_instead(const Event& event) {
     if (event.preemptor_tgid == 0 || event.preemptor_ns == 0) return nullptr;
     return {{"name", to_valid_utf8(to_string_view(event.preemptor_comm))},
-            {"pid", event.preemptor_tgid},
+            {"pid", number_or_null(visible_pid(event.preemptor_tgid))},
             {"ns", event.preemptor_ns}};
 }
 
@@ -76,7 +76,7 @@ json waker(const Event& event) {
     if (event.waker_kind == WakerKind::unknown) return nullptr;
     return {{"kind", std::string(to_string(event.waker_kind))},
             {"name", text_or_null(to_string_view(event.waker_comm))},
-            {"pid", number_or_null(event.waker_tgid)}};
+            {"pid", number_or_null(visible_pid(event.waker_tgid))}};
 }
 
 json waited_for(const Event& event) {

@@ -19,12 +19,12 @@ struct FunctionSymbol {
 };
 
 struct LibrarySymbols {
-    std::string build_id;  ///< hex; empty when there is none
+    std::string build_id;                   ///< hex; empty when there is none
     std::vector<FunctionSymbol> functions;  ///< one an exported name; several names may share an offset
 };
 
-/// Symbols whose names are in `wanted` (sorted); from .dynsym, and from .symtab where `static_symbols`. A symbol that is
-/// not a function, not at a function's start, or not in an executable segment is left out. Errors: corrupt, limit.
+/// Symbols whose names are in `wanted` (sorted); from .dynsym, and from .symtab where `static_symbols`. A symbol that
+/// is not a function, not at a function's start, or not in an executable segment is left out. Errors: corrupt, limit.
 Result<LibrarySymbols> read_function_symbols(int fd, const std::vector<std::string>& wanted, bool static_symbols);
 
 }  // namespace ingero

@@ -45,8 +45,7 @@ CheckResult check_feature(KernelFeatures& features, Feature feature, State missi
 
 CheckResult check_attach(KernelFeatures& features) {
     const AttachMethod method = features.attach_method();
-    if (method == AttachMethod::none)
-        return {"attach", State::fail, "no way to attach probes", "see the checks above"};
+    if (method == AttachMethod::none) return {"attach", State::fail, "no way to attach probes", "see the checks above"};
     if (method == AttachMethod::perf_uprobe && !has_capability(CAP_SYS_ADMIN))
         return {"attach", State::note, "perf-uprobe",
                 "recent kernels want CAP_SYS_ADMIN for it; from 6.6 on, uprobe-multi does without"};

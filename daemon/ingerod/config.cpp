@@ -1,13 +1,13 @@
 #include "daemon/ingerod/config.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
-
-#include <toml++/toml.h>
 
 #include "core/model/time.h"
 
@@ -17,7 +17,9 @@ namespace {
 
 using Setter = std::function<Result<void>(Config&, const toml::node&)>;
 
-tl::unexpected<Error> wrong(std::string what) { return fail(ErrorCode::bad_request, std::move(what)); }
+tl::unexpected<Error> wrong(std::string what) {
+    return fail(ErrorCode::bad_request, std::move(what));
+}
 
 Setter text(std::string Config::*member) {
     return [member](Config& config, const toml::node& node) -> Result<void> {

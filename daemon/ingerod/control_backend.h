@@ -22,8 +22,8 @@ class ControlBackend {
   public:
     virtual ~ControlBackend() = default;
     virtual std::string node() const = 0;
-    virtual nlohmann::json status() = 0;                           ///< the whole object of contracts.md
-    virtual nlohmann::json processes(const Caller& caller) = 0;    ///< likewise
+    virtual nlohmann::json status() = 0;                         ///< the whole object of contracts.md
+    virtual nlohmann::json processes(const Caller& caller) = 0;  ///< likewise
     /// "stats" or "explain": answered by a worker. `done` is called once, on the loop thread, unless `cancelled` first.
     virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                        std::function<void(Result<nlohmann::json>)> done) = 0;

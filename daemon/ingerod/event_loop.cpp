@@ -50,9 +50,13 @@ void EventLoop::Source::Deleter::operator()(Impl* impl) const {
     }
 }
 
-EventLoop::EventLoop() { check(sd_event_new(&event_), "sd_event_new"); }
+EventLoop::EventLoop() {
+    check(sd_event_new(&event_), "sd_event_new");
+}
 
-EventLoop::~EventLoop() { sd_event_unref(event_); }
+EventLoop::~EventLoop() {
+    sd_event_unref(event_);
+}
 
 EventLoop::Source EventLoop::add_io(int fd, uint32_t events, std::function<void(uint32_t)> callback) {
     Source result;
@@ -68,6 +72,11 @@ EventLoop::Source EventLoop::add_io(int fd, uint32_t events, std::function<void(
 
 void EventLoop::set_io_events(const Source& source, uint32_t events) {
     check(sd_event_source_set_io_events(source.impl_->source, events), "sd_event_source_set_io_events");
+}
+
+void EventLoop::make_urgent(const Source& source) {
+    check(sd_event_source_set_priority(source.impl_->source, SD_EVENT_PRIORITY_IMPORTANT),
+          "sd_event_source_set_priority");
 }
 
 EventLoop::Source EventLoop::add_timer(uint64_t after_us, std::function<void()> callback, uint64_t accuracy_us) {
@@ -141,8 +150,12 @@ EventLoop::Source EventLoop::defer(std::function<void()> callback) {
     return result;
 }
 
-int EventLoop::run() { return sd_event_loop(event_); }
+int EventLoop::run() {
+    return sd_event_loop(event_);
+}
 
-void EventLoop::exit(int code) { sd_event_exit(event_, code); }
+void EventLoop::exit(int code) {
+    sd_event_exit(event_, code);
+}
 
 }  // namespace ingero

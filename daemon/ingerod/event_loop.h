@@ -1,4 +1,5 @@
-// The daemon's one loop: sd-event with callbacks as std::function. Main thread only. A Source stops when it is destroyed.
+// The daemon's one loop: sd-event with callbacks as std::function. Main thread only. A Source stops when it is
+// destroyed.
 #pragma once
 
 #include <systemd/sd-event.h>
@@ -35,6 +36,8 @@ class EventLoop {
     Source add_io(int fd, uint32_t events, std::function<void(uint32_t)> callback);
     /// Changes what an I/O source waits for.
     void set_io_events(const Source& source, uint32_t events);
+    /// Dispatched before all other sources that are ready.
+    void make_urgent(const Source& source);
     /// Once, `after_us` from now; `accuracy_us` lets wake-ups be shared (0: exact).
     Source add_timer(uint64_t after_us, std::function<void()> callback, uint64_t accuracy_us = 0);
     /// Again and again, every `period_us`.

@@ -48,8 +48,8 @@ int report(const Error& error, int code) {
 // To the journal with its own fields when systemd gave us its stream, else to stderr.
 void set_up_logging(const std::string& level) {
     if (getenv("JOURNAL_STREAM") && !isatty(STDERR_FILENO)) {
-        spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-            "ingerod", std::make_shared<spdlog::sinks::systemd_sink_mt>("ingerod")));
+        spdlog::set_default_logger(
+            std::make_shared<spdlog::logger>("ingerod", std::make_shared<spdlog::sinks::systemd_sink_mt>("ingerod")));
         spdlog::set_pattern("%v");
     } else {
         spdlog::set_default_logger(spdlog::stderr_color_mt("ingerod"));
@@ -70,7 +70,7 @@ std::string find_worker(const std::string& given) {
 Result<void> make_directory(const std::string& path, mode_t mode) {
     if (mkdir(path.c_str(), mode) == 0) return {};
     const int first = errno;
-    struct stat facts{};
+    struct stat facts {};
     if (first == EEXIST && stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
         access(path.c_str(), R_OK | W_OK | X_OK) == 0)
         return {};
@@ -128,7 +128,8 @@ int parse_and_run(int argc, char** argv) {
     auto* config_option =
         app.add_option("--config", options.config, "Configuration file (default: /etc/ingero/ingerod.conf)")
             ->type_name("FILE");
-    app.add_option("--socket", options.socket, "Control socket (default: /run/ingerod/control.sock)")->type_name("PATH");
+    app.add_option("--socket", options.socket, "Control socket (default: /run/ingerod/control.sock)")
+        ->type_name("PATH");
     app.add_option("--worker", options.worker, "The ingero-worker program")->type_name("PATH");
     app.add_option("--log-level", options.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));

@@ -14,6 +14,7 @@
 
 #include "core/query/coverage.h"
 #include "core/render/render.h"
+#include "core/wire/utf8.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -54,7 +55,9 @@ uint64_t anonymous_memory_bytes() {
     return 0;
 }
 
-json null_if_empty(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+json null_if_empty(const std::string& text) {
+    return text.empty() ? json(nullptr) : json(text);
+}
 
 }  // namespace
 
@@ -113,14 +116,14 @@ Result<void> Manager::open() {
         Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { observe_process(key.pid); },
                           .on_process_change = [this](const auto& change) { on_process_change(change); }});
 
-    auto watch = MmapWatch::start(
-        loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
-        {.on_mapping = [this](uint32_t pid, const Mapping& mapping) { on_mapping(pid, mapping); },
-         .on_lost =
-             [this] {
-                 spdlog::warn("mmap records were dropped: scanning all processes again");
-                 rescan_ = loop_.add_timer(settle_us, [this] { scan(); });
-             }});
+    auto watch =
+        MmapWatch::start(loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
+                         {.on_mapping = [this](uint32_t pid, const Mapping& mapping) { on_mapping(pid, mapping); },
+                          .on_lost =
+                              [this] {
+                                  spdlog::warn("mmap records were dropped: scanning all processes again");
+                                  rescan_ = loop_.add_timer(settle_us, [this] { scan(); });
+                              }});
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
     ingest_->start();
@@ -154,7 +157,9 @@ Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
     if (!entry.pidfd) return nullptr;
     entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
     ingest_->put_process(entry.process);
-    if (!rate_timer_.active()) rate_timer_ = loop_.add_periodic(rate_period_us, [this] { measure_rates(); }, 100'000);
+    if (!rate_timer_.active())
+        rate_timer_ = loop_.add_periodic(
+            rate_period_us, [this] { measure_rates(); }, 100'000);
     changed();
     return &processes_.emplace(pid, std::move(entry)).first->second;
 }
@@ -164,8 +169,8 @@ void Manager::on_pidfd(uint32_t pid) {
     const auto known = processes_.find(pid);
     if (known == processes_.end()) return;
     const uint64_t now = monotonic_now_ns();
-    known->second.exit_source =
-        loop_.add_timer(exit_record_us, [this, pid, now] { forget_process(pid, now, 0); }, settle_us);
+    known->second.exit_source = loop_.add_timer(
+        exit_record_us, [this, pid, now] { forget_process(pid, now, 0); }, settle_us);
 }
 
 void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
@@ -195,7 +200,9 @@ void Manager::on_process_change(const ingero_process_record& change) {
     }
 }
 
-bool Manager::may_attach(uint32_t uid) { return uid == 0 || attached_by_uid_[uid] < max_libraries_a_uid; }
+bool Manager::may_attach(uint32_t uid) {
+    return uid == 0 || attached_by_uid_[uid] < max_libraries_a_uid;
+}
 
 void Manager::on_mapping(uint32_t pid, const Mapping& mapping) {
     if (pid == static_cast<uint32_t>(getpid())) return;
@@ -246,7 +253,9 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
     std::vector<FunctionSymbol> symbols;
     try {
         for (const json& one : answer.at("functions"))
-            symbols.push_back({.name = one.at("name"), .file_offset = one.at("offset"), .size = one.at("size"),
+            symbols.push_back({.name = one.at("name"),
+                               .file_offset = one.at("offset"),
+                               .size = one.at("size"),
                                .emulated = one.at("emulated")});
     } catch (const json::exception& problem) {
         return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what());
@@ -298,7 +307,8 @@ std::string Manager::state() const {
 std::vector<std::string> Manager::missing_probes() const {
     std::vector<std::string> result;
     for (const auto& [id, library] : libraries_)
-        if (library.state == LibraryState::failed) result.push_back(library.path + ": " + library.reason);
+        if (library.state == LibraryState::failed)
+            result.push_back(to_valid_utf8(library.path + ": " + library.reason));
     return result;
 }
 
@@ -330,9 +340,10 @@ json Manager::status() {
                         {"split_uncertain", figures.uncertain}};
     // No overhead budget yet: absent, not zero.
     answer["overhead"] = {{"budget_permille", nullptr}, {"measured_permille", nullptr}, {"thinned", json::array()}};
-    answer["store"] = {{"bytes", figures.store.bytes},
-                       {"cap_bytes", figures.store.cap_bytes},
-                       {"oldest_ns", figures.store.oldest_realtime_ns ? json(figures.store.oldest_realtime_ns) : json()}};
+    answer["store"] = {
+        {"bytes", figures.store.bytes},
+        {"cap_bytes", figures.store.cap_bytes},
+        {"oldest_ns", figures.store.oldest_realtime_ns ? json(figures.store.oldest_realtime_ns) : json()}};
     answer["memory_bytes"] = anonymous_memory_bytes();
     answer["processes"] = processes_.size();
     answer["sockets"] = 1;
@@ -354,11 +365,11 @@ json Manager::processes(const Caller& caller) {
                 process_state = "failed";
         }
         list.push_back({{"pid", pid},
-                        {"start_time_ns", entry.process.key.start_ns},
-                        {"comm", entry.process.comm},
-                        {"unit", null_if_empty(entry.process.unit)},
+                        {"start_time_ns", entry.process.key.start_ns - now.boottime_ns + now.realtime_ns},
+                        {"comm", to_valid_utf8(entry.process.comm)},
+                        {"unit", null_if_empty(to_valid_utf8(entry.process.unit))},
                         {"container", nullptr},
-                        {"cgroup", null_if_empty(entry.process.cgroup)},
+                        {"cgroup", null_if_empty(to_valid_utf8(entry.process.cgroup))},
                         {"rank", nullptr},
                         {"world_size", nullptr},
                         {"devices", nullptr},
@@ -382,7 +393,8 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     if (!caller.sees_all) request["uid"] = caller.uid;
     // A window up to now ends where the caller asked, not where the worker gets to look.
     if (const auto since = request.find("since_ns"); !request.contains("from_ns")) {
-        const uint64_t length = since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
+        const uint64_t length =
+            since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
         const uint64_t now = ClockTriple::now().realtime_ns;
         request["from_ns"] = now - std::min(now, length);
         request["to_ns"] = now;
@@ -391,11 +403,10 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     // What was recorded up to now is in the store before a worker looks.
     ingest_->commit_now([this, method, request = std::move(request), done = std::move(done), alive = alive_]() mutable {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request(method, request, std::nullopt,
-                          [this, done = std::move(done), alive](Result<json> answer) {
-                              if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
-                              done(std::move(answer));
-                          });
+        workers_->request(method, request, std::nullopt, [this, done = std::move(done), alive](Result<json> answer) {
+            if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
+            done(std::move(answer));
+        });
     });
 }
 

@@ -31,6 +31,7 @@ class Exactness : public testing::Test {
         Daemon daemon(directory / "run");
         Workload workload(workload_arguments);
         EXPECT_TRUE(daemon.wait_traced(workload.pid()));
+        const uint32_t pid = static_cast<uint32_t>(workload.pid());
         workload.open_gate();
         EXPECT_EQ(workload.finish(), 0) << workload.child().errors();
         EXPECT_EQ(daemon.stop(), 0) << daemon.process().output();
@@ -47,9 +48,12 @@ class Exactness : public testing::Test {
         for (const standin::Record& record : truth->records())
             if (const auto op = op_of_function(truth->name(record))) by_op[*op]++;
         for (const auto& [op, count] : by_op) counts.made += static_cast<uint64_t>(count);
-        for (const Event& event : store.events) by_op[event.op]--;
+        for (const Event& event : store.events) {
+            if (event.tgid != pid) continue;
+            by_op[event.op]--;
+            counts.traced++;
+        }
         for (const LossRow& row : store.losses) by_op[row.op] -= static_cast<int64_t>(row.lost());
-        counts.traced = store.events.size();
         counts.lost = store.lost();
         counts.difference = by_op;
         return counts;

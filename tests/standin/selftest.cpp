@@ -369,15 +369,17 @@ TEST(StandinVariants, AreFoundByNameThroughTheDriver) {
     in_child(logged, "", [](const Runtime&) {
         auto* find =
             function<int(const char*, void**, int, unsigned long long, int*)>("cuGetProcAddress_v2", "libcuda.so.1");
-        const auto found = [find](const char* name, unsigned long long flags) {
+        const auto found = [find](const char* name, unsigned long long flags, int version = 12000) {
             void* address = nullptr;
-            find(name, &address, 12000, flags, nullptr);
+            find(name, &address, version, flags, nullptr);
             return address;
         };
         const auto exported = [](const char* name) {
             return reinterpret_cast<void*>(function<void()>(name, "libcuda.so.1"));
         };
         return found("cuMemAlloc", 0) == exported("cuMemAlloc_v2") &&
+               found("cuCtxSynchronize", 0) == exported("cuCtxSynchronize") &&
+               found("cuCtxSynchronize", 0, 13000) == exported("cuCtxSynchronize_v2") &&
                found("cuLaunchKernel", 2) == exported("cuLaunchKernel_ptsz") && found("cuNothing", 0) == nullptr;
     });
     EXPECT_EQ(logged.status, 0);

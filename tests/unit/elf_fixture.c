@@ -1,6 +1,7 @@
 // A library whose functions begin with known instructions, for elf_symbols_test: versions, aliases, a resolver, data.
-#define FUNCTION(name, first)                                                              \
-    __asm__(".text\n.globl " #name "\n.type " #name ", %function\n" #name ":\n" first "\n" \
+#define FUNCTION(name, first)                                                         \
+    __asm__(".text\n.globl " #name "\n.type " #name ", %function\n" #name ":\n" first \
+            "\n"                                                                      \
             "ret\n.size " #name ", . - " #name "\n")
 
 #if defined(__x86_64__)
@@ -20,20 +21,34 @@ FUNCTION(first_nop, "nop");
 FUNCTION(first_bti, "hint #34");
 #endif
 
-int original(int x) { return x + 1; }
+int original(int x) {
+    return x + 1;
+}
 int alias(int x) __attribute__((alias("original")));
 int same_address(int x) __attribute__((alias("original")));
 
-int renewed_old(int x) { return x + 2; }
-int renewed_new(int x) { return x + 3; }
+int renewed_old(int x) {
+    return x + 2;
+}
+int renewed_new(int x) {
+    return x + 3;
+}
 __asm__(".symver renewed_old, renewed@FIXTURE_1");
 __asm__(".symver renewed_new, renewed@@FIXTURE_2");
 
-static int implementation(int x) { return x + 4; }
-__attribute__((used)) static int (*resolve(void))(int) { return implementation; }
+static int implementation(int x) {
+    return x + 4;
+}
+__attribute__((used)) static int (*resolve(void))(int) {
+    return implementation;
+}
 int resolved(int x) __attribute__((ifunc("resolve")));
 
 int data_not_function = 1;
 extern int undefined_function(int x);
-__attribute__((noinline, used)) static int only_in_symtab(int x) { return undefined_function(x) + 5; }
-int calls_static(int x) { return only_in_symtab(x) + 1; }
+__attribute__((noinline, used)) static int only_in_symtab(int x) {
+    return undefined_function(x) + 5;
+}
+int calls_static(int x) {
+    return only_in_symtab(x) + 1;
+}

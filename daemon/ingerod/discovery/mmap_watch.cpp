@@ -47,7 +47,8 @@ class MappedRing {
         ring.fd_.reset(static_cast<int>(syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
         if (!ring.fd_) return fail(ErrorCode::denied, errno_message("perf_event_open", errno));
         ring.page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        void* memory = mmap(nullptr, ring.page_ * (1 + ring_pages), PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd_.get(), 0);
+        void* memory =
+            mmap(nullptr, ring.page_ * (1 + ring_pages), PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd_.get(), 0);
         if (memory == MAP_FAILED) return fail(ErrorCode::internal, errno_message("mapping a perf ring", errno));
         ring.memory_ = static_cast<char*>(memory);
         return ring;
@@ -65,7 +66,8 @@ class MappedRing {
         auto* page = reinterpret_cast<perf_event_mmap_page*>(memory_);
         const char* data = memory_ + page_;
         const size_t size = page_ * ring_pages;
-        const uint64_t head = std::atomic_ref<decltype(page->data_head)>(page->data_head).load(std::memory_order_acquire);
+        const uint64_t head =
+            std::atomic_ref<decltype(page->data_head)>(page->data_head).load(std::memory_order_acquire);
         uint64_t tail = page->data_tail;
         std::vector<char> record;
         while (tail < head) {
@@ -143,9 +145,12 @@ Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::functi
                         "run as root, or give CAP_PERFMON");
         impl->rings.push_back(std::move(*ring));
     }
-    for (MappedRing& ring : impl->rings)
+    // Urgent, so that whoever asks about a process is answered with all that it has mapped before.
+    for (MappedRing& ring : impl->rings) {
         impl->sources.push_back(
             loop.add_io(ring.fd(), EPOLLIN, [self = impl.get(), &ring](uint32_t) { self->read(ring); }));
+        loop.make_urgent(impl->sources.back());
+    }
     return std::unique_ptr<MmapWatch>(new MmapWatch(std::move(impl)));
 }
 

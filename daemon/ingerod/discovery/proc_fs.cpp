@@ -44,7 +44,9 @@ bool take_char(std::string_view& text, char expected) {
     return true;
 }
 
-void skip_spaces(std::string_view& text) { text.remove_prefix(std::min(text.find_first_not_of(' '), text.size())); }
+void skip_spaces(std::string_view& text) {
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+}
 
 template <class F>
 void for_each_line(std::string_view text, F&& visit) {
@@ -164,8 +166,7 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
     const auto text = read_file(root_ + "/" + std::to_string(pid) + "/maps");
     if (!text) return result;
     for_each_line(*text, [&](std::string_view line) {
-        if (auto mapping = parse_maps_line(line); mapping && mapping->executable)
-            result.push_back(std::move(*mapping));
+        if (auto mapping = parse_maps_line(line); mapping && mapping->executable) result.push_back(std::move(*mapping));
     });
     return result;
 }
@@ -179,10 +180,11 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     const int first_error = errno;
     if (!fd) fd.reset(open((directory + "/root" + mapping.path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd && (first_error == EPERM || first_error == EACCES))
-        return fail(ErrorCode::denied, errno_message("cannot open a library of process " + std::to_string(pid), first_error),
+        return fail(ErrorCode::denied,
+                    errno_message("cannot open a library of process " + std::to_string(pid), first_error),
                     "give CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE");
     if (!fd) return fail(ErrorCode::not_found, errno_message(mapping.path, errno));
-    struct stat facts{};
+    struct stat facts {};
     if (fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
         return fail(ErrorCode::not_found, mapping.path + ": no regular file");
     // Overlay and btrfs report another device to stat than in maps; the inode is the same.

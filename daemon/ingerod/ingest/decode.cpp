@@ -14,16 +14,25 @@ constexpr uint64_t start_unit_ns = 10'000'000;
 void name_direction(Event& event) {
     switch (event.op) {
         case make_op(source_driver, 120):
-        case make_op(source_driver, 123): event.args[1] = 1; break;
+        case make_op(source_driver, 123):
+            event.args[1] = 1;
+            break;
         case make_op(source_driver, 121):
-        case make_op(source_driver, 124): event.args[1] = 2; break;
+        case make_op(source_driver, 124):
+            event.args[1] = 2;
+            break;
         case make_op(source_driver, 122):
         case make_op(source_driver, 125):
         case make_op(source_cuda, 11):
-        case make_op(source_cuda, 12): event.args[1] = 3; break;
+        case make_op(source_cuda, 12):
+            event.args[1] = 3;
+            break;
         case make_op(source_driver, 2):
-        case make_op(source_driver, 3): event.args[1] = 4; break;
-        default: break;
+        case make_op(source_driver, 3):
+            event.args[1] = 4;
+            break;
+        default:
+            break;
     }
 }
 

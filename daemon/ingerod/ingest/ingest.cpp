@@ -110,8 +110,8 @@ struct Ingest::Impl {
     bool queue_closed = false;
     std::vector<Process> processes;
     uint64_t covered_since = 0;
-    std::vector<std::function<void()>> commit_requests;          // for the ingest thread
-    std::vector<std::function<void()>> commits_under_way;        // for the store thread, when the queue is empty
+    std::vector<std::function<void()>> commit_requests;    // for the ingest thread
+    std::vector<std::function<void()>> commits_under_way;  // for the store thread, when the queue is empty
     std::vector<std::function<void()>> posted;
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     uint64_t recorded = 0;
@@ -362,8 +362,8 @@ void Ingest::commit_now(std::function<void()> done) {
 
 IngestFigures Ingest::figures() const {
     const std::lock_guard lock(impl_->mutex);
-    return {impl_->recorded,       impl_->committed_sequence, impl_->lost,        impl_->uncertain,
-            impl_->failed_commits, impl_->dropped,            impl_->store_error, impl_->store_figures};
+    return {impl_->recorded, impl_->committed_sequence, impl_->lost,         impl_->uncertain, impl_->failed_commits,
+            impl_->dropped,  impl_->store_error,        impl_->store_figures};
 }
 
 std::vector<ProcessActivity> Ingest::activity() const {

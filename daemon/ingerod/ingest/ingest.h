@@ -23,8 +23,8 @@ struct IngestFigures {
     uint64_t lost = 0;                ///< in the kernel: ring full, frames left behind, too deep
     uint64_t uncertain = 0;           ///< events whose time split is marked uncertain
     uint64_t failed_commits = 0;
-    uint64_t dropped = 0;             ///< events given up because commits kept failing
-    std::string store_error;          ///< the latest failure, empty while the store works
+    uint64_t dropped = 0;     ///< events given up because commits kept failing
+    std::string store_error;  ///< the latest failure, empty while the store works
     StoreFigures store;
 };
 

@@ -11,8 +11,8 @@ namespace ingero {
 
 namespace {
 
-// union bpf_attr for BPF_LINK_CREATE with uprobe_multi (kernel 6.6, include/uapi/linux/bpf.h): the distribution's header
-// is older. The kernel takes any size whose tail it knows or that is zero.
+// union bpf_attr for BPF_LINK_CREATE with uprobe_multi (kernel 6.6, include/uapi/linux/bpf.h): the distribution's
+// header is older. The kernel takes any size whose tail it knows or that is zero.
 struct LinkCreateUprobeMulti {
     uint32_t program_fd;
     uint32_t target_fd;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <thread>
 
 #include "calls_bpf.skel.h"
 #include "calls_context_bpf.skel.h"
@@ -50,27 +51,45 @@ struct SyscallClass {
 };
 
 constexpr SyscallClass syscall_table[] = {
-    {SYS_read, INGERO_SYSCALL_FILE},        {SYS_write, INGERO_SYSCALL_FILE},
-    {SYS_pread64, INGERO_SYSCALL_FILE},     {SYS_pwrite64, INGERO_SYSCALL_FILE},
-    {SYS_readv, INGERO_SYSCALL_FILE},       {SYS_writev, INGERO_SYSCALL_FILE},
-    {SYS_preadv, INGERO_SYSCALL_FILE},      {SYS_pwritev, INGERO_SYSCALL_FILE},
-    {SYS_preadv2, INGERO_SYSCALL_FILE},     {SYS_pwritev2, INGERO_SYSCALL_FILE},
-    {SYS_getdents64, INGERO_SYSCALL_FILE},  {SYS_fallocate, INGERO_SYSCALL_FILE},
-    {SYS_fsync, INGERO_SYSCALL_DISK},       {SYS_fdatasync, INGERO_SYSCALL_DISK},
-    {SYS_sync_file_range, INGERO_SYSCALL_DISK}, {SYS_syncfs, INGERO_SYSCALL_DISK},
-    {SYS_futex, INGERO_SYSCALL_FUTEX},      {SYS_ioctl, INGERO_SYSCALL_IOCTL},
-    {SYS_ppoll, INGERO_SYSCALL_POLL},       {SYS_pselect6, INGERO_SYSCALL_POLL},
-    {SYS_epoll_pwait, INGERO_SYSCALL_POLL}, {SYS_epoll_pwait2, INGERO_SYSCALL_POLL},
+    {SYS_read, INGERO_SYSCALL_FILE},
+    {SYS_write, INGERO_SYSCALL_FILE},
+    {SYS_pread64, INGERO_SYSCALL_FILE},
+    {SYS_pwrite64, INGERO_SYSCALL_FILE},
+    {SYS_readv, INGERO_SYSCALL_FILE},
+    {SYS_writev, INGERO_SYSCALL_FILE},
+    {SYS_preadv, INGERO_SYSCALL_FILE},
+    {SYS_pwritev, INGERO_SYSCALL_FILE},
+    {SYS_preadv2, INGERO_SYSCALL_FILE},
+    {SYS_pwritev2, INGERO_SYSCALL_FILE},
+    {SYS_getdents64, INGERO_SYSCALL_FILE},
+    {SYS_fallocate, INGERO_SYSCALL_FILE},
+    {SYS_fsync, INGERO_SYSCALL_DISK},
+    {SYS_fdatasync, INGERO_SYSCALL_DISK},
+    {SYS_sync_file_range, INGERO_SYSCALL_DISK},
+    {SYS_syncfs, INGERO_SYSCALL_DISK},
+    {SYS_futex, INGERO_SYSCALL_FUTEX},
+    {SYS_ioctl, INGERO_SYSCALL_IOCTL},
+    {SYS_ppoll, INGERO_SYSCALL_POLL},
+    {SYS_pselect6, INGERO_SYSCALL_POLL},
+    {SYS_epoll_pwait, INGERO_SYSCALL_POLL},
+    {SYS_epoll_pwait2, INGERO_SYSCALL_POLL},
 #ifdef SYS_poll
-    {SYS_poll, INGERO_SYSCALL_POLL},        {SYS_select, INGERO_SYSCALL_POLL},
+    {SYS_poll, INGERO_SYSCALL_POLL},
+    {SYS_select, INGERO_SYSCALL_POLL},
     {SYS_epoll_wait, INGERO_SYSCALL_POLL},
 #endif
-    {SYS_recvfrom, INGERO_SYSCALL_SOCKET},  {SYS_recvmsg, INGERO_SYSCALL_SOCKET},
-    {SYS_recvmmsg, INGERO_SYSCALL_SOCKET},  {SYS_sendto, INGERO_SYSCALL_SOCKET},
-    {SYS_sendmsg, INGERO_SYSCALL_SOCKET},   {SYS_sendmmsg, INGERO_SYSCALL_SOCKET},
-    {SYS_connect, INGERO_SYSCALL_SOCKET},   {SYS_accept, INGERO_SYSCALL_SOCKET},
-    {SYS_accept4, INGERO_SYSCALL_SOCKET},   {SYS_wait4, INGERO_SYSCALL_CHILD},
-    {SYS_waitid, INGERO_SYSCALL_CHILD},     {SYS_nanosleep, INGERO_SYSCALL_TIMER},
+    {SYS_recvfrom, INGERO_SYSCALL_SOCKET},
+    {SYS_recvmsg, INGERO_SYSCALL_SOCKET},
+    {SYS_recvmmsg, INGERO_SYSCALL_SOCKET},
+    {SYS_sendto, INGERO_SYSCALL_SOCKET},
+    {SYS_sendmsg, INGERO_SYSCALL_SOCKET},
+    {SYS_sendmmsg, INGERO_SYSCALL_SOCKET},
+    {SYS_connect, INGERO_SYSCALL_SOCKET},
+    {SYS_accept, INGERO_SYSCALL_SOCKET},
+    {SYS_accept4, INGERO_SYSCALL_SOCKET},
+    {SYS_wait4, INGERO_SYSCALL_CHILD},
+    {SYS_waitid, INGERO_SYSCALL_CHILD},
+    {SYS_nanosleep, INGERO_SYSCALL_TIMER},
     {SYS_clock_nanosleep, INGERO_SYSCALL_TIMER},
 };
 
@@ -102,6 +121,20 @@ class AttachedLinks : public AttachedLibrary {
     std::vector<std::unique_ptr<bpf_link, LinkDeleter>> links;
     size_t site_count = 0;
     size_t sites() const override { return site_count; }
+
+    /// Each perf link waits for its own grace period when it goes, about 0.1 s: together they wait for shared ones.
+    ~AttachedLinks() override {
+        std::vector<std::thread> threads;
+        const size_t share = (links.size() + detach_threads - 1) / detach_threads;
+        for (size_t from = 0; from < links.size(); from += share)
+            threads.emplace_back([this, from, share] {
+                for (size_t i = from; i < std::min(from + share, links.size()); ++i) links[i].reset();
+            });
+        for (std::thread& thread : threads) thread.join();
+    }
+
+  private:
+    static constexpr size_t detach_threads = 16;
 };
 
 }  // namespace
@@ -264,7 +297,9 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
 CallProbes::CallProbes(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CallProbes::~CallProbes() = default;
 
-AttachMethod CallProbes::method() const { return impl_->method; }
+AttachMethod CallProbes::method() const {
+    return impl_->method;
+}
 
 Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<const ProbeSite> sites) {
     auto attached = std::make_unique<AttachedLinks>();
@@ -278,8 +313,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
                 options.bpf_cookie = site.cookie;
                 bpf_program* program =
                     bpf_object__find_program_by_name(impl_->object.get(), at_return ? "call_return" : "call_entry");
-                bpf_link* link =
-                    bpf_program__attach_uprobe_opts(program, -1, path.c_str(), site.file_offset, &options);
+                bpf_link* link = bpf_program__attach_uprobe_opts(program, -1, path.c_str(), site.file_offset, &options);
                 if (!link) return fail(ErrorCode::internal, errno_message("cannot attach to " + site.symbol, errno));
                 attached->links.emplace_back(link);
             }
@@ -295,10 +329,10 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
         UprobeLinkKind kind;
         const char* program;
     };
-    const std::vector<Step> steps =
-        impl_->method == AttachMethod::uprobe_session
-            ? std::vector<Step>{{UprobeLinkKind::session, "call_session"}}
-            : std::vector<Step>{{UprobeLinkKind::function_return, "call_return"}, {UprobeLinkKind::entry, "call_entry"}};
+    const std::vector<Step> steps = impl_->method == AttachMethod::uprobe_session
+                                        ? std::vector<Step>{{UprobeLinkKind::session, "call_session"}}
+                                        : std::vector<Step>{{UprobeLinkKind::function_return, "call_return"},
+                                                            {UprobeLinkKind::entry, "call_entry"}};
     for (const Step& step : steps) {
         auto link = link_uprobes(impl_->program_fd(step.program), step.kind, path, offsets, cookies);
         if (!link) return tl::unexpected(link.error());
@@ -316,7 +350,9 @@ size_t CallProbes::consume() {
     return count > 0 ? static_cast<size_t>(count) : 0;
 }
 
-int CallProbes::wake_fd() const { return ring_buffer__epoll_fd(impl_->rings.get()); }
+int CallProbes::wake_fd() const {
+    return ring_buffer__epoll_fd(impl_->rings.get());
+}
 
 void CallProbes::announce_sleep() {
     // Sequentially consistent: the flag is out before the rings are looked at once more.

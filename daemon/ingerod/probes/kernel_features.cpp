@@ -30,8 +30,9 @@ constexpr std::array<std::pair<Feature, std::string_view>, 6> names = {{
 
 // "return 0" of the type that uprobes run.
 UniqueFd load_empty_program(uint32_t attach_type) {
-    const bpf_insn instructions[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},
-                                     {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    const bpf_insn instructions[] = {
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},
+        {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
     LIBBPF_OPTS(bpf_prog_load_opts, options);
     options.expected_attach_type = static_cast<bpf_attach_type>(attach_type);
     return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_KPROBE, "ingero_probe", "GPL", instructions, 2, &options));
@@ -76,10 +77,14 @@ Result<Feature> feature_from_string(std::string_view text) {
 
 std::string_view to_string(AttachMethod method) {
     switch (method) {
-        case AttachMethod::none: return "none";
-        case AttachMethod::uprobe_session: return "uprobe-session";
-        case AttachMethod::uprobe_multi: return "uprobe-multi";
-        case AttachMethod::perf_uprobe: return "perf-uprobe";
+        case AttachMethod::none:
+            return "none";
+        case AttachMethod::uprobe_session:
+            return "uprobe-session";
+        case AttachMethod::uprobe_multi:
+            return "uprobe-multi";
+        case AttachMethod::perf_uprobe:
+            return "perf-uprobe";
     }
     return "none";
 }
@@ -113,12 +118,14 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
         }
         case Feature::uprobe_session:
             return probe_link(attach_type_uprobe_session, UprobeLinkKind::session, reason);
-        case Feature::uprobe_multi: return probe_link(attach_type_uprobe_multi, UprobeLinkKind::entry, reason);
+        case Feature::uprobe_multi:
+            return probe_link(attach_type_uprobe_multi, UprobeLinkKind::entry, reason);
         case Feature::perf_uprobe:
             if (access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0) return true;
             reason = errno_message("/sys/bus/event_source/devices/uprobe/type", errno);
             return false;
-        case Feature::session_takes_context: return session_takes_context();
+        case Feature::session_takes_context:
+            return session_takes_context();
     }
     return false;
 }

@@ -13,12 +13,12 @@
 namespace ingero {
 
 enum class Feature {
-    btf,                     ///< /sys/kernel/btf/vmlinux
-    bpf,                     ///< programs and maps may be loaded
-    uprobe_session,          ///< one link, entry and return (kernel 6.13)
-    uprobe_multi,            ///< many places a link (kernel 6.6)
-    perf_uprobe,             ///< perf_event_open on the uprobe PMU
-    session_takes_context,   ///< bpf_session_is_return has a parameter (kernel 7.0)
+    btf,                    ///< /sys/kernel/btf/vmlinux
+    bpf,                    ///< programs and maps may be loaded
+    uprobe_session,         ///< one link, entry and return (kernel 6.13)
+    uprobe_multi,           ///< many places a link (kernel 6.6)
+    perf_uprobe,            ///< perf_event_open on the uprobe PMU
+    session_takes_context,  ///< bpf_session_is_return has a parameter (kernel 7.0)
 };
 
 std::string_view to_string(Feature feature);

@@ -11,9 +11,15 @@ namespace ingero {
 namespace {
 
 // A parameter by number, from 1; 0 is none.
-constexpr uint8_t p(uint8_t number) { return number; }
-constexpr uint8_t u32(uint8_t number) { return number | INGERO_ARG_U32; }
-constexpr uint8_t out(uint8_t number) { return number | INGERO_ARG_OUT; }
+constexpr uint8_t p(uint8_t number) {
+    return number;
+}
+constexpr uint8_t u32(uint8_t number) {
+    return number | INGERO_ARG_U32;
+}
+constexpr uint8_t out(uint8_t number) {
+    return number | INGERO_ARG_OUT;
+}
 
 struct Signature {
     uint8_t shape;
@@ -33,8 +39,12 @@ struct Row {
     std::string_view variants;
 };
 
-constexpr OpId rt(uint8_t number) { return make_op(source_cuda, number); }
-constexpr OpId dr(uint8_t number) { return make_op(source_driver, number); }
+constexpr OpId rt(uint8_t number) {
+    return make_op(source_cuda, number);
+}
+constexpr OpId dr(uint8_t number) {
+    return make_op(source_driver, number);
+}
 
 constexpr Signature launch_runtime{INGERO_SHAPE_LAUNCH_RUNTIME, {}, 0};
 constexpr Signature launch_runtime_ex{INGERO_SHAPE_LAUNCH_RUNTIME_EX, {}, 0};
@@ -68,6 +78,7 @@ constexpr Row runtime_rows[] = {
     {"cudaDeviceSynchronize", rt(6), plain(), ""},
     {"cudaEventSynchronize", rt(130), plain(p(1)), ""},
     {"cudaStreamWaitEvent", rt(131), plain(p(2), 0, 0, p(1)), "_ptsz"},
+    {"cudaLaunchHostFunc", rt(132), plain(p(2), 0, 0, p(1)), "_ptsz"},
 };
 
 constexpr Row driver_rows[] = {
@@ -95,12 +106,13 @@ constexpr Row driver_rows[] = {
     {"cuCtxSynchronize", dr(4), plain(), ""},
     {"cuStreamSynchronize", dr(130), plain(0, 0, 0, p(1)), "_ptsz"},
     {"cuEventSynchronize", dr(131), plain(p(1)), ""},
+    {"cuLaunchHostFunc", dr(132), plain(p(2), 0, 0, p(1)), "_ptsz"},
 };
 
 uint64_t cookie_of(OpId op, const Signature& signature) {
     return uint64_t{op} | uint64_t{op_index(op)} << 16 | uint64_t{signature.shape} << 24 |
-           uint64_t{signature.args[0]} << 32 | uint64_t{signature.args[1]} << 40 |
-           uint64_t{signature.args[2]} << 48 | uint64_t{signature.stream} << 56;
+           uint64_t{signature.args[0]} << 32 | uint64_t{signature.args[1]} << 40 | uint64_t{signature.args[2]} << 48 |
+           uint64_t{signature.stream} << 56;
 }
 
 // Names live as long as the program: Target holds views.

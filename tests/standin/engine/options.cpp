@@ -121,8 +121,8 @@ Options parse() {
     if (const char* path = std::getenv("INGERO_STANDIN_SCRIPT")) set_from_script(options, path);
     if (const char* text = std::getenv("INGERO_STANDIN")) set_from_text(options, text, ',');
     if (const char* path = std::getenv("INGERO_STANDIN_LOG")) options.log_path = expand_path(path);
-    if (options.queue == 0 || options.devices == 0 || options.devices > 16)
-        reject("0, or over 16 devices", "queue, devices");
+    if (options.queue == 0 || options.queue > 1u << 20) reject("from 1 to 1048576", "queue");
+    if (options.devices == 0 || options.devices > 16) reject("from 1 to 16", "devices");
     if (options.copy_gbps <= 0) reject("must be over 0", "copy_gbps");
     return options;
 }

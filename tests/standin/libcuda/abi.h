@@ -49,6 +49,22 @@ typedef struct {
 } CUDA_MEMCPY2D;
 
 typedef struct {
+    unsigned srcXInBytes, srcY;
+    int srcMemoryType;
+    const void* srcHost;
+    CUdeviceptr_v1 srcDevice;
+    void* srcArray;
+    unsigned srcPitch;
+    unsigned dstXInBytes, dstY;
+    int dstMemoryType;
+    void* dstHost;
+    CUdeviceptr_v1 dstDevice;
+    void* dstArray;
+    unsigned dstPitch;
+    unsigned WidthInBytes, Height;
+} CUDA_MEMCPY2D_v1;
+
+typedef struct {
     int type;
     int id;
 } CUmemLocation;

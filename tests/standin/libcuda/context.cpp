@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "../engine/options.h"
 #include "variants.h"
@@ -138,20 +139,29 @@ int function_name(const char** name, CUfunction function) {
     return success;
 }
 
-// The newest variant that is exported, as the real one gives for a new version; with the flag for it, the variant that
-// takes stream 0 as the thread's own.
-void* find_symbol(const char* name, bool per_thread) {
+// Names of which the second form came with CUDA 13, to programs built for it.
+bool keeps_first_form(std::string_view name, int version) {
+    return version < 13000 &&
+           (name == "cuCtxSynchronize" || name == "cuMemPrefetchAsync" || name == "cuEventElapsedTime");
+}
+
+// The newest variant that there was in the version asked for; with the flag for it, the variant that takes stream 0 as
+// the thread's own.
+void* find_symbol(const char* name, int version, bool per_thread) {
     static void* const self = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-    static constexpr std::array<const char*, 6> suffixes{"_v2_ptsz", "_v2_ptds", "_ptsz", "_ptds", "_v2", ""};
-    for (size_t i = per_thread ? 0 : 4; i < suffixes.size(); ++i) {
-        if (void* found = dlsym(self, (std::string(name) + suffixes[i]).c_str())) return found;
+    static constexpr std::array<std::string_view, 6> suffixes{"_v2_ptsz", "_v2_ptds", "_v2", "_ptsz", "_ptds", ""};
+    for (const std::string_view suffix : suffixes) {
+        if (!per_thread && suffix.find("_pt") != suffix.npos) continue;
+        if (suffix.starts_with("_v2") && keeps_first_form(name, version)) continue;
+        if (void* found = dlsym(self, (std::string(name) + std::string(suffix)).c_str())) return found;
     }
     return nullptr;
 }
 
-int get_symbol(const char* name, void** function, unsigned long long flags, int* status) {
+int get_symbol(const char* name, void** function, int version, unsigned long long flags, int* status) {
     if (name == nullptr || function == nullptr) return invalid_value;
-    *function = find_symbol(name, (flags & 2) != 0);  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+    const bool per_thread = (flags & 2) != 0;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+    *function = find_symbol(name, version, per_thread);
     if (status != nullptr) *status = *function == nullptr ? 1 : 0;
     return *function == nullptr ? not_found : success;
 }
@@ -173,10 +183,10 @@ using namespace ingero::standin;
 STANDIN_FUNCTION(cuInit, (unsigned flags), flags == 0 ? success : invalid_value)
 STANDIN_FUNCTION(cuDriverGetVersion, (int* version), give(version, 13000))
 STANDIN_FUNCTION(cuGetProcAddress, (const char* name, void** function, int version, unsigned long long flags),
-                 get_symbol(name, function, flags, nullptr))
+                 get_symbol(name, function, version, flags, nullptr))
 STANDIN_FUNCTION(cuGetProcAddress_v2,
                  (const char* name, void** function, int version, unsigned long long flags, int* status),
-                 get_symbol(name, function, flags, status))
+                 get_symbol(name, function, version, flags, status))
 
 STANDIN_FUNCTION(cuDeviceGet, (CUdevice * device, int ordinal),
                  is_device(ordinal) ? give(device, ordinal) : int(invalid_device))
@@ -195,6 +205,8 @@ STANDIN_FUNCTION(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags
 
 STANDIN_FUNCTION(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
                  create_context(context, device))
+STANDIN_EXPORT int cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device)
+    __attribute__((alias("cuCtxCreate_v2")));
 STANDIN_FUNCTION(cuCtxCreate_v3, (CUcontext * context, void* affinity, int count, unsigned flags, CUdevice device),
                  create_context(context, device))
 STANDIN_FUNCTION(cuCtxCreate_v4, (CUcontext * context, void* parameters, unsigned flags, CUdevice device),

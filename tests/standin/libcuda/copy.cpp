@@ -18,13 +18,16 @@ int copy(Call& call, Stream& stream, uint64_t bytes) {
     return success;
 }
 
-int copy_async(Call& call, Stream& stream, const CUDA_MEMCPY2D* shape) {
-    return shape == nullptr ? int(invalid_value)
-                            : copy_async(call, stream, uint64_t(shape->WidthInBytes) * shape->Height);
+template <typename Shape>
+int copy_shape_async(Call& call, Stream& stream, const Shape* shape) {
+    if (shape == nullptr) return invalid_value;
+    return copy_async(call, stream, uint64_t(shape->WidthInBytes) * shape->Height);
 }
 
-int copy(Call& call, Stream& stream, const CUDA_MEMCPY2D* shape) {
-    return shape == nullptr ? int(invalid_value) : copy(call, stream, uint64_t(shape->WidthInBytes) * shape->Height);
+template <typename Shape>
+int copy_shape(Call& call, Stream& stream, const Shape* shape) {
+    if (shape == nullptr) return invalid_value;
+    return copy(call, stream, uint64_t(shape->WidthInBytes) * shape->Height);
 }
 
 // Setting is asynchronous for device memory, in its synchronous form too.
@@ -56,9 +59,12 @@ COPY_FORMS(cuMemcpyDtoD, CUdeviceptr, CUdeviceptr, CUdeviceptr_v1, CUdeviceptr_v
 STANDIN_WITH_PTDS(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes), copy(call, stream, bytes))
 STANDIN_WITH_PTSZ(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), stream,
                   copy_async(call, stream, bytes))
-STANDIN_WITH_PTDS(cuMemcpy2D_v2, (const CUDA_MEMCPY2D* shape), copy(call, stream, shape))
+STANDIN_ON_STREAM(cuMemcpy2D, (const CUDA_MEMCPY2D_v1* shape), nullptr, false, copy_shape(call, stream, shape))
+STANDIN_ON_STREAM(cuMemcpy2DAsync, (const CUDA_MEMCPY2D_v1* shape, CUstream stream), stream, false,
+                  copy_shape_async(call, stream, shape))
+STANDIN_WITH_PTDS(cuMemcpy2D_v2, (const CUDA_MEMCPY2D* shape), copy_shape(call, stream, shape))
 STANDIN_WITH_PTSZ(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* shape, CUstream stream), stream,
-                  copy_async(call, stream, shape))
+                  copy_shape_async(call, stream, shape))
 
 STANDIN_ON_STREAM(cuMemcpyPeer,
                   (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes),
@@ -72,6 +78,8 @@ STANDIN_WITH_PTSZ(cuMemcpyPeerAsync,
                   stream, copy_async(call, stream, bytes))
 
 #define SET_FORMS(name, element)                                                                           \
+    STANDIN_ON_STREAM(name, (CUdeviceptr_v1 to, element value, unsigned count), nullptr, false,            \
+                      set(call, stream, count, sizeof(element)))                                           \
     STANDIN_WITH_PTDS(name##_v2, (CUdeviceptr to, element value, size_t count),                            \
                       set(call, stream, count, sizeof(element)))                                           \
     STANDIN_WITH_PTSZ(name##Async, (CUdeviceptr to, element value, size_t count, CUstream stream), stream, \
@@ -81,6 +89,9 @@ SET_FORMS(cuMemsetD8, unsigned char)
 SET_FORMS(cuMemsetD16, unsigned short)
 SET_FORMS(cuMemsetD32, unsigned)
 
+STANDIN_ON_STREAM(cuMemsetD2D8,
+                  (CUdeviceptr_v1 to, unsigned pitch, unsigned char value, unsigned width, unsigned height), nullptr,
+                  false, set(call, stream, width, height))
 STANDIN_WITH_PTDS(cuMemsetD2D8_v2, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height),
                   set(call, stream, width, height))
 STANDIN_WITH_PTSZ(cuMemsetD2D8Async,

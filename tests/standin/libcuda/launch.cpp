@@ -1,4 +1,5 @@
 // Launches, and what waits for the device.
+#include "../engine/options.h"
 #include "variants.h"
 
 namespace ingero::standin {
@@ -44,6 +45,17 @@ int synchronize(Call& call, Stream& stream) {
 int synchronize_device(Call& call) {
     Devices::instance().synchronize(call.note);
     return success;
+}
+
+// A context is its device. None: the thread's.
+int synchronize_context(Call& call, CUcontext context) {
+    const uint32_t index = handle_index(HandleKind::context, from_pointer(context));
+    if (context != nullptr && (index == 0 || index > options().devices)) return invalid_context;
+    const int own = thread_state.device;
+    if (context != nullptr) thread_state.device = int(index) - 1;
+    const int result = synchronize_device(call);
+    thread_state.device = own;
+    return result;
 }
 
 int create_stream(CUstream* stream, unsigned flags) {
@@ -126,6 +138,7 @@ STANDIN_WITH_PTSZ(cuStreamQuery, (CUstream stream), stream, query(stream.done_at
 STANDIN_WITH_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), stream,
                   wait_event(stream, event))
 STANDIN_FUNCTION(cuCtxSynchronize, (void), synchronize_device(call))
+STANDIN_FUNCTION(cuCtxSynchronize_v2, (CUcontext context), synchronize_context(call, context))
 STANDIN_FUNCTION(cuStreamCreate, (CUstream * stream, unsigned flags), create_stream(stream, flags))
 STANDIN_FUNCTION(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
                  create_stream(stream, flags))
@@ -138,6 +151,8 @@ STANDIN_WITH_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsig
 STANDIN_FUNCTION(cuEventQuery, (CUevent event), query_event(event))
 STANDIN_FUNCTION(cuEventSynchronize, (CUevent event), synchronize_event(call, event))
 STANDIN_FUNCTION(cuEventElapsedTime, (float* milliseconds, CUevent from, CUevent to),
+                 elapsed_time(milliseconds, from, to))
+STANDIN_FUNCTION(cuEventElapsedTime_v2, (float* milliseconds, CUevent from, CUevent to),
                  elapsed_time(milliseconds, from, to))
 STANDIN_FUNCTION(cuEventDestroy_v2, (CUevent event), destroy_event(event))
 

@@ -36,9 +36,10 @@ int free_async(Call& call, Stream& stream, CUdeviceptr pointer) {
     return success;
 }
 
-int allocate_pitched(Call& call, CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height) {
+template <typename Pointer, typename Size>
+int allocate_pitched(Call& call, Pointer* pointer, Size* pitch, uint64_t width, uint64_t height) {
     if (pitch == nullptr) return invalid_value;
-    *pitch = (width + 511) / 512 * 512;
+    *pitch = Size((width + 511) / 512 * 512);
     return allocate(call, pointer, *pitch * height);
 }
 
@@ -62,7 +63,8 @@ int free_host(Call& call, void* pointer) {
     return call.bytes == 0 ? invalid_value : success;
 }
 
-int memory_info(size_t* free_bytes, size_t* total_bytes) {
+template <typename Size>
+int memory_info(Size* free_bytes, Size* total_bytes) {
     const uint64_t total = options().memory_bytes;
     if (give(total_bytes, total) != success) return invalid_value;
     return give(free_bytes, total - Memory::instance().live_bytes(thread_state.device));
@@ -95,6 +97,9 @@ using namespace ingero::standin;
 
 STANDIN_FUNCTION(cuMemAlloc, (CUdeviceptr_v1 * pointer, unsigned bytes), allocate(call, pointer, bytes))
 STANDIN_FUNCTION(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes), allocate(call, pointer, bytes))
+STANDIN_FUNCTION(cuMemAllocPitch,
+                 (CUdeviceptr_v1 * pointer, unsigned* pitch, unsigned width, unsigned height, unsigned element),
+                 allocate_pitched(call, pointer, pitch, width, height))
 STANDIN_FUNCTION(cuMemAllocPitch_v2,
                  (CUdeviceptr * pointer, size_t* pitch, size_t width, size_t height, unsigned element),
                  allocate_pitched(call, pointer, pitch, width, height))
@@ -113,6 +118,7 @@ STANDIN_FUNCTION(cuMemAllocHost, (void** pointer, unsigned bytes), allocate_host
 STANDIN_FUNCTION(cuMemAllocHost_v2, (void** pointer, size_t bytes), allocate_host(call, pointer, bytes))
 STANDIN_FUNCTION(cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags), allocate_host(call, pointer, bytes))
 STANDIN_FUNCTION(cuMemFreeHost, (void* pointer), free_host(call, pointer))
+STANDIN_FUNCTION(cuMemGetInfo, (unsigned* free_bytes, unsigned* total_bytes), memory_info(free_bytes, total_bytes))
 STANDIN_FUNCTION(cuMemGetInfo_v2, (size_t * free_bytes, size_t* total_bytes), memory_info(free_bytes, total_bytes))
 
 STANDIN_FUNCTION(cuMemCreate,
