@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(All, Waits,
                                          Wait{"socket", BlockedReason::socket, WakerKind::task},
                                          Wait{"pipe", BlockedReason::pipe, WakerKind::task},
                                          Wait{"poll", BlockedReason::poll, WakerKind::task},
-                                         Wait{"timer", BlockedReason::timer, WakerKind::interrupt},
+                                         Wait{"sleep", BlockedReason::timer, WakerKind::interrupt},
                                          Wait{"child", BlockedReason::child, WakerKind::task}),
                          [](const auto& info) { return std::string(info.param.reason); });
 

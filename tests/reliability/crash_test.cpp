@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <fstream>
 #include <future>
+#include <optional>
 #include <set>
 
 #include "tests/support/daemon.h"
@@ -57,32 +59,35 @@ TEST_F(Crash, of_the_daemon_loses_nothing_that_was_committed) {
 
 TEST_F(Crash, of_a_worker_fails_its_query_alone) {
     const TemporaryDirectory directory;
-    Daemon daemon(directory / "run");
-    Workload workload({"calls", "--count", "60000", "--rate", "20000", "--op", "launch", "--cpu", "0"});
+    const std::string config = directory / "one-worker.conf";
+    std::ofstream(config) << "[workers]\ncount = 1\n";
+    Daemon daemon(directory / "run", {"--config", config});
+    Workload workload({"calls", "--count", "100000", "--rate", "20000", "--op", "launch", "--cpu", "0"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     workload.open_gate();
-    ASSERT_TRUE(daemon.try_call("stats"));
-    const std::vector<int> workers = daemon.workers();
-    ASSERT_FALSE(workers.empty());
-    // Stopped, a worker holds its query until it is killed.
-    for (const int worker : workers) kill(worker, SIGSTOP);
-    auto answer = std::async(std::launch::async, [&] { return daemon.try_call("stats"); });
-    // A second query is queued behind or lies with another stopped worker; status still answers.
-    EXPECT_TRUE(daemon.try_call("status"));
-    for (const int worker : workers) kill(worker, SIGKILL);
-    const auto failed = answer.get();
-    if (!failed) {
-        EXPECT_NE(failed.error().message.find("worker"), std::string::npos) << failed.error().message;
-        EXPECT_FALSE(failed.error().hint.empty());
+    // Stopped, the only worker holds its query until it is killed. Whether the query had reached it by then is not
+    // seen from outside: a query that came later is answered by the next worker, so this is done until one was hit.
+    std::optional<Error> hit;
+    for (int attempt = 0; attempt < 20 && !hit; ++attempt) {
+        ASSERT_TRUE(daemon.try_call("stats"));
+        const std::vector<int> workers = daemon.workers();
+        ASSERT_EQ(workers.size(), 1u);
+        kill(workers[0], SIGSTOP);
+        auto answer = std::async(std::launch::async, [&] { return daemon.try_call("stats"); });
+        for (int i = 0; i < 100; ++i) ASSERT_TRUE(daemon.try_call("status")) << "a query must not hold back the daemon";
+        kill(workers[0], SIGKILL);
+        const auto result = answer.get();
+        if (!result) hit = result.error();
     }
+    ASSERT_TRUE(hit);
+    EXPECT_NE(hit->message.find("worker"), std::string::npos) << hit->message;
+    EXPECT_FALSE(hit->hint.empty());
     const auto next = daemon.try_call("stats");
     EXPECT_TRUE(next) << next.error().message;
     ASSERT_EQ(workload.finish(), 0);
     const auto status = daemon.status();
-    EXPECT_EQ(status.at("events").at("recorded"), 120'000);
-    if (!sanitized) {
-        EXPECT_EQ(status.at("events").at("lost"), 0);
-    }
+    EXPECT_EQ(status.at("events").at("recorded"), 200'000);
+    EXPECT_EQ(status.at("events").at("lost"), 0);
     EXPECT_EQ(daemon.stop(), 0);
 }
 
