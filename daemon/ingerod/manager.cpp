@@ -28,6 +28,7 @@ constexpr unsigned max_libraries_a_uid = 64;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t settle_us = 10'000;
+constexpr uint64_t disuse_us = 600'000'000;
 constexpr uint64_t exit_record_us = 250'000;
 
 std::string host_name() {
@@ -179,7 +180,9 @@ void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
     Process process = known->second.process;
     process.exited_ns = exited_ns;
     process.exit_code = exit_code;
+    ingest_->forget(process.key);
     ingest_->put_process(std::move(process));
+    for (const FileId& id : known->second.libraries) watch_for_disuse(id);
     processes_.erase(known);
     if (processes_.empty()) rate_timer_.reset();
     changed();
@@ -198,6 +201,33 @@ void Manager::on_process_change(const ingero_process_record& change) {
         known->second.libraries.clear();
         ingest_->put_process(known->second.process);
     }
+}
+
+// Containers come and go, each with its own copy of a library: one that nobody maps any more is let go after a while.
+void Manager::watch_for_disuse(FileId id) {
+    const auto library = libraries_.find(id);
+    if (library == libraries_.end() || library->second.disuse_timer.active()) return;
+    library->second.disuse_timer = loop_.add_timer(
+        disuse_us,
+        [this, id] {
+            const auto found = libraries_.find(id);
+            if (found == libraries_.end()) return;
+            const EventLoop::Source timer = std::move(found->second.disuse_timer);
+            if (found->second.state == LibraryState::reading || is_mapped(id)) return;
+            spdlog::info("no process maps {} any more: detached", escape_text(found->second.path));
+            attached_by_uid_[found->second.uid]--;
+            libraries_.erase(found);
+            changed();
+        },
+        settle_us);
+}
+
+// A forked child maps what its parent did without a record of it: so all are asked.
+bool Manager::is_mapped(FileId id) const {
+    for (const uint32_t pid : proc_.pids())
+        for (const Mapping& mapping : proc_.executable_mappings(pid))
+            if (mapping.file == id) return true;
+    return false;
 }
 
 bool Manager::may_attach(uint32_t uid) {
@@ -234,6 +264,7 @@ void Manager::read_library(uint32_t pid, const Mapping& mapping, Library library
     LibraryEntry& entry = libraries_[id];
     entry.library = library;
     entry.path = mapping.path;
+    entry.uid = uid;
     const json params = {{"wanted", symbol_names(library)}, {"static", false}};
     const int raw = fd->get();
     auto held = std::make_shared<UniqueFd>(std::move(*fd));

@@ -53,6 +53,8 @@ class Manager : public ControlBackend {
         LibraryState state = LibraryState::reading;
         std::string path;
         std::string reason;  ///< of a failure
+        uint32_t uid = 0;    ///< whose process brought it
+        EventLoop::Source disuse_timer;
         std::unique_ptr<AttachedLibrary> attached;
         std::map<std::string, size_t> sites;
     };
@@ -74,6 +76,8 @@ class Manager : public ControlBackend {
     ProcessEntry* observe_process(uint32_t pid);
     void on_pidfd(uint32_t pid);
     void forget_process(uint32_t pid, uint64_t exited_ns, int exit_code);
+    void watch_for_disuse(FileId id);
+    bool is_mapped(FileId id) const;
     bool may_attach(uint32_t uid);
     void read_library(uint32_t pid, const Mapping& mapping, Library library, uint32_t uid);
     void attach_library(FileId id, const UniqueFd& fd, const nlohmann::json& symbols);

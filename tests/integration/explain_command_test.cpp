@@ -1,6 +1,8 @@
 // The whole path as a person walks it: a traced program, a stored event, a proven cause.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -66,22 +68,33 @@ TEST_F(ExplainCommand, finds_nothing_without_a_hog) {
     EXPECT_EQ(daemon.stop(), 0);
 }
 
-TEST_F(ExplainCommand, each_commands_text_and_json_are_there) {
+TEST_F(ExplainCommand, each_commands_text_is_plain_and_its_json_fits_its_schema) {
     const TemporaryDirectory directory;
     Daemon daemon(directory / "run");
     Workload workload({"calls", "--count", "3000", "--op", "mixed"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
-    for (const std::string command : {"status", "processes", "stats", "explain"}) {
-        const Finished text = ingeroctl(daemon, {command});
-        EXPECT_EQ(text.status, 0) << command << text.errors;
-        EXPECT_FALSE(text.output.empty());
-        EXPECT_EQ(text.output.find('\033'), std::string::npos) << "colours away from a terminal";
-        const Finished as_json = ingeroctl(daemon, {"--json", command});
-        EXPECT_EQ(as_json.status, 0) << command << as_json.errors;
-        EXPECT_EQ(json::parse(as_json.output).at("schema"), "ingero/" + command + "/1");
+    // Before a call, while the process lives, and after: absent things are null, never 0.
+    for (const bool finished : {false, true}) {
+        if (finished) {
+            workload.open_gate();
+            EXPECT_EQ(workload.finish(), 0);
+        }
+        for (const std::string command : {"status", "processes", "stats", "explain"}) {
+            const Finished text = ingeroctl(daemon, {command});
+            EXPECT_EQ(text.status, 0) << command << text.errors;
+            EXPECT_FALSE(text.output.empty());
+            EXPECT_EQ(text.output.find('\033'), std::string::npos) << "colours away from a terminal";
+            const Finished as_json = ingeroctl(daemon, {"--json", command});
+            EXPECT_EQ(as_json.status, 0) << command << as_json.errors;
+            EXPECT_EQ(json::parse(as_json.output).at("schema"), "ingero/" + command + "/1");
+            const std::string file = directory / command + ".json";
+            std::ofstream(file) << as_json.output;
+            const Finished valid =
+                test::run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/" + command + ".schema.json", file});
+            if (valid.status == 77) GTEST_SKIP() << "python3-jsonschema is not installed";
+            EXPECT_EQ(valid.status, 0) << command << ": " << valid.errors << as_json.output;
+        }
     }
-    workload.open_gate();
-    EXPECT_EQ(workload.finish(), 0);
     EXPECT_EQ(daemon.stop(), 0);
 }
 

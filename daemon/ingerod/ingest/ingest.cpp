@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -32,6 +33,8 @@ constexpr uint64_t idle_commit_ns = 5'000'000'000;
 /// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
 constexpr size_t max_waiting_events = 262'144;
 constexpr long poll_period_ns = 1'500'000;
+/// At least what a stored event takes.
+constexpr size_t row_bytes = 200;
 
 struct ProcessKeyHash {
     size_t operator()(const ProcessKey& key) const {
@@ -50,6 +53,21 @@ void drain(int event_fd) {
 }
 
 }  // namespace
+
+/// A batch and who waits for it to be committed.
+struct Queued {
+    Batch batch;
+    std::vector<std::function<void()>> requests;
+
+    size_t events() const { return batch.events.size(); }
+    void append(Queued&& next) {
+        batch.events.insert(batch.events.end(), next.batch.events.begin(), next.batch.events.end());
+        std::move(next.batch.processes.begin(), next.batch.processes.end(), std::back_inserter(batch.processes));
+        std::move(next.batch.losses.begin(), next.batch.losses.end(), std::back_inserter(batch.losses));
+        std::move(next.requests.begin(), next.requests.end(), std::back_inserter(requests));
+        batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
+    }
+};
 
 struct Ingest::Impl {
     Impl(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> writer, Callbacks callbacks)
@@ -77,7 +95,10 @@ struct Ingest::Impl {
 
     // Store thread.
     void store_loop();
+    /// Nothing once the queue is closed and empty.
+    std::optional<Queued> take_queued(std::unique_lock<std::mutex>& lock);
     bool commit(Batch& batch);
+    void give_up(Batch& batch);
 
     // Loop thread.
     void post(std::function<void()> call);
@@ -105,13 +126,13 @@ struct Ingest::Impl {
     mutable std::mutex mutex;
     std::condition_variable store_wake;
     // Below: guarded by mutex.
-    std::deque<Batch> queue;
+    std::deque<Queued> queue;
     size_t queued_events = 0;
     bool queue_closed = false;
     std::vector<Process> processes;
+    std::vector<LossRow> carried_losses;  // of batches that could not be stored
     uint64_t covered_since = 0;
-    std::vector<std::function<void()>> commit_requests;    // for the ingest thread
-    std::vector<std::function<void()>> commits_under_way;  // for the store thread, when the queue is empty
+    std::vector<std::function<void()>> commit_requests;  // for the ingest thread
     std::vector<std::function<void()>> posted;
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     uint64_t recorded = 0;
@@ -205,20 +226,22 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
 
 /// With `covered_until` 0 the batch says nothing of coverage: it is one of several within a drain.
 void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until) {
-    Batch batch;
-    batch.covered_until_ns = covered_until;
-    if (covered_until != 0) batch.losses = read_losses(covered_until);
-    batch.events.swap(pending);
+    Queued queued;
+    queued.requests = std::move(requests);
+    queued.batch.covered_until_ns = covered_until;
+    if (covered_until != 0) queued.batch.losses = read_losses(covered_until);
+    queued.batch.events.swap(pending);
     pending.reserve(batch_events);
     last_hand_over_ns = monotonic_now_ns();
 
     std::unique_lock lock(mutex);
-    batch.processes.swap(processes);
-    std::move(requests.begin(), requests.end(), std::back_inserter(commits_under_way));
+    queued.batch.processes.swap(processes);
+    std::move(carried_losses.begin(), carried_losses.end(), std::back_inserter(queued.batch.losses));
+    carried_losses.clear();
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
     store_wake.wait(lock, [this] { return queued_events < max_waiting_events || stopping; });
-    queued_events += batch.events.size();
-    queue.push_back(std::move(batch));
+    queued_events += queued.events();
+    queue.push_back(std::move(queued));
     store_wake.notify_all();
 }
 
@@ -281,38 +304,52 @@ bool Ingest::Impl::commit(Batch& batch) {
     return false;
 }
 
+// Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
+std::optional<Queued> Ingest::Impl::take_queued(std::unique_lock<std::mutex>& lock) {
+    store_wake.wait(lock, [this] { return !queue.empty() || queue_closed; });
+    if (queue.empty()) return std::nullopt;
+    Queued queued = std::move(queue.front());
+    queue.pop_front();
+    const size_t most = std::min<size_t>(8 * batch_events, store_figures.cap_bytes / 4 / row_bytes);
+    while (!queue.empty() && queued.events() + queue.front().events() <= most) {
+        queued.append(std::move(queue.front()));
+        queue.pop_front();
+    }
+    if (covered_since != 0) store->set_first_covered(covered_since);
+    return queued;
+}
+
+// The events are gone, and the store will say so; who the processes are is told with the next batch.
+void Ingest::Impl::give_up(Batch& batch) {
+    std::map<OpId, LossRow> rows;
+    for (const Event& event : batch.events) {
+        LossRow& row = rows[event.op];
+        row.op = event.op;
+        row.from_ns = row.lost_ring == 0 ? event.start_ns : std::min(row.from_ns, event.start_ns);
+        row.to_ns = std::max(row.to_ns, event.end_ns());
+        row.lost_ring++;
+    }
+    dropped += batch.events.size();
+    for (const auto& [op, row] : rows) carried_losses.push_back(row);
+    std::move(batch.losses.begin(), batch.losses.end(), std::back_inserter(carried_losses));
+    // Rows put meanwhile are newer and come later.
+    processes.insert(processes.begin(), batch.processes.begin(), batch.processes.end());
+}
+
 void Ingest::Impl::store_loop() {
     for (;;) {
-        Batch batch;
-        std::vector<std::function<void()>> done;
-        {
-            std::unique_lock lock(mutex);
-            store_wake.wait(lock, [this] { return !queue.empty() || queue_closed; });
-            if (queue.empty()) return;
-            batch = std::move(queue.front());
-            queue.pop_front();
-            // Behind a slow disk, several batches share one transaction and one synchronisation.
-            while (!queue.empty() && batch.events.size() < 8 * batch_events) {
-                Batch& next = queue.front();
-                batch.events.insert(batch.events.end(), next.events.begin(), next.events.end());
-                std::move(next.processes.begin(), next.processes.end(), std::back_inserter(batch.processes));
-                std::move(next.losses.begin(), next.losses.end(), std::back_inserter(batch.losses));
-                batch.covered_until_ns = std::max(batch.covered_until_ns, next.covered_until_ns);
-                queue.pop_front();
-            }
-            if (covered_since != 0) store->set_first_covered(covered_since);
-        }
-        const size_t count = batch.events.size();
+        std::unique_lock lock(mutex);
+        std::optional<Queued> queued = take_queued(lock);
+        if (!queued) return;
+        lock.unlock();
         // A failed commit stores nothing of its batch: once more, then it is given up and counted.
-        const bool stored = commit(batch) || commit(batch);
-        {
-            const std::lock_guard lock(mutex);
-            queued_events -= count;
-            if (!stored) dropped += count;
-            if (queue.empty()) done.swap(commits_under_way);
-            store_wake.notify_all();
-        }
-        for (auto& call : done) post(std::move(call));
+        const bool stored = commit(queued->batch) || commit(queued->batch);
+        lock.lock();
+        queued_events -= queued->events();
+        if (!stored) give_up(queued->batch);
+        store_wake.notify_all();
+        lock.unlock();
+        for (auto& call : queued->requests) post(std::move(call));
     }
 }
 
@@ -364,6 +401,11 @@ IngestFigures Ingest::figures() const {
     const std::lock_guard lock(impl_->mutex);
     return {impl_->recorded, impl_->committed_sequence, impl_->lost,         impl_->uncertain, impl_->failed_commits,
             impl_->dropped,  impl_->store_error,        impl_->store_figures};
+}
+
+void Ingest::forget(const ProcessKey& key) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->activity.erase(key);
 }
 
 std::vector<ProcessActivity> Ingest::activity() const {

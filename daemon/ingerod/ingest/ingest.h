@@ -56,6 +56,8 @@ class Ingest {
 
     IngestFigures figures() const;
     std::vector<ProcessActivity> activity() const;
+    /// The process is gone: its activity is dropped.
+    void forget(const ProcessKey& key);
 
   private:
     struct Impl;

@@ -1,0 +1,150 @@
+// The daemon's parts that need no kernel: what is read of /proc, which functions are probed, what a record becomes.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "core/model/op.h"
+#include "daemon/ingerod/config.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/targets.h"
+
+using namespace ingero;
+
+namespace {
+
+TEST(MapsLine, of_an_executable_file_mapping_is_read) {
+    const auto mapping = parse_maps_line("7f0a1000-7f0a2000 r-xp 00001000 fd:01 1234 /usr/lib/lib cuda.so.1 (deleted)");
+    ASSERT_TRUE(mapping);
+    EXPECT_EQ(mapping->start, 0x7f0a1000u);
+    EXPECT_EQ(mapping->end, 0x7f0a2000u);
+    EXPECT_TRUE(mapping->executable);
+    EXPECT_EQ(mapping->file.inode, 1234u);
+    EXPECT_EQ(mapping->path, "/usr/lib/lib cuda.so.1");
+}
+
+TEST(MapsLine, without_a_file_or_out_of_shape_is_no_mapping) {
+    for (const char* line :
+         {"", "7f-8f", "7f0a1000-7f0a2000 rw-p 00000000 00:00 0 ", "7f0a1000-7f0a2000 r-xp 0 00:00 0 [vdso]",
+          "zz-yy r-xp 0 0:0 1 /x", "7f0a1000-7f0a2000 r-xp 00001000 fd:01 99999999999999999999999 /x"})
+        EXPECT_FALSE(parse_maps_line(line)) << line;
+}
+
+TEST(StartTime, is_found_behind_a_command_of_any_characters) {
+    const std::string stat = "77 (a) b) 1 2 (c) S 1 77 77 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1000 1";
+    EXPECT_EQ(parse_start_time(stat), 42'420'000'000u);
+    EXPECT_FALSE(parse_start_time("77 (x) S 1"));
+    EXPECT_FALSE(parse_start_time(""));
+}
+
+TEST(UnitOfCgroup, is_the_innermost_service_or_scope) {
+    EXPECT_EQ(unit_of_cgroup("/system.slice/vllm.service"), "vllm.service");
+    EXPECT_EQ(unit_of_cgroup("/user.slice/user@1.service/app.scope/inner"), "app.scope");
+    EXPECT_EQ(unit_of_cgroup("/"), "");
+    EXPECT_EQ(unit_of_cgroup(""), "");
+}
+
+TEST(LibraryOfPath, knows_plain_versioned_and_hashed_names_only) {
+    EXPECT_EQ(library_of_path("/opt/libcudart.so.12"), Library::cuda_runtime);
+    EXPECT_EQ(library_of_path("/wheel/libcudart-d0da41ae.so.11.0"), Library::cuda_runtime);
+    EXPECT_EQ(library_of_path("/usr/lib/libcuda.so.550.54.14"), Library::cuda_driver);
+    EXPECT_FALSE(library_of_path("/usr/lib/libcudadebugger.so.1"));
+    EXPECT_FALSE(library_of_path("/libcuda.so/notlib.txt"));
+    EXPECT_FALSE(library_of_path(""));
+}
+
+TEST(Targets, name_only_ops_of_the_catalogue_and_no_symbol_twice) {
+    std::set<std::string_view> symbols;
+    for (const Library library : {Library::cuda_runtime, Library::cuda_driver})
+        for (const Target& target : targets_of(library)) {
+            EXPECT_TRUE(find_op(target.op)) << target.symbol;
+            EXPECT_TRUE(symbols.insert(target.symbol).second) << target.symbol;
+            EXPECT_EQ(target.cookie & 0xffff, target.op);
+            EXPECT_EQ(all_ops()[(target.cookie >> 16) & 0xff].id, target.op);
+        }
+    for (const Op& op : all_ops()) {
+        bool probed = false;
+        for (const Library library : {Library::cuda_runtime, Library::cuda_driver})
+            for (const Target& target : targets_of(library)) probed |= target.op == op.id;
+        EXPECT_TRUE(probed) << op.name;
+    }
+}
+
+TEST(ProbeSites, probe_each_function_once_and_every_version_of_a_name) {
+    const std::vector<FunctionSymbol> symbols = {{"cudaMalloc", 0x100, 16, true},
+                                                 {"cudaMalloc", 0x200, 16, true},
+                                                 {"cudaLaunchKernel_ptsz", 0x300, 16, true},
+                                                 {"cudaLaunchKernel", 0x300, 16, true},
+                                                 {"unknown", 0x400, 16, true}};
+    const auto sites = probe_sites(Library::cuda_runtime, symbols);
+    ASSERT_EQ(sites.size(), 3u);
+    EXPECT_EQ(sites[0].file_offset, 0x100u);
+    EXPECT_EQ(sites[1].file_offset, 0x200u);
+    EXPECT_EQ(sites[2].file_offset, 0x300u);
+    EXPECT_EQ(sites[2].symbol, "cudaLaunchKernel");
+}
+
+TEST(Decode, keeps_every_field_of_a_call_that_waited) {
+    ingero_call_wait_record record{};
+    record.call.type = INGERO_RECORD_CALL_WAIT;
+    record.call.op = make_op(source_cuda, 3);
+    record.call.duration_ns = 100;
+    record.call.process_start_ns = 1'234'567'890;
+    record.runnable_ns = 60;
+    record.blocked_ns = 20;
+    record.preemptor_tgid = 7;
+    record.blocked_reason = INGERO_BLOCKED_FUTEX;
+    strcpy(record.preemptor_comm, "hog");
+    Event event;
+    ASSERT_TRUE(decode_call(std::as_bytes(std::span(&record, 1)), event));
+    EXPECT_EQ(event.on_cpu_ns(), 20u);
+    EXPECT_EQ(event.preemptor_tgid, 7u);
+    EXPECT_EQ(to_string_view(event.preemptor_comm), "hog");
+    EXPECT_EQ(event.blocked_reason, BlockedReason::futex);
+    EXPECT_EQ(event.process_start_ns, 1'230'000'000u) << "in the unit of /proc";
+}
+
+TEST(Decode, refuses_what_is_too_short_or_no_call) {
+    ingero_call_record record{};
+    record.type = INGERO_RECORD_CALL_WAIT;  // claims to be longer than it is
+    Event event;
+    EXPECT_FALSE(decode_call(std::as_bytes(std::span(&record, 1)), event));
+    record.type = 99;
+    EXPECT_FALSE(decode_call(std::as_bytes(std::span(&record, 1)), event));
+    EXPECT_FALSE(decode_call({}, event));
+}
+
+TEST(KernelFeatures, that_are_denied_are_not_there_and_say_why) {
+    KernelFeatures features({Feature::uprobe_session, Feature::uprobe_multi, Feature::perf_uprobe});
+    EXPECT_FALSE(features.has(Feature::uprobe_session));
+    EXPECT_EQ(features.why_not(Feature::uprobe_session), "denied by option");
+    EXPECT_EQ(features.attach_method(), AttachMethod::none);
+    EXPECT_FALSE(feature_from_string("warp-drive"));
+}
+
+TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {
+    Config config;
+    ASSERT_TRUE(apply_config_text(config,
+                                  "[node]\nname = \"n1\"\n[store]\npath = \"/s\"\nmax_size = \"1GiB\"\n"
+                                  "[workers]\ncount = 3\nmemory = \"128MiB\"\ndeadline = \"5s\"\n",
+                                  "c"));
+    EXPECT_EQ(config.node, "n1");
+    EXPECT_EQ(config.store_path, "/s");
+    EXPECT_EQ(config.store_max_size_bytes, 1u << 30);
+    EXPECT_EQ(config.worker_count, 3u);
+    EXPECT_EQ(config.worker_memory_bytes, 128u << 20);
+    EXPECT_EQ(config.worker_deadline, std::chrono::milliseconds(5000));
+    for (const char* text :
+         {"\n\n[store]\nmax_size = 5", "\n\n[store]\npath = \"relative\"", "\n\n[workers]\ncount = 99",
+          "\n\n[workers]\ndeadline = \"soon\"", "\n\n[nowhere]\nx = 1", "\n\nstore = 1"}) {
+        const auto result = apply_config_text(config, text, "c");
+        ASSERT_FALSE(result) << text;
+        EXPECT_TRUE(result.error().message.starts_with("c:4: ") || result.error().message.starts_with("c:3: "))
+            << result.error().message;
+        EXPECT_FALSE(result.error().hint.empty());
+    }
+}
+
+}  // namespace
