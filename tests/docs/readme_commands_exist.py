@@ -9,7 +9,7 @@ from tracked import ROOT, report
 
 def main() -> int:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = set(re.findall(r"(?<![\w/])((?:scripts|\.ci)/[\w-]+)", text))
+    commands = set(re.findall(r"(?<![\w/.])(?:\./)?((?:scripts|\.ci)/[\w-]+)", text))
     problems = [f"README.md: {name}: not there, or not executable"
                 for name in sorted(commands) if not os.access(ROOT / name, os.X_OK)]
     problems += [f"README.md does not name {name}"

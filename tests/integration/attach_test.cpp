@@ -45,6 +45,8 @@ struct Method {
     std::vector<std::string> denied;
 };
 
+void PrintTo(const Method& method, std::ostream* stream) { *stream << method.name; }
+
 class AttachMethods : public Attach, public testing::WithParamInterface<Method> {};
 
 TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {

@@ -15,6 +15,8 @@ struct Wait {
     WakerKind waker;
 };
 
+void PrintTo(const Wait& wait, std::ostream* stream) { *stream << wait.reason; }
+
 class Waits : public testing::TestWithParam<Wait> {
   protected:
     void SetUp() override {
