@@ -211,6 +211,9 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->stack_pointer = stack_pointer;
     frame->cookie = cookie;
     read_arguments(ctx, frame, cookie);
+    /* Before the clock: a preemption between the two then shows as a switch too many. */
+    frame->switches_before = switches(task, thread);
+    barrier();
     now = bpf_ktime_get_ns();
     if (depth == 0) {
         /* Outside calls nothing is kept, so what state says of then is of no interest. */
@@ -223,7 +226,6 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->runnable_before = thread->runnable_ns;
     frame->preempted_before = thread->preempted_ns;
     frame->blocked_before = thread->blocked_ns;
-    frame->switches_before = switches(task, thread);
     frame->waits = 0;
     frame->uncertain = 0;
     frame->start_ns = now;
@@ -257,6 +259,13 @@ static __always_inline void read_out_arguments(struct frame *frame, int return_c
     }
 }
 
+/* Taken together with the time of the return: a preemption of this program itself is none of the call's. */
+struct off_cpu_sums {
+    __u64 runnable_ns;
+    __u64 preempted_ns;
+    __u64 blocked_ns;
+};
+
 static __always_inline void fill_call(struct ingero_call_record *record, struct thread_state *thread,
                                       struct frame *frame, __u64 now, int return_code) {
     record->op = (__u16)frame->cookie;
@@ -274,11 +283,11 @@ static __always_inline void fill_call(struct ingero_call_record *record, struct 
     record->cpu = bpf_get_smp_processor_id();
 }
 
-static __always_inline void fill_waits(struct ingero_call_wait_record *record, struct thread_state *thread,
+static __always_inline void fill_waits(struct ingero_call_wait_record *record, const struct off_cpu_sums *sums,
                                        struct frame *frame) {
-    record->runnable_ns = thread->runnable_ns - frame->runnable_before;
-    record->preempted_ns = thread->preempted_ns - frame->preempted_before;
-    record->blocked_ns = thread->blocked_ns - frame->blocked_before;
+    record->runnable_ns = sums->runnable_ns;
+    record->preempted_ns = sums->preempted_ns;
+    record->blocked_ns = sums->blocked_ns;
     record->waits = frame->waits;
     if (frame->waits == 0) { /* uncertain, with no wait seen: what the frame says of waits is from an older call */
         record->longest_sleep_ns = record->preemptor_ns = 0;
@@ -303,18 +312,33 @@ static __always_inline void fill_waits(struct ingero_call_wait_record *record, s
 static __always_inline void leave_call(struct call_context *ctx) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-    __u64 now = bpf_ktime_get_ns();
     struct ingero_op_counters *counters;
+    struct off_cpu_sums sums;
     struct frame *frame;
     int return_code = (int)return_value(ctx);
+    __u64 now, switched;
     __u8 uncertain;
 
     if (!thread || !thread->depth) return;
+    now = bpf_ktime_get_ns();
     set_right(thread, task, now);
+    sums.runnable_ns = thread->runnable_ns;
+    sums.preempted_ns = thread->preempted_ns;
+    sums.blocked_ns = thread->blocked_ns;
+    switched = switches(task, thread);
     frame = frame_of_return(thread, return_stack_pointer(ctx));
     if (!frame) return;
     counters = counters_of(frame->cookie);
-    uncertain = frame->uncertain || switches(task, thread) != frame->switches_before;
+    sums.runnable_ns -= frame->runnable_before;
+    sums.preempted_ns -= frame->preempted_before;
+    sums.blocked_ns -= frame->blocked_before;
+    uncertain = frame->uncertain || switched != frame->switches_before;
+    if (sums.runnable_ns + sums.blocked_ns > now - frame->start_ns) { /* preempted between the clock and the sums */
+        uncertain = 1;
+        sums.blocked_ns = sums.blocked_ns < now - frame->start_ns ? sums.blocked_ns : now - frame->start_ns;
+        sums.runnable_ns = now - frame->start_ns - sums.blocked_ns;
+        if (sums.preempted_ns > sums.runnable_ns) sums.preempted_ns = sums.runnable_ns;
+    }
     read_out_arguments(frame, return_code);
     if (frame->waits || uncertain) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
@@ -326,7 +350,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         record->call.flags = (uncertain ? INGERO_CALL_SPLIT_UNCERTAIN : 0) |
                              (frame->waits && frame->in_iowait ? INGERO_CALL_IN_IOWAIT : 0);
         fill_call(&record->call, thread, frame, now, return_code);
-        fill_waits(record, thread, frame);
+        fill_waits(record, &sums, frame);
         if (uncertain) COUNT(counters, uncertain);
         bpf_ringbuf_submit(record, submit_flags());
     } else {
@@ -390,6 +414,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     return 0;
 }
 
+static __always_inline __u32 cpu_of(struct task_struct *task) {
+    struct task_struct___before_5_16 *older = (void *)task;
+    if (bpf_core_field_exists(task->thread_info.cpu)) return BPF_CORE_READ(task, thread_info.cpu);
+    return BPF_CORE_READ(older, cpu);
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task) {
     struct thread_state *thread = traced(task);
@@ -412,7 +442,7 @@ int BPF_PROG(on_waking, struct task_struct *task) {
         bpf_probe_read_kernel(thread->waker_comm, sizeof(thread->waker_comm), current->comm);
     }
     if (!thread->off_ns) return 0;
-    cpu = task->thread_info.cpu;
+    cpu = cpu_of(task);
     slices = slices_of(cpu);
     /* Nobody waited there, so the last switches were not kept and who runs now is not known. */
     if (start_waiting(thread, cpu, now) == 0 && slices) slices->current_known = 0;

@@ -96,6 +96,11 @@ struct task_struct {
     struct bpf_local_storage *bpf_storage;
 };
 
+/* Before Linux 5.16 (bcf9033e5449) the CPU stood in the task itself. */
+struct task_struct___before_5_16 {
+    unsigned int cpu;
+};
+
 #if defined(__TARGET_ARCH_x86)
 /* Also the context of uprobe programs, whose layout is fixed: all fields, in the kernel's order. */
 struct pt_regs {

@@ -115,9 +115,11 @@ static __always_inline void stop_waiting(struct thread_state *thread) {
 
 /* Returns how many waited there before. */
 static __always_inline __u32 start_waiting(struct thread_state *thread, __u32 cpu, __u64 now) {
+    __u32 before;
+
     thread->wait_from_ns = now;
-    stop_waiting(thread);
-    thread->wait_cpu = cpu + 1;
+    before = __sync_lock_test_and_set(&thread->wait_cpu, cpu + 1);
+    if (before) __sync_fetch_and_sub(&waiting_threads[(before - 1) & CPU_MASK], 1);
     return __sync_fetch_and_add(&waiting_threads[cpu & CPU_MASK], 1);
 }
 

@@ -14,14 +14,17 @@ uint64_t& part(Parts& parts, Cause cause) {
 }
 
 void add_runnable(const Event& event, const CallTime& time, Parts& parts) {
-    // A preemptor is the task that had the most of the wait; the rest went to others like it, or to the way back on.
+    // A preemptor is the task that had the most of the wait. Where that is at least half, the rest went to others like
+    // it or to the way back on; a task seen for a small part of the wait proves that part only.
     if (event.preemptor_tgid == 0 || time.preemptor_ns == 0) {
         part(parts, Cause::wake_up) = time.runnable_ns;
     } else if (!suspect_exclusion(event.preemptor_comm).empty()) {
         part(parts, Cause::excluded_task) = time.preemptor_ns;
         part(parts, Cause::wake_up) = time.runnable_ns - time.preemptor_ns;
     } else {
-        part(parts, Cause::cpu_contention) = time.runnable_ns;
+        const bool most = time.preemptor_ns >= time.runnable_ns - time.preemptor_ns;
+        part(parts, Cause::cpu_contention) = most ? time.runnable_ns : time.preemptor_ns;
+        part(parts, Cause::wake_up) = most ? 0 : time.runnable_ns - time.preemptor_ns;
     }
 }
 

@@ -25,10 +25,14 @@ namespace {
 
 /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
 constexpr unsigned max_libraries_a_uid = 64;
+constexpr uint64_t refusal_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t settle_us = 10'000;
+constexpr uint64_t retry_us = 100'000;
+constexpr unsigned max_attempts = 10;
 constexpr uint64_t disuse_us = 600'000'000;
+constexpr uint64_t commit_wait_us = 50'000;
 constexpr uint64_t exit_record_us = 250'000;
 
 std::string host_name() {
@@ -114,7 +118,7 @@ Result<void> Manager::open() {
 
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
-        Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { observe_process(key.pid); },
+        Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { on_new_process(key); },
                           .on_process_change = [this](const auto& change) { on_process_change(change); }});
 
     auto watch =
@@ -128,10 +132,9 @@ Result<void> Manager::open() {
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
     ingest_->start();
-    // From here on nothing that is mapped goes unseen, so what follows can tell idle from unseen.
-    first_covered_ns_ = monotonic_now_ns();
-    ingest_->set_covered_since(*first_covered_ns_);
     scan();
+    scanned_ = true;
+    begin_coverage();
     return {};
 }
 
@@ -142,6 +145,12 @@ void Manager::scan() {
 void Manager::scan_process(uint32_t pid) {
     for (const Mapping& mapping : proc_.executable_mappings(pid))
         if (library_of_path(mapping.path)) on_mapping(pid, mapping);
+}
+
+// A call was seen of a process that discovery may not know: a forked child maps a library without a record of it.
+void Manager::on_new_process(const ProcessKey& key) {
+    const ProcessEntry* process = observe_process(key.pid);
+    if (!process || process->process.key != key) ingest_->forget(key);
 }
 
 Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
@@ -191,6 +200,9 @@ void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
 void Manager::on_process_change(const ingero_process_record& change) {
     const auto known = processes_.find(change.tgid);
     if (known == processes_.end()) return;
+    // A record of an earlier process of this pid says nothing of this one; both starts are in the unit of /proc.
+    constexpr uint64_t start_unit_ns = 10'000'000;
+    if (change.process_start_ns / start_unit_ns * start_unit_ns != known->second.process.key.start_ns) return;
     if (change.change == INGERO_PROCESS_EXIT) {
         forget_process(change.tgid, change.time_ns, change.exit_code);
     } else if (change.change == INGERO_PROCESS_EXEC) {
@@ -198,7 +210,9 @@ void Manager::on_process_change(const ingero_process_record& change) {
         if (!facts || facts->key != known->second.process.key) return;
         known->second.process.comm = facts->comm;
         known->second.process.uid = facts->uid;
+        for (const FileId& id : known->second.libraries) watch_for_disuse(id);
         known->second.libraries.clear();
+        scan_process(change.tgid);
         ingest_->put_process(known->second.process);
     }
 }
@@ -212,8 +226,8 @@ void Manager::watch_for_disuse(FileId id) {
         [this, id] {
             const auto found = libraries_.find(id);
             if (found == libraries_.end()) return;
-            const EventLoop::Source timer = std::move(found->second.disuse_timer);
-            if (found->second.state == LibraryState::reading || is_mapped(id)) return;
+            found->second.disuse_timer.reset();
+            if (found->second.state == LibraryState::reading || is_mapped(id)) return watch_for_disuse(id);
             spdlog::info("no process maps {} any more: detached", escape_text(found->second.path));
             attached_by_uid_[found->second.uid]--;
             libraries_.erase(found);
@@ -239,15 +253,21 @@ void Manager::on_mapping(uint32_t pid, const Mapping& mapping) {
     const auto library = library_of_path(mapping.path);
     ProcessEntry* process = observe_process(pid);
     if (!library || !process) return;
-    process->libraries.insert(mapping.file);
     const auto known = libraries_.find(mapping.file);
-    if (known != libraries_.end()) return;
+    if (known != libraries_.end()) {
+        process->libraries.insert(mapping.file);
+        return;
+    }
     if (!may_attach(process->process.uid)) {
+        const uint64_t now = monotonic_now_ns();
+        if (now - refusal_told_ns_ < refusal_period_ns) return;
+        refusal_told_ns_ = now;
         spdlog::warn("user {} has more than {} copies of GPU libraries mapped: {} is not traced", process->process.uid,
                      max_libraries_a_uid, escape_text(mapping.path));
         return;
     }
     attached_by_uid_[process->process.uid]++;
+    process->libraries.insert(mapping.file);
     read_library(pid, mapping, *library, process->process.uid);
 }
 
@@ -265,16 +285,35 @@ void Manager::read_library(uint32_t pid, const Mapping& mapping, Library library
     entry.library = library;
     entry.path = mapping.path;
     entry.uid = uid;
-    const json params = {{"wanted", symbol_names(library)}, {"static", false}};
-    const int raw = fd->get();
-    auto held = std::make_shared<UniqueFd>(std::move(*fd));
+    request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
+}
+
+void Manager::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
+    const auto found = libraries_.find(id);
+    if (found == libraries_.end()) return;
+    const json params = {{"wanted", symbol_names(found->second.library)}, {"static", false}};
+    const int raw = held->get();
     workers_->request("symbols", params, raw, [this, id, held, alive = alive_](Result<json> answer) {
         if (!*alive) return;
-        if (!answer)
-            library_failed(id, answer.error().message);
+        if (answer) return attach_library(id, *held, *answer);
+        const ErrorCode code = answer.error().code;
+        // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
+        if (code == ErrorCode::corrupt || code == ErrorCode::limit)
+            library_failed(id, answer.error().message, false);
         else
-            attach_library(id, *held, *answer);
+            retry_library(id, held, answer.error());
     });
+}
+
+// The workers are busy, or one was killed: that says nothing of the library, so it is asked for again, ever later.
+void Manager::retry_library(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why) {
+    const auto found = libraries_.find(id);
+    if (found == libraries_.end()) return;
+    LibraryEntry& entry = found->second;
+    if (++entry.attempts == 1) begin_coverage();
+    if (entry.attempts >= max_attempts) return library_failed(id, why.message, true);
+    entry.retry_timer = loop_.add_timer(
+        retry_us << entry.attempts, [this, id, fd] { request_symbols(id, fd); }, settle_us);
 }
 
 void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) {
@@ -289,12 +328,13 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
                                .size = one.at("size"),
                                .emulated = one.at("emulated")});
     } catch (const json::exception& problem) {
-        return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what());
+        return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what(),
+                              true);
     }
     const std::vector<ProbeSite> sites = probe_sites(entry.library, symbols);
-    if (sites.empty()) return library_failed(id, "it exports none of the wanted functions");
+    if (sites.empty()) return library_failed(id, "it exports none of the wanted functions", false);
     auto attached = probes_->attach(fd.get(), sites);
-    if (!attached) return library_failed(id, attached.error().message);
+    if (!attached) return library_failed(id, attached.error().message, true);
     entry.attached = std::move(*attached);
     entry.state = LibraryState::attached;
     size_t stepped = 0;
@@ -305,11 +345,12 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
     changed();
 }
 
-void Manager::library_failed(FileId id, const std::string& reason) {
+void Manager::library_failed(FileId id, const std::string& reason, bool degrades) {
     const auto found = libraries_.find(id);
     if (found == libraries_.end()) return;
     found->second.state = LibraryState::failed;
     found->second.reason = reason;
+    found->second.degrades = degrades;
     spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
     changed();
 }
@@ -327,7 +368,7 @@ std::string Manager::state() const {
     if (!ingest_->figures().store_error.empty()) return "degraded";
     bool reading = false, attached = false;
     for (const auto& [id, library] : libraries_) {
-        if (library.state == LibraryState::failed) return "degraded";
+        if (library.degrades) return "degraded";
         reading |= library.state == LibraryState::reading;
         attached |= library.state == LibraryState::attached;
     }
@@ -338,8 +379,7 @@ std::string Manager::state() const {
 std::vector<std::string> Manager::missing_probes() const {
     std::vector<std::string> result;
     for (const auto& [id, library] : libraries_)
-        if (library.state == LibraryState::failed)
-            result.push_back(to_valid_utf8(library.path + ": " + library.reason));
+        if (library.degrades) result.push_back(to_valid_utf8(library.path + ": " + library.reason));
     return result;
 }
 
@@ -349,7 +389,18 @@ std::string Manager::status_line() const {
            " calls recorded, " + std::to_string(figures.lost) + " lost";
 }
 
+// The store answers for the time from when all that was mapped at the start has its probes: what is mapped later is seen
+// as it comes. A library that is tried again holds this up no longer.
+void Manager::begin_coverage() {
+    if (first_covered_ns_ || !scanned_) return;
+    for (const auto& [id, library] : libraries_)
+        if (library.state == LibraryState::reading && library.attempts == 0) return;
+    first_covered_ns_ = monotonic_now_ns();
+    ingest_->set_covered_since(*first_covered_ns_);
+}
+
 void Manager::changed() {
+    begin_coverage();
     if (on_change_) on_change_();
 }
 
@@ -431,13 +482,21 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
         request["to_ns"] = now;
         request.erase("since_ns");
     }
-    // What was recorded up to now is in the store before a worker looks.
-    ingest_->commit_now([this, method, request = std::move(request), done = std::move(done), alive = alive_]() mutable {
+    // What was recorded up to now is in the store before a worker looks; a stalled disk holds nobody back for long, and
+    // the answer's coverage then says what is not yet stored.
+    auto begin = [this, method, request = std::move(request), done = std::move(done), alive = alive_,
+                  begun = std::make_shared<bool>(false)] {
+        if (std::exchange(*begun, true)) return;
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request(method, request, std::nullopt, [this, done = std::move(done), alive](Result<json> answer) {
+        workers_->request(method, request, std::nullopt, [this, done, alive](Result<json> answer) {
             if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
             done(std::move(answer));
         });
+    };
+    auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(commit_wait_us, begin));
+    ingest_->commit_now([begin, timer] {
+        begin();
+        timer->reset();
     });
 }
 

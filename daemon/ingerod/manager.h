@@ -52,9 +52,12 @@ class Manager : public ControlBackend {
         Library library;
         LibraryState state = LibraryState::reading;
         std::string path;
-        std::string reason;  ///< of a failure
-        uint32_t uid = 0;    ///< whose process brought it
+        std::string reason;     ///< of a failure
+        uint32_t uid = 0;       ///< whose process brought it
+        bool degrades = false;  ///< the failure is ours, not the file's
         EventLoop::Source disuse_timer;
+        EventLoop::Source retry_timer;
+        unsigned attempts = 0;  ///< to read its symbols
         std::unique_ptr<AttachedLibrary> attached;
         std::map<std::string, size_t> sites;
     };
@@ -73,6 +76,7 @@ class Manager : public ControlBackend {
     void scan();
     void scan_process(uint32_t pid);
     void on_mapping(uint32_t pid, const Mapping& mapping);
+    void on_new_process(const ProcessKey& key);
     ProcessEntry* observe_process(uint32_t pid);
     void on_pidfd(uint32_t pid);
     void forget_process(uint32_t pid, uint64_t exited_ns, int exit_code);
@@ -80,12 +84,15 @@ class Manager : public ControlBackend {
     bool is_mapped(FileId id) const;
     bool may_attach(uint32_t uid);
     void read_library(uint32_t pid, const Mapping& mapping, Library library, uint32_t uid);
+    void request_symbols(FileId id, std::shared_ptr<UniqueFd> fd);
+    void retry_library(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why);
     void attach_library(FileId id, const UniqueFd& fd, const nlohmann::json& symbols);
-    void library_failed(FileId id, const std::string& reason);
+    void library_failed(FileId id, const std::string& reason, bool degrades);
     void on_process_change(const ingero_process_record& change);
     void measure_rates();
     std::string state() const;
     std::vector<std::string> missing_probes() const;
+    void begin_coverage();
     void changed();
 
     EventLoop& loop_;
@@ -101,7 +108,9 @@ class Manager : public ControlBackend {
     std::map<FileId, LibraryEntry> libraries_;
     std::map<uint32_t, ProcessEntry> processes_;
     std::map<uint32_t, unsigned> attached_by_uid_;
+    uint64_t refusal_told_ns_ = 0;
     std::optional<uint64_t> first_covered_ns_;
+    bool scanned_ = false;  ///< all processes there were at the start
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
     std::function<void()> on_change_;

@@ -117,12 +117,11 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
     ASSERT_EQ(daemon.stop(), 0);
 
     const StoreContents store = read_store(daemon.store());
-    uint64_t preempted = 0, by_hog = 0, on_cpu = 0, inside = 0;
+    uint64_t preempted = 0, by_hog = 0, inside = 0;
     for (const Event& event : store.events) {
         if (event.depth != 0 || event.tgid != pid || event.end_ns() < from_ns || event.end_ns() >= to_ns) continue;
         preempted += event.preempted_ns;
         inside += event.duration_ns;
-        on_cpu += event.on_cpu_ns();
         if (to_string_view(event.preemptor_comm) == "cpu-hog") by_hog += event.preemptor_ns;
     }
     std::cout << "preempted " << format_duration(preempted) << ", run delay " << format_duration(delay)

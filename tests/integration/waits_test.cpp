@@ -15,7 +15,9 @@ struct Wait {
     WakerKind waker;
 };
 
-void PrintTo(const Wait& wait, std::ostream* stream) { *stream << wait.reason; }
+void PrintTo(const Wait& wait, std::ostream* stream) {
+    *stream << wait.reason;
+}
 
 class Waits : public testing::TestWithParam<Wait> {
   protected:

@@ -175,15 +175,14 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     const std::string directory = root_ + "/" + std::to_string(pid);
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
-    // O_NONBLOCK: whatever the path has become meanwhile, opening it never waits.
+    // The mapped file itself: no path that the target chose is ever followed.
     UniqueFd fd(open((directory + "/map_files/" + range).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     const int first_error = errno;
-    if (!fd) fd.reset(open((directory + "/root" + mapping.path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd && (first_error == EPERM || first_error == EACCES))
         return fail(ErrorCode::denied,
                     errno_message("cannot open a library of process " + std::to_string(pid), first_error),
-                    "give CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and CAP_CHECKPOINT_RESTORE");
-    if (!fd) return fail(ErrorCode::not_found, errno_message(mapping.path, errno));
+                    "give CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE");
+    if (!fd) return fail(ErrorCode::not_found, errno_message(mapping.path, first_error));
     struct stat facts {};
     if (fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
         return fail(ErrorCode::not_found, mapping.path + ": no regular file");

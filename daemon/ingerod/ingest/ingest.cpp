@@ -86,6 +86,7 @@ struct Ingest::Impl {
     void ingest_loop();
     void take_record(std::span<const std::byte> record);
     void merge_activity();
+    void merge_calls();
     uint64_t next_hand_over_ns() const {
         return pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns;
     }
@@ -99,6 +100,7 @@ struct Ingest::Impl {
     std::optional<Queued> take_queued(std::unique_lock<std::mutex>& lock);
     bool commit(Batch& batch);
     void give_up(Batch& batch);
+    void carry_loss(const LossRow& row);
 
     // Loop thread.
     void post(std::function<void()> call);
@@ -122,6 +124,7 @@ struct Ingest::Impl {
     OpCounters last_counters;
     uint64_t last_loss_ns = 0;
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
+    std::vector<ingero_process_record> changes;
 
     mutable std::mutex mutex;
     std::condition_variable store_wake;
@@ -130,7 +133,7 @@ struct Ingest::Impl {
     size_t queued_events = 0;
     bool queue_closed = false;
     std::vector<Process> processes;
-    std::vector<LossRow> carried_losses;  // of batches that could not be stored
+    std::map<OpId, LossRow> carried_losses;  // of batches that could not be stored
     uint64_t covered_since = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
     std::vector<std::function<void()>> posted;
@@ -178,10 +181,17 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     ingero_process_record change;
     if (record.size() < sizeof(change)) return;
     memcpy(&change, record.data(), sizeof(change));
-    if (change.type == INGERO_RECORD_PROCESS) post([this, change] { callbacks.on_process_change(change); });
+    if (change.type == INGERO_RECORD_PROCESS) changes.push_back(change);
 }
 
+// What a process did is told before that it ended, also where one drain brought both.
 void Ingest::Impl::merge_activity() {
+    merge_calls();
+    for (const ingero_process_record& change : changes) post([this, change] { callbacks.on_process_change(change); });
+    changes.clear();
+}
+
+void Ingest::Impl::merge_calls() {
     if (fresh_activity.empty()) return;
     std::vector<ProcessKey> unknown;
     {
@@ -236,7 +246,7 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
 
     std::unique_lock lock(mutex);
     queued.batch.processes.swap(processes);
-    std::move(carried_losses.begin(), carried_losses.end(), std::back_inserter(queued.batch.losses));
+    for (const auto& [op, row] : carried_losses) queued.batch.losses.push_back(row);
     carried_losses.clear();
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
     store_wake.wait(lock, [this] { return queued_events < max_waiting_events || stopping; });
@@ -319,6 +329,18 @@ std::optional<Queued> Ingest::Impl::take_queued(std::unique_lock<std::mutex>& lo
     return queued;
 }
 
+void Ingest::Impl::carry_loss(const LossRow& row) {
+    auto [carried, added] = carried_losses.try_emplace(row.op, row);
+    if (added) return;
+    LossRow& sum = carried->second;
+    sum.from_ns = std::min(sum.from_ns, row.from_ns);
+    sum.to_ns = std::max(sum.to_ns, row.to_ns);
+    sum.lost_ring += row.lost_ring;
+    sum.lost_frames += row.lost_frames;
+    sum.lost_depth += row.lost_depth;
+    sum.uncertain += row.uncertain;
+}
+
 // The events are gone, and the store will say so; who the processes are is told with the next batch.
 void Ingest::Impl::give_up(Batch& batch) {
     std::map<OpId, LossRow> rows;
@@ -330,8 +352,9 @@ void Ingest::Impl::give_up(Batch& batch) {
         row.lost_ring++;
     }
     dropped += batch.events.size();
-    for (const auto& [op, row] : rows) carried_losses.push_back(row);
-    std::move(batch.losses.begin(), batch.losses.end(), std::back_inserter(carried_losses));
+    // One row an op, however long the store refuses: what is carried stays small.
+    for (const auto& [op, row] : rows) carry_loss(row);
+    for (const LossRow& row : batch.losses) carry_loss(row);
     // Rows put meanwhile are newer and come later.
     processes.insert(processes.begin(), batch.processes.begin(), batch.processes.end());
 }
