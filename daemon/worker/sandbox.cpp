@@ -61,14 +61,12 @@ Result<uint64_t> mapped_bytes() {
     return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-Result<void> set_limits(uint64_t memory_bytes) {
+Result<void> set_limits(uint64_t address_space_bytes) {
     struct Limit {
         decltype(RLIMIT_AS) what;
         rlim_t value;
     };
-    auto mapped = mapped_bytes();
-    if (!mapped) return tl::unexpected(mapped.error());
-    for (const Limit& limit : {Limit{RLIMIT_AS, *mapped + memory_bytes}, Limit{RLIMIT_NOFILE, open_files},
+    for (const Limit& limit : {Limit{RLIMIT_AS, address_space_bytes}, Limit{RLIMIT_NOFILE, open_files},
                                Limit{RLIMIT_NPROC, 0}, Limit{RLIMIT_CORE, 0}}) {
         if (limit.what == RLIMIT_AS && sanitizer_build) continue;  // shadow memory is terabytes of address space
         const rlimit both{limit.value, limit.value};
@@ -175,10 +173,13 @@ Result<void> keep_only_socket(int socket_fd) {
 
 Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("PR_SET_NO_NEW_PRIVS", errno);
+    // Before the credentials change: nobody may be kept from /proc, or from / itself.
+    const auto mapped = mapped_bytes();
+    if (!mapped) return tl::unexpected(mapped.error());
     if (auto done = drop_capabilities(); !done) return done;
     if (auto done = become_nobody(); !done) return done;
     if (auto done = clear_capabilities(); !done) return done;
-    if (auto done = set_limits(memory_bytes); !done) return done;
+    if (auto done = set_limits(*mapped + memory_bytes); !done) return done;
     if (auto done = die_with_parent(parent_pid); !done) return done;
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return failed("PR_SET_DUMPABLE", errno);
 
