@@ -389,8 +389,8 @@ std::string Manager::status_line() const {
            " calls recorded, " + std::to_string(figures.lost) + " lost";
 }
 
-// The store answers for the time from when all that was mapped at the start has its probes: what is mapped later is seen
-// as it comes. A library that is tried again holds this up no longer.
+// The store answers for the time from when all that was mapped at the start has its probes: what is mapped later is
+// seen as it comes. A library that is tried again holds this up no longer.
 void Manager::begin_coverage() {
     if (first_covered_ns_ || !scanned_) return;
     for (const auto& [id, library] : libraries_)
