@@ -392,7 +392,9 @@ std::vector<std::pair<std::string, unsigned char>> exported_starts(const std::st
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat status {};
     if (file < 0 || fstat(file, &status) != 0) return found;
-    const auto* base = static_cast<const char*>(mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, file, 0));
+    // Shared: the kernel puts the breakpoints of a tracer that runs beside this into private mappings, even unused
+    // ones.
+    const auto* base = static_cast<const char*>(mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_SHARED, file, 0));
     close(file);
     const auto* header = reinterpret_cast<const Elf64_Ehdr*>(base);
     const auto* sections = reinterpret_cast<const Elf64_Shdr*>(base + header->e_shoff);
