@@ -55,36 +55,44 @@ Agreement compare_on_cpu(const StoreContents& store, const standin::GroundTruth&
             else if (result.worst.size() < 10)
                 result.worst.push_back(op_name(event.op) + " took " + format_duration(event.duration_ns) + ", on CPU " +
                                        format_duration(event.on_cpu_ns()) + ", by the thread's clock " +
-                                       format_duration(static_cast<uint64_t>(truth_ns)));
+                                       format_duration(static_cast<uint64_t>(truth_ns)) + " of " +
+                                       format_duration(standin::duration_ns(*records[i])));
         }
     }
     return result;
 }
 
+// Interrupts and a hypervisor's steal are in ours and not in the thread's clock, so one noisy second says little: the
+// median of five runs. A sanitizer's daemon brings more of both to the CPU, and its run holds the code, not the figure.
 TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
     const TemporaryDirectory directory;
-    const std::string log = directory / "truth";
-    Daemon daemon(directory / "run");
     const Hog hog(0, "cpu-hog");
-    Workload workload({"calls", "--count", "60000", "--rate", "10000", "--op", "mixed", "--cpu", "0", "--log", log});
-    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
-    workload.open_gate();
-    ASSERT_EQ(workload.finish(), 0);
-    ASSERT_EQ(daemon.stop(), 0);
+    std::vector<double> shares;
+    for (int run = 0; run < 5; ++run) {
+        const std::string log = directory / ("truth-" + std::to_string(run));
+        Daemon daemon(directory / ("run-" + std::to_string(run)));
+        Workload workload(
+            {"calls", "--count", "12000", "--rate", "10000", "--op", "mixed", "--cpu", "0", "--log", log});
+        ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+        workload.open_gate();
+        ASSERT_EQ(workload.finish(), 0);
+        ASSERT_EQ(daemon.stop(), 0);
 
-    const auto truth = standin::GroundTruth::open(log);
-    ASSERT_TRUE(truth);
-    const StoreContents store = read_store(daemon.store());
-    const Agreement agreement = compare_on_cpu(store, *truth);
-    const double share = static_cast<double>(agreement.agreed) / static_cast<double>(agreement.compared);
-    std::cout << agreement.compared << " compared, " << agreement.compared - agreement.agreed << " disagree, "
-              << agreement.uncertain << " uncertain\n";
-    for (const std::string& line : agreement.worst) std::cout << "  " << line << "\n";
-    EXPECT_GE(share, 0.999);
-    EXPECT_LE(static_cast<double>(agreement.uncertain), 0.01 * static_cast<double>(store.events.size()));
-    uint64_t counted = 0;
-    for (const LossRow& row : store.losses) counted += row.uncertain;
-    EXPECT_EQ(counted, agreement.uncertain);
+        const auto truth = standin::GroundTruth::open(log);
+        ASSERT_TRUE(truth);
+        const StoreContents store = read_store(daemon.store());
+        const Agreement agreement = compare_on_cpu(store, *truth);
+        shares.push_back(static_cast<double>(agreement.agreed) / static_cast<double>(agreement.compared));
+        std::cout << agreement.compared << " compared, " << agreement.compared - agreement.agreed << " disagree, "
+                  << agreement.uncertain << " uncertain\n";
+        for (const std::string& line : agreement.worst) std::cout << "  " << line << "\n";
+        EXPECT_LE(static_cast<double>(agreement.uncertain), 0.01 * static_cast<double>(store.events.size()));
+        uint64_t counted = 0;
+        for (const LossRow& row : store.losses) counted += row.uncertain;
+        EXPECT_EQ(counted, agreement.uncertain);
+    }
+    std::sort(shares.begin(), shares.end());
+    EXPECT_GE(shares[2], sanitized ? 0.99 : 0.999);
 }
 
 /// The scheduler's sum of waiting on a run queue, in ns: the second field of schedstat.
