@@ -27,6 +27,9 @@ class ControlBackend {
     /// "stats" or "explain": answered by a worker. `done` is called once, on the loop thread, unless `cancelled` first.
     virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                        std::function<void(Result<nlohmann::json>)> done) = 0;
+    /// Reads the configuration again. The answer: {"changed": [keys], "needs_restart": [keys]}. Errors: bad_request, as
+    /// "FILE:LINE: what", and then nothing has changed.
+    virtual Result<nlohmann::json> reload() = 0;
 };
 
 }  // namespace ingero

@@ -1,0 +1,72 @@
+// The life of an incident: a finding of the live window that lasts opens one, later passes update it, quiet closes it.
+// Pure bookkeeping: the clock and the findings are handed in, what changed is handed back. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/diagnosis/explain.h"
+#include "core/model/event.h"
+
+namespace ingero {
+
+struct Incident {
+    std::string id;  ///< 16 hex digits; one that comes back after it was closed gets another
+    std::string kind;
+    Severity severity = Severity::low;
+    Verdict verdict = Verdict::unexplained;
+    std::string summary;
+    ProcessKey process;  ///< the one that lost the time
+    uint32_t uid = 0;
+    std::string comm;
+    uint64_t lost_ns = 0;  ///< since it began, not only in the latest window
+    double explained_fraction = 0;
+    uint64_t opened_realtime_ns = 0;
+    uint64_t closed_realtime_ns = 0;  ///< 0 while open
+    std::vector<Culprit> culprits;    ///< of the latest window that had the finding; largest first, pids visible ones
+};
+
+struct IncidentChange {
+    enum class What { opened, updated, closed } what = What::opened;
+    Incident incident;
+};
+
+/// What one pass over the live window found.
+struct LivePass {
+    std::vector<Finding> findings;
+    /// Newly lost since the pass before, for each of `findings`.
+    std::vector<uint64_t> newly_lost_ns;
+    Window monotonic;  ///< judged
+};
+
+struct IncidentOptions {
+    unsigned passes_to_open = 2;  ///< in a row, so that one odd second is no incident
+    uint64_t quiet_to_close_ns = 15'000'000'000;
+    size_t max_open = 256;  ///< further ones are counted and not opened
+    /// An update is told when the lost time has grown by so much, or severity or verdict have changed.
+    double update_growth = 0.1;
+};
+
+class IncidentTracker {
+  public:
+    explicit IncidentTracker(std::string boot_id, IncidentOptions options = {});
+    ~IncidentTracker();
+
+    /// Times CLOCK_MONOTONIC and CLOCK_REALTIME. A pass is due each second while any incident is open, also an empty
+    /// one: only time closes.
+    std::vector<IncidentChange> observe(const LivePass& pass, uint64_t now_monotonic_ns, uint64_t now_realtime_ns);
+
+    /// In order of opening.
+    std::vector<Incident> open() const;
+    /// Anything to wait for: an open incident, or a finding on its way to become one.
+    bool waiting() const;
+    uint64_t refused() const;  ///< not opened for want of room
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingero

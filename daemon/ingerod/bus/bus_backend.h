@@ -1,0 +1,55 @@
+// What the bus service asks of the daemon: the seam that lets it be tested without probes or a store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/diagnosis/incidents.h"
+#include "core/model/event.h"
+#include "core/model/result.h"
+#include "daemon/ingerod/control_backend.h"
+
+namespace ingero {
+
+/// What /proc shows everyone of a traced process. Text is valid UTF-8.
+struct PublicProcess {
+    ProcessKey key;  ///< start_ns in CLOCK_BOOTTIME, as everywhere
+    uint32_t uid = 0;
+    std::string comm;
+    std::string unit;
+    std::string container;
+    std::string state;  ///< "tracing", "attaching", "failed"
+};
+
+struct ProbeSetState {
+    std::string library;  ///< path as its processes see it
+    std::string set;      ///< "launch", "memory", "copy", "sync", "other"
+    bool attached = false;
+};
+
+struct PublicFigures {
+    std::string version;
+    std::string state;
+    std::string node;
+    uint64_t uptime_ns = 0;
+    uint64_t events_recorded = 0;
+    uint64_t events_lost = 0;
+    uint64_t store_bytes = 0;
+};
+
+/// Loop thread only, like the service itself. status(), processes() and query() as on the control socket: what a caller
+/// may see is decided by `Caller` alone.
+class BusBackend : public ControlBackend {
+  public:
+    virtual PublicFigures figures() const = 0;
+    virtual std::vector<PublicProcess> public_processes() const = 0;
+    virtual std::vector<ProbeSetState> probe_sets() const = 0;
+    virtual std::vector<Incident> open_incidents() const = 0;
+    /// Turns a probe set of every library on or off, until the daemon ends. Errors: bad_request (no such set).
+    virtual Result<void> set_probe(const std::string& set, bool on) = 0;
+};
+
+}  // namespace ingero
