@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <map>
 
-#include "core/diagnosis/assign.h"
 #include "core/diagnosis/expected.h"
 #include "core/diagnosis/findings.h"
+#include "core/diagnosis/judge.h"
 #include "core/query/event_filter.h"
-#include "core/query/launch_queue.h"
-#include "core/query/op_lookup.h"
 
 namespace ingero {
 
@@ -18,118 +16,35 @@ constexpr size_t max_rejected = 16;
 /// One row lost in ten: what is missing could have told otherwise.
 constexpr uint64_t lossy_from = 10;
 
-/// The calls with the largest excess, in bounded memory.
-class SlowCalls {
-  public:
-    explicit SlowCalls(size_t limit) : limit_(limit) {}
-
-    bool wants(uint64_t excess_ns) const {
-        return limit_ > 0 && (heap_.size() < limit_ || excess_ns > heap_.front().excess_ns);
-    }
-    void add(SlowCall call) {
-        heap_.push_back(std::move(call));
-        std::push_heap(heap_.begin(), heap_.end(), slower);
-        if (heap_.size() <= limit_) return;
-        std::pop_heap(heap_.begin(), heap_.end(), slower);
-        heap_.pop_back();
-    }
-    std::vector<SlowCall> take() {
-        std::sort(heap_.begin(), heap_.end(), slower);
-        return std::move(heap_);
-    }
-
-  private:
-    static bool slower(const SlowCall& a, const SlowCall& b) {
-        if (a.excess_ns != b.excess_ns) return a.excess_ns > b.excess_ns;
-        return a.event.sequence < b.event.sequence;
-    }
-
-    size_t limit_;
-    std::vector<SlowCall> heap_;
-};
-
-struct Totals {
-    uint64_t rows = 0;
-    uint64_t calls = 0;
-    uint64_t uncertain = 0;
-    uint64_t excess_ns = 0;
-    uint64_t explained_ns = 0;
-};
-
-/// Judges the calls of one boot: first what is usual, then each call against it.
+/// Judges the calls of one boot, read twice from the store.
 class BootExplainer {
   public:
     BootExplainer(const BootWindow& boot, const ExplainOptions& options, EventFilter filter, SlowCalls& slow,
-                  Totals& totals)
-        : boot_(boot),
-          filter_(std::move(filter)),
-          ledger_(options, boot.monotonic, boot.clock),
-          slow_(slow),
-          totals_(totals) {}
+                  JudgedTotals& totals)
+        : boot_(boot), judge_(options, boot.monotonic, boot.clock, std::move(filter), slow, totals) {}
 
     Result<void> run(const StoreSnapshot& snapshot) {
         Window known = boot_.monotonic;
         known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
         auto learnt = snapshot.scan(boot_.boot_index, known, [this](std::span<const Event> block) {
-            for (const Event& event : block) {
-                if (event.depth == 0 && !event.split_uncertain() && filter_.matches(event)) {
-                    expected_.add(event, ops_(event.op));
-                }
-            }
+            judge_.learn(block);
             return true;
         });
         if (!learnt) return learnt;
-        expected_.finish();
+        judge_.finish_learning();
         auto judged = snapshot.scan(boot_.boot_index, boot_.monotonic, [this](std::span<const Event> block) {
-            const std::vector<uint8_t>& queue_full = queues_.observe(block);
-            for (size_t row = 0; row < block.size(); ++row) {
-                ++totals_.rows;
-                if (block[row].depth == 0 && filter_.matches(block[row])) judge(block[row], queue_full[row]);
-            }
+            judge_.judge(block);
             return true;
         });
-        expected_ = ExpectedTimes();  // a trace may span many boots: one's samples at a time
+        judge_.forget_samples();  // a trace may span many boots: one's samples at a time
         return judged;
     }
 
-    const Ledger& ledger() const { return ledger_; }
+    const Ledger& ledger() const { return judge_.ledger(); }
 
   private:
-    void judge(const Event& event, bool queue_full) {
-        ++totals_.calls;
-        totals_.uncertain += event.split_uncertain();
-        ledger_.saw(event);
-        const Op* op = ops_(event.op);
-        const auto [baseline, first_use] = expected_.of(event, op);
-        if (baseline && event.duration_ns <= baseline->expected_ns()) return;
-        const CallTime time = call_time(event);
-        if (!baseline) {
-            // A first call of its kind is always unlike what is known: no sign of anything.
-            if (!first_use && !event.split_uncertain()) ledger_.add_unjudged(event, time, op);
-            return;
-        }
-        Assignment assignment;
-        if (event.split_uncertain()) {
-            // How long it took is known, what it did meanwhile is not: it counts, and is no evidence.
-            assignment.expected_ns = baseline->expected_ns();
-            assignment.excess_ns = time.duration_ns - assignment.expected_ns;
-        } else {
-            assignment = assign(event, time, op, *baseline, first_use, queue_full);
-            ledger_.add(event, time, op, assignment);
-        }
-        totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.excess_ns);
-        totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.explained_ns());
-        if (slow_.wants(assignment.excess_ns)) slow_.add(make_slow_call(event, time, op, assignment, boot_.clock));
-    }
-
     BootWindow boot_;
-    EventFilter filter_;
-    ExpectedTimes expected_;
-    Ledger ledger_;
-    LaunchQueues queues_;
-    OpLookup ops_;
-    SlowCalls& slow_;
-    Totals& totals_;
+    Judge judge_;
 };
 
 /// How much of the windows the sessions can answer for: time without probes can have lost nothing.
@@ -153,7 +68,7 @@ std::string boot_id_of(const StoreSnapshot& snapshot, uint32_t boot_index) {
     return {};
 }
 
-std::string summary_of(const ExplainAnswer& answer, const Totals& totals) {
+std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals) {
     std::string text;
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
@@ -188,7 +103,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
 
     const std::vector<BootWindow> boots = boot_windows(snapshot, filter.window);
     SlowCalls slow(options.slow_calls);
-    Totals totals;
+    JudgedTotals totals;
     std::vector<std::unique_ptr<BootExplainer>> explainers;
     for (const BootWindow& boot : boots) {
         explainers.push_back(

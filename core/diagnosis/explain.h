@@ -50,6 +50,7 @@ struct Finding {
     Verdict verdict = Verdict::unexplained;
     std::string summary;  ///< one line with the number that matters
     uint64_t lost_ns = 0;
+    uint64_t newly_lost_ns = 0;     ///< of it, in calls from ExplainOptions::new_from_sequence on
     double window_share = 0;        ///< lost time of the busiest affected thread by the covered part of the window
     double explained_fraction = 0;  ///< assigned by excess without device wait, of the calls this finding speaks of
     uint32_t pid = 0;               ///< the process that lost the time
@@ -67,6 +68,7 @@ struct ExplainOptions {
     double window_floor = 0.005;         ///< or this share of the window
     double ratio_floor = 2.0;            ///< and duration by expected at least this
     size_t slow_calls = 10;              ///< listed
+    uint64_t new_from_sequence = 0;      ///< passes over a moving window tell what they had not seen before
 };
 
 struct ExplainAnswer {

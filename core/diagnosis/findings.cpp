@@ -215,6 +215,7 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
     const uint64_t ns = assignment[cause];
     ++kind.calls;
     add_to(kind.lost_ns, ns);
+    if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_lost_ns, ns);
     add_to(kind.host_excess_ns, assignment.host_excess_ns());
     add_to(kind.wanted_cpu_ns, time.on_cpu_ns + time.runnable_ns);
     const double ratio_floor = options_.ratio_floor * static_cast<double>(assignment.expected_ns);
@@ -249,6 +250,7 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     Finding finding;
     finding.kind = to_string(cause);
     finding.lost_ns = kind.lost_ns;
+    finding.newly_lost_ns = kind.newly_lost_ns;
     finding.window_share = share;
     finding.severity = severity_of(share);
     finding.explained_fraction = share_of(kind.lost_ns, kind.host_excess_ns);

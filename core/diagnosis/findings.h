@@ -25,6 +25,7 @@ SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, 
 struct KindLedger {
     uint64_t calls = 0;
     uint64_t lost_ns = 0;         ///< assigned to the cause
+    uint64_t newly_lost_ns = 0;   ///< the part of it in calls from ExplainOptions::new_from_sequence on
     uint64_t host_excess_ns = 0;  ///< of the same calls
     uint64_t wanted_cpu_ns = 0;   ///< they ran or could have run
     bool over_call_floor = false;

@@ -9,6 +9,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/model/event.h"
+#include "core/model/time.h"
 
 namespace ingero {
 
@@ -19,7 +20,6 @@ struct Incident {
     Verdict verdict = Verdict::unexplained;
     std::string summary;
     ProcessKey process;  ///< the one that lost the time
-    uint32_t uid = 0;
     std::string comm;
     uint64_t lost_ns = 0;  ///< since it began, not only in the latest window
     double explained_fraction = 0;
@@ -33,16 +33,10 @@ struct IncidentChange {
     Incident incident;
 };
 
-/// What one pass over the live window found.
-struct LivePass {
-    std::vector<Finding> findings;
-    /// Newly lost since the pass before, for each of `findings`.
-    std::vector<uint64_t> newly_lost_ns;
-    Window monotonic;  ///< judged
-};
-
 struct IncidentOptions {
-    unsigned passes_to_open = 2;  ///< in a row, so that one odd second is no incident
+    /// In a row, each with more time lost, so that one odd second is no incident; high severity opens at once.
+    unsigned passes_to_open = 2;
+    Severity open_from = Severity::medium;
     uint64_t quiet_to_close_ns = 15'000'000'000;
     size_t max_open = 256;  ///< further ones are counted and not opened
     /// An update is told when the lost time has grown by so much, or severity or verdict have changed.
@@ -54,9 +48,9 @@ class IncidentTracker {
     explicit IncidentTracker(std::string boot_id, IncidentOptions options = {});
     ~IncidentTracker();
 
-    /// Times CLOCK_MONOTONIC and CLOCK_REALTIME. A pass is due each second while any incident is open, also an empty
-    /// one: only time closes.
-    std::vector<IncidentChange> observe(const LivePass& pass, uint64_t now_monotonic_ns, uint64_t now_realtime_ns);
+    /// The findings of one pass over the live window, with newly_lost_ns. A pass is due each second while waiting(),
+    /// also one without findings: only time closes.
+    std::vector<IncidentChange> observe(const std::vector<Finding>& findings, const ClockTriple& now);
 
     /// In order of opening.
     std::vector<Incident> open() const;

@@ -1,0 +1,50 @@
+// The flight recorder: the latest calls, kept in memory, and the detectors run over them. What it finds is what explain
+// finds in the store over the same calls, but that it knows no more history than it keeps.
+//
+// add() and pass() may be called by two threads; no other two at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/diagnosis/explain.h"
+#include "core/model/event.h"
+#include "core/model/process.h"
+#include "core/model/time.h"
+
+namespace ingero {
+
+struct LiveWindowOptions {
+    /// Kept for so long or up to so many bytes, whichever is less.
+    uint64_t history_ns = 30'000'000'000;
+    size_t max_bytes = 32 << 20;
+    uint64_t judged_ns = 10'000'000'000;  ///< the part that is judged; all of it teaches what is usual
+};
+
+class LiveWindow {
+  public:
+    explicit LiveWindow(std::string boot_id, LiveWindowOptions options = {});
+    ~LiveWindow();
+
+    /// Calls as they were recorded, sequence ascending, and how many were lost meanwhile.
+    void add(std::vector<Event> events, uint64_t lost);
+    /// Drops what is too old.
+    void trim(uint64_t now_monotonic_ns);
+    /// Calls that no pass has seen.
+    bool has_new() const;
+    bool empty() const;
+    size_t bytes() const;
+
+    /// Runs the detectors over the calls that ended in the last `judged_ns`. Findings carry newly_lost_ns: what calls
+    /// that no earlier pass saw have lost.
+    std::vector<Finding> pass(const ClockTriple& now, const std::vector<Process>& processes);
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingero

@@ -1,0 +1,233 @@
+// The live window and the life of incidents.
+#include "core/diagnosis/incidents.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "core/diagnosis/live_window.h"
+#include "core/model/op.h"
+
+namespace ingero {
+namespace {
+
+using What = IncidentChange::What;
+
+constexpr uint64_t ms = 1'000'000;
+constexpr uint64_t second = 1'000'000'000;
+constexpr uint32_t python = 123;
+constexpr uint32_t hog = 777;
+constexpr uint64_t epoch = 1'700'000'000 * second;
+
+ClockTriple at(uint64_t monotonic_ns) {
+    return {monotonic_ns, monotonic_ns, epoch + monotonic_ns};
+}
+
+Finding contention(uint64_t newly_lost_ns, Severity severity = Severity::medium, uint32_t pid = python) {
+    Finding finding;
+    finding.kind = "cpu-contention";
+    finding.severity = severity;
+    finding.verdict = Verdict::proven;
+    finding.lost_ns = finding.newly_lost_ns = newly_lost_ns;
+    finding.explained_fraction = 0.9;
+    finding.worst.event.tgid = finding.pid = pid;
+    finding.worst.event.process_start_ns = 5;
+    finding.comm = "python";
+    finding.culprits = {{"stress-hog", hog, newly_lost_ns}};
+    return finding;
+}
+
+class Incidents : public testing::Test {
+  protected:
+    std::vector<IncidentChange> observe(std::vector<Finding> findings) {
+        now += second;
+        return tracker.observe(findings, at(now));
+    }
+
+    IncidentTracker tracker{"boot"};
+    uint64_t now = 100 * second;
+};
+
+TEST_F(Incidents, one_odd_second_opens_nothing) {
+    EXPECT_TRUE(observe({contention(50 * ms)}).empty());
+    EXPECT_TRUE(observe({}).empty());
+    EXPECT_TRUE(observe({contention(50 * ms)}).empty());
+    EXPECT_TRUE(tracker.open().empty());
+}
+
+TEST_F(Incidents, the_same_lost_time_seen_twice_opens_nothing) {
+    EXPECT_TRUE(observe({contention(50 * ms)}).empty());
+    EXPECT_TRUE(observe({contention(0)}).empty());
+    EXPECT_TRUE(observe({contention(0)}).empty());
+    EXPECT_TRUE(tracker.waiting()) << "the finding is still there";
+    observe({});
+    EXPECT_FALSE(tracker.waiting());
+}
+
+TEST_F(Incidents, two_seconds_in_a_row_open_one_with_what_both_lost) {
+    observe({contention(200 * ms)});
+    const auto changes = observe({contention(300 * ms)});
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].what, What::opened);
+    const Incident& incident = changes[0].incident;
+    EXPECT_THAT(incident.id, testing::MatchesRegex("[0-9a-f]{16}"));
+    EXPECT_EQ(incident.lost_ns, 500 * ms);
+    EXPECT_EQ(incident.process, (ProcessKey{python, 5}));
+    EXPECT_EQ(incident.opened_realtime_ns, epoch + now);
+    EXPECT_EQ(incident.closed_realtime_ns, 0u);
+    ASSERT_EQ(incident.culprits.size(), 1u);
+    EXPECT_EQ(incident.culprits[0].pid, hog);
+    EXPECT_EQ(tracker.open().size(), 1u);
+}
+
+TEST_F(Incidents, high_severity_opens_at_once_and_low_never) {
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(observe({contention(ms, Severity::low)}).empty());
+    EXPECT_EQ(observe({contention(2 * second, Severity::high)}).size(), 1u);
+}
+
+TEST_F(Incidents, what_is_not_proven_opens_nothing) {
+    Finding unexplained = contention(second, Severity::high);
+    unexplained.verdict = Verdict::unexplained;
+    Finding insufficient = contention(second, Severity::high);
+    insufficient.verdict = Verdict::insufficient_evidence;
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(observe({unexplained, insufficient}).empty());
+}
+
+TEST_F(Incidents, an_update_is_told_when_the_loss_has_grown_by_a_tenth_or_the_severity_changes) {
+    observe({contention(second, Severity::high)});
+    EXPECT_TRUE(observe({contention(50 * ms, Severity::high)}).empty());
+    const auto grown = observe({contention(50 * ms, Severity::high)});
+    ASSERT_EQ(grown.size(), 1u);
+    EXPECT_EQ(grown[0].what, What::updated);
+    EXPECT_EQ(grown[0].incident.lost_ns, 1'100 * ms);
+    EXPECT_TRUE(observe({contention(ms, Severity::low)}).empty()) << "one that fades is no lesser one";
+    EXPECT_EQ(tracker.open()[0].severity, Severity::high);
+    EXPECT_EQ(tracker.open()[0].lost_ns, 1'101 * ms) << "low severity keeps an open one open";
+}
+
+TEST_F(Incidents, quiet_closes_it_with_the_time_it_was_last_seen_and_another_gets_another_id) {
+    const auto opened = observe({contention(second, Severity::high)});
+    const uint64_t last = now;
+    std::vector<IncidentChange> changes;
+    int passes = 0;
+    // What stays in the window without anything new does not count.
+    for (; changes.empty() && passes < 100; ++passes) changes = observe({contention(0, Severity::high)});
+    EXPECT_EQ(passes, 15);
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].what, What::closed);
+    EXPECT_EQ(changes[0].incident.id, opened[0].incident.id);
+    EXPECT_EQ(changes[0].incident.closed_realtime_ns, epoch + last);
+    EXPECT_TRUE(tracker.open().empty());
+    const auto again = observe({contention(second, Severity::high)});
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_NE(again[0].incident.id, opened[0].incident.id);
+}
+
+TEST_F(Incidents, another_culprit_of_the_same_trouble_is_the_same_incident) {
+    observe({contention(second, Severity::high)});
+    Finding other = contention(second, Severity::high);
+    other.culprits[0].name = "backup";
+    const auto changes = observe({other});
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].what, What::updated);
+    EXPECT_EQ(changes[0].incident.culprits[0].name, "backup");
+}
+
+TEST_F(Incidents, the_number_of_open_ones_is_bounded_and_the_rest_is_counted) {
+    std::vector<Finding> many;
+    for (uint32_t pid = 1; pid <= 1'000; ++pid) many.push_back(contention(second, Severity::high, pid));
+    EXPECT_EQ(observe(many).size(), 256u);
+    EXPECT_EQ(tracker.open().size(), 256u);
+    EXPECT_EQ(tracker.refused(), 744u);
+    std::set<std::string> ids;
+    for (const Incident& incident : tracker.open()) ids.insert(incident.id);
+    EXPECT_EQ(ids.size(), 256u);
+}
+
+/// Synchronisations of 2 ms, half of each preempted where there is a hog.
+std::vector<Event> syncs(uint64_t from_ns, unsigned count, bool with_hog, uint64_t& sequence) {
+    std::vector<Event> events;
+    for (unsigned i = 0; i < count; ++i) {
+        Event event;
+        event.sequence = ++sequence;
+        event.op = make_op(source_cuda, 5);
+        event.tgid = event.tid = python;
+        event.process_start_ns = 5;
+        event.start_ns = from_ns + i * 3 * ms;
+        event.duration_ns = with_hog ? 2 * ms : ms;
+        if (with_hog) {
+            event.runnable_ns = event.preempted_ns = event.preemptor_ns = ms;
+            event.preemptor_tgid = hog;
+            event.preemptor_comm = to_comm("stress-hog");
+            event.waits = 1;
+        }
+        events.push_back(event);
+    }
+    return events;
+}
+
+Process python_process() {
+    Process process;
+    process.key = {python, 5};
+    process.comm = "python";
+    return process;
+}
+
+TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {
+    LiveWindow window("boot");
+    uint64_t sequence = 0;
+    window.add(syncs(100 * second, 300, true, sequence), 0);
+    const auto first = window.pass(at(101 * second), {python_process()});
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_EQ(first[0].kind, "cpu-contention");
+    EXPECT_EQ(first[0].verdict, Verdict::proven);
+    EXPECT_EQ(first[0].comm, "python");
+    EXPECT_EQ(first[0].newly_lost_ns, first[0].lost_ns);
+    EXPECT_FALSE(window.has_new());
+
+    window.add(syncs(101 * second, 100, true, sequence), 0);
+    const auto second_pass = window.pass(at(102 * second), {python_process()});
+    ASSERT_EQ(second_pass.size(), 1u);
+    EXPECT_NEAR(static_cast<double>(second_pass[0].newly_lost_ns), 100.0 * ms, 5.0 * ms);
+    EXPECT_NEAR(static_cast<double>(second_pass[0].lost_ns), 400.0 * ms, 20.0 * ms);
+}
+
+TEST(LiveWindow, is_silent_on_healthy_calls_and_forgets_what_is_old) {
+    LiveWindow window("boot");
+    uint64_t sequence = 0;
+    window.add(syncs(100 * second, 300, true, sequence), 0);
+    EXPECT_EQ(window.pass(at(101 * second), {}).size(), 1u);
+    window.add(syncs(112 * second, 300, false, sequence), 0);
+    EXPECT_TRUE(window.pass(at(113 * second), {}).empty()) << "more than ten seconds ago";
+    window.trim(129 * second);
+    EXPECT_FALSE(window.empty());
+    window.trim(131 * second);
+    const size_t kept = window.bytes();
+    EXPECT_GT(kept, 0u);
+    EXPECT_EQ(kept, 300 * sizeof(Event)) << "the first block is gone";
+    window.trim(200 * second);
+    EXPECT_TRUE(window.empty());
+    EXPECT_EQ(window.bytes(), 0u);
+}
+
+TEST(LiveWindow, proves_nothing_where_much_was_lost) {
+    LiveWindow window("boot");
+    uint64_t sequence = 0;
+    window.add(syncs(100 * second, 300, true, sequence), 1'000);
+    const auto findings = window.pass(at(101 * second), {python_process()});
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].verdict, Verdict::partial);
+}
+
+TEST(LiveWindow, keeps_no_more_bytes_than_it_may) {
+    LiveWindow window("boot", {.max_bytes = 1 << 20});
+    uint64_t sequence = 0;
+    for (unsigned i = 0; i < 100; ++i) {
+        window.add(syncs((100 + i) * second, 300, false, sequence), 0);
+        EXPECT_LE(window.bytes(), size_t{1} << 20);
+    }
+    EXPECT_GT(window.bytes(), size_t{1} << 19);
+}
+
+}  // namespace
+}  // namespace ingero
