@@ -68,21 +68,33 @@ Result<void> set_worker_deadline(Config& config, const toml::node& node) {
     return {};
 }
 
-const std::map<std::string, Setter>& setters() {
-    static const std::map<std::string, Setter> table = {
-        {"node.name", text(&Config::node)},
-        {"store.path", absolute_path(&Config::store_path)},
-        {"store.max_size", size(&Config::store_max_size_bytes, 16ULL << 20)},
-        {"workers.count", set_worker_count},
-        {"workers.memory", size(&Config::worker_memory_bytes, 64ULL << 20)},
-        {"workers.deadline", set_worker_deadline},
+/// A key: how it is set, whether two configurations differ in it, and whether a reload takes it up.
+struct Key {
+    Setter set;
+    std::function<bool(const Config&, const Config&)> differs;
+    bool on_reload = false;
+};
+
+template <class T>
+Key key(Setter set, T Config::*member, bool on_reload) {
+    return {std::move(set), [member](const Config& a, const Config& b) { return a.*member != b.*member; }, on_reload};
+}
+
+const std::map<std::string, Key>& config_keys() {
+    static const std::map<std::string, Key> table = {
+        {"node.name", key(text(&Config::node), &Config::node, false)},
+        {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
+        {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},
+        {"workers.count", key(set_worker_count, &Config::worker_count, true)},
+        {"workers.memory", key(size(&Config::worker_memory_bytes, 64ULL << 20), &Config::worker_memory_bytes, true)},
+        {"workers.deadline", key(set_worker_deadline, &Config::worker_deadline, true)},
     };
     return table;
 }
 
 std::string known_keys(const std::string& section) {
     std::string keys;
-    for (const auto& [key, setter] : setters())
+    for (const auto& [key, entry] : config_keys())
         if (key.starts_with(section + ".")) keys += (keys.empty() ? "" : ", ") + key.substr(section.size() + 1);
     return keys;
 }
@@ -109,14 +121,26 @@ Result<void> apply_config_text(Config& config, std::string_view content, const s
             return at(name, section_name.source(), "unknown section or key: " + section_text, hint);
         for (const auto& [key, node] : *section.as_table()) {
             const std::string full = section_text + "." + std::string(key.str());
-            const auto setter = setters().find(full);
-            if (setter == setters().end())
+            const auto known = config_keys().find(full);
+            if (known == config_keys().end())
                 return at(name, key.source(), "unknown key: " + full, "known in [" + section_text + "]: " + keys);
-            if (const auto set = setter->second(config, node); !set)
+            if (const auto set = known->second.set(config, node); !set)
                 return at(name, node.source(), full + " " + set.error().message, hint);
         }
     }
     return {};
+}
+
+std::vector<std::string> changed_keys(const Config& before, const Config& after) {
+    std::vector<std::string> keys;
+    for (const auto& [name, entry] : config_keys())
+        if (entry.differs(before, after)) keys.push_back(name);
+    return keys;
+}
+
+bool applies_on_reload(std::string_view name) {
+    const auto known = config_keys().find(std::string(name));
+    return known != config_keys().end() && known->second.on_reload;
 }
 
 Result<Config> load_config(const std::string& path, bool required) {

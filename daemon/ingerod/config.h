@@ -22,6 +22,10 @@ struct Config {
 
 /// Lays the text's keys over `config`. Errors: bad_request, as "NAME:LINE: what".
 Result<void> apply_config_text(Config& config, std::string_view text, const std::string& name);
+/// Keys whose values differ, as "section.key", in order of name.
+std::vector<std::string> changed_keys(const Config& before, const Config& after);
+/// What of them takes effect without a restart.
+bool applies_on_reload(std::string_view key);
 /// The file, then its .d directory ("X.conf" has "X.conf.d"). Neither need exist unless `required`.
 Result<Config> load_config(const std::string& path, bool required);
 

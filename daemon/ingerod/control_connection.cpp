@@ -124,11 +124,13 @@ void ControlConnection::handle(RpcRequest request) {
     if (in_flight_.size() >= host_.options().requests_in_flight)
         return answer_error(request.id, {ErrorCode::busy, "too many requests in flight on this connection",
                                          "wait for an answer before the next request"});
-    const bool takes_nothing = request.method == "status" || request.method == "processes";
+    const bool takes_nothing =
+        request.method == "status" || request.method == "processes" || request.method == "reload";
     if (takes_nothing && !request.params.empty())
         return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
     if (request.method == "status") return answer(request.id, host_.backend().status());
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
+    if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "explain") return start_query(std::move(request));
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
@@ -146,7 +148,7 @@ void ControlConnection::hello(const RpcRequest& request) {
     greeted_ = true;
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},
-                        {"features", {"status", "processes", "stats", "explain", "cancel"}}});
+                        {"features", {"status", "processes", "stats", "explain", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -159,6 +161,16 @@ void ControlConnection::cancel(const RpcRequest& request) {
     // A stream that has just ended is as good as cancelled: the client could not know.
     if (const auto stream = streams_.find(number); stream != streams_.end()) drop_stream(stream);
     answer(request.id, json::object());
+}
+
+// What changes the daemon is root's here; others go by D-Bus, where polkit decides.
+void ControlConnection::reload(const RpcRequest& request) {
+    if (!caller_.sees_all || (caller_.uid != 0 && caller_.uid != geteuid()))
+        return answer_error(request.id, {ErrorCode::denied, "only root may reload the configuration here",
+                                         "run it as root, or call Reload on D-Bus, where polkit decides"});
+    const auto done = host_.backend().reload();
+    if (!done) return answer_error(request.id, done.error());
+    answer(request.id, *done);
 }
 
 void ControlConnection::start_query(RpcRequest request) {

@@ -68,6 +68,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void handle(const RpcNotification& notification);
     void hello(const RpcRequest& request);
     void cancel(const RpcRequest& request);
+    void reload(const RpcRequest& request);
     void start_query(RpcRequest request);
 
     void answer(uint64_t request, const nlohmann::json& result);

@@ -109,8 +109,11 @@ struct ControlServer::Impl : ControlHost {
         }
         next_log_ = now + std::chrono::seconds(1);
         const uint64_t unlogged = std::exchange(unlogged_, 0);
-        spdlog::warn("control socket: refused uid {} pid {}: {}{}", caller.uid, caller.pid, reason,
-                     unlogged > 0 ? " (and " + std::to_string(unlogged) + " others since the last such line)" : "");
+        std::string text = "control socket: refused uid " + std::to_string(caller.uid) + " pid " +
+                           std::to_string(caller.pid) + ": " + std::string(reason);
+        if (unlogged > 0) text += " (and " + std::to_string(unlogged) + " others since the last such line)";
+        if (options_.on_refusal) return options_.on_refusal(text);
+        spdlog::warn("{}", text);
     }
 
     void wait_for_clients() {

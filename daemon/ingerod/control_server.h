@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,8 @@ struct ControlOptions {
     size_t all_stream_bytes = 256 << 20;  ///< long results held for all connections together
     /// For a half-sent message, a missing hello, output that is not read, a stream that is not acknowledged.
     std::chrono::milliseconds stall{30'000};
+    /// A client was refused, told at most once a second; the text holds nothing of the client's. Default: a log line.
+    std::function<void(const std::string&)> on_refusal{};
 };
 
 class ControlServer {

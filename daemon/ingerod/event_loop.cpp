@@ -17,6 +17,7 @@ struct EventLoop::Source::Impl {
     sd_event_source* source = nullptr;
     std::function<void(uint32_t)> on_io;
     std::function<void()> on_call;
+    std::function<void()> on_prepare;
     std::function<void(int)> on_child;
     uint64_t period_us = 0;
     uint64_t accuracy_us = 0;
@@ -105,6 +106,34 @@ EventLoop::Source EventLoop::add_periodic(uint64_t period_us, std::function<void
                                      result.impl_->accuracy_us, handler, result.impl_.get()),
           "sd_event_add_time_relative");
     return result;
+}
+
+EventLoop::Source EventLoop::add_alarm(std::function<void()> callback) {
+    constexpr uint64_t never = UINT64_MAX;
+    Source result;
+    result.impl_.reset(new Source::Impl);
+    result.impl_->on_call = std::move(callback);
+    auto handler = [](sd_event_source*, uint64_t, void* data) {
+        auto* self = static_cast<Source::Impl*>(data);
+        return Source::Impl::guarded(self, [&] { self->on_call(); });
+    };
+    check(sd_event_add_time(event_, &result.impl_->source, CLOCK_MONOTONIC, never, 1, handler, result.impl_.get()),
+          "sd_event_add_time");
+    return result;
+}
+
+void EventLoop::set_alarm(const Source& source, uint64_t at_us) {
+    check(sd_event_source_set_time(source.impl_->source, at_us), "sd_event_source_set_time");
+    check(sd_event_source_set_enabled(source.impl_->source, SD_EVENT_ONESHOT), "sd_event_source_set_enabled");
+}
+
+void EventLoop::set_prepare(const Source& source, std::function<void()> callback) {
+    source.impl_->on_prepare = std::move(callback);
+    auto handler = [](sd_event_source*, void* data) {
+        static_cast<Source::Impl*>(data)->on_prepare();
+        return 0;
+    };
+    check(sd_event_source_set_prepare(source.impl_->source, handler), "sd_event_source_set_prepare");
 }
 
 EventLoop::Source EventLoop::add_signal(int signal_number, std::function<void()> callback) {

@@ -42,6 +42,13 @@ class EventLoop {
     Source add_timer(uint64_t after_us, std::function<void()> callback, uint64_t accuracy_us = 0);
     /// Again and again, every `period_us`.
     Source add_periodic(uint64_t period_us, std::function<void()> callback, uint64_t accuracy_us = 0);
+    /// A timer that set_alarm() sets; off until then and after each ring.
+    Source add_alarm(std::function<void()> callback);
+    /// When it rings, in CLOCK_MONOTONIC µs; UINT64_MAX: never.
+    void set_alarm(const Source& source, uint64_t at_us);
+    /// Called before each wait of the loop, so that what the source waits for can be brought up to date. It must not
+    /// destroy the source.
+    void set_prepare(const Source& source, std::function<void()> callback);
     /// The signal is blocked and delivered through the loop. Call before any thread is started.
     Source add_signal(int signal_number, std::function<void()> callback);
     /// SIGCHLD for one child by pidfd: the callback gets the wait status.

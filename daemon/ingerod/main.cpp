@@ -4,20 +4,28 @@
 #include <spdlog/sinks/systemd_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
+#include <syslog.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cinttypes>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
+#include <vector>
 
+#include "daemon/ingerod/bus/bus_service.h"
 #include "daemon/ingerod/check.h"
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/control_server.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/manager.h"
+#include "daemon/ingerod/refusing_listener.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -33,6 +41,7 @@ struct Options {
     std::string socket = "/run/ingerod/control.sock";
     std::string worker;
     std::string log_level = "info";
+    std::string bus;
     std::vector<std::string> denied_features;
     bool config_given = false;
     bool check_config = false;
@@ -45,9 +54,13 @@ int report(const Error& error, int code) {
     return code;
 }
 
-// To the journal with its own fields when systemd gave us its stream, else to stderr.
+// systemd says which stream it gave us: only then does what we log end up in the journal.
+bool logs_to_journal() {
+    return getenv("JOURNAL_STREAM") && !isatty(STDERR_FILENO);
+}
+
 void set_up_logging(const std::string& level) {
-    if (getenv("JOURNAL_STREAM") && !isatty(STDERR_FILENO)) {
+    if (logs_to_journal()) {
         spdlog::set_default_logger(
             std::make_shared<spdlog::logger>("ingerod", std::make_shared<spdlog::sinks::systemd_sink_mt>("ingerod")));
         spdlog::set_pattern("%v");
@@ -56,6 +69,11 @@ void set_up_logging(const std::string& level) {
         spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
     }
     spdlog::set_level(spdlog::level::from_str(level));
+}
+
+std::string host_name() {
+    utsname names{};
+    return uname(&names) == 0 ? names.nodename : "localhost";
 }
 
 // In a build tree the worker lies in the folder beside; installed, at its fixed place.
@@ -79,45 +97,139 @@ Result<void> make_directory(const std::string& path, mode_t mode) {
                 "choose a directory that ingerod may write to");
 }
 
+/// Sockets that systemd holds, by FileDescriptorName=. A single one of another name, as systemd-socket-activate(1)
+/// passes it, is the control socket; of several, those that are not known are closed.
+std::map<std::string, int> inherited_sockets() {
+    std::map<std::string, int> sockets;
+    char** names = nullptr;
+    const int count = sd_listen_fds_with_names(1, &names);
+    for (int i = 0; i < count; ++i) {
+        const int fd = SD_LISTEN_FDS_START + i;
+        std::string name = names[i];
+        free(names[i]);
+        if (count == 1) name = "control";
+        const bool known = name == "control" || name == "spans" || name == "annotate" || name == "mcp";
+        if (known && sockets.emplace(name, fd).second) continue;
+        spdlog::warn("systemd passed a second or unknown socket, named {}: it is closed", name);
+        close(fd);
+    }
+    free(names);
+    return sockets;
+}
+
+/// All that listens, while it lives.
+struct Sockets {
+    std::unique_ptr<ControlServer> control;
+    std::vector<std::unique_ptr<RefusingListener>> unserved;
+    size_t count() const { return 1 + unserved.size(); }
+};
+
+Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::string& path, ControlOptions control) {
+    Sockets sockets;
+    for (const auto& [name, fd] : inherited_sockets()) {
+        if (name == "control")
+            sockets.control = std::make_unique<ControlServer>(loop, manager, fd, control);
+        else
+            sockets.unserved.push_back(std::make_unique<RefusingListener>(loop, fd, name));
+    }
+    if (!sockets.control) {
+        auto bound = ControlServer::bind(loop, manager, path, std::move(control));
+        if (!bound) return tl::unexpected(bound.error());
+        sockets.control = std::move(*bound);
+    }
+    return sockets;
+}
+
+/// Tells systemd, a third of WatchdogSec apart, that the loop turns and the ingest thread with it.
+EventLoop::Source start_watchdog(EventLoop& loop, Manager& manager) {
+    uint64_t limit_us = 0;
+    if (sd_watchdog_enabled(0, &limit_us) <= 0) return {};
+    return loop.add_periodic(limit_us / 3, [&manager] {
+        if (manager.is_alive())
+            sd_notify(0, "WATCHDOG=1");
+        else
+            spdlog::error("the ingest thread stands still: the watchdog is not answered");
+    });
+}
+
+int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Options& options,
+          const std::string& socket) {
+    ControlOptions control{.version = version};
+    control.on_refusal = [&journal](const std::string& text) {
+        journal.send(MessageKind::peer_refused, LOG_WARNING, text);
+    };
+    auto sockets = open_sockets(loop, manager, socket, std::move(control));
+    if (!sockets) return report(sockets.error(), exit_failed);
+    manager.set_sockets(sockets->count());
+
+    std::unique_ptr<BusService> bus;
+    if (options.bus == "system" || (options.bus.empty() && options.directory.empty()))
+        bus = std::make_unique<BusService>(loop, manager);
+    manager.on_change([&] {
+        sd_notifyf(0, "STATUS=%s", manager.status_line().c_str());
+        if (bus) bus->changed();
+    });
+    manager.on_incident([&](const IncidentChange& change) {
+        if (bus) bus->tell(change);
+    });
+    const auto on_hangup = loop.add_signal(SIGHUP, [&] { (void)manager.reload(); });
+    const auto watchdog = start_watchdog(loop, manager);
+
+    journal.send(MessageKind::started, LOG_INFO,
+                 std::string("ingerod ") + version + " is ready, control socket " + socket);
+    sd_notifyf(0, "READY=1\nSTATUS=%s", manager.status_line().c_str());
+    const int code = loop.run();
+    sd_notify(0, "STOPPING=1");
+    journal.send(MessageKind::stopped, LOG_INFO, "stopping: " + manager.status_line());
+    manager.on_change({});
+    manager.on_incident({});
+    return code;
+}
+
 int run(const Options& options, Config config, std::set<Feature> denied) {
     EventLoop loop;
     // Before any thread starts, so that all inherit the blocked signals.
     const auto on_term = loop.add_signal(SIGTERM, [&] { loop.exit(0); });
     const auto on_int = loop.add_signal(SIGINT, [&] { loop.exit(0); });
+    sigset_t hangup;
+    sigemptyset(&hangup);
+    sigaddset(&hangup, SIGHUP);
+    sigprocmask(SIG_BLOCK, &hangup, nullptr);
     signal(SIGPIPE, SIG_IGN);
 
     std::string socket = options.socket;
+    const auto adapt = [&](Config& read) {
+        if (read.node.empty()) read.node = host_name();
+        if (!options.directory.empty()) read.store_path = std::filesystem::absolute(options.directory) / "store";
+    };
     if (!options.directory.empty()) {
         if (auto made = make_directory(options.directory, 0755); !made) return report(made.error(), exit_failed);
-        const std::string directory = std::filesystem::absolute(options.directory);
-        config.store_path = directory + "/store";
-        socket = directory + "/control.sock";
+        socket = std::filesystem::absolute(options.directory) / "control.sock";
     }
+    adapt(config);
     if (auto made = make_directory(config.store_path, 0700); !made) return report(made.error(), exit_failed);
 
-    auto manager = Manager::start(
-        loop, {.config = config, .worker_program = find_worker(options.worker), .denied_features = std::move(denied)});
+    const auto load = [&]() -> Result<Config> {
+        auto read = load_config(options.config, options.config_given);
+        if (read) adapt(*read);
+        return read;
+    };
+    const Journal journal(config.node, logs_to_journal());
+    // As Type=notify and `systemctl reload` want it (sd_notify(3)).
+    const auto notify_reload = [](bool begins) {
+        if (begins)
+            sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, monotonic_now_ns() / 1'000);
+        else
+            sd_notify(0, "READY=1");
+    };
+    auto manager = Manager::start(loop, journal,
+                                  {.config = config,
+                                   .worker_program = find_worker(options.worker),
+                                   .denied_features = std::move(denied),
+                                   .load_config = load,
+                                   .notify_reload = notify_reload});
     if (!manager) return report(manager.error(), exit_failed);
-
-    const ControlOptions control{.version = version};
-    std::unique_ptr<ControlServer> server;
-    if (sd_listen_fds(1) > 0) {
-        server = std::make_unique<ControlServer>(loop, **manager, SD_LISTEN_FDS_START, control);
-    } else {
-        auto bound = ControlServer::bind(loop, **manager, socket, control);
-        if (!bound) return report(bound.error(), exit_failed);
-        server = std::move(*bound);
-    }
-    auto publish = [&] { sd_notifyf(0, "STATUS=%s", (*manager)->status_line().c_str()); };
-    (*manager)->on_change(publish);
-    spdlog::info("ingerod {} is ready, control socket {}", version, socket);
-    sd_notify(0, "READY=1");
-    publish();
-    const int code = loop.run();
-    sd_notify(0, "STOPPING=1");
-    spdlog::info("stopping: {}", (*manager)->status_line());
-    (*manager)->on_change({});
-    return code;
+    return serve(loop, **manager, journal, options, socket);
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -131,6 +243,9 @@ int parse_and_run(int argc, char** argv) {
     app.add_option("--socket", options.socket, "Control socket (default: /run/ingerod/control.sock)")
         ->type_name("PATH");
     app.add_option("--worker", options.worker, "The ingero-worker program")->type_name("PATH");
+    app.add_option("--bus", options.bus, "The D-Bus to serve: system (default) or none (default with --directory)")
+        ->type_name("BUS")
+        ->check(CLI::IsMember({"system", "none"}));
     app.add_option("--log-level", options.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
     app.add_flag("--check-config", options.check_config, "Check the configuration and exit");
@@ -143,7 +258,8 @@ int parse_and_run(int argc, char** argv) {
     }
     set_up_logging(options.log_level);
 
-    auto config = load_config(options.config, config_option->count() > 0);
+    options.config_given = config_option->count() > 0;
+    auto config = load_config(options.config, options.config_given);
     if (!config) return report(config.error(), exit_usage);
     std::set<Feature> denied;
     for (const std::string& name : options.denied_features) {

@@ -6,12 +6,15 @@
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
+#include <syslog.h>
 #include <systemd/sd-id128.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
 
+#include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
@@ -26,6 +29,7 @@ namespace {
 /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
 constexpr unsigned max_libraries_a_uid = 64;
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
+constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t settle_us = 10'000;
@@ -34,11 +38,6 @@ constexpr unsigned max_attempts = 10;
 constexpr uint64_t disuse_us = 600'000'000;
 constexpr uint64_t commit_wait_us = 50'000;
 constexpr uint64_t exit_record_us = 250'000;
-
-std::string host_name() {
-    utsname names{};
-    return uname(&names) == 0 ? names.nodename : "localhost";
-}
 
 std::string kernel_release() {
     utsname names{};
@@ -66,12 +65,14 @@ json null_if_empty(const std::string& text) {
 
 }  // namespace
 
-Manager::Manager(EventLoop& loop, ManagerOptions options)
+Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options)
     : loop_(loop),
+      journal_(journal),
       options_(std::move(options)),
-      node_(options_.config.node.empty() ? host_name() : options_.config.node),
+      node_(options_.config.node),
       started_(ClockTriple::now()),
-      features_(options_.denied_features) {}
+      features_(options_.denied_features),
+      incidents_(id_text(sd_id128_get_boot)) {}
 
 Manager::~Manager() {
     *alive_ = false;
@@ -79,11 +80,12 @@ Manager::~Manager() {
     watch_.reset();
     libraries_.clear();
     ingest_.reset();
+    live_.reset();
     probes_.reset();
 }
 
-Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, ManagerOptions options) {
-    std::unique_ptr<Manager> manager(new Manager(loop, std::move(options)));
+Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, const Journal& journal, ManagerOptions options) {
+    std::unique_ptr<Manager> manager(new Manager(loop, journal, std::move(options)));
     if (auto opened = manager->open(); !opened) return tl::unexpected(opened.error());
     return manager;
 }
@@ -116,10 +118,14 @@ Result<void> Manager::open() {
     workers.deadline = config.worker_deadline;
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
+    live_ = std::make_unique<LiveDiagnosis>(
+        loop_, session.boot_id,
+        [this](const std::vector<Finding>& findings, const ClockTriple& now) { on_pass(findings, now); });
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
         Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { on_new_process(key); },
-                          .on_process_change = [this](const auto& change) { on_process_change(change); }});
+                          .on_process_change = [this](const auto& change) { on_process_change(change); },
+                          .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); }});
 
     auto watch =
         MmapWatch::start(loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
@@ -153,6 +159,11 @@ void Manager::on_new_process(const ProcessKey& key) {
     if (!process || process->process.key != key) ingest_->forget(key);
 }
 
+void Manager::put_process(const Process& process) {
+    ingest_->put_process(process);
+    live_->put_process(process);
+}
+
 Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
     auto facts = proc_.read_process(pid);
     if (!facts) return nullptr;
@@ -166,7 +177,7 @@ Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
     entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!entry.pidfd) return nullptr;
     entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
-    ingest_->put_process(entry.process);
+    put_process(entry.process);
     if (!rate_timer_.active())
         rate_timer_ = loop_.add_periodic(
             rate_period_us, [this] { measure_rates(); }, 100'000);
@@ -190,7 +201,7 @@ void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
     process.exited_ns = exited_ns;
     process.exit_code = exit_code;
     ingest_->forget(process.key);
-    ingest_->put_process(std::move(process));
+    put_process(process);
     for (const FileId& id : known->second.libraries) watch_for_disuse(id);
     processes_.erase(known);
     if (processes_.empty()) rate_timer_.reset();
@@ -213,7 +224,7 @@ void Manager::on_process_change(const ingero_process_record& change) {
         for (const FileId& id : known->second.libraries) watch_for_disuse(id);
         known->second.libraries.clear();
         scan_process(change.tgid);
-        ingest_->put_process(known->second.process);
+        put_process(known->second.process);
     }
 }
 
@@ -318,7 +329,7 @@ void Manager::retry_library(FileId id, std::shared_ptr<UniqueFd> fd, const Error
 
 void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) {
     const auto found = libraries_.find(id);
-    if (found == libraries_.end()) return;
+    if (found == libraries_.end() || found->second.state != LibraryState::reading) return;
     LibraryEntry& entry = found->second;
     std::vector<FunctionSymbol> symbols;
     try {
@@ -331,11 +342,15 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
         return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what(),
                               true);
     }
-    const std::vector<ProbeSite> sites = probe_sites(entry.library, symbols);
+    std::vector<ProbeSite> sites = probe_sites(entry.library, symbols);
     if (sites.empty()) return library_failed(id, "it exports none of the wanted functions", false);
-    auto attached = probes_->attach(fd.get(), sites);
-    if (!attached) return library_failed(id, attached.error().message, true);
-    entry.attached = std::move(*attached);
+    for (const ProbeSite& site : sites) entry.sets.insert(probe_set_of(site.op));
+    std::erase_if(sites, [this](const ProbeSite& site) { return disabled_sets_.contains(probe_set_of(site.op)); });
+    if (!sites.empty()) {
+        auto attached = probes_->attach(fd.get(), sites);
+        if (!attached) return library_failed(id, attached.error().message, true);
+        entry.attached = std::move(*attached);
+    }
     entry.state = LibraryState::attached;
     size_t stepped = 0;
     for (const ProbeSite& site : sites) stepped += !site.emulated;
@@ -356,12 +371,24 @@ void Manager::library_failed(FileId id, const std::string& reason, bool degrades
 }
 
 void Manager::measure_rates() {
+    tell_loss();
     for (const ProcessActivity& activity : ingest_->activity()) {
         const auto known = processes_.find(activity.key.pid);
         if (known == processes_.end() || known->second.process.key != activity.key) continue;
         known->second.calls_per_s = static_cast<double>(activity.calls - known->second.calls_before);
         known->second.calls_before = activity.calls;
     }
+}
+
+void Manager::tell_loss() {
+    const IngestFigures figures = ingest_->figures();
+    const uint64_t lost = figures.lost + figures.dropped, now = monotonic_now_ns();
+    if (lost == told_lost_ || now - loss_told_ns_ < loss_period_ns) return;
+    journal_.send(
+        MessageKind::loss, LOG_WARNING,
+        std::to_string(lost - told_lost_) + " calls were not recorded, " + std::to_string(lost) + " since the start");
+    told_lost_ = lost;
+    loss_told_ns_ = now;
 }
 
 std::string Manager::state() const {
@@ -380,6 +407,7 @@ std::vector<std::string> Manager::missing_probes() const {
     std::vector<std::string> result;
     for (const auto& [id, library] : libraries_)
         if (library.degrades) result.push_back(to_valid_utf8(library.path + ": " + library.reason));
+    for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
 }
 
@@ -401,7 +429,137 @@ void Manager::begin_coverage() {
 
 void Manager::changed() {
     begin_coverage();
+    // Told once, when it begins: the journal is for what somebody has to look at.
+    const std::string now = state();
+    if (now == "degraded" && journaled_state_ != now) {
+        std::string why = ingest_->figures().store_error;
+        for (const std::string& missing : missing_probes()) why += (why.empty() ? "" : "; ") + missing;
+        journal_.send(MessageKind::degraded, LOG_WARNING, "degraded: " + escape_text(why));
+    }
+    journaled_state_ = now;
     if (on_change_) on_change_();
+}
+
+std::string Manager::state_of(const ProcessEntry& entry) const {
+    std::string result = "tracing";
+    for (const FileId& id : entry.libraries) {
+        const auto library = libraries_.find(id);
+        if (library == libraries_.end() || library->second.state == LibraryState::reading)
+            result = "attaching";
+        else if (library->second.state == LibraryState::failed)
+            result = "failed";
+    }
+    return result;
+}
+
+void Manager::on_pass(const std::vector<Finding>& findings, const ClockTriple& now) {
+    for (const IncidentChange& change : incidents_.observe(findings, now)) tell(change);
+    live_->keep_awake(incidents_.waiting());
+}
+
+void Manager::tell(const IncidentChange& change) {
+    const Incident& incident = change.incident;
+    const std::vector<JournalField> fields = {{"INGERO_INCIDENT_ID", incident.id},
+                                              {"INGERO_KIND", incident.kind},
+                                              {"INGERO_PID", std::to_string(incident.process.pid)}};
+    if (change.what == IncidentChange::What::opened)
+        journal_.send(MessageKind::incident_opened, LOG_WARNING, escape_text(incident.summary), fields);
+    if (change.what == IncidentChange::What::closed)
+        journal_.send(MessageKind::incident_closed, LOG_NOTICE,
+                      incident.kind + " of " + escape_text(incident.comm) + " (pid " +
+                          std::to_string(incident.process.pid) + ") is over: " + format_duration(incident.lost_ns) +
+                          " lost in all",
+                      fields);
+    if (on_incident_) on_incident_(change);
+}
+
+PublicFigures Manager::figures() const {
+    const IngestFigures ingest = ingest_->figures();
+    return {.version = version,
+            .state = state(),
+            .node = to_valid_utf8(node_),
+            .uptime_ns = monotonic_now_ns() - started_.monotonic_ns,
+            .events_recorded = ingest.recorded,
+            .events_lost = ingest.lost + ingest.dropped,
+            .store_bytes = ingest.store.bytes};
+}
+
+std::vector<PublicProcess> Manager::public_processes() const {
+    std::vector<PublicProcess> list;
+    for (const auto& [pid, entry] : processes_)
+        list.push_back({.key = entry.process.key,
+                        .uid = entry.process.uid,
+                        .comm = to_valid_utf8(entry.process.comm),
+                        .unit = to_valid_utf8(entry.process.unit),
+                        .container = {},
+                        .state = state_of(entry)});
+    return list;
+}
+
+std::vector<ProbeSetState> Manager::probe_sets() const {
+    std::vector<ProbeSetState> list;
+    for (const auto& [id, library] : libraries_)
+        for (const std::string_view set : library.sets)
+            list.push_back({to_valid_utf8(library.path), std::string(set),
+                            library.state == LibraryState::attached && !disabled_sets_.contains(set)});
+    return list;
+}
+
+// A library's probes are one link, and the file is not held open, which would keep a container's mount busy: so all are
+// let go and found anew.
+Result<void> Manager::set_probe(const std::string& set, bool on) {
+    const auto known = all_probe_sets();
+    if (std::find(known.begin(), known.end(), set) == known.end()) {
+        std::string names;
+        for (const std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name);
+        return fail(ErrorCode::bad_request, "no such probe set", "known sets: " + names);
+    }
+    if (on ? disabled_sets_.erase(set) == 0 : !disabled_sets_.insert(set).second) return {};
+    spdlog::warn("probe set {} is turned {}", set, on ? "on" : "off");
+    libraries_.clear();
+    attached_by_uid_.clear();
+    for (auto& [pid, process] : processes_) process.libraries.clear();
+    scan();
+    changed();
+    return {};
+}
+
+Result<json> Manager::reload() {
+    if (options_.notify_reload) options_.notify_reload(true);
+    auto result = take_up_config();
+    if (options_.notify_reload) options_.notify_reload(false);
+    return result;
+}
+
+Result<json> Manager::take_up_config() {
+    const auto loaded = options_.load_config();
+    if (!loaded) {
+        journal_.send(MessageKind::reloaded, LOG_ERR,
+                      "the configuration is not taken up: " + escape_text(loaded.error().message));
+        return tl::unexpected(loaded.error());
+    }
+    json changed = json::array(), needs_restart = json::array();
+    std::string text;
+    for (const std::string& key : changed_keys(options_.config, *loaded)) {
+        changed.push_back(key);
+        if (!applies_on_reload(key)) needs_restart.push_back(key);
+        text += (text.empty() ? "" : ", ") + key + (applies_on_reload(key) ? "" : " (needs a restart)");
+    }
+    Config& config = options_.config;
+    config.worker_count = loaded->worker_count;
+    config.worker_memory_bytes = loaded->worker_memory_bytes;
+    config.worker_deadline = loaded->worker_deadline;
+    workers_->reconfigure(config.worker_count, config.worker_memory_bytes, config.worker_deadline);
+    journal_.send(MessageKind::reloaded, LOG_NOTICE,
+                  "configuration reloaded, changed: " + (text.empty() ? "nothing" : text));
+    const uint64_t now = ClockTriple::now().realtime_ns;
+    Coverage coverage;
+    coverage.complete = true;
+    json answer =
+        answer_head("reload", {.node = node_, .missing_probes = missing_probes(), .comms = {}}, {now, now}, coverage);
+    answer["changed"] = std::move(changed);
+    answer["needs_restart"] = std::move(needs_restart);
+    return answer;
 }
 
 json Manager::status() {
@@ -428,8 +586,8 @@ json Manager::status() {
         {"oldest_ns", figures.store.oldest_realtime_ns ? json(figures.store.oldest_realtime_ns) : json()}};
     answer["memory_bytes"] = anonymous_memory_bytes();
     answer["processes"] = processes_.size();
-    answer["sockets"] = 1;
-    answer["incidents_open"] = 0;
+    answer["sockets"] = sockets_;
+    answer["incidents_open"] = incidents_.open().size();
     return answer;
 }
 
@@ -438,14 +596,6 @@ json Manager::processes(const Caller& caller) {
     json list = json::array();
     for (const auto& [pid, entry] : processes_) {
         if (!caller.sees_all && entry.process.uid != caller.uid) continue;
-        std::string process_state = "tracing";
-        for (const FileId& id : entry.libraries) {
-            const auto library = libraries_.find(id);
-            if (library == libraries_.end() || library->second.state == LibraryState::reading)
-                process_state = "attaching";
-            else if (library->second.state == LibraryState::failed)
-                process_state = "failed";
-        }
         list.push_back({{"pid", pid},
                         {"start_time_ns", entry.process.key.start_ns - now.boottime_ns + now.realtime_ns},
                         {"comm", to_valid_utf8(entry.process.comm)},
@@ -457,7 +607,7 @@ json Manager::processes(const Caller& caller) {
                         {"devices", nullptr},
                         {"calls_per_s", entry.calls_per_s},
                         {"gpu_memory_bytes", nullptr},
-                        {"state", process_state}});
+                        {"state", state_of(entry)}});
     }
     Coverage coverage;
     coverage.lost = ingest_->figures().lost;

@@ -10,40 +10,58 @@
 #include <set>
 #include <string>
 
+#include "core/diagnosis/incidents.h"
 #include "core/model/time.h"
+#include "daemon/ingerod/bus/bus_backend.h"
 #include "daemon/ingerod/config.h"
-#include "daemon/ingerod/control_backend.h"
+#include "daemon/ingerod/diagnosis/live_diagnosis.h"
 #include "daemon/ingerod/discovery/mmap_watch.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
 
 struct ManagerOptions {
-    Config config;
+    Config config;  ///< with a node name
     std::string worker_program;
     std::set<Feature> denied_features;
+    std::function<Result<Config>()> load_config;     ///< for reload()
+    std::function<void(bool begins)> notify_reload;  ///< before it, and when it is done
 };
 
-class Manager : public ControlBackend {
+class Manager : public BusBackend {
   public:
     /// Loads the probes, opens the store and scans the host. Errors: those of CallProbes, StoreWriter, MmapWatch.
-    static Result<std::unique_ptr<Manager>> start(EventLoop& loop, ManagerOptions options);
+    /// Loop and journal must outlive it.
+    static Result<std::unique_ptr<Manager>> start(EventLoop& loop, const Journal& journal, ManagerOptions options);
     ~Manager() override;
 
     /// One line for systemd's status and the log.
     std::string status_line() const;
     /// Called whenever status_line() may read differently.
     void on_change(std::function<void()> callback) { on_change_ = std::move(callback); }
+    void on_incident(std::function<void(const IncidentChange&)> callback) { on_incident_ = std::move(callback); }
+    /// The threads it stands on are alive. For the watchdog.
+    bool is_alive() { return ingest_->made_progress(); }
+    /// How many sockets are served, for the status answer.
+    void set_sockets(size_t count) { sockets_ = count; }
 
     std::string node() const override { return node_; }
     nlohmann::json status() override;
     nlohmann::json processes(const Caller& caller) override;
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override;
+    Result<nlohmann::json> reload() override;
+
+    PublicFigures figures() const override;
+    std::vector<PublicProcess> public_processes() const override;
+    std::vector<ProbeSetState> probe_sets() const override;
+    std::vector<Incident> open_incidents() const override { return incidents_.open(); }
+    Result<void> set_probe(const std::string& set, bool on) override;
 
   private:
     enum class LibraryState { reading, attached, failed };
@@ -59,7 +77,7 @@ class Manager : public ControlBackend {
         EventLoop::Source retry_timer;
         unsigned attempts = 0;  ///< to read its symbols
         std::unique_ptr<AttachedLibrary> attached;
-        std::map<std::string, size_t> sites;
+        std::set<std::string_view> sets;  ///< of probes that it has functions for
     };
 
     struct ProcessEntry {
@@ -71,7 +89,7 @@ class Manager : public ControlBackend {
         double calls_per_s = 0;
     };
 
-    Manager(EventLoop& loop, ManagerOptions options);
+    Manager(EventLoop& loop, const Journal& journal, ManagerOptions options);
     Result<void> open();
     void scan();
     void scan_process(uint32_t pid);
@@ -89,6 +107,12 @@ class Manager : public ControlBackend {
     void attach_library(FileId id, const UniqueFd& fd, const nlohmann::json& symbols);
     void library_failed(FileId id, const std::string& reason, bool degrades);
     void on_process_change(const ingero_process_record& change);
+    void put_process(const Process& process);
+    void on_pass(const std::vector<Finding>& findings, const ClockTriple& now);
+    void tell(const IncidentChange& change);
+    Result<nlohmann::json> take_up_config();
+    std::string state_of(const ProcessEntry& entry) const;
+    void tell_loss();
     void measure_rates();
     std::string state() const;
     std::vector<std::string> missing_probes() const;
@@ -96,6 +120,7 @@ class Manager : public ControlBackend {
     void changed();
 
     EventLoop& loop_;
+    const Journal& journal_;
     ManagerOptions options_;
     std::string node_;
     ClockTriple started_;
@@ -104,7 +129,10 @@ class Manager : public ControlBackend {
     std::unique_ptr<CallProbes> probes_;
     std::unique_ptr<WorkerPool> workers_;
     std::unique_ptr<MmapWatch> watch_;
+    std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<Ingest> ingest_;
+    IncidentTracker incidents_;
+    std::set<std::string, std::less<>> disabled_sets_;
     std::map<FileId, LibraryEntry> libraries_;
     std::map<uint32_t, ProcessEntry> processes_;
     std::map<uint32_t, unsigned> attached_by_uid_;
@@ -113,7 +141,12 @@ class Manager : public ControlBackend {
     bool scanned_ = false;  ///< all processes there were at the start
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
+    size_t sockets_ = 0;
+    uint64_t told_lost_ = 0;
+    uint64_t loss_told_ns_ = 0;
+    std::string journaled_state_;
     std::function<void()> on_change_;
+    std::function<void(const IncidentChange&)> on_incident_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
 };
 

@@ -93,29 +93,29 @@ Namespaces compare_namespaces(int process_directory) {
     return Namespaces::own;
 }
 
-Namespaces peer_namespaces(int socket, pid_t pid) {
-    if (pid <= 0) return Namespaces::other;  // the kernel gives 0 for a peer that our pid namespace does not hold
-    const FileDescriptor pidfd = peer_pidfd(socket);
+Namespaces process_namespaces(uint32_t pid, int pidfd) {
+    if (pid == 0 || pid > INT32_MAX) return Namespaces::other;  // none that our pid namespace holds
     // An open /proc directory stays bound to its process: a successor of the same pid is not reached through it.
     const FileDescriptor directory(open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!directory.valid()) return Namespaces::unknown;
     const auto started = start_time(directory.get());
     const Namespaces result = compare_namespaces(directory.get());
-    const bool pinned = pidfd.valid() ? !has_exited(pidfd.get()) : started && started == start_time(directory.get());
+    const bool pinned = pidfd >= 0 ? !has_exited(pidfd) : started && started == start_time(directory.get());
     return pinned ? result : Namespaces::unknown;
 }
 
-bool is_member(int socket, const ucred& credentials, gid_t group) {
-    if (credentials.gid == group) return true;
+/// The primary group and, where they can be read, the others.
+std::vector<gid_t> peer_groups(int socket, gid_t primary) {
     std::vector<gid_t> groups(64);
     for (;;) {
         auto size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
         const int result = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
-        if (result != 0 && errno != ERANGE) return false;
-        const bool whole = result == 0;
+        if (result != 0 && errno != ERANGE) return {primary};
         groups.resize(size / sizeof(gid_t));
-        if (whole) return std::find(groups.begin(), groups.end(), group) != groups.end();
+        if (result == 0) break;
     }
+    groups.push_back(primary);
+    return groups;
 }
 
 }  // namespace
@@ -129,26 +129,36 @@ std::optional<gid_t> find_group(const std::string& name) {
     return found ? std::optional(found->gr_gid) : std::nullopt;
 }
 
+Identity identify_process(const ProcessCredentials& credentials, int pidfd, std::optional<gid_t> privileged_group) {
+    Identity identity{{credentials.uid, credentials.pid, false}, false};
+    const bool own_uid = credentials.uid == geteuid();
+    const auto& groups = credentials.groups;
+    switch (process_namespaces(credentials.pid, pidfd)) {
+        case Namespaces::own:
+            identity.at_home = true;
+            identity.caller.sees_all =
+                own_uid || credentials.uid == 0 ||
+                (privileged_group && std::find(groups.begin(), groups.end(), *privileged_group) != groups.end());
+            break;
+        case Namespaces::other:
+            break;
+        case Namespaces::unknown:
+            identity.caller.sees_all = own_uid;
+            break;
+    }
+    return identity;
+}
+
 Caller identify_peer(int socket, std::optional<gid_t> privileged_group) {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
         return {static_cast<uint32_t>(-1), 0, false};
-    Caller caller{credentials.uid, static_cast<uint32_t>(credentials.pid), false};
-    const bool own_uid = credentials.uid == geteuid();
-    switch (peer_namespaces(socket, credentials.pid)) {
-        case Namespaces::own:
-            caller.sees_all = own_uid || credentials.uid == 0 ||
-                              (privileged_group && is_member(socket, credentials, *privileged_group));
-            break;
-        case Namespaces::other:
-            caller.sees_all = false;
-            break;
-        case Namespaces::unknown:
-            caller.sees_all = own_uid;
-            break;
-    }
-    return caller;
+    const FileDescriptor pidfd = peer_pidfd(socket);
+    return identify_process(
+               {credentials.uid, static_cast<uint32_t>(credentials.pid), peer_groups(socket, credentials.gid)},
+               pidfd.get(), privileged_group)
+        .caller;
 }
 
 }  // namespace ingero

@@ -364,6 +364,18 @@ void WorkerPool::request(std::string method, json params, std::optional<int> fd,
     impl_->add(std::move(job));
 }
 
+void WorkerPool::reconfigure(unsigned count, uint64_t memory_bytes, milliseconds deadline) {
+    impl_->options.count = std::max(1U, count);
+    impl_->options.memory_bytes = memory_bytes;
+    impl_->options.deadline = deadline;
+    for (auto& worker : impl_->workers) {
+        if (worker->is_free())
+            impl_->dismiss(*worker);
+        else
+            worker->served = requests_per_worker;
+    }
+}
+
 std::vector<int> WorkerPool::pids() const {
     std::vector<int> result;
     for (const auto& worker : impl_->workers)

@@ -36,6 +36,9 @@ class WorkerPool {
     /// that waited for a worker as long as the deadline: `deadline`. Of a destroyed pool no `done` is called any more.
     void request(std::string method, nlohmann::json params, std::optional<int> fd, Done done);
 
+    /// For requests from now on: workers are replaced as they become free.
+    void reconfigure(unsigned count, uint64_t memory_bytes, std::chrono::milliseconds deadline);
+
     /// Pids of the living workers, for the status answer and for tests.
     std::vector<int> pids() const;
 

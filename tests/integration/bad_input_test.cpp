@@ -14,7 +14,7 @@ using namespace ingero::test;
 
 namespace {
 
-const std::string ingerod = INGEROD_PATH;
+const std::string ingerod = INGEROD_PROGRAM;
 
 void expect_one_clear_message(const Finished& finished, const std::string& part, const std::string& hint_part) {
     EXPECT_NE(finished.status, 0);

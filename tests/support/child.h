@@ -14,9 +14,9 @@ namespace ingero::test {
 using std::chrono::milliseconds;
 
 struct ChildOptions {
-    std::map<std::string, std::string> environment;  ///< added to the test's own
-    std::optional<uint32_t> uid;                     ///< and the same gid, with no other groups
-    bool drop_capabilities = false;                  ///< stays root by name only
+    std::map<std::string, std::string> environment{};  ///< added to the test's own
+    std::optional<uint32_t> uid{};                     ///< and the same gid, with no other groups
+    bool drop_capabilities = false;                    ///< stays root by name only
 };
 
 class Child {

@@ -71,6 +71,11 @@ class FakeBackend : public ControlBackend {
         changed_.notify_all();
     }
 
+    Result<nlohmann::json> reload() override {
+        ++reloads;
+        return reload_answer;
+    }
+
     bool wait_for_queries(size_t count) {
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, patience, [&] { return queries.size() >= count; });
@@ -80,6 +85,8 @@ class FakeBackend : public ControlBackend {
     /// Answers at once; where there is none, queries are kept.
     std::function<Result<nlohmann::json>(const std::string&, const nlohmann::json&)> answer;
     std::vector<Query> queries;
+    unsigned reloads = 0;
+    Result<nlohmann::json> reload_answer = nlohmann::json{{"changed", nlohmann::json::array()}};
 
   private:
     std::mutex mutex_;

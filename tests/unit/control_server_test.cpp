@@ -84,6 +84,21 @@ TEST(ControlServer, AnErrorOfTheBackendReachesTheClient) {
     EXPECT_EQ(answer.error().hint, "ask for less");
 }
 
+TEST(ControlServer, RootReloadsAndLearnsWhatIsWrongWithTheConfiguration) {
+    LoopThread server;
+    auto client = ControlClient::connect(server.path());
+    ASSERT_TRUE(client.has_value());
+    EXPECT_TRUE(client->call("reload", json::object(), test::patience).has_value());
+    EXPECT_FALSE(client->call("reload", {{"file", "/etc/passwd"}}, test::patience).has_value());
+    server.on_loop([&] {
+        server.backend().reload_answer = fail(ErrorCode::bad_request, "ingerod.conf:3: unknown key: store.pth");
+    });
+    const auto answer = client->call("reload", json::object(), test::patience);
+    ASSERT_FALSE(answer.has_value());
+    EXPECT_THAT(answer.error().message, testing::HasSubstr("ingerod.conf:3"));
+    server.on_loop([&] { EXPECT_EQ(server.backend().reloads, 2u); });
+}
+
 TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
     LoopThread server;
     auto client = ControlClient::connect(server.path());

@@ -1,5 +1,5 @@
 // The daemon's parts that need no kernel: what is read of /proc, which functions are probed, what a record becomes.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cstring>
 #include <set>
@@ -122,6 +122,18 @@ TEST(KernelFeatures, that_are_denied_are_not_there_and_say_why) {
     EXPECT_EQ(features.why_not(Feature::uprobe_session), "denied by option");
     EXPECT_EQ(features.attach_method(), AttachMethod::none);
     EXPECT_FALSE(feature_from_string("warp-drive"));
+}
+
+TEST(Config, tells_which_keys_differ_and_which_of_them_a_reload_takes_up) {
+    Config before, after;
+    EXPECT_TRUE(changed_keys(before, after).empty());
+    after.node = "other";
+    after.store_max_size_bytes += 1;
+    after.worker_deadline += std::chrono::seconds(1);
+    EXPECT_THAT(changed_keys(before, after), testing::ElementsAre("node.name", "store.max_size", "workers.deadline"));
+    EXPECT_TRUE(applies_on_reload("workers.deadline"));
+    EXPECT_FALSE(applies_on_reload("node.name"));
+    EXPECT_FALSE(applies_on_reload("no.such"));
 }
 
 TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {

@@ -115,6 +115,9 @@ struct Ingest::Impl {
     std::thread ingest_thread;
     std::thread store_thread;
     std::atomic<bool> stopping{false};
+    std::atomic<uint64_t> turns{0};  ///< of the ingest thread
+    std::atomic<bool> waits_for_store{false};
+    uint64_t turns_seen = 0;  ///< loop thread only
 
     // Ingest thread only.
     std::vector<Event> pending;
@@ -243,13 +246,20 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
     queued.batch.events.swap(pending);
     pending.reserve(batch_events);
     last_hand_over_ns = monotonic_now_ns();
+    if (callbacks.on_events && !queued.batch.events.empty()) {
+        uint64_t lost_in_batch = 0;
+        for (const LossRow& row : queued.batch.losses) lost_in_batch += row.lost();
+        callbacks.on_events(queued.batch.events, lost_in_batch);
+    }
 
     std::unique_lock lock(mutex);
     queued.batch.processes.swap(processes);
     for (const auto& [op, row] : carried_losses) queued.batch.losses.push_back(row);
     carried_losses.clear();
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
+    waits_for_store = true;
     store_wake.wait(lock, [this] { return queued_events < max_waiting_events || stopping; });
+    waits_for_store = false;
     queued_events += queued.events();
     queue.push_back(std::move(queued));
     store_wake.notify_all();
@@ -267,6 +277,7 @@ void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
 void Ingest::Impl::ingest_loop() {
     last_loss_ns = last_hand_over_ns = monotonic_now_ns();
     while (!stopping) {
+        turns++;
         std::vector<std::function<void()>> requests;
         bool covered = false;
         {
@@ -418,6 +429,12 @@ void Ingest::commit_now(std::function<void()> done) {
         impl_->commit_requests.push_back(std::move(done));
     }
     wake(impl_->ingest_wake.get());
+}
+
+// Behind a disk that stands still the thread waits, and rightly: killing the daemon would not bring the disk back.
+bool Ingest::made_progress() {
+    const uint64_t turns = impl_->turns;
+    return std::exchange(impl_->turns_seen, turns) != turns || impl_->waits_for_store;
 }
 
 IngestFigures Ingest::figures() const {

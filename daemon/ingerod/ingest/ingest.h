@@ -36,10 +36,12 @@ struct ProcessActivity {
 
 class Ingest {
   public:
-    /// `on_new_process` and `on_process_change` run on the loop thread.
+    /// `on_new_process` and `on_process_change` run on the loop thread, `on_events` on the ingest thread: each batch as
+    /// it is handed on to the store, and how many calls were lost meanwhile.
     struct Callbacks {
         std::function<void(ProcessKey)> on_new_process;
         std::function<void(const ingero_process_record&)> on_process_change;
+        std::function<void(const std::vector<Event>&, uint64_t lost)> on_events;
     };
 
     Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks);
@@ -53,6 +55,10 @@ class Ingest {
     void set_covered_since(uint64_t monotonic_ns);
     /// Commits what has been recorded up to now; `done` runs on the loop thread, also when the commit failed.
     void commit_now(std::function<void()> done);
+
+    /// The ingest thread has drained the rings since the last call, or sleeps because they are empty: it is alive. For
+    /// the watchdog.
+    bool made_progress();
 
     IngestFigures figures() const;
     std::vector<ProcessActivity> activity() const;

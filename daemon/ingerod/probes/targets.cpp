@@ -173,6 +173,31 @@ std::vector<std::string> symbol_names(Library library) {
     return names;
 }
 
+std::string_view probe_set_of(OpId id) {
+    const Op* op = find_op(id);
+    switch (op ? op->op_class : OpClass::other) {
+        case OpClass::launch:
+            return "launch";
+        case OpClass::alloc:
+        case OpClass::free:
+            return "memory";
+        case OpClass::copy:
+            return "copy";
+        case OpClass::sync:
+            return "sync";
+        case OpClass::graph:
+            return "graph";
+        case OpClass::other:
+            break;
+    }
+    return "other";
+}
+
+std::span<const std::string_view> all_probe_sets() {
+    static constexpr std::string_view sets[] = {"launch", "memory", "copy", "sync", "graph", "other"};
+    return sets;
+}
+
 uint8_t op_index(OpId op) {
     const auto ops = all_ops();
     const auto found = std::find_if(ops.begin(), ops.end(), [&](const Op& known) { return known.id == op; });
@@ -192,7 +217,7 @@ std::vector<ProbeSite> probe_sites(Library library, const std::vector<FunctionSy
     }
     std::vector<ProbeSite> sites;
     for (const auto& [offset, site] : by_offset)
-        sites.push_back({offset, site.first->cookie, site.second->name, site.second->emulated});
+        sites.push_back({offset, site.first->cookie, site.second->name, site.second->emulated, site.first->op});
     return sites;
 }
 

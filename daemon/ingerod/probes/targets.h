@@ -29,6 +29,10 @@ struct Target {
 std::span<const Target> targets_of(Library library);
 /// Their names, sorted, to ask a worker for.
 std::vector<std::string> symbol_names(Library library);
+/// The named set of probes that an op belongs to, as SetProbe takes it: "launch", "memory", "copy", "sync", "graph" or
+/// "other".
+std::string_view probe_set_of(OpId op);
+std::span<const std::string_view> all_probe_sets();
 /// Index of the op in the per-op counters; ops are numbered in the order of all_ops().
 uint8_t op_index(OpId op);
 
@@ -37,6 +41,7 @@ struct ProbeSite {
     uint64_t cookie;
     std::string symbol;
     bool emulated;
+    OpId op;
 };
 
 /// One site an offset: several names of one function are probed once, as the first target that names it.

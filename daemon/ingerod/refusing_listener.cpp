@@ -1,0 +1,36 @@
+#include "daemon/ingerod/refusing_listener.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+namespace ingero {
+
+namespace {
+
+constexpr int accepts_per_turn = 16;
+
+}  // namespace
+
+RefusingListener::RefusingListener(EventLoop& loop, int listening_fd, std::string name)
+    : fd_(listening_fd), name_(std::move(name)) {
+    fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
+    source_ = loop.add_io(fd_.get(), EPOLLIN, [this](uint32_t) { refuse(); });
+}
+
+void RefusingListener::refuse() {
+    for (int i = 0; i < accepts_per_turn; ++i) {
+        const UniqueFd client(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!client) {
+            // A client that cannot be taken stays in the backlog and would keep the loop spinning.
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) source_.reset();
+            return;
+        }
+        if (!std::exchange(told_, true)) spdlog::warn("clients come to the {} socket, which is not served yet", name_);
+    }
+}
+
+}  // namespace ingero

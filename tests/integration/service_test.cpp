@@ -1,0 +1,193 @@
+// ingerod as a service: what it tells systemd, sockets it is handed, reload, and incidents while they last.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <fstream>
+
+#include "core/wire/client.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using nlohmann::json;
+
+namespace {
+
+class Service : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+};
+
+sockaddr_un address_of(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return address;
+}
+
+UniqueFd listen_at(const std::string& path, int type) {
+    UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+    const sockaddr_un address = address_of(path);
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) fd.reset();
+    if (fd && type == SOCK_STREAM && listen(fd.get(), 16) != 0) fd.reset();
+    return fd;
+}
+
+/// Stands where systemd stands: reads what sd_notify() says.
+class NotifySocket {
+  public:
+    explicit NotifySocket(const std::string& path) : fd_(listen_at(path, SOCK_DGRAM)) {}
+    /// Reads until a message holds `text`; false after the time.
+    bool wait_for(const std::string& text, int timeout_ms = 30'000) {
+        pollfd ready{fd_.get(), POLLIN, 0};
+        while (poll(&ready, 1, timeout_ms) == 1) {
+            char buffer[4096];
+            const ssize_t size = recv(fd_.get(), buffer, sizeof(buffer), 0);
+            if (size <= 0) return false;
+            messages_.emplace_back(buffer, static_cast<size_t>(size));
+            if (messages_.back().find(text) != std::string::npos) return true;
+        }
+        return false;
+    }
+
+  private:
+    UniqueFd fd_;
+    std::vector<std::string> messages_;
+};
+
+ino_t inode_of(const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+Finished ingeroctl(const std::string& socket, std::vector<std::string> arguments, const ChildOptions& options = {}) {
+    std::vector<std::string> command = {INGEROCTL_PROGRAM, "--socket", socket};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return test::run(command, options);
+}
+
+TEST_F(Service, tells_systemd_when_it_is_ready_alive_reloading_and_stopping) {
+    const TemporaryDirectory directory;
+    NotifySocket notify(directory / "notify");
+    Child daemon({INGEROD_PROGRAM, "--directory", directory / "run", "--worker", WORKER_PROGRAM},
+                 {.environment = {{"NOTIFY_SOCKET", directory / "notify"}, {"WATCHDOG_USEC", "600000"}}});
+    EXPECT_TRUE(notify.wait_for("READY=1"));
+    EXPECT_TRUE(notify.wait_for("WATCHDOG=1"));
+    daemon.signal(SIGHUP);
+    EXPECT_TRUE(notify.wait_for("RELOADING=1\nMONOTONIC_USEC="));
+    EXPECT_TRUE(notify.wait_for("READY=1"));
+    daemon.signal(SIGTERM);
+    EXPECT_TRUE(notify.wait_for("STOPPING=1"));
+    EXPECT_EQ(daemon.wait(), 0);
+}
+
+TEST_F(Service, serves_the_sockets_that_systemd_holds_and_leaves_them_when_it_ends) {
+    const TemporaryDirectory directory;
+    const std::string path = directory / "control.sock", spans = directory / "spans.sock";
+    const UniqueFd control_socket = listen_at(path, SOCK_STREAM);
+    const UniqueFd spans_socket = listen_at(spans, SOCK_STREAM);
+    ASSERT_TRUE(control_socket && spans_socket);
+    const ino_t inode = inode_of(path);
+    // The shell gives itself the descriptors' numbers and its own pid, and becomes the daemon.
+    const std::string script = "exec 3<&$1 4<&$2; shift 2; LISTEN_PID=$$ exec \"$@\"";
+    for (int run = 0; run < 2; ++run) {
+        // A client that comes while nobody serves waits, and is served once somebody does.
+        const int early = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const sockaddr_un address = address_of(path);
+        ASSERT_EQ(connect(early, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+        close(early);
+        const UniqueFd first(dup(control_socket.get())), second(dup(spans_socket.get()));  // without close-on-exec
+        Child daemon({"/bin/bash", "-c", script, "bash", std::to_string(first.get()), std::to_string(second.get()),
+                      INGEROD_PROGRAM, "--directory", directory / "run", "--worker", WORKER_PROGRAM},
+                     {.environment = {{"LISTEN_FDS", "2"}, {"LISTEN_FDNAMES", "control:spans"}}});
+        const Finished status = ingeroctl(path, {"--json", "status"});
+        EXPECT_EQ(status.status, 0) << status.errors << daemon.output();
+        EXPECT_EQ(json::parse(status.output).at("sockets"), 2);
+        // What is not served yet lets nobody hang.
+        const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const sockaddr_un spans_address = address_of(spans);
+        ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&spans_address), sizeof(spans_address)), 0);
+        char byte;
+        EXPECT_EQ(read(client.get(), &byte, 1), 0);
+        daemon.signal(SIGTERM);
+        EXPECT_EQ(daemon.wait(), 0);
+        EXPECT_EQ(inode_of(path), inode);
+    }
+}
+
+TEST_F(Service, reloads_its_configuration_or_says_what_is_wrong_with_it_and_goes_on) {
+    const TemporaryDirectory directory;
+    const std::string config = directory / "ingerod.conf";
+    std::ofstream(config) << "[workers]\ndeadline = \"10s\"\n";
+    Daemon daemon(directory / "run", {"--config", config});
+
+    Finished result = ingeroctl(daemon.socket(), {"reload"});
+    EXPECT_EQ(result.status, 0) << result.errors;
+    EXPECT_EQ(result.output, "changed: nothing\n");
+
+    std::ofstream(config) << "[workers]\ndeadline = \"20s\"\n[node]\nname = \"another\"\n";
+    result = ingeroctl(daemon.socket(), {"reload"});
+    EXPECT_EQ(result.status, 0) << result.errors;
+    EXPECT_EQ(result.output, "changed: node.name, workers.deadline\nneeds a restart: node.name\n");
+    result = ingeroctl(daemon.socket(), {"reload"});
+    EXPECT_EQ(result.output, "changed: node.name\nneeds a restart: node.name\n") << "still so";
+
+    std::ofstream(config) << "[workers]\ndeadlin = \"20s\"\n";
+    result = ingeroctl(daemon.socket(), {"reload"});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_NE(result.errors.find("ingerod.conf:2: unknown key: workers.deadlin"), std::string::npos) << result.errors;
+    EXPECT_EQ(ingeroctl(daemon.socket(), {"--json", "stats"}).status, 0) << "workers serve as before";
+    daemon.process().signal(SIGHUP);
+    EXPECT_TRUE(daemon.process().wait_for_line("the configuration is not taken up"));
+
+    result = ingeroctl(daemon.socket(), {"reload"}, {.uid = 65534});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_NE(result.errors.find("only root may reload"), std::string::npos) << result.errors;
+    EXPECT_NE(result.errors.find("hint: "), std::string::npos) << result.errors;
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+// Waits for lines of the log, without asking: a test that asks all the time would be a hog of its own.
+TEST_F(Service, an_incident_opens_while_a_hog_runs_and_closes_after_it) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload workload({"sync-loop", "--kernel-us", "2000", "--duration", "60", "--cpu", "0"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    const auto start = std::chrono::steady_clock::now();
+    {
+        const Hog hog(0, "cpu-hog");
+        ASSERT_TRUE(daemon.process().wait_for_line("cpu-hog ran")) << daemon.process().output();
+        const auto after = std::chrono::steady_clock::now() - start;
+        std::cout << "open " << std::chrono::duration_cast<milliseconds>(after).count() << " ms after the hog began\n";
+        EXPECT_EQ(daemon.status().at("incidents_open"), 1);
+    }
+    const auto closed = daemon.process().wait_for_line("is over", milliseconds(60'000));
+    ASSERT_TRUE(closed) << daemon.process().output();
+    EXPECT_NE(closed->find("cpu-contention of standin-workloa"), std::string::npos) << *closed;
+    EXPECT_EQ(daemon.status().at("incidents_open"), 0);
+    workload.child().signal(SIGKILL);
+    workload.finish();
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+TEST_F(Service, no_incident_opens_on_a_healthy_host) {
+    if (sanitized) GTEST_SKIP() << "a slow daemon on two CPUs is itself a hog";
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    Workload workload({"sync-loop", "--kernel-us", "2000", "--duration", long_form() ? "600" : "15", "--cpu", "0"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(milliseconds(700'000)), 0);
+    EXPECT_EQ(daemon.status().at("incidents_open"), 0) << daemon.process().output();
+    EXPECT_EQ(daemon.stop(), 0);
+    EXPECT_EQ(daemon.process().output().find("ran "), std::string::npos) << daemon.process().output();
+}
+
+}  // namespace
