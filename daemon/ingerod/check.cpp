@@ -48,7 +48,8 @@ CheckResult check_attach(KernelFeatures& features) {
     if (method == AttachMethod::none) return {"attach", State::fail, "no way to attach probes", "see the checks above"};
     if (method == AttachMethod::perf_uprobe && !has_capability(CAP_SYS_ADMIN))
         return {"attach", State::note, "perf-uprobe",
-                "recent kernels want CAP_SYS_ADMIN for it; from 6.6 on, uprobe-multi does without"};
+                "recent kernels want CAP_SYS_ADMIN for it: run as root, or give ingerod.service the drop-in "
+                "examples/cap-sys-admin.conf of the documentation; from 6.6 on, uprobe-multi does without"};
     return {"attach", State::pass, std::string(to_string(method)), ""};
 }
 
