@@ -39,6 +39,7 @@ void add_status(CLI::App& app, Command& command);
 void add_processes(CLI::App& app, Command& command);
 void add_stats(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
+void add_monitor(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.

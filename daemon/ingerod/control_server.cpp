@@ -112,7 +112,7 @@ struct ControlServer::Impl : ControlHost {
         std::string text = "control socket: refused uid " + std::to_string(caller.uid) + " pid " +
                            std::to_string(caller.pid) + ": " + std::string(reason);
         if (unlogged > 0) text += " (and " + std::to_string(unlogged) + " others since the last such line)";
-        if (options_.on_refusal) return options_.on_refusal(text);
+        if (options_.on_refusal) return options_.on_refusal(caller, text);
         spdlog::warn("{}", text);
     }
 

@@ -30,7 +30,7 @@ struct ControlOptions {
     /// For a half-sent message, a missing hello, output that is not read, a stream that is not acknowledged.
     std::chrono::milliseconds stall{30'000};
     /// A client was refused, told at most once a second; the text holds nothing of the client's. Default: a log line.
-    std::function<void(const std::string&)> on_refusal{};
+    std::function<void(const Caller&, const std::string&)> on_refusal{};
 };
 
 class ControlServer {

@@ -155,8 +155,8 @@ EventLoop::Source start_watchdog(EventLoop& loop, Manager& manager) {
 int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Options& options,
           const std::string& socket) {
     ControlOptions control{.version = version};
-    control.on_refusal = [&journal](const std::string& text) {
-        journal.send(MessageKind::peer_refused, LOG_WARNING, text);
+    control.on_refusal = [&journal](const Caller& caller, const std::string& text) {
+        journal.send(MessageKind::peer_refused, LOG_WARNING, text, {{"INGERO_PID", std::to_string(caller.pid)}});
     };
     auto sockets = open_sockets(loop, manager, socket, std::move(control));
     if (!sockets) return report(sockets.error(), exit_failed);

@@ -28,12 +28,12 @@ struct Identity {
     bool at_home = false;
 };
 
-/// `sees_all` needs, first, that the process runs in the daemon's own user and pid namespaces, since root of a container
-/// could else take any uid and group. Where this cannot be read, only the daemon's own uid counts. Then: uid 0, the
-/// daemon's own uid, or `privileged_group` among the groups.
+/// `sees_all` needs, first, that the process runs in the daemon's own user and pid namespaces, since root of a
+/// container could else take any uid and group. Where this cannot be read, only the daemon's own uid counts. Then: uid
+/// 0, the daemon's own uid, or `privileged_group` among the groups.
 ///
-/// The pid is pinned while /proc is read: by `pidfd` where there is one (else -1), else by comparing the process's start
-/// time before and after. A process that is gone meanwhile counts as unreadable.
+/// The pid is pinned while /proc is read: by `pidfd` where there is one (else -1), else by comparing the process's
+/// start time before and after. A process that is gone meanwhile counts as unreadable.
 Identity identify_process(const ProcessCredentials& credentials, int pidfd, std::optional<gid_t> privileged_group);
 
 /// The caller behind a connected stream socket (SO_PEERCRED: who connected, not who holds the socket now), pinned by

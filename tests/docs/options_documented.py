@@ -1,33 +1,17 @@
-"""Every command and option in a program's --help is in its page, and the other way round:
-options_documented.py PROGRAM PAGE. With --config-keys SOURCE PAGE: the same for the keys that the source knows."""
+"""Every command and option in a program's --help is in its man page, and the other way round:
+options_documented.py PROGRAM PAGE. With --config-keys SOURCE PAGE: the same for the keys that the source knows, and for
+what it says of each: whether a reload takes it up."""
 
 import pathlib
 import re
-import subprocess
 import sys
 
+from help_text import OPTION, commands_in, help_of, options_in
+from man_page import ManPage, Part, plain
 from tracked import report
 
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
-EXPLAINED_BY_THEMSELVES = {"--help", "--version"}
-
-
-def help_of(*command: str) -> str:
-    return subprocess.run([*command, "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
-
-
-def options_in(help_text: str) -> set[str]:
-    """Those at the start of a line, before its explanation."""
-    found = set()
-    for line in help_text.splitlines():
-        if re.match(r"\s+-", line):
-            found |= set(OPTION.findall(re.split(r"\s{2,}", line.strip())[0]))
-    return found
-
-
-def commands_in(help_text: str) -> list[str]:
-    part = re.search(r"^Subcommands:\n((?:  .*\n?)*)", help_text, re.MULTILINE)
-    return re.findall(r"^  ([a-z][a-z-]*)", part.group(1), re.MULTILINE) if part else []
+ON_RELOAD = "Taken up by a reload."
+ON_RESTART = "Needs a restart."
 
 
 def compare(what: str, known: set[str], documented: set[str], page: str) -> list[str]:
@@ -35,32 +19,64 @@ def compare(what: str, known: set[str], documented: set[str], page: str) -> list
         f"{page}: there is no {what} {name}" for name in sorted(documented - known)]
 
 
-def check_program(program: str, page: str) -> list[str]:
-    text = pathlib.Path(page).read_text(encoding="utf-8")
+def options_of(tags: list[str]) -> set[str]:
+    return {name for tag in tags if tag.startswith("-") for name in OPTION.findall(tag)}
+
+
+def synopsis_of(part: Part) -> str:
+    """What stands before the first paragraph."""
+    lines = part.lines[:part.lines.index(".PP")] if ".PP" in part.lines else part.lines
+    return " ".join(plain(line) for line in lines)
+
+
+def check_program(program: str, page: ManPage) -> list[str]:
     main_help = help_of(program)
+    common = options_in(main_help)
+    problems = compare("option", common, options_of(page.section("OPTIONS").tags()), f"{page.name}: OPTIONS")
+    described = {part.title: part for part in page.section("COMMANDS").parts}
     commands = commands_in(main_help)
-    known = options_in(main_help)
-    for command in commands:
-        known |= options_in(help_of(program, command))
-    documented = set(OPTION.findall(text))
-    headings = set(re.findall(r"^## `([a-z-]+)`", text, re.MULTILINE))
-    return compare("option", known - EXPLAINED_BY_THEMSELVES, documented - EXPLAINED_BY_THEMSELVES, page) + compare(
-        "command", set(commands), headings, page)
+    problems += compare("command", set(commands), set(described), page.name)
+    known = set(common)
+    shared = options_of(page.section("WINDOW OPTIONS").tags())
+    for command in sorted(set(commands) & set(described)):
+        part = described[command]
+        own = options_in(help_of(program, command)) - {"--help"}
+        known |= own
+        problems += compare("option", own, set(OPTION.findall(synopsis_of(part))), f"{page.name}: {command}: synopsis")
+        explained = options_of(part.tags())
+        problems += compare("explained option", own - shared, explained, f"{page.name}: {command}")
+    return problems + [f"{page.name}: there is no option {name}" for name in sorted(options_of(page.tags()) - known)]
 
 
-def check_keys(source: str, page: str) -> list[str]:
-    known = set(re.findall(r'^\s*\{"([a-z_]+\.[a-z_]+)",', pathlib.Path(source).read_text(encoding="utf-8"), re.MULTILINE))
-    if not known:
-        return [f"{source}: no keys found: has the table changed?"]
-    text = pathlib.Path(page).read_text(encoding="utf-8")
-    documented = {f"{section}.{key}" for section, key in re.findall(r"^\| `\[([a-z_]+)\] ([a-z_]+)`", text, re.MULTILINE)}
-    return compare("key", known, documented, page)
+def check_keys(source: str, page: ManPage) -> list[str]:
+    code = pathlib.Path(source).read_text(encoding="utf-8")
+    entries = re.findall(r'^\s*\{"([a-z_]+\.[a-z_]+)",(.*?)\},$', code, re.MULTILINE | re.DOTALL)
+    reloaded = {key: rest.rstrip().endswith("true)") for key, rest in entries if re.search(r"(true|false)\)\s*$", rest)}
+    if not entries or len(reloaded) != len(entries):
+        return [f"{source}: the table of keys is not understood: has it changed?"]
+    problems = []
+    documented = set()
+    for title, section in page.sections.items():
+        name = re.fullmatch(r"\[([a-z_]+)\] SECTION", title)
+        if not name:
+            continue
+        at = [i for i, line in enumerate(section.lines) if line == ".TP"]
+        for start, end in zip(at, [*at[1:], len(section.lines)]):
+            key = f"{name.group(1)}.{plain(section.lines[start + 1])}"
+            documented.add(key)
+            said = section.lines[start:end]
+            wanted, other = (ON_RELOAD, ON_RESTART) if reloaded.get(key) else (ON_RESTART, ON_RELOAD)
+            if key in reloaded and (wanted not in said or other in said):
+                problems.append(f'{page.name}: {key} must say "{wanted}"')
+            if not any(line.startswith("Default: ") for line in said):
+                problems.append(f"{page.name}: {key} has no default")
+    return compare("key", set(reloaded), documented, page.name) + problems
 
 
 def main() -> int:
     if sys.argv[1] == "--config-keys":
-        return report(check_keys(*sys.argv[2:4]))
-    return report(check_program(*sys.argv[1:3]))
+        return report(check_keys(sys.argv[2], ManPage(pathlib.Path(sys.argv[3]))))
+    return report(check_program(sys.argv[1], ManPage(pathlib.Path(sys.argv[2]))))
 
 
 if __name__ == "__main__":

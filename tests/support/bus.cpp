@@ -42,8 +42,8 @@ constexpr const char* bus_rules = R"(
 
 std::string bus_config(const std::string& address) {
     const std::string uid = std::to_string(geteuid());
-    return "<busconfig>" + std::string(bus_rules) + "<listen>" + address + "</listen><include>" DBUS_DIRECTORY
-           "/io.ingero.Ingero1.conf</include><policy user=\"" + uid +
+    return "<busconfig>" + std::string(bus_rules) + "<listen>" + address +
+           "</listen><include>" DBUS_DIRECTORY "/io.ingero.Ingero1.conf</include><policy user=\"" + uid +
            "\"><allow own=\"org.freedesktop.PolicyKit1\"/><allow own=\"io.ingero.Ingero1\"/></policy></busconfig>";
 }
 
@@ -128,17 +128,16 @@ bool Subscriber::read_until(const std::function<bool(const Signal&)>& last, mill
 }
 
 size_t Subscriber::count(const std::string& member) const {
-    return static_cast<size_t>(std::count_if(signals_.begin(), signals_.end(),
-                                             [&](const Signal& signal) { return signal.member == member; }));
+    return static_cast<size_t>(
+        std::count_if(signals_.begin(), signals_.end(), [&](const Signal& signal) { return signal.member == member; }));
 }
 
 FakePolkit::FakePolkit() : stop_(eventfd(0, EFD_CLOEXEC)) {
     sd_bus* bus = nullptr;
-    static const sd_bus_vtable table[] = {
-        SD_BUS_VTABLE_START(0),
-        SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})", FakePolkit::on_check,
-                      SD_BUS_VTABLE_UNPRIVILEGED),
-        SD_BUS_VTABLE_END};
+    static const sd_bus_vtable table[] = {SD_BUS_VTABLE_START(0),
+                                          SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})",
+                                                        FakePolkit::on_check, SD_BUS_VTABLE_UNPRIVILEGED),
+                                          SD_BUS_VTABLE_END};
     if (sd_bus_open_system(&bus) < 0 ||
         sd_bus_add_object_vtable(bus, nullptr, "/org/freedesktop/PolicyKit1/Authority",
                                  "org.freedesktop.PolicyKit1.Authority", table, this) < 0 ||

@@ -48,12 +48,11 @@ struct RawMessage : sdbus::Message {
 BusCaller::BusCaller(sdbus::IConnection& bus, std::optional<gid_t> privileged_group)
     : privileged_group_(privileged_group),
       bus_(sdbus::createProxy(bus, "org.freedesktop.DBus", "/org/freedesktop/DBus")),
-      polkit_(
-          sdbus::createProxy(bus, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority")) {}
+      polkit_(sdbus::createProxy(bus, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority")) {}
 
 void BusCaller::identify(const std::string& sender, std::function<void(Result<Identity>)> done) {
     auto on_answer = [group = privileged_group_, done = std::move(done)](const sdbus::Error* error,
-                                                                        const VariantMap& credentials) {
+                                                                         const VariantMap& credentials) {
         if (error) return done(fail(ErrorCode::denied, "the bus does not say who calls: " + error->getMessage()));
         done(identity_of(credentials, group));
     };

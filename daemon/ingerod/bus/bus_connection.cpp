@@ -1,5 +1,6 @@
 #include "daemon/ingerod/bus/bus_connection.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
@@ -124,12 +125,15 @@ void BusConnection::retry_later(const std::string& why) {
     if (why != std::exchange(told_, why))
         spdlog::warn("D-Bus: not on the system bus: {}; trying again every {} ms", why, retry_.count());
     const auto wait_us = static_cast<uint64_t>(std::chrono::microseconds(retry_).count());
-    retry_timer_ = loop_.add_timer(wait_us, [this] { connect(); }, wait_us / 4);
+    retry_timer_ = loop_.add_timer(
+        wait_us, [this] { connect(); }, wait_us / 4);
 }
 
 void BusConnection::begin() {
     alarm_ = loop_.add_alarm([this] { process(); });
-    io_ = loop_.add_io(bus_->getEventLoopPollData().fd, EPOLLIN, [this](uint32_t) { process(); });
+    // A descriptor of our own: sd-bus closes its own one when it finds the bus gone, under the loop's feet.
+    io_fd_.reset(fcntl(bus_->getEventLoopPollData().fd, F_DUPFD_CLOEXEC, 3));
+    io_ = loop_.add_io(io_fd_.get(), EPOLLIN, [this](uint32_t) { process(); });
     loop_.set_prepare(io_, [this] { prepare(); });
 }
 
@@ -178,7 +182,7 @@ void BusConnection::fail(const std::string& why) {
     // Later: what is on the stack now may be a callback of the bus.
     failure_ = loop_.defer([this, why] {
         close();
-        retry_later(why);
+        retry_later("the connection is lost: " + why);
     });
 }
 
@@ -188,6 +192,7 @@ void BusConnection::close() {
     attempt_done_.reset();
     attempt_.reset();
     io_.reset();
+    io_fd_.reset();
     alarm_.reset();
     waits_for_output_ = false;
     if (!bus_) return;

@@ -60,6 +60,7 @@ class BusConnection {
     std::unique_ptr<Attempt> attempt_;
     EventLoop::Source attempt_done_;
     EventLoop::Source retry_timer_;
+    UniqueFd io_fd_;
     EventLoop::Source io_;
     EventLoop::Source alarm_;    ///< for what was read and waits, and for calls that nobody answers
     EventLoop::Source failure_;  ///< a failure that is still to be dealt with

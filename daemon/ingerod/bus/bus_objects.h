@@ -20,7 +20,8 @@
 
 namespace ingero {
 
-class ProcessObject : public sdbus::AdaptorInterfaces<io::ingero::Ingero1::Process_adaptor, sdbus::ManagedObject_adaptor> {
+class ProcessObject final
+    : public sdbus::AdaptorInterfaces<io::ingero::Ingero1::Process_adaptor, sdbus::ManagedObject_adaptor> {
   public:
     using Data = PublicProcess;
 
@@ -41,7 +42,7 @@ class ProcessObject : public sdbus::AdaptorInterfaces<io::ingero::Ingero1::Proce
     Data data_;
 };
 
-class IncidentObject
+class IncidentObject final
     : public sdbus::AdaptorInterfaces<io::ingero::Ingero1::Incident_adaptor, sdbus::ManagedObject_adaptor> {
   public:
     using Data = Incident;

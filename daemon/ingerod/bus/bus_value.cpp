@@ -14,7 +14,6 @@
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 
-
 namespace ingero {
 
 using nlohmann::json;

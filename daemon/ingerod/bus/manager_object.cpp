@@ -134,14 +134,13 @@ void ManagerObject::authorise(const std::shared_ptr<PendingCall>& call, const ch
     // polkit takes uid 0 of any container for root: it is not asked about those.
     if (!call->who.at_home)
         return refuse(*call, denied("the calling process runs in other namespaces than ingerod", action));
-    callers_.authorise(
-        call->sender, action, call->interactive,
-        [this, weak = std::weak_ptr(call), action, next = std::move(next)](Result<void> authorised) {
-            const auto call = weak.lock();
-            if (!call) return;
-            if (!authorised) return refuse(*call, denied(authorised.error().message, action));
-            answer_with(*call, next);
-        });
+    callers_.authorise(call->sender, action, call->interactive,
+                       [this, weak = std::weak_ptr(call), action, next = std::move(next)](Result<void> authorised) {
+                           const auto call = weak.lock();
+                           if (!call) return;
+                           if (!authorised) return refuse(*call, denied(authorised.error().message, action));
+                           answer_with(*call, next);
+                       });
 }
 
 void ManagerObject::authorise_change(const std::shared_ptr<PendingCall>& call, std::function<void()> next) {

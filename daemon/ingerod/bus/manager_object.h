@@ -22,7 +22,7 @@
 
 namespace ingero {
 
-class ManagerObject : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_adaptor, sdbus::ObjectManager_adaptor> {
+class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_adaptor, sdbus::ObjectManager_adaptor> {
   public:
     /// Calls that are not answered when it ends are never answered. The connection must outlive it.
     ManagerObject(sdbus::IConnection& bus, BusBackend& backend, std::optional<gid_t> privileged_group);
@@ -41,7 +41,8 @@ class ManagerObject : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_adapto
     void GetProcess(sdbus::Result<VariantMap>&& result, sdbus::ObjectPath process) override;
     std::vector<sdbus::Struct<std::string, std::string, std::string, uint64_t, sdbus::ObjectPath>> ListIncidents()
         override;
-    void Explain(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec, VariantMap options) override;
+    void Explain(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
+                 VariantMap options) override;
     void GetRequests(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
                      VariantMap options) override;
     void DumpByFileDescriptor(sdbus::Result<sdbus::UnixFd>&& result, std::string what) override;

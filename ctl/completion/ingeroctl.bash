@@ -1,0 +1,65 @@
+# Completion of ingeroctl(1) for bash; installed as share/bash-completion/completions/ingeroctl.
+# tests/docs/completion_test.py compares it with --help.
+
+# __ingeroctl_pids PROGRAM [SOCKET]: of the traced processes that the caller may see; nothing where there is no daemon.
+__ingeroctl_pids() {
+    local arguments=()
+    [[ -n ${2-} ]] && arguments=(--socket "$2")
+    command timeout 1 "$1" "${arguments[@]}" --json processes 2>/dev/null </dev/null |
+        command grep -oE '"pid":[0-9]+' | command cut -d : -f 2
+}
+
+_ingeroctl() {
+    local IFS=$' \t\n'
+    local commands='status processes stats explain monitor reload'
+    local window='--since --from --to --pid'
+    local -A options=(
+        [global]='--socket --json --no-color --help --version'
+        [stats]="$window --limit"
+        [explain]="$window --fail-on"
+        [monitor]='--count'
+    )
+    local with_value=' --socket --since --from --to --pid --limit --fail-on --count '
+
+    # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
+    # comes as three words.
+    local cur=${COMP_WORDS[COMP_CWORD]} option='' command='' socket='' word i
+    for ((i = 1; i <= COMP_CWORD; ++i)); do
+        word=${COMP_WORDS[i]}
+        if [[ -n $option && $word == '=' && $i -lt $COMP_CWORD ]]; then
+            continue
+        elif [[ $i -eq $COMP_CWORD ]]; then
+            [[ -n $option && $word == '=' ]] && cur=''
+        elif [[ -n $option ]]; then
+            [[ $option == --socket ]] && socket=$word
+            option=''
+        elif [[ $with_value == *" $word "* ]]; then
+            option=$word
+        elif [[ -z $command && " $commands " == *" $word "* ]]; then
+            command=$word
+        fi
+    done
+
+    local words=''
+    case $option in
+        --socket)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return
+            ;;
+        --pid) words=$(__ingeroctl_pids "$1" "$socket") ;;
+        --since) words='90s 5m 2h 1d' ;;
+        --fail-on) words='low medium high' ;;
+        --*) ;;
+        *)
+            if [[ $cur == -* ]]; then
+                words="${options[global]} ${options[${command:-global}]-}"
+            elif [[ -z $command ]]; then
+                words=$commands
+            fi
+            ;;
+    esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
+complete -F _ingeroctl ingeroctl

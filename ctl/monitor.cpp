@@ -1,0 +1,249 @@
+// ingeroctl monitor: what ingerod tells on the bus, as it comes.
+
+#include <poll.h>
+#include <sdbus-c++/sdbus-c++.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/model/time.h"
+#include "core/render/table.h"
+#include "ctl/command.h"
+#include "dbus/manager_proxy.h"
+
+namespace ingero::ctl {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* bus_name = "io.ingero.Ingero1";
+constexpr const char* manager_path = "/io/ingero/Ingero1";
+constexpr int retry_ms = 1'000;
+constexpr uint64_t ns_per_us = 1'000;
+
+using VariantMap = std::map<std::string, sdbus::Variant>;
+
+struct MonitorOptions {
+    uint64_t count = 0;  ///< 0: without end
+};
+
+void say(const std::string& what) {
+    std::fprintf(stderr, "ingeroctl: monitor: %s\n", escape_text(what).c_str());
+}
+
+template <class T>
+bool read_as(const sdbus::Variant& value, json& ret_json) {
+    if (!value.containsValueOfType<T>()) return false;
+    ret_json = value.get<T>();
+    return true;
+}
+
+json to_json(const VariantMap& map) {
+    json object = json::object();
+    for (const auto& [key, value] : map) {
+        json& member = object[key];
+        read_as<std::string>(value, member) || read_as<bool>(value, member) || read_as<uint64_t>(value, member) ||
+            read_as<int64_t>(value, member) || read_as<double>(value, member) || read_as<uint32_t>(value, member);
+    }
+    return object;
+}
+
+/// "2026-11-20T14:32:05.123+01:00  incident-opened     high    cpu-contention: lost 1.2 s to python (4711)".
+std::string text_line(const json& event) {
+    const auto text = [&](const char* key) {
+        return event[key].is_string() ? escape_text(event[key].get<std::string>()) : "-";
+    };
+    const auto duration = [&](const char* key) { return format_duration(event[key].get<uint64_t>()); };
+    const std::string name = text("event");
+    std::string what = text("id");
+    if (name == "incident-opened")
+        what = text("kind") + ": " + text("summary") + " (" + what + ")";
+    else if (name == "incident-updated")
+        what += ": lost " + duration("lost_ns") + ", " + format_percent(event["explained_fraction"]) + " explained";
+    else if (name == "straggler-detected")
+        what = text("subject") + " (" + text("scope") + "): late by " + duration("lateness_ns") + " (" + what + ")";
+    else if (name == "events-lost")
+        what = format_count(event["events_lost"].get<uint64_t>()) + " events lost so far";
+    const auto padded = [](std::string cell, size_t width) {
+        cell.resize(std::max(cell.size(), width), ' ');
+        return cell;
+    };
+    return format_time(event["time_ns"].get<uint64_t>()) + "  " + padded(name, 18) + "  " +
+           padded(text("severity"), 6) + "  " + what + "\n";
+}
+
+class Printer {
+  public:
+    Printer(bool as_json, uint64_t count) : as_json_(as_json), left_(count) {}
+
+    /// A line with the fields given; those that the event does not have are null.
+    void print(const char* name, json fields, const std::optional<std::string>& node) {
+        json event = {{"schema", "ingero/monitor/1"},
+                      {"node", node ? json(*node) : json()},
+                      {"event", name},
+                      {"time_ns", ClockTriple::now().realtime_ns}};
+        for (const char* key :
+             {"id", "kind", "severity", "summary", "object", "lost_ns", "explained_fraction", "at_ns", "scope",
+              "subject", "lateness_ns", "threshold_ns", "since_ns", "details", "events_lost"})
+            event[key] = fields.contains(key) ? std::move(fields[key]) : json();
+        const std::string line =
+            as_json_ ? event.dump(-1, ' ', true, json::error_handler_t::replace) + "\n" : text_line(event);
+        const bool written =
+            std::fwrite(line.data(), 1, line.size(), stdout) == line.size() && std::fflush(stdout) == 0;
+        if (!written || (left_ != 0 && --left_ == 0)) finished_ = true;
+    }
+    bool finished() const { return finished_; }
+
+  private:
+    const bool as_json_;
+    uint64_t left_;
+    bool finished_ = false;
+};
+
+/// One connection's life. Signals count only where the owner of ingerod's name has sent them: anyone may send a signal
+/// of that interface to anyone.
+class Watcher final : public sdbus::ProxyInterfaces<io::ingero::Ingero1_proxy> {
+  public:
+    Watcher(sdbus::IConnection& bus, Printer& printer)
+        : ProxyInterfaces(bus, bus_name, manager_path),
+          printer_(printer),
+          driver_(sdbus::createProxy(bus, "org.freedesktop.DBus", "/org/freedesktop/DBus")) {
+        registerProxy();
+        driver_->uponSignal("NameOwnerChanged")
+            .onInterface("org.freedesktop.DBus")
+            .call([this](const std::string& name, const std::string&, const std::string& owner) {
+                if (name == bus_name) on_owner(owner);
+            });
+        driver_->finishRegistration();
+        std::string owner;
+        try {
+            driver_->callMethod("GetNameOwner")
+                .onInterface("org.freedesktop.DBus")
+                .withArguments(std::string(bus_name))
+                .storeResultsTo(owner);
+        } catch (const sdbus::Error& error) {
+            if (error.getName() != "org.freedesktop.DBus.Error.NameHasNoOwner") throw;
+        }
+        on_owner(owner);
+    }
+    ~Watcher() { unregisterProxy(); }
+
+  private:
+    void on_owner(const std::string& owner) {
+        owner_ = owner;
+        node_.reset();
+        if (owner.empty()) return say("ingerod is not on the bus; waiting for it");
+        say("ingerod is on the bus");
+        getProxy()
+            .callMethodAsync("Get")
+            .onInterface("org.freedesktop.DBus.Properties")
+            .withArguments(std::string(bus_name), std::string("Node"))
+            .uponReplyInvoke([this](const sdbus::Error* error, const sdbus::Variant& node) {
+                if (!error && node.containsValueOfType<std::string>()) node_ = node.get<std::string>();
+            });
+    }
+
+    void print(const char* name, json fields) {
+        if (getProxy().getCurrentlyProcessedMessage()->getSender() != owner_ || printer_.finished()) return;
+        printer_.print(name, std::move(fields), node_);
+    }
+
+    void onIncidentOpened(const std::string& id, const std::string& kind, const std::string& severity,
+                          const std::string& summary, const sdbus::ObjectPath& incident) override {
+        print("incident-opened", {{"id", id},
+                                  {"kind", kind},
+                                  {"severity", severity},
+                                  {"summary", summary},
+                                  {"object", std::string(incident)}});
+    }
+    void onIncidentUpdated(const std::string& id, const uint64_t& lost_usec, const double& explained) override {
+        print("incident-updated", {{"id", id}, {"lost_ns", lost_usec * ns_per_us}, {"explained_fraction", explained}});
+    }
+    void onIncidentClosed(const std::string& id, const uint64_t& at_usec) override {
+        print("incident-closed", {{"id", id}, {"at_ns", at_usec * ns_per_us}});
+    }
+    void onStragglerDetected(const std::string& id, const std::string& scope, const std::string& subject,
+                             const uint64_t& lateness_usec, const uint64_t& threshold_usec, const uint64_t& since_usec,
+                             const VariantMap& details) override {
+        print("straggler-detected", {{"id", id},
+                                     {"scope", scope},
+                                     {"subject", subject},
+                                     {"lateness_ns", lateness_usec * ns_per_us},
+                                     {"threshold_ns", threshold_usec * ns_per_us},
+                                     {"since_ns", since_usec * ns_per_us},
+                                     {"details", to_json(details)}});
+    }
+    void onStragglerResolved(const std::string& id, const uint64_t& at_usec) override {
+        print("straggler-resolved", {{"id", id}, {"at_ns", at_usec * ns_per_us}});
+    }
+    void onEventsLostChanged(const uint64_t& lost) override { print("events-lost", {{"events_lost", lost}}); }
+
+    Printer& printer_;
+    std::unique_ptr<sdbus::IProxy> driver_;
+    std::string owner_;  ///< unique name; empty: nobody
+    std::optional<std::string> node_;
+};
+
+/// Waits for the bus, for `timeout_ms` at most (-1: for ever). False: nobody reads standard output any more.
+bool wait_for(int fd, short events, int timeout_ms) {
+    pollfd fds[] = {{STDOUT_FILENO, 0, 0}, {fd, events, 0}};
+    if (poll(fds, 2, timeout_ms) < 0) return true;
+    return (fds[0].revents & (POLLERR | POLLHUP)) == 0;
+}
+
+/// Until what was wanted is printed or nobody reads it any more; throws sdbus::Error where the bus has gone.
+void watch(sdbus::IConnection& bus, Printer& printer) {
+    Watcher watcher(bus, printer);
+    while (!printer.finished()) {
+        if (bus.processPendingRequest()) continue;
+        const auto poll_data = bus.getEventLoopPollData();
+        if (!wait_for(poll_data.fd, poll_data.events, poll_data.getPollTimeout())) return;
+    }
+}
+
+int run(const Options& options, const MonitorOptions& monitor) {
+    // Each line is out once it is printed, so that there is nothing left to do.
+    const auto leave = [](int) { _exit(exit_done); };
+    std::signal(SIGINT, leave);
+    std::signal(SIGTERM, leave);
+    std::signal(SIGPIPE, SIG_IGN);
+    Printer printer(options.json, monitor.count);
+    for (bool connected_before = false;;) {
+        bool connected = false;
+        try {
+            const auto bus = sdbus::createSystemBusConnection();
+            connected = connected_before = true;
+            watch(*bus, printer);
+            return exit_done;
+        } catch (const sdbus::Error& error) {
+            const Error why{ErrorCode::not_found, "no system bus: " + error.getMessage(),
+                            "monitor listens to D-Bus; is dbus running here?"};
+            if (!connected_before) return report("monitor", why, exit_not_ready);
+            if (connected) say("the bus has gone; waiting for it");
+        }
+        if (!wait_for(-1, 0, retry_ms)) return exit_done;
+    }
+}
+
+}  // namespace
+
+void add_monitor(CLI::App& app, Command& command) {
+    const auto monitor = std::make_shared<MonitorOptions>();
+    CLI::App* subcommand =
+        app.add_subcommand("monitor", "Print incidents, stragglers and losses as ingerod tells of them on D-Bus");
+    subcommand->add_option("--count", monitor->count, "Leave after so many lines")
+        ->type_name("N")
+        ->check(CLI::PositiveNumber.description(""));
+    subcommand->callback(
+        [&command, monitor] { command = [monitor](const Options& options) { return run(options, *monitor); }; });
+}
+
+}  // namespace ingero::ctl
