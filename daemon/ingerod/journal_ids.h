@@ -1,5 +1,6 @@
-// MESSAGE_ID of each kind of message that ingerod writes to the journal. systemd/ingero.catalog explains them to whoever
-// reads with `journalctl --catalog`. Contracts: a kind keeps its id, and one that is dropped leaves its id unused.
+// MESSAGE_ID of each kind of message that ingerod writes to the journal. systemd/ingero.catalog explains them to
+// whoever reads with `journalctl --catalog`. Contracts: a kind keeps its id, and one that is dropped leaves its id
+// unused.
 #pragma once
 
 namespace ingero::journal {

@@ -142,7 +142,8 @@ class Manager : public BusBackend {
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
     size_t sockets_ = 0;
-    uint64_t told_lost_ = 0;
+    uint64_t seen_lost_ = 0;
+    uint64_t told_lost_ = 0;  ///< by the journal
     uint64_t loss_told_ns_ = 0;
     std::string journaled_state_;
     std::function<void()> on_change_;

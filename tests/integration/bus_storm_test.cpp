@@ -28,6 +28,7 @@ class BusStorm : public testing::Test {
   protected:
     void SetUp() override {
         if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << why;
+        mallopt(M_ARENA_MAX, 1);  // heap_bytes() sees no other
         bus_ = std::make_unique<PrivateBus>();
     }
     void start(size_t burst, milliseconds period) {
@@ -101,6 +102,20 @@ void raise_storm(BusDaemon& daemon) {
         });
 }
 
+/// sd-bus gives its socket 8 MiB, which take some 10,000 signals.
+void fill_socket(BusDaemon& daemon) {
+    for (int i = 0; i < 20; ++i) {
+        raise_storm(daemon);
+        daemon.on_loop([&] {
+            daemon.service().straggler_detected({"s", "local", std::string(4'000, 'x'), 1, 1, 1, {}});
+            daemon.backend().current.state = i % 2 == 0 ? "idle" : "tracing";
+            daemon.service().changed();
+        });
+        // As many turns of the loop as the signals that have room in the queue could take.
+        for (int turn = 0; turn < 200; ++turn) daemon.on_loop([] {});
+    }
+}
+
 TEST_F(BusStorm, TenThousandIncidentsBecomeABoundedNumberOfSignalsAndTheLoopGoesOn) {
     start(burst, burst_period);
     Subscriber subscriber;
@@ -170,16 +185,7 @@ TEST_F(BusStorm, ABusThatStallsCostsBoundedMemoryAndGoesOnAfterwards) {
     bus_->process().signal(SIGSTOP);
     const size_t before = heap_bytes();
     GapMeter meter(*daemon_);
-    for (int i = 0; i < 10; ++i) {
-        raise_storm(*daemon_);
-        daemon_->on_loop([&] {
-            daemon_->service().straggler_detected({"s", "local", std::string(4'000, 'x'), 1, 1, 1, {}});
-            daemon_->backend().current.state = i % 2 == 0 ? "idle" : "tracing";
-            daemon_->service().changed();
-        });
-        // As many turns of the loop as the signals that have room in the queue could take.
-        for (int turn = 0; turn < 200; ++turn) daemon_->on_loop([] {});
-    }
+    fill_socket(*daemon_);
     const size_t grown = heap_bytes() - std::min(before, heap_bytes());
     printf("heap grew by %zu bytes while the bus stalled; longest gap %ld ms\n", grown,
            static_cast<long>(meter.longest().count()));
@@ -190,6 +196,16 @@ TEST_F(BusStorm, ABusThatStallsCostsBoundedMemoryAndGoesOnAfterwards) {
     EXPECT_EQ(call_manager({"ListIncidents"}).status, 0);
 }
 
+TEST_F(BusStorm, ABusThatStallsDoesNotHoldTheEnd) {
+    start(1'000'000, milliseconds(1));
+    bus_->process().signal(SIGSTOP);
+    fill_socket(*daemon_);
+    const auto begun = Clock::now();
+    daemon_.reset();
+    EXPECT_LT(Clock::now() - begun, std::chrono::seconds(3));
+    bus_->process().signal(SIGCONT);
+}
+
 TEST_F(BusStorm, ThousandsOfProcessesComeBitByBit) {
     start(burst, burst_period);
     std::vector<milliseconds> gaps;
@@ -197,13 +213,19 @@ TEST_F(BusStorm, ThousandsOfProcessesComeBitByBit) {
         for (uint32_t pid = 1; pid <= 5'000; ++pid)
             daemon_->backend().traced.push_back({{pid, 1}, 0, "python", "train.service", "", "tracing"});
     });
-    bus_->kill();
-    ASSERT_TRUE(daemon_->wait_until([&] { return !daemon_->service().connected(); }));
+    constexpr int runs = 5;
+    for (int i = 0; i < runs; ++i) {
+        bus_->kill();
+        ASSERT_TRUE(daemon_->wait_until([&] { return !daemon_->service().connected(); }));
+        GapMeter meter(*daemon_);
+        bus_->start();
+        ASSERT_TRUE(daemon_->wait_connected());
+        gaps.push_back(meter.longest());
+    }
+    std::sort(gaps.begin(), gaps.end());
+    printf("4,096 objects registered, median of the longest gaps %ld ms\n", static_cast<long>(gaps[runs / 2].count()));
+    EXPECT_LE(gaps[runs / 2].count(), longest_gap_ms / 3);
     GapMeter meter(*daemon_);
-    bus_->start();
-    ASSERT_TRUE(daemon_->wait_connected());
-    printf("4,096 objects registered, longest gap %ld ms\n", static_cast<long>(meter.longest().count()));
-    EXPECT_LE(meter.longest().count(), longest_gap_ms);
     const auto begun = Clock::now();
     const Finished objects = busctl(
         {"call", "io.ingero.Ingero1", "/io/ingero/Ingero1", "org.freedesktop.DBus.ObjectManager", "GetManagedObjects"});

@@ -8,6 +8,12 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
 
 #include "tests/support/bus_daemon.h"
 
@@ -75,13 +81,20 @@ TEST_F(Bus, IsWhatItsXmlSaysAndAnswersAPythonClient) {
 
 TEST_F(Bus, ObjectsComeAndGoWithProcessesAndIncidents) {
     start();
-    Subscriber subscriber("org.freedesktop.DBus.ObjectManager");
+    Subscriber subscriber("interface='org.freedesktop.DBus.ObjectManager'");
     daemon_->on_loop([&] {
         daemon_->backend().traced = {process(7, 0)};
         daemon_->service().changed();
     });
     ASSERT_TRUE(subscriber.read_until("InterfacesAdded"));
     EXPECT_EQ(subscriber.signals().back().first, "/io/ingero/Ingero1/process/7_7000");
+    Subscriber properties("interface='org.freedesktop.DBus.Properties'");
+    daemon_->on_loop([&] {
+        daemon_->backend().traced[0].state = "failed";
+        daemon_->service().changed();
+    });
+    ASSERT_TRUE(properties.read_until("PropertiesChanged"));
+    EXPECT_EQ(properties.signals().back().path, "/io/ingero/Ingero1/process/7_7000");
     daemon_->on_loop([&] {
         daemon_->backend().traced.clear();
         daemon_->service().changed();
@@ -93,7 +106,7 @@ TEST_F(Bus, ObjectsComeAndGoWithProcessesAndIncidents) {
 
 TEST_F(Bus, AnIncidentIsToldOfOnceItsObjectIsThere) {
     start();
-    Subscriber objects("org.freedesktop.DBus.ObjectManager");
+    Subscriber objects("interface='org.freedesktop.DBus.ObjectManager'");
     Subscriber signals;
     const Incident incident = make_incident("00000000000000bb", 5'000'000);
     daemon_->on_loop([&] {
@@ -113,9 +126,29 @@ TEST_F(Bus, AnIncidentIsToldOfOnceItsObjectIsThere) {
     ASSERT_TRUE(objects.read_until("InterfacesRemoved"));
 }
 
+TEST_F(Bus, IncidentsInQuickSuccessionAreToldOfOnceTheirObjectsAreThere) {
+    start();
+    Subscriber subscriber("path_namespace='/io/ingero/Ingero1'");
+    constexpr int incidents = 20;
+    for (int i = 0; i < incidents; ++i)
+        daemon_->on_loop([&] {
+            daemon_->backend().open.push_back(make_incident(std::to_string(i)));
+            daemon_->service().tell({What::opened, daemon_->backend().open.back()});
+        });
+    std::set<std::string> added;
+    for (int told = 0; told < incidents;) {
+        ASSERT_TRUE(subscriber.read_until([](const auto&) { return true; }));
+        const Subscriber::Signal& signal = subscriber.signals().back();
+        if (signal.member == "InterfacesAdded") added.insert(signal.first);
+        if (signal.member != "IncidentOpened") continue;
+        EXPECT_TRUE(added.contains("/io/ingero/Ingero1/incident/" + signal.first)) << signal.first;
+        ++told;
+    }
+}
+
 TEST_F(Bus, StateIsSignalledAndCountersAreNot) {
     start();
-    Subscriber subscriber("org.freedesktop.DBus.Properties");
+    Subscriber subscriber("interface='org.freedesktop.DBus.Properties'");
     daemon_->on_loop([&] {
         daemon_->backend().current.events_recorded = 1'000;
         daemon_->service().changed();
@@ -375,12 +408,24 @@ TEST(BusLater, ABusThatAppearsLaterIsFound) {
     EXPECT_TRUE(daemon.wait_connected());
 }
 
-TEST_F(Bus, ANameThatIsTakenIsWaitedFor) {
+TEST_F(Bus, ANameThatIsTakenIsWaitedForAndSaidOnce) {
     start();
-    BusDaemon second;
-    EXPECT_FALSE(second.on_loop([&] { return second.service().connected(); }));
-    daemon_.reset();
-    EXPECT_TRUE(second.wait_connected());
+    std::ostringstream log;
+    spdlog::default_logger()->sinks().push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+    Subscriber names("interface='org.freedesktop.DBus'");
+    {
+        BusDaemon second;
+        // Each attempt comes and goes under names of its own.
+        for (int changes = 0; changes < 40; ++changes) ASSERT_TRUE(names.read_until("NameOwnerChanged"));
+        EXPECT_FALSE(second.on_loop([&] { return second.service().connected(); }));
+        daemon_.reset();
+        EXPECT_TRUE(second.wait_connected());
+    }
+    spdlog::default_logger()->sinks().pop_back();
+    const std::string text = log.str();
+    const size_t told = text.find("the name io.ingero.Ingero1 is taken");
+    ASSERT_NE(told, std::string::npos) << text;
+    EXPECT_EQ(text.find("is taken", told + 40), std::string::npos) << text;
 }
 
 TEST_F(Bus, ABusThatDoesNotAnswerHoldsNobodysEnd) {
@@ -389,6 +434,23 @@ TEST_F(Bus, ABusThatDoesNotAnswerHoldsNobodysEnd) {
     { BusDaemon daemon; }
     EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));
     bus_->process().signal(SIGCONT);
+}
+
+TEST(BusOfIngerod, TheRealDaemonAnswersAsItsSchemasSay) {
+    if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    PrivateBus bus;
+    TemporaryDirectory directory;
+    Subscriber names("sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'");
+    Daemon daemon(directory.path(), {"--bus", "system"});
+    ASSERT_TRUE(names.read_until("NameOwnerChanged")) << daemon.process().output();
+    std::ofstream(directory / "explain.json") << json_answer(explain({"0"})).dump();
+    const Finished valid =
+        run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/explain.schema.json", directory / "explain.json"});
+    EXPECT_TRUE(valid.status == 0 || valid.status == 77) << valid.errors;
+    EXPECT_EQ(call_manager({"Reload"}).status, 0);
+    EXPECT_THAT(call_manager({"SetProbe", "sb", "nonsense", "true"}).errors, HasSubstr("Call failed"));
+    EXPECT_EQ(daemon.stop(), 0);
 }
 
 }  // namespace

@@ -90,10 +90,9 @@ Finished call_manager(std::vector<std::string> method_and_arguments, const Child
     return busctl(std::move(method_and_arguments), options);
 }
 
-Subscriber::Subscriber(const std::string& interface) {
+Subscriber::Subscriber(const std::string& match) {
     if (sd_bus_open_system(&bus_) < 0) abort();
-    const std::string match = "type='signal',interface='" + interface + "'";
-    if (sd_bus_add_match(bus_, nullptr, match.c_str(), on_signal, this) < 0) abort();
+    if (sd_bus_add_match(bus_, nullptr, ("type='signal'," + match).c_str(), on_signal, this) < 0) abort();
 }
 
 Subscriber::~Subscriber() {

@@ -42,10 +42,10 @@ Finished busctl(std::vector<std::string> arguments, const ChildOptions& options 
 /// Calls a method of ingerod's manager by busctl.
 Finished call_manager(std::vector<std::string> method_and_arguments, const ChildOptions& options = {});
 
-/// A connection that reads signals of an interface, in the order they came. One thread.
+/// A connection that reads the signals of a match rule, in the order they came. One thread.
 class Subscriber {
   public:
-    explicit Subscriber(const std::string& interface = "io.ingero.Ingero1");
+    explicit Subscriber(const std::string& match = "interface='io.ingero.Ingero1'");
     ~Subscriber();
     Subscriber(const Subscriber&) = delete;
     Subscriber& operator=(const Subscriber&) = delete;

@@ -57,6 +57,7 @@ struct BusService::Impl {
         : loop(event_loop),
           backend(bus_backend),
           options(std::move(bus_options)),
+          group(find_group(options.group)),
           queue(options.waiting),
           burst(options.burst, options.burst_period),
           connection(loop, bus_name, options.retry,
@@ -65,7 +66,7 @@ struct BusService::Impl {
                       .drained = [this] { run_soon(); }}) {}
 
     void on_connected() {
-        manager = std::make_unique<ManagerObject>(connection.bus(), backend, find_group(options.group));
+        manager = std::make_unique<ManagerObject>(connection.bus(), backend, group);
         told_losses = backend.figures().events_lost;
         incidents_look = state_look = losses_look = {.wanted = true};
         published = false;
@@ -216,6 +217,7 @@ struct BusService::Impl {
     EventLoop& loop;
     BusBackend& backend;
     const BusOptions options;
+    const std::optional<gid_t> group;
     SignalQueue queue;
     Burst burst;
     Look incidents_look;

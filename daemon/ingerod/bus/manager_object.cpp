@@ -226,8 +226,8 @@ void ManagerObject::ask(const std::shared_ptr<PendingAnswer<std::string>>& call,
 }
 
 void ManagerObject::window_query(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
-                                 const VariantMap& options, const std::string& method, json more_params,
-                                 std::function<json(json)> shape) {
+                                 const VariantMap& options, const std::string& method, const json& more_params,
+                                 const std::function<json(json)>& shape) {
     auto query = guarded([&] { return window_query_of(from_usec, to_usec, options); });
     if (!query) return result.returnError(to_bus_error(query.error()));
     query->params.update(more_params);
