@@ -21,7 +21,7 @@ std::optional<Library> library_of_path(std::string_view path);
 
 struct Target {
     std::string_view symbol;
-    OpId op;
+    OpId op = 0;
     uint64_t cookie;  ///< for the probe, see bpf/event.h
 };
 
@@ -41,7 +41,7 @@ struct ProbeSite {
     uint64_t cookie;
     std::string symbol;
     bool emulated;
-    OpId op;
+    OpId op = 0;
 };
 
 /// One site an offset: several names of one function are probed once, as the first target that names it.
