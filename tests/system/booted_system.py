@@ -1,7 +1,7 @@
 """A Debian 12 booted by systemd-nspawn, for tests that need a real systemd.
 
-Its tree is made once with debootstrap, kept below the build, and copied for each run. Commands run in it as services, since
-what merely enters the container's namespaces is not under its system call filter.
+Its tree is made once with debootstrap, kept below the build, and copied for each run. Commands run in it as services,
+since what merely enters the container's namespaces is not under its system call filter.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ PACKAGES = ["systemd", "systemd-sysv", "dbus", "libpam-systemd", "polkitd", "pro
             "libglib2.0-bin"]
 MIRROR = "http://deb.debian.org/debian"
 BOOT_LIMIT_S = 60
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 class Unavailable(Exception):
@@ -36,6 +37,15 @@ def wait_until(what, condition, limit_s=20.0, step_s=0.05):
             return found
         assert time.monotonic() < end, f"after {limit_s:g} s there is still not: {what}"
         time.sleep(step_s)
+
+
+def look_around():
+    """Raises Unavailable where it is known from the start that no system can be booted."""
+    if os.geteuid() != 0:
+        raise Unavailable("booting a system needs root")
+    for program in ("debootstrap", "systemd-nspawn"):
+        if not shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin"):
+            raise Unavailable(f"{program} is missing: scripts/install-dependencies test")
 
 
 def mirror():
@@ -64,13 +74,15 @@ def make_base(cache, packages):
     making.chmod(0o755)
     log_path = cache / "base.log"
     with open(log_path, "w", encoding="utf-8") as log:
-        if not logged(log, "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "bookworm", making, mirror()):
+        included = ",".join(PACKAGES)
+        if not logged(log, "debootstrap", "--variant=minbase", f"--include={included}", "bookworm", making, mirror()):
             last = log_path.read_text(encoding="utf-8").strip().splitlines()[-1:]
             raise Unavailable(f"debootstrap failed: {' '.join(last)}")
         # debootstrap has left its lists, and knows nothing of virtual packages.
         shutil.copy("/etc/resolv.conf", making / "etc/resolv.conf")
         inside = ["chroot", making, "apt-get", "--quiet", "--quiet", "--yes", "--no-install-recommends"]
-        assert logged(log, *inside, "update") and logged(log, *inside, "install", *packages), log_path.read_text(encoding="utf-8")
+        installed = logged(log, *inside, "update") and logged(log, *inside, "install", *packages)
+        assert installed, log_path.read_text(encoding="utf-8")
         logged(log, *inside, "clean")
     for old in cache.glob("base-*"):
         shutil.rmtree(old)
@@ -87,11 +99,6 @@ class BootedSystem:
         self.leader = None
 
     def __enter__(self):
-        if os.geteuid() != 0:
-            raise Unavailable("booting a system needs root")
-        for program in ("debootstrap", "systemd-nspawn"):
-            if not shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin"):
-                raise Unavailable(f"{program} is missing: scripts/install-dependencies test")
         self.cache.mkdir(parents=True, exist_ok=True)
         for old in self.cache.glob("tree-*"):  # of a run that was killed
             shutil.rmtree(old)
@@ -102,18 +109,19 @@ class BootedSystem:
 
     def boot(self):
         """Returns when systemd says that the system is up."""
-        notify_path = self.cache / "notify"
-        notify_path.unlink(missing_ok=True)
-        command = ["setpriv", "--pdeathsig", "KILL", "--", "systemd-nspawn", "--quiet", f"--directory={self.tree}", "--boot",
-                   "--register=no", "--keep-unit", "--console=pipe", "--notify-ready=yes", "--resolv-conf=off",
+        name = f"ingero-test-{os.getpid()}"  # abstract: a path may be too long
+        # Killed itself, systemd-nspawn would leave the system running; told to end, it shuts it down.
+        command = ["setpriv", "--pdeathsig", "TERM", "--",
+                   "systemd-nspawn", "--quiet", f"--directory={self.tree}", "--boot", "--register=no", "--keep-unit",
+                   "--console=pipe", "--notify-ready=yes", "--resolv-conf=off",
                    "--capability=CAP_BPF,CAP_PERFMON,CAP_CHECKPOINT_RESTORE",
                    "--system-call-filter=bpf perf_event_open"]
         if os.path.isdir("/sys/fs/bpf"):
             command.append("--bind=/sys/fs/bpf")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
-            notify.bind(str(notify_path))
+            notify.bind(f"\0{name}")
             with open(self.cache / "console.log", "wb") as console:
-                self.nspawn = subprocess.Popen(command, env=dict(os.environ, NOTIFY_SOCKET=str(notify_path)),
+                self.nspawn = subprocess.Popen(command, env=dict(os.environ, NOTIFY_SOCKET=f"@{name}"),
                                                stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
             self._wait_ready(notify)
 
@@ -133,10 +141,14 @@ class BootedSystem:
 
     def __exit__(self, *_):
         if self.nspawn and self.nspawn.poll() is None:
-            self.nspawn.send_signal(signal.SIGKILL)  # and with it the namespace of all processes inside
-            self.nspawn.wait()
-        if self.leader:
-            wait_until("the end of the container", lambda: not os.path.exists(f"/proc/{self.leader}"))
+            self.nspawn.terminate()  # an orderly shutdown
+            try:
+                self.nspawn.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.nspawn.kill()
+                self.nspawn.wait()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.leader, signal.SIGKILL)  # and with it all processes inside
         if self.tree:
             shutil.rmtree(self.tree)
 
@@ -159,7 +171,7 @@ class BootedSystem:
                    *([f"--unit={unit}"] if unit else []), *(f"--property={one}" for one in properties), "--",
                    *map(str, command)]
         return subprocess.Popen(self._enter(service), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}, **more)
+                                env=ENVIRONMENT, **more)
 
     def run(self, *command, user="root", check=True, timeout=60, properties=()):
         """Runs a command as a transient service; standard error is apart."""
@@ -171,14 +183,16 @@ class BootedSystem:
             process.communicate()
             raise AssertionError(f"after {timeout} s still running: {' '.join(map(str, command))}") from None
         done = subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
-        assert not check or done.returncode == 0, f"{' '.join(map(str, command))}: exit {done.returncode}\n{stdout}{stderr}"
+        said = f"{' '.join(map(str, command))}: exit {done.returncode}\n{stdout}{stderr}"
+        assert not check or done.returncode == 0, said
         return done
 
     def systemctl(self, *arguments, check=True, timeout=90):
         """Straight from here: it only talks to systemd."""
         done = subprocess.run(self._enter(["systemctl", *arguments]), capture_output=True, text=True, check=False,
-                              timeout=timeout, stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"})
-        assert not check or done.returncode == 0, f"systemctl {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}"
+                              timeout=timeout, stdin=subprocess.DEVNULL, env=ENVIRONMENT)
+        said = f"systemctl {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}"
+        assert not check or done.returncode == 0, said
         return done
 
     def show(self, unit, *properties):
@@ -190,11 +204,11 @@ class BootedSystem:
         """Starts a command as a service that goes on."""
         subprocess.run(self._enter(["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--uid={user}",
                                     *(f"--property={one}" for one in properties), "--", *map(str, command)]),
-                       check=True, stdin=subprocess.DEVNULL, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+                       check=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT)
 
     def journal(self, *arguments):
         """With everything that was written before."""
         for command in (["--sync"], ["--no-pager", *arguments]):
             done = subprocess.run(self._enter(["journalctl", *command]), capture_output=True, text=True, check=True,
-                                  stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"})
+                                  stdin=subprocess.DEVNULL, env=ENVIRONMENT)
         return done.stdout
