@@ -86,25 +86,25 @@ static __always_inline void offer_preemptor(struct thread_state *thread, __u32 t
  */
 static __always_inline void charge_wait(struct thread_state *thread, struct cpu_slices *cpu, __u64 from, __u64 to,
                                         int open) {
-    __u64 longest = 0, total = 0;
-    __u32 tgid = 0;
-    char comm[INGERO_COMM_LENGTH] = {};
-
-    /* What is kept of the best slice is data, not its index, so that the verifier need not follow each choice. */
+    /* In the thread's memory and not in registers: the verifier then need not follow each choice. */
+    thread->best_ns = 0;
     for (__u32 i = 0; i < SLICES; i++) {
-        __u64 ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
-        if (ns > longest) {
-            longest = ns;
-            tgid = cpu->slices[i].tgid;
-            copy_comm(comm, cpu->slices[i].comm);
-        }
+        thread->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
+        if (*(volatile __u64 *)&thread->slice_ns <= *(volatile __u64 *)&thread->best_ns) continue;
+        thread->best_ns = thread->slice_ns;
+        thread->best_tgid = cpu->slices[i].tgid;
+        copy_comm(thread->best_comm, cpu->slices[i].comm);
     }
     if (open && cpu->current_known) offer_preemptor(thread, cpu->current_tgid, cpu->current_comm,
                                                     overlap(from, to, cpu->switched_ns, to));
-    if (longest == 0) return;
-    for (__u32 i = 0; i < SLICES; i++)
-        if (cpu->slices[i].tgid == tgid) total += overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
-    offer_preemptor(thread, tgid, comm, total);
+    if (*(volatile __u64 *)&thread->best_ns == 0) return;
+    thread->best_ns = 0;
+    for (__u32 i = 0; i < SLICES; i++) {
+        if (cpu->slices[i].tgid != thread->best_tgid) continue;
+        thread->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
+        thread->best_ns += *(volatile __u64 *)&thread->slice_ns;
+    }
+    offer_preemptor(thread, thread->best_tgid, thread->best_comm, *(volatile __u64 *)&thread->best_ns);
 }
 
 /* The thread stands in no CPU's count, or in exactly one: its own word says which, so no missed event can leak. */
@@ -277,7 +277,13 @@ static __always_inline void enter_cpu(struct thread_state *thread, struct task_s
     thread->off_ns = 0;
     thread->in_ns = now;
     stop_waiting(thread);
-    charge_frames(thread, blocked, reason, uncertain);
+    /* Through memory the verifier forgets by which way these came, and walks the loop below once and not once a way. */
+    thread->charged_ns = blocked;
+    thread->charged_reason = reason;
+    thread->charged_uncertain = uncertain;
+    barrier();
+    charge_frames(thread, *(volatile __u64 *)&thread->charged_ns, *(volatile __u32 *)&thread->charged_reason,
+                  *(volatile __u32 *)&thread->charged_uncertain);
 }
 
 /*

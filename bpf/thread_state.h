@@ -63,6 +63,14 @@ struct thread_state {
     __u32 in_iowait;
     __u32 wait_preemptor_tgid; /* best candidate of the wait in progress, kept over migrations */
     __u64 wait_preemptor_ns;
+    __u64 best_ns; /* the slice that a wait overlaps longest, while it is looked for */
+    __u64 slice_ns;
+    char best_comm[INGERO_COMM_LENGTH];
+    __u32 best_tgid;
+    __u32 reserved;
+    __u64 charged_ns; /* what the latest wait comes to, handed on to the frames */
+    __u32 charged_reason;
+    __u32 charged_uncertain;
     char wait_preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
     struct frame frames[INGERO_MAX_DEPTH];
