@@ -45,20 +45,32 @@ int usage_error(std::string_view what, const Error& error) {
     return report(what, error, exit_usage);
 }
 
-std::optional<json> ask(const Options& options, const std::string& method, json params, int& ret_exit_code) {
+namespace {
+
+struct Asked {
+    Result<json> answer;
+    bool connected = false;
+};
+
+Asked ask_once(const Options& options, const std::string& method, const json& params) {
     auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
-    if (!client) {
-        const bool not_ready =
-            client.error().code == ErrorCode::not_found || client.error().code == ErrorCode::deadline;
-        ret_exit_code = report("connect", client.error(), not_ready ? exit_not_ready : exit_failed);
-        return std::nullopt;
-    }
-    auto answer = client->call(method, std::move(params), answer_timeout);
-    if (!answer) {
-        ret_exit_code = report(method, answer.error(), exit_failed);
-        return std::nullopt;
-    }
-    return std::move(*answer);
+    if (!client) return {tl::unexpected(client.error()), false};
+    return {client->call(method, params, answer_timeout), true};
+}
+
+}  // namespace
+
+std::optional<json> ask(const Options& options, const std::string& method, json params, int& ret_exit_code) {
+    Asked asked = ask_once(options, method, params);
+    // A daemon that is restarted under the request: its successor answers as well, and to read twice harms nobody.
+    const bool cut_off = asked.connected && !asked.answer && asked.answer.error().code == ErrorCode::not_found;
+    if (cut_off && method != "reload") asked = ask_once(options, method, params);
+    if (asked.answer) return std::move(*asked.answer);
+    const ErrorCode code = asked.answer.error().code;
+    const bool not_ready = !asked.connected && (code == ErrorCode::not_found || code == ErrorCode::deadline);
+    ret_exit_code =
+        report(asked.connected ? method : "connect", asked.answer.error(), not_ready ? exit_not_ready : exit_failed);
+    return std::nullopt;
 }
 
 bool print(const Options& options, const json& answer, Renderer renderer) {

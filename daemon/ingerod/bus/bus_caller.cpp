@@ -69,7 +69,8 @@ void BusCaller::authorise(const std::string& sender, const std::string& action, 
     using Verdict = sdbus::Struct<bool, bool, std::map<std::string, std::string>>;
     const Subject subject("system-bus-name", VariantMap{{"name", sender}});
     auto on_answer = [action, done = std::move(done)](const sdbus::Error* error, const Verdict& verdict) {
-        if (error) return done(fail(ErrorCode::denied, "polkit does not answer for " + action));
+        if (error)
+            return done(fail(ErrorCode::denied, "polkit does not answer for " + action + ": " + error->getMessage()));
         if (!verdict.get<0>()) return done(fail(ErrorCode::denied, "polkit has not authorised " + action));
         done({});
     };
