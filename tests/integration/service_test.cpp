@@ -107,7 +107,8 @@ TEST_F(Service, serves_the_sockets_that_systemd_holds_and_leaves_them_when_it_en
                       INGEROD_PROGRAM, "--directory", directory / "run", "--worker", WORKER_PROGRAM},
                      {.environment = {{"LISTEN_FDS", "2"}, {"LISTEN_FDNAMES", "control:spans"}}});
         const Finished status = ingeroctl(path, {"--json", "status"});
-        EXPECT_EQ(status.status, 0) << status.errors << daemon.output();
+        // 4: it answers, and has not attached to all there is yet.
+        EXPECT_TRUE(status.status == 0 || status.status == 4) << status.errors << daemon.output();
         EXPECT_EQ(json::parse(status.output).at("sockets"), 2);
         // What is not served yet lets nobody hang.
         const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
