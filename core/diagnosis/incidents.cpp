@@ -16,7 +16,7 @@ namespace {
 using Subject = std::pair<std::string, ProcessKey>;
 
 struct Watched {
-    unsigned passes = 0;  ///< in a row that had the finding and more time lost; while no incident is open
+    unsigned passes = 0;  ///< with more time lost, since the finding came; while no incident is open
     uint64_t lost_ns = 0;
     uint64_t last_seen_ns = 0;  ///< CLOCK_MONOTONIC
     std::optional<Incident> incident;
@@ -126,7 +126,7 @@ std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>&
         if (!is_evidence(finding) || (!open && finding.severity < impl_->options.open_from)) continue;
         impl_->see(finding, now, changes);
     }
-    // Passes in a row: what this one did not have begins anew.
+    // What this pass did not have begins anew.
     std::erase_if(impl_->watched,
                   [&](const auto& one) { return !one.second.incident && one.second.last_seen_ns != now.monotonic_ns; });
     impl_->close_quiet(now, changes);

@@ -34,7 +34,8 @@ struct IncidentChange {
 };
 
 struct IncidentOptions {
-    /// In a row, each with more time lost, so that one odd second is no incident; high severity opens at once.
+    /// That found more time lost, while the finding stays in the window: one odd second is no incident. High severity
+    /// opens at once.
     unsigned passes_to_open = 2;
     Severity open_from = Severity::medium;
     uint64_t quiet_to_close_ns = 15'000'000'000;

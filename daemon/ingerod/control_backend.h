@@ -10,6 +10,9 @@
 
 namespace ingero {
 
+/// The uid of a caller that nothing belongs to: no process has it.
+inline constexpr uint32_t nobody_uid = UINT32_MAX;
+
 /// Who asks, as the kernel says (SO_PEERCRED), never as the client says.
 struct Caller {
     uint32_t uid = 0;

@@ -54,9 +54,13 @@ int report(const Error& error, int code) {
     return code;
 }
 
-// systemd says which stream it gave us: only then does what we log end up in the journal.
+// systemd.exec(5): the variable names the stream that systemd gave, by device and inode; it may be inherited by a
+// program that writes elsewhere.
 bool logs_to_journal() {
-    return getenv("JOURNAL_STREAM") && !isatty(STDERR_FILENO);
+    const char* stream = getenv("JOURNAL_STREAM");
+    struct stat facts {};
+    if (!stream || fstat(STDERR_FILENO, &facts) != 0) return false;
+    return std::to_string(facts.st_dev) + ":" + std::to_string(facts.st_ino) == stream;
 }
 
 void set_up_logging(const std::string& level) {
@@ -107,8 +111,11 @@ std::map<std::string, int> inherited_sockets() {
         const int fd = SD_LISTEN_FDS_START + i;
         std::string name = names[i];
         free(names[i]);
-        if (count == 1) name = "control";
-        const bool known = name == "control" || name == "spans" || name == "annotate" || name == "mcp";
+        const auto is_known = [](const std::string& one) {
+            return one == "control" || one == "spans" || one == "annotate" || one == "mcp";
+        };
+        if (count == 1 && !is_known(name)) name = "control";
+        const bool known = is_known(name);
         if (known && sockets.emplace(name, fd).second) continue;
         spdlog::warn("systemd passed a second or unknown socket, named {}: it is closed", name);
         close(fd);

@@ -29,6 +29,8 @@ namespace {
 /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
 constexpr unsigned max_libraries_a_uid = 64;
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
+/// Libraries and missing probes named in an answer.
+constexpr size_t max_listed = 256;
 constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t default_window_ns = 300'000'000'000;
@@ -57,6 +59,10 @@ uint64_t anonymous_memory_bytes() {
     while (std::getline(status, line))
         if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
     return 0;
+}
+
+std::string base_name(const std::string& path) {
+    return path.substr(path.rfind('/') + 1);
 }
 
 json null_if_empty(const std::string& text) {
@@ -404,10 +410,13 @@ std::string Manager::state() const {
     return attached && !processes_.empty() ? "tracing" : "idle";
 }
 
+// Everyone reads this: where in their home others keep a library is none of it.
 std::vector<std::string> Manager::missing_probes() const {
-    std::vector<std::string> result;
+    std::set<std::string> missing;
     for (const auto& [id, library] : libraries_)
-        if (library.degrades) result.push_back(to_valid_utf8(library.path + ": " + library.reason));
+        if (library.degrades && missing.size() < max_listed)
+            missing.insert(to_valid_utf8(base_name(library.path) + ": " + library.reason));
+    std::vector<std::string> result(missing.begin(), missing.end());
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
 }
@@ -415,7 +424,7 @@ std::vector<std::string> Manager::missing_probes() const {
 std::string Manager::status_line() const {
     const IngestFigures figures = ingest_->figures();
     return state() + ": " + std::to_string(processes_.size()) + " processes, " + std::to_string(figures.recorded) +
-           " calls recorded, " + std::to_string(figures.lost) + " lost";
+           " calls recorded, " + std::to_string(figures.lost + figures.dropped) + " lost";
 }
 
 // The store answers for the time from when all that was mapped at the start has its probes: what is mapped later is
@@ -497,12 +506,20 @@ std::vector<PublicProcess> Manager::public_processes() const {
     return list;
 }
 
+// By base name, as everyone reads it: attached where all copies of the name are.
 std::vector<ProbeSetState> Manager::probe_sets() const {
+    std::map<std::pair<std::string, std::string_view>, bool> sets;
+    for (const auto& [id, library] : libraries_) {
+        const std::string name = to_valid_utf8(base_name(library.path));
+        for (const std::string_view set : library.sets) {
+            if (sets.size() >= max_listed && !sets.contains({name, set})) continue;
+            const bool attached = library.state == LibraryState::attached && !disabled_sets_.contains(set);
+            const auto [known, added] = sets.try_emplace({name, set}, attached);
+            if (!added) known->second = known->second && attached;
+        }
+    }
     std::vector<ProbeSetState> list;
-    for (const auto& [id, library] : libraries_)
-        for (const std::string_view set : library.sets)
-            list.push_back({to_valid_utf8(library.path), std::string(set),
-                            library.state == LibraryState::attached && !disabled_sets_.contains(set)});
+    for (const auto& [key, attached] : sets) list.push_back({key.first, std::string(key.second), attached});
     return list;
 }
 
@@ -611,7 +628,8 @@ json Manager::processes(const Caller& caller) {
                         {"state", state_of(entry)}});
     }
     Coverage coverage;
-    coverage.lost = ingest_->figures().lost;
+    const IngestFigures figures = ingest_->figures();
+    coverage.lost = figures.lost + figures.dropped;
     coverage.complete = coverage.lost == 0;
     json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);

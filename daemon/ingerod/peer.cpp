@@ -141,9 +141,12 @@ Identity identify_process(const ProcessCredentials& credentials, int pidfd, std:
                 (privileged_group && std::find(groups.begin(), groups.end(), *privileged_group) != groups.end());
             break;
         case Namespaces::other:
+            // Root of a container has the number of the host's root and of every other container's: it owns nothing.
+            if (own_uid || credentials.uid == 0) identity.caller.uid = nobody_uid;
             break;
         case Namespaces::unknown:
-            identity.caller.sees_all = own_uid;
+            // Gone, or not to be read: whoever holds the connection now is not who connected.
+            identity.caller.uid = nobody_uid;
             break;
     }
     return identity;
@@ -152,8 +155,7 @@ Identity identify_process(const ProcessCredentials& credentials, int pidfd, std:
 Caller identify_peer(int socket, std::optional<gid_t> privileged_group) {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
-        return {static_cast<uint32_t>(-1), 0, false};
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return {nobody_uid, 0, false};
     const FileDescriptor pidfd = peer_pidfd(socket);
     return identify_process(
                {credentials.uid, static_cast<uint32_t>(credentials.pid), peer_groups(socket, credentials.gid)},

@@ -1,5 +1,6 @@
 """The checks of the package in a booted Debian, in the order in which they run. Each prints what it measured."""
 
+import json
 import re
 import subprocess
 import time
@@ -452,6 +453,7 @@ def bus_tells_a_user_of_an_incident(host):
                 for name, command in commands.items()}
     opened = {"gdbus": "IncidentOpened", "ingeroctl": "incident-opened"}
     begun = time.monotonic()
+    lines = {}
     try:
         common = ["--orphan", "--cpu", host.cpus[0], "--duration", "40"]
         for unit, command in (("loop", ["standin-workload", *common, "sync-loop"]),
@@ -462,6 +464,7 @@ def bus_tells_a_user_of_an_incident(host):
             line = next((line for line in monitor.stdout if opened[name] in line), "")
             figure(f"{name}, {time.monotonic() - begun:.1f} s after the hog began: {line.strip()[:160]}")
             assert "cpu-contention" in line and "cpu-hog" in line, line
+            lines[name] = line
     finally:
         for unit in ("end-of-patience", "monitor-gdbus", "monitor-ingeroctl", "hog", "loop"):
             host.system.systemctl("stop", f"{unit}.service", check=False)
@@ -469,6 +472,12 @@ def bus_tells_a_user_of_an_incident(host):
             monitor.communicate(timeout=20)
     told = [one for one in host.messages(begin) if "INGERO_INCIDENT_ID" in one]
     assert any(one["INGERO_KIND"] == "cpu-contention" for one in told), told
+    # The daemon writes its journal as it finds: the signal has a second from there.
+    signal = json.loads(lines["ingeroctl"])
+    found = next(one for one in told if one["INGERO_INCIDENT_ID"] == signal["id"])
+    late_s = signal["time_ns"] / 1e9 - int(found["__REALTIME_TIMESTAMP"]) / 1e6
+    figure(f"the signal reached alice {late_s * 1000:.0f} ms after the journal's entry")
+    assert -0.5 < late_s < 1, late_s
     text = host.system.journal("-u", "ingerod", "--catalog")
     assert "Subject: A GPU program is being slowed down: cpu-contention" in text, text
 

@@ -3,9 +3,12 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "daemon/ingerod/control_server.h"
+#include "daemon/ingerod/peer.h"
 #include "tests/unit/control_fixture.h"
 
 namespace ingero {
@@ -110,7 +113,7 @@ TEST(ControlServerCaller, RootOfAnotherUserNamespaceIsNoRoot) {
     LoopThread server;
     const json who = other.ask(server.path());
     if (who.is_null()) GTEST_SKIP() << "no user namespaces here";
-    EXPECT_EQ(who["uid"], 0);
+    EXPECT_EQ(who["uid"], nobody_uid) << "the number of the host's root gives it nothing";
     EXPECT_EQ(who["sees_all"], false);
 }
 
@@ -128,8 +131,33 @@ TEST(ControlServerCaller, RootOfAnotherPidNamespaceIsNoRoot) {
     LoopThread server;
     const json who = other.ask(server.path());
     if (who.is_null()) GTEST_SKIP() << "no pid namespaces here";
-    EXPECT_EQ(who["uid"], 0);
+    EXPECT_EQ(who["uid"], nobody_uid) << "the number of the host's root gives it nothing";
     EXPECT_EQ(who["sees_all"], false);
+}
+
+// Who connects and leaves a connection to somebody else cannot be looked at any more: the heir is nobody.
+TEST(ControlServerCaller, TheHeirOfAConnectionIsNobody) {
+    SKIP_UNLESS_ROOT();
+    const test::TemporaryDirectory directory;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (directory.path() + "/s").copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const auto* raw_address = reinterpret_cast<const sockaddr*>(&address);
+    const int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(listening, raw_address, sizeof(address)), 0);
+    ASSERT_EQ(listen(listening, 1), 0);
+    const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const pid_t connects = fork();
+    if (connects == 0) _exit(connect(client, raw_address, sizeof(address)) == 0 ? 0 : 1);
+    int status = -1;
+    ASSERT_EQ(waitpid(connects, &status, 0), connects);
+    ASSERT_EQ(status, 0);
+    const int accepted = accept(listening, nullptr, nullptr);
+    ASSERT_GE(accepted, 0);
+    const Caller caller = identify_peer(accepted, std::nullopt);
+    EXPECT_FALSE(caller.sees_all);
+    EXPECT_EQ(caller.uid, nobody_uid);
+    for (const int fd : {listening, client, accepted}) close(fd);
 }
 
 TEST(ControlServerCaller, StrangersLeaveRoomForAnOperator) {

@@ -80,6 +80,12 @@ TEST_F(Incidents, two_seconds_in_a_row_open_one_with_what_both_lost) {
     EXPECT_EQ(tracker.open().size(), 1u);
 }
 
+TEST_F(Incidents, a_finding_that_comes_every_other_second_is_one) {
+    EXPECT_TRUE(observe({contention(50 * ms)}).empty());
+    EXPECT_TRUE(observe({contention(0)}).empty());
+    EXPECT_EQ(observe({contention(50 * ms)}).size(), 1u);
+}
+
 TEST_F(Incidents, high_severity_opens_at_once_and_low_never) {
     for (int i = 0; i < 5; ++i) EXPECT_TRUE(observe({contention(ms, Severity::low)}).empty());
     EXPECT_EQ(observe({contention(2 * second, Severity::high)}).size(), 1u);

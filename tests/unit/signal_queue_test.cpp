@@ -7,6 +7,8 @@
 
 #include <vector>
 
+#include "daemon/ingerod/bus/dump_budget.h"
+
 namespace ingero {
 namespace {
 
@@ -155,6 +157,29 @@ TEST(Burst, LeavesWhatIsReserved) {
     EXPECT_TRUE(burst.take(start));
     EXPECT_TRUE(burst.take(start));
     EXPECT_FALSE(burst.take(start));
+}
+
+TEST(DumpBudget, GivesAStrangerSoMuchAndMoreInTime) {
+    DumpBudget budget;
+    const auto begin = DumpBudget::Clock::now();
+    size_t given = 0;
+    while (budget.take(1'000, 64 << 10, begin)) ++given;
+    EXPECT_EQ(given, DumpBudget::most_bytes / (64 << 10));
+    EXPECT_TRUE(budget.take(1'001, 64 << 10, begin)) << "another user has an allowance of its own";
+    EXPECT_FALSE(budget.take(1'000, 1, begin + std::chrono::milliseconds(10)));
+    given = 0;
+    while (budget.take(1'000, 64 << 10, begin + DumpBudget::refill_time / 2)) ++given;
+    // Half of it, but for what the attempt before took of the rest.
+    EXPECT_NEAR(static_cast<double>(given), DumpBudget::most_bytes / (64 << 10) / 2.0, 1);
+}
+
+TEST(DumpBudget, BoundsAllStrangersTogether) {
+    DumpBudget budget;
+    const auto begin = DumpBudget::Clock::now();
+    size_t given = 0;
+    for (uint32_t uid = 0; uid < 500; ++uid)
+        while (budget.take(uid, 1 << 20, begin)) ++given;
+    EXPECT_EQ(given, DumpBudget::all_bytes >> 20);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct PublicProcess {
 };
 
 struct ProbeSetState {
-    std::string library;  ///< path as its processes see it
+    std::string library;  ///< base name: libcudart.so.12
     std::string set;      ///< "launch", "memory", "copy", "sync", "other"
     bool attached = false;
 };

@@ -284,7 +284,10 @@ void ManagerObject::DumpByFileDescriptor(sdbus::Result<sdbus::UnixFd>&& result, 
     begin(std::move(result), [this, what](const auto& call, const Caller& caller) {
         const auto answer = dump(what, caller);
         if (!answer) return refuse(*call, answer.error());
-        const auto file = sealed_file(to_bus_json(*answer) + "\n");
+        const std::string text = to_bus_json(*answer) + "\n";
+        if (!caller.sees_all && !dumps_.take(caller.uid, text.size(), DumpBudget::Clock::now()))
+            return refuse(*call, {ErrorCode::limit, "this user has had too many dumps", "use ingeroctl, or try later"});
+        const auto file = sealed_file(text);
         if (!file) return refuse(*call, file.error());
         give(*call, *file);
     });

@@ -16,6 +16,7 @@
 #include "daemon/ingerod/bus/bus_backend.h"
 #include "daemon/ingerod/bus/bus_caller.h"
 #include "daemon/ingerod/bus/bus_value.h"
+#include "daemon/ingerod/bus/dump_budget.h"
 #include "daemon/ingerod/bus/pending_calls.h"
 #include "daemon/ingerod/bus/signal_queue.h"
 #include "dbus/manager_adaptor.h"
@@ -83,6 +84,7 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     const PublicFigures& figures();
 
     BusBackend& backend_;
+    DumpBudget dumps_;
     BusCaller callers_;
     PendingCalls calls_;
     PublicFigures figures_;  ///< of a moment ago: GetAll reads all properties one by one

@@ -126,6 +126,7 @@ struct Ingest::Impl {
     uint64_t next_sequence = 1;
     OpCounters last_counters;
     uint64_t last_loss_ns = 0;
+    uint64_t untold_loss = 0;  ///< to on_events
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
 
@@ -246,11 +247,10 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
     queued.batch.events.swap(pending);
     pending.reserve(batch_events);
     last_hand_over_ns = monotonic_now_ns();
-    if (callbacks.on_events && !queued.batch.events.empty()) {
-        uint64_t lost_in_batch = 0;
-        for (const LossRow& row : queued.batch.losses) lost_in_batch += row.lost();
-        callbacks.on_events(queued.batch.events, lost_in_batch);
-    }
+    // A loss is told with the next calls there are: without any there is nothing to judge.
+    for (const LossRow& row : queued.batch.losses) untold_loss += row.lost();
+    if (callbacks.on_events && !queued.batch.events.empty())
+        callbacks.on_events(queued.batch.events, std::exchange(untold_loss, 0));
 
     std::unique_lock lock(mutex);
     queued.batch.processes.swap(processes);
