@@ -325,7 +325,7 @@ void Manager::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
 // The workers are busy, or one was killed: that says nothing of the library, so it is asked for again, ever later.
 void Manager::retry_library(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why) {
     const auto found = libraries_.find(id);
-    if (found == libraries_.end()) return;
+    if (found == libraries_.end() || found->second.state != LibraryState::reading) return;
     LibraryEntry& entry = found->second;
     if (++entry.attempts == 1) begin_coverage();
     if (entry.attempts >= max_attempts) return library_failed(id, why.message, true);
@@ -368,7 +368,8 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
 
 void Manager::library_failed(FileId id, const std::string& reason, bool degrades) {
     const auto found = libraries_.find(id);
-    if (found == libraries_.end()) return;
+    // The answer to an earlier question, from before all libraries were let go and found anew.
+    if (found == libraries_.end() || found->second.state != LibraryState::reading) return;
     found->second.state = LibraryState::failed;
     found->second.reason = reason;
     found->second.degrades = degrades;
@@ -378,6 +379,8 @@ void Manager::library_failed(FileId id, const std::string& reason, bool degrades
 
 void Manager::measure_rates() {
     tell_loss();
+    // A disk that fills up, or has room again, is no change of a process or a library.
+    if (state() != journaled_state_) changed();
     for (const ProcessActivity& activity : ingest_->activity()) {
         const auto known = processes_.find(activity.key.pid);
         if (known == processes_.end() || known->second.process.key != activity.key) continue;

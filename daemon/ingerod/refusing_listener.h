@@ -15,11 +15,14 @@ class RefusingListener {
     RefusingListener(EventLoop& loop, int listening_fd, std::string name);
 
   private:
+    void wait_for_clients();
     void refuse();
 
+    EventLoop& loop_;
     UniqueFd fd_;
     std::string name_;
     EventLoop::Source source_;
+    EventLoop::Source retry_;
     bool told_ = false;
 };
 

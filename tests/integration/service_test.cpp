@@ -154,6 +154,23 @@ TEST_F(Service, reloads_its_configuration_or_says_what_is_wrong_with_it_and_goes
     EXPECT_EQ(daemon.stop(), 0);
 }
 
+// On a disk of its own, so small that it fills up.
+TEST_F(Service, says_in_its_log_that_the_disk_is_full_while_it_goes_on) {
+    const TemporaryDirectory directory;
+    const std::string script = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\" 2>&1";
+    Child daemon({"unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script, directory.path(),
+                  INGEROD_PROGRAM, "--directory", directory.path(), "--worker", WORKER_PROGRAM});
+    ASSERT_TRUE(daemon.wait_for_line("is ready")) << daemon.output();
+    Workload workload({"calls", "--count", "100000000", "--rate", "20000", "--op", "launch"});
+    ASSERT_TRUE(daemon.wait_for_line("libcuda.so.1")) << daemon.output();
+    workload.open_gate();
+    EXPECT_TRUE(daemon.wait_for_line("degraded: ", milliseconds(15'000))) << daemon.output();
+    workload.child().signal(SIGKILL);
+    workload.finish();
+    daemon.signal(SIGTERM);
+    EXPECT_EQ(daemon.wait(), 0);
+}
+
 // Waits for lines of the log, without asking: a test that asks all the time would be a hog of its own.
 TEST_F(Service, an_incident_opens_while_a_hog_runs_and_closes_after_it) {
     const TemporaryDirectory directory;
