@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "../ground_truth.h"
+#include "arguments.h"
 #include "clock.h"
 #include "function_id.h"
 
@@ -16,6 +17,7 @@ namespace ingero::standin {
 struct RuleList;
 
 inline constexpr uint32_t max_depth = 8;
+inline constexpr uint32_t max_contexts = 6;
 
 /// Lives in the engine, and is small: libraries loaded by dlopen share little room for such thread variables.
 struct ThreadState {
@@ -26,7 +28,12 @@ struct ThreadState {
     int32_t device;
     uint32_t default_stream;  ///< index of the per-thread default stream, 0 until it is used
     uint32_t carried_flags;   ///< of nested calls that have returned, for the call around them
+    int32_t fail_next;        ///< the error that the thread's next call is to return, see standin_fail_next
+    int32_t pending_fault;    ///< the error that what the thread enqueues next will end in
+    uint16_t logged_device;   ///< `device`, or none after the last context was left
     bool has_context;
+    uint8_t context_count;
+    uint32_t contexts[max_contexts];  ///< indices of their handles, the current one last
     uint64_t carried_wait_ns;
     uint64_t nested_bytes;        ///< of the nested call that returned last
     uintptr_t frames[max_depth];  ///< frame address of each call in progress
@@ -59,23 +66,40 @@ struct Note {
     }
 };
 
+/// The number of the log's slot for a kernel's name, from 1, or 0 when there is no log or no room.
+uint32_t log_kernel_name(const char* name);
+
 /// Carries out the rules of the function that are due. Returns the error that the call must return, or 0.
 int apply_rules(RuleList& rules, Note& note);
 
-class Call {
+class Call : public Arguments {
   public:
     [[gnu::always_inline]] explicit Call(Fn function) : thread_(thread_state) {
         if (thread_.tid == 0) [[unlikely]]
             begin_thread();
         enter(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)));
         if (hot.header != nullptr) open_record(function);
-        if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]
-            error_ = apply_rules(*rules, note);
-        if (hot.call_ns != 0) [[unlikely]]
-            spin_until(now_ns() + hot.call_ns);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
+
+    /// What the call was made with goes into the record, and the rules are carried out. Before all else.
+    [[gnu::always_inline]] void begin(Fn function, const Arguments& told) {
+        static_cast<Arguments&>(*this) = told;
+        if (record_ != nullptr) {
+            write_arguments();
+            if (told.kernel_name != nullptr) record_->kernel_name = log_kernel_name(told.kernel_name);
+        }
+        if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]
+            error_ = apply_rules(*rules, note);
+        if (thread_.fail_next != 0) [[unlikely]] {
+            error_ = thread_.fail_next;
+            thread_.fail_next = 0;
+            note.flags |= GROUND_TRUTH_SCRIPTED_ERROR;
+        }
+        if (hot.call_ns != 0) [[unlikely]]
+            spin_until(now_ns() + hot.call_ns);
+    }
 
     /// A rule said that the call fails: it returns error() and does nothing else.
     bool failed() const { return error_ != 0; }
@@ -89,13 +113,14 @@ class Call {
         thread_.nested_bytes = bytes;
         thread_.carried_wait_ns = depth_ == 0 ? 0 : outer_wait_ns_ + waited_ns;
         thread_.carried_flags = depth_ == 0 ? 0 : outer_flags_ | flags;
-        if (record_ != nullptr) close_record(result, waited_ns, flags);
+        if (record_ != nullptr) {
+            if (result == 0) take_results();
+            close_record(result, waited_ns, flags);
+        }
         return result;
     }
 
     Note note;
-    uint64_t bytes = 0;
-    uint64_t stream = 0;  ///< the handle as the caller passed it
 
   private:
     // Calls in progress have frames further up the stack. What is not further up was left without a return.
@@ -125,12 +150,20 @@ class Call {
         if (depth_ < hot.cpu_depths) record_->start_cpu_ns = thread_cpu_ns();
     }
 
+    [[gnu::always_inline]] void write_arguments() {
+        record_->bytes = bytes;
+        record_->stream = stream;
+        record_->args[0] = args[0];
+        record_->args[1] = args[1];
+        record_->args[2] = args[2];
+        record_->device = thread_.logged_device;
+    }
+
     [[gnu::always_inline]] void close_record(int result, uint64_t waited_ns, uint32_t flags) {
         constexpr uint64_t most = std::numeric_limits<uint32_t>::max();
         record_->flags = uint8_t(flags);
         record_->result = result;
-        record_->bytes = bytes;
-        record_->stream = uint32_t(stream);
+        write_arguments();
         record_->waited_ns = uint32_t(waited_ns < most ? waited_ns : most);
         if (depth_ < hot.cpu_depths) record_->end_cpu_ns = thread_cpu_ns();
         __atomic_store_n(&record_->end_ns, now_ns(), __ATOMIC_RELEASE);
@@ -150,12 +183,14 @@ class Call {
 // kept whole, so that what is probed is what is called.
 #define STANDIN_EXPORT extern "C" __attribute__((visibility("default"), noinline))
 
-// Defines the exported function NAME. The last argument is an expression that sees `call`: the result code. What
-// `finish` makes of that is returned and logged.
-#define STANDIN_FUNCTION_AS(finish, name, parameters, ...)                          \
+// Defines the exported function NAME. `told` is what the log says of its arguments (arguments.h), seen also when a
+// script makes the call fail. The last argument is an expression that sees `call`: the result code. What `finish` makes
+// of that is returned and logged.
+#define STANDIN_FUNCTION_AS(finish, name, parameters, told, ...)                    \
     STANDIN_EXPORT int name parameters {                                            \
         ::ingero::standin::Call call(::ingero::standin::Fn::name);                  \
+        call.begin(::ingero::standin::Fn::name, told);                              \
         return call.leave(finish(call.failed() ? call.error() : int(__VA_ARGS__))); \
     }
 
-#define STANDIN_FUNCTION(name, parameters, ...) STANDIN_FUNCTION_AS(, name, parameters, __VA_ARGS__)
+#define STANDIN_FUNCTION(name, parameters, told, ...) STANDIN_FUNCTION_AS(, name, parameters, told, __VA_ARGS__)

@@ -135,6 +135,9 @@ void add_measuring(CLI::App& app, Settings& s) {
     jump->add_option("--how", s.how, "longjmp, pthread-exit, cancel or all")
         ->check(CLI::IsMember({"longjmp", "pthread-exit", "cancel", "all"}));
     jump->add_option("--count", s.turns, "times each (default 20)");
+
+    CLI::App* every = app.add_subcommand("every", "each traced function by its name, with success and with an error");
+    every->add_flag("--tail-jump", s.tail_jump, "__cudaLaunchKernel_ptsz too, which returns for another function");
 }
 
 void add_loops(CLI::App& app, Settings& s) {
@@ -167,6 +170,7 @@ Workload find_workload(const std::string& name) {
     if (name == "train") return train_workload();
     if (name == "serve") return serve_workload();
     if (name == "blocked") return blocked_workload();
+    if (name == "every") return every_workload();
     return jump_workload();
 }
 

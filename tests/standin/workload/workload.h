@@ -48,6 +48,9 @@ struct Settings {
     uint64_t turns = 20;
     double us = 5000, gap_us = 1000;
     uint64_t kib = 256;
+
+    // every
+    bool tail_jump = false;
 };
 
 struct Totals {
@@ -160,5 +163,6 @@ Workload train_workload();
 Workload serve_workload();
 Workload blocked_workload();
 Workload jump_workload();
+Workload every_workload();
 
 }  // namespace ingero::standin
