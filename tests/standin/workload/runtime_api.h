@@ -27,6 +27,7 @@ enum CopyKind : int { host_to_device = 1, device_to_host = 2 };
     X(cudaFree, (void* pointer))                                                                                   \
     X(cudaMallocHost, (void** pointer, size_t bytes))                                                              \
     X(cudaFreeHost, (void* pointer))                                                                               \
+    X(cudaMemGetInfo, (size_t * free_bytes, size_t * total_bytes))                                                 \
     X(cudaMemcpy, (void* to, const void* from, size_t bytes, int kind))                                            \
     X(cudaMemcpyAsync, (void* to, const void* from, size_t bytes, int kind, void* stream))                         \
     X(cudaStreamSynchronize, (void* stream))                                                                       \
