@@ -1,5 +1,6 @@
 // The log says what the calls were made with, and the workload `every` makes all calls that are traced.
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <tuple>
 
@@ -282,6 +283,113 @@ TEST(StandinEvery, CallsEveryTracedFunctionWithSuccessAndWithAnError) {
             logged.log->records(), [](const Record& record) { return record.depth == 0 && record.result != 0; });
         EXPECT_EQ(size_t(failures), size_t(number_in(line, "errors")));
     }
+}
+
+// What a word of a call that succeeded is: a handle of a kind, a number, nothing.
+bool is_a(char what, uint64_t value) {
+    const uint64_t kind = value >> 32;
+    switch (what) {
+        case 'C':
+            return kind == 0x5d01;
+        case 'E':
+            return kind == 0x5d03;
+        case 'F':
+            return kind == 0x5d04;
+        case 'M':
+            return kind == 0x5d05;
+        case 'G':
+            return kind == 0x5d06;
+        case 'X':
+            return kind == 0x5d07;
+        case 'H':
+            return kind == 0x5d08;
+        case 'P':  // any, but something
+            return value != 0;
+        case 'A':  // of 32 bits
+            return value != 0 && kind == 0;
+        case 'N':
+            return true;
+        case 'c':  // a context or none
+            return value == 0 || kind == 0x5d01;
+        case 'd':
+            return value <= 1;
+        case 'k':
+            return value <= 4;
+        case 'f':  // flags that `every` gives
+            return value == 8;
+        case 'p':
+            return value == 10;
+        default:
+            return value == uint64_t(what - '0');
+    }
+}
+
+struct Expected {
+    const char* functions;  ///< a pattern
+    const char* words;      ///< one letter or digit each
+};
+
+constexpr Expected expected_words[] = {
+    {"cuLaunch(Cooperative)?Kernel(Ex)?(_ptsz)?", "FPP"},
+    {"(__)?cudaLaunch(Cooperative)?Kernel(ExC)?(_ptsz)?", "PPP"},
+    {"cu(da)?LaunchHostFunc(_ptsz)?", "P00"},
+    {"cu(da)?M(em)?(allocPitch|AllocPitch_v2)", "PP0"},
+    {"cuMemAlloc|cuMemAllocPitch", "PA0"},
+    {"cudaMalloc(Host|Managed)?|cudaHostAlloc|cuMemAlloc(_v2|Managed|Host|Host_v2)|cuMemHostAlloc", "PP0"},
+    {"cu(daM|MemA)(alloc|lloc)(FromPool)?Async(_ptsz)?", "PP0"},
+    {"cudaFree", "N00"},
+    {"cudaFree(Host|Async|Async_ptsz)|cuMemFree(_v2|Host|Async|Async_ptsz)?", "P00"},
+    {"cuMemCreate", "PH0"},
+    {"cuMemRelease", "H00"},
+    {"cuMemMap", "PPH"},
+    {"cuMemUnmap", "PP0"},
+    {"cudaMemcpy(2D)?(Async)?(_pt[sd][sz])?", "Pk0"},
+    {"cuMemcpy(2D)?(Async)?(_v2)?(_pt[sd][sz])?", "P40"},
+    {"cuMemcpyHtoD(Async)?(_v2)?(_pt[sd][sz])?", "P10"},
+    {"cuMemcpyDtoH(Async)?(_v2)?(_pt[sd][sz])?", "P20"},
+    {"cuMemcpyDtoD(Async)?(_v2)?(_pt[sd][sz])?|cu(da)?Memcpy(Peer)(Async)?(_ptsz)?", "P30"},
+    {"cu(da)?Memset.*", "P30"},
+    {"cu(da)?MemPrefetchAsync.*", "P40"},
+    {"cu(da)?(Stream|Device|Ctx)Synchronize(_v2|_ptsz)?", "000"},
+    {"cu(da)?(EventSynchronize|StreamWaitEvent(_ptsz)?)", "E00"},
+    {"cudaStreamBeginCapture(_ptsz)?|cuStreamBeginCapture_v2(_ptsz)?", "00k"},
+    {"cuStreamBeginCapture(_ptsz)?", "000"},
+    {"cu(da)?StreamEndCapture(_ptsz)?", "G00"},
+    {"cu(da)?GraphInstantiate(_v2)?", "GX0"},
+    {"cu(da)?GraphInstantiateWithFlags", "GXf"},
+    {"cu(da)?GraphInstantiateWithParams(_ptsz)?", "GXp"},
+    {"cu(da)?GraphExecUpdate(_v2)?", "GX0"},
+    {"cu(da)?Graph(Upload|Launch)(_ptsz)?|cu(da)?GraphExecDestroy", "0X0"},
+    {"cu(da)?GraphDestroy", "G00"},
+    {"__cudaRegisterFunction", "P00"},
+    {"cuModuleLoad.*|cuLibraryLoad.*", "M00"},
+    {"cuModuleGetFunction|cuLibraryGetKernel", "FM0"},
+    {"cuKernelGetFunction", "FF0"},
+    {"cudaSetDevice", "d00"},
+    {"cuCtx(SetCurrent|PopCurrent_v2)", "c00"},
+    {"cuCtx(PushCurrent_v2|Destroy_v2)", "C00"},
+    {"cuCtxCreate_v.|cuDevicePrimaryCtxRetain", "Cd0"},
+};
+
+TEST(StandinEvery, LogsForEachFunctionTheWordsThatTheReadmeSays) {
+    Logged logged;
+    run_workload(logged, {"every"});
+    ASSERT_EQ(logged.status, 0);
+    std::vector<std::pair<std::regex, const char*>> patterns;
+    for (const Expected& expected : expected_words) patterns.emplace_back(expected.functions, expected.words);
+    size_t checked = 0;
+    for (const Record& record : logged.log->records()) {
+        const std::string name(logged.log->name(record));
+        if (record.depth != 0 || record.result != 0 || untraced.contains(name)) continue;
+        const auto matches = [&name](const auto& pattern) { return std::regex_match(name, pattern.first); };
+        const auto found = std::ranges::find_if(patterns, matches);
+        ASSERT_NE(found, patterns.end()) << name;
+        EXPECT_EQ(std::ranges::count_if(patterns, matches), 1) << name;
+        for (size_t i = 0; i < 3; ++i)
+            EXPECT_TRUE(is_a(found->second[i], record.args[i])) << name << " word " << i << ": " << record.args[i];
+        ++checked;
+    }
+    EXPECT_GT(checked, 250u);
 }
 
 // A test that pairs records must not be able to pair the wrong ones without noticing.
