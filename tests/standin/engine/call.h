@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "../ground_truth.h"
@@ -72,7 +73,7 @@ uint32_t log_kernel_name(const char* name);
 /// Carries out the rules of the function that are due. Returns the error that the call must return, or 0.
 int apply_rules(RuleList& rules, Note& note);
 
-class Call : public Arguments {
+class Call {
   public:
     [[gnu::always_inline]] explicit Call(Fn function) : thread_(thread_state) {
         if (thread_.tid == 0) [[unlikely]]
@@ -83,13 +84,25 @@ class Call : public Arguments {
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    /// What the call was made with goes into the record, and the rules are carried out. Before all else.
-    [[gnu::always_inline]] void begin(Fn function, const Arguments& told) {
-        static_cast<Arguments&>(*this) = told;
-        if (record_ != nullptr) {
-            write_arguments();
-            if (told.kernel_name != nullptr) record_->kernel_name = log_kernel_name(told.kernel_name);
-        }
+    bool is_logged() const { return record_ != nullptr; }
+
+    /// What the call was made with goes into its record.
+    [[gnu::always_inline]] void tell(const Arguments& told) {
+        bytes = told.bytes;
+        result_ = told.result;
+        result_size_ = told.result_size;
+        result_index_ = told.result_index;
+        record_->bytes = told.bytes;
+        record_->stream = told.stream;
+        record_->args[0] = told.args[0];
+        record_->args[1] = told.args[1];
+        record_->args[2] = told.args[2];
+        record_->device = thread_.logged_device;
+        if (told.kernel_name != nullptr) record_->kernel_name = log_kernel_name(told.kernel_name);
+    }
+
+    /// Carries out the rules. Before what the call does.
+    [[gnu::always_inline]] void begin(Fn function) {
         if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]
             error_ = apply_rules(*rules, note);
         if (thread_.fail_next != 0) [[unlikely]] {
@@ -113,14 +126,12 @@ class Call : public Arguments {
         thread_.nested_bytes = bytes;
         thread_.carried_wait_ns = depth_ == 0 ? 0 : outer_wait_ns_ + waited_ns;
         thread_.carried_flags = depth_ == 0 ? 0 : outer_flags_ | flags;
-        if (record_ != nullptr) {
-            if (result == 0) take_results();
-            close_record(result, waited_ns, flags);
-        }
+        if (record_ != nullptr) close_record(result, waited_ns, flags);
         return result;
     }
 
     Note note;
+    uint64_t bytes = 0;  ///< for the record, where the arguments do not say it
 
   private:
     // Calls in progress have frames further up the stack. What is not further up was left without a return.
@@ -150,20 +161,17 @@ class Call : public Arguments {
         if (depth_ < hot.cpu_depths) record_->start_cpu_ns = thread_cpu_ns();
     }
 
-    [[gnu::always_inline]] void write_arguments() {
-        record_->bytes = bytes;
-        record_->stream = stream;
-        record_->args[0] = args[0];
-        record_->args[1] = args[1];
-        record_->args[2] = args[2];
-        record_->device = thread_.logged_device;
-    }
-
     [[gnu::always_inline]] void close_record(int result, uint64_t waited_ns, uint32_t flags) {
         constexpr uint64_t most = std::numeric_limits<uint32_t>::max();
         record_->flags = uint8_t(flags);
         record_->result = result;
-        write_arguments();
+        record_->bytes = bytes;
+        record_->device = thread_.logged_device;
+        if (result == 0 && result_ != nullptr) {
+            uint64_t word = 0;
+            std::memcpy(&word, result_, result_size_);  // little endian, as all machines with CUDA are
+            record_->args[result_index_] = word;
+        }
         record_->waited_ns = uint32_t(waited_ns < most ? waited_ns : most);
         if (depth_ < hot.cpu_depths) record_->end_cpu_ns = thread_cpu_ns();
         __atomic_store_n(&record_->end_ns, now_ns(), __ATOMIC_RELEASE);
@@ -171,6 +179,9 @@ class Call : public Arguments {
 
     ThreadState& thread_;
     ground_truth_record* record_ = nullptr;
+    const void* result_ = nullptr;
+    uint8_t result_size_ = 0;
+    uint8_t result_index_ = 0;
     uint64_t outer_wait_ns_ = 0;
     uint32_t outer_flags_ = 0;
     uint32_t depth_ = 0;
@@ -189,7 +200,8 @@ class Call : public Arguments {
 #define STANDIN_FUNCTION_AS(finish, name, parameters, told, ...)                    \
     STANDIN_EXPORT int name parameters {                                            \
         ::ingero::standin::Call call(::ingero::standin::Fn::name);                  \
-        call.begin(::ingero::standin::Fn::name, told);                              \
+        if (call.is_logged()) call.tell(told);                                      \
+        call.begin(::ingero::standin::Fn::name);                                    \
         return call.leave(finish(call.failed() ? call.error() : int(__VA_ARGS__))); \
     }
 

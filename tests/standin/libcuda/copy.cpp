@@ -63,8 +63,8 @@ Arguments told_set(uint64_t count, uint64_t size) {
 }
 
 // Setting is asynchronous for device memory, in its synchronous form too.
-int set(Call& call, Stream& stream) {
-    return enqueue_copy(call, stream, call.bytes);
+int set(Call& call, Stream& stream, uint64_t count, uint64_t size) {
+    return enqueue_copy(call, stream, count * size);
 }
 
 }  // namespace
@@ -114,11 +114,11 @@ STANDIN_WITH_PTSZ(cuMemcpyPeerAsync,
 
 #define SET_FORMS(name, element)                                                                                  \
     STANDIN_ON_STREAM(name, (CUdeviceptr_v1 to, element value, unsigned count), nullptr, false,                   \
-                      told_set(count, sizeof(element)), set(call, stream))                                        \
+                      told_set(count, sizeof(element)), set(call, stream, count, sizeof(element)))                \
     STANDIN_WITH_PTDS(name##_v2, (CUdeviceptr to, element value, size_t count), told_set(count, sizeof(element)), \
-                      set(call, stream))                                                                          \
+                      set(call, stream, count, sizeof(element)))                                                  \
     STANDIN_WITH_PTSZ(name##Async, (CUdeviceptr to, element value, size_t count, CUstream stream), stream,        \
-                      told_set(count, sizeof(element)), set(call, stream))
+                      told_set(count, sizeof(element)), set(call, stream, count, sizeof(element)))
 
 SET_FORMS(cuMemsetD8, unsigned char)
 SET_FORMS(cuMemsetD16, unsigned short)
@@ -126,12 +126,12 @@ SET_FORMS(cuMemsetD32, unsigned)
 
 STANDIN_ON_STREAM(cuMemsetD2D8,
                   (CUdeviceptr_v1 to, unsigned pitch, unsigned char value, unsigned width, unsigned height), nullptr,
-                  false, told_set(width, height), set(call, stream))
+                  false, told_set(width, height), set(call, stream, width, height))
 STANDIN_WITH_PTDS(cuMemsetD2D8_v2, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height),
-                  told_set(width, height), set(call, stream))
+                  told_set(width, height), set(call, stream, width, height))
 STANDIN_WITH_PTSZ(cuMemsetD2D8Async,
                   (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream),
-                  stream, told_set(width, height), set(call, stream))
+                  stream, told_set(width, height), set(call, stream, width, height))
 
 STANDIN_WITH_PTSZ(cuMemPrefetchAsync, (CUdeviceptr to, size_t bytes, CUdevice device, CUstream stream), stream,
                   told_copy(bytes, by_address), enqueue_copy(call, stream, bytes))

@@ -75,8 +75,8 @@ int create_stream(CUstream* stream, unsigned flags) {
     return give_handle(stream, stream == nullptr ? 0 : Devices::instance().create_stream(blocking));
 }
 
-int destroy_stream(const Call& call) {
-    return Devices::instance().destroy_stream(call.stream) ? success : invalid_handle;
+int destroy_stream(CUstream stream) {
+    return Devices::instance().destroy_stream(from_pointer(stream)) ? success : invalid_handle;
 }
 
 int create_event(CUevent* event, unsigned flags) {
@@ -155,7 +155,7 @@ STANDIN_FUNCTION(cuCtxSynchronize_v2, (CUcontext context), told(), synchronize_c
 STANDIN_FUNCTION(cuStreamCreate, (CUstream * stream, unsigned flags), told(), create_stream(stream, flags))
 STANDIN_FUNCTION(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), told(),
                  create_stream(stream, flags))
-STANDIN_FUNCTION(cuStreamDestroy_v2, (CUstream stream), told().on(stream), destroy_stream(call))
+STANDIN_FUNCTION(cuStreamDestroy_v2, (CUstream stream), told().on(stream), destroy_stream(stream))
 
 STANDIN_FUNCTION(cuEventCreate, (CUevent * event, unsigned flags), told(), create_event(event, flags))
 STANDIN_WITH_PTSZ(cuEventRecord, (CUevent event, CUstream stream), stream, told(), record_event(event, stream))

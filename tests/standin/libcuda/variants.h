@@ -11,9 +11,9 @@ namespace ingero::standin {
 
 /// What `body` makes of the Stream behind the handle.
 template <typename Body>
-[[gnu::always_inline]] inline int on_stream(Call& call, bool per_thread, const Body& body) {
+[[gnu::always_inline]] inline int on_stream(Call& call, const void* handle, bool per_thread, const Body& body) {
     Devices& devices = Devices::instance();
-    Stream* stream = devices.find_stream(call.stream, per_thread);
+    Stream* stream = devices.find_stream(from_pointer(handle), per_thread);
     if (stream == nullptr) return invalid_handle;
     if (const int fault = devices.fault(stream->device(), call.note)) return fault;
     return body(*stream);
@@ -23,10 +23,10 @@ template <typename Body>
 
 // The last argument is an expression that sees `call`, and `stream`: the Stream behind `handle`.
 #define STANDIN_ON_STREAM(name, parameters, handle, per_thread, told, ...) \
-    STANDIN_FUNCTION(                                                      \
-        name, parameters, (told).on(handle),                               \
-        ::ingero::standin::on_stream(                                      \
-            call, per_thread, [&]([[maybe_unused]] ::ingero::standin::Stream& stream) -> int { return __VA_ARGS__; }))
+    STANDIN_FUNCTION(name, parameters, (told).on(handle),                  \
+                     ::ingero::standin::on_stream(                         \
+                         call, handle, per_thread,                         \
+                         [&]([[maybe_unused]] ::ingero::standin::Stream& stream) -> int { return __VA_ARGS__; }))
 
 // NAME uses the legacy default stream for stream 0, NAME_ptsz the thread's own.
 #define STANDIN_WITH_PTSZ(name, parameters, handle, told, ...)            \

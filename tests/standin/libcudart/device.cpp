@@ -74,7 +74,7 @@ STANDIN_FUNCTION(cudaPeekAtLastError, (void), told(), thread_state.last_error)
 
 STANDIN_EXPORT const char* cudaGetErrorName(int code) {
     Call call(Fn::cudaGetErrorName);
-    call.begin(Fn::cudaGetErrorName, told());
+    call.begin(Fn::cudaGetErrorName);
     const ResultName* known = find_result(code);
     call.leave(success);
     return known == nullptr ? "unrecognized error code" : known->runtime;
@@ -82,7 +82,7 @@ STANDIN_EXPORT const char* cudaGetErrorName(int code) {
 
 STANDIN_EXPORT const char* cudaGetErrorString(int code) {
     Call call(Fn::cudaGetErrorString);
-    call.begin(Fn::cudaGetErrorString, told());
+    call.begin(Fn::cudaGetErrorString);
     const ResultName* known = find_result(code);
     call.leave(success);
     return known == nullptr ? "unrecognized error code" : known->text;
@@ -91,7 +91,7 @@ STANDIN_EXPORT const char* cudaGetErrorString(int code) {
 // What a program that the CUDA compiler made calls before main.
 STANDIN_EXPORT void** __cudaRegisterFatBinary(void* binary) {
     Call call(Fn::__cudaRegisterFatBinary);
-    call.begin(Fn::__cudaRegisterFatBinary, told());
+    call.begin(Fn::__cudaRegisterFatBinary);
     static void* handle = nullptr;
     handle = binary;
     call.leave(success);
@@ -100,13 +100,13 @@ STANDIN_EXPORT void** __cudaRegisterFatBinary(void* binary) {
 
 STANDIN_EXPORT void __cudaRegisterFatBinaryEnd(void** handle) {
     Call call(Fn::__cudaRegisterFatBinaryEnd);
-    call.begin(Fn::__cudaRegisterFatBinaryEnd, told());
+    call.begin(Fn::__cudaRegisterFatBinaryEnd);
     call.leave(success);
 }
 
 STANDIN_EXPORT void __cudaUnregisterFatBinary(void** handle) {
     Call call(Fn::__cudaUnregisterFatBinary);
-    call.begin(Fn::__cudaUnregisterFatBinary, told());
+    call.begin(Fn::__cudaUnregisterFatBinary);
     call.leave(success);
 }
 
@@ -114,7 +114,8 @@ STANDIN_EXPORT void __cudaRegisterFunction(void** handle, const char* symbol, ch
                                            const char* device_name, int thread_limit, void* thread_id, void* block_id,
                                            dim3* block, dim3* grid, int* warp_size) {
     Call call(Fn::__cudaRegisterFunction);
-    call.begin(Fn::__cudaRegisterFunction, told(symbol).named(device_name));
+    if (call.is_logged()) call.tell(told(symbol).named(device_name));
+    call.begin(Fn::__cudaRegisterFunction);
     register_kernel(symbol, device_name);
     call.leave(success);
 }
