@@ -75,7 +75,8 @@ static __always_inline __u64 read_parameter(struct call_context *ctx, struct par
                             (void *)(stack_parameters(ctx) + 8 * (number - REGISTER_PARAMETERS - 1)));
     else
         value = parameters->value[number & PARAMETER_MASK];
-    return selector & INGERO_ARG_U32 ? (__u32)value : value;
+    /* Of an out parameter it is the word pointed to that has 32 bits. */
+    return (selector & (INGERO_ARG_U32 | INGERO_ARG_OUT)) == INGERO_ARG_U32 ? (__u32)value : value;
 }
 
 struct launch_config {
