@@ -78,6 +78,8 @@ bool say(const char* text) {
 
 int run(unsigned long calls, bool filtered) {
     const long tid = syscall(SYS_gettid);
+    // It is run by a descriptor, which would be its name else.
+    prctl(PR_SET_NAME, "ingero-probe", 0, 0, 0);
     if (!give_up_rights()) return 3;
     if (filtered && !enter_filter()) return 4;
     std::array<char, 64> line{};

@@ -32,17 +32,19 @@ std::string state_of(const json& answer, const std::string& name) {
     return found.empty() ? "absent" : found[0].at("state").get<std::string>();
 }
 
-/// Programs of the check that are still there.
+/// Programs of the check that are still there, by the file they run and their arguments.
 std::vector<std::string> left_behind() {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        std::error_code error;
+        const std::string program = std::filesystem::read_symlink(entry.path() / "exe", error).string();
+        if (error || !program.starts_with(BUILD_DIRECTORY)) continue;
         std::ifstream file(entry.path() / "cmdline");
-        std::string line;
-        std::getline(file, line);
-        std::replace(line.begin(), line.end(), '\0', ' ');
-        if (line.find(BUILD_DIRECTORY) != std::string::npos &&
-            (line.find("ingero-probe-target") != std::string::npos || line.find("--check") != std::string::npos))
-            found.push_back(line);
+        std::string arguments;
+        std::getline(file, arguments);
+        if (program.ends_with("-target") || arguments.find("--check") != std::string::npos ||
+            program.find("harmed-target") != std::string::npos)
+            found.push_back(program + " " + arguments);
     }
     return found;
 }

@@ -226,7 +226,7 @@ def it_checks_itself_with_the_rights_of_the_service(host):
     assert own and all("used by 1 process" in detail for detail in own), own
     refused = host.system.run("ingeroctl", "check", "--probe", user="alice", check=False)
     assert refused.returncode == 1 and "only root may" in refused.stderr, refused
-    assert host.system.run("pgrep", "-f", "ingero-probe-target", check=False).returncode == 1, "it left a program"
+    assert host.system.run("pgrep", "-f", "^ingero-probe-target", check=False).returncode == 1, "it left a program"
 
 
 @check
