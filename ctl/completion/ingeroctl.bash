@@ -11,12 +11,13 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes stats explain monitor reload'
+    local commands='status processes stats explain check monitor reload'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --json --no-color --help --version'
         [stats]="$window --limit"
         [explain]="$window --fail-on"
+        [check]='--probe --local'
         [monitor]='--count'
     )
     local with_value=' --socket --since --from --to --pid --limit --fail-on --count '

@@ -131,7 +131,8 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "status") return answer(request.id, host_.backend().status());
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "reload") return reload(request);
-    if (request.method == "stats" || request.method == "explain") return start_query(std::move(request));
+    if (request.method == "stats" || request.method == "explain") return start_query(request);
+    if (request.method == "check") return start_check(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
 }
@@ -148,7 +149,7 @@ void ControlConnection::hello(const RpcRequest& request) {
     greeted_ = true;
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},
-                        {"features", {"status", "processes", "stats", "explain", "reload", "cancel"}}});
+                        {"features", {"status", "processes", "stats", "explain", "check", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -164,8 +165,12 @@ void ControlConnection::cancel(const RpcRequest& request) {
 }
 
 // What changes the daemon is root's here; others go by D-Bus, where polkit decides.
+bool ControlConnection::is_root() const {
+    return caller_.sees_all && (caller_.uid == 0 || caller_.uid == geteuid());
+}
+
 void ControlConnection::reload(const RpcRequest& request) {
-    if (!caller_.sees_all || (caller_.uid != 0 && caller_.uid != geteuid()))
+    if (!is_root())
         return answer_error(request.id, {ErrorCode::denied, "only root may reload the configuration here",
                                          "run it as root, or call Reload on D-Bus, where polkit decides"});
     const auto done = host_.backend().reload();
@@ -173,9 +178,25 @@ void ControlConnection::reload(const RpcRequest& request) {
     answer(request.id, *done);
 }
 
-void ControlConnection::start_query(RpcRequest request) {
+void ControlConnection::start_query(const RpcRequest& request) {
     if (const auto checked = check_query_params(request.params); !checked)
         return answer_error(request.id, checked.error());
+    ask_backend(request);
+}
+
+// To probe is to attach to a program, if only to one of the package: root's to ask for.
+void ControlConnection::start_check(const RpcRequest& request) {
+    const json& params = request.params;
+    const auto probe = params.find("probe");
+    if (params.size() > (probe == params.end() ? 0u : 1u) || (probe != params.end() && !probe->is_boolean()))
+        return answer_error(request.id, {ErrorCode::bad_request, "check takes probe, true or false, and no more", ""});
+    if (params.value("probe", false) && !is_root())
+        return answer_error(request.id, {ErrorCode::denied, "only root may have the daemon probe",
+                                         "run it as root, or leave out --probe"});
+    ask_backend(request);
+}
+
+void ControlConnection::ask_backend(const RpcRequest& request) {
     const uint64_t ticket = ++last_ticket_;
     in_flight_[request.id] = ticket;
     // The ticket keeps a backend that answers twice from answering another request of the same id.

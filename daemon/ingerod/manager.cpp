@@ -18,6 +18,7 @@
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
+#include "daemon/ingerod/check/daemon_check.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -87,6 +88,7 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       node_(options_.config.node),
       started_(ClockTriple::now()),
       features_(options_.denied_features),
+      check_runner_(loop, options_.check_command),
       incidents_(id_text(sd_id128_get_boot)) {}
 
 Manager::~Manager() {
@@ -363,6 +365,7 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
                               true);
     }
     std::vector<ProbeSite> sites = probe_sites(entry.library, library_major(entry.path), symbols);
+    entry.symbols = summarize_symbols(entry.library, symbols);
     if (sites.empty()) return library_failed(id, "it exports none of the wanted functions", false);
     for (const ProbeSite& site : sites) entry.sets.insert(probe_set_of(site.op));
     std::erase_if(sites, [this](const ProbeSite& site) { return disabled_sets_.contains(probe_set_of(site.op)); });
@@ -657,8 +660,44 @@ json Manager::processes(const Caller& caller) {
     return answer;
 }
 
+std::vector<MappedLibrary> Manager::mapped_libraries(const Caller& caller) const {
+    std::vector<MappedLibrary> list;
+    for (const auto& [id, entry] : libraries_) {
+        const auto uses = [&, file = id](const auto& process) {
+            return (caller.sees_all || process.second.process.uid == caller.uid) &&
+                   process.second.libraries.contains(file);
+        };
+        const auto count = static_cast<size_t>(std::count_if(processes_.begin(), processes_.end(), uses));
+        if (count == 0 || list.size() == max_listed) continue;
+        list.push_back({.path = entry.path,
+                        .processes = count,
+                        .reading = entry.state == LibraryState::reading,
+                        .reason = entry.reason,
+                        .degrades = entry.degrades,
+                        .symbols = entry.symbols,
+                        .traced = entry.attached != nullptr});
+    }
+    return list;
+}
+
+void Manager::check(const Caller& caller, bool probe, std::function<void(Result<json>)> done) {
+    // A stranger who asks again and again gets what was found a moment ago.
+    const auto max_age = std::chrono::seconds(caller.sees_all ? 0 : 10);
+    check_runner_.run(probe, max_age, [this, caller, done = std::move(done)](Result<json> answer) {
+        if (!answer) return done(std::move(answer));
+        done(add_daemon_checks(std::move(*answer), {.node = node_,
+                                                    .version = version,
+                                                    .state = state(),
+                                                    .attach_method = std::string(to_string(probes_->method())),
+                                                    .store_error = ingest_->figures().store_error,
+                                                    .missing_probes = missing_probes(),
+                                                    .libraries = mapped_libraries(caller)}));
+    });
+}
+
 void Manager::query(const Caller& caller, const std::string& method, const json& params,
                     std::function<void(Result<json>)> done) {
+    if (method == "check") return check(caller, params.value("probe", false), std::move(done));
     json request = params;
     request.erase("uid");
     if (!caller.sees_all) request["uid"] = caller.uid;

@@ -13,6 +13,8 @@
 #include "core/diagnosis/incidents.h"
 #include "core/model/time.h"
 #include "daemon/ingerod/bus/bus_backend.h"
+#include "daemon/ingerod/check/check_runner.h"
+#include "daemon/ingerod/check/library_check.h"
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/diagnosis/live_diagnosis.h"
 #include "daemon/ingerod/discovery/mmap_watch.h"
@@ -29,6 +31,7 @@ struct ManagerOptions {
     Config config;  ///< with a node name
     std::string worker_program;
     std::set<Feature> denied_features;
+    std::vector<std::string> check_command;          ///< of CheckRunner
     std::function<Result<Config>()> load_config;     ///< for reload()
     std::function<void(bool begins)> notify_reload;  ///< before it, and when it is done
 };
@@ -77,6 +80,7 @@ class Manager : public BusBackend {
         EventLoop::Source retry_timer;
         unsigned attempts = 0;  ///< to read its symbols
         std::unique_ptr<AttachedLibrary> attached;
+        SymbolSummary symbols;
         std::set<std::string_view> sets;  ///< of probes that it has functions for
     };
 
@@ -114,6 +118,8 @@ class Manager : public BusBackend {
     std::string state_of(const ProcessEntry& entry) const;
     void tell_loss();
     void measure_rates();
+    void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done);
+    std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
     std::vector<std::string> missing_probes() const;
     void begin_coverage();
@@ -131,6 +137,7 @@ class Manager : public BusBackend {
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<Ingest> ingest_;
+    CheckRunner check_runner_;
     IncidentTracker incidents_;
     std::set<std::string, std::less<>> disabled_sets_;
     std::map<FileId, LibraryEntry> libraries_;
