@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <optional>
 #include <thread>
 
 #include "calls_bpf.skel.h"
@@ -151,6 +152,7 @@ struct CallProbes::Impl {
     size_t bss_bytes = 0;
     uint32_t* reader_sleeps = nullptr;
     int counters_fd = -1;
+    std::optional<CaptureGate> gate;
     int cpus = 0;
 
     int program_fd(const char* name) const {
@@ -239,7 +241,7 @@ Result<void> CallProbes::Impl::make_rings() {
 }
 
 Result<void> CallProbes::Impl::attach_tracepoints() {
-    for (const char* name : {"on_switch", "on_waking", "on_migrate", "on_exit", "on_exec"}) {
+    for (const char* name : {"on_switch", "on_waking", "on_migrate", "on_exit", "on_exec", "on_fork"}) {
         libbpf_last_words.clear();
         bpf_link* link = bpf_program__attach(bpf_object__find_program_by_name(object.get(), name));
         if (!link) return tl::unexpected<Error>(load_error(errno));
@@ -283,6 +285,9 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto names_told = shared_word("names_told_at_entry");
     if (!names_told) return tl::unexpected(names_told.error());
     **names_told = names_at_entry;
+    const auto policy = shared_word("capture_policy");
+    if (!policy) return tl::unexpected(policy.error());
+    gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
     return {};
 }
 
@@ -416,6 +421,10 @@ OpCounters CallProbes::counters() const {
         }
     }
     return sums;
+}
+
+CaptureGate& CallProbes::gate() {
+    return *impl_->gate;
 }
 
 }  // namespace ingero

@@ -11,6 +11,7 @@
 
 #include "bpf/event.h"
 #include "core/model/result.h"
+#include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 
@@ -46,6 +47,8 @@ class CallProbes {
     void announce_sleep();
 
     OpCounters counters() const;
+    /// Which processes are recorded: all, until it is told otherwise.
+    CaptureGate& gate();
 
   private:
     struct Impl;
