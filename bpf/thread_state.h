@@ -55,6 +55,11 @@ struct thread_state {
     __u32 policy; /* the generation of the capture policy by which its process is recorded; see capture.h */
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
+    __u64 window_from_ns; /* of the overhead budget, see thinning.h */
+    __u32 window_calls;
+    __u32 keep_one_in;
+    __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
+    __u16 keep_after[INGERO_THIN_SLOTS];
     __u64 off_ns; /* when it was switched out; 0 while on CPU */
     __u64 in_ns;  /* when it was last switched in */
     __u64 wake_ns;

@@ -98,7 +98,7 @@ Prepared prepare(const Batch& batch, uint32_t boot_index) {
         prepared.add_row(&Tables::functions, FunctionKey{function.process, function.handle},
                          StoredFunction{function, boot_index});
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
-                 [](const LossRow& row) { return row.lost() != 0 || row.uncertain != 0; });
+                 [](const LossRow& row) { return !row.is_empty(); });
     return prepared;
 }
 
@@ -124,6 +124,7 @@ int put_loss(MDB_txn* txn, MDB_dbi table, uint32_t boot_index, LossRow row) {
             row.lost_frames += old->lost_frames;
             row.lost_depth += old->lost_depth;
             row.uncertain += old->uncertain;
+            row.thinned += old->thinned;
         }
     }
     return put_sealed(txn, table, key, encode_row(row));

@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -76,6 +77,15 @@ Result<void> set_worker_count(Config& config, const toml::node& node) {
     return {};
 }
 
+Result<void> set_overhead_budget(Config& config, const toml::node& node) {
+    const auto percent = node.value<double>();
+    if (!percent || !node.is_number() || *percent < 0 || *percent > 100)
+        return wrong("must be a percentage from 0 to 100, such as 2 or 0.5");
+    config.overhead_budget_permille = static_cast<unsigned>(std::lround(*percent * 10));
+    if (*percent > 0 && config.overhead_budget_permille == 0) return wrong("must be 0, or at least 0.1");
+    return {};
+}
+
 Result<void> set_worker_deadline(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (!value) return wrong("must be a time in quotes, such as \"30s\"");
@@ -100,6 +110,7 @@ Key key(Setter set, T Config::*member, bool on_reload) {
 
 const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
+        {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},

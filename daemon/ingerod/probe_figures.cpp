@@ -74,6 +74,7 @@ json probe_figures(const Libraries& libraries, const OpCounters& counters,
                           {"lost_ring", count.lost_ring},
                           {"lost_frames", count.lost_frames},
                           {"lost_depth", count.lost_depth},
+                          {"thinned", count.thinned},
                           {"uncertain", count.uncertain}});
     }
     return {{"libraries", std::move(listed)}, {"probes", std::move(probes)}};

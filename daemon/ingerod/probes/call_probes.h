@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bpf/event.h"
 #include "core/model/result.h"
+#include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
@@ -49,6 +51,13 @@ class CallProbes {
     OpCounters counters() const;
     /// Which processes are recorded: all, until it is told otherwise.
     CaptureGate& gate();
+
+    /// Measures what a call costs, about 10 ms; before records are read. Errors: internal, denied.
+    Result<CallCost> calibrate();
+    /// What calls may cost their threads, in thousandths of the threads' time; 0: no limit. After calibrate().
+    void set_overhead_budget(unsigned permille);
+    /// Empty where it could not be measured.
+    std::optional<CallCost> cost() const;
 
   private:
     struct Impl;
