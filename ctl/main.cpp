@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
     add_global_options(app, options);
     add_status(app, command);
     add_processes(app, command);
+    add_probes(app, command);
     add_stats(app, command);
     add_explain(app, command);
     add_check(app, command);

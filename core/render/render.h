@@ -48,6 +48,7 @@ struct TextStyle {
 /// "-"; these functions do not throw.
 std::string text_status(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_processes(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_probes(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_stats(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_explain(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_check(const nlohmann::json& answer, const TextStyle& style = {});

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "core/symbols/function_ranges.h"
+
 namespace ingero {
 
 namespace {
@@ -21,6 +23,7 @@ namespace {
 constexpr uint64_t max_file_bytes = 8ULL << 30;
 constexpr uint64_t max_sections = 65'536;
 constexpr size_t max_segments = 256;
+constexpr size_t max_tables = 16;
 constexpr uint64_t max_symbols = 4'000'000;
 constexpr uint64_t max_string_table_bytes = 128ULL << 20;
 constexpr uint64_t max_note_bytes = 64 << 10;
@@ -29,17 +32,19 @@ constexpr size_t max_name_bytes = 1'024;
 // A file can give one name to millions of addresses; an honest one has a handful of versions.
 constexpr size_t max_functions = 65'536;
 constexpr size_t instruction_bytes = 8;
+constexpr size_t max_misplaced = 16;
+constexpr size_t max_overlaps = 1'000'000;
 
 struct ElfEnd {
     void operator()(Elf* elf) const { elf_end(elf); }
 };
 using ElfHandle = std::unique_ptr<Elf, ElfEnd>;
 
-/// What a PT_LOAD with PF_X maps from the file.
-struct CodeSegment {
+/// A wanted symbol where the file has it.
+struct Placed {
     uint64_t address = 0;
-    uint64_t offset = 0;
-    uint64_t bytes = 0;
+    FunctionSymbol function;
+    bool misplaced = false;
 };
 
 auto corrupt(std::string why) {
@@ -115,7 +120,11 @@ class SymbolReader {
     Result<void> read_segments();
     std::string read_build_id(const GElf_Phdr& segment) const;
     Result<void> read_tables(bool static_symbols);
+    template <class F>
+    Result<void> for_each_function(Elf_Scn* section, const GElf_Shdr& header, F&& visit);
     Result<void> read_table(Elf_Scn* section, const GElf_Shdr& header);
+    Result<void> mark_misplaced(const GElf_Sym& symbol);
+    void keep_placed();
     Result<std::string_view> string_table(size_t index) const;
     Result<void> add(std::string_view name, const GElf_Sym& symbol);
     std::optional<uint64_t> code_offset(uint64_t address, uint64_t& bytes_left) const;
@@ -126,7 +135,11 @@ class SymbolReader {
     uint64_t size_ = 0;
     uint16_t machine_ = EM_NONE;
     ElfHandle elf_;
-    std::vector<CodeSegment> code_;
+    std::vector<FileSegment> code_;    ///< of PT_LOAD, what is executable
+    std::vector<FileSegment> loaded_;  ///< all of PT_LOAD
+    std::optional<FileSegment> frames_;
+    std::vector<Placed> placed_;
+    size_t overlaps_ = 0;
     LibrarySymbols result_;
 };
 
@@ -141,6 +154,7 @@ Result<LibrarySymbols> SymbolReader::read(bool static_symbols) {
     if (elf_kind(elf_.get()) != ELF_K_ELF) return corrupt("no ELF object");
     if (auto done = read_segments(); !done) return tl::unexpected(done.error());
     if (auto done = read_tables(static_symbols); !done) return tl::unexpected(done.error());
+    keep_placed();
 
     const auto key = [](const FunctionSymbol& f) { return std::tie(f.name, f.file_offset); };
     auto& functions = result_.functions;
@@ -196,10 +210,15 @@ Result<void> SymbolReader::read_segments() {
         GElf_Phdr segment;
         if (!gelf_getphdr(elf_.get(), static_cast<int>(i), &segment)) return libelf_failure("its program headers");
         if (segment.p_type == PT_NOTE && result_.build_id.empty()) result_.build_id = read_build_id(segment);
-        if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X)) continue;
-        if (!in_file(segment.p_offset, segment.p_filesz)) return corrupt("a segment beyond the end of the file");
-        if (segment.p_vaddr + segment.p_filesz < segment.p_vaddr) return corrupt("a segment's address overflows");
-        code_.push_back({segment.p_vaddr, segment.p_offset, segment.p_filesz});
+        const FileSegment place{segment.p_vaddr, segment.p_offset, segment.p_filesz};
+        if (segment.p_type == PT_GNU_EH_FRAME && !frames_) frames_ = place;
+        if (segment.p_type != PT_LOAD) continue;
+        const bool code = segment.p_flags & PF_X;
+        const bool fits = in_file(place.offset, place.bytes) && place.address + place.bytes >= place.address;
+        if (code && !in_file(place.offset, place.bytes)) return corrupt("a segment beyond the end of the file");
+        if (code && !fits) return corrupt("a segment's address overflows");
+        if (fits) loaded_.push_back(place);
+        if (code) code_.push_back(place);
     }
     return {};
 }
@@ -228,6 +247,7 @@ std::string SymbolReader::read_build_id(const GElf_Phdr& segment) const {
 }
 
 Result<void> SymbolReader::read_tables(bool static_symbols) {
+    std::vector<std::pair<Elf_Scn*, GElf_Shdr>> tables;
     Elf_Scn* section = nullptr;
     while ((section = elf_nextscn(elf_.get(), section))) {
         GElf_Shdr header;
@@ -235,19 +255,25 @@ Result<void> SymbolReader::read_tables(bool static_symbols) {
         if (!gelf_getshdr(section, &header)) return libelf_failure("a section header");
         if (header.sh_type != SHT_DYNSYM && !(static_symbols && header.sh_type == SHT_SYMTAB)) continue;
         if (auto done = read_table(section, header); !done) return done;
+        if (tables.size() < max_tables) tables.emplace_back(section, header);
     }
+    // Once more, now that the places are known: which of them lie inside another function?
+    std::sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) { return a.address < b.address; });
+    for (const auto& [table, header] : tables)
+        if (auto done =
+                for_each_function(table, header, [this](const GElf_Sym& symbol) { return mark_misplaced(symbol); });
+            !done)
+            return done;
     return {};
 }
 
-Result<void> SymbolReader::read_table(Elf_Scn* section, const GElf_Shdr& header) {
+template <class F>
+Result<void> SymbolReader::for_each_function(Elf_Scn* section, const GElf_Shdr& header, F&& visit) {
     if (!in_file(header.sh_offset, header.sh_size)) return corrupt("a symbol table beyond the end of the file");
     if (header.sh_size / sizeof(Elf64_Sym) > max_symbols) return over_limit("more than 4,000,000 symbols");
-    auto strings = string_table(header.sh_link);
-    if (!strings) return tl::unexpected(strings.error());
     errno = 0;
     Elf_Data* data = elf_getdata(section, nullptr);
     if (!data || data->d_type != ELF_T_SYM) return libelf_failure("its symbol table");
-
     const size_t count = data->d_size / sizeof(Elf64_Sym);
     for (size_t i = 0; i < count; ++i) {
         GElf_Sym symbol;
@@ -255,13 +281,41 @@ Result<void> SymbolReader::read_table(Elf_Scn* section, const GElf_Shdr& header)
         // STT_GNU_IFUNC names a resolver, which runs once, and not the function.
         if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx == SHN_ABS) continue;
-        if (symbol.st_name >= strings->size()) continue;
-        const std::string_view tail = strings->substr(symbol.st_name, max_name_bytes);
-        const size_t length = tail.find('\0');
-        if (length == std::string_view::npos) continue;
-        if (auto added = add(without_version(tail.substr(0, length)), symbol); !added) return added;
+        if (auto done = visit(symbol); !done) return done;
     }
     return {};
+}
+
+Result<void> SymbolReader::read_table(Elf_Scn* section, const GElf_Shdr& header) {
+    auto strings = string_table(header.sh_link);
+    if (!strings) return tl::unexpected(strings.error());
+    return for_each_function(section, header, [&](const GElf_Sym& symbol) -> Result<void> {
+        if (symbol.st_name >= strings->size()) return {};
+        const std::string_view tail = strings->substr(symbol.st_name, max_name_bytes);
+        const size_t length = tail.find('\0');
+        if (length == std::string_view::npos) return {};
+        return add(without_version(tail.substr(0, length)), symbol);
+    });
+}
+
+Result<void> SymbolReader::mark_misplaced(const GElf_Sym& symbol) {
+    auto at = std::upper_bound(placed_.begin(), placed_.end(), symbol.st_value,
+                               [](uint64_t address, const Placed& placed) { return address < placed.address; });
+    for (; at != placed_.end() && at->address - symbol.st_value < symbol.st_size; ++at) {
+        at->misplaced = true;
+        if (++overlaps_ > max_overlaps) return over_limit("its functions overlap over and over");
+    }
+    return {};
+}
+
+void SymbolReader::keep_placed() {
+    const FunctionRanges ranges = frames_ ? FunctionRanges(fd_, *frames_, loaded_) : FunctionRanges();
+    for (Placed& placed : placed_) {
+        if (!placed.misplaced && !ranges.is_inside(placed.address))
+            result_.functions.push_back(std::move(placed.function));
+        else if (result_.misplaced.size() < max_misplaced)
+            result_.misplaced.push_back(std::move(placed.function.name));
+    }
 }
 
 Result<std::string_view> SymbolReader::string_table(size_t index) const {
@@ -287,10 +341,11 @@ Result<void> SymbolReader::add(std::string_view name, const GElf_Sym& symbol) {
     const size_t wanted_bytes = std::min<uint64_t>(bytes_left, buffer.size());
     const std::span<const unsigned char> code(buffer.data(), read_at(fd_, *offset, {buffer.data(), wanted_bytes}));
     if (code.empty()) return corrupt("it became shorter while it was read");
-    if (result_.functions.size() == max_functions) return over_limit("more than 65,536 functions of the wanted names");
+    if (placed_.size() == max_functions) return over_limit("more than 65,536 functions of the wanted names");
     const bool emulated =
         (machine_ == EM_X86_64 && is_emulated_x86_64(code)) || (machine_ == EM_AARCH64 && is_emulated_aarch64(code));
-    result_.functions.push_back({std::string(name), *offset, symbol.st_size, emulated});
+    placed_.push_back(
+        {symbol.st_value, {std::string(name), *offset, symbol.st_size, emulated, {code.begin(), code.end()}}});
     return {};
 }
 
@@ -298,7 +353,7 @@ Result<void> SymbolReader::add(std::string_view name, const GElf_Sym& symbol) {
 /// loader leaves on top is not for a probe to guess.
 std::optional<uint64_t> SymbolReader::code_offset(uint64_t address, uint64_t& bytes_left) const {
     std::optional<uint64_t> offset;
-    for (const CodeSegment& segment : code_) {
+    for (const FileSegment& segment : code_) {
         if (address < segment.address || address - segment.address >= segment.bytes) continue;
         if (offset) return std::nullopt;
         offset = segment.offset + (address - segment.address);

@@ -11,7 +11,7 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes stats explain check monitor reload'
+    local commands='status processes probes stats explain check monitor reload'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --json --no-color --help --version'

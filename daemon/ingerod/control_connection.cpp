@@ -124,12 +124,13 @@ void ControlConnection::handle(RpcRequest request) {
     if (in_flight_.size() >= host_.options().requests_in_flight)
         return answer_error(request.id, {ErrorCode::busy, "too many requests in flight on this connection",
                                          "wait for an answer before the next request"});
-    const bool takes_nothing =
-        request.method == "status" || request.method == "processes" || request.method == "reload";
+    const bool takes_nothing = request.method == "status" || request.method == "processes" ||
+                               request.method == "probes" || request.method == "reload";
     if (takes_nothing && !request.params.empty())
         return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
     if (request.method == "status") return answer(request.id, host_.backend().status());
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
+    if (request.method == "probes") return answer(request.id, host_.backend().probes());
     if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "explain") return start_query(request);
     if (request.method == "check") return start_check(request);
@@ -147,9 +148,10 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(request.id, {{"version", host_.options().version},
-                        {"node", host_.backend().node()},
-                        {"features", {"status", "processes", "stats", "explain", "check", "reload", "cancel"}}});
+    answer(request.id,
+           {{"version", host_.options().version},
+            {"node", host_.backend().node()},
+            {"features", {"status", "processes", "probes", "stats", "explain", "check", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {

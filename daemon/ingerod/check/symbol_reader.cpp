@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "daemon/ingerod/libraries.h"
+
 namespace ingero {
 
 using nlohmann::json;
@@ -45,18 +47,12 @@ Result<std::vector<FunctionSymbol>> SymbolReader::read(int fd, const std::vector
     if (!works_) return fail(ErrorCode::internal, "its symbols cannot be read without a worker", "see worker");
     const auto answer = request("symbols", {{"wanted", wanted}, {"static", false}}, fd);
     if (!answer) return tl::unexpected(answer.error());
-    std::vector<FunctionSymbol> symbols;
     try {
-        for (const json& one : answer->at("functions"))
-            symbols.push_back({.name = one.at("name"),
-                               .file_offset = one.at("offset"),
-                               .size = one.at("size"),
-                               .emulated = one.at("emulated")});
-    } catch (const json::exception& problem) {
+        return to_function_symbols(*answer);
+    } catch (const std::exception& problem) {
         return fail(ErrorCode::internal,
                     std::string("a worker's answer about symbols makes no sense: ") + problem.what());
     }
-    return symbols;
 }
 
 }  // namespace ingero

@@ -102,6 +102,25 @@ std::optional<Mapping> parse_maps_line(std::string_view line) {
     return mapping;
 }
 
+std::optional<Mount> parse_mountinfo_line(std::string_view line) {
+    // "36 35 98:0 /root /mount point rw,noatime master:1 - ext3 /dev/root rw": spaces in paths are \040 there.
+    uint32_t id = 0, parent = 0;
+    unsigned device_major = 0, device_minor = 0;
+    if (!take_number(line, id) || !take_char(line, ' ') || !take_number(line, parent)) return std::nullopt;
+    if (!take_char(line, ' ') || !take_number(line, device_major) || !take_char(line, ':')) return std::nullopt;
+    if (!take_number(line, device_minor) || !take_char(line, ' ')) return std::nullopt;
+    const size_t separator = line.find(" - ");
+    if (separator == std::string_view::npos) return std::nullopt;
+    line.remove_prefix(separator + 3);
+    line = line.substr(0, line.find(' '));
+    if (line.empty()) return std::nullopt;
+    return Mount{makedev(device_major, device_minor), std::string(line)};
+}
+
+bool is_served_by_a_user(std::string_view file_system) {
+    return file_system == "fuse" || file_system == "fuseblk" || file_system.starts_with("fuse.");
+}
+
 std::optional<uint64_t> parse_start_time(std::string_view stat) {
     const size_t command_end = stat.rfind(')');
     if (command_end == std::string_view::npos) return std::nullopt;
@@ -171,8 +190,32 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
     return result;
 }
 
+std::optional<std::string> ProcFs::file_system(uint32_t pid, uint64_t device) const {
+    for (const std::string& process : {std::to_string(pid), std::string("self"), std::string("1")}) {
+        const auto table = read_file(root_ + "/" + process + "/mountinfo");
+        std::optional<std::string> type;
+        if (table)
+            for_each_line(*table, [&](std::string_view line) {
+                if (type) return;
+                if (auto mount = parse_mountinfo_line(line); mount && mount->device == device)
+                    type = std::move(mount->type);
+            });
+        if (type) return type;
+    }
+    return std::nullopt;
+}
+
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
     const std::string directory = root_ + "/" + std::to_string(pid);
+    // Asked before opening: even to open such a file may take for ever.
+    const auto type = file_system(pid, mapping.file.device);
+    if (!type && access(directory.c_str(), F_OK) != 0) return fail(ErrorCode::not_found, "the process is gone");
+    if (!type)
+        return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
+                    "keep the file system mounted that the library was loaded from");
+    if (is_served_by_a_user(*type))
+        return fail(ErrorCode::denied, "it lies on a FUSE file system (" + *type + "), which may never answer",
+                    "copy the library to a local file system");
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
     // The mapped file itself: no path that the target chose is ever followed.

@@ -32,6 +32,14 @@ struct Mapping {
 
 /// One line of /proc/PID/maps; nullopt for a mapping without a file, or a line that is none.
 std::optional<Mapping> parse_maps_line(std::string_view line);
+/// One line of /proc/PID/mountinfo.
+struct Mount {
+    uint64_t device = 0;  ///< as makedev
+    std::string type;     ///< of file system: ext4, fuse.sshfs
+};
+std::optional<Mount> parse_mountinfo_line(std::string_view line);
+/// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
+bool is_served_by_a_user(std::string_view file_system);
 /// The start time field of /proc/PID/stat in ns since boot; the command in it may hold any character.
 std::optional<uint64_t> parse_start_time(std::string_view stat);
 /// The systemd unit of a cgroup path: its last component that ends in .service or .scope; empty where there is none.
@@ -47,8 +55,11 @@ class ProcFs {
     Result<Process> read_process(uint32_t pid) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
-    /// Opens the mapped file itself, whatever its path now names, by map_files. Errors: not_found (gone meanwhile),
-    /// denied (capabilities), internal.
+    /// The type of the file system on this device, by the mount tables of the process, our own and the host's; nothing
+    /// where it is in none of them, because it was unmounted, say.
+    std::optional<std::string> file_system(uint32_t pid, uint64_t device) const;
+    /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
+    /// for. Errors: not_found (gone meanwhile), denied (capabilities, or a file system that is not to be trusted).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
 
   private:

@@ -13,6 +13,7 @@
 #include "bpf/event.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/probes/calibration.h"
+#include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 
@@ -48,6 +49,8 @@ class CallProbes {
     void announce_sleep();
 
     OpCounters counters() const;
+    /// Which processes are recorded: all, until it is told otherwise.
+    CaptureGate& gate();
 
     /// Measures what a call costs, about 10 ms; before records are read. Errors: internal, denied.
     Result<CallCost> calibrate();

@@ -1,0 +1,220 @@
+// [capture]: what must not be traced is not, from its first call on, and answers say so.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/integration/attach_target.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using nlohmann::json;
+
+namespace {
+
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+class Capture : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+        library_ = directory_ / "libcudart.so.12";
+        fs::copy_file(PLAIN_CUDART_A, library_);
+    }
+
+    void configure(const std::string& text) { std::ofstream(directory_ / "ingerod.conf") << text; }
+    void start_daemon(const std::string& config) {
+        configure(config);
+        daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", directory_ / "ingerod.conf"});
+    }
+    void reload(const std::string& config) {
+        configure(config);
+        daemon_->call("reload");
+    }
+    /// A process that has the library loaded, under a name by which it can be left out.
+    void start(Target& target, const std::string& name) {
+        ASSERT_EQ(target.tell("name " + name), "named");
+        target.load(library_);
+    }
+    bool is_listed(int pid) {
+        const json answer = daemon_->call("processes");
+        return std::any_of(answer.at("processes").begin(), answer.at("processes").end(),
+                           [&](const json& process) { return process.at("pid") == pid; });
+    }
+    uint64_t hits() {
+        uint64_t sum = 0;
+        for (const json& probe : daemon_->call("probes").at("probes")) sum += probe.at("hits").get<uint64_t>();
+        return sum;
+    }
+    /// Waits for the daemon to have it decided: until then calls are not recorded, and a gap says so.
+    bool wait_recorded(Target& target) {
+        const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
+        const uint64_t before = hits();
+        while (std::chrono::steady_clock::now() < until) {
+            target.tell("calls 1");
+            if (hits() != before) return true;
+        }
+        return false;
+    }
+    json gaps() { return daemon_->call("stats", {{"since_ns", 60'000'000'000}}).at("coverage").at("gaps"); }
+    bool has_gap(const std::string& text) {
+        const json all = gaps();
+        return std::any_of(all.begin(), all.end(), [&](const json& gap) {
+            return gap.at("reason").get<std::string>().find(text) != std::string::npos;
+        });
+    }
+    StoreContents stop() {
+        EXPECT_EQ(daemon_->stop(), 0);
+        return read_store(directory_ / "run/store");
+    }
+    static size_t events_of(const StoreContents& store, int pid) {
+        return static_cast<size_t>(std::count_if(store.events.begin(), store.events.end(), [&](const Event& event) {
+            return event.tgid == static_cast<uint32_t>(pid);
+        }));
+    }
+    static bool has_row(const StoreContents& store, int pid) {
+        return std::any_of(store.processes.begin(), store.processes.end(),
+                           [&](const Process& row) { return row.key.pid == static_cast<uint32_t>(pid); });
+    }
+
+    const TemporaryDirectory directory_;
+    std::string library_;
+    std::optional<Daemon> daemon_;
+};
+
+TEST_F(Capture, records_not_one_call_of_a_process_that_is_excluded_nor_counts_it) {
+    start_daemon("[capture]\nexclude = [\"comm:secret*\"]\n");
+    Target open, secret;
+    ASSERT_NO_FATAL_FAILURE(start(open, "open"));
+    ASSERT_TRUE(daemon_->wait_traced(open.pid()));
+    ASSERT_TRUE(wait_recorded(open));
+    const uint64_t before = hits();
+    // The library has its probes already: every call traps.
+    ASSERT_NO_FATAL_FAILURE(start(secret, "secret-1"));
+    ASSERT_EQ(secret.tell("calls 20000"), "done");
+    EXPECT_EQ(hits(), before);
+    EXPECT_FALSE(is_listed(secret.pid()));
+    EXPECT_TRUE(has_gap("excluded: [capture] exclude comm:secret* of pid " + std::to_string(secret.pid())));
+    ASSERT_EQ(open.tell("calls 500"), "done");
+    EXPECT_EQ(hits(), before + 500);
+    const StoreContents store = stop();
+    EXPECT_EQ(events_of(store, secret.pid()), 0u);
+    EXPECT_FALSE(has_row(store, secret.pid()));
+    EXPECT_GE(events_of(store, open.pid()), 500u);
+    EXPECT_TRUE(has_row(store, open.pid()));
+}
+
+TEST_F(Capture, does_not_attach_for_an_excluded_process_alone) {
+    start_daemon("[capture]\nexclude = [\"comm:secret*\"]\n");
+    Target secret;
+    ASSERT_NO_FATAL_FAILURE(start(secret, "secret-1"));
+    const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
+    while (!has_gap("excluded") && std::chrono::steady_clock::now() < until) {
+    }
+    EXPECT_TRUE(has_gap("excluded"));
+    std::ifstream file(library_, std::ios::binary);
+    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_TRUE(secret.changed_bytes(bytes).empty());
+    EXPECT_EQ(daemon_->status().at("processes"), 0);
+    stop();
+}
+
+TEST_F(Capture, takes_in_only_what_include_names) {
+    start_daemon("[capture]\ninclude = [\"comm:wanted\"]\n");
+    Target wanted, other;
+    ASSERT_NO_FATAL_FAILURE(start(wanted, "wanted"));
+    ASSERT_NO_FATAL_FAILURE(start(other, "other"));
+    ASSERT_TRUE(wait_recorded(wanted));
+    ASSERT_EQ(other.tell("calls 5000"), "done");
+    const StoreContents store = stop();
+    EXPECT_EQ(events_of(store, other.pid()), 0u);
+    EXPECT_GE(events_of(store, wanted.pid()), 1u);
+}
+
+TEST_F(Capture, of_a_forked_child_is_its_parents_until_it_is_decided_and_then_its_own) {
+    start_daemon("[capture]\nexclude = [\"comm:secret*\"]\n");
+    Target open, secret;
+    ASSERT_NO_FATAL_FAILURE(start(open, "open"));
+    ASSERT_TRUE(wait_recorded(open));
+    ASSERT_NO_FATAL_FAILURE(start(secret, "secret"));
+    const uint64_t before = hits();
+    const std::string hidden = secret.tell("fork 3000");
+    EXPECT_EQ(hits(), before) << "not one call of the child";
+    const std::string seen = open.tell("fork 3000");
+    ASSERT_THAT(seen, HasSubstr("child "));
+    EXPECT_EQ(hits(), before + 3000) << "all calls of the child, from its first";
+    const StoreContents store = stop();
+    EXPECT_EQ(events_of(store, std::stoi(hidden.substr(6))), 0u);
+    EXPECT_EQ(events_of(store, std::stoi(seen.substr(6))), 3000u);
+}
+
+TEST_F(Capture, changes_with_a_reload_for_processes_that_run) {
+    start_daemon("");
+    Target target;
+    ASSERT_NO_FATAL_FAILURE(start(target, "target"));
+    ASSERT_TRUE(daemon_->wait_traced(target.pid()));
+    ASSERT_EQ(target.tell("calls 100"), "done");
+    EXPECT_EQ(hits(), 100u);
+    reload("[capture]\nexclude = [\"comm:target\"]\n");
+    ASSERT_EQ(target.tell("calls 100"), "done");
+    EXPECT_EQ(hits(), 100u);
+    EXPECT_FALSE(is_listed(target.pid()));
+    EXPECT_TRUE(has_gap("excluded"));
+    reload("[capture]\nexclude = [\"comm:somebody-else\"]\n");
+    ASSERT_EQ(target.tell("calls 100"), "done");
+    EXPECT_EQ(hits(), 200u) << "decided before the reload was answered";
+    EXPECT_TRUE(is_listed(target.pid()));
+    reload("");
+    ASSERT_EQ(target.tell("calls 100"), "done");
+    EXPECT_EQ(hits(), 300u);
+    const StoreContents store = stop();
+    EXPECT_EQ(events_of(store, target.pid()), 300u);
+}
+
+TEST_F(Capture, goes_by_the_user_too) {
+    start_daemon("[capture]\nexclude = [\"uid:65534\"]\n");
+    Target mine;
+    Target theirs({}, {.environment = {}, .uid = 65534, .drop_capabilities = false});
+    ASSERT_NO_FATAL_FAILURE(start(mine, "same"));
+    ASSERT_NO_FATAL_FAILURE(start(theirs, "same"));
+    ASSERT_TRUE(wait_recorded(mine));
+    ASSERT_EQ(theirs.tell("calls 5000"), "done");
+    const StoreContents store = stop();
+    EXPECT_EQ(events_of(store, theirs.pid()), 0u);
+    EXPECT_GE(events_of(store, mine.pid()), 1u);
+}
+
+TEST_F(Capture, hits_and_records_of_each_probe_are_told) {
+    start_daemon("");
+    Target target;
+    ASSERT_NO_FATAL_FAILURE(start(target, "target"));
+    ASSERT_TRUE(daemon_->wait_traced(target.pid()));
+    ASSERT_EQ(target.tell("calls 700"), "done");
+    const Finished answer = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "probes"});
+    ASSERT_EQ(answer.status, 0) << answer.errors;
+    const std::string file = directory_ / "probes.json";
+    std::ofstream(file) << answer.output;
+    const Finished valid =
+        test::run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/probes.schema.json", file});
+    EXPECT_EQ(valid.status, 0) << valid.output << valid.errors;
+    const json parsed = json::parse(answer.output);
+    ASSERT_EQ(parsed.at("libraries").size(), 1u);
+    EXPECT_EQ(parsed.at("libraries")[0].at("library"), "libcudart.so.12");
+    EXPECT_EQ(parsed.at("libraries")[0].at("attached"), 1);
+    size_t functions = 0, found = 0;
+    for (const json& probe : parsed.at("probes")) {
+        functions += probe.at("functions").get<size_t>();
+        const bool hit = probe.at("op") == "cudaDeviceSynchronize";
+        found += hit;
+        EXPECT_EQ(probe.at("hits"), hit ? 700 : 0);
+        EXPECT_EQ(probe.at("records"), hit ? 700 : 0);
+    }
+    EXPECT_EQ(found, 1u);
+    EXPECT_EQ(functions, 4u);
+    stop();
+}
+
+}  // namespace
