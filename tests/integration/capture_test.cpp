@@ -25,7 +25,10 @@ class Capture : public testing::Test {
         fs::copy_file(PLAIN_CUDART_A, library_);
     }
 
-    void configure(const std::string& text) { std::ofstream(directory_ / "ingerod.conf") << text; }
+    /// Lines of [capture]. Exact counts are compared: nothing is thinned.
+    void configure(const std::string& lines) {
+        std::ofstream(directory_ / "ingerod.conf") << "[capture]\noverhead_budget = 0\n" << lines;
+    }
     void start_daemon(const std::string& config) {
         configure(config);
         daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", directory_ / "ingerod.conf"});
@@ -35,7 +38,7 @@ class Capture : public testing::Test {
         daemon_->call("reload");
     }
     /// A process that has the library loaded, under a name by which it can be left out.
-    void start(Target& target, const std::string& name) {
+    void start(AttachTarget& target, const std::string& name) {
         ASSERT_EQ(target.tell("name " + name), "named");
         target.load(library_);
     }
@@ -50,7 +53,7 @@ class Capture : public testing::Test {
         return sum;
     }
     /// Waits for the daemon to have it decided: until then calls are not recorded, and a gap says so.
-    bool wait_recorded(Target& target) {
+    bool wait_recorded(AttachTarget& target) {
         const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
         const uint64_t before = hits();
         while (std::chrono::steady_clock::now() < until) {
@@ -86,8 +89,8 @@ class Capture : public testing::Test {
 };
 
 TEST_F(Capture, records_not_one_call_of_a_process_that_is_excluded_nor_counts_it) {
-    start_daemon("[capture]\nexclude = [\"comm:secret*\"]\n");
-    Target open, secret;
+    start_daemon("exclude = [\"comm:secret*\"]\n");
+    AttachTarget open, secret;
     ASSERT_NO_FATAL_FAILURE(start(open, "open"));
     ASSERT_TRUE(daemon_->wait_traced(open.pid()));
     ASSERT_TRUE(wait_recorded(open));
@@ -108,8 +111,8 @@ TEST_F(Capture, records_not_one_call_of_a_process_that_is_excluded_nor_counts_it
 }
 
 TEST_F(Capture, does_not_attach_for_an_excluded_process_alone) {
-    start_daemon("[capture]\nexclude = [\"comm:secret*\"]\n");
-    Target secret;
+    start_daemon("exclude = [\"comm:secret*\"]\n");
+    AttachTarget secret;
     ASSERT_NO_FATAL_FAILURE(start(secret, "secret-1"));
     const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
     while (!has_gap("excluded") && std::chrono::steady_clock::now() < until) {
@@ -123,8 +126,8 @@ TEST_F(Capture, does_not_attach_for_an_excluded_process_alone) {
 }
 
 TEST_F(Capture, takes_in_only_what_include_names) {
-    start_daemon("[capture]\ninclude = [\"comm:wanted\"]\n");
-    Target wanted, other;
+    start_daemon("include = [\"comm:wanted\"]\n");
+    AttachTarget wanted, other;
     ASSERT_NO_FATAL_FAILURE(start(wanted, "wanted"));
     ASSERT_NO_FATAL_FAILURE(start(other, "other"));
     ASSERT_TRUE(wait_recorded(wanted));
@@ -135,8 +138,8 @@ TEST_F(Capture, takes_in_only_what_include_names) {
 }
 
 TEST_F(Capture, of_a_forked_child_is_its_parents_until_it_is_decided_and_then_its_own) {
-    start_daemon("[capture]\nexclude = [\"comm:secret*\"]\n");
-    Target open, secret;
+    start_daemon("exclude = [\"comm:secret*\"]\n");
+    AttachTarget open, secret;
     ASSERT_NO_FATAL_FAILURE(start(open, "open"));
     ASSERT_TRUE(wait_recorded(open));
     ASSERT_NO_FATAL_FAILURE(start(secret, "secret"));
@@ -153,17 +156,17 @@ TEST_F(Capture, of_a_forked_child_is_its_parents_until_it_is_decided_and_then_it
 
 TEST_F(Capture, changes_with_a_reload_for_processes_that_run) {
     start_daemon("");
-    Target target;
+    AttachTarget target;
     ASSERT_NO_FATAL_FAILURE(start(target, "target"));
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
     ASSERT_EQ(target.tell("calls 100"), "done");
     EXPECT_EQ(hits(), 100u);
-    reload("[capture]\nexclude = [\"comm:target\"]\n");
+    reload("exclude = [\"comm:target\"]\n");
     ASSERT_EQ(target.tell("calls 100"), "done");
     EXPECT_EQ(hits(), 100u);
     EXPECT_FALSE(is_listed(target.pid()));
     EXPECT_TRUE(has_gap("excluded"));
-    reload("[capture]\nexclude = [\"comm:somebody-else\"]\n");
+    reload("exclude = [\"comm:somebody-else\"]\n");
     ASSERT_EQ(target.tell("calls 100"), "done");
     EXPECT_EQ(hits(), 200u) << "decided before the reload was answered";
     EXPECT_TRUE(is_listed(target.pid()));
@@ -175,9 +178,9 @@ TEST_F(Capture, changes_with_a_reload_for_processes_that_run) {
 }
 
 TEST_F(Capture, goes_by_the_user_too) {
-    start_daemon("[capture]\nexclude = [\"uid:65534\"]\n");
-    Target mine;
-    Target theirs({}, {.environment = {}, .uid = 65534, .drop_capabilities = false});
+    start_daemon("exclude = [\"uid:65534\"]\n");
+    AttachTarget mine;
+    AttachTarget theirs({}, {.environment = {}, .uid = 65534, .drop_capabilities = false});
     ASSERT_NO_FATAL_FAILURE(start(mine, "same"));
     ASSERT_NO_FATAL_FAILURE(start(theirs, "same"));
     ASSERT_TRUE(wait_recorded(mine));
@@ -189,7 +192,7 @@ TEST_F(Capture, goes_by_the_user_too) {
 
 TEST_F(Capture, hits_and_records_of_each_probe_are_told) {
     start_daemon("");
-    Target target;
+    AttachTarget target;
     ASSERT_NO_FATAL_FAILURE(start(target, "target"));
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
     ASSERT_EQ(target.tell("calls 700"), "done");
