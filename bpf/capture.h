@@ -36,8 +36,8 @@ static __always_inline __u64 told_start(struct task_struct *task) {
 
 static __always_inline __u32 policy_now(void) { return *(volatile __u32 *)&capture_policy; }
 
-static __always_inline void ask_for_decision(__u32 process, __u64 start) {
-    struct ingero_undecided asked = {.process_start_ns = start};
+static __always_inline void ask_for_decision(__u32 process, __u64 start, __u32 recorded) {
+    struct ingero_undecided asked = {.process_start_ns = start, .recorded = recorded};
     struct ingero_undecided *known = bpf_map_lookup_elem(&undecided, &process);
     if (known && known->process_start_ns == start) return;
     asked.time_ns = bpf_ktime_get_ns();
@@ -55,10 +55,10 @@ static __always_inline int decision_on(struct task_struct *task, __u32 policy) {
 
     /* While a new policy is being applied its decisions hold already. */
     if (!decision || decision->process_start_ns != start || decision->generation - policy > 1) {
-        ask_for_decision(process, start);
+        ask_for_decision(process, start, 0);
         return CAPTURE_NO;
     }
-    if (decision->inherited) ask_for_decision(process, start);
+    if (decision->inherited) ask_for_decision(process, start, decision->captured);
     if (!decision->captured) return CAPTURE_NO;
     return decision->inherited ? CAPTURE_YES : CAPTURE_CONFIRMED;
 }

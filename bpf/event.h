@@ -156,6 +156,8 @@ struct ingero_decision {
 struct ingero_undecided {
     ingero_u64 process_start_ns;
     ingero_u64 time_ns; /* of its first call */
+    ingero_u32 recorded; /* by its parent's decision */
+    ingero_u32 reserved;
 };
 
 /* Counters a CPU and op. All counts since load. */

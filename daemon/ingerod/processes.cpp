@@ -43,11 +43,11 @@ void Processes::scan(uint64_t since_ns) {
     for (const uint32_t pid : proc_.pids()) scan_process(pid, since_ns);
 }
 
-void Processes::scan_process(uint32_t pid, uint64_t since_ns) {
+void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
     for (const Mapping& mapping : proc_.executable_mappings(pid)) {
         if (!library_of_path(mapping.path)) continue;
         const ProcessEntry* process = observe(pid);
-        if (process) on_mapping(pid, mapping, start_of(process->process.key, since_ns));
+        if (process) on_mapping(pid, mapping, start_of(process->process.key, since_ns), recorded);
     }
 }
 
@@ -134,7 +134,7 @@ void Processes::refuse(ProcessEntry& process, const Mapping& mapping, uint64_t t
     spdlog::warn("{} of process {} is not traced: {}", escape_text(name), process.process.key.pid, escape_text(why));
 }
 
-void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded) {
     if (pid == static_cast<uint32_t>(getpid())) return;
     const auto library = library_of_path(mapping.path);
     ProcessEntry* process = observe(pid);
@@ -151,7 +151,7 @@ void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_n
     const GapId late{key, GapReason::late_attach, mapping.file};
     if (sight.entry->state == LibraryState::reading) return gaps_.open(late, uid, time_ns, sight.entry->name());
     // Its probes were there before; by a policy nothing was recorded of it up to the decision, though.
-    if (policy_.captures_all() || seen_before) return;
+    if (policy_.captures_all() || seen_before || recorded) return;
     gaps_.open(late, uid, time_ns, sight.entry->name());
     gaps_.close(late, monotonic_now_ns());
 }
@@ -230,7 +230,7 @@ void Processes::read_undecided() {
     for (const UndecidedProcess& one : gate_.take_undecided()) {
         ProcessEntry* entry = observe(one.key.pid);
         if (!entry || entry->process.key != one.key) continue;
-        scan_process(one.key.pid, one.time_ns);
+        scan_process(one.key.pid, one.time_ns, one.recorded);
     }
 }
 

@@ -46,8 +46,9 @@ class Processes {
     /// Looks at all processes of the host. What is found mapped may have been so since `since_ns` (CLOCK_MONOTONIC), or
     /// since the process began.
     void scan(uint64_t since_ns);
-    /// A library is mapped, at `time_ns`.
-    void on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns);
+    /// A library is mapped, at `time_ns`. `recorded`: what the process called since then is seen all the same, if the
+    /// library has its probes.
+    void on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded = false);
     /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
     void on_call(const ProcessKey& key);
     void on_change(const ingero_process_record& change);
@@ -70,7 +71,7 @@ class Processes {
     std::string state_of(const ProcessEntry& entry) const;
 
   private:
-    void scan_process(uint32_t pid, uint64_t since_ns);
+    void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
     ProcessEntry* observe(uint32_t pid);
     void take_over(ProcessEntry& entry, Process facts);
     void on_pidfd(uint32_t pid);

@@ -15,10 +15,10 @@
 
 namespace ingero::test {
 
-class Target {
+class AttachTarget {
   public:
     /// `through` is a command that executes what follows it.
-    explicit Target(std::vector<std::string> through = {}, const ChildOptions& options = {})
+    explicit AttachTarget(std::vector<std::string> through = {}, const ChildOptions& options = {})
         : child_(command(std::move(through)), options) {
         EXPECT_TRUE(child_.wait_for_line("ready")) << child_.errors();
     }

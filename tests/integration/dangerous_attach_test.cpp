@@ -80,13 +80,13 @@ class DangerousAttach : public testing::Test {
     }
 
     /// Exactly the starts of the file's functions are breakpoints, nothing else differs.
-    void expect_probed(const Target& target, const std::string& file) const {
+    void expect_probed(const AttachTarget& target, const std::string& file) const {
         const auto changed = target.changed_bytes(bytes_of(file));
         EXPECT_THAT(changed, Each(Pair(testing::_, breakpoint)));
         EXPECT_EQ(offsets(changed), starts_of(file));
         EXPECT_FALSE(changed.empty());
     }
-    static void expect_untouched(const Target& target, const std::string& file) {
+    static void expect_untouched(const AttachTarget& target, const std::string& file) {
         EXPECT_THAT(target.changed_bytes(bytes_of(file)), IsEmpty());
     }
     /// Reads the symbols of another library first, so that there are workers to be stopped.
@@ -105,13 +105,13 @@ class DangerousAttach : public testing::Test {
         for (const int pid : workers_) ::kill(pid, SIGCONT);
     }
     /// The state in which the daemon has a process; empty where it does not know it.
-    std::string state_of(const Target& target) {
+    std::string state_of(const AttachTarget& target) {
         const auto answer = daemon_->call("processes");
         for (const auto& process : answer.at("processes"))
             if (process.at("pid") == target.pid()) return process.at("state");
         return {};
     }
-    bool wait_state(const Target& target, const std::string& state) {
+    bool wait_state(const AttachTarget& target, const std::string& state) {
         const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
         while (std::chrono::steady_clock::now() < until)
             if (state_of(target) == state) return true;
@@ -135,13 +135,13 @@ class DangerousAttach : public testing::Test {
     const TemporaryDirectory directory_;
     std::string library_;
     std::optional<Daemon> daemon_;
-    std::optional<Target> first_;
+    std::optional<AttachTarget> first_;
     std::vector<int> workers_;
 };
 
 TEST_F(DangerousAttach, puts_one_breakpoint_at_each_function_and_takes_it_back) {
     start_daemon();
-    Target target;
+    AttachTarget target;
     target.load(library_);
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
     expect_probed(target, library_);
@@ -156,14 +156,14 @@ TEST_F(DangerousAttach, to_a_file_rewritten_while_its_symbols_are_read_takes_the
     start_daemon();
     ASSERT_NO_FATAL_FAILURE(stop_workers());
     ASSERT_NE(starts_of(PLAIN_CUDART_A), starts_of(PLAIN_CUDART_B));
-    Target target;
+    AttachTarget target;
     ASSERT_EQ(target.tell("map " + library_), "mapped");
     ASSERT_TRUE(wait_state(target, "attaching"));
     ASSERT_NO_FATAL_FAILURE(write_in_place(library_, bytes_of(PLAIN_CUDART_B)));
     continue_workers();
     ASSERT_TRUE(daemon_->wait_traced(target.pid())) << daemon_->process().output();
     EXPECT_TRUE(daemon_->process().output().find("rewritten") == std::string::npos);
-    Target user;
+    AttachTarget user;
     user.load(library_);
     ASSERT_TRUE(daemon_->wait_traced(user.pid()));
     expect_probed(user, library_);
@@ -174,13 +174,13 @@ TEST_F(DangerousAttach, to_a_file_rewritten_while_its_symbols_are_read_takes_the
 
 TEST_F(DangerousAttach, lets_go_of_a_file_that_is_rewritten_later_and_reads_it_anew) {
     start_daemon();
-    Target target;
+    AttachTarget target;
     ASSERT_EQ(target.tell("map " + library_), "mapped");
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
     ASSERT_NO_FATAL_FAILURE(write_in_place(library_, bytes_of(PLAIN_CUDART_B)));
     ASSERT_TRUE(wait_state(target, "attaching"));
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
-    Target user;
+    AttachTarget user;
     user.load(library_);
     ASSERT_TRUE(daemon_->wait_traced(user.pid()));
     expect_probed(user, library_);
@@ -196,7 +196,7 @@ TEST_F(DangerousAttach, lets_go_of_a_file_that_is_rewritten_later_and_reads_it_a
 TEST_F(DangerousAttach, goes_to_the_mapped_file_where_another_has_taken_its_path) {
     start_daemon();
     ASSERT_NO_FATAL_FAILURE(stop_workers());
-    Target target;
+    AttachTarget target;
     target.load(library_);
     ASSERT_TRUE(wait_state(target, "attaching"));
     fs::copy_file(PLAIN_CUDART_B, directory_ / "new");
@@ -214,7 +214,7 @@ class MisplacedSymbols : public DangerousAttach, public testing::WithParamInterf
 TEST_P(MisplacedSymbols, inside_an_instruction_are_refused_by_name) {
     start_daemon();
     fs::copy_file(GetParam(), library_, fs::copy_options::overwrite_existing);
-    Target target;
+    AttachTarget target;
     target.load(library_);
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
     expect_probed(target, library_);
@@ -238,7 +238,7 @@ TEST_F(DangerousAttach, to_a_file_system_that_never_answers_is_refused_and_holds
         GTEST_SKIP() << "cannot mount FUSE here: " << server.errors();
     }
     start_daemon();
-    Target target;
+    AttachTarget target;
     ASSERT_EQ(target.tell("map " + mount + "/libcudart.so.12"), "mapped");
     ASSERT_TRUE(server.wait_for_line("silent"));
     // Both ways to find it: as it was mapped, and by looking at all processes.
@@ -259,8 +259,8 @@ TEST_F(DangerousAttach, to_a_file_system_that_never_answers_is_refused_and_holds
 TEST_F(DangerousAttach, to_a_bind_mount_is_to_the_file_behind_it) {
     start_daemon();
     fs::create_directory(directory_ / "bound");
-    Target target({"unshare", "--mount", "--propagation", "private", "sh", "-c",
-                   "mount --bind " + directory_.path() + " " + directory_ / "bound && exec \"$0\""});
+    AttachTarget target({"unshare", "--mount", "--propagation", "private", "sh", "-c",
+                         "mount --bind " + directory_.path() + " " + directory_ / "bound && exec \"$0\""});
     target.load(directory_ / "bound/libcudart.so.12");
     ASSERT_TRUE(daemon_->wait_traced(target.pid())) << daemon_->process().output();
     expect_probed(target, library_);
@@ -283,10 +283,10 @@ TEST_F(DangerousAttach, takes_less_than_100_ms_from_the_mapping_wherever_the_lib
     start_daemon();
     const std::string elsewhere = directory_ / "elsewhere";
     fs::create_directory(elsewhere);
-    Target late;
-    Target contained({"unshare", "--mount", "--propagation", "private", "sh", "-c",
-                      "mount -t tmpfs none " + elsewhere + " && for i in 0 1 2 3 4; do mkdir " + elsewhere +
-                          "/$i; cp " + library_ + " " + elsewhere + "/$i/; done && exec \"$0\""});
+    AttachTarget late;
+    AttachTarget contained({"unshare", "--mount", "--propagation", "private", "sh", "-c",
+                            "mount -t tmpfs none " + elsewhere + " && for i in 0 1 2 3 4; do mkdir " + elsewhere +
+                                "/$i; cp " + library_ + " " + elsewhere + "/$i/; done && exec \"$0\""});
     for (int i = 0; i < 5; ++i) {
         const std::string number = std::to_string(i);
         fs::create_directory(directory_ / number);
@@ -297,7 +297,7 @@ TEST_F(DangerousAttach, takes_less_than_100_ms_from_the_mapping_wherever_the_lib
     ASSERT_TRUE(daemon_->wait_traced(late.pid()));
     ASSERT_TRUE(daemon_->wait_traced(contained.pid()));
     ASSERT_EQ(daemon_->stop(), 0);
-    for (const Target* target : {&late, &contained}) {
+    for (const AttachTarget* target : {&late, &contained}) {
         const auto delays = sorted_delays(gaps_of(target->pid()));
         ASSERT_EQ(delays.size(), 5u);
         EXPECT_LT(delays[2], 100 * ms);
@@ -310,7 +310,7 @@ TEST_F(DangerousAttach, takes_less_than_100_ms_from_the_mapping_wherever_the_lib
 
 TEST_F(DangerousAttach, tells_the_time_before_it_in_the_coverage_of_an_answer) {
     start_daemon();
-    Target target;
+    AttachTarget target;
     target.load(library_);
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
     const auto answer = daemon_->call("stats", {{"since_ns", 60'000 * ms}});

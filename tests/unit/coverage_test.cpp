@@ -179,7 +179,7 @@ TEST_F(ACoverage, ListsTheLongestOfManyGapsAndSumsTheRest) {
     run("boot-a", epoch, 100, 200, true, {}, many);
     const Coverage all = over(100, 200);
     ASSERT_EQ(all.gaps.size(), max_process_gaps + 1);
-    EXPECT_THAT(all.gaps.back(), IsGap(110u, 112u, "44 more gaps of single processes, 88 s in all"));
+    EXPECT_THAT(all.gaps.back(), IsGap(110u, 112u, "44 more gaps of single processes, 1.47 min in all"));
     EXPECT_TRUE(all.gaps.back().partial);
     for (size_t i = 0; i < max_process_gaps; ++i) EXPECT_EQ(all.gaps[i].to_ns, epoch + 120 * second);
 }

@@ -2,17 +2,23 @@
 #include "daemon/ingerod/libraries.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/ingest/name_budget.h"
 
 using namespace ingero;
 
 namespace {
+
+using testing::HasSubstr;
 
 class AFileThatWasRead : public testing::Test {
   protected:
@@ -76,6 +82,21 @@ TEST_F(AFileThatWasRead, is_another_where_it_became_shorter) {
     EXPECT_FALSE(is_the_same());
 }
 
+TEST(ANameBudget, is_each_users_own_and_root_has_no_limit) {
+    NameBudget budget;
+    const ProcessKey first{1, 1}, second{2, 1}, of_root{3, 1}, unknown{4, 1};
+    budget.set_owner(first, 1000);
+    budget.set_owner(second, 1000);
+    budget.set_owner(of_root, 0);
+    for (uint64_t i = 0; i < NameBudget::burst; ++i) ASSERT_TRUE(budget.take(i % 2 ? first : second, 1000));
+    EXPECT_FALSE(budget.take(first, 1000));
+    EXPECT_FALSE(budget.take(second, 1000)) << "the user's, not the process's";
+    EXPECT_TRUE(budget.take(unknown, 1000));
+    for (uint64_t i = 0; i <= NameBudget::burst; ++i) ASSERT_TRUE(budget.take(of_root, 1000));
+    EXPECT_TRUE(budget.take(first, 1000 + NameBudget::period_ns));
+    EXPECT_FALSE(budget.take(first, 1000 + NameBudget::period_ns));
+}
+
 TEST(AMountTable, is_read_line_by_line) {
     const auto mount =
         parse_mountinfo_line("36 35 98:10 /mnt1 /mnt\\0402 rw,noatime master:1 - fuse.sshfs host:/ rw,errors=continue");
@@ -86,6 +107,51 @@ TEST(AMountTable, is_read_line_by_line) {
     for (const char* line : {"", "36 35", "36 35 98 /a /b rw - ext4 x y", "36 35 9:1 /a /b rw ext4 x",
                              "36 35 9:1 / / - ", "x 35 9:1 / / rw - ext4 a b"})
         EXPECT_FALSE(parse_mountinfo_line(line)) << line;
+}
+
+class ADevice : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* process : {"self", "1", "77"}) std::filesystem::create_directories(root_ / process);
+        std::ofstream(root_ / "77/stat") << "77 (x) S";
+    }
+    void mounted(const std::string& process, const std::string& device, const std::string& type) {
+        std::ofstream(root_ / process / "mountinfo", std::ios::app)
+            << "36 35 " << device << " / /mnt rw - " << type << " none rw\n";
+    }
+    std::string why_not(uint64_t device) {
+        const auto checked = ProcFs(root_).check_file_system(77, device);
+        return checked ? "" : checked.error().message;
+    }
+
+    const std::filesystem::path root_ =
+        std::filesystem::path(testing::TempDir()) / ("ingero-proc-" + std::to_string(getpid()) + "-" +
+                                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+    void TearDown() override { std::filesystem::remove_all(root_); }
+};
+
+TEST_F(ADevice, is_trusted_by_the_type_of_what_is_mounted_on_it) {
+    mounted("self", "8:1", "ext4");
+    mounted("77", "0:40", "tmpfs");
+    mounted("77", "0:41", "fuse.hello");
+    mounted("1", "0:42", "fuse");
+    EXPECT_EQ(why_not(makedev(8, 1)), "");
+    EXPECT_EQ(why_not(makedev(0, 40)), "");
+    EXPECT_THAT(why_not(makedev(0, 41)), HasSubstr("FUSE file system (fuse.hello)"));
+    EXPECT_THAT(why_not(makedev(0, 42)), HasSubstr("FUSE"));
+}
+
+TEST_F(ADevice, that_nobody_has_mounted_any_more_is_not_trusted) {
+    EXPECT_THAT(why_not(makedev(0, 50)), HasSubstr("in no mount table"));
+    EXPECT_EQ(ProcFs(root_).check_file_system(78, makedev(0, 50)).error().code, ErrorCode::not_found);
+}
+
+TEST_F(ADevice, of_an_overlay_is_trusted_where_the_host_mounted_it_only) {
+    mounted("1", "0:60", "overlay");
+    mounted("77", "0:60", "overlay");
+    mounted("77", "0:61", "overlay");
+    EXPECT_EQ(why_not(makedev(0, 60)), "");
+    EXPECT_THAT(why_not(makedev(0, 61)), HasSubstr("overlay of a user's own"));
 }
 
 TEST(AFileSystem, that_any_user_can_serve_is_known_by_its_type) {

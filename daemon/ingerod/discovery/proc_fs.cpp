@@ -190,32 +190,43 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
     return result;
 }
 
-std::optional<std::string> ProcFs::file_system(uint32_t pid, uint64_t device) const {
-    for (const std::string& process : {std::to_string(pid), std::string("self"), std::string("1")}) {
-        const auto table = read_file(root_ + "/" + process + "/mountinfo");
-        std::optional<std::string> type;
-        if (table)
-            for_each_line(*table, [&](std::string_view line) {
-                if (type) return;
-                if (auto mount = parse_mountinfo_line(line); mount && mount->device == device)
-                    type = std::move(mount->type);
-            });
-        if (type) return type;
-    }
-    return std::nullopt;
+std::optional<std::string> ProcFs::mount_type(const std::string& process, uint64_t device) const {
+    const auto table = read_file(root_ + "/" + process + "/mountinfo");
+    std::optional<std::string> type;
+    if (table)
+        for_each_line(*table, [&](std::string_view line) {
+            if (type) return;
+            if (auto mount = parse_mountinfo_line(line); mount && mount->device == device)
+                type = std::move(mount->type);
+        });
+    return type;
 }
 
-Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
-    const std::string directory = root_ + "/" + std::to_string(pid);
-    // Asked before opening: even to open such a file may take for ever.
-    const auto type = file_system(pid, mapping.file.device);
-    if (!type && access(directory.c_str(), F_OK) != 0) return fail(ErrorCode::not_found, "the process is gone");
+// Asked before opening: even to open such a file may take for ever, and this is the loop's thread.
+Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
+    std::optional<std::string> type;
+    for (const char* process : {"self", "1"})
+        if (!type) type = mount_type(process, device);
+    const bool by_host = type.has_value();
+    if (!type) type = mount_type(std::to_string(pid), device);
+    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
+        return fail(ErrorCode::not_found, "the process is gone");
     if (!type)
         return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
                     "keep the file system mounted that the library was loaded from");
     if (is_served_by_a_user(*type))
         return fail(ErrorCode::denied, "it lies on a FUSE file system (" + *type + "), which may never answer",
                     "copy the library to a local file system");
+    if (*type == "overlay" && !by_host)
+        return fail(ErrorCode::denied,
+                    "it lies on an overlay of a user's own, which may stand on one that never answers",
+                    "copy the library to a local file system");
+    return {};
+}
+
+Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
+    const std::string directory = root_ + "/" + std::to_string(pid);
+    if (auto checked = check_file_system(pid, mapping.file.device); !checked) return tl::unexpected(checked.error());
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
     // The mapped file itself: no path that the target chose is ever followed.

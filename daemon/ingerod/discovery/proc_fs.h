@@ -55,14 +55,17 @@ class ProcFs {
     Result<Process> read_process(uint32_t pid) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
-    /// The type of the file system on this device, by the mount tables of the process, our own and the host's; nothing
-    /// where it is in none of them, because it was unmounted, say.
-    std::optional<std::string> file_system(uint32_t pid, uint64_t device) const;
+    /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,
+    /// nor of an overlay that a user made, nor of what is in no mount table of ours, the host's or the process's.
+    /// Errors: denied (with the reason), not_found (the process is gone).
+    Result<void> check_file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
     /// for. Errors: not_found (gone meanwhile), denied (capabilities, or a file system that is not to be trusted).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
 
   private:
+    std::optional<std::string> mount_type(const std::string& process, uint64_t device) const;
+
     std::string root_;
 };
 

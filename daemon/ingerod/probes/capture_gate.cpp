@@ -34,7 +34,7 @@ std::vector<UndecidedProcess> CaptureGate::take_undecided() {
     for (size_t left = 4096; left != 0 && bpf_map_get_next_key(undecided_fd_, nullptr, &pid) == 0; --left) {
         ingero_undecided one{};
         if (bpf_map_lookup_elem(undecided_fd_, &pid, &one) == 0)
-            result.push_back({{pid, one.process_start_ns}, one.time_ns});
+            result.push_back({{pid, one.process_start_ns}, one.time_ns, one.recorded != 0});
         if (bpf_map_delete_elem(undecided_fd_, &pid) != 0) break;
     }
     return result;

@@ -12,7 +12,8 @@ namespace ingero {
 /// A process that called before anything was decided of it.
 struct UndecidedProcess {
     ProcessKey key;
-    uint64_t time_ns = 0;  ///< CLOCK_MONOTONIC, of its first call
+    uint64_t time_ns = 0;   ///< CLOCK_MONOTONIC, of its first call
+    bool recorded = false;  ///< by its parent's decision: nothing is missing of it
 };
 
 class CaptureGate {
