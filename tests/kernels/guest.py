@@ -24,7 +24,7 @@ MACHINES = {
 }
 
 INIT = r"""#!/bin/busybox sh
-export PATH=/bin HOME=/tmp
+export PATH=/bin HOME=/tmp INGERO_EMULATED=1
 for at in "proc /proc" "sysfs /sys" "devtmpfs /dev" "tmpfs /tmp" "tmpfs /var/tmp" "bpf /sys/fs/bpf" "cgroup2 /sys/fs/cgroup"; do
     set -- $at
     mount -t "$1" "$1" "$2"

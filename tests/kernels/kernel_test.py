@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Capture on other kernels than the host's: the tests of tests/integration, run in a virtual machine.
 
     kernel_test.py list                                  "KERNEL LABEL CHECK" a line: a CTest test each
