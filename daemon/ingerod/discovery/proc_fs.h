@@ -47,11 +47,14 @@ class ProcFs {
     Result<Process> read_process(uint32_t pid) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
-    /// Opens the mapped file itself, whatever its path now names, by map_files. Errors: not_found (gone meanwhile),
-    /// denied (capabilities), internal.
+    /// Opens the mapped file itself, whatever its path now names, by map_files. `mapping` may have been split since, so
+    /// long as code of the file is left in its range. Errors: not_found (gone meanwhile), denied (capabilities),
+    /// internal.
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
 
   private:
+    UniqueFd open_range(uint32_t pid, const Mapping& mapping) const;
+
     std::string root_;
 };
 
