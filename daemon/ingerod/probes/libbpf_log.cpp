@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <algorithm>
 #include <string_view>
@@ -44,6 +45,7 @@ int take(libbpf_print_level level, const char* format, va_list arguments) {
         if (const size_t at = line.find(log_begins); at != std::string_view::npos) {
             in_log = true;
             program = line.substr(0, at);
+            if (program.starts_with("libbpf: ")) program.erase(0, strlen("libbpf: "));
         } else if (line.find(log_ends) != std::string_view::npos) {
             in_log = false;
         } else if (!line.empty()) {
