@@ -13,7 +13,6 @@
 
 #define SLICES 16 /* a power of two: an index is masked */
 #define CPU_MASK (INGERO_MAX_CPUS - 1)
-#define TASK_STACK_BYTES 16384
 #define INTERESTING_SLEEP_NS 20000 /* below it, the descriptor slept on is not looked at */
 
 struct slice {
@@ -289,16 +288,23 @@ static __always_inline void enter_cpu(struct thread_state *thread, struct task_s
 /*
  * Whether this runs in an interrupt: either on an interrupt stack, or, when the interrupt came in user mode, on the
  * task's own stack with no system call in progress.
+ *
+ * From kernel 6.13 on a program whose stack takes 64 bytes has one of its own (BPF_PRIV_STACK_MIN_SIZE), and where its
+ * variables lie says nothing: whoever calls this must keep below.
  */
 static __always_inline int in_interrupt(struct task_struct *current) {
     __u64 here = 0, here_address = (__u64)&here, value = 0;
     __u64 stack = (__u64)current->stack;
+    struct pt_regs *regs;
 
     if (current->pid == 0) return 1;
     bpf_probe_read_kernel(&value, sizeof(value), &here_address);
-    if (value < stack || value >= stack + TASK_STACK_BYTES) return 1;
+    if (value < stack) return 1;
+    /* They lie at the stack's end, whose size depends on the architecture and on the size of a page. */
+    regs = (struct pt_regs *)bpf_task_pt_regs(current);
+    if (value >= (__u64)regs) return 1;
     if (!current->mm) return 0;
-    return syscall_number((struct pt_regs *)bpf_task_pt_regs(current)) < 0;
+    return syscall_number(regs) < 0;
 }
 
 #endif

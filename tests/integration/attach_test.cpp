@@ -1,11 +1,14 @@
 // Libraries are found and traced whichever way they come and whatever the kernel offers.
+#include <bpf/btf.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "core/model/op.h"
+#include "daemon/ingerod/probes/kernel_features.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -43,7 +46,21 @@ class Attach : public testing::Test {
 struct Method {
     const char* name;
     std::vector<std::string> denied;
+    const char* declared;  ///< in the kernel's enum bpf_attach_type where it offers the method; null: it always does
 };
+
+/// By the kernel's BTF, and so not by what the daemon finds out by trying.
+bool kernel_declares(const char* attach_type) {
+    if (!attach_type) return true;
+    const std::unique_ptr<btf, decltype(&btf__free)> types(btf__load_vmlinux_btf(), btf__free);
+    const int id = types ? btf__find_by_name_kind(types.get(), "bpf_attach_type", BTF_KIND_ENUM) : -1;
+    if (id < 0) return false;
+    const btf_type* type = btf__type_by_id(types.get(), static_cast<uint32_t>(id));
+    const struct btf_enum* values = btf_enum(type);
+    return std::any_of(values, values + btf_vlen(type), [&](const struct btf_enum& value) {
+        return std::string_view(btf__name_by_offset(types.get(), value.name_off)) == attach_type;
+    });
+}
 
 void PrintTo(const Method& method, std::ostream* stream) {
     *stream << method.name;
@@ -52,6 +69,7 @@ void PrintTo(const Method& method, std::ostream* stream) {
 class AttachMethods : public Attach, public testing::WithParamInterface<Method> {};
 
 TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
+    if (!kernel_declares(GetParam().declared)) GTEST_SKIP() << "this kernel has no " << GetParam().name;
     std::vector<std::string> options;
     for (const std::string& feature : GetParam().denied) options.insert(options.end(), {"--deny-feature", feature});
     const StoreContents store = trace(options, {});
@@ -59,6 +77,7 @@ TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
     EXPECT_EQ(store.sessions[0].attach_method, GetParam().name);
     EXPECT_EQ(launches(store, source_cuda), 2000u);
     EXPECT_EQ(launches(store, source_driver), 2000u);
+    EXPECT_EQ(store.lost(), 0u);
     for (const Event& event : store.events) {
         if (event.op == make_op(source_cuda, 3)) {
             EXPECT_EQ(event.depth, 0);
@@ -70,13 +89,23 @@ TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AttachMethods,
-                         testing::Values(Method{"uprobe-session", {}}, Method{"uprobe-multi", {"uprobe-session"}},
-                                         Method{"perf-uprobe", {"uprobe-session", "uprobe-multi"}}),
+                         testing::Values(Method{"uprobe-session", {}, "BPF_TRACE_UPROBE_SESSION"},
+                                         Method{"uprobe-multi", {"uprobe-session"}, "BPF_TRACE_UPROBE_MULTI"},
+                                         Method{"perf-uprobe", {"uprobe-session", "uprobe-multi"}, nullptr}),
                          [](const auto& info) {
                              std::string name = info.param.name;
                              std::replace(name.begin(), name.end(), '-', '_');
                              return name;
                          });
+
+TEST_F(Attach, by_default_the_best_method_is_used) {
+    KernelFeatures features;
+    const StoreContents store = trace({}, {});
+    ASSERT_EQ(store.sessions.size(), 1u);
+    EXPECT_EQ(store.sessions[0].attach_method, to_string(features.attach_method()));
+    EXPECT_EQ(launches(store, source_cuda), 2000u);
+    EXPECT_EQ(store.lost(), 0u);
+}
 
 TEST_F(Attach, a_library_that_is_already_mapped_is_found_by_scanning) {
     const TemporaryDirectory directory;

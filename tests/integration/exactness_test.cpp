@@ -76,8 +76,9 @@ TEST_F(Exactness, of_a_million_calls_at_100000_a_second_each_is_traced_or_counte
 }
 
 TEST_F(Exactness, at_20000_calls_a_second_none_is_lost) {
-    const Counts counts = trace({"calls", "--count", "100000", "--rate", "20000", "--op", "mixed"});
-    EXPECT_GE(counts.made, 100'000u);
+    const uint64_t calls = emulated() ? 20'000 : 100'000;
+    const Counts counts = trace({"calls", "--count", std::to_string(calls), "--rate", "20000", "--op", "mixed"});
+    EXPECT_GE(counts.made, calls);
     expect_all_accounted_for(counts);
     if (!sanitized) {
         EXPECT_EQ(counts.lost, 0u);
@@ -85,13 +86,19 @@ TEST_F(Exactness, at_20000_calls_a_second_none_is_lost) {
 }
 
 TEST_F(Exactness, calls_left_by_longjmp_and_thread_death_are_counted_as_lost) {
+#if defined(__aarch64__)
+    // Unwinding through a return probe reads the kernel's trampoline, which arm64 lets nobody read: the program ends.
+    const Counts counts = trace({"jump", "--how", "longjmp"});
+#else
     const Counts counts = trace({"jump"});
+#endif
     EXPECT_GT(counts.lost, 0u);
     expect_all_accounted_for(counts);
 }
 
 TEST_F(Exactness, calls_of_many_threads_are_all_there) {
-    const Counts counts = trace({"calls", "--count", "80000", "--rate", "20000", "--op", "mixed", "--threads", "8"});
+    const std::string calls = emulated() ? "16000" : "80000";
+    const Counts counts = trace({"calls", "--count", calls, "--rate", "20000", "--op", "mixed", "--threads", "8"});
     expect_all_accounted_for(counts);
 }
 

@@ -39,6 +39,10 @@ bool long_form() {
     return getenv("INGERO_LONG") != nullptr;
 }
 
+bool emulated() {
+    return getenv("INGERO_EMULATED") != nullptr;
+}
+
 namespace {
 
 // The log goes to standard output, where the test waits for its lines.

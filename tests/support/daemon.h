@@ -32,6 +32,8 @@ class TemporaryDirectory {
 std::string why_no_bpf();
 /// The long forms of tests run (scripts/test --long).
 bool long_form();
+/// An emulated processor runs this, many times slower than a real one: what is counted may be less.
+bool emulated();
 
 /// GCC's and Clang's sanitizers make a program many times slower: what is a promise of the product is not one of
 /// theirs.

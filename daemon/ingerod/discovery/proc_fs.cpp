@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
@@ -224,14 +225,30 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
     return {};
 }
 
-Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
-    const std::string directory = root_ + "/" + std::to_string(pid);
-    if (auto checked = check_file_system(pid, mapping.file.device); !checked) return tl::unexpected(checked.error());
+UniqueFd ProcFs::open_range(uint32_t pid, const Mapping& mapping) const {
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
+    const std::string directory = root_ + "/" + std::to_string(pid) + "/map_files/";
+    return UniqueFd(open((directory + range).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
+    if (auto checked = check_file_system(pid, mapping.file.device); !checked) return tl::unexpected(checked.error());
     // The mapped file itself: no path that the target chose is ever followed.
-    UniqueFd fd(open((directory + "/map_files/" + range).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    const int first_error = errno;
+    UniqueFd fd = open_range(pid, mapping);
+    int first_error = errno;
+    // A loader maps a library whole, as code, and then parts of that range as data, where the code is its first
+    // segment: the rule on arm64, and on x86-64 with linkers from before 2018. Meanwhile the range may change once
+    // more.
+    for (int attempt = 0; !fd && first_error == ENOENT && attempt < 4; ++attempt) {
+        const std::vector<Mapping> now = executable_mappings(pid);
+        const auto same = std::find_if(now.begin(), now.end(), [&](const Mapping& one) {
+            return one.file == mapping.file && one.start < mapping.end && mapping.start < one.end;
+        });
+        if (same == now.end()) break;
+        fd = open_range(pid, *same);
+        first_error = errno;
+    }
     if (!fd && (first_error == EPERM || first_error == EACCES))
         return fail(ErrorCode::denied,
                     errno_message("cannot open a library of process " + std::to_string(pid), first_error),

@@ -60,11 +60,13 @@ class ProcFs {
     /// Errors: denied (with the reason), not_found (the process is gone).
     Result<void> check_file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
-    /// for. Errors: not_found (gone meanwhile), denied (capabilities, or a file system that is not to be trusted).
+    /// for. `mapping` may have been split since, so long as code of the file is left in its range. Errors: not_found
+    /// (gone meanwhile), denied (capabilities, or a file system that is not to be trusted), internal.
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
 
   private:
     std::optional<std::string> mount_type(const std::string& process, uint64_t device) const;
+    UniqueFd open_range(uint32_t pid, const Mapping& mapping) const;
 
     std::string root_;
 };

@@ -4,7 +4,6 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -22,6 +21,7 @@
 #include "core/model/op.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/probes/bpf_syscall.h"
+#include "daemon/ingerod/probes/libbpf_log.h"
 
 namespace ingero {
 
@@ -95,24 +95,17 @@ constexpr SyscallClass syscall_table[] = {
     {SYS_clock_nanosleep, INGERO_SYSCALL_TIMER},
 };
 
-// libbpf's words go to the log; the last of them are kept for the error that follows.
-thread_local std::string libbpf_last_words;
-
-int log_libbpf(libbpf_print_level level, const char* format, va_list arguments) {
-    if (level == LIBBPF_DEBUG) return 0;
-    char line[512];
-    vsnprintf(line, sizeof(line), format, arguments);
-    line[strcspn(line, "\n")] = '\0';
-    libbpf_last_words = line;
-    spdlog::debug("libbpf: {}", line);
-    return 0;
-}
-
 Error load_error(int error_number) {
+    const LibbpfWords& words = libbpf_words();
+    const std::string what = errno_message("cannot load the BPF programs", error_number);
+    // It answers with the errno of a missing capability, and is not about one.
+    if (!words.verifier.empty())
+        return {ErrorCode::internal, what + ": the kernel's verifier refused " + words.verifier,
+                "this is a defect of ingerod on this kernel: report it, with what 'uname -r' says and the log of "
+                "--log-level=debug"};
     const bool denied = error_number == EPERM || error_number == EACCES;
     return {denied ? ErrorCode::denied : ErrorCode::internal,
-            errno_message("cannot load the BPF programs", error_number) +
-                (libbpf_last_words.empty() ? "" : " (" + libbpf_last_words + ")"),
+            what + (words.last.empty() ? "" : " (" + words.last + ")"),
             denied ? "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)"
                    : "see `ingerod --check` for what this kernel lacks"};
 }
@@ -227,7 +220,7 @@ Result<void> CallProbes::Impl::load() {
     bpf_map__set_max_entries(map("cpus"), static_cast<uint32_t>(cpus));
     bpf_map__set_max_entries(map("op_counters"), calibrated_index() + 1);
     fill_syscall_table();
-    libbpf_last_words.clear();
+    listen_to_libbpf();
     const int error = bpf_object__load(object.get());
     if (error != 0) return tl::unexpected<Error>(load_error(-error));
     return run_program_once(program_fd("find_pid_namespace"));
@@ -256,7 +249,7 @@ Result<void> CallProbes::Impl::make_rings() {
 
 Result<void> CallProbes::Impl::attach_tracepoints() {
     for (const char* name : {"on_switch", "on_waking", "on_migrate", "on_exit", "on_exec", "on_fork"}) {
-        libbpf_last_words.clear();
+        listen_to_libbpf();
         bpf_link* link = bpf_program__attach(bpf_object__find_program_by_name(object.get(), name));
         if (!link) return tl::unexpected<Error>(load_error(errno));
         tracepoints.emplace_back(link);
@@ -321,7 +314,7 @@ Result<void> CallProbes::Impl::fill_thin_slots() {
 }
 
 Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
-    libbpf_set_print(log_libbpf);
+    listen_to_libbpf();
     auto impl = std::make_unique<Impl>();
     impl->method = features.attach_method();
     if (impl->method == AttachMethod::none) {

@@ -51,7 +51,8 @@ void Helper::wait_for_mutex(uint64_t ns) {
         std::unique_lock guard(lock_);
         hold_ns_ = std::max<uint64_t>(ns, 1);
         changed_.notify_one();
-        held_.wait(guard, [this] { return holding_; });
+        // Not until it is held: by the time that we run again it may no longer be.
+        held_.wait(guard, [this] { return hold_ns_ == 0; });
     }
     contended_.lock();
     contended_.unlock();

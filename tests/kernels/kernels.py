@@ -1,0 +1,47 @@
+"""The kernels that capture is tested on, and what is checked on each."""
+
+import collections
+
+# `metapackage` names the image that a suite has now. `attach` is the best way that the kernel offers; `lacks` what
+# `ingerod --check` must find missing. `long`: only in the long form.
+Kernel = collections.namedtuple("Kernel", "suite architecture metapackage attach lacks checks long")
+
+ATTACH = "attach_test"
+SESSION, MULTI, PERF = "uprobe-session", "uprobe-multi", "perf-uprobe"
+
+# name: (program of tests/integration, its test)
+CASES = {
+    "perf_uprobes": (ATTACH, "All/AttachMethods.records_runtime_and_driver_calls_with_their_depth/perf_uprobe"),
+    "uprobe_multi": (ATTACH, "All/AttachMethods.records_runtime_and_driver_calls_with_their_depth/uprobe_multi"),
+    "best_method": (ATTACH, "Attach.by_default_the_best_method_is_used"),
+    "already_mapped": (ATTACH, "Attach.a_library_that_is_already_mapped_is_found_by_scanning"),
+    "two_copies": (ATTACH, "Attach.two_copies_of_the_runtime_are_both_traced"),
+    "bytes": (ATTACH, "Attach.the_arguments_of_launches_copies_and_allocations_are_read"),
+    "launch_arguments": ("launch_arguments_test", "Arguments.*"),
+    "every_call_once": ("exactness_test", "Exactness.at_20000_calls_a_second_none_is_lost"),
+    "many_threads": ("exactness_test", "Exactness.calls_of_many_threads_are_all_there"),
+    "left_calls": ("exactness_test", "Exactness.calls_left_by_longjmp_and_thread_death_are_counted_as_lost"),
+    "parts_sum_up": ("time_split_test", "TimeSplit.the_parts_of_every_call_sum_to_its_duration"),
+    "waits": ("waits_test", "All/Waits.are_classed_by_what_was_waited_for/futex:*/sleep:*/pipe"),
+    "task_and_timer_waits": ("waits_test", "All/Waits.are_classed_by_what_was_waited_for/futex:*/sleep"),
+}
+PROGRAMS = sorted({program for program, _ in CASES.values()})
+
+# A daemon with perf uprobes takes 7 s to end in the emulator, 35 ms a probe: there, the least that says it all.
+WITHOUT_MULTI = ["best_method", "bytes", "launch_arguments", "every_call_once", "many_threads", "left_calls",
+                 "task_and_timer_waits"]
+WITH_MULTI = [name for name in CASES if name != "task_and_timer_waits"]
+
+KERNELS = {
+    "6.1": Kernel("bookworm", "amd64", "linux-image-cloud-amd64", PERF, [SESSION, MULTI], WITHOUT_MULTI, False),
+    "6.12": Kernel("bookworm-backports", "amd64", "linux-image-cloud-amd64", MULTI, [SESSION], WITH_MULTI, False),
+    "6.1-arm64": Kernel("bookworm", "arm64", "linux-image-cloud-arm64", PERF, [SESSION, MULTI], WITHOUT_MULTI, True),
+    "6.12-arm64": Kernel("bookworm-backports", "arm64", "linux-image-cloud-arm64", MULTI, [SESSION], WITH_MULTI,
+                         True),
+    "6.12-arm64-16k": Kernel("bookworm-backports", "arm64", "linux-image-arm64-16k", MULTI, [SESSION], WITH_MULTI,
+                             True),
+}
+
+
+def checks_of(kernel):
+    return ["features", *kernel.checks]
