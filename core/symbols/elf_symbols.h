@@ -16,7 +16,7 @@ struct FunctionSymbol {
     uint64_t size = 0;
     /// The first instruction decides a probe's price: push, nop and the like are emulated, others single-stepped.
     bool emulated = false;
-    std::vector<uint8_t> code;  ///< what the file has there: at most 8 bytes, at least 1
+    std::vector<uint8_t> code{};  ///< what the file has there: at most 8 bytes, at least 1
 };
 
 struct LibrarySymbols {

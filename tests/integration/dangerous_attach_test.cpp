@@ -3,7 +3,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -170,6 +173,39 @@ TEST_F(DangerousAttach, to_a_file_rewritten_while_its_symbols_are_read_takes_the
     EXPECT_EQ(user.tell("call cudaMalloc"), "201");
     ASSERT_EQ(daemon_->stop(), 0);
     expect_untouched(user, library_);
+}
+
+/// Something lies in a socket of the process that it has not read. It is stopped, so that it stays there.
+bool has_unread_answer(int pid) {
+    const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+        const int number = std::stoi(entry.path().filename());
+        const UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), number, 0)));
+        int bytes = 0, type = 0;
+        socklen_t length = sizeof(type);
+        if (!fd || getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) continue;
+        if (ioctl(fd.get(), FIONREAD, &bytes) == 0 && bytes > 0) return true;
+    }
+    return false;
+}
+
+TEST_F(DangerousAttach, to_a_file_rewritten_between_reading_and_attaching_is_not_at_the_places_of_the_old_one) {
+    start_daemon();
+    ASSERT_NO_FATAL_FAILURE(stop_workers());
+    AttachTarget target;
+    target.load(library_);
+    ASSERT_TRUE(wait_state(target, "attaching"));
+    // The worker's answer is there, and the daemon has not looked at it.
+    daemon_->process().signal(SIGSTOP);
+    continue_workers();
+    const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
+    while (!has_unread_answer(daemon_->process().pid())) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    ASSERT_NO_FATAL_FAILURE(write_in_place(library_, bytes_of(PLAIN_CUDART_B)));
+    daemon_->process().signal(SIGCONT);
+    ASSERT_TRUE(daemon_->wait_traced(target.pid())) << daemon_->process().output();
+    expect_probed(target, library_);
+    ASSERT_EQ(daemon_->stop(), 0);
+    expect_untouched(target, library_);
 }
 
 TEST_F(DangerousAttach, lets_go_of_a_file_that_is_rewritten_later_and_reads_it_anew) {

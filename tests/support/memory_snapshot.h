@@ -43,6 +43,7 @@ class MemorySnapshot : public StoreSnapshot {
     }
     void add(Process process) { processes_.push_back(std::move(process)); }
     void add(LossRow loss) { losses_.push_back(loss); }
+    void add(GapRow gap) { gaps_.push_back(std::move(gap)); }
     /// From here on every scan fails with it.
     void fail_scans(Error error) { scan_error_ = std::move(error); }
 
@@ -51,6 +52,13 @@ class MemorySnapshot : public StoreSnapshot {
     const std::vector<Session>& sessions() const override { return sessions_; }
     Result<std::vector<Process>> processes() const override { return processes_; }
 
+    Result<std::vector<GapRow>> gaps(uint32_t, Window window) const override {
+        std::vector<GapRow> found;
+        for (const GapRow& gap : gaps_)
+            if (gap.from_ns < window.to_ns && (gap.to_ns == 0 || gap.to_ns > window.from_ns)) found.push_back(gap);
+        return found;
+    }
+    Result<std::vector<FunctionRow>> functions() const override { return std::vector<FunctionRow>{}; }
     Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const override {
         std::vector<LossRow> found;
         if (boot_index != 0) return found;
@@ -96,6 +104,7 @@ class MemorySnapshot : public StoreSnapshot {
     std::vector<Session> sessions_;
     std::vector<Process> processes_;
     std::vector<LossRow> losses_;
+    std::vector<GapRow> gaps_;
     std::optional<Error> scan_error_;
 };
 
