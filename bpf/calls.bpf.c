@@ -10,6 +10,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "off_cpu.h"
+#include "stacks.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -211,6 +212,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->stack_pointer = stack_pointer;
     frame->cookie = cookie;
     read_arguments(ctx, frame, cookie);
+    frame->stack = capture_stack(ctx, thread, frame, depth);
     /* Before the clock: a preemption between the two then shows as a switch too many. */
     frame->switches_before = switches(task, thread);
     barrier();
@@ -512,8 +514,10 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task) {
     __u32 tgid = task->tgid;
     __u64 *start = bpf_map_lookup_elem(&processes, &tgid);
+    struct thread_state *thread = traced(task);
 
     drop_all_frames(task);
+    if (thread) forget_mappings(thread);
     if (start) report_process(task, INGERO_PROCESS_EXEC, *start, 0);
     return 0;
 }
