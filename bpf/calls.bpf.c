@@ -149,6 +149,30 @@ static __always_inline void read_launch_ex(struct parameters *parameters, struct
     pack_launch(frame, parameters->value[2], &config);
 }
 
+/* CUDA_MEMCPY2D: width in bytes and height end it. */
+static __always_inline __u64 copy_2d_bytes(__u64 structure, int old) {
+    __u64 size[2] = {};
+    __u32 old_size[2] = {};
+
+    if (old) {
+        bpf_probe_read_user(old_size, sizeof(old_size), (void *)(structure + 84));
+        return (__u64)old_size[0] * old_size[1];
+    }
+    bpf_probe_read_user(size, sizeof(size), (void *)(structure + 112));
+    return size[0] * size[1];
+}
+
+#define SELECTORS(flag) ((__u64)(flag) << 32 | (__u64)(flag) << 40 | (__u64)(flag) << 48)
+
+static __always_inline void read_pointed_to(struct frame *frame, __u64 cookie) {
+    for (int i = 0; i < 3; i++) {
+        __u64 value = 0;
+        if (!((cookie >> (32 + 8 * i)) & INGERO_ARG_IN)) continue;
+        bpf_probe_read_user(&value, sizeof(value), (void *)frame->args[i]);
+        frame->args[i] = value;
+    }
+}
+
 static __always_inline void read_arguments(struct call_context *ctx, struct frame *frame, __u64 cookie) {
     struct parameters parameters;
 
@@ -158,32 +182,54 @@ static __always_inline void read_arguments(struct call_context *ctx, struct fram
         case INGERO_SHAPE_LAUNCH_RUNTIME_EX: read_launch_ex(&parameters, frame, 0); return;
         case INGERO_SHAPE_LAUNCH_DRIVER: read_launch_driver(ctx, &parameters, frame); return;
         case INGERO_SHAPE_LAUNCH_DRIVER_EX: read_launch_ex(&parameters, frame, 1); return;
-        case INGERO_SHAPE_COPY_2D:
+        case INGERO_SHAPE_PRODUCT:
             frame->args[0] = read_parameter(ctx, &parameters, cookie >> 32) *
-                             read_parameter(ctx, &parameters, cookie >> 40);
-            frame->args[1] = read_parameter(ctx, &parameters, cookie >> 48);
+                             read_parameter(ctx, &parameters, cookie >> 48);
+            frame->args[1] = read_parameter(ctx, &parameters, cookie >> 40);
             frame->args[2] = 0;
             break;
         default:
             frame->args[0] = read_parameter(ctx, &parameters, cookie >> 32);
             frame->args[1] = read_parameter(ctx, &parameters, cookie >> 40);
             frame->args[2] = read_parameter(ctx, &parameters, cookie >> 48);
+            switch ((cookie >> 24) & 0xff) {
+                case INGERO_SHAPE_ELEMENTS_2: frame->args[0] *= 2; break;
+                case INGERO_SHAPE_ELEMENTS_4: frame->args[0] *= 4; break;
+                case INGERO_SHAPE_COPY_2D_STRUCT: frame->args[0] = copy_2d_bytes(frame->args[0], 0); break;
+                case INGERO_SHAPE_COPY_2D_STRUCT_OLD: frame->args[0] = copy_2d_bytes(frame->args[0], 1); break;
+            }
     }
+    if (cookie & SELECTORS(INGERO_ARG_IN)) read_pointed_to(frame, cookie);
     frame->stream = read_parameter(ctx, &parameters, cookie >> 56);
 }
 
 static __always_inline struct thread_state *first_call(struct task_struct *task) {
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
     __u32 tgid = task->tgid;
-    __u64 start;
+    __u64 start, *known;
 
     if (!thread) return 0;
     thread->tgid = process_id(task);
     thread->tid = thread_id(task);
     start = task->group_leader->start_boottime;
     thread->process_start_ns = start;
-    bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
+    thread->device = INGERO_DEVICE_UNKNOWN;
+    known = bpf_map_lookup_elem(&processes, &tgid);
+    if (known && (*known & ~FROM_START) == start)
+        thread->implicit_device = *known != start;
+    else
+        bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
     return thread;
+}
+
+#define SOURCE_RUNTIME 1 /* core/model/op.h */
+
+#define SOURCE_GRAPH 8
+#define FIRST_DRIVER_GRAPH 200
+
+static __always_inline int is_runtime(__u64 cookie) {
+    __u8 source = cookie >> 8, number = cookie;
+    return source == SOURCE_RUNTIME || (source == SOURCE_GRAPH && number < FIRST_DRIVER_GRAPH);
 }
 
 /* Returns 1 where the return is of no use, which saves the session its return probe. */
@@ -230,6 +276,10 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->blocked_before = thread->blocked_ns;
     frame->waits = 0;
     frame->uncertain = 0;
+    if (thread->implicit_device && is_runtime(cookie)) {
+        thread->implicit_device = 0;
+        if (thread->device == INGERO_DEVICE_UNKNOWN) thread->device = 0;
+    }
     frame->start_ns = now;
     barrier();
     thread->depth = depth + 1;
@@ -252,12 +302,100 @@ static __always_inline struct frame *frame_of_return(struct thread_state *thread
 
 static __always_inline void read_out_arguments(struct frame *frame, int return_code) {
     __u64 cookie = frame->cookie;
-    if (((cookie >> 24) & 0xff) != INGERO_SHAPE_PLAIN) return;
+    if (!(cookie & SELECTORS(INGERO_ARG_OUT))) return;
     for (int i = 0; i < 3; i++) {
         __u64 value = 0;
         if (!((cookie >> (32 + 8 * i)) & INGERO_ARG_OUT)) continue;
-        if (return_code == 0) bpf_probe_read_user(&value, sizeof(value), (void *)frame->args[i]);
+        if (return_code == 0) {
+            if ((cookie >> (32 + 8 * i)) & INGERO_ARG_U32)
+                bpf_probe_read_user(&value, sizeof(__u32), (void *)frame->args[i]);
+            else
+                bpf_probe_read_user(&value, sizeof(value), (void *)frame->args[i]);
+        }
         frame->args[i] = value;
+    }
+}
+
+static __always_inline __u32 device_of_context(__u32 tgid, __u64 context) {
+    struct context_key key = {.tgid = tgid, .context = context};
+    __u32 *device = context ? bpf_map_lookup_elem(&contexts, &key) : 0;
+    return device ? *device : INGERO_DEVICE_UNKNOWN;
+}
+
+static __always_inline void use_context(struct thread_state *thread, __u32 tgid, __u64 context) {
+    thread->context = context;
+    thread->device = device_of_context(tgid, context);
+}
+
+static __always_inline void push_context(struct thread_state *thread, __u32 tgid, __u64 context) {
+    __u32 pushed = thread->contexts_pushed;
+
+    if (pushed < MAX_CONTEXTS) thread->below[pushed] = thread->context;
+    thread->contexts_pushed = pushed + 1;
+    use_context(thread, tgid, context);
+}
+
+/* Of a stack deeper than what is kept, the lower contexts are not known. */
+static __always_inline void pop_context(struct thread_state *thread, __u32 tgid) {
+    __u32 pushed = thread->contexts_pushed;
+    __u64 context = 0;
+
+    if (pushed) thread->contexts_pushed = --pushed;
+    else return use_context(thread, tgid, 0);
+    if (pushed < MAX_CONTEXTS) context = thread->below[pushed];
+    use_context(thread, tgid, context);
+}
+
+static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
+    struct ingero_function_record *record = reserve(sizeof(*record));
+
+    if (!record) return;
+    record->type = INGERO_RECORD_FUNCTION;
+    record->tgid = thread->tgid;
+    record->process_start_ns = thread->process_start_ns;
+    record->time_ns = now;
+    record->handle = handle;
+    if (bpf_probe_read_user_str(record->name, INGERO_MAX_NAME, (void *)name) > 0)
+        bpf_ringbuf_submit(record, submit_flags());
+    else
+        bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+}
+
+/* What a call that succeeded changed for its thread, or told of its process. */
+static __always_inline void take_effect(struct thread_state *thread, struct task_struct *task, struct frame *frame,
+                                        __u64 now) {
+    __u32 tgid = task->tgid;
+    struct context_key key = {.tgid = tgid, .context = frame->args[0]};
+    __u32 device = frame->args[1];
+    __u64 start = thread->process_start_ns | FROM_START;
+
+    switch ((frame->cookie >> 24) & 0xff) {
+        case INGERO_SHAPE_SET_DEVICE: thread->device = (__u16)frame->args[0]; break;
+        case INGERO_SHAPE_SET_CONTEXT:
+            if (frame->args[0]) use_context(thread, tgid, frame->args[0]);
+            else pop_context(thread, tgid);
+            break;
+        case INGERO_SHAPE_PUSH_CONTEXT: push_context(thread, tgid, frame->args[0]); break;
+        case INGERO_SHAPE_POP_CONTEXT: pop_context(thread, tgid); break;
+        case INGERO_SHAPE_NEW_CONTEXT:
+            bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+            push_context(thread, tgid, frame->args[0]);
+            break;
+        case INGERO_SHAPE_RETAIN_CONTEXT: bpf_map_update_elem(&contexts, &key, &device, BPF_ANY); break;
+        case INGERO_SHAPE_END_CONTEXT:
+            bpf_map_delete_elem(&contexts, &key);
+            if (thread->context == frame->args[0]) pop_context(thread, tgid);
+            break;
+        case INGERO_SHAPE_REGISTER:
+            bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
+            if (thread->device == INGERO_DEVICE_UNKNOWN) thread->device = 0;
+            if (!names_told_at_entry) tell_function(thread, frame->args[0], frame->args[2], now);
+            frame->args[2] = 0;
+            break;
+        case INGERO_SHAPE_NAME:
+            tell_function(thread, frame->args[0], frame->args[2], now);
+            frame->args[2] = 0;
+            break;
     }
 }
 
@@ -283,6 +421,10 @@ static __always_inline void fill_call(struct ingero_call_record *record, struct 
     record->tid = thread->tid;
     record->return_code = return_code;
     record->cpu = bpf_get_smp_processor_id();
+    record->stack = frame->stack;
+    record->weight = 1;
+    record->device = thread->device;
+    __builtin_memset(record->reserved, 0, sizeof(record->reserved));
 }
 
 static __always_inline void fill_waits(struct ingero_call_wait_record *record, const struct off_cpu_sums *sums,
@@ -341,7 +483,12 @@ static __always_inline void leave_call(struct call_context *ctx) {
         sums.runnable_ns = now - frame->start_ns - sums.blocked_ns;
         if (sums.preempted_ns > sums.runnable_ns) sums.preempted_ns = sums.runnable_ns;
     }
+    if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_REGISTER) return_code = 0; /* it returns nothing */
     read_out_arguments(frame, return_code);
+    if (((frame->cookie >> 24) & 0xff) >= INGERO_SHAPE_SET_DEVICE) {
+        if (return_code == 0) take_effect(thread, task, frame, now);
+        else if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_NAME) frame->args[2] = 0;
+    }
     if (frame->waits || uncertain) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
         if (!record) {
@@ -387,6 +534,47 @@ int call_entry(struct call_context *ctx) {
 SEC("uprobe")
 int call_return(struct call_context *ctx) {
     leave_call(ctx);
+    return 0;
+}
+
+/*
+ * The name of a function that is registered lies on a page that nobody may have touched yet, and that the callee does
+ * not touch either: this one may fault it in. Sleepable, so on its own and for these few calls only.
+ */
+SEC("uprobe.s")
+int name_entry(struct call_context *ctx) {
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u64 cookie = bpf_get_attach_cookie(ctx);
+    struct ingero_function_record *record;
+    struct parameters parameters;
+    __u64 name, room;
+
+    read_registers(ctx, &parameters);
+    name = read_parameter(ctx, &parameters, cookie >> 48);
+    record = reserve(sizeof(*record));
+    if (!record) return 0;
+    record->type = INGERO_RECORD_FUNCTION;
+    record->tgid = process_id(task);
+    record->process_start_ns = task->group_leader->start_boottime;
+    record->time_ns = bpf_ktime_get_ns();
+    record->handle = read_parameter(ctx, &parameters, cookie >> 32);
+    /* Up to the end of its page first: what follows may not be mapped. */
+    room = 4096 - (name & 4095);
+    asm volatile("" : "+r"(room)); /* the verifier must see the bound on the value used */
+    if (room > INGERO_MAX_NAME) room = INGERO_MAX_NAME;
+    record->name[0] = 0;
+    if (bpf_copy_from_user(record->name, room, (void *)name) != 0) {
+        bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+        return 0;
+    }
+    if (room < INGERO_MAX_NAME) {
+        room &= INGERO_MAX_NAME - 1;
+        asm volatile("" : "+r"(room));
+        if (room >= INGERO_MAX_NAME) room = 0;
+        record->name[room] = 0;
+        bpf_copy_from_user(record->name + room, INGERO_MAX_NAME, (void *)(name + room));
+    }
+    bpf_ringbuf_submit(record, submit_flags());
     return 0;
 }
 
@@ -505,7 +693,7 @@ int BPF_PROG(on_exit, struct task_struct *task) {
     start = bpf_map_lookup_elem(&processes, &tgid);
     if (!start || task->signal->live.counter != 0) return 0;
     code = task->signal->group_exit_code;
-    report_process(task, INGERO_PROCESS_EXIT, *start, code ? code : task->exit_code);
+    report_process(task, INGERO_PROCESS_EXIT, *start & ~FROM_START, code ? code : task->exit_code);
     bpf_map_delete_elem(&processes, &tgid);
     return 0;
 }
@@ -518,7 +706,11 @@ int BPF_PROG(on_exec, struct task_struct *task) {
 
     drop_all_frames(task);
     if (thread) forget_mappings(thread);
-    if (start) report_process(task, INGERO_PROCESS_EXEC, *start, 0);
+    /* Another program, and a thread that was not the first now has the id of the one that was. */
+    bpf_task_storage_delete(&threads, task);
+    if (!start) return 0;
+    *start &= ~FROM_START;
+    report_process(task, INGERO_PROCESS_EXEC, *start, 0);
     return 0;
 }
 

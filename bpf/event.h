@@ -26,11 +26,14 @@ typedef uint64_t ingero_u64;
 #define INGERO_MAX_OPS 256   /* rows of the per-op counter table */
 #define INGERO_MAX_CPUS 1024
 #define INGERO_PID_OUTSIDE 0xffffffffu /* a process outside the pid namespace of the daemon */
+#define INGERO_DEVICE_UNKNOWN 0xffffu
+#define INGERO_MAX_NAME 512 /* bytes of a kernel's name, NUL included; longer ones are cut */
 
 enum ingero_record_type {
     INGERO_RECORD_CALL = 1,      /* struct ingero_call_record: never off CPU */
     INGERO_RECORD_CALL_WAIT = 2, /* struct ingero_call_wait_record: off CPU at least once, or split uncertain */
     INGERO_RECORD_PROCESS = 3,   /* struct ingero_process_record */
+    INGERO_RECORD_FUNCTION = 4,  /* struct ingero_function_record */
 };
 
 /* Flags of a call. */
@@ -88,6 +91,10 @@ struct ingero_call_record {
     ingero_u32 tid;
     ingero_s32 return_code;
     ingero_u32 cpu;
+    ingero_u32 stack;    /* id of the native stack at entry; 0: none */
+    ingero_u32 weight;   /* calls that this one stands for: 1 unless the op was thinned */
+    ingero_u16 device;   /* ordinal, current for the thread at return; INGERO_DEVICE_UNKNOWN */
+    ingero_u16 reserved[3];
 };
 
 struct ingero_call_wait_record {
@@ -126,6 +133,16 @@ struct ingero_process_record {
     char comm[INGERO_COMM_LENGTH];
 };
 
+/* The name behind a function handle: a registered host function, or what a module or library gave out. */
+struct ingero_function_record {
+    ingero_u32 type;
+    ingero_u32 tgid;
+    ingero_u64 process_start_ns;
+    ingero_u64 time_ns;
+    ingero_u64 handle;
+    char name[2 * INGERO_MAX_NAME]; /* as the target has it: mangled. Ends with a NUL, or is cut at INGERO_MAX_NAME - 1 */
+};
+
 /* Counters a CPU and op. All counts since load. */
 struct ingero_op_counters {
     ingero_u64 entries;      /* entry probe hits */
@@ -140,11 +157,13 @@ struct ingero_op_counters {
  * How to read a call's arguments, packed into the 64-bit probe cookie, so that the probe looks nothing up:
  *   bits  0-15 op, 16-23 op index, 24-31 shape, 32-55 three argument selectors of 8 bits, 56-63 the stream's.
  * A selector is a parameter number from 1; 0 means none. INGERO_ARG_U32 takes the low 32 bits,
- * INGERO_ARG_OUT reads the pointed-to word when the call has returned success.
+ * INGERO_ARG_OUT reads the pointed-to word when the call has returned success, INGERO_ARG_IN at entry.
+ * With INGERO_ARG_OUT, INGERO_ARG_U32 says that the pointed-to word has 32 bits.
  */
 #define INGERO_ARG_NUMBER 0x1f
 #define INGERO_ARG_U32 0x20
 #define INGERO_ARG_OUT 0x40
+#define INGERO_ARG_IN 0x80
 
 enum ingero_shape {
     INGERO_SHAPE_PLAIN = 0,          /* the selectors say it all */
@@ -152,16 +171,33 @@ enum ingero_shape {
     INGERO_SHAPE_LAUNCH_RUNTIME_EX = 2, /* cudaLaunchKernelExC: config, function, args */
     INGERO_SHAPE_LAUNCH_DRIVER = 3,     /* cuLaunchKernel: function, 3 grid, 3 block, shared, stream, params, extra */
     INGERO_SHAPE_LAUNCH_DRIVER_EX = 4,  /* cuLaunchKernelEx: config, function, params, extra */
-    INGERO_SHAPE_COPY_2D = 5, /* selectors 0 and 1 are width and height: args[0] is their product, args[1] from selector 2 */
+    INGERO_SHAPE_PRODUCT = 5, /* args[0] is the product of what selectors 0 and 2 say; args[1] as plain */
+    INGERO_SHAPE_ELEMENTS_2 = 6, /* plain, but args[0] counts elements of 2 bytes */
+    INGERO_SHAPE_ELEMENTS_4 = 7, /* the same, of 4 bytes */
+    INGERO_SHAPE_COPY_2D_STRUCT = 8, /* selector 0: CUDA_MEMCPY2D: args[0] is its width in bytes times its height */
+    INGERO_SHAPE_SET_DEVICE = 9,     /* plain; on success args[0] is the thread's device from now on */
+    INGERO_SHAPE_SET_CONTEXT = 10,   /* plain; on success the thread's context is args[0] */
+    INGERO_SHAPE_PUSH_CONTEXT = 11,  /* plain; on success args[0] is the thread's context, on top of the one before */
+    INGERO_SHAPE_POP_CONTEXT = 12,   /* plain; on success the context before is the thread's again */
+    INGERO_SHAPE_NEW_CONTEXT = 13,   /* plain; on success args[0] is a context of device args[1], and pushed */
+    INGERO_SHAPE_RETAIN_CONTEXT = 14, /* plain; on success args[0] is a context of device args[1] */
+    INGERO_SHAPE_END_CONTEXT = 15,    /* plain; on success context args[0] is gone */
+    INGERO_SHAPE_NAME = 16,           /* plain; selector 2 is the name of the function args[0] */
+    INGERO_SHAPE_REGISTER = 17,       /* the same of a call that returns nothing; the process is known from its start */
+    INGERO_SHAPE_COPY_2D_STRUCT_OLD = 18, /* the structure of before 64-bit addresses */
 };
 
 /*
- * Arguments by class of op (core/model/op.h says which class an op is of):
+ * Arguments by class of op (core/model/op.h says which class an op is of), for those that a call has:
  *   launch: function; grid as x | y << 32 | z << 48; block as x | y << 11 | z << 22, dynamic shared bytes << 32
- *   alloc:  bytes; address (on success); 0
- *   free:   address; 0; 0
+ *   alloc:  bytes; address or handle (on success); 0
+ *   free:   address or handle; 0; 0
  *   copy:   bytes; direction as cudaMemcpyKind (0 to 4, 5 unknown); 0
- *   sync:   event, where there is one; 0; 0
+ *   sync:   event; 0; 0
+ *   graph:  graph; executable graph (new ones on success); mode or flags
+ *   name:   function, module or library handle (new ones on success); what it is taken from; 0
+ *   device: ordinal or context (new ones on success); of a new context, its device; 0
+ *   other:  cuMemMap: bytes, address, handle; cuMemUnmap: bytes, address; host functions: function; events: event
  */
 
 #endif

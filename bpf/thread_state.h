@@ -54,6 +54,7 @@ struct stack_walk {
     __u32 count;
     __u64 stack[INGERO_MAX_STACK_FRAMES];
 };
+#define MAX_CONTEXTS 4
 
 enum off_kind {
     OFF_RUNNABLE = 1, /* switched out while it could run on */
@@ -66,6 +67,12 @@ struct thread_state {
     __u32 tid;
     __u32 depth;
     __u32 off_kind;
+    __u32 device;        /* ordinal, or INGERO_DEVICE_UNKNOWN */
+    __u32 implicit_device; /* in a process seen from its start the runtime's device is 0 until it is set */
+    __u32 contexts_pushed;
+    __u32 reserved_device;
+    __u64 context; /* handle; 0: none, or not known */
+    __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
     __u64 off_ns; /* when it was switched out; 0 while on CPU */
     __u64 in_ns;  /* when it was last switched in */
     __u64 wake_ns;
@@ -103,6 +110,23 @@ struct {
     __type(value, struct thread_state);
 } threads SEC(".maps");
 
+struct context_key {
+    __u32 tgid;
+    __u32 reserved;
+    __u64 context;
+};
+
+/* The device of each context that was seen to be made. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, struct context_key);
+    __type(value, __u32);
+} contexts SEC(".maps");
+
+/* Set beside the start of a process that registered functions while it was traced: it is known from its start. */
+#define FROM_START (1ULL << 63)
+
 /* Traced processes, so that the end of one is seen whichever of its threads ends last. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -134,6 +158,9 @@ struct {
 
 /* The reader says it sleeps; the next record wakes it and takes the flag back. Mapped by the reader. */
 __u32 reader_sleeps;
+
+/* The loader has attached name_entry as well. */
+__u32 names_told_at_entry;
 
 /* Threads inside a call that wait for each CPU: only then are that CPU's slices kept. */
 __u32 waiting_threads[INGERO_MAX_CPUS];

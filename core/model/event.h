@@ -76,8 +76,11 @@ struct Event {
     int32_t return_code = 0;      ///< cudaError_t or CUresult
     uint32_t preemptor_tgid = 0;  ///< 0: idle or none
     uint32_t waker_tgid = 0;
+    uint32_t stack = 0;   ///< native stack at entry, a key of the store's stacks; 0: none
+    uint32_t weight = 1;  ///< calls that this row stands for: more than 1 where the op was thinned
     OpId op = 0;
     uint16_t blocked_syscall = 0xffff;
+    uint16_t device = INGERO_DEVICE_UNKNOWN;  ///< ordinal, current for the thread when the call returned
     uint8_t depth = 0;
     uint8_t flags = 0;  ///< INGERO_CALL_*
     BlockedReason blocked_reason = BlockedReason::none;

@@ -14,6 +14,10 @@ constexpr OpId driver(uint8_t number) {
     return make_op(source_driver, number);
 }
 
+constexpr OpId graph(uint8_t number) {
+    return make_op(source_graph, number);
+}
+
 // Numbers below 100 are those of published traces, with their names; new ones start at 100.
 constexpr std::array ops = std::to_array<Op>({
     {cuda(1), "cudaMalloc", OpClass::alloc, false},
@@ -37,11 +41,17 @@ constexpr std::array ops = std::to_array<Op>({
     {cuda(113), "cudaMallocHost", OpClass::alloc, false},
     {cuda(114), "cudaHostAlloc", OpClass::alloc, false},
     {cuda(115), "cudaFreeHost", OpClass::free, true},
+    {cuda(116), "cudaMallocPitch", OpClass::alloc, false},
     {cuda(120), "cudaMemset", OpClass::copy, false},
     {cuda(121), "cudaMemsetAsync", OpClass::copy, false},
+    {cuda(122), "cudaMemset2D", OpClass::copy, false},
+    {cuda(123), "cudaMemset2DAsync", OpClass::copy, false},
+    {cuda(124), "cudaMemPrefetchAsync", OpClass::copy, false},
     {cuda(130), "cudaEventSynchronize", OpClass::sync, true},
     {cuda(131), "cudaStreamWaitEvent", OpClass::other, false},
     {cuda(132), "cudaLaunchHostFunc", OpClass::other, false},
+    {cuda(140), "__cudaRegisterFunction", OpClass::name, false},
+    {cuda(141), "cudaSetDevice", OpClass::device, false},
     {driver(1), "cuLaunchKernel", OpClass::launch, false},
     {driver(2), "cuMemcpy", OpClass::copy, true},
     {driver(3), "cuMemcpyAsync", OpClass::copy, false},
@@ -57,6 +67,8 @@ constexpr std::array ops = std::to_array<Op>({
     {driver(114), "cuMemMap", OpClass::other, false},
     {driver(115), "cuMemUnmap", OpClass::other, false},
     {driver(116), "cuMemRelease", OpClass::free, false},
+    {driver(117), "cuMemAllocPitch", OpClass::alloc, false},
+    {driver(118), "cuMemAllocFromPoolAsync", OpClass::alloc, false},
     {driver(120), "cuMemcpyHtoD", OpClass::copy, true},
     {driver(121), "cuMemcpyDtoH", OpClass::copy, true},
     {driver(122), "cuMemcpyDtoD", OpClass::copy, true},
@@ -64,9 +76,60 @@ constexpr std::array ops = std::to_array<Op>({
     {driver(124), "cuMemcpyDtoHAsync", OpClass::copy, false},
     {driver(125), "cuMemcpyDtoDAsync", OpClass::copy, false},
     {driver(126), "cuMemPrefetchAsync", OpClass::copy, false},
+    {driver(127), "cuMemcpy2D", OpClass::copy, true},
+    {driver(128), "cuMemcpy2DAsync", OpClass::copy, false},
     {driver(130), "cuStreamSynchronize", OpClass::sync, true},
     {driver(131), "cuEventSynchronize", OpClass::sync, true},
     {driver(132), "cuLaunchHostFunc", OpClass::other, false},
+    {driver(133), "cuStreamWaitEvent", OpClass::other, false},
+    {driver(134), "cuMemcpyPeer", OpClass::copy, true},
+    {driver(135), "cuMemcpyPeerAsync", OpClass::copy, false},
+    {driver(136), "cuMemAllocHost", OpClass::alloc, false},
+    {driver(137), "cuMemHostAlloc", OpClass::alloc, false},
+    {driver(138), "cuMemFreeHost", OpClass::free, true},
+    {driver(140), "cuModuleLoad", OpClass::name, false},
+    {driver(141), "cuModuleLoadData", OpClass::name, false},
+    {driver(142), "cuModuleLoadDataEx", OpClass::name, false},
+    {driver(143), "cuModuleLoadFatBinary", OpClass::name, false},
+    {driver(144), "cuModuleGetFunction", OpClass::name, false},
+    {driver(145), "cuLibraryLoadData", OpClass::name, false},
+    {driver(146), "cuLibraryLoadFromFile", OpClass::name, false},
+    {driver(147), "cuLibraryGetKernel", OpClass::name, false},
+    {driver(148), "cuKernelGetFunction", OpClass::name, false},
+    {driver(150), "cuCtxSetCurrent", OpClass::device, false},
+    {driver(151), "cuCtxPushCurrent", OpClass::device, false},
+    {driver(152), "cuCtxPopCurrent", OpClass::device, false},
+    {driver(153), "cuCtxCreate", OpClass::device, false},
+    {driver(154), "cuCtxDestroy", OpClass::device, true},
+    {driver(155), "cuDevicePrimaryCtxRetain", OpClass::device, false},
+    {driver(160), "cuMemsetD8", OpClass::copy, false},
+    {driver(161), "cuMemsetD16", OpClass::copy, false},
+    {driver(162), "cuMemsetD32", OpClass::copy, false},
+    {driver(163), "cuMemsetD2D8", OpClass::copy, false},
+    {driver(164), "cuMemsetD8Async", OpClass::copy, false},
+    {driver(165), "cuMemsetD16Async", OpClass::copy, false},
+    {driver(166), "cuMemsetD32Async", OpClass::copy, false},
+    {driver(167), "cuMemsetD2D8Async", OpClass::copy, false},
+    {graph(1), "cudaStreamBeginCapture", OpClass::graph, false},
+    {graph(2), "cudaStreamEndCapture", OpClass::graph, false},
+    {graph(3), "cudaGraphInstantiate", OpClass::graph, false},
+    {graph(4), "cudaGraphLaunch", OpClass::graph, false},
+    {graph(100), "cudaGraphExecUpdate", OpClass::graph, false},
+    {graph(101), "cudaGraphUpload", OpClass::graph, false},
+    {graph(102), "cudaGraphDestroy", OpClass::graph, false},
+    {graph(103), "cudaGraphExecDestroy", OpClass::graph, false},
+    {graph(104), "cudaGraphInstantiateWithFlags", OpClass::graph, false},
+    {graph(105), "cudaGraphInstantiateWithParams", OpClass::graph, false},
+    {graph(201), "cuStreamBeginCapture", OpClass::graph, false},
+    {graph(202), "cuStreamEndCapture", OpClass::graph, false},
+    {graph(203), "cuGraphInstantiate", OpClass::graph, false},
+    {graph(204), "cuGraphLaunch", OpClass::graph, false},
+    {graph(205), "cuGraphExecUpdate", OpClass::graph, false},
+    {graph(206), "cuGraphUpload", OpClass::graph, false},
+    {graph(207), "cuGraphDestroy", OpClass::graph, false},
+    {graph(208), "cuGraphExecDestroy", OpClass::graph, false},
+    {graph(209), "cuGraphInstantiateWithFlags", OpClass::graph, false},
+    {graph(210), "cuGraphInstantiateWithParams", OpClass::graph, false},
 });
 
 static_assert(std::is_sorted(ops.begin(), ops.end(), [](const Op& a, const Op& b) { return a.id < b.id; }));
@@ -93,6 +156,8 @@ std::string_view source_name(uint8_t source) {
             return "CUDA";
         case source_driver:
             return "DRIVER";
+        case source_graph:
+            return "GRAPH";
         default:
             return "unknown";
     }

@@ -10,7 +10,7 @@
 
 namespace ingero {
 
-enum class OpClass : uint8_t { launch, alloc, free, copy, sync, graph, other };
+enum class OpClass : uint8_t { launch, alloc, free, copy, sync, graph, name, device, other };
 
 struct Op {
     OpId id;
@@ -22,6 +22,7 @@ struct Op {
 
 inline constexpr uint8_t source_cuda = 1;
 inline constexpr uint8_t source_driver = 4;
+inline constexpr uint8_t source_graph = 8;
 
 constexpr OpId make_op(uint8_t source, uint8_t number) {
     return static_cast<OpId>(source << 8 | number);

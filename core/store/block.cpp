@@ -48,6 +48,9 @@ struct RawColumn {
 };
 static_assert(sizeof(RawColumn) == 8);
 
+/// Blocks of the first layout lack the columns from this one on: their rows keep Event's defaults.
+constexpr uint16_t first_optional_column = 29;
+
 /// Every field of Event with its column id. Ids are never reused.
 template <class Visit>
 void for_each_column(Visit&& visit) {
@@ -107,6 +110,12 @@ void for_each_column(Visit&& visit) {
         27, [](auto& event) -> auto& { return event.preemptor_comm; });
     visit(
         28, [](auto& event) -> auto& { return event.waker_comm; });
+    visit(
+        29, [](auto& event) -> auto& { return event.device; });
+    visit(
+        30, [](auto& event) -> auto& { return event.weight; });
+    visit(
+        31, [](auto& event) -> auto& { return event.stack; });
 }
 
 template <class Get>
@@ -265,7 +274,7 @@ Result<void> decode_block(std::string_view data, std::vector<Event>& ret_events)
         constexpr size_t width = sizeof(field_type<Get>);
         const std::string_view column = find_column(data, *raw, id, width);
         if (column.empty()) {
-            missing = id;
+            if (id < first_optional_column) missing = id;
             return;
         }
         const char* at = column.data();

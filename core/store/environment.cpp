@@ -75,7 +75,7 @@ Result<std::unique_ptr<Environment>> Environment::open(const std::string& direct
     unsigned flags = MDB_NOTLS;
     if (!writable) flags |= MDB_RDONLY;
     if (access == Access::read_only_without_lock) flags |= MDB_NOLOCK;
-    int rc = mdb_env_set_maxdbs(raw, 8);
+    int rc = mdb_env_set_maxdbs(raw, 16);
     if (rc == 0 && map_bytes != 0) rc = mdb_env_set_mapsize(raw, map_bytes);
     if (rc == 0) rc = mdb_env_open(raw, directory.c_str(), flags, file_mode);
     if (rc != 0) return tl::unexpected(lmdb_error("cannot open the event store in " + directory, rc));
@@ -137,6 +137,13 @@ int Environment::open_tables(MDB_txn* transaction, bool create) {
                                                       {"sessions", &tables_.sessions}};
     for (const auto& [name, table] : names)
         if (const int rc = mdb_dbi_open(transaction, name, flags, table)) return rc;
+    // Since layout 2.
+    const std::pair<const char*, MDB_dbi*> newer[] = {{"gaps", &tables_.gaps}, {"functions", &tables_.functions}};
+    for (const auto& [name, table] : newer) {
+        const int rc = mdb_dbi_open(transaction, name, flags, table);
+        if (rc == MDB_NOTFOUND) *table = Tables::no_table;
+        if (rc != 0 && rc != MDB_NOTFOUND) return rc;
+    }
     return 0;
 }
 
@@ -167,10 +174,10 @@ uint64_t Environment::map_bytes() const {
 uint64_t Environment::live_bytes(MDB_txn* transaction) const {
     // 0 and 1 are LMDB's own: the free list and the table of tables.
     uint64_t pages = 2;
-    for (const MDB_dbi table :
-         {MDB_dbi{0}, MDB_dbi{1}, tables_.meta, tables_.events, tables_.processes, tables_.losses, tables_.sessions}) {
+    for (const MDB_dbi table : {MDB_dbi{0}, MDB_dbi{1}, tables_.meta, tables_.events, tables_.processes, tables_.losses,
+                                tables_.sessions, tables_.gaps, tables_.functions}) {
         MDB_stat stat{};
-        if (mdb_stat(transaction, table, &stat) == 0)
+        if (table != Tables::no_table && mdb_stat(transaction, table, &stat) == 0)
             pages += stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;
     }
     return pages * page_bytes();

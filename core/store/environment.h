@@ -65,13 +65,16 @@ class Cursor {
     MDB_cursor* cursor_ = nullptr;
 };
 
-/// The named databases of a store.
+/// The named databases of a store. One that the file's layout does not have is `no_table`, and reads as empty.
 struct Tables {
+    static constexpr MDB_dbi no_table = ~MDB_dbi{0};
     MDB_dbi meta = 0;
     MDB_dbi events = 0;
     MDB_dbi processes = 0;
     MDB_dbi losses = 0;
     MDB_dbi sessions = 0;
+    MDB_dbi gaps = no_table;
+    MDB_dbi functions = no_table;
 };
 
 /// An open environment whose pages have been checked. One to a process and store: LMDB's lock file does not allow two.

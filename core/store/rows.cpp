@@ -24,6 +24,7 @@ class RowWriter {
     void operator()(const T& value) {
         bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     }
+    void operator()(GapReason reason) { (*this)(static_cast<uint16_t>(reason)); }
     void operator()(const std::string& text) {
         const auto length = static_cast<uint16_t>(std::min(text.size(), max_text_bytes));
         (*this)(length);
@@ -51,6 +52,12 @@ class RowReader {
             std::memcpy(&value, bytes_.data(), sizeof value);
             bytes_.remove_prefix(sizeof value);
         }
+    }
+    void operator()(GapReason& reason) {
+        uint16_t number = 0;
+        (*this)(number);
+        const bool known = number != 0 && number < static_cast<uint16_t>(GapReason::not_kept);
+        reason = known ? static_cast<GapReason>(number) : GapReason::not_kept;
     }
     void operator()(std::string& text) {
         uint16_t length = 0;
@@ -91,6 +98,29 @@ void fields(Codec& codec, Row& row) {
     codec(row.process.first_seen_ns);
     codec(row.process.exited_ns);
     codec(row.process.exit_code);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, StoredFunction>
+void fields(Codec& codec, Row& row) {
+    codec(row.boot_index);
+    codec(row.function.process.pid);
+    codec(row.function.process.start_ns);
+    codec(row.function.handle);
+    codec(row.function.seen_ns);
+    codec(row.function.name);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, GapRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.process.pid);
+    codec(row.process.start_ns);
+    codec(row.uid);
+    codec(row.from_ns);
+    codec(row.to_ns);
+    codec(row.reason);
+    codec(row.subject);
 }
 
 template <class Codec, class Row>
@@ -201,6 +231,22 @@ std::optional<uint64_t> decode_number(std::string_view content) {
     return value;
 }
 
+std::string_view to_string(GapReason reason) {
+    switch (reason) {
+        case GapReason::late_attach:
+            return "late-attach";
+        case GapReason::refused:
+            return "refused";
+        case GapReason::turned_off:
+            return "turned-off";
+        case GapReason::excluded:
+            return "excluded";
+        case GapReason::not_kept:
+            break;
+    }
+    return "unknown";
+}
+
 std::string encode_key(const EventKey& key) {
     return big_endian(key.boot_index, key.first_start_ns, key.first_sequence);
 }
@@ -209,6 +255,13 @@ std::string encode_key(const LossKey& key) {
 }
 std::string encode_key(const ProcessKey& key) {
     return big_endian(key.pid, key.start_ns);
+}
+std::string encode_key(const GapKey& key) {
+    return big_endian(key.boot_index, key.from_ns, key.process.pid, key.process.start_ns,
+                      static_cast<uint16_t>(key.reason));
+}
+std::string encode_key(const FunctionKey& key) {
+    return big_endian(key.process.pid, key.process.start_ns, key.handle);
 }
 std::string encode_key(uint32_t number) {
     return big_endian(number);
@@ -226,6 +279,15 @@ std::optional<LossKey> decode_loss_key(std::string_view key) {
     return out;
 }
 
+std::optional<GapKey> decode_gap_key(std::string_view key) {
+    GapKey out;
+    uint16_t reason = 0;
+    if (!from_big_endian(key, out.boot_index, out.from_ns, out.process.pid, out.process.start_ns, reason))
+        return std::nullopt;
+    out.reason = static_cast<GapReason>(reason);
+    return out;
+}
+
 std::optional<uint32_t> decode_number_key(std::string_view key) {
     uint32_t out = 0;
     if (!from_big_endian(key, out)) return std::nullopt;
@@ -233,6 +295,12 @@ std::optional<uint32_t> decode_number_key(std::string_view key) {
 }
 
 std::string encode_row(const StoredProcess& row) {
+    return encode(row);
+}
+std::string encode_row(const StoredFunction& row) {
+    return encode(row);
+}
+std::string encode_row(const GapRow& row) {
     return encode(row);
 }
 std::string encode_row(const LossRow& row) {
@@ -243,6 +311,12 @@ std::string encode_row(const Session& row) {
 }
 std::optional<StoredProcess> decode_process(std::string_view content) {
     return decode<StoredProcess>(content);
+}
+std::optional<StoredFunction> decode_function(std::string_view content) {
+    return decode<StoredFunction>(content);
+}
+std::optional<GapRow> decode_gap(std::string_view content) {
+    return decode<GapRow>(content);
 }
 std::optional<LossRow> decode_loss(std::string_view content) {
     return decode<LossRow>(content);

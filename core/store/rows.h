@@ -42,12 +42,25 @@ struct LossKey {
     uint64_t to_ns = 0;
     OpId op = 0;
 };
+struct GapKey {
+    uint32_t boot_index = 0;
+    uint64_t from_ns = 0;
+    ProcessKey process;
+    GapReason reason = GapReason::late_attach;
+};
+struct FunctionKey {
+    ProcessKey process;
+    uint64_t handle = 0;
+};
 std::string encode_key(const EventKey& key);
 std::string encode_key(const LossKey& key);
 std::string encode_key(const ProcessKey& key);
+std::string encode_key(const GapKey& key);
+std::string encode_key(const FunctionKey& key);
 std::string encode_key(uint32_t number);  ///< of a session: its number in the store, from 0
 std::optional<EventKey> decode_event_key(std::string_view key);
 std::optional<LossKey> decode_loss_key(std::string_view key);
+std::optional<GapKey> decode_gap_key(std::string_view key);
 std::optional<uint32_t> decode_number_key(std::string_view key);
 
 /// A process row knows its boot, so that it can be let go with it.
@@ -56,11 +69,21 @@ struct StoredProcess {
     uint32_t boot_index = 0;
 };
 
+/// A function row knows its boot for the same reason.
+struct StoredFunction {
+    FunctionRow function;
+    uint32_t boot_index = 0;
+};
+
 std::string encode_row(const StoredProcess& row);
+std::string encode_row(const StoredFunction& row);
+std::string encode_row(const GapRow& row);
 std::string encode_row(const LossRow& row);
 std::string encode_row(const Session& row);
 /// Empty where the bytes are no such row.
 std::optional<StoredProcess> decode_process(std::string_view content);
+std::optional<StoredFunction> decode_function(std::string_view content);
+std::optional<GapRow> decode_gap(std::string_view content);
 std::optional<LossRow> decode_loss(std::string_view content);
 std::optional<Session> decode_session(std::string_view content);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,17 @@ int forget_losses(const Environment& environment, MDB_txn* txn, const Horizon& h
     });
 }
 
+int forget_gaps(const Environment& environment, MDB_txn* txn, const Horizon& horizon) {
+    return erase_rows(txn, environment.tables().gaps, [&](auto key, auto value) {
+        const auto fields = decode_gap_key(key);
+        if (!fields || fields->boot_index < horizon.boot_index) return Verdict::erase;
+        if (fields->boot_index > horizon.boot_index || fields->from_ns >= horizon.covered_from_ns) return Verdict::stop;
+        const auto content = unseal(key, value);
+        const auto row = content ? decode_gap(*content) : std::nullopt;
+        return row && row->to_ns != 0 && row->to_ns <= horizon.covered_from_ns ? Verdict::erase : Verdict::keep;
+    });
+}
+
 uint64_t file_bytes(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
@@ -114,16 +126,27 @@ int evict_oldest(const Environment& environment, MDB_txn* transaction, uint64_t 
             horizon->covered_from_ns = std::max(horizon->covered_from_ns, block.max_end_ns);
         }
     }
-    return ret_evicted.horizon ? forget_losses(environment, transaction, *ret_evicted.horizon) : 0;
+    if (!ret_evicted.horizon) return 0;
+    if (const int rc = forget_losses(environment, transaction, *ret_evicted.horizon)) return rc;
+    return forget_gaps(environment, transaction, *ret_evicted.horizon);
 }
 
 int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon) {
-    return erase_rows(transaction, environment.tables().processes, [&](auto key, auto value) {
+    std::set<ProcessKey> forgotten;
+    const int rc = erase_rows(transaction, environment.tables().processes, [&](auto key, auto value) {
         const auto content = unseal(key, value);
         const auto row = content ? decode_process(*content) : std::nullopt;
         if (!row || row->boot_index > horizon.boot_index) return Verdict::keep;
         const uint64_t exited = row->process.exited_ns;
         const bool gone = row->boot_index < horizon.boot_index || (exited != 0 && exited <= horizon.covered_from_ns);
+        if (gone) forgotten.insert(row->process.key);
+        return gone ? Verdict::erase : Verdict::keep;
+    });
+    if (rc != 0) return rc;
+    return erase_rows(transaction, environment.tables().functions, [&](auto key, auto value) {
+        const auto content = unseal(key, value);
+        const auto row = content ? decode_function(*content) : std::nullopt;
+        const bool gone = !row || row->boot_index < horizon.boot_index || forgotten.contains(row->function.process);
         return gone ? Verdict::erase : Verdict::keep;
     });
 }

@@ -21,7 +21,7 @@
 namespace ingero {
 
 /// Raised when an older program could misread what this one writes.
-inline constexpr uint32_t store_layout_version = 1;
+inline constexpr uint32_t store_layout_version = 2;
 
 /// A run of the daemon. [first_covered_ns, last_covered_ns] is what it can answer for; between sessions is a gap.
 struct Session {
@@ -52,6 +52,36 @@ struct LossRow {
     uint64_t lost() const { return lost_ring + lost_frames + lost_depth; }
 };
 
+/// Why calls of some process were not seen although the daemon ran. Numbers are stored: never used again for another.
+enum class GapReason : uint16_t {
+    late_attach = 1,  ///< its library was mapped and not yet attached
+    refused = 2,      ///< its library could not be attached
+    turned_off = 3,   ///< a set of probes was turned off
+    excluded = 4,     ///< [capture] leaves the process out
+    not_kept = 5,     ///< written by a version that knows more reasons
+};
+/// As answers name it: "late-attach", "refused" and so on.
+std::string_view to_string(GapReason reason);
+
+/// An interval in which calls of one process, or of all of them, may have been made unseen. A row with the same
+/// from_ns, process and reason replaces the one before: that is how an open gap is closed.
+struct GapRow {
+    ProcessKey process;    ///< pid 0: any process
+    uint32_t uid = 0;      ///< of the process; without one, 0
+    uint64_t from_ns = 0;  ///< CLOCK_MONOTONIC
+    uint64_t to_ns = 0;    ///< 0: it lasts
+    GapReason reason = GapReason::late_attach;
+    std::string subject;  ///< what is not seen: a library's base name, a probe set
+};
+
+/// The name behind a function handle that launches carry.
+struct FunctionRow {
+    ProcessKey process;
+    uint64_t handle = 0;
+    uint64_t seen_ns = 0;  ///< CLOCK_MONOTONIC, when the name was told; a handle may be given out again
+    std::string name;      ///< mangled, as the target has it
+};
+
 struct StoreOptions {
     uint64_t max_size_bytes = 10ULL << 30;                  ///< of the data file; at least 16 MiB is taken
     bool create = true;                                     ///< false: a missing store is not_found
@@ -63,7 +93,9 @@ struct Batch {
     std::vector<Event> events;       ///< any order; sequence already assigned, ascending
     std::vector<Process> processes;  ///< new or changed; replaces the row of the same key
     std::vector<LossRow> losses;
-    uint64_t covered_until_ns = 0;  ///< CLOCK_MONOTONIC; everything before it was read from the rings
+    std::vector<GapRow> gaps;
+    std::vector<FunctionRow> functions;  ///< the latest name of a handle stays
+    uint64_t covered_until_ns = 0;       ///< CLOCK_MONOTONIC; everything before it was read from the rings
 };
 
 struct StoreFigures {
@@ -105,6 +137,9 @@ class StoreSnapshot {
     virtual Result<std::vector<Process>> processes() const = 0;
     /// Loss rows that overlap the window. The window is CLOCK_MONOTONIC of the given boot.
     virtual Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const = 0;
+    /// Gaps that overlap the window; an open one reaches to the end of the boot's last session.
+    virtual Result<std::vector<GapRow>> gaps(uint32_t boot_index, Window window) const = 0;
+    virtual Result<std::vector<FunctionRow>> functions() const = 0;
     /// Calls `visit` with each block's matching events, blocks in order of start. An event matches when its
     /// [start, end) overlaps the window. Return false from `visit` to stop. Errors: corrupt, with the block's key.
     virtual Result<void> scan(uint32_t boot_index, Window window,

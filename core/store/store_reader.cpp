@@ -84,6 +84,40 @@ class LmdbSnapshot final : public StoreSnapshot {
         return rows;
     }
 
+    Result<std::vector<GapRow>> gaps(uint32_t boot_index, Window window) const override {
+        std::vector<GapRow> rows;
+        bool damaged = false;
+        const std::string from = encode_key(GapKey{boot_index, 0, {}, GapReason{}});
+        const int rc = for_each_row(transaction_.get(), tables().gaps, from, [&](auto key, auto value) {
+            const auto fields = decode_gap_key(key);
+            damaged = !fields;
+            if (damaged || fields->boot_index != boot_index || fields->from_ns >= window.to_ns) return false;
+            const auto content = unseal(key, value);
+            auto row = content ? decode_gap(*content) : std::nullopt;
+            damaged = !row;
+            if (row && (row->to_ns == 0 || row->to_ns > window.from_ns)) rows.push_back(std::move(*row));
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the gaps", rc));
+        if (damaged) return tl::unexpected(damaged_row("gap"));
+        return rows;
+    }
+
+    Result<std::vector<FunctionRow>> functions() const override {
+        std::vector<FunctionRow> rows;
+        bool damaged = false;
+        const int rc = for_each_row(transaction_.get(), tables().functions, {}, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            auto row = content ? decode_function(*content) : std::nullopt;
+            damaged = !row;
+            if (row) rows.push_back(std::move(row->function));
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the functions", rc));
+        if (damaged) return tl::unexpected(damaged_row("function"));
+        return rows;
+    }
+
     Result<void> scan(uint32_t boot_index, Window window,
                       const std::function<bool(std::span<const Event>)>& visit) const override {
         std::optional<Error> error;

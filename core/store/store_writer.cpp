@@ -33,14 +33,28 @@ constexpr uint64_t housekeeping_every = 64;
 /// What a commit will write, made before its transaction begins.
 struct Prepared {
     std::vector<std::pair<std::string, std::string>> blocks;  ///< key and bytes
-    std::vector<std::pair<std::string, std::string>> processes;
+    struct Row {
+        MDB_dbi Tables::*table;
+        std::string key;
+        std::string value;
+    };
+    std::vector<Row> rows;  ///< each replaces the one of its key
     std::vector<LossRow> losses;
 
+    template <class Key, class Content>
+    void add_row(MDB_dbi Tables::*table, const Key& key, const Content& content) {
+        const std::string encoded = encode_key(key);
+        rows.push_back({table, encoded, seal(encoded, encode_row(content))});
+    }
+
     uint64_t bytes() const {
-        const auto add = [](uint64_t sum, const auto& row) { return sum + row.first.size() + row.second.size() + 16; };
+        const auto add = [](uint64_t sum, const auto& block) {
+            return sum + block.first.size() + block.second.size() + 16;
+        };
+        const auto add_row = [](uint64_t sum, const Row& row) { return sum + row.key.size() + row.value.size() + 16; };
         // Small rows land on pages of their own in the worst case of a random key.
         return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 4096 +
-               4 * std::accumulate(processes.begin(), processes.end(), uint64_t{0}, add) + losses.size() * 256 +
+               4 * std::accumulate(rows.begin(), rows.end(), uint64_t{0}, add_row) + losses.size() * 256 +
                commit_overhead_bytes;
     }
 };
@@ -76,10 +90,13 @@ Prepared prepare(const Batch& batch, uint32_t boot_index) {
         prepared.blocks.emplace_back(encode_key(EventKey{boot_index, rows.front().start_ns, first_sequence}),
                                      encode_block(boot_index, rows));
     }
-    for (const Process& process : batch.processes) {
-        const std::string key = encode_key(process.key);
-        prepared.processes.emplace_back(key, seal(key, encode_row(StoredProcess{process, boot_index})));
-    }
+    for (const Process& process : batch.processes)
+        prepared.add_row(&Tables::processes, process.key, StoredProcess{process, boot_index});
+    for (const GapRow& gap : batch.gaps)
+        prepared.add_row(&Tables::gaps, GapKey{boot_index, gap.from_ns, gap.process, gap.reason}, gap);
+    for (const FunctionRow& function : batch.functions)
+        prepared.add_row(&Tables::functions, FunctionKey{function.process, function.handle},
+                         StoredFunction{function, boot_index});
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
                  [](const LossRow& row) { return row.lost() != 0 || row.uncertain != 0; });
     return prepared;
@@ -165,6 +182,7 @@ class LmdbStoreWriter final : public StoreWriter {
 
     Result<void> open_environment();
     Result<void> create_layout();
+    Result<void> raise_layout();
     Result<void> make_deletable();
     Result<void> load_state();
     Result<void> write(const Prepared& prepared, const Change& change);
@@ -207,8 +225,11 @@ Result<void> LmdbStoreWriter::open_environment() {
     if (!blank) return tl::unexpected(blank.error());
     if (*blank) {
         if (auto created = create_layout(); !created) return created;
-    } else if (auto layout = open_layout(*environment_); !layout) {
-        return layout;
+    } else {
+        const auto layout = open_layout(*environment_);
+        if (!layout) return tl::unexpected(layout.error());
+        if (*layout < store_layout_version)
+            if (auto raised = raise_layout(); !raised) return raised;
     }
     return make_deletable();
 }
@@ -240,6 +261,18 @@ Result<void> LmdbStoreWriter::create_layout() {
     if (rc != 0) return tl::unexpected(lmdb_error("cannot make the event store in " + directory_, rc));
     cover_last_page(*environment_);
     sync_directory(directory_);  // else a power loss could forget the file's name
+    return {};
+}
+
+/// What older layouts wrote reads as it is: only the tables they lacked are made.
+Result<void> LmdbStoreWriter::raise_layout() {
+    Transaction txn;
+    int rc = environment_->begin_write(txn);
+    if (rc == 0) rc = environment_->open_tables(txn.get(), true);
+    if (rc == 0)
+        rc = put_sealed(txn.get(), environment_->tables().meta, layout_key, encode_number(store_layout_version));
+    if (rc == 0) rc = txn.commit();
+    if (rc != 0) return tl::unexpected(lmdb_error("cannot bring the event store to this version's layout", rc));
     return {};
 }
 
@@ -369,8 +402,8 @@ int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state)
     const Tables& tables = environment_->tables();
     for (const auto& [key, value] : prepared.blocks)
         if (const int rc = put(txn, tables.events, key, value, MDB_NOOVERWRITE)) return rc;
-    for (const auto& [key, value] : prepared.processes)
-        if (const int rc = put(txn, tables.processes, key, value)) return rc;
+    for (const Prepared::Row& row : prepared.rows)
+        if (const int rc = put(txn, tables.*row.table, row.key, row.value)) return rc;
     if (const Session* session = state.running()) {
         for (const LossRow& row : prepared.losses)
             if (const int rc = put_loss(txn, tables.losses, session->boot_index, row)) return rc;

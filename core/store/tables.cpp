@@ -25,7 +25,7 @@ std::optional<std::string_view> read_meta(MDB_txn* txn, MDB_dbi meta, std::strin
 
 }  // namespace
 
-Result<void> open_layout(Environment& environment) {
+Result<uint64_t> open_layout(Environment& environment) {
     auto txn = environment.begin_read();
     if (!txn) return tl::unexpected(txn.error());
     // The other tables may differ in a newer layout: look at the version before them.
@@ -44,11 +44,12 @@ Result<void> open_layout(Environment& environment) {
     int rc = environment.open_tables(txn->get(), false);
     if (rc == 0) rc = txn->commit();  // keeps the tables open
     if (rc != 0) return tl::unexpected(lmdb_error("cannot read the event store", rc));
-    return {};
+    return *version;
 }
 
 int for_each_row(MDB_txn* transaction, MDB_dbi table, std::string_view from,
                  const std::function<bool(std::string_view, std::string_view)>& visit) {
+    if (table == Tables::no_table) return 0;
     Cursor cursor;
     if (const int rc = cursor.open(transaction, table)) return rc;
     MDB_val key = to_value(from);

@@ -14,8 +14,9 @@ namespace ingero {
 /// By their number in the store, which is the order of their start.
 using SessionMap = std::map<uint32_t, Session>;
 
-/// Refuses what is not a store or has a newer layout, then opens the tables. Errors: corrupt, version, internal.
-Result<void> open_layout(Environment& environment);
+/// Refuses what is not a store or has a newer layout, then opens the tables; the layout's version. Errors: corrupt,
+/// version, internal.
+Result<uint64_t> open_layout(Environment& environment);
 
 /// Calls `visit` with key and value, from the first key at or after `from`, until it returns false. Returns an LMDB
 /// code, 0 at the end of the table.

@@ -348,7 +348,7 @@ void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) 
         return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what(),
                               true);
     }
-    std::vector<ProbeSite> sites = probe_sites(entry.library, symbols);
+    std::vector<ProbeSite> sites = probe_sites(entry.library, library_major(entry.path), symbols);
     if (sites.empty()) return library_failed(id, "it exports none of the wanted functions", false);
     for (const ProbeSite& site : sites) entry.sets.insert(probe_set_of(site.op));
     std::erase_if(sites, [this](const ProbeSite& site) { return disabled_sets_.contains(probe_set_of(site.op)); });

@@ -78,7 +78,7 @@ TEST(ProbeSites, probe_each_function_once_and_every_version_of_a_name) {
                                                  {"cudaLaunchKernel_ptsz", 0x300, 16, true},
                                                  {"cudaLaunchKernel", 0x300, 16, true},
                                                  {"unknown", 0x400, 16, true}};
-    const auto sites = probe_sites(Library::cuda_runtime, symbols);
+    const auto sites = probe_sites(Library::cuda_runtime, 12, symbols);
     ASSERT_EQ(sites.size(), 3u);
     EXPECT_EQ(sites[0].file_offset, 0x100u);
     EXPECT_EQ(sites[1].file_offset, 0x200u);

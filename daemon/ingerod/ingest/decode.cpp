@@ -10,26 +10,56 @@ namespace {
 // USER_HZ: the unit of the start time in /proc/PID/stat, by which everyone else names a process's start.
 constexpr uint64_t start_unit_ns = 10'000'000;
 
-// The direction of driver copies is in their names: cudaMemcpyKind values.
+uint64_t told_start_ns(uint64_t kernel_start_ns) {
+    return kernel_start_ns / start_unit_ns * start_unit_ns;
+}
+
+constexpr OpId driver(uint8_t number) {
+    return make_op(source_driver, number);
+}
+constexpr OpId runtime(uint8_t number) {
+    return make_op(source_cuda, number);
+}
+
+// The direction of copies that have no parameter for it is in their names: cudaMemcpyKind values.
 void name_direction(Event& event) {
+    enum : uint64_t { to_device = 1, to_host = 2, on_device = 3, by_address = 4 };
     switch (event.op) {
-        case make_op(source_driver, 120):
-        case make_op(source_driver, 123):
-            event.args[1] = 1;
+        case driver(120):
+        case driver(123):
+            event.args[1] = to_device;
             break;
-        case make_op(source_driver, 121):
-        case make_op(source_driver, 124):
-            event.args[1] = 2;
+        case driver(121):
+        case driver(124):
+            event.args[1] = to_host;
             break;
-        case make_op(source_driver, 122):
-        case make_op(source_driver, 125):
-        case make_op(source_cuda, 11):
-        case make_op(source_cuda, 12):
-            event.args[1] = 3;
+        case driver(122):  // cuMemcpyDtoD
+        case driver(125):
+        case driver(134):  // peers
+        case driver(135):
+        case runtime(11):
+        case runtime(12):
+        case runtime(120):  // memset
+        case runtime(121):
+        case runtime(122):
+        case runtime(123):
+        case driver(160):
+        case driver(161):
+        case driver(162):
+        case driver(163):
+        case driver(164):
+        case driver(165):
+        case driver(166):
+        case driver(167):
+            event.args[1] = on_device;
             break;
-        case make_op(source_driver, 2):
-        case make_op(source_driver, 3):
-            event.args[1] = 4;
+        case driver(2):
+        case driver(3):
+        case driver(126):  // prefetch
+        case driver(127):  // 2D
+        case driver(128):
+        case runtime(124):
+            event.args[1] = by_address;
             break;
         default:
             break;
@@ -42,13 +72,16 @@ void copy_call(const ingero_call_record& record, Event& event) {
     event.flags = record.flags;
     event.start_ns = record.start_ns;
     event.duration_ns = record.duration_ns;
-    event.process_start_ns = record.process_start_ns / start_unit_ns * start_unit_ns;
+    event.process_start_ns = told_start_ns(record.process_start_ns);
     for (size_t i = 0; i < event.args.size(); ++i) event.args[i] = record.args[i];
     event.stream = record.stream;
     event.tgid = record.tgid;
     event.tid = record.tid;
     event.return_code = record.return_code;
     event.cpu = record.cpu;
+    event.stack = record.stack;
+    event.weight = record.weight;
+    event.device = record.device;
     name_direction(event);
 }
 
@@ -70,6 +103,18 @@ void copy_waits(const ingero_call_wait_record& record, Event& event) {
 }
 
 }  // namespace
+
+bool decode_function(std::span<const std::byte> bytes, FunctionRow& row) {
+    ingero_function_record record;
+    if (bytes.size() < sizeof(record)) return false;
+    memcpy(&record, bytes.data(), sizeof(record));
+    if (record.type != INGERO_RECORD_FUNCTION) return false;
+    row.process = {record.tgid, told_start_ns(record.process_start_ns)};
+    row.handle = record.handle;
+    row.seen_ns = record.time_ns;
+    row.name.assign(record.name, strnlen(record.name, INGERO_MAX_NAME - 1));
+    return true;
+}
 
 bool decode_call(std::span<const std::byte> bytes, Event& event) {
     uint32_t type = 0;

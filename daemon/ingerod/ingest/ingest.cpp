@@ -33,6 +33,9 @@ constexpr uint64_t idle_commit_ns = 5'000'000'000;
 /// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
 constexpr size_t max_waiting_events = 262'144;
 constexpr long poll_period_ns = 1'500'000;
+/// Names that wait for a commit, at most 512 bytes each.
+constexpr size_t max_waiting_functions = 16'384;
+constexpr size_t max_waiting_gaps = 65'536;
 /// At least what a stored event takes.
 constexpr size_t row_bytes = 200;
 
@@ -64,6 +67,8 @@ struct Queued {
         batch.events.insert(batch.events.end(), next.batch.events.begin(), next.batch.events.end());
         std::move(next.batch.processes.begin(), next.batch.processes.end(), std::back_inserter(batch.processes));
         std::move(next.batch.losses.begin(), next.batch.losses.end(), std::back_inserter(batch.losses));
+        std::move(next.batch.gaps.begin(), next.batch.gaps.end(), std::back_inserter(batch.gaps));
+        std::move(next.batch.functions.begin(), next.batch.functions.end(), std::back_inserter(batch.functions));
         std::move(next.requests.begin(), next.requests.end(), std::back_inserter(requests));
         batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
     }
@@ -101,6 +106,7 @@ struct Ingest::Impl {
     bool commit(Batch& batch);
     void give_up(Batch& batch);
     void carry_loss(const LossRow& row);
+    void cap_functions();  ///< with the mutex held
 
     // Loop thread.
     void post(std::function<void()> call);
@@ -137,6 +143,8 @@ struct Ingest::Impl {
     size_t queued_events = 0;
     bool queue_closed = false;
     std::vector<Process> processes;
+    std::vector<GapRow> gaps;
+    std::vector<FunctionRow> functions;
     std::map<OpId, LossRow> carried_losses;  // of batches that could not be stored
     uint64_t covered_since = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
@@ -182,10 +190,21 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         if (pending.size() >= batch_events) hand_over({}, 0);
         return;
     }
+    FunctionRow function;
+    if (decode_function(record, function)) {
+        const std::lock_guard lock(mutex);
+        functions.push_back(std::move(function));
+        return cap_functions();
+    }
     ingero_process_record change;
     if (record.size() < sizeof(change)) return;
     memcpy(&change, record.data(), sizeof(change));
     if (change.type == INGERO_RECORD_PROCESS) changes.push_back(change);
+}
+
+// A store that refuses for long, or a target that registers without end: the oldest names go first.
+void Ingest::Impl::cap_functions() {
+    if (functions.size() > max_waiting_functions) functions.erase(functions.begin());
 }
 
 // What a process did is told before that it ended, also where one drain brought both.
@@ -254,6 +273,8 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
 
     std::unique_lock lock(mutex);
     queued.batch.processes.swap(processes);
+    queued.batch.gaps.swap(gaps);
+    queued.batch.functions.swap(functions);
     for (const auto& [op, row] : carried_losses) queued.batch.losses.push_back(row);
     carried_losses.clear();
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
@@ -368,6 +389,10 @@ void Ingest::Impl::give_up(Batch& batch) {
     for (const LossRow& row : batch.losses) carry_loss(row);
     // Rows put meanwhile are newer and come later.
     processes.insert(processes.begin(), batch.processes.begin(), batch.processes.end());
+    if (gaps.size() + batch.gaps.size() <= max_waiting_gaps)
+        gaps.insert(gaps.begin(), batch.gaps.begin(), batch.gaps.end());
+    if (functions.size() + batch.functions.size() <= max_waiting_functions)
+        functions.insert(functions.begin(), batch.functions.begin(), batch.functions.end());
 }
 
 void Ingest::Impl::store_loop() {
@@ -416,6 +441,11 @@ void Ingest::start() {
 void Ingest::put_process(Process process) {
     const std::lock_guard lock(impl_->mutex);
     impl_->processes.push_back(std::move(process));
+}
+
+void Ingest::put_gap(GapRow gap) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->gaps.size() < max_waiting_gaps) impl_->gaps.push_back(std::move(gap));
 }
 
 void Ingest::set_covered_since(uint64_t monotonic_ns) {

@@ -51,6 +51,8 @@ class Ingest {
     void start();
     /// A new or changed process row, for the next commit. Any thread.
     void put_process(Process process);
+    /// For the next commit; any thread. A row that takes another's place is told again, see GapRow.
+    void put_gap(GapRow gap);
     /// The first probe is attached: coverage begins.
     void set_covered_since(uint64_t monotonic_ns);
     /// Commits what has been recorded up to now; `done` runs on the loop thread, also when the commit failed.
@@ -69,6 +71,9 @@ class Ingest {
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+/// A row from a record's bytes; false for a record that is none or is too short.
+bool decode_function(std::span<const std::byte> record, FunctionRow& row);
 
 /// A row from a record's bytes; sequence is left 0. False for a record that is no call or is too short.
 bool decode_call(std::span<const std::byte> record, Event& event);

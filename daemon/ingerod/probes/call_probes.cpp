@@ -141,6 +141,7 @@ class AttachedLinks : public AttachedLibrary {
 
 struct CallProbes::Impl {
     AttachMethod method = AttachMethod::none;
+    bool names_at_entry = false;  ///< by a program that may fault the name in
     std::unique_ptr<bpf_object, ObjectDeleter> object;
     std::vector<std::unique_ptr<bpf_link, LinkDeleter>> tracepoints;
     std::vector<UniqueFd> ring_fds;
@@ -159,9 +160,11 @@ struct CallProbes::Impl {
 
     Result<void> open(bool session_takes_context);
     Result<void> load();
+    Result<uint32_t*> shared_word(const char* variable) const;
+    Result<void> attach_names(const std::string& path, std::span<const ProbeSite> sites, AttachedLinks& attached) const;
     Result<void> make_rings();
     Result<void> attach_tracepoints();
-    Result<void> map_reader_flag();
+    Result<void> map_shared_words();
     ~Impl() {
         if (bss != MAP_FAILED) munmap(bss, bss_bytes);
     }
@@ -194,6 +197,10 @@ Result<void> CallProbes::Impl::load() {
         if (name == "call_session") {
             bpf_program__set_autoload(program, session);
             bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_session));
+        } else if (name == "name_entry") {
+            bpf_program__set_autoload(program, names_at_entry);
+            if (method != AttachMethod::perf_uprobe)
+                bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_multi));
         } else if (name == "call_entry" || name == "call_return") {
             bpf_program__set_autoload(program, !session);
             if (method == AttachMethod::uprobe_multi)
@@ -259,14 +266,23 @@ Result<size_t> offset_in_bss(const bpf_object* object, const char* variable) {
 
 }  // namespace
 
-Result<void> CallProbes::Impl::map_reader_flag() {
-    const auto offset = offset_in_bss(object.get(), "reader_sleeps");
+Result<uint32_t*> CallProbes::Impl::shared_word(const char* variable) const {
+    const auto offset = offset_in_bss(object.get(), variable);
     if (!offset) return tl::unexpected(offset.error());
+    return reinterpret_cast<uint32_t*>(static_cast<char*>(bss) + *offset);
+}
+
+Result<void> CallProbes::Impl::map_shared_words() {
     bpf_map* map = this->map(".bss");
     bss_bytes = bpf_map__value_size(map);
     bss = mmap(nullptr, bss_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
     if (bss == MAP_FAILED) return tl::unexpected<Error>(load_error(errno));
-    reader_sleeps = reinterpret_cast<uint32_t*>(static_cast<char*>(bss) + *offset);
+    const auto sleeps = shared_word("reader_sleeps");
+    if (!sleeps) return tl::unexpected(sleeps.error());
+    reader_sleeps = *sleeps;
+    const auto names_told = shared_word("names_told_at_entry");
+    if (!names_told) return tl::unexpected(names_told.error());
+    **names_told = names_at_entry;
     return {};
 }
 
@@ -281,6 +297,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
         return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
                     "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
     }
+    impl->names_at_entry = features.has(Feature::sleepable_uprobe);
     impl->cpus = libbpf_num_possible_cpus();
     if (impl->cpus < 1 || impl->cpus > INGERO_MAX_CPUS)
         return fail(ErrorCode::internal, "unsupported number of CPUs: " + std::to_string(impl->cpus));
@@ -288,7 +305,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
         return tl::unexpected(opened.error());
     if (auto loaded = impl->load(); !loaded) return tl::unexpected(loaded.error());
     if (auto made = impl->make_rings(); !made) return tl::unexpected(made.error());
-    if (auto mapped = impl->map_reader_flag(); !mapped) return tl::unexpected(mapped.error());
+    if (auto mapped = impl->map_shared_words(); !mapped) return tl::unexpected(mapped.error());
     impl->counters_fd = bpf_map__fd(impl->map("op_counters"));
     if (auto attached = impl->attach_tracepoints(); !attached) return tl::unexpected(attached.error());
     return std::unique_ptr<CallProbes>(new CallProbes(std::move(impl)));
@@ -305,6 +322,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    if (auto named = impl_->attach_names(path, sites, *attached); !named) return tl::unexpected(named.error());
     if (impl_->method == AttachMethod::perf_uprobe) {
         for (const ProbeSite& site : sites) {
             for (const bool at_return : {true, false}) {  // the return first: an entry never waits for its probe
@@ -339,6 +357,30 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
         attached->fds.push_back(std::move(*link));
     }
     return attached;
+}
+
+// Before the calls themselves: a call then never tells what has no name yet.
+Result<void> CallProbes::Impl::attach_names(const std::string& path, std::span<const ProbeSite> sites,
+                                            AttachedLinks& attached) const {
+    if (!names_at_entry) return {};
+    for (const ProbeSite& site : sites) {
+        if ((site.cookie >> 24 & 0xff) != INGERO_SHAPE_REGISTER) continue;
+        if (method == AttachMethod::perf_uprobe) {
+            LIBBPF_OPTS(bpf_uprobe_opts, options);
+            options.bpf_cookie = site.cookie;
+            bpf_link* link =
+                bpf_program__attach_uprobe_opts(bpf_object__find_program_by_name(object.get(), "name_entry"), -1,
+                                                path.c_str(), site.file_offset, &options);
+            if (!link) return fail(ErrorCode::internal, errno_message("cannot attach to " + site.symbol, errno));
+            attached.links.emplace_back(link);
+            continue;
+        }
+        auto link = link_uprobes(program_fd("name_entry"), UprobeLinkKind::entry, path, {&site.file_offset, 1},
+                                 {&site.cookie, 1});
+        if (!link) return tl::unexpected(link.error());
+        attached.fds.push_back(std::move(*link));
+    }
+    return {};
 }
 
 void CallProbes::set_record_callback(std::function<void(std::span<const std::byte>)> callback) {

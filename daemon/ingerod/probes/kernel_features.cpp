@@ -19,22 +19,24 @@ namespace ingero {
 
 namespace {
 
-constexpr std::array<std::pair<Feature, std::string_view>, 6> names = {{
+constexpr std::array<std::pair<Feature, std::string_view>, 7> names = {{
     {Feature::btf, "btf"},
     {Feature::bpf, "bpf"},
     {Feature::uprobe_session, "uprobe-session"},
     {Feature::uprobe_multi, "uprobe-multi"},
     {Feature::perf_uprobe, "perf-uprobe"},
+    {Feature::sleepable_uprobe, "sleepable-uprobe"},
     {Feature::session_takes_context, "session-takes-context"},
 }};
 
 // "return 0" of the type that uprobes run.
-UniqueFd load_empty_program(uint32_t attach_type) {
+UniqueFd load_empty_program(uint32_t attach_type, uint32_t flags = 0) {
     const bpf_insn instructions[] = {
         {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},
         {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
     LIBBPF_OPTS(bpf_prog_load_opts, options);
     options.expected_attach_type = static_cast<bpf_attach_type>(attach_type);
+    options.prog_flags = flags;
     return UniqueFd(bpf_prog_load(BPF_PROG_TYPE_KPROBE, "ingero_probe", "GPL", instructions, 2, &options));
 }
 
@@ -124,6 +126,11 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
             if (access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0) return true;
             reason = errno_message("/sys/bus/event_source/devices/uprobe/type", errno);
             return false;
+        case Feature::sleepable_uprobe: {
+            const UniqueFd program = load_empty_program(0, BPF_F_SLEEPABLE);
+            if (!program) reason = errno_message("loading a sleepable program", errno);
+            return static_cast<bool>(program);
+        }
         case Feature::session_takes_context:
             return session_takes_context();
     }

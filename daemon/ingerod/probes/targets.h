@@ -22,7 +22,11 @@ std::optional<Library> library_of_path(std::string_view path);
 struct Target {
     std::string_view symbol;
     OpId op = 0;
-    uint64_t cookie;  ///< for the probe, see bpf/event.h
+    uint64_t cookie;          ///< for the probe, see bpf/event.h
+    unsigned changed_in = 0;  ///< major version of the library from which `later_cookie` holds; 0: none
+    uint64_t later_cookie = 0;
+
+    uint64_t cookie_in(unsigned major) const { return changed_in != 0 && major >= changed_in ? later_cookie : cookie; }
 };
 
 /// All variants of all symbols of a library.
@@ -44,7 +48,10 @@ struct ProbeSite {
     OpId op = 0;
 };
 
+/// The major version in a library's file name, libcudart.so.12.4 or libcudart-1a2b3c.so.11.0; 0 where there is none.
+unsigned library_major(std::string_view path);
+
 /// One site an offset: several names of one function are probed once, as the first target that names it.
-std::vector<ProbeSite> probe_sites(Library library, const std::vector<FunctionSymbol>& symbols);
+std::vector<ProbeSite> probe_sites(Library library, unsigned major, const std::vector<FunctionSymbol>& symbols);
 
 }  // namespace ingero
