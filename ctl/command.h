@@ -38,6 +38,7 @@ using Command = std::function<int(const Options&)>;
 void add_status(CLI::App& app, Command& command);
 void add_processes(CLI::App& app, Command& command);
 void add_stats(CLI::App& app, Command& command);
+void add_stacks(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);

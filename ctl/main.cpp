@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
     add_status(app, command);
     add_processes(app, command);
     add_stats(app, command);
+    add_stacks(app, command);
     add_explain(app, command);
     add_monitor(app, command);
     add_reload(app, command);

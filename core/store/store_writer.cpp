@@ -97,6 +97,11 @@ Prepared prepare(const Batch& batch, uint32_t boot_index) {
     for (const FunctionRow& function : batch.functions)
         prepared.add_row(&Tables::functions, FunctionKey{function.process, function.handle},
                          StoredFunction{function, boot_index});
+    for (const StackRow& stack : batch.stacks)
+        prepared.add_row(&Tables::stacks, stack.id, StoredStack{stack, boot_index});
+    for (const FileRow& file : batch.files) prepared.add_row(&Tables::files, file.id, StoredFile{file, boot_index});
+    for (const SymbolRow& symbol : batch.symbols)
+        prepared.add_row(&Tables::symbols, StackFrame{symbol.file, symbol.offset}, StoredSymbol{symbol, boot_index});
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
                  [](const LossRow& row) { return row.lost() != 0 || row.uncertain != 0; });
     return prepared;

@@ -23,6 +23,15 @@ std::optional<std::string_view> read_meta(MDB_txn* txn, MDB_dbi meta, std::strin
     return unseal(name, to_text(value));
 }
 
+/// The highest key of a table of numbers; 0 where it has none.
+uint32_t last_number(MDB_txn* txn, MDB_dbi table) {
+    Cursor cursor;
+    MDB_val key{};
+    MDB_val value{};
+    if (table == Tables::no_table || cursor.open(txn, table) != 0 || cursor.get(key, value, MDB_LAST) != 0) return 0;
+    return decode_number_key(to_text(key)).value_or(0);
+}
+
 }  // namespace
 
 Result<uint64_t> open_layout(Environment& environment) {
@@ -98,6 +107,8 @@ Result<StoreFigures> read_figures(const Environment& environment, MDB_txn* trans
         oldest = decode_event_key(key);
         return false;
     });
+    figures.last_stack = last_number(transaction, environment.tables().stacks);
+    figures.last_file = last_number(transaction, environment.tables().files);
     // Of a boot's sessions the last one's latest clock: a clock set right after the start counts for all of it.
     for (const auto& [number, session] : sessions)
         if (oldest && session.boot_index == oldest->boot_index)

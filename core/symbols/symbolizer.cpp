@@ -193,24 +193,6 @@ Result<void> check_count(size_t count) {
 
 }  // namespace
 
-std::string_view to_string(FileState state) {
-    switch (state) {
-        case FileState::ok:
-            return "ok";
-        case FileState::stripped:
-            return "stripped";
-        case FileState::rebuilt:
-            return "rebuilt";
-        case FileState::deleted:
-            return "deleted";
-        case FileState::anonymous:
-            return "anonymous";
-        case FileState::unread:
-            break;
-    }
-    return "unread";
-}
-
 Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id) {
     if (auto checked = check_count(offsets.size()); !checked) return tl::unexpected(checked.error());
     const auto file = ElfFile::open(fd);

@@ -8,21 +8,9 @@
 #include <vector>
 
 #include "core/model/result.h"
+#include "core/model/stack.h"
 
 namespace ingero {
-
-/// What is known of a file that frames lie in.
-enum class FileState : uint8_t {
-    ok = 0,         ///< names come from its symbols, or from its debug file
-    stripped = 1,   ///< it has no symbol table: only what it exports has names
-    rebuilt = 2,    ///< the file under this path is another than the one that was mapped: no names
-    deleted = 3,    ///< it cannot be opened any more
-    anonymous = 4,  ///< no file: code written at run time, or the kernel's
-    unread = 5,     ///< not yet looked at, or it could not be read
-};
-
-/// "ok", "stripped" and so on: the names used in JSON.
-std::string_view to_string(FileState state);
 
 struct FrameSymbol {
     std::string name;       ///< as the symbol table has it; empty where no function covers the place

@@ -51,6 +51,13 @@ Setter size(uint64_t Config::*member, uint64_t least) {
     };
 }
 
+Result<void> set_stacks(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value || (*value != "native" && *value != "off")) return wrong("must be \"native\" or \"off\"");
+    config.native_stacks = *value == "native";
+    return {};
+}
+
 Result<void> set_worker_count(Config& config, const toml::node& node) {
     const auto value = node.value_exact<int64_t>();
     if (!value || *value < 1 || *value > 16) return wrong("must be a number from 1 to 16");
@@ -82,6 +89,7 @@ Key key(Setter set, T Config::*member, bool on_reload) {
 
 const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
+        {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},

@@ -12,7 +12,8 @@
 namespace ingero {
 
 struct Config {
-    std::string node;  ///< [node] name; empty: the host's name
+    std::string node;           ///< [node] name; empty: the host's name
+    bool native_stacks = true;  ///< [capture] stacks
     std::string store_path = "/var/lib/ingero/store";
     uint64_t store_max_size_bytes = 10ULL << 30;
     unsigned worker_count = 2;

@@ -131,7 +131,8 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "status") return answer(request.id, host_.backend().status());
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "reload") return reload(request);
-    if (request.method == "stats" || request.method == "explain") return start_query(std::move(request));
+    if (request.method == "stats" || request.method == "stacks" || request.method == "explain")
+        return start_query(std::move(request));
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
 }
@@ -148,7 +149,7 @@ void ControlConnection::hello(const RpcRequest& request) {
     greeted_ = true;
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},
-                        {"features", {"status", "processes", "stats", "explain", "reload", "cancel"}}});
+                        {"features", {"status", "processes", "stats", "stacks", "explain", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {

@@ -85,6 +85,7 @@ Manager::~Manager() {
     // Probes first: what they have written is drained and committed, and only then is the session's end known.
     watch_.reset();
     libraries_.clear();
+    stacks_.reset();
     ingest_.reset();
     live_.reset();
     probes_.reset();
@@ -124,6 +125,7 @@ Result<void> Manager::open() {
     workers.deadline = config.worker_deadline;
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
+    const StoreFigures stored = (*store)->figures();
     live_ = std::make_unique<LiveDiagnosis>(
         loop_, session.boot_id,
         [this](const std::vector<Finding>& findings, const ClockTriple& now) { on_pass(findings, now); });
@@ -131,11 +133,25 @@ Result<void> Manager::open() {
         loop_, *probes_, std::move(*store),
         Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { on_new_process(key); },
                           .on_process_change = [this](const auto& change) { on_process_change(change); },
+                          .on_stack =
+                              [this](const auto& stack) {
+                                  if (stacks_) stacks_->on_stack(stack);
+                              },
                           .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); }});
+
+    stacks_ = std::make_unique<NativeStacks>(
+        loop_, *probes_, *workers_, proc_,
+        NativeStacks::Store{.put_stack = [this](StackRow row) { ingest_->put_stack(std::move(row)); },
+                            .put_file = [this](FileRow row) { ingest_->put_file(std::move(row)); },
+                            .put_symbol = [this](SymbolRow row) { ingest_->put_symbol(std::move(row)); },
+                            .last_stack = stored.last_stack,
+                            .last_file = stored.last_file},
+        config.native_stacks);
 
     auto watch =
         MmapWatch::start(loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
                          {.on_mapping = [this](uint32_t pid, const Mapping& mapping) { on_mapping(pid, mapping); },
+                          .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
                           .on_lost =
                               [this] {
                                   spdlog::warn("mmap records were dropped: scanning all processes again");
@@ -184,6 +200,7 @@ Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
     if (!entry.pidfd) return nullptr;
     entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
     put_process(entry.process);
+    stacks_->add_process(entry.process.key);
     if (!rate_timer_.active())
         rate_timer_ = loop_.add_periodic(
             rate_period_us, [this] { measure_rates(); }, 100'000);
@@ -207,6 +224,7 @@ void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
     process.exited_ns = exited_ns;
     process.exit_code = exit_code;
     ingest_->forget(process.key);
+    stacks_->on_process_gone(process.key);
     put_process(process);
     for (const FileId& id : known->second.libraries) watch_for_disuse(id);
     processes_.erase(known);
@@ -229,6 +247,7 @@ void Manager::on_process_change(const ingero_process_record& change) {
         known->second.process.uid = facts->uid;
         for (const FileId& id : known->second.libraries) watch_for_disuse(id);
         known->second.libraries.clear();
+        stacks_->add_process(known->second.process.key);
         scan_process(change.tgid);
         put_process(known->second.process);
     }
@@ -570,6 +589,8 @@ Result<json> Manager::take_up_config() {
     config.worker_count = loaded->worker_count;
     config.worker_memory_bytes = loaded->worker_memory_bytes;
     config.worker_deadline = loaded->worker_deadline;
+    config.native_stacks = loaded->native_stacks;
+    stacks_->enable(config.native_stacks);
     workers_->reconfigure(config.worker_count, config.worker_memory_bytes, config.worker_deadline);
     journal_.send(MessageKind::reloaded, LOG_NOTICE,
                   "configuration reloaded, changed: " + (text.empty() ? "nothing" : text));

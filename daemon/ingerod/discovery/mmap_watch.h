@@ -14,6 +14,7 @@ class MmapWatch {
   public:
     struct Callbacks {
         std::function<void(uint32_t pid, const Mapping& mapping)> on_mapping;  ///< executable, of a wanted file
+        std::function<void(uint32_t pid)> on_executable;                       ///< of any file; may be left out
         std::function<void()> on_lost;                                         ///< records were dropped: scan anew
     };
     /// `wanted` looks at the path alone and is called for each executable mapping on the host.

@@ -150,6 +150,7 @@ struct CallProbes::Impl {
     void* bss = MAP_FAILED;
     size_t bss_bytes = 0;
     uint32_t* reader_sleeps = nullptr;
+    ingero_stack_control* stack_control = nullptr;
     int counters_fd = -1;
     int cpus = 0;
 
@@ -283,6 +284,9 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto names_told = shared_word("names_told_at_entry");
     if (!names_told) return tl::unexpected(names_told.error());
     **names_told = names_at_entry;
+    const auto control = shared_word("stack_control");
+    if (!control) return tl::unexpected(control.error());
+    stack_control = reinterpret_cast<ingero_stack_control*>(*control);
     return {};
 }
 
@@ -399,6 +403,13 @@ int CallProbes::wake_fd() const {
 void CallProbes::announce_sleep() {
     // Sequentially consistent: the flag is out before the rings are looked at once more.
     std::atomic_ref<uint32_t>(*impl_->reader_sleeps).store(1, std::memory_order_seq_cst);
+}
+
+StackMaps CallProbes::stack_maps() const {
+    return {.mapping_lists = bpf_map__fd(impl_->map("mapping_lists")),
+            .mappings = bpf_map__fd(impl_->map("mappings")),
+            .unwind_tables = bpf_map__fd(impl_->map("unwind_tables")),
+            .control = impl_->stack_control};
 }
 
 OpCounters CallProbes::counters() const {

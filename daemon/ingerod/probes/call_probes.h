@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bpf/event.h"
+#include "bpf/stack_event.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
@@ -24,6 +25,14 @@ class AttachedLibrary {
   public:
     virtual ~AttachedLibrary() = default;
     virtual size_t sites() const = 0;
+};
+
+/// Maps and shared memory by which the kernel side walks stacks. They live as long as the probes.
+struct StackMaps {
+    int mapping_lists = -1;
+    int mappings = -1;
+    int unwind_tables = -1;
+    ingero_stack_control* control = nullptr;
 };
 
 class CallProbes {
@@ -46,6 +55,7 @@ class CallProbes {
     void announce_sleep();
 
     OpCounters counters() const;
+    StackMaps stack_maps() const;
 
   private:
     struct Impl;
