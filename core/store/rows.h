@@ -21,6 +21,9 @@ inline constexpr std::string_view application_key = "application";
 inline constexpr std::string_view application_name = "ingero-store";
 inline constexpr std::string_view layout_key = "layout_version";
 inline constexpr std::string_view last_sequence_key = "last_sequence";
+/// The highest ids that any row has named, kept after the rows are let go. Absent: none.
+inline constexpr std::string_view last_stack_key = "last_stack";
+inline constexpr std::string_view last_file_key = "last_file";
 
 /// XXH3-64 of key and content, then the content.
 std::string seal(std::string_view key, std::string_view content);

@@ -23,13 +23,9 @@ std::optional<std::string_view> read_meta(MDB_txn* txn, MDB_dbi meta, std::strin
     return unseal(name, to_text(value));
 }
 
-/// The highest key of a table of numbers; 0 where it has none.
-uint32_t last_number(MDB_txn* txn, MDB_dbi table) {
-    Cursor cursor;
-    MDB_val key{};
-    MDB_val value{};
-    if (table == Tables::no_table || cursor.open(txn, table) != 0 || cursor.get(key, value, MDB_LAST) != 0) return 0;
-    return decode_number_key(to_text(key)).value_or(0);
+uint32_t read_id(MDB_txn* txn, MDB_dbi meta, std::string_view name) {
+    const auto content = read_meta(txn, meta, name);
+    return static_cast<uint32_t>((content ? decode_number(*content) : std::nullopt).value_or(0));
 }
 
 }  // namespace
@@ -107,8 +103,8 @@ Result<StoreFigures> read_figures(const Environment& environment, MDB_txn* trans
         oldest = decode_event_key(key);
         return false;
     });
-    figures.last_stack = last_number(transaction, environment.tables().stacks);
-    figures.last_file = last_number(transaction, environment.tables().files);
+    figures.last_stack = read_id(transaction, environment.tables().meta, last_stack_key);
+    figures.last_file = read_id(transaction, environment.tables().meta, last_file_key);
     // Of a boot's sessions the last one's latest clock: a clock set right after the start counts for all of it.
     for (const auto& [number, session] : sessions)
         if (oldest && session.boot_index == oldest->boot_index)

@@ -22,6 +22,8 @@ constexpr uint64_t most_stacks = 1'000'000;
 /// A torch process takes some 40 MiB.
 constexpr uint64_t table_budget_bytes = 96ULL << 20;
 constexpr size_t kept_generations = 32;
+/// Of a process with new stacks, what is mapped is read again after this.
+constexpr uint64_t reread_ns = 1'000'000'000;
 /// Records of a process may still be in the rings when it is gone.
 constexpr uint64_t keep_gone_ns = 2'000'000'000;
 
@@ -63,7 +65,8 @@ void NativeStacks::add_process(const ProcessKey& key) {
     ProcessMappings& process = processes_[key.pid];
     if (process.key != key) {
         if (process.key.pid != 0) tables_.forget(process.key);
-        process = ProcessMappings{.key = key, .list = nullptr, .generation = 0, .history = {}, .gone_ns = 0};
+        process =
+            ProcessMappings{.key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .gone_ns = 0};
     }
     refresh(process);
 }
@@ -114,6 +117,7 @@ void NativeStacks::refresh(ProcessMappings& process) {
                                                      return same_mapping(a.mapping, b.mapping) && a.file == b.file;
                                                  });
     process.list = list;
+    process.read_ns = monotonic_now_ns();
     if (!same) publish(process);
 }
 
@@ -238,6 +242,8 @@ void NativeStacks::on_stack(const ingero_stack_record& record) {
         if (i + 1 < count || row.end == StackEnd::whole) row.end = StackEnd::no_table;
         break;
     }
+    // A file that was deleted or replaced since is told by nothing else.
+    if (process && monotonic_now_ns() - process->read_ns > reread_ns) on_executable_mapping(key.pid);
     ++kept_stacks_;
     store_.put_stack(std::move(row));
 }

@@ -61,6 +61,7 @@ class NativeStacks {
         uint32_t generation = 0;
         /// What the generations before stood for: a stack may be read after its list was replaced.
         std::deque<std::pair<uint32_t, std::shared_ptr<const List>>> history;
+        uint64_t read_ns = 0;  ///< when the list was read
         uint64_t gone_ns = 0;
     };
 
