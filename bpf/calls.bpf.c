@@ -11,6 +11,7 @@
 
 #include "off_cpu.h"
 #include "stacks.h"
+#include "thinning.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -258,7 +259,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->stack_pointer = stack_pointer;
     frame->cookie = cookie;
     read_arguments(ctx, frame, cookie);
-    frame->stack = capture_stack(ctx, thread, frame, depth);
+    frame->stack = capture_stack(ctx, thread, frame, depth, !is_to_be_left_out(thread, cookie));
     /* Before the clock: a preemption between the two then shows as a switch too many. */
     frame->switches_before = switches(task, thread);
     barrier();
@@ -407,7 +408,7 @@ struct off_cpu_sums {
 };
 
 static __always_inline void fill_call(struct ingero_call_record *record, struct thread_state *thread,
-                                      struct frame *frame, __u64 now, int return_code) {
+                                      struct frame *frame, __u64 now, int return_code, __u32 weight) {
     record->op = (__u16)frame->cookie;
     record->depth = thread->depth;
     record->start_ns = frame->start_ns;
@@ -422,7 +423,7 @@ static __always_inline void fill_call(struct ingero_call_record *record, struct 
     record->return_code = return_code;
     record->cpu = bpf_get_smp_processor_id();
     record->stack = frame->stack;
-    record->weight = 1;
+    record->weight = weight;
     record->device = thread->device;
     __builtin_memset(record->reserved, 0, sizeof(record->reserved));
 }
@@ -461,6 +462,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     struct frame *frame;
     int return_code = (int)return_value(ctx);
     __u64 now, switched;
+    __u32 weight;
     __u8 uncertain;
 
     if (!thread || !thread->depth) return;
@@ -489,6 +491,12 @@ static __always_inline void leave_call(struct call_context *ctx) {
         if (return_code == 0) take_effect(thread, task, frame, now);
         else if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_NAME) frame->args[2] = 0;
     }
+    count_call(thread, now);
+    weight = frame->waits || uncertain || return_code != 0 ? 1 : weigh_call(thread, frame->cookie, now - frame->start_ns);
+    if (weight == 0) {
+        COUNT(counters, thinned);
+        return;
+    }
     if (frame->waits || uncertain) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
         if (!record) {
@@ -498,7 +506,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         record->call.type = INGERO_RECORD_CALL_WAIT;
         record->call.flags = (uncertain ? INGERO_CALL_SPLIT_UNCERTAIN : 0) |
                              (frame->waits && frame->in_iowait ? INGERO_CALL_IN_IOWAIT : 0);
-        fill_call(&record->call, thread, frame, now, return_code);
+        fill_call(&record->call, thread, frame, now, return_code, weight);
         fill_waits(record, &sums, frame);
         if (uncertain) COUNT(counters, uncertain);
         bpf_ringbuf_submit(record, submit_flags());
@@ -510,7 +518,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         }
         record->type = INGERO_RECORD_CALL;
         record->flags = 0;
-        fill_call(record, thread, frame, now, return_code);
+        fill_call(record, thread, frame, now, return_code, weight);
         bpf_ringbuf_submit(record, submit_flags());
     }
     COUNT(counters, records);

@@ -151,6 +151,17 @@ struct ingero_op_counters {
     ingero_u64 lost_frames;  /* entered and never returned: longjmp, thread death, exec */
     ingero_u64 lost_depth;   /* nested deeper than INGERO_MAX_DEPTH, or no memory for the thread's state */
     ingero_u64 uncertain;    /* records whose split is marked uncertain */
+    ingero_u64 thinned;      /* calls that a record of another stands for */
+};
+
+#define INGERO_THIN_SLOTS 32 /* ops that may be thinned, and one for none */
+
+/* What calls may cost a thread of its time, and what they cost. */
+struct ingero_overhead_budget {
+    ingero_u32 permille;    /* 0: no limit */
+    ingero_u32 call_ns;     /* of a recorded call */
+    ingero_u32 unkept_ns;   /* of one that leaves no record */
+    ingero_u32 keep_one_in; /* other than 0: whatever it costs */
 };
 
 /*

@@ -331,17 +331,33 @@ __attribute__((noinline)) __u64 walk_stack(struct thread_state *thread) {
     return hash * MIX + walk->end;
 }
 
-/* Id of the stack that the call was made on; 0 where it is not kept. */
+#define WALKS_A_SAMPLE 128
+#define FIRST_SAMPLE 16 /* the first walks look everything up */
+
+static __always_inline void note_cost(struct stack_walk *walk, __u64 cost_ns) {
+    walk->cost_ns = walk->cost_ns ? (walk->cost_ns * 7 + (__u32)cost_ns) / 8 : (__u32)cost_ns;
+    stack_control.walk_ns = walk->cost_ns;
+}
+
+/* Id of the stack that the call was made on; 0 where it is not kept. `wanted`: not of a call that leaves no record. */
 static __always_inline __u32 capture_stack(struct call_context *ctx, struct thread_state *thread, struct frame *frame,
-                                           __u32 depth) {
+                                           __u32 depth, int wanted) {
+    __u64 begin = 0;
+    __u32 id;
+
     if (!stack_control.enabled || thread->tgid == INGERO_PID_OUTSIDE) return 0;
+    /* Whatever becomes of this call's stack: those of calls inside it lead through here. */
     frame->return_address = plain_address(return_address(ctx));
+    if (!wanted) return 0;
+    if (++thread->walk.walks % WALKS_A_SAMPLE == FIRST_SAMPLE) begin = bpf_ktime_get_ns();
     thread->walk.address = frame->return_address;
     thread->walk.stack_pointer = caller_stack_pointer(ctx);
     thread->walk.frame_pointer = entry_frame_pointer(ctx);
     thread->walk.outer = depth;
     thread->walk.stack[0] = entry_address(ctx);
-    return id_of_stack(thread, walk_stack(thread));
+    id = id_of_stack(thread, walk_stack(thread));
+    if (begin) note_cost(&thread->walk, bpf_ktime_get_ns() - begin);
+    return id;
 }
 
 #endif

@@ -48,6 +48,8 @@ struct stack_walk {
     __u32 end;   /* enum ingero_stack_end */
     __u32 frame_pointer_lost;
     __u32 frames;
+    __u32 walks;
+    __u32 cost_ns; /* of a walk, a moving mean */
     __u32 epoch;
     __u32 generation;
     __u32 first;
@@ -73,6 +75,11 @@ struct thread_state {
     __u32 reserved_device;
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
+    __u64 window_from_ns; /* of the overhead budget, see thinning.h */
+    __u32 window_calls;
+    __u32 keep_one_in;
+    __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
+    __u16 keep_after[INGERO_THIN_SLOTS];
     __u64 off_ns; /* when it was switched out; 0 while on CPU */
     __u64 in_ns;  /* when it was last switched in */
     __u64 wake_ns;

@@ -136,6 +136,21 @@ static_assert(std::is_sorted(ops.begin(), ops.end(), [](const Op& a, const Op& b
 
 }  // namespace
 
+bool may_be_thinned(const Op& op) {
+    switch (op.op_class) {
+        case OpClass::launch:
+            return true;
+        case OpClass::copy:
+            return op.name.ends_with("Async");
+        case OpClass::device:
+            return op.id == cuda(141) || op.id == driver(150) || op.id == driver(151) || op.id == driver(152);
+        case OpClass::other:
+            return op.id == cuda(131) || op.id == driver(133);  // a stream waits for an event
+        default:
+            return false;
+    }
+}
+
 std::span<const Op> all_ops() {
     return ops;
 }

@@ -31,6 +31,9 @@ constexpr uint8_t op_source(OpId op) {
     return static_cast<uint8_t>(op >> 8);
 }
 
+/// Over the overhead budget one record may stand for several of its calls: hot ones that return at once.
+bool may_be_thinned(const Op& op);
+
 /// All ops, ascending by id.
 std::span<const Op> all_ops();
 /// nullptr where the id is not in the catalogue.

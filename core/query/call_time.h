@@ -13,6 +13,10 @@ namespace ingero {
 constexpr uint64_t saturating_add(uint64_t a, uint64_t b) {
     return a > std::numeric_limits<uint64_t>::max() - b ? std::numeric_limits<uint64_t>::max() : a + b;
 }
+constexpr uint64_t saturating_multiply(uint64_t a, uint64_t b) {
+    uint64_t product = 0;
+    return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<uint64_t>::max() : product;
+}
 constexpr uint64_t saturating_subtract(uint64_t a, uint64_t b) {
     return a > b ? a - b : 0;
 }

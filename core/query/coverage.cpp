@@ -106,7 +106,10 @@ Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime) {
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);
         if (!losses) return tl::unexpected(losses.error());
         // A row that reaches past the window counts whole: when in its interval the loss was is not known.
-        for (const LossRow& row : *losses) result.lost += row.lost();
+        for (const LossRow& row : *losses) {
+            result.lost += row.lost();
+            result.sampled_out += row.thinned;
+        }
     }
     result.complete = result.gaps.empty() && result.lost == 0 && result.sampled_out == 0;
     return result;

@@ -20,7 +20,7 @@ struct Gap {
 struct Coverage {
     bool complete = false;  ///< no gap, nothing lost, nothing sampled out
     uint64_t lost = 0;
-    uint64_t sampled_out = 0;
+    uint64_t sampled_out = 0;  ///< calls that other records of their op stand for, by weight
     std::vector<Gap> gaps;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/model/op.h"
+#include "core/query/call_time.h"
 
 namespace ingero {
 
@@ -108,7 +109,7 @@ const std::vector<uint8_t>& LaunchQueues::observe(std::span<const Event> block) 
         if (role == Role::launch) {
             full_[row] = stream->launches >= full_at;
             // A driver launch inside a runtime launch is the same launch.
-            stream->launches += outermost;
+            if (outermost) stream->launches = saturating_add(stream->launches, event.weight);
         } else if (outermost) {
             stream->launches = 0;
         }

@@ -16,11 +16,11 @@ class LogHistogram {
   public:
     LogHistogram() : buckets_(bucket_count) {}
 
-    void add(uint64_t value) {
+    void add(uint64_t value, uint64_t times = 1) {
         Bucket& bucket = buckets_[index_of(value)];
-        ++bucket.count;
-        bucket.sum = saturating_add(bucket.sum, value);
-        ++count_;
+        bucket.count = saturating_add(bucket.count, times);
+        bucket.sum = saturating_add(bucket.sum, saturating_multiply(value, times));
+        count_ = saturating_add(count_, times);
     }
 
     uint64_t count() const { return count_; }

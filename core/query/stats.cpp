@@ -33,7 +33,9 @@ struct Key {
 /// Durations, exact until there are too many of them, then counted in buckets of at most 1 % error.
 class Durations {
   public:
-    void add(uint64_t duration_ns, size_t& exact_rows) {
+    /// Of a call that stands for several the number counts, not each one: those are folded.
+    void add(uint64_t duration_ns, uint32_t weight, size_t& exact_rows) {
+        if (!folded_ && weight != 1) fold(exact_rows);
         if (!folded_) {
             exact_.push_back(duration_ns);
             ++exact_rows;
@@ -41,7 +43,7 @@ class Durations {
             if (exact_.size() > max_exact_rows_per_key || crowded) fold(exact_rows);
             return;
         }
-        folded_->add(duration_ns);
+        folded_->add(duration_ns, weight);
     }
 
     /// Nearest rank, in order of ascending shares; each call starts where the one before it ended.
@@ -163,17 +165,18 @@ class StatsQuery {
     void add(Group& group, const Event& event, bool queue_full) {
         const CallTime time = call_time(event);
         OpStats& stats = group.stats;
-        ++stats.count;
+        const uint64_t weight = event.weight;
+        stats.count = saturating_add(stats.count, weight);
         stats.errors += event.return_code != 0;
         stats.max_ns = std::max(stats.max_ns, time.duration_ns);
-        stats.total_ns = saturating_add(stats.total_ns, time.duration_ns);
+        stats.total_ns = saturating_add(stats.total_ns, saturating_multiply(time.duration_ns, weight));
         stats.runnable_ns = saturating_add(stats.runnable_ns, time.runnable_ns);
         stats.blocked_ns = saturating_add(stats.blocked_ns, time.blocked_ns);
         uint64_t& on_cpu = group.waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
-        on_cpu = saturating_add(on_cpu, time.on_cpu_ns);
-        if (group.moves_bytes) stats.bytes = saturating_add(stats.bytes, event.args[0]);
+        on_cpu = saturating_add(on_cpu, saturating_multiply(time.on_cpu_ns, weight));
+        if (group.moves_bytes) stats.bytes = saturating_add(stats.bytes, saturating_multiply(event.args[0], weight));
         if (group.launches) group.launches->add(event, time.on_cpu_ns, queue_full);
-        group.durations.add(time.duration_ns, exact_rows_);
+        group.durations.add(time.duration_ns, event.weight, exact_rows_);
     }
 
     static OpStats finish(Group& group, const std::map<OpId, uint64_t>& lost) {

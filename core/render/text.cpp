@@ -142,15 +142,22 @@ Colour state_colour(const std::string& state) {
     return state == "starting" ? Colour::yellow : Colour::red;
 }
 
+std::string rate(const json& object, const char* key) {
+    const auto value = fraction(object, key);
+    if (!value || *value < 0 || *value > 1e15) return absent;
+    return format_count(static_cast<uint64_t>(std::llround(*value)));
+}
+
 std::string overhead_text(const json& overhead) {
     const auto permille = [&](const char* key) {
         const auto value = fraction(overhead, key);
         return value ? format_percent(*value / 1000) : absent;
     };
-    std::string result = permille("measured_permille") + " of one CPU, budget " + permille("budget_permille");
+    std::string result =
+        permille("measured_permille") + " of the traced threads' time, budget " + permille("budget_permille");
     std::string thinned;
     for (const json& op : list(overhead, "thinned"))
-        thinned += (thinned.empty() ? "; thinned: " : ", ") + words(op, "op") + " 1 in " + count(op, "weight");
+        thinned += (thinned.empty() ? "; thinned: " : ", ") + words(op, "op") + " 1 in " + rate(op, "weight");
     return result + thinned;
 }
 
@@ -174,12 +181,6 @@ std::string share(const json& op, const char* key) {
     const auto whole = number(op, "total_ns");
     if (!part || !whole || *whole == 0) return absent;
     return format_percent(static_cast<double>(*part) / static_cast<double>(*whole));
-}
-
-std::string rate(const json& object, const char* key) {
-    const auto value = fraction(object, key);
-    if (!value || *value < 0 || *value > 1e15) return absent;
-    return format_count(static_cast<uint64_t>(std::llround(*value)));
 }
 
 }  // namespace

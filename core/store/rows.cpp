@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr uint8_t row_version = 1;
+constexpr uint8_t row_version = 2;
 /// Longer than any path; a target's text is not to fill the store.
 constexpr size_t max_text_bytes = 4096;
 
@@ -25,6 +25,11 @@ class RowWriter {
     template <std::integral T>
     void operator()(const T& value) {
         bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    /// A field that rows before `version` do not have.
+    template <class T>
+    void since(uint8_t /*version*/, const T& value) {
+        (*this)(value);
     }
     void operator()(GapReason reason) { (*this)(static_cast<uint16_t>(reason)); }
     void operator()(StackEnd end) { (*this)(static_cast<uint8_t>(end)); }
@@ -50,7 +55,13 @@ class RowWriter {
 
 class RowReader {
   public:
-    explicit RowReader(std::string_view bytes) : bytes_(bytes) {}
+    explicit RowReader(std::string_view bytes) : bytes_(bytes) { (*this)(version_); }
+
+    uint8_t version() const { return version_; }
+    template <class T>
+    void since(uint8_t version, T& value) {
+        if (version_ >= version) (*this)(value);
+    }
 
     template <std::integral T>
     void operator()(T& value) {
@@ -107,6 +118,7 @@ class RowReader {
   private:
     std::string_view bytes_;
     bool failed_ = false;
+    uint8_t version_ = 0;
 };
 
 template <class Codec, class Clock>
@@ -198,6 +210,7 @@ void fields(Codec& codec, Row& row) {
     codec(row.lost_frames);
     codec(row.lost_depth);
     codec(row.uncertain);
+    codec.since(2, row.thinned);
 }
 
 template <class Codec, class Row>
@@ -229,11 +242,10 @@ std::string encode(const Row& row) {
 template <class Row>
 std::optional<Row> decode(std::string_view content) {
     RowReader reader(content);
-    uint8_t version = 0;
-    reader(version);
     Row row;
     fields(reader, row);
-    if (reader.failed() || version == 0 || (version == row_version && !reader.at_end())) return std::nullopt;
+    if (reader.failed() || reader.version() == 0) return std::nullopt;
+    if (reader.version() <= row_version && !reader.at_end()) return std::nullopt;
     return row;
 }
 

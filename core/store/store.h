@@ -52,6 +52,8 @@ struct LossRow {
     uint64_t lost_frames = 0;
     uint64_t lost_depth = 0;
     uint64_t uncertain = 0;
+    uint64_t thinned = 0;  ///< not lost: other records of the op stand for these calls
+    bool is_empty() const { return lost() == 0 && uncertain == 0 && thinned == 0; }
     uint64_t lost() const { return lost_ring + lost_frames + lost_depth; }
 };
 

@@ -114,7 +114,7 @@ Prepared prepare(const Batch& batch, uint32_t boot_index) {
     for (const SymbolRow& symbol : batch.symbols)
         prepared.add_row(&Tables::symbols, StackFrame{symbol.file, symbol.offset}, StoredSymbol{symbol, boot_index});
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
-                 [](const LossRow& row) { return row.lost() != 0 || row.uncertain != 0; });
+                 [](const LossRow& row) { return !row.is_empty(); });
     return prepared;
 }
 
@@ -140,6 +140,7 @@ int put_loss(MDB_txn* txn, MDB_dbi table, uint32_t boot_index, LossRow row) {
             row.lost_frames += old->lost_frames;
             row.lost_depth += old->lost_depth;
             row.uncertain += old->uncertain;
+            row.thinned += old->thinned;
         }
     }
     return put_sealed(txn, table, key, encode_row(row));

@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -65,6 +66,15 @@ Result<void> set_worker_count(Config& config, const toml::node& node) {
     return {};
 }
 
+Result<void> set_overhead_budget(Config& config, const toml::node& node) {
+    const auto percent = node.value<double>();
+    if (!percent || !node.is_number() || *percent < 0 || *percent > 100)
+        return wrong("must be a percentage from 0 to 100, such as 2 or 0.5");
+    config.overhead_budget_permille = static_cast<unsigned>(std::lround(*percent * 10));
+    if (*percent > 0 && config.overhead_budget_permille == 0) return wrong("must be 0, or at least 0.1");
+    return {};
+}
+
 Result<void> set_worker_deadline(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (!value) return wrong("must be a time in quotes, such as \"30s\"");
@@ -90,6 +100,7 @@ Key key(Setter set, T Config::*member, bool on_reload) {
 const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
+        {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},

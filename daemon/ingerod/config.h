@@ -12,8 +12,9 @@
 namespace ingero {
 
 struct Config {
-    std::string node;           ///< [node] name; empty: the host's name
-    bool native_stacks = true;  ///< [capture] stacks
+    std::string node;  ///< [node] name; empty: the host's name
+    bool native_stacks = true;               ///< [capture] stacks
+    unsigned overhead_budget_permille = 20;  ///< [capture] overhead_budget; 0: no limit
     std::string store_path = "/var/lib/ingero/store";
     uint64_t store_max_size_bytes = 10ULL << 30;
     unsigned worker_count = 2;

@@ -65,6 +65,15 @@ std::string base_name(const std::string& path) {
     return path.substr(path.rfind('/') + 1);
 }
 
+/// A budget of 0 is none, a cost that was not measured is absent.
+json overhead_answer(unsigned budget_permille, const OverheadFigures& figures) {
+    json thinned = json::array();
+    for (const auto& one : figures.thinned) thinned.push_back({{"op", op_name(one.op)}, {"weight", one.weight}});
+    return {{"budget_permille", budget_permille != 0 ? json(budget_permille) : json()},
+            {"measured_permille", figures.permille ? json(*figures.permille) : json()},
+            {"thinned", std::move(thinned)}};
+}
+
 json null_if_empty(const std::string& text) {
     return text.empty() ? json(nullptr) : json(text);
 }
@@ -104,6 +113,11 @@ Result<void> Manager::open() {
     auto probes = CallProbes::load(features_);
     if (!probes) return tl::unexpected(probes.error());
     probes_ = std::move(*probes);
+    if (const auto cost = probes_->calibrate(); !cost)
+        spdlog::warn("cannot measure what a call costs, so the overhead is not bounded: {}", cost.error().message);
+    else
+        spdlog::debug("a recorded call costs {} ns, one without a record {} ns", cost->call_ns, cost->unkept_ns);
+    probes_->set_overhead_budget(config.overhead_budget_permille);
 
     Session session;
     session.id = id_text([](sd_id128_t* id) { return sd_id128_randomize(id); });
@@ -586,6 +600,8 @@ Result<json> Manager::take_up_config() {
         text += (text.empty() ? "" : ", ") + key + (applies_on_reload(key) ? "" : " (needs a restart)");
     }
     Config& config = options_.config;
+    config.overhead_budget_permille = loaded->overhead_budget_permille;
+    probes_->set_overhead_budget(config.overhead_budget_permille);
     config.worker_count = loaded->worker_count;
     config.worker_memory_bytes = loaded->worker_memory_bytes;
     config.worker_deadline = loaded->worker_deadline;
@@ -609,7 +625,8 @@ json Manager::status() {
     const ClockTriple now = ClockTriple::now();
     Coverage coverage;
     coverage.lost = figures.lost + figures.dropped;
-    coverage.complete = coverage.lost == 0;
+    coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
     json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["state"] = state();
@@ -618,10 +635,9 @@ json Manager::status() {
     answer["events"] = {{"recorded", figures.recorded},
                         {"committed", figures.committed_sequence},
                         {"lost", coverage.lost},
-                        {"sampled_out", 0},
+                        {"sampled_out", figures.thinned},
                         {"split_uncertain", figures.uncertain}};
-    // No overhead budget yet: absent, not zero.
-    answer["overhead"] = {{"budget_permille", nullptr}, {"measured_permille", nullptr}, {"thinned", json::array()}};
+    answer["overhead"] = overhead_answer(options_.config.overhead_budget_permille, figures.overhead);
     answer["store"] = {
         {"bytes", figures.store.bytes},
         {"cap_bytes", figures.store.cap_bytes},
@@ -654,7 +670,8 @@ json Manager::processes(const Caller& caller) {
     Coverage coverage;
     const IngestFigures figures = ingest_->figures();
     coverage.lost = figures.lost + figures.dropped;
-    coverage.complete = coverage.lost == 0;
+    coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
     json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["processes"] = std::move(list);

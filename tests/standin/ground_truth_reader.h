@@ -67,6 +67,27 @@ class GroundTruth {
     }
     std::string_view name(const Record& record) const { return name(record.function); }
 
+    /// The kernel's name that the call was made with, of at most 507 bytes; empty for a call without.
+    std::string_view kernel_name(const Record& record) const {
+        const uint64_t known = std::min<uint64_t>(__atomic_load_n(&header().next_kernel_name, __ATOMIC_ACQUIRE),
+                                                  header().kernel_name_capacity);
+        if (record.kernel_name == 0 || record.kernel_name > known) return {};
+        const auto* names = reinterpret_cast<const ground_truth_kernel_name*>(bytes() + header().kernel_names_offset);
+        const ground_truth_kernel_name& slot = names[record.kernel_name - 1];
+        const uint32_t length = __atomic_load_n(&slot.length, __ATOMIC_ACQUIRE);
+        return {slot.name, std::min<size_t>(length, sizeof slot.name - 1)};
+    }
+
+    /// The name that the process last gave or got a function, kernel or host function by; empty for an unknown one.
+    std::string_view kernel_name(uint32_t pid, uint64_t handle) const {
+        std::string_view last;
+        for (const Record& record : records()) {
+            if (record.kernel_name != 0 && record.pid == pid && record.args[0] == handle && record.result == 0)
+                last = kernel_name(record);
+        }
+        return last;
+    }
+
     /// Calls that found the log full and are not in it.
     uint64_t overflow() const { return claimed() - std::min(claimed(), header().capacity); }
 
@@ -89,6 +110,9 @@ class GroundTruth {
         if (h.magic != GROUND_TRUTH_MAGIC || h.version != GROUND_TRUTH_VERSION) return false;
         if (h.record_size != sizeof(Record) || h.name_size != GROUND_TRUTH_NAME_SIZE) return false;
         if (h.names_offset > size || uint64_t(h.name_count) * h.name_size > size - h.names_offset) return false;
+        if (h.kernel_names_offset > size || h.kernel_names_offset % alignof(ground_truth_kernel_name) != 0 ||
+            h.kernel_name_capacity > (size - h.kernel_names_offset) / sizeof(ground_truth_kernel_name))
+            return false;
         return h.records_offset <= size && h.records_offset % alignof(Record) == 0 &&
                h.capacity <= (size - h.records_offset) / sizeof(Record);
     }

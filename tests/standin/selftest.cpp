@@ -151,11 +151,12 @@ TEST(StandinDevice, MakesALaunchWaitWhileItsQueueIsFull) {
 TEST(StandinDevice, TakesTheTimeThatACopyNeeds) {
     Logged logged;
     in_child(logged, "copy_gbps=1,copy_us=0", [](const Runtime& runtime) {
-        static char host[20'000'000];
-        void* device = nullptr;
-        runtime.cudaMalloc(&device, sizeof host);
-        return runtime.cudaMemcpy(device, host, sizeof host, host_to_device) == 0 &&
-               runtime.cudaMemcpyAsync(device, host, sizeof host, host_to_device, nullptr) == 0 &&
+        constexpr size_t size = 20'000'000;
+        void *device = nullptr, *host = nullptr;
+        runtime.cudaMalloc(&device, size);
+        runtime.cudaMallocHost(&host, size);
+        return runtime.cudaMemcpy(device, host, size, host_to_device) == 0 &&
+               runtime.cudaMemcpyAsync(device, host, size, host_to_device, nullptr) == 0 &&
                runtime.cudaStreamSynchronize(nullptr) == 0;
     });
     EXPECT_EQ(logged.status, 0);

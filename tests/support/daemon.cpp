@@ -45,6 +45,8 @@ namespace {
 std::vector<std::string> daemon_command(const std::string& directory, const std::vector<std::string>& more) {
     std::vector<std::string> command = {"/bin/sh",     "-c",      "exec \"$@\" 2>&1", "ingerod",     INGEROD_PROGRAM,
                                         "--directory", directory, "--worker",         WORKER_PROGRAM};
+    if (std::find(more.begin(), more.end(), "--config") == more.end())
+        command.insert(command.end(), {"--config", NO_BUDGET_CONFIG});
     command.insert(command.end(), more.begin(), more.end());
     return command;
 }

@@ -49,7 +49,8 @@ inline constexpr bool sanitized = false;
 
 class Daemon {
   public:
-    /// Starts it and waits until it is ready; fails the test if it is not.
+    /// Starts it and waits until it is ready; fails the test if it is not. Without a --config of the test's own no call
+    /// is thinned.
     explicit Daemon(const std::string& directory, std::vector<std::string> more_options = {});
 
     nlohmann::json call(const std::string& method, nlohmann::json params = nlohmann::json::object());

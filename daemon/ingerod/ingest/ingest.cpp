@@ -17,6 +17,8 @@
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "core/model/op.h"
 #include "core/model/time.h"
@@ -28,6 +30,7 @@ namespace {
 
 constexpr size_t batch_events = 8192;
 constexpr uint64_t batch_age_ns = 1'000'000'000;
+constexpr uint64_t overhead_interval_ns = 1'000'000'000;
 /// With nothing to store, how often the session's last covered instant is moved on.
 constexpr uint64_t idle_commit_ns = 5'000'000'000;
 /// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
@@ -96,6 +99,7 @@ struct Ingest::Impl {
         store_figures = store->figures();
         committed_sequence = store_figures.last_sequence;
         last_counters.resize(all_ops().size());
+        measured_counters = last_counters;
         probes.set_record_callback([this](std::span<const std::byte> record) { take_record(record); });
     }
 
@@ -110,6 +114,7 @@ struct Ingest::Impl {
     void hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until);
     void sleep_until_record(uint64_t until_ns);
     std::vector<LossRow> read_losses(uint64_t now);
+    void measure_overhead(uint64_t now);
 
     // Store thread.
     void store_loop();
@@ -143,7 +148,12 @@ struct Ingest::Impl {
     uint64_t last_hand_over_ns = 0;
     uint64_t next_sequence = 1;
     OpCounters last_counters;
+    OpCounters measured_counters;  ///< at the last measurement of the overhead
+    uint64_t measured_ns = 0;
+    std::unordered_set<uint32_t> busy_threads;  ///< that made calls since
     uint64_t last_loss_ns = 0;
+    uint64_t fresh_events = 0;
+    uint32_t last_tid = 0;
     uint64_t untold_loss = 0;  ///< to on_events
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
@@ -170,6 +180,8 @@ struct Ingest::Impl {
     uint64_t committed_sequence = 0;
     uint64_t lost = 0;
     uint64_t uncertain = 0;
+    uint64_t thinned = 0;
+    OverheadFigures overhead;
     uint64_t failed_commits = 0;
     uint64_t dropped = 0;
     std::string store_error;
@@ -200,7 +212,9 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         if (pending.empty()) pending_since_ns = monotonic_now_ns();
         event.sequence = next_sequence++;
         ProcessActivity& seen = fresh_activity[event.process()];
-        seen.calls++;
+        seen.calls += event.weight;
+        fresh_events++;
+        if (event.tid != last_tid) busy_threads.insert(last_tid = event.tid);
         seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
         pending.push_back(event);
         if (pending.size() >= batch_events) hand_over({}, 0);
@@ -254,8 +268,8 @@ void Ingest::Impl::merge_calls() {
             known->second.key = key;
             known->second.calls += fresh.calls;
             known->second.latest_ns = std::max(known->second.latest_ns, fresh.latest_ns);
-            recorded += fresh.calls;
         }
+        recorded += std::exchange(fresh_events, 0);
     }
     fresh_activity.clear();
     for (const ProcessKey& key : unknown) post([this, key] { callbacks.on_new_process(key); });
@@ -265,7 +279,7 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
     std::vector<LossRow> rows;
     const OpCounters counters = probes.counters();
     const auto ops = all_ops();
-    uint64_t lost_now = 0, uncertain_now = 0;
+    uint64_t lost_now = 0, uncertain_now = 0, thinned_now = 0;
     for (size_t i = 0; i < counters.size(); ++i) {
         const ingero_op_counters& now_count = counters[i];
         const ingero_op_counters& before = last_counters[i];
@@ -274,16 +288,47 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
         row.lost_frames = now_count.lost_frames - before.lost_frames;
         row.lost_depth = now_count.lost_depth - before.lost_depth;
         row.uncertain = now_count.uncertain - before.uncertain;
+        row.thinned = now_count.thinned - before.thinned;
         lost_now += now_count.lost_ring + now_count.lost_frames + now_count.lost_depth;
         uncertain_now += now_count.uncertain;
-        if (row.lost() != 0 || row.uncertain != 0) rows.push_back(row);
+        thinned_now += now_count.thinned;
+        if (!row.is_empty()) rows.push_back(row);
     }
     last_counters = counters;
     last_loss_ns = now;
+    measure_overhead(now);
     const std::lock_guard lock(mutex);
+    thinned = thinned_now;
     lost = lost_now;
     uncertain = uncertain_now;
     return rows;
+}
+
+// Each traced thread has all of the interval: what a thread does between its calls is time that the calls slow down
+// too.
+void Ingest::Impl::measure_overhead(uint64_t now) {
+    const uint64_t interval_ns = now - measured_ns;
+    if (interval_ns < overhead_interval_ns) return;
+    const auto cost = probes.cost();
+    const auto ops = all_ops();
+    const double stack_ns = probes.stack_cost_ns();
+    OverheadFigures figures;
+    double overhead_ns = 0;
+    for (size_t i = 0; i < ops.size() && cost; ++i) {
+        const auto calls = static_cast<double>(last_counters[i].entries - measured_counters[i].entries);
+        const auto unkept = static_cast<double>(last_counters[i].thinned - measured_counters[i].thinned);
+        overhead_ns += (calls - unkept) * (cost->call_ns + stack_ns) + unkept * cost->unkept_ns;
+        if (unkept > 0) figures.thinned.push_back({ops[i].id, calls / std::max(calls - unkept, 1.0)});
+    }
+    const double time_ns =
+        static_cast<double>(interval_ns) * static_cast<double>(std::max<size_t>(busy_threads.size(), 1));
+    if (cost) figures.permille = 1000 * overhead_ns / time_ns;
+    busy_threads.clear();
+    last_tid = 0;
+    measured_counters = last_counters;
+    measured_ns = now;
+    const std::lock_guard lock(mutex);
+    overhead = std::move(figures);
 }
 
 /// With `covered_until` 0 the batch says nothing of coverage: it is one of several within a drain.
@@ -328,7 +373,7 @@ void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
 }
 
 void Ingest::Impl::ingest_loop() {
-    last_loss_ns = last_hand_over_ns = monotonic_now_ns();
+    last_loss_ns = last_hand_over_ns = measured_ns = monotonic_now_ns();
     while (!stopping) {
         turns++;
         std::vector<std::function<void()>> requests;
@@ -403,6 +448,7 @@ void Ingest::Impl::carry_loss(const LossRow& row) {
     sum.lost_frames += row.lost_frames;
     sum.lost_depth += row.lost_depth;
     sum.uncertain += row.uncertain;
+    sum.thinned += row.thinned;
 }
 
 // The events are gone, and the store will say so; who the processes are is told with the next batch.
@@ -519,8 +565,16 @@ bool Ingest::made_progress() {
 
 IngestFigures Ingest::figures() const {
     const std::lock_guard lock(impl_->mutex);
-    return {impl_->recorded, impl_->committed_sequence, impl_->lost,         impl_->uncertain, impl_->failed_commits,
-            impl_->dropped,  impl_->store_error,        impl_->store_figures};
+    return {.recorded = impl_->recorded,
+            .committed_sequence = impl_->committed_sequence,
+            .lost = impl_->lost,
+            .uncertain = impl_->uncertain,
+            .failed_commits = impl_->failed_commits,
+            .thinned = impl_->thinned,
+            .overhead = impl_->overhead,
+            .dropped = impl_->dropped,
+            .store_error = impl_->store_error,
+            .store = impl_->store_figures};
 }
 
 void Ingest::forget(const ProcessKey& key) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,16 @@
 
 namespace ingero {
 
+/// What tracing costs the traced threads, over the latest interval of at least a second.
+struct OverheadFigures {
+    std::optional<double> permille;  ///< of their time; empty until measured, or where no cost is known
+    struct Thinned {
+        OpId op = 0;
+        double weight = 1;  ///< calls a record, on average
+    };
+    std::vector<Thinned> thinned;
+};
+
 /// Sums since start.
 struct IngestFigures {
     uint64_t recorded = 0;            ///< events read from the rings
@@ -24,6 +35,8 @@ struct IngestFigures {
     uint64_t lost = 0;                ///< in the kernel: ring full, frames left behind, too deep
     uint64_t uncertain = 0;           ///< events whose time split is marked uncertain
     uint64_t failed_commits = 0;
+    uint64_t thinned = 0;  ///< calls that other records stand for
+    OverheadFigures overhead;
     uint64_t dropped = 0;     ///< events given up because commits kept failing
     std::string store_error;  ///< the latest failure, empty while the store works
     StoreFigures store;

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <bit>
 #include <thread>
+#include <utility>
 
 #include "calls_bpf.skel.h"
 #include "calls_context_bpf.skel.h"
@@ -115,6 +116,11 @@ Error load_error(int error_number) {
                    : "see `ingerod --check` for what this kernel lacks"};
 }
 
+/// Of the counters' row for the function that is calibrated with: it is no op.
+uint32_t calibrated_index() {
+    return static_cast<uint32_t>(all_ops().size());
+}
+
 class AttachedLinks : public AttachedLibrary {
   public:
     std::vector<UniqueFd> fds;
@@ -151,6 +157,10 @@ struct CallProbes::Impl {
     size_t bss_bytes = 0;
     uint32_t* reader_sleeps = nullptr;
     ingero_stack_control* stack_control = nullptr;
+    ingero_overhead_budget* budget = nullptr;
+    std::optional<CallCost> cost;
+    std::unique_ptr<AttachedLibrary> calibrated;
+    std::thread detacher;  ///< of what was calibrated: 50 ms that nobody has to wait for
     int counters_fd = -1;
     int cpus = 0;
 
@@ -161,12 +171,16 @@ struct CallProbes::Impl {
 
     Result<void> open(bool session_takes_context);
     Result<void> load();
-    Result<uint32_t*> shared_word(const char* variable) const;
+    /// A variable of the kernel side, mapped.
+    template <class T>
+    Result<T*> shared(const char* variable) const;
+    Result<void> fill_thin_slots();
     Result<void> attach_names(const std::string& path, std::span<const ProbeSite> sites, AttachedLinks& attached) const;
     Result<void> make_rings();
     Result<void> attach_tracepoints();
     Result<void> map_shared_words();
     ~Impl() {
+        if (detacher.joinable()) detacher.join();
         if (bss != MAP_FAILED) munmap(bss, bss_bytes);
     }
     void fill_syscall_table();
@@ -210,7 +224,7 @@ Result<void> CallProbes::Impl::load() {
     }
     bpf_map__set_max_entries(map("rings"), static_cast<uint32_t>(cpus));
     bpf_map__set_max_entries(map("cpus"), static_cast<uint32_t>(cpus));
-    bpf_map__set_max_entries(map("op_counters"), static_cast<uint32_t>(all_ops().size()));
+    bpf_map__set_max_entries(map("op_counters"), calibrated_index() + 1);
     fill_syscall_table();
     libbpf_last_words.clear();
     const int error = bpf_object__load(object.get());
@@ -267,10 +281,11 @@ Result<size_t> offset_in_bss(const bpf_object* object, const char* variable) {
 
 }  // namespace
 
-Result<uint32_t*> CallProbes::Impl::shared_word(const char* variable) const {
+template <class T>
+Result<T*> CallProbes::Impl::shared(const char* variable) const {
     const auto offset = offset_in_bss(object.get(), variable);
     if (!offset) return tl::unexpected(offset.error());
-    return reinterpret_cast<uint32_t*>(static_cast<char*>(bss) + *offset);
+    return reinterpret_cast<T*>(static_cast<char*>(bss) + *offset);
 }
 
 Result<void> CallProbes::Impl::map_shared_words() {
@@ -278,15 +293,29 @@ Result<void> CallProbes::Impl::map_shared_words() {
     bss_bytes = bpf_map__value_size(map);
     bss = mmap(nullptr, bss_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
     if (bss == MAP_FAILED) return tl::unexpected<Error>(load_error(errno));
-    const auto sleeps = shared_word("reader_sleeps");
+    const auto sleeps = shared<uint32_t>("reader_sleeps");
     if (!sleeps) return tl::unexpected(sleeps.error());
     reader_sleeps = *sleeps;
-    const auto names_told = shared_word("names_told_at_entry");
+    const auto names_told = shared<uint32_t>("names_told_at_entry");
     if (!names_told) return tl::unexpected(names_told.error());
     **names_told = names_at_entry;
-    const auto control = shared_word("stack_control");
+    const auto control = shared<ingero_stack_control>("stack_control");
     if (!control) return tl::unexpected(control.error());
-    stack_control = reinterpret_cast<ingero_stack_control*>(*control);
+    stack_control = *control;
+    const auto budget_of_all = shared<ingero_overhead_budget>("overhead_budget");
+    if (!budget_of_all) return tl::unexpected(budget_of_all.error());
+    budget = *budget_of_all;
+    return fill_thin_slots();
+}
+
+Result<void> CallProbes::Impl::fill_thin_slots() {
+    const auto slots = shared<uint8_t>("thin_slots");
+    if (!slots) return tl::unexpected(slots.error());
+    uint8_t next = 1;
+    for (const Op& op : all_ops())
+        if (may_be_thinned(op)) (*slots)[op_index(op.id)] = next++;
+    if (next > INGERO_THIN_SLOTS - 1) return fail(ErrorCode::internal, "more ops may be thinned than there are slots");
+    (*slots)[calibrated_index()] = next;
     return {};
 }
 
@@ -387,6 +416,46 @@ Result<void> CallProbes::Impl::attach_names(const std::string& path, std::span<c
     return {};
 }
 
+Result<CallCost> CallProbes::calibrate() {
+    const auto function = find_calibrated_function();
+    if (!function) return tl::unexpected(function.error());
+    const ProbeSite site{.file_offset = function->file_offset,
+                         .cookie = uint64_t{calibrated_index()} << 16,
+                         .symbol = "the calibrated function",
+                         .emulated = true};
+    const uint32_t untraced_ns = time_calibrated_calls(1, [](size_t) {}).front();
+    auto attached = attach(function->file.get(), {&site, 1});
+    if (!attached) return tl::unexpected(attached.error());
+    impl_->calibrated = std::move(*attached);
+    const auto kept_callback = std::exchange(impl_->on_record, [](std::span<const std::byte>) {});
+    const auto times = time_calibrated_calls(2, [this](size_t way) {
+        consume();
+        impl_->budget->keep_one_in = way == 0 ? 1 : UINT8_MAX;
+    });
+    CallCost cost;
+    cost.call_ns = times[0] - std::min(times[0], untraced_ns);
+    cost.unkept_ns = std::min(times[1] - std::min(times[1], untraced_ns), cost.call_ns);
+    impl_->budget->keep_one_in = 0;
+    consume();
+    impl_->on_record = kept_callback;
+    impl_->detacher = std::thread([this] { impl_->calibrated.reset(); });
+    const uint32_t self = static_cast<uint32_t>(getpid());
+    bpf_map_delete_elem(bpf_map__fd(impl_->map("processes")), &self);
+    impl_->budget->call_ns = cost.call_ns;
+    impl_->budget->unkept_ns = cost.unkept_ns;
+    impl_->cost = cost;
+    return cost;
+}
+
+void CallProbes::set_overhead_budget(unsigned permille) {
+    // Without a cost there is nothing to weigh.
+    std::atomic_ref<uint32_t>(impl_->budget->permille).store(impl_->cost ? permille : 0, std::memory_order_relaxed);
+}
+
+std::optional<CallCost> CallProbes::cost() const {
+    return impl_->cost;
+}
+
 void CallProbes::set_record_callback(std::function<void(std::span<const std::byte>)> callback) {
     impl_->on_record = std::move(callback);
 }
@@ -412,6 +481,12 @@ StackMaps CallProbes::stack_maps() const {
             .control = impl_->stack_control};
 }
 
+uint32_t CallProbes::stack_cost_ns() const {
+    ingero_stack_control& control = *impl_->stack_control;
+    if (std::atomic_ref<uint32_t>(control.enabled).load(std::memory_order_relaxed) == 0) return 0;
+    return std::atomic_ref<uint32_t>(control.walk_ns).load(std::memory_order_relaxed);
+}
+
 OpCounters CallProbes::counters() const {
     OpCounters sums(all_ops().size());
     std::vector<ingero_op_counters> per_cpu(static_cast<size_t>(impl_->cpus));
@@ -424,6 +499,7 @@ OpCounters CallProbes::counters() const {
             sums[op].lost_frames += one.lost_frames;
             sums[op].lost_depth += one.lost_depth;
             sums[op].uncertain += one.uncertain;
+            sums[op].thinned += one.thinned;
         }
     }
     return sums;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "bpf/event.h"
 #include "bpf/stack_event.h"
 #include "core/model/result.h"
+#include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 
@@ -56,6 +58,15 @@ class CallProbes {
 
     OpCounters counters() const;
     StackMaps stack_maps() const;
+    /// What a call's stack adds to its cost, as measured of late; 0 where none are taken.
+    uint32_t stack_cost_ns() const;
+
+    /// Measures what a call costs, about 10 ms; before records are read. Errors: internal, denied.
+    Result<CallCost> calibrate();
+    /// What calls may cost their threads, in thousandths of the threads' time; 0: no limit. After calibrate().
+    void set_overhead_budget(unsigned permille);
+    /// Empty where it could not be measured.
+    std::optional<CallCost> cost() const;
 
   private:
     struct Impl;

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "../ground_truth.h"
+#include "arguments.h"
 #include "clock.h"
 #include "function_id.h"
 
@@ -16,6 +18,7 @@ namespace ingero::standin {
 struct RuleList;
 
 inline constexpr uint32_t max_depth = 8;
+inline constexpr uint32_t max_contexts = 6;
 
 /// Lives in the engine, and is small: libraries loaded by dlopen share little room for such thread variables.
 struct ThreadState {
@@ -26,7 +29,12 @@ struct ThreadState {
     int32_t device;
     uint32_t default_stream;  ///< index of the per-thread default stream, 0 until it is used
     uint32_t carried_flags;   ///< of nested calls that have returned, for the call around them
+    int32_t fail_next;        ///< the error that the thread's next call is to return, see standin_fail_next
+    int32_t pending_fault;    ///< the error that what the thread enqueues next will end in
+    uint16_t logged_device;   ///< `device`, or none after the last context was left
     bool has_context;
+    uint8_t context_count;
+    uint32_t contexts[max_contexts];  ///< indices of their handles, the current one last
     uint64_t carried_wait_ns;
     uint64_t nested_bytes;        ///< of the nested call that returned last
     uintptr_t frames[max_depth];  ///< frame address of each call in progress
@@ -59,6 +67,9 @@ struct Note {
     }
 };
 
+/// The number of the log's slot for a kernel's name, from 1, or 0 when there is no log or no room.
+uint32_t log_kernel_name(const char* name);
+
 /// Carries out the rules of the function that are due. Returns the error that the call must return, or 0.
 int apply_rules(RuleList& rules, Note& note);
 
@@ -69,13 +80,39 @@ class Call {
             begin_thread();
         enter(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)));
         if (hot.header != nullptr) open_record(function);
-        if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]
-            error_ = apply_rules(*rules, note);
-        if (hot.call_ns != 0) [[unlikely]]
-            spin_until(now_ns() + hot.call_ns);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
+
+    bool is_logged() const { return record_ != nullptr; }
+
+    /// What the call was made with goes into its record.
+    [[gnu::always_inline]] void tell(const Arguments& told) {
+        bytes = told.bytes;
+        result_ = told.result;
+        result_size_ = told.result_size;
+        result_index_ = told.result_index;
+        record_->bytes = told.bytes;
+        record_->stream = told.stream;
+        record_->args[0] = told.args[0];
+        record_->args[1] = told.args[1];
+        record_->args[2] = told.args[2];
+        record_->device = thread_.logged_device;
+        if (told.kernel_name != nullptr) record_->kernel_name = log_kernel_name(told.kernel_name);
+    }
+
+    /// Carries out the rules. Before what the call does.
+    [[gnu::always_inline]] void begin(Fn function) {
+        if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]
+            error_ = apply_rules(*rules, note);
+        if (thread_.fail_next != 0) [[unlikely]] {
+            error_ = thread_.fail_next;
+            thread_.fail_next = 0;
+            note.flags |= GROUND_TRUTH_SCRIPTED_ERROR;
+        }
+        if (hot.call_ns != 0) [[unlikely]]
+            spin_until(now_ns() + hot.call_ns);
+    }
 
     /// A rule said that the call fails: it returns error() and does nothing else.
     bool failed() const { return error_ != 0; }
@@ -94,8 +131,7 @@ class Call {
     }
 
     Note note;
-    uint64_t bytes = 0;
-    uint64_t stream = 0;  ///< the handle as the caller passed it
+    uint64_t bytes = 0;  ///< for the record, where the arguments do not say it
 
   private:
     // Calls in progress have frames further up the stack. What is not further up was left without a return.
@@ -130,7 +166,12 @@ class Call {
         record_->flags = uint8_t(flags);
         record_->result = result;
         record_->bytes = bytes;
-        record_->stream = uint32_t(stream);
+        record_->device = thread_.logged_device;
+        if (result == 0 && result_ != nullptr) {
+            uint64_t word = 0;
+            std::memcpy(&word, result_, result_size_);  // little endian, as all machines with CUDA are
+            record_->args[result_index_] = word;
+        }
         record_->waited_ns = uint32_t(waited_ns < most ? waited_ns : most);
         if (depth_ < hot.cpu_depths) record_->end_cpu_ns = thread_cpu_ns();
         __atomic_store_n(&record_->end_ns, now_ns(), __ATOMIC_RELEASE);
@@ -138,6 +179,9 @@ class Call {
 
     ThreadState& thread_;
     ground_truth_record* record_ = nullptr;
+    const void* result_ = nullptr;
+    uint8_t result_size_ = 0;
+    uint8_t result_index_ = 0;
     uint64_t outer_wait_ns_ = 0;
     uint32_t outer_flags_ = 0;
     uint32_t depth_ = 0;
@@ -150,12 +194,15 @@ class Call {
 // kept whole, so that what is probed is what is called.
 #define STANDIN_EXPORT extern "C" __attribute__((visibility("default"), noinline))
 
-// Defines the exported function NAME. The last argument is an expression that sees `call`: the result code. What
-// `finish` makes of that is returned and logged.
-#define STANDIN_FUNCTION_AS(finish, name, parameters, ...)                          \
+// Defines the exported function NAME. `told` is what the log says of its arguments (arguments.h), seen also when a
+// script makes the call fail. The last argument is an expression that sees `call`: the result code. What `finish` makes
+// of that is returned and logged.
+#define STANDIN_FUNCTION_AS(finish, name, parameters, told, ...)                    \
     STANDIN_EXPORT int name parameters {                                            \
         ::ingero::standin::Call call(::ingero::standin::Fn::name);                  \
+        if (call.is_logged()) call.tell(told);                                      \
+        call.begin(::ingero::standin::Fn::name);                                    \
         return call.leave(finish(call.failed() ? call.error() : int(__VA_ARGS__))); \
     }
 
-#define STANDIN_FUNCTION(name, parameters, ...) STANDIN_FUNCTION_AS(, name, parameters, __VA_ARGS__)
+#define STANDIN_FUNCTION(name, parameters, told, ...) STANDIN_FUNCTION_AS(, name, parameters, told, __VA_ARGS__)

@@ -53,6 +53,11 @@ void block_until(uint64_t target_ns) {
     }
 }
 
+// What a rule said of the call that puts this on a stream.
+int take_fault() {
+    return std::exchange(thread_state.pending_fault, 0);
+}
+
 }  // namespace
 
 void wait_until(uint64_t target_ns, Wait wait, Note& note) {
@@ -110,6 +115,7 @@ uint64_t Stream::enqueue(uint64_t duration_ns, Note& note) {
             if (capturing_) {
                 ++captured_.nodes;
                 captured_.duration_ns += duration_ns;
+                if (const int fault = take_fault()) captured_.fault = fault;
                 note.flags |= GROUND_TRUTH_CAPTURED;
                 return 0;
             }
@@ -120,6 +126,8 @@ uint64_t Stream::enqueue(uint64_t duration_ns, Note& note) {
                 ++entries_;
                 busy_until_ns_.store(finish, std::memory_order_release);
                 Devices& devices = Devices::instance();
+                if (const int fault = take_fault()) [[unlikely]]
+                    devices.set_fault(device_, fault, finish);
                 raise_to(devices.latest(device_), finish);
                 if (blocking_ || legacy_) raise_to(devices.latest_blocking(device_), finish);
                 return finish;
@@ -277,6 +285,18 @@ void Devices::set_schedule(int device, Schedule schedule) {
 
 void Devices::synchronize(Note& note) const {
     wait_until(ends_[size_t(thread_state.device)].all.load(std::memory_order_acquire), wait_mode(), note);
+}
+
+void Devices::set_fault(int device, int error, uint64_t at_ns) {
+    Fault& fault = faults_[size_t(device)];
+    int none = 0;
+    if (fault.error.compare_exchange_strong(none, error)) fault.at_ns.store(at_ns, std::memory_order_release);
+}
+
+void Devices::clear_fault(int device) {
+    Fault& fault = faults_[size_t(device)];
+    fault.at_ns.store(never);
+    fault.error.store(0);
 }
 
 }  // namespace ingero::standin

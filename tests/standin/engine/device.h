@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "call.h"
+#include "clock.h"
 #include "options.h"
 
 namespace ingero::standin {
@@ -36,6 +37,7 @@ struct Kernel {
 struct Graph {
     uint64_t nodes = 0;
     uint64_t duration_ns = 0;
+    int fault = 0;  ///< that a launch of it ends in
 };
 
 class Stream {
@@ -154,6 +156,19 @@ class Devices {
 
     void synchronize(Note& note) const;
 
+    /// The device will be out of order, with that error, from then on. The first of several holds.
+    void set_fault(int device, int error, uint64_t at_ns);
+    void clear_fault(int device);
+    /// The error that calls on the device return now, or 0.
+    int fault(int device, Note& note) const {
+        const Fault& fault = faults_[size_t(device)];
+        const uint64_t at_ns = fault.at_ns.load(std::memory_order_acquire);
+        if (at_ns == never || now_ns() < at_ns) [[likely]]
+            return 0;
+        note.flags |= GROUND_TRUTH_STICKY_ERROR;
+        return fault.error.load(std::memory_order_relaxed);
+    }
+
     // For Stream: the latest end of work of a device, by who has to wait for it.
     std::atomic<uint64_t>& latest(int device) { return ends_[size_t(device)].all; }
     std::atomic<uint64_t>& latest_blocking(int device) { return ends_[size_t(device)].blocking; }
@@ -165,7 +180,13 @@ class Devices {
         std::atomic<uint64_t> all{0};
         std::atomic<uint64_t> blocking{0};
     };
+    static constexpr uint64_t never = ~uint64_t(0);
+    struct Fault {
+        std::atomic<uint64_t> at_ns{never};
+        std::atomic<int> error{0};
+    };
     std::array<Ends, most_devices> ends_;
+    std::array<Fault, most_devices> faults_;
     std::array<std::atomic<Schedule>, most_devices> schedules_{};
     std::vector<std::unique_ptr<Stream>> legacy_streams_;
     Table<Stream, 4096> streams_;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "call.h"
@@ -24,6 +25,15 @@ void* map_memory(uint64_t bytes) {
 }
 
 }  // namespace
+
+Memory::Memory() {
+    if (!options().fragment) return;
+    const uint64_t size = options().memory_bytes / (1 << 21) * (1 << 21);
+    for (uint32_t i = 0; i < options().devices; ++i) {
+        heaps_.emplace_back(next_, size);
+        next_ += size + (uint64_t(1) << 30);
+    }
+}
 
 Memory& Memory::instance() {
     static Memory& made = *std::make_unique<Memory>().release();
@@ -55,7 +65,9 @@ uint64_t Memory::address_for(uint64_t bytes, bool low) {
 uint64_t Memory::allocate_device(uint64_t bytes, bool low) {
     const std::lock_guard guard(lock_);
     if (!take(bytes, thread_state.device)) return 0;
-    const uint64_t address = address_for(bytes, low);
+    const bool in_heap = !low && !heaps_.empty();
+    const uint64_t address =
+        in_heap ? heaps_[size_t(thread_state.device)].allocate(round_up(bytes)) : address_for(bytes, low);
     if (address == 0) {
         live_[thread_state.device] -= bytes;
         return 0;
@@ -64,14 +76,30 @@ uint64_t Memory::allocate_device(uint64_t bytes, bool low) {
     return address;
 }
 
+void Memory::give_back(uint64_t address, const Block& block) {
+    const uint64_t size = round_up(block.bytes);
+    if (block.kind != Kind::device) {
+        real_.erase(address);
+        munmap(to_pointer<void*>(address), size);
+    } else if (address < end_low_address) {
+        free_low_[size].push_back(address);
+    } else if (!heaps_.empty()) {
+        heaps_[size_t(block.device)].free(address, size);
+    } else {
+        free_[size].push_back(address);
+    }
+}
+
 uint64_t Memory::allocate_managed(uint64_t bytes) {
     const std::lock_guard guard(lock_);
     if (!take(bytes, thread_state.device)) return 0;
     const uint64_t address = from_pointer(map_memory(round_up(bytes)));
-    if (address == 0)
+    if (address == 0) {
         live_[thread_state.device] -= bytes;
-    else
-        blocks_[address] = {bytes, thread_state.device, Kind::managed};
+        return 0;
+    }
+    blocks_[address] = {bytes, thread_state.device, Kind::managed};
+    real_[address] = bytes;
     return address;
 }
 
@@ -80,6 +108,7 @@ void* Memory::allocate_host(uint64_t bytes) {
     if (memory == nullptr) return nullptr;
     const std::lock_guard guard(lock_);
     blocks_[from_pointer(memory)] = {bytes, thread_state.device, Kind::host};
+    real_[from_pointer(memory)] = bytes;
     return memory;
 }
 
@@ -90,11 +119,7 @@ uint64_t Memory::remove(uint64_t address, bool host) {
     const Block block = found->second;
     blocks_.erase(found);
     if (block.kind != Kind::host) live_[block.device] -= block.bytes;
-    if (block.kind == Kind::device) {
-        (address < end_low_address ? free_low_ : free_)[round_up(block.bytes)].push_back(address);
-    } else {
-        munmap(to_pointer<void*>(address), round_up(block.bytes));
-    }
+    give_back(address, block);
     return std::max<uint64_t>(block.bytes, 1);
 }
 
@@ -126,6 +151,15 @@ bool Memory::release(uint64_t handle) {
 uint64_t Memory::reserve(uint64_t bytes) {
     const std::lock_guard guard(lock_);
     return address_for(bytes, false);
+}
+
+bool Memory::is_pageable(uint64_t address) {
+    if (address < uint64_t(1) << 32 || (address >= first_address && address < end_address)) return false;
+    const std::lock_guard guard(lock_);
+    const auto after = real_.upper_bound(address);
+    if (after == real_.begin()) return true;
+    const auto& [start, size] = *std::prev(after);
+    return address - start >= size;
 }
 
 uint64_t Memory::live_bytes(int device) {

@@ -1,5 +1,6 @@
 // Memory of the simulated devices: addresses that are never touched, from ranges of their own, and memory that the host
 // may touch (pinned, managed), which is real. An address that was freed is given out again soon, as real allocators do.
+// Any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "heap.h"
+
 namespace ingero::standin {
 
 class Memory {
   public:
+    Memory();
     static Memory& instance();
 
     /// On the device that is current to the thread. 0 when the device has no room left. `low`: an address below 4 GiB,
@@ -33,6 +37,9 @@ class Memory {
 
     uint64_t live_bytes(int device);
 
+    /// Memory of the program's that the device cannot reach: no device's, and neither pinned nor managed.
+    bool is_pageable(uint64_t address);
+
   private:
     enum class Kind : uint8_t { device, managed, host };
     struct Block {
@@ -47,11 +54,14 @@ class Memory {
 
     bool take(uint64_t bytes, int device);
     uint64_t address_for(uint64_t bytes, bool low);
+    void give_back(uint64_t address, const Block& block);
     uint64_t remove(uint64_t address, bool host);
 
     std::mutex lock_;
     std::unordered_map<uint64_t, Block> blocks_;
     std::unordered_map<uint64_t, Physical> physical_;
+    std::map<uint64_t, uint64_t> real_;               ///< size by address of what the host may touch
+    std::vector<Heap> heaps_;                         ///< a device; empty without the option `fragment`
     std::map<uint64_t, std::vector<uint64_t>> free_;  ///< by rounded size; low addresses keep to themselves
     std::map<uint64_t, std::vector<uint64_t>> free_low_;
     uint64_t next_ = first_address;
@@ -60,6 +70,7 @@ class Memory {
     uint64_t live_[16] = {};
 
     static constexpr uint64_t first_address = uint64_t(0x0100) << 32;  // 1 TiB: where Linux maps nothing of its own
+    static constexpr uint64_t end_address = first_address * 64;
     static constexpr uint64_t first_low_address = 0x1000'0000;
     static constexpr uint64_t end_low_address = 0xf000'0000;
 };

@@ -67,6 +67,10 @@ bool set_device_option(Options& options, std::string_view key, std::string_view 
         options.call_ns = to_ns(value, 1);
     else if (key == "free_sync")
         options.free_sync = to_bool(value);
+    else if (key == "staging")
+        options.staging = to_bool(value);
+    else if (key == "fragment")
+        options.fragment = to_bool(value);
     else
         return false;
     return true;

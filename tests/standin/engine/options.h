@@ -31,6 +31,8 @@ struct Options {
     uint64_t lazy_ns = 0;
     uint64_t call_ns = 0;  ///< spun in every call, nested ones too
     bool free_sync = true;
+    bool staging = true;    ///< large asynchronous copies of memory that is not pinned wait
+    bool fragment = false;  ///< device memory is one range a device, in which an allocation needs a gap of its size
     std::string log_path;
     uint64_t log_capacity = uint64_t(4) << 20;
     uint64_t log_populate = 65'536;

@@ -37,6 +37,10 @@ void add_action(Rule& rule, std::string_view action) {
         rule.error = int(amount);
         return;
     }
+    if (name == "fault") {
+        rule.fault = int(amount);
+        return;
+    }
     const DelayKind* kind = find_delay(name);
     if (kind == nullptr) reject("no such action", name);
     rule.actions.push_back({kind->delay, uint64_t(amount * kind->unit)});
@@ -75,6 +79,7 @@ int apply_rules(RuleList& list, Note& note) {
             note.flags |= GROUND_TRUTH_SCRIPTED_DELAY;
             if (delay(action.delay, action.amount)) note.flags |= GROUND_TRUTH_SLEPT;
         }
+        if (rule->fault != 0) thread_state.pending_fault = rule->fault;
         if (rule->error != 0 && error == 0) {
             error = rule->error;
             note.flags |= GROUND_TRUTH_SCRIPTED_ERROR;

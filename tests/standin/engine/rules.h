@@ -23,6 +23,7 @@ struct Rule {
     };
     std::vector<Action> actions;
     int error = 0;
+    int fault = 0;
     std::atomic<uint64_t> calls{0};  ///< of all functions that the rule names, all threads
 
     bool due() {

@@ -40,6 +40,10 @@ int instantiate(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS*
     return result;
 }
 
+uint64_t flags_of(const CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+    return parameters == nullptr ? 0 : parameters->flags;
+}
+
 template <typename Info>
 int update(CUgraphExec exec, CUgraph graph, Info* info) {
     const Graph* from = find_graph(graph);
@@ -53,6 +57,7 @@ int update(CUgraphExec exec, CUgraph graph, Info* info) {
 int launch(Call& call, Stream& stream, CUgraphExec exec) {
     const Graph* graph = find_exec(exec);
     if (graph == nullptr) return invalid_handle;
+    if (graph->fault != 0) thread_state.pending_fault = graph->fault;
     stream.enqueue(graph->duration_ns, call.note);
     return success;
 }
@@ -68,34 +73,35 @@ using namespace ingero::standin;
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_WITH_PTSZ(cuStreamBeginCapture, (CUstream stream), stream, begin_capture(stream))
-STANDIN_WITH_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, int mode), stream, begin_capture(stream))
-STANDIN_WITH_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), stream, end_capture(stream, graph))
-STANDIN_WITH_PTSZ(cuStreamIsCapturing, (CUstream stream, int* status), stream, give(status, stream.capturing()))
+STANDIN_WITH_PTSZ(cuStreamBeginCapture, (CUstream stream), stream, told(), begin_capture(stream))
+STANDIN_WITH_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, int mode), stream, told(0, 0, mode), begin_capture(stream))
+STANDIN_WITH_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), stream, told().gives(0, graph),
+                  end_capture(stream, graph))
+STANDIN_WITH_PTSZ(cuStreamIsCapturing, (CUstream stream, int* status), stream, told(), give(status, stream.capturing()))
 
-STANDIN_FUNCTION(cuGraphCreate, (CUgraph * graph, unsigned flags), create(graph))
+STANDIN_FUNCTION(cuGraphCreate, (CUgraph * graph, unsigned flags), told(), create(graph))
 STANDIN_FUNCTION(cuGraphInstantiate,
                  (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
-                 instantiate(exec, graph))
+                 told(graph).gives(1, exec), instantiate(exec, graph))
 STANDIN_FUNCTION(cuGraphInstantiate_v2,
                  (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
-                 instantiate(exec, graph))
+                 told(graph).gives(1, exec), instantiate(exec, graph))
 STANDIN_FUNCTION(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
-                 instantiate(exec, graph))
+                 told(graph, 0, flags).gives(1, exec), instantiate(exec, graph))
 // The stream is in the parameters, and stream 0 of the _ptsz form is for the upload only: nothing to simulate.
 STANDIN_FUNCTION(cuGraphInstantiateWithParams,
                  (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
-                 instantiate(exec, graph, parameters))
+                 told(graph, 0, flags_of(parameters)).gives(1, exec), instantiate(exec, graph, parameters))
 STANDIN_FUNCTION(cuGraphInstantiateWithParams_ptsz,
                  (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
-                 instantiate(exec, graph, parameters))
+                 told(graph, 0, flags_of(parameters)).gives(1, exec), instantiate(exec, graph, parameters))
 STANDIN_FUNCTION(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, int* info),
-                 update(exec, graph, info))
+                 told(graph, exec), update(exec, graph, info))
 STANDIN_FUNCTION(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info),
-                 update(exec, graph, info))
+                 told(graph, exec), update(exec, graph, info))
 
-STANDIN_WITH_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), stream,
+STANDIN_WITH_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), stream, told(0, exec),
                   find_exec(exec) == nullptr ? invalid_handle : success)
-STANDIN_WITH_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), stream, launch(call, stream, exec))
-STANDIN_FUNCTION(cuGraphDestroy, (CUgraph graph), destroy(from_pointer(graph), false))
-STANDIN_FUNCTION(cuGraphExecDestroy, (CUgraphExec exec), destroy(from_pointer(exec), true))
+STANDIN_WITH_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), stream, told(0, exec), launch(call, stream, exec))
+STANDIN_FUNCTION(cuGraphDestroy, (CUgraph graph), told(graph), destroy(from_pointer(graph), false))
+STANDIN_FUNCTION(cuGraphExecDestroy, (CUgraphExec exec), told(0, exec), destroy(from_pointer(exec), true))

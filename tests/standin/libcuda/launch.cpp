@@ -23,6 +23,12 @@ int launch(Call& call, Stream& stream, CUfunction function, const CUlaunchConfig
                   volume(config->blockDimX, config->blockDimY, config->blockDimZ));
 }
 
+Arguments told_config(CUfunction function, const CUlaunchConfig* config) {
+    if (config == nullptr) return told(function);
+    return told_launch(function, {config->gridDimX, config->gridDimY, config->gridDimZ},
+                       {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes);
+}
+
 // The real library runs the function on a thread of its own when the stream gets there. Ours runs it in the call: this
 // is where a test can leave a call by longjmp or by ending the thread.
 int run_host_function(Call& call, Stream& stream, CUhostFn function, void* data) {
@@ -36,23 +42,29 @@ int query(uint64_t done_ns) {
     return now_ns() >= done_ns ? success : not_ready;
 }
 
+// What the device had to do may have ended in a fault, which whoever waits for it is told.
+int wait_for(Call& call, uint64_t done_ns, Wait wait, int device) {
+    wait_until(done_ns, wait, call.note);
+    return Devices::instance().fault(device, call.note);
+}
+
 int synchronize(Call& call, Stream& stream) {
     if (stream.capturing()) return capture_unsupported;
-    wait_until(stream.done_at(), Devices::instance().wait_mode(), call.note);
-    return success;
+    return wait_for(call, stream.done_at(), Devices::instance().wait_mode(), stream.device());
 }
 
 int synchronize_device(Call& call) {
     Devices::instance().synchronize(call.note);
-    return success;
+    return Devices::instance().fault(thread_state.device, call.note);
 }
 
 // A context is its device. None: the thread's.
 int synchronize_context(Call& call, CUcontext context) {
     const uint32_t index = handle_index(HandleKind::context, from_pointer(context));
-    if (context != nullptr && (index == 0 || index > options().devices)) return invalid_context;
+    const int device = int((index - 1) % 16);
+    if (context != nullptr && (index == 0 || uint32_t(device) >= options().devices)) return invalid_context;
     const int own = thread_state.device;
-    if (context != nullptr) thread_state.device = int(index) - 1;
+    if (context != nullptr) thread_state.device = device;
     const int result = synchronize_device(call);
     thread_state.device = own;
     return result;
@@ -63,9 +75,8 @@ int create_stream(CUstream* stream, unsigned flags) {
     return give_handle(stream, stream == nullptr ? 0 : Devices::instance().create_stream(blocking));
 }
 
-int destroy_stream(Call& call, CUstream stream) {
-    call.stream = from_pointer(stream);
-    return Devices::instance().destroy_stream(call.stream) ? success : invalid_handle;
+int destroy_stream(CUstream stream) {
+    return Devices::instance().destroy_stream(from_pointer(stream)) ? success : invalid_handle;
 }
 
 int create_event(CUevent* event, unsigned flags) {
@@ -99,8 +110,8 @@ int query_event(CUevent handle) {
 int synchronize_event(Call& call, CUevent handle) {
     const Event* event = find_event(handle);
     if (event == nullptr) return invalid_handle;
-    wait_until(event->done_ns, event->blocking_sync ? Wait::block : Devices::instance().wait_mode(), call.note);
-    return success;
+    return wait_for(call, event->done_ns, event->blocking_sync ? Wait::block : Devices::instance().wait_mode(),
+                    thread_state.device);
 }
 
 int elapsed_time(float* milliseconds, CUevent from, CUevent to) {
@@ -123,38 +134,40 @@ using namespace ingero::standin;
 // The parameters that a function does not look at are named all the same: the interface's headers name them.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_WITH_PTSZ(cuLaunchKernel, CU_LAUNCH_PARAMETERS, stream,
+#define TOLD_LAUNCH told_launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes)
+STANDIN_WITH_PTSZ(cuLaunchKernel, CU_LAUNCH_PARAMETERS, stream, TOLD_LAUNCH,
                   launch(call, stream, function, volume(grid_x, grid_y, grid_z), volume(block_x, block_y, block_z)))
-STANDIN_WITH_PTSZ(cuLaunchCooperativeKernel, CU_COOPERATIVE_PARAMETERS, stream,
+STANDIN_WITH_PTSZ(cuLaunchCooperativeKernel, CU_COOPERATIVE_PARAMETERS, stream, TOLD_LAUNCH,
                   launch(call, stream, function, volume(grid_x, grid_y, grid_z), volume(block_x, block_y, block_z)))
 STANDIN_WITH_PTSZ(cuLaunchKernelEx,
                   (const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra),
-                  config == nullptr ? nullptr : config->hStream, launch(call, stream, function, config))
+                  config == nullptr ? nullptr : config->hStream, told_config(function, config),
+                  launch(call, stream, function, config))
 STANDIN_WITH_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data), stream,
-                  run_host_function(call, stream, function, data))
+                  told(reinterpret_cast<uintptr_t>(function)), run_host_function(call, stream, function, data))
 
-STANDIN_WITH_PTSZ(cuStreamSynchronize, (CUstream stream), stream, synchronize(call, stream))
-STANDIN_WITH_PTSZ(cuStreamQuery, (CUstream stream), stream, query(stream.done_at()))
-STANDIN_WITH_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), stream,
+STANDIN_WITH_PTSZ(cuStreamSynchronize, (CUstream stream), stream, told(), synchronize(call, stream))
+STANDIN_WITH_PTSZ(cuStreamQuery, (CUstream stream), stream, told(), query(stream.done_at()))
+STANDIN_WITH_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), stream, told(event),
                   wait_event(stream, event))
-STANDIN_FUNCTION(cuCtxSynchronize, (void), synchronize_device(call))
-STANDIN_FUNCTION(cuCtxSynchronize_v2, (CUcontext context), synchronize_context(call, context))
-STANDIN_FUNCTION(cuStreamCreate, (CUstream * stream, unsigned flags), create_stream(stream, flags))
-STANDIN_FUNCTION(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
+STANDIN_FUNCTION(cuCtxSynchronize, (void), told(), synchronize_device(call))
+STANDIN_FUNCTION(cuCtxSynchronize_v2, (CUcontext context), told(), synchronize_context(call, context))
+STANDIN_FUNCTION(cuStreamCreate, (CUstream * stream, unsigned flags), told(), create_stream(stream, flags))
+STANDIN_FUNCTION(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), told(),
                  create_stream(stream, flags))
-STANDIN_FUNCTION(cuStreamDestroy_v2, (CUstream stream), destroy_stream(call, stream))
+STANDIN_FUNCTION(cuStreamDestroy_v2, (CUstream stream), told().on(stream), destroy_stream(stream))
 
-STANDIN_FUNCTION(cuEventCreate, (CUevent * event, unsigned flags), create_event(event, flags))
-STANDIN_WITH_PTSZ(cuEventRecord, (CUevent event, CUstream stream), stream, record_event(event, stream))
-STANDIN_WITH_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), stream,
+STANDIN_FUNCTION(cuEventCreate, (CUevent * event, unsigned flags), told(), create_event(event, flags))
+STANDIN_WITH_PTSZ(cuEventRecord, (CUevent event, CUstream stream), stream, told(), record_event(event, stream))
+STANDIN_WITH_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), stream, told(),
                   record_event(event, stream))
-STANDIN_FUNCTION(cuEventQuery, (CUevent event), query_event(event))
-STANDIN_FUNCTION(cuEventSynchronize, (CUevent event), synchronize_event(call, event))
-STANDIN_FUNCTION(cuEventElapsedTime, (float* milliseconds, CUevent from, CUevent to),
+STANDIN_FUNCTION(cuEventQuery, (CUevent event), told(), query_event(event))
+STANDIN_FUNCTION(cuEventSynchronize, (CUevent event), told(event), synchronize_event(call, event))
+STANDIN_FUNCTION(cuEventElapsedTime, (float* milliseconds, CUevent from, CUevent to), told(),
                  elapsed_time(milliseconds, from, to))
-STANDIN_FUNCTION(cuEventElapsedTime_v2, (float* milliseconds, CUevent from, CUevent to),
+STANDIN_FUNCTION(cuEventElapsedTime_v2, (float* milliseconds, CUevent from, CUevent to), told(),
                  elapsed_time(milliseconds, from, to))
-STANDIN_FUNCTION(cuEventDestroy_v2, (CUevent event), destroy_event(event))
+STANDIN_FUNCTION(cuEventDestroy_v2, (CUevent event), told(), destroy_event(event))
 
 // Aliases, as exported names at one address: a tracer must count a call through either once.
 STANDIN_EXPORT int cuStreamDestroy(CUstream stream) __attribute__((alias("cuStreamDestroy_v2")));

@@ -45,6 +45,13 @@ int launch(const Driver& driver, ConfiguredLaunch entry, const cudaLaunchConfig_
     return entry(&converted, function, parameters, nullptr);
 }
 
+Arguments told_config(const void* symbol, const cudaLaunchConfig_t* config) {
+    if (config == nullptr) return told(symbol);
+    const dim3 &grid = config->gridDim, &block = config->blockDim;
+    return told_launch(symbol, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, config->dynamicSmemBytes)
+        .on(config->stream);
+}
+
 struct PushedConfiguration {
     dim3 grid, block;
     size_t shared_bytes;
@@ -74,8 +81,10 @@ using namespace ingero::standin::runtime;
 #define CUDA_LAUNCH_PARAMETERS \
     (const void* symbol, dim3 grid, dim3 block, void** parameters, size_t shared_bytes, CUstream stream)
 
-#define LAUNCH_FORM(name, target)                            \
-    STANDIN_RUNTIME(name, CUDA_LAUNCH_PARAMETERS, 0, stream, \
+#define TOLD_LAUNCH told_launch(symbol, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes).on(stream)
+
+#define LAUNCH_FORM(name, target)                              \
+    STANDIN_RUNTIME(name, CUDA_LAUNCH_PARAMETERS, TOLD_LAUNCH, \
                     launch(driver, driver.target, symbol, grid, block, parameters, shared_bytes, stream))
 
 LAUNCH_FORM(cudaLaunchKernel, cuLaunchKernel)
@@ -83,16 +92,15 @@ LAUNCH_FORM(cudaLaunchKernel_ptsz, cuLaunchKernel_ptsz)
 LAUNCH_FORM(cudaLaunchCooperativeKernel, cuLaunchCooperativeKernel)
 LAUNCH_FORM(cudaLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel_ptsz)
 
-#define CONFIGURED_FORM(name, target)                                                                   \
-    STANDIN_RUNTIME(name, (const cudaLaunchConfig_t* config, const void* symbol, void** parameters), 0, \
-                    config == nullptr ? nullptr : config->stream,                                       \
-                    launch(driver, driver.target, config, symbol, parameters))
+#define CONFIGURED_FORM(name, target)                                                                \
+    STANDIN_RUNTIME(name, (const cudaLaunchConfig_t* config, const void* symbol, void** parameters), \
+                    told_config(symbol, config), launch(driver, driver.target, config, symbol, parameters))
 
 CONFIGURED_FORM(cudaLaunchKernelExC, cuLaunchKernelEx)
 CONFIGURED_FORM(cudaLaunchKernelExC_ptsz, cuLaunchKernelEx_ptsz)
 
 // Three calls deep: a runtime function that calls another.
-STANDIN_RUNTIME(__cudaLaunchKernel, CUDA_LAUNCH_PARAMETERS, 0, stream,
+STANDIN_RUNTIME(__cudaLaunchKernel, CUDA_LAUNCH_PARAMETERS, TOLD_LAUNCH,
                 cudaLaunchKernel(symbol, grid, block, parameters, shared_bytes, stream))
 
 // In the real runtime this one jumps to the other with the caller's frame, so that both are entered with one stack
@@ -121,10 +129,10 @@ STANDIN_EXPORT int __cudaLaunchKernel_ptsz CUDA_LAUNCH_PARAMETERS {
 }
 #endif
 
-STANDIN_RUNTIME_PTSZ(cudaLaunchHostFunc, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data), 0, stream,
-                     stream, function, data)
+STANDIN_RUNTIME_PTSZ(cudaLaunchHostFunc, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
+                     told(reinterpret_cast<uintptr_t>(function)).on(stream), stream, function, data)
 
-STANDIN_PLAIN(__cudaPushCallConfiguration, (dim3 grid, dim3 block, size_t shared_bytes, CUstream stream),
+STANDIN_PLAIN(__cudaPushCallConfiguration, (dim3 grid, dim3 block, size_t shared_bytes, CUstream stream), told(),
               push({grid, block, shared_bytes, stream}))
-STANDIN_PLAIN(__cudaPopCallConfiguration, (dim3 * grid, dim3* block, size_t* shared_bytes, void* stream),
+STANDIN_PLAIN(__cudaPopCallConfiguration, (dim3 * grid, dim3* block, size_t* shared_bytes, void* stream), told(),
               pop(grid, block, shared_bytes, stream))

@@ -4,8 +4,6 @@
 namespace ingero::standin::runtime {
 namespace {
 
-enum Direction : int { host_to_host, host_to_device, device_to_host, device_to_device, by_address };
-
 CUdeviceptr address(const void* pointer) {
     return CUdeviceptr(from_pointer(pointer));
 }
@@ -66,46 +64,50 @@ using namespace ingero::standin::runtime;
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-STANDIN_RUNTIME(cudaMalloc, (void** pointer, size_t bytes), bytes, nullptr,
+STANDIN_RUNTIME(cudaMalloc, (void** pointer, size_t bytes), told_allocation(bytes, pointer),
                 driver.cuMemAlloc_v2(address_of(pointer), bytes))
-STANDIN_RUNTIME(cudaMallocPitch, (void** pointer, size_t* pitch, size_t width, size_t height), 0, nullptr,
+STANDIN_RUNTIME(cudaMallocPitch, (void** pointer, size_t* pitch, size_t width, size_t height),
+                told_allocation(width* height, pointer),
                 with_nested_bytes(call, driver.cuMemAllocPitch_v2(address_of(pointer), pitch, width, height, 4)))
-STANDIN_RUNTIME(cudaFree, (void* pointer), 0, nullptr, with_nested_bytes(call, driver.cuMemFree_v2(address(pointer))))
+STANDIN_RUNTIME(cudaFree, (void* pointer), told(pointer),
+                with_nested_bytes(call, driver.cuMemFree_v2(address(pointer))))
 
-STANDIN_RUNTIME_PTSZ(cudaMallocAsync, cuMemAllocAsync, (void** pointer, size_t bytes, CUstream stream), bytes, stream,
-                     address_of(pointer), bytes, stream)
+STANDIN_RUNTIME_PTSZ(cudaMallocAsync, cuMemAllocAsync, (void** pointer, size_t bytes, CUstream stream),
+                     told_allocation(bytes, pointer).on(stream), address_of(pointer), bytes, stream)
 STANDIN_RUNTIME_PTSZ(cudaMallocFromPoolAsync, cuMemAllocFromPoolAsync,
-                     (void** pointer, size_t bytes, CUmemoryPool pool, CUstream stream), bytes, stream,
-                     address_of(pointer), bytes, pool, stream)
-STANDIN_RUNTIME(cudaFreeAsync, (void* pointer, CUstream stream), 0, stream,
+                     (void** pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+                     told_allocation(bytes, pointer).on(stream), address_of(pointer), bytes, pool, stream)
+STANDIN_RUNTIME(cudaFreeAsync, (void* pointer, CUstream stream), told(pointer).on(stream),
                 with_nested_bytes(call, driver.cuMemFreeAsync(address(pointer), stream)))
-STANDIN_RUNTIME(cudaFreeAsync_ptsz, (void* pointer, CUstream stream), 0, stream,
+STANDIN_RUNTIME(cudaFreeAsync_ptsz, (void* pointer, CUstream stream), told(pointer).on(stream),
                 with_nested_bytes(call, driver.cuMemFreeAsync_ptsz(address(pointer), stream)))
 
-STANDIN_RUNTIME(cudaMallocManaged, (void** pointer, size_t bytes, unsigned flags), bytes, nullptr,
+STANDIN_RUNTIME(cudaMallocManaged, (void** pointer, size_t bytes, unsigned flags), told_allocation(bytes, pointer),
                 driver.cuMemAllocManaged(address_of(pointer), bytes, flags))
-STANDIN_RUNTIME(cudaMallocHost, (void** pointer, size_t bytes), bytes, nullptr,
+STANDIN_RUNTIME(cudaMallocHost, (void** pointer, size_t bytes), told_allocation(bytes, pointer),
                 driver.cuMemHostAlloc(pointer, bytes, 0))
-STANDIN_RUNTIME(cudaHostAlloc, (void** pointer, size_t bytes, unsigned flags), bytes, nullptr,
+STANDIN_RUNTIME(cudaHostAlloc, (void** pointer, size_t bytes, unsigned flags), told_allocation(bytes, pointer),
                 driver.cuMemHostAlloc(pointer, bytes, flags))
-STANDIN_RUNTIME(cudaFreeHost, (void* pointer), 0, nullptr, with_nested_bytes(call, driver.cuMemFreeHost(pointer)))
-STANDIN_RUNTIME(cudaMemGetInfo, (size_t * free_bytes, size_t* total_bytes), 0, nullptr,
+STANDIN_RUNTIME(cudaFreeHost, (void* pointer), told(pointer), with_nested_bytes(call, driver.cuMemFreeHost(pointer)))
+STANDIN_RUNTIME(cudaMemGetInfo, (size_t * free_bytes, size_t* total_bytes), told(),
                 driver.cuMemGetInfo_v2(free_bytes, total_bytes))
 
 #define COPY_PARAMETERS (void* to, const void* from, size_t bytes, int direction)
 #define COPY_ASYNC_PARAMETERS (void* to, const void* from, size_t bytes, int direction, CUstream stream)
-STANDIN_RUNTIME(cudaMemcpy, COPY_PARAMETERS, bytes, nullptr, copy(driver, to, from, bytes, direction))
-STANDIN_RUNTIME(cudaMemcpy_ptds, COPY_PARAMETERS, bytes, nullptr, copy_ptds(driver, to, from, bytes, direction))
-STANDIN_RUNTIME(cudaMemcpyAsync, COPY_ASYNC_PARAMETERS, bytes, stream,
+STANDIN_RUNTIME(cudaMemcpy, COPY_PARAMETERS, told_copy(bytes, direction), copy(driver, to, from, bytes, direction))
+STANDIN_RUNTIME(cudaMemcpy_ptds, COPY_PARAMETERS, told_copy(bytes, direction),
+                copy_ptds(driver, to, from, bytes, direction))
+STANDIN_RUNTIME(cudaMemcpyAsync, COPY_ASYNC_PARAMETERS, told_copy(bytes, direction).on(stream),
                 copy_async(driver, to, from, bytes, direction, stream))
-STANDIN_RUNTIME(cudaMemcpyAsync_ptsz, COPY_ASYNC_PARAMETERS, bytes, stream,
+STANDIN_RUNTIME(cudaMemcpyAsync_ptsz, COPY_ASYNC_PARAMETERS, told_copy(bytes, direction).on(stream),
                 copy_async_ptsz(driver, to, from, bytes, direction, stream))
 
 #define COPY_2D_FORM(name, target)                                                                                    \
     STANDIN_RUNTIME(                                                                                                  \
         name,                                                                                                         \
         (void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, int direction), \
-        uint64_t(width) * height, nullptr, copy(driver.target, shape(to, to_pitch, from, from_pitch, width, height)))
+        told_copy(width* height, direction),                                                                          \
+        copy(driver.target, shape(to, to_pitch, from, from_pitch, width, height)))
 COPY_2D_FORM(cudaMemcpy2D, cuMemcpy2D_v2)
 COPY_2D_FORM(cudaMemcpy2D_ptds, cuMemcpy2D_v2_ptds)
 
@@ -113,37 +115,41 @@ COPY_2D_FORM(cudaMemcpy2D_ptds, cuMemcpy2D_v2_ptds)
     STANDIN_RUNTIME(name,                                                                                         \
                     (void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, \
                      int direction, CUstream stream),                                                             \
-                    uint64_t(width) * height, stream,                                                             \
+                    told_copy(width* height, direction).on(stream),                                               \
                     copy(driver.target, shape(to, to_pitch, from, from_pitch, width, height), stream))
 COPY_2D_ASYNC_FORM(cudaMemcpy2DAsync, cuMemcpy2DAsync_v2)
 COPY_2D_ASYNC_FORM(cudaMemcpy2DAsync_ptsz, cuMemcpy2DAsync_v2_ptsz)
 
-STANDIN_RUNTIME(cudaMemcpyPeer, (void* to, int to_device, const void* from, int from_device, size_t bytes), bytes,
-                nullptr, driver.cuMemcpyPeer(address(to), nullptr, address(from), nullptr, bytes))
+STANDIN_RUNTIME(cudaMemcpyPeer, (void* to, int to_device, const void* from, int from_device, size_t bytes),
+                told_copy(bytes, device_to_device),
+                driver.cuMemcpyPeer(address(to), nullptr, address(from), nullptr, bytes))
 STANDIN_RUNTIME(cudaMemcpyPeerAsync,
-                (void* to, int to_device, const void* from, int from_device, size_t bytes, CUstream stream), bytes,
-                stream, driver.cuMemcpyPeerAsync(address(to), nullptr, address(from), nullptr, bytes, stream))
+                (void* to, int to_device, const void* from, int from_device, size_t bytes, CUstream stream),
+                told_copy(bytes, device_to_device).on(stream),
+                driver.cuMemcpyPeerAsync(address(to), nullptr, address(from), nullptr, bytes, stream))
 
-STANDIN_RUNTIME_PTDS(cudaMemset, cuMemsetD8_v2, (void* to, int value, size_t bytes), bytes, address(to),
+#define TOLD_SET(bytes) told_copy(bytes, device_to_device)
+STANDIN_RUNTIME_PTDS(cudaMemset, cuMemsetD8_v2, (void* to, int value, size_t bytes), TOLD_SET(bytes), address(to),
                      static_cast<unsigned char>(value), bytes)
-STANDIN_RUNTIME_PTSZ(cudaMemsetAsync, cuMemsetD8Async, (void* to, int value, size_t bytes, CUstream stream), bytes,
-                     stream, address(to), static_cast<unsigned char>(value), bytes, stream)
+STANDIN_RUNTIME_PTSZ(cudaMemsetAsync, cuMemsetD8Async, (void* to, int value, size_t bytes, CUstream stream),
+                     TOLD_SET(bytes).on(stream), address(to), static_cast<unsigned char>(value), bytes, stream)
 STANDIN_RUNTIME_PTDS(cudaMemset2D, cuMemsetD2D8_v2, (void* to, size_t pitch, int value, size_t width, size_t height),
-                     uint64_t(width) * height, address(to), pitch, static_cast<unsigned char>(value), width, height)
+                     TOLD_SET(width* height), address(to), pitch, static_cast<unsigned char>(value), width, height)
 STANDIN_RUNTIME_PTSZ(cudaMemset2DAsync, cuMemsetD2D8Async,
                      (void* to, size_t pitch, int value, size_t width, size_t height, CUstream stream),
-                     uint64_t(width) * height, stream, address(to), pitch, static_cast<unsigned char>(value), width,
+                     TOLD_SET(width* height).on(stream), address(to), pitch, static_cast<unsigned char>(value), width,
                      height, stream)
 
 // CUDA 13 gave the plain name to what had been _v2.
 #define PREFETCH_PARAMETERS (const void* to, size_t bytes, CUmemLocation place, unsigned flags, CUstream stream)
+#define TOLD_PREFETCH told_copy(bytes, by_address).on(stream)
 #if STANDIN_CUDART_MAJOR >= 13
-STANDIN_RUNTIME_PTSZ(cudaMemPrefetchAsync, cuMemPrefetchAsync_v2, PREFETCH_PARAMETERS, bytes, stream, address(to),
+STANDIN_RUNTIME_PTSZ(cudaMemPrefetchAsync, cuMemPrefetchAsync_v2, PREFETCH_PARAMETERS, TOLD_PREFETCH, address(to),
                      bytes, place, flags, stream)
 #else
 STANDIN_RUNTIME_PTSZ(cudaMemPrefetchAsync, cuMemPrefetchAsync_v2,
-                     (const void* to, size_t bytes, int device, CUstream stream), bytes, stream, address(to), bytes,
+                     (const void* to, size_t bytes, int device, CUstream stream), TOLD_PREFETCH, address(to), bytes,
                      (CUmemLocation{1, device}), 0u, stream)
-STANDIN_RUNTIME_PTSZ(cudaMemPrefetchAsync_v2, cuMemPrefetchAsync_v2, PREFETCH_PARAMETERS, bytes, stream, address(to),
+STANDIN_RUNTIME_PTSZ(cudaMemPrefetchAsync_v2, cuMemPrefetchAsync_v2, PREFETCH_PARAMETERS, TOLD_PREFETCH, address(to),
                      bytes, place, flags, stream)
 #endif

@@ -38,9 +38,7 @@ void register_kernel(const void* symbol, const char* name);
 
 /// What `body` makes of the driver, with a context for the thread.
 template <typename Body>
-[[gnu::always_inline]] inline int with_driver(Call& call, uint64_t bytes, const void* stream, const Body& body) {
-    call.bytes = bytes;
-    call.stream = from_pointer(stream);
+[[gnu::always_inline]] inline int with_driver(const Body& body) {
     const Driver* driver = load_driver();
     if (driver == nullptr) [[unlikely]]
         return insufficient_driver;
@@ -59,24 +57,23 @@ inline int with_nested_bytes(Call& call, int result) {
 }  // namespace ingero::standin::runtime
 
 // A function that needs no driver.
-#define STANDIN_PLAIN(name, parameters, ...) \
-    STANDIN_FUNCTION_AS(::ingero::standin::runtime::remember, name, parameters, __VA_ARGS__)
+#define STANDIN_PLAIN(name, parameters, told, ...) \
+    STANDIN_FUNCTION_AS(::ingero::standin::runtime::remember, name, parameters, told, __VA_ARGS__)
 
-// `bytes` and `stream` go into the log, 0 and nullptr where there is none. The last argument is an expression that sees
-// `driver` and `call`: the result.
-#define STANDIN_RUNTIME(name, parameters, bytes, stream, ...) \
-    STANDIN_PLAIN(                                            \
-        name, parameters,                                     \
-        ::ingero::standin::runtime::with_driver(              \
-            call, bytes, stream,                              \
+// `told` is what the log says of the arguments. The last argument is an expression that sees `driver` and `call`: the
+// result.
+#define STANDIN_RUNTIME(name, parameters, told, ...) \
+    STANDIN_PLAIN(                                   \
+        name, parameters, told,                      \
+        ::ingero::standin::runtime::with_driver(     \
             [&]([[maybe_unused]] const ::ingero::standin::runtime::Driver& driver) -> int { return __VA_ARGS__; }))
 
 // NAME calls the driver's TARGET, NAME_ptsz its TARGET_ptsz; what follows are the arguments.
-#define STANDIN_RUNTIME_PTSZ(name, target_name, parameters, bytes, stream, ...)       \
-    STANDIN_RUNTIME(name, parameters, bytes, stream, driver.target_name(__VA_ARGS__)) \
-    STANDIN_RUNTIME(name##_ptsz, parameters, bytes, stream, driver.target_name##_ptsz(__VA_ARGS__))
+#define STANDIN_RUNTIME_PTSZ(name, target_name, parameters, told, ...)       \
+    STANDIN_RUNTIME(name, parameters, told, driver.target_name(__VA_ARGS__)) \
+    STANDIN_RUNTIME(name##_ptsz, parameters, told, driver.target_name##_ptsz(__VA_ARGS__))
 
 // The same for functions that take no stream.
-#define STANDIN_RUNTIME_PTDS(name, target_name, parameters, bytes, ...)                \
-    STANDIN_RUNTIME(name, parameters, bytes, nullptr, driver.target_name(__VA_ARGS__)) \
-    STANDIN_RUNTIME(name##_ptds, parameters, bytes, nullptr, driver.target_name##_ptds(__VA_ARGS__))
+#define STANDIN_RUNTIME_PTDS(name, target_name, parameters, told, ...)       \
+    STANDIN_RUNTIME(name, parameters, told, driver.target_name(__VA_ARGS__)) \
+    STANDIN_RUNTIME(name##_ptds, parameters, told, driver.target_name##_ptds(__VA_ARGS__))

@@ -1,8 +1,15 @@
 // Calls that block for a known reason, and calls that are never returned from.
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <stdexcept>
+#include <thread>
+
+#include "processes.h"
 #include "workload.h"
 
 namespace ingero::standin {
@@ -81,10 +88,10 @@ void* leave_by_cancel(void* data) {
     return nullptr;
 }
 
-void leave_in_thread(Leaver& leaver, bool cancel) {
+void leave_in_thread(Leaver& leaver, void* (*how)(void*)) {
     pthread_t thread;
-    pthread_create(&thread, nullptr, cancel ? leave_by_cancel : leave_by_exit, &leaver);
-    if (cancel) {
+    if (pthread_create(&thread, nullptr, how, &leaver) != 0) throw std::runtime_error("no thread");
+    if (how == leave_by_cancel) {
         char byte;
         static_cast<void>(read(leaver.inside[0], &byte, 1) < 0);
         pthread_cancel(thread);
@@ -92,18 +99,69 @@ void leave_in_thread(Leaver& leaver, bool cancel) {
     pthread_join(thread, nullptr);
 }
 
-// After each call that is left come some that return, in which a tracer has to notice what it lost.
-std::string run_jump(const Runtime& runtime, const Settings& settings, Totals& totals) {
+// Without a word to the thread library: what a thread holds stays held.
+void end_thread_at_once(void*) {
+    syscall(SYS_exit, 0);
+}
+
+void* leave_by_thread_exit(void* data) {
+    auto& leaver = *static_cast<Leaver*>(data);
+    leaver.runtime->cudaLaunchHostFunc(nullptr, end_thread_at_once, &leaver);
+    return nullptr;
+}
+
+// The new program makes calls, and logs them beside the old one's log, which it must not replace.
+std::vector<std::string> arguments_after_exec(const Settings& settings) {
+    std::vector<std::string> arguments;
+    const char* log = getenv("INGERO_STANDIN_LOG");
+    if (log != nullptr) arguments.insert(arguments.end(), {"--log", std::string(log) + ".exec"});
+    if (!settings.cudart.empty()) arguments.insert(arguments.end(), {"--cudart", settings.cudart});
+    if (settings.orphan) arguments.emplace_back("--orphan");
+    if (settings.quiet) arguments.emplace_back("--quiet");
+    arguments.insert(arguments.end(), {"calls", "--count", std::to_string(settings.turns)});
+    return arguments;
+}
+
+void exec_at_once(void* data) {
+    run_again(*static_cast<std::vector<std::string>*>(data));
+}
+
+// The thread that makes the call stays in it while another one's exec ends it.
+void leave_by_exec(Leaver& leaver, std::vector<std::string> arguments) {
+    std::thread other([&] {
+        char byte;
+        static_cast<void>(read(leaver.inside[0], &byte, 1) < 0);
+        run_again(arguments);
+        _exit(127);
+    });
+    leaver.runtime->cudaLaunchHostFunc(nullptr, wait_to_be_cancelled, &leaver);
+    other.join();
+}
+
+std::string run_exec(const Runtime& runtime, const Settings& settings, Totals&) {
     Leaver leaver{};
     leaver.runtime = &runtime;
-    static_cast<void>(pipe(leaver.inside) < 0);
+    if (pipe2(leaver.inside, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    std::vector<std::string> arguments = arguments_after_exec(settings);
+    if (settings.how == "exec") leave_by_exec(leaver, arguments);
+    runtime.cudaLaunchHostFunc(nullptr, exec_at_once, &arguments);
+    throw std::runtime_error("exec failed");
+}
+
+// After each call that is left come some that return, in which a tracer has to notice what it lost.
+std::string run_jump(const Runtime& runtime, const Settings& settings, Totals& totals) {
+    if (settings.how.starts_with("exec")) return run_exec(runtime, settings, totals);
+    Leaver leaver{};
+    leaver.runtime = &runtime;
+    if (pipe2(leaver.inside, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
     Caller caller(runtime);
     uint64_t left = 0;
     for (uint64_t i = 0; i < settings.turns && !stopping(); ++i) {
         const bool all = settings.how == "all";
         if (all || settings.how == "longjmp") leave_by_jump(leaver), ++left;
-        if (all || settings.how == "pthread-exit") leave_in_thread(leaver, false), ++left;
-        if (all || settings.how == "cancel") leave_in_thread(leaver, true), ++left;
+        if (all || settings.how == "pthread-exit") leave_in_thread(leaver, leave_by_exit), ++left;
+        if (all || settings.how == "cancel") leave_in_thread(leaver, leave_by_cancel), ++left;
+        if (settings.how == "thread-exit") leave_in_thread(leaver, leave_by_thread_exit), ++left;
         caller.launch(&caller, nullptr);
         caller.synchronize(nullptr);
     }

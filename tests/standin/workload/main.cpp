@@ -1,16 +1,17 @@
 // standin-workload: programs as they use a GPU, for tests of the tracer. Options are in --help and ../README.md.
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <map>
 
+#include "loader.h"
+#include "processes.h"
 #include "workload.h"
 
 namespace ingero::standin {
@@ -18,13 +19,6 @@ namespace ingero::standin {
 namespace {
 
 #if !defined(STANDIN_LINKED)
-std::string own_folder() {
-    char path[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-    const std::string whole(path, length < 0 ? 0 : size_t(length));
-    return whole.substr(0, whole.rfind('/'));
-}
-
 // A program either loads the runtime, or finds it at start, or has it inside: three programs, of which this is the
 // first, and starts the one that was asked for.
 void become_variant(const Settings& settings, char** arguments) {
@@ -63,12 +57,6 @@ void set_environment(const Settings& settings, const std::string& own_options) {
     if (!settings.log.empty()) setenv("INGERO_STANDIN_LOG", settings.log.c_str(), 1);
 }
 
-// The signal comes when the parent's thread that started us ends, and the parent may have been gone before we asked.
-void die_with_parent(pid_t parent) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-}
-
 void pin(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -76,8 +64,8 @@ void pin(int cpu) {
     if (sched_setaffinity(0, sizeof set, &set) != 0) throw std::runtime_error("no such CPU: " + std::to_string(cpu));
 }
 
-void wait_at_gate() {
-    std::printf("ready %d\n", int(getpid()));
+void wait_at_gate(const char* state) {
+    std::printf("%s %d\n", state, int(getpid()));
     std::fflush(stdout);
     // Read by hand: a stream would go on reading after the signal to stop.
     char byte = 0;
@@ -94,11 +82,16 @@ void add_common(CLI::App& app, Settings& s) {
     app.add_option("--cpu", s.cpu, "run on this CPU only");
     app.add_flag("--gate", s.gate, "print \"ready PID\" when all is loaded, and wait for a line on stdin");
     app.add_flag("--late-load", s.late_load, "load the libraries only after the gate");
+    app.add_flag("--second-gate", s.second_gate,
+                 "with --late-load: when they are loaded, print \"loaded PID\" and wait for another line");
+    app.add_option("--late-load-after", s.late_load_after_s, "load the libraries only after so many seconds");
     app.add_flag("--late-driver", s.late_driver, "leave libcuda to be loaded by the first call");
     app.add_flag("--orphan", s.orphan, "live on when the parent ends");
     app.add_flag("--quiet", s.quiet, "no last line");
     app.add_option("--seed", s.seed, "of what is random");
-    app.add_option("--threads", s.threads, "that make calls")->check(CLI::Range(1, 256));
+    app.add_option("--threads", s.threads, "that make calls")->check(CLI::Range(1, 4096));
+    app.add_option("--fork", s.forks, "make the calls in so many forked processes, each of them all, at once")
+        ->check(CLI::Range(0, 4096));
     app.add_option("--duration", s.duration_s, "stop after so many seconds");
     app.add_option("--kernel-us", s.kernel_us, "time of a kernel (calls 0, sync-loop 100, train 50, serve 20)");
     app.add_option("--scratch", s.scratch, "folder for files that are read and written");
@@ -120,6 +113,21 @@ void add_measuring(CLI::App& app, Settings& s) {
         if (s.duration_s <= 0) s.duration_s = 1;
     });
 
+    CLI::App* every = app.add_subcommand("every", "each traced function by its name, with success and with an error");
+    every->add_flag("--tail-jump", s.tail_jump, "__cudaLaunchKernel_ptsz too, which returns for another function");
+
+    CLI::App* chain = app.add_subcommand("chain", "calls from the end of a chain of known functions");
+    chain->add_option("--library", s.chain_library, "omit or keep (frame pointers), stripped, or a path")
+        ->check([](const std::string& text) {
+            const bool known = text == "omit" || text == "keep" || text == "stripped";
+            return known || text.find('/') != std::string::npos ? "" : "omit, keep, stripped or a path";
+        });
+    chain->add_option("--op", s.chain_op, "what the chain ends in: sync or launch")
+        ->check(CLI::IsMember({"sync", "launch"}));
+    chain->add_option("--count", s.turns, "calls a thread (default 20)");
+}
+
+void add_trouble(CLI::App& app, Settings& s) {
     CLI::App* blocked = app.add_subcommand("blocked", "calls that block inside for a known reason");
     blocked->add_option("--reason", s.reason, "of the block")
         ->check(CLI::IsMember(
@@ -132,9 +140,14 @@ void add_measuring(CLI::App& app, Settings& s) {
         ->check(CLI::IsMember({"sync", "launch", "malloc", "memcpy"}));
 
     CLI::App* jump = app.add_subcommand("jump", "calls that are left without a return");
-    jump->add_option("--how", s.how, "longjmp, pthread-exit, cancel or all")
-        ->check(CLI::IsMember({"longjmp", "pthread-exit", "cancel", "all"}));
-    jump->add_option("--count", s.turns, "times each (default 20)");
+    jump->add_option("--how", s.how,
+                     "longjmp, pthread-exit, cancel or all of these; thread-exit; exec by another thread, exec-inside")
+        ->check(CLI::IsMember({"longjmp", "pthread-exit", "cancel", "all", "thread-exit", "exec", "exec-inside"}));
+    jump->add_option("--count", s.turns, "times each (default 20); after exec: calls of the new program");
+
+    CLI::App* fragment = app.add_subcommand("fragment", "device memory in pieces, and an allocation larger than one");
+    fragment->add_option("--piece-mib", s.piece_mib, "size of a piece")->check(CLI::Range(1, 1 << 20));
+    fragment->add_option("--want-mib", s.want_mib, "what is asked for in the end (default two pieces)");
 }
 
 void add_loops(CLI::App& app, Settings& s) {
@@ -143,10 +156,14 @@ void add_loops(CLI::App& app, Settings& s) {
     train->add_option("--launches", s.launches, "a step");
     train->add_option("--step-rate", s.rate, "steps a second; 0: as fast as it goes");
     train->add_option("--batch-kib", s.batch_kib, "copied to the device each step");
-    train->add_option("--loader", s.loader, "where batches come from: none, compute, read")
-        ->check(CLI::IsMember({"none", "compute", "read"}));
-    train->add_option("--loader-us", s.loader_us, "CPU time of a batch, for compute");
-    train->add_option("--loader-kib", s.loader_kib, "size of a batch, for read")->check(CLI::Range(1, 65536));
+    train
+        ->add_option("--loader", s.loader,
+                     "where batches come from: none, compute, read, or workers:N, processes that read and compute")
+        ->check(check_loader);
+    train->add_option("--loader-us", s.loader_us, "CPU time of a batch, for compute and workers");
+    train->add_option("--loader-kib", s.loader_kib, "size of what is read for a batch, for read and workers")
+        ->check(CLI::Range(1, 65536));
+    train->add_flag("--pageable", s.pageable, "batches in memory that is not pinned");
     train->add_flag("--loader-cold", s.loader_cold, "drop the batch from the page cache before it is read");
     train->add_option("--checkpoint-every", s.checkpoint_every, "steps; 0: never");
     train->add_option("--checkpoint-kib", s.checkpoint_kib, "written and synced each time");
@@ -167,21 +184,38 @@ Workload find_workload(const std::string& name) {
     if (name == "train") return train_workload();
     if (name == "serve") return serve_workload();
     if (name == "blocked") return blocked_workload();
+    if (name == "every") return every_workload();
+    if (name == "chain") return chain_workload();
+    if (name == "fragment") return fragment_workload();
     return jump_workload();
+}
+
+Runtime load_in_time(const Settings& settings, const Workload& workload) {
+    if (settings.late_load && settings.gate) wait_at_gate("ready");
+    if (settings.late_load_after_s > 0)
+        wait_until_ns(monotonic_ns() + uint64_t(settings.late_load_after_s * 1e9), Pace::sleep);
+    const Runtime runtime = load_runtime(settings);
+    if (runtime.prepare != nullptr) runtime.prepare(workload.records(settings) * std::max(settings.forks, 1u));
+    if (!settings.late_load && settings.gate) wait_at_gate("ready");
+    if (settings.late_load && settings.second_gate) wait_at_gate("loaded");
+    return runtime;
 }
 
 void run(const Settings& settings, const Workload& workload) {
     stop_on_signals();
     if (settings.cpu >= 0) pin(settings.cpu);
     set_environment(settings, workload.options(settings));
-    if (settings.late_load && settings.gate) wait_at_gate();
-    const Runtime runtime = load_runtime(settings);
-    if (runtime.prepare != nullptr) runtime.prepare(workload.records(settings));
-    if (!settings.late_load && settings.gate) wait_at_gate();
+    const Runtime runtime = load_in_time(settings, workload);
 
     Totals totals;
+    std::string own;
     const uint64_t start_ns = monotonic_ns();
-    const std::string own = stopping() ? std::string() : workload.run(runtime, settings, totals);
+    if (!stopping() && settings.forks > 0) {
+        totals = run_forked(settings.forks, [&](Totals& part) { workload.run(runtime, settings, part); });
+        own = " forks=" + std::to_string(settings.forks);
+    } else if (!stopping()) {
+        own = workload.run(runtime, settings, totals);
+    }
     const double elapsed_s = double(monotonic_ns() - start_ns) / 1e9;
     if (settings.quiet) return;
     std::printf("done calls=%llu launches=%llu elapsed_s=%.6f errors=%llu%s\n",
@@ -203,6 +237,7 @@ int main(int count, char** arguments) {
     app.set_help_all_flag("--help-all", "this, with the options of every workload");
     add_common(app, settings);
     add_measuring(app, settings);
+    add_trouble(app, settings);
     add_loops(app, settings);
     CLI11_PARSE(app, count, arguments);
 

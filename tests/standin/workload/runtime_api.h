@@ -27,6 +27,7 @@ enum CopyKind : int { host_to_device = 1, device_to_host = 2 };
     X(cudaFree, (void* pointer))                                                                                   \
     X(cudaMallocHost, (void** pointer, size_t bytes))                                                              \
     X(cudaFreeHost, (void* pointer))                                                                               \
+    X(cudaMemGetInfo, (size_t * free_bytes, size_t * total_bytes))                                                 \
     X(cudaMemcpy, (void* to, const void* from, size_t bytes, int kind))                                            \
     X(cudaMemcpyAsync, (void* to, const void* from, size_t bytes, int kind, void* stream))                         \
     X(cudaStreamSynchronize, (void* stream))                                                                       \
@@ -67,11 +68,13 @@ struct Runtime {
     decltype(&::__cudaRegisterFunction) register_function;
     void (*prepare)(uint64_t records);  ///< null in a real library
     int (*load_driver)();               ///< likewise
+    void* library;                      ///< in which functions can be looked up by name
 
     /// Nothing, with the reason in `error`, if the library or one of the functions is not there. `library` is what
     /// dlopen returned, or RTLD_DEFAULT for what the program is linked with.
     static std::optional<Runtime> from(void* library, std::string& error) {
         Runtime runtime{};
+        runtime.library = library;
 #define STANDIN_LOOK_UP(name, parameters) \
     if (!look_up(library, #name, runtime.name, error)) return std::nullopt;
         STANDIN_RUNTIME_FUNCTIONS(STANDIN_LOOK_UP)

@@ -1,8 +1,10 @@
 #include "workload.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,6 +31,13 @@ void stop_on_signals() {
     action.sa_handler = [](int) { stop.store(true, std::memory_order_relaxed); };
     sigaction(SIGTERM, &action, nullptr);
     sigaction(SIGINT, &action, nullptr);
+}
+
+std::string own_folder() {
+    char path[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+    const std::string whole(path, length < 0 ? 0 : size_t(length));
+    return whole.substr(0, whole.rfind('/'));
 }
 
 uint64_t monotonic_ns() {

@@ -17,7 +17,9 @@ struct Settings {
     // all
     std::string log, cudart, load = "dlopen", options, scratch = "/var/tmp";
     int cpu = -1;
-    bool gate = false, late_load = false, late_driver = false, orphan = false, quiet = false;
+    bool gate = false, late_load = false, late_driver = false, second_gate = false, orphan = false, quiet = false;
+    double late_load_after_s = 0;
+    unsigned forks = 0;  ///< 0: the work is done in the process itself
     uint64_t seed = 1;
     unsigned threads = 1;
     double kernel_us = -1;  ///< below 0: the workload's own
@@ -35,7 +37,7 @@ struct Settings {
     std::string loader = "none";
     double loader_us = 500;
     uint64_t loader_kib = 1024;
-    bool loader_cold = false;
+    bool loader_cold = false, pageable = false;
     uint64_t checkpoint_every = 0, checkpoint_kib = 4096;
 
     // serve
@@ -48,6 +50,15 @@ struct Settings {
     uint64_t turns = 20;
     double us = 5000, gap_us = 1000;
     uint64_t kib = 256;
+
+    // every
+    bool tail_jump = false;
+
+    // chain
+    std::string chain_library = "omit", chain_op = "sync";
+
+    // fragment
+    uint64_t piece_mib = 64, want_mib = 0;
 };
 
 struct Totals {
@@ -85,6 +96,14 @@ class Caller {
     void free(void* pointer) {
         count([&] { return runtime_.cudaFree(pointer); });
     }
+    void* allocate_host(size_t bytes) {
+        void* pointer = nullptr;
+        count([&] { return runtime_.cudaMallocHost(&pointer, bytes); });
+        return pointer;
+    }
+    void free_host(void* pointer) {
+        count([&] { return runtime_.cudaFreeHost(pointer); });
+    }
     void* create_stream() {
         void* stream = nullptr;
         count([&] { return runtime_.cudaStreamCreateWithFlags(&stream, 1); });
@@ -114,6 +133,9 @@ class Caller {
 /// Set by SIGTERM and SIGINT: workloads come to their end.
 bool stopping();
 void stop_on_signals();
+
+/// Where this program is, without a slash at the end.
+std::string own_folder();
 
 uint64_t monotonic_ns();
 
@@ -160,5 +182,8 @@ Workload train_workload();
 Workload serve_workload();
 Workload blocked_workload();
 Workload jump_workload();
+Workload every_workload();
+Workload chain_workload();
+Workload fragment_workload();
 
 }  // namespace ingero::standin

@@ -1,0 +1,147 @@
+// The overhead budget: hot calls are thinned, what matters is kept, and sums over what is kept stay right.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "core/model/op.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+
+namespace {
+
+constexpr OpId launch = make_op(source_cuda, 3);
+constexpr OpId driver_launch = make_op(source_driver, 1);
+constexpr uint64_t error_every = 997;
+constexpr uint64_t slow_every = 4'999;
+constexpr uint64_t slow_us = 200;
+constexpr uint64_t most_memory_bytes = 96 << 20;
+
+class Budget : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+        std::ofstream(directory_ / "budget.conf") << "[capture]\noverhead_budget = 2\n";
+    }
+
+    std::vector<std::string> with_budget() const { return {"--config", directory_ / "budget.conf"}; }
+
+    const TemporaryDirectory directory_;
+};
+
+struct Sums {
+    uint64_t rows = 0, calls = 0, errors = 0, slow = 0;
+    uint32_t heaviest = 1;
+};
+
+Sums sum_up(const StoreContents& store, uint32_t pid, OpId op) {
+    Sums sums;
+    for (const Event& event : store.events) {
+        if (event.tgid != pid || event.op != op) continue;
+        sums.rows++;
+        sums.calls += event.weight;
+        sums.errors += event.return_code != 0;
+        sums.slow += event.duration_ns >= slow_us * 1000;
+        sums.heaviest = std::max(sums.heaviest, event.weight);
+        EXPECT_TRUE(event.weight == 1 || event.return_code == 0) << "a failed call stands for itself alone";
+    }
+    return sums;
+}
+
+uint64_t lost_of(const StoreContents& store, OpId op) {
+    uint64_t sum = 0;
+    for (const LossRow& row : store.losses)
+        if (row.op == op) sum += row.lost();
+    return sum;
+}
+
+/// What the workload's last line says of `name`.
+uint64_t figure_of(const std::string& output, const std::string& name) {
+    const size_t at = output.rfind(" " + name + "=");
+    return at == std::string::npos ? 0 : std::stoull(output.substr(at + name.size() + 2));
+}
+
+TEST_F(Budget, a_launch_storm_is_thinned_with_errors_and_slow_calls_kept_and_counts_right) {
+    Daemon daemon(directory_ / "run", with_budget());
+    const std::string rules = "at=cudaLaunchKernel:/" + std::to_string(error_every) +
+                              ":error=719,at=cudaLaunchKernel:/" + std::to_string(slow_every) +
+                              ":spin=" + std::to_string(slow_us + 20);
+    const std::string count = long_form() ? "20000000" : "3000000";
+    Workload storm({"calls", "--op", "launch", "--count", count, "--rate", "0", "--threads", "2", "--standin", rules});
+    ASSERT_TRUE(daemon.wait_traced(storm.pid()));
+    const auto pid = static_cast<uint32_t>(storm.pid());
+    storm.open_gate();
+    uint64_t memory_bytes = 0;
+    double measured_permille = 0, weight = 0;
+    std::atomic<bool> ended{false};
+    std::thread watcher([&] {
+        while (!ended) {  // each round waits for the daemon's answer
+            const nlohmann::json status = daemon.status();
+            memory_bytes = std::max(memory_bytes, status.value("memory_bytes", uint64_t{0}));
+            const nlohmann::json& overhead = status.at("overhead");
+            if (overhead.at("measured_permille").is_number())
+                measured_permille = std::max(measured_permille, overhead.at("measured_permille").get<double>());
+            for (const nlohmann::json& thinned : overhead.at("thinned"))
+                if (thinned.at("op") == "cudaLaunchKernel")
+                    weight = std::max(weight, thinned.at("weight").get<double>());
+        }
+    });
+    EXPECT_EQ(storm.finish(milliseconds(300'000)), 0) << storm.child().errors();
+    ended = true;
+    watcher.join();
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+
+    const StoreContents store = read_store(daemon.store());
+    const uint64_t made = figure_of(storm.child().output(), "launches");
+    const Sums runtime = sum_up(store, pid, launch), driver = sum_up(store, pid, driver_launch);
+    std::cout << made << " launches: " << runtime.rows << " rows for " << runtime.calls << " calls, heaviest "
+              << runtime.heaviest << ", " << runtime.errors << " errors, " << runtime.slow << " slow, lost "
+              << lost_of(store, launch) << "; told: 1 in " << weight << ", overhead " << measured_permille
+              << " permille, memory " << (memory_bytes >> 20) << " MiB\n";
+    ASSERT_GT(made, 1'000'000u);
+    const uint64_t lost = lost_of(store, launch);
+    EXPECT_LT(runtime.rows, made / 4) << "it was not thinned";
+    EXPECT_NEAR(static_cast<double>(runtime.calls + lost), static_cast<double>(made), 0.01 * static_cast<double>(made));
+    EXPECT_GE(runtime.errors + lost, made / error_every);
+    EXPECT_LE(runtime.errors, made / error_every + 2);
+    EXPECT_GE(runtime.slow + lost, made / slow_every - 1);
+    EXPECT_NEAR(static_cast<double>(driver.calls + lost_of(store, driver_launch)), static_cast<double>(made),
+                0.012 * static_cast<double>(made));
+    EXPECT_GT(weight, 4);
+    EXPECT_GT(measured_permille, 20);
+    if (!sanitized) {
+        EXPECT_LE(memory_bytes, most_memory_bytes);
+    }
+}
+
+TEST_F(Budget, calls_within_the_budget_and_synchronisations_all_have_records_of_their_own) {
+    Daemon daemon(directory_ / "run", with_budget());
+    Workload calm({"calls", "--op", "launch", "--count", "6000", "--rate", "2000"});
+    Workload storm({"calls", "--op", "malloc", "--count", "400000", "--rate", "0"});
+    ASSERT_TRUE(daemon.wait_traced(calm.pid()));
+    ASSERT_TRUE(daemon.wait_traced(storm.pid()));
+    const auto calm_pid = static_cast<uint32_t>(calm.pid()), storm_pid = static_cast<uint32_t>(storm.pid());
+    calm.open_gate();
+    storm.open_gate();
+    EXPECT_EQ(storm.finish(), 0);
+    EXPECT_EQ(calm.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    const StoreContents store = read_store(daemon.store());
+    uint64_t calm_launches = 0, allocations = 0;
+    for (const Event& event : store.events) {
+        if (event.tgid != calm_pid && event.tgid != storm_pid) continue;
+        EXPECT_EQ(event.weight, 1u) << op_name(event.op);
+        calm_launches += event.tgid == calm_pid && event.op == launch;
+        allocations += event.tgid == storm_pid && event.op == make_op(source_cuda, 1);
+    }
+    EXPECT_EQ(calm_launches + lost_of(store, launch), 6000u);
+    EXPECT_EQ(allocations + lost_of(store, make_op(source_cuda, 1)), 200'000u);
+}
+
+}  // namespace
