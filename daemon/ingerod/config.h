@@ -12,7 +12,7 @@
 namespace ingero {
 
 struct Config {
-    std::string node;  ///< [node] name; empty: the host's name
+    std::string node;                        ///< [node] name; empty: the host's name
     bool native_stacks = true;               ///< [capture] stacks
     unsigned overhead_budget_permille = 20;  ///< [capture] overhead_budget; 0: no limit
     std::string store_path = "/var/lib/ingero/store";
