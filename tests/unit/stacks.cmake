@@ -12,3 +12,4 @@ ingero_add_test(symbolizer_test LABEL unit SOURCES symbolizer_test.cpp LIBRARIES
 add_dependencies(symbolizer_test unwind_fixture)
 target_compile_definitions(symbolizer_test PRIVATE INGERO_UNWIND_FIXTURE="$<TARGET_FILE:unwind_fixture>")
 ingero_add_test(stacks_query_test LABEL unit SOURCES stacks_query_test.cpp LIBRARIES ingero-core)
+ingero_add_test(stacks_parts_test LABEL unit SOURCES stacks_parts_test.cpp LIBRARIES ingerod-lib)

@@ -102,6 +102,23 @@ std::optional<Mapping> parse_maps_line(std::string_view line) {
     return mapping;
 }
 
+// "36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw": proc(5). Spaces in paths stand as \\040.
+std::string file_system_of_device(std::string_view mountinfo, uint64_t device) {
+    std::string result;
+    for_each_line(mountinfo, [&](std::string_view line) {
+        uint64_t id = 0;
+        unsigned device_major = 0, device_minor = 0;
+        if (!result.empty() || !take_number(line, id) || !take_char(line, ' ') || !take_number(line, id)) return;
+        if (!take_char(line, ' ') || !take_number(line, device_major) || !take_char(line, ':')) return;
+        if (!take_number(line, device_minor) || makedev(device_major, device_minor) != device) return;
+        const size_t separator = line.find(" - ");
+        if (separator == std::string_view::npos) return;
+        line.remove_prefix(separator + 3);
+        result = line.substr(0, line.find(' '));
+    });
+    return result;
+}
+
 std::optional<uint64_t> parse_start_time(std::string_view stat) {
     const size_t command_end = stat.rfind(')');
     if (command_end == std::string_view::npos) return std::nullopt;
@@ -169,6 +186,11 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
         if (auto mapping = parse_maps_line(line); mapping && mapping->executable) result.push_back(std::move(*mapping));
     });
     return result;
+}
+
+std::string ProcFs::file_system(uint32_t pid, uint64_t device) const {
+    const auto text = read_file(root_ + "/" + std::to_string(pid) + "/mountinfo");
+    return text ? file_system_of_device(*text, device) : std::string();
 }
 
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {

@@ -34,6 +34,9 @@ struct Mapping {
 
 /// One line of /proc/PID/maps; nullopt for a mapping without a file, or a line that is none.
 std::optional<Mapping> parse_maps_line(std::string_view line);
+/// The file system of a device ("ext4", "fuse.sshfs"), by the text of /proc/PID/mountinfo; empty where it has no such
+/// mount.
+std::string file_system_of_device(std::string_view mountinfo, uint64_t device);
 /// The start time field of /proc/PID/stat in ns since boot; the command in it may hold any character.
 std::optional<uint64_t> parse_start_time(std::string_view stat);
 /// The systemd unit of a cgroup path: its last component that ends in .service or .scope; empty where there is none.
@@ -49,6 +52,8 @@ class ProcFs {
     Result<Process> read_process(uint32_t pid) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
+    /// As file_system_of_device(), for a device that the process has mounted.
+    std::string file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files. Errors: not_found (gone meanwhile),
     /// denied (capabilities), internal.
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;

@@ -68,6 +68,9 @@ void NativeStacks::add_process(const ProcessKey& key) {
         process =
             ProcessMappings{.key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .gone_ns = 0};
     }
+    // Told anew also where nothing seems to have changed: at an exec the kernel side forgot the list.
+    process.list = nullptr;
+    process.gone_ns = 0;
     refresh(process);
 }
 

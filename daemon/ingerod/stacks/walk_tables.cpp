@@ -136,8 +136,11 @@ Result<void> WalkTables::set_mappings(const ProcessKey& process, uint32_t genera
     }
     for (uint32_t i = 0; i < count; ++i) {
         const uint32_t index = *first + i;
-        if (bpf_map_update_elem(maps_.mappings, &index, &mappings[i], BPF_ANY) != 0)
-            return fail(ErrorCode::internal, errno_message("cannot store a mapping", errno));
+        if (bpf_map_update_elem(maps_.mappings, &index, &mappings[i], BPF_ANY) == 0) continue;
+        const int error = errno;
+        release({*first, count});
+        forget(process);
+        return fail(ErrorCode::internal, errno_message("cannot store a mapping", error));
     }
     const ingero_process_key key = kernel_key(process);
     const ingero_mapping_list list{.first = *first, .count = count, .generation = generation, .reserved = 0};
