@@ -40,10 +40,7 @@ MappedFiles::MappedFiles(EventLoop& loop, WorkerPool& workers, const ProcFs& pro
       proc_(proc),
       tables_(tables),
       next_id_(next_id),
-      on_compiled_(std::move(on_compiled)) {
-    purge_timer_ = loop_.add_periodic(
-        purge_period_us, [this] { let_go(); }, purge_period_us / 5);
-}
+      on_compiled_(std::move(on_compiled)) {}
 
 MappedFiles::~MappedFiles() {
     *alive_ = false;
@@ -77,6 +74,9 @@ MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
         file->row.path = mapping.path;
     }
     if (!file->fd && (is_new || files_.size() < max_open_files)) file->fd = std::move(*fd);
+    if (!purge_timer_.active())
+        purge_timer_ = loop_.add_periodic(
+            purge_period_us, [this] { let_go(); }, purge_period_us / 5);
     if (is_new) {
         waiting_.push_back(file);
         compile_next();
@@ -167,6 +167,7 @@ void MappedFiles::let_go() {
         unused_since_ns_.erase(key);
         return true;
     });
+    if (files_.empty()) purge_timer_.reset();
 }
 
 }  // namespace ingero

@@ -44,8 +44,6 @@ NativeStacks::NativeStacks(EventLoop& loop, const CallProbes& probes, WorkerPool
     tables_.set_next_stack(store_.last_stack + 1);
     tables_.allow_stacks(new_stacks_a_tick);
     tables_.enable(on);
-    tick_timer_ = loop_.add_periodic(
-        tick_us, [this] { tick(); }, tick_us / 10);
 }
 
 NativeStacks::~NativeStacks() {
@@ -67,6 +65,12 @@ void NativeStacks::add_process(const ProcessKey& key) {
         if (process.key.pid != 0) tables_.forget(process.key);
         process =
             ProcessMappings{.key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .gone_ns = 0};
+    }
+    // A host without traced processes is left in peace.
+    if (!tick_timer_.active()) {
+        allow_new();
+        tick_timer_ = loop_.add_periodic(
+            tick_us, [this] { tick(); }, tick_us / 10);
     }
     // Told anew also where nothing seems to have changed: at an exec the kernel side forgot the list.
     process.list = nullptr;
@@ -178,12 +182,17 @@ void NativeStacks::work_off() {
     }
 }
 
-void NativeStacks::tick() {
+void NativeStacks::allow_new() {
     tables_.allow_stacks(kept_stacks_ < most_stacks ? new_stacks_a_tick : 0);
+}
+
+void NativeStacks::tick() {
+    allow_new();
     const uint64_t now = monotonic_now_ns();
     std::erase_if(processes_, [&](const auto& entry) {
         return entry.second.gone_ns != 0 && now - entry.second.gone_ns > keep_gone_ns;
     });
+    if (processes_.empty()) tick_timer_.reset();
 }
 
 const MappedFilePtr& NativeStacks::nameless(MappedFilePtr& file, const char* name, FileState state) {

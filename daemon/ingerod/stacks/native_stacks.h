@@ -73,6 +73,7 @@ class NativeStacks {
     void schedule();
     void work_off();
     void tick();
+    void allow_new();
     /// False where the stack ends with this frame, whatever the record says.
     bool resolve(ProcessMappings* process, uint32_t generation, uint64_t address, bool innermost, StackRow& row);
     void add_frame(StackRow& row, const MappedFilePtr& file, uint64_t offset);
