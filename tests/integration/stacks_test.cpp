@@ -90,6 +90,15 @@ bool is_whole(const json& stack) {
     return stack.at("truncated") == false;
 }
 
+/// The tenth frame, chain_1, has its name and lies in a file of this state.
+std::function<bool(const json&)> is_whole_in(const std::string& state) {
+    return [state](const json& stack) {
+        const json& frames = stack.at("frames");
+        return is_whole(stack) && frames.size() > 9 && frames[9].at("state") == state &&
+               !frames[9].at("symbol").is_null();
+    };
+}
+
 bool is_named(const json& stack) {
     return std::none_of(stack.at("frames").begin(), stack.at("frames").end(),
                         [](const json& frame) { return frame.at("state") == "unread"; });
@@ -171,10 +180,9 @@ TEST_F(Stacks, name_a_stripped_file_by_offset) {
 TEST_F(Stacks, name_a_deleted_file_and_what_it_was) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
-    const json stack =
-        run_until("cudaDeviceSynchronize", "plain", is_whole, [this] { std::filesystem::remove(chain_); });
+    const json stack = run_until("cudaDeviceSynchronize", "plain", is_whole_in("deleted"),
+                                 [this] { std::filesystem::remove(chain_); });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
-    // It was there when the daemon first saw it, so only its names are known to be right.
     const auto expected = through_chain({"cudaDeviceSynchronize", "make_calls"});
     EXPECT_THAT(first(names_of(stack), expected.size()), ElementsAreArray(expected));
     EXPECT_EQ(stack.at("frames").at(9).at("state"), "deleted");
@@ -184,7 +192,7 @@ TEST_F(Stacks, name_a_deleted_file_and_what_it_was) {
 TEST_F(Stacks, name_a_rebuilt_file_with_the_names_of_the_one_that_is_mapped) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
-    const json stack = run_until("cudaDeviceSynchronize", "plain", is_whole, [this] {
+    const json stack = run_until("cudaDeviceSynchronize", "plain", is_whole_in("rebuilt"), [this] {
         std::filesystem::copy_file(CHAIN_LIBRARY ".stripped", chain_ + ".new");
         std::filesystem::rename(chain_ + ".new", chain_);
     });
