@@ -28,9 +28,29 @@ constexpr size_t most_discarded_bytes = 1 << 20;
 
 constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_ns", "limit"};
 
-/// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes.
-Result<void> check_query_params(const json& params) {
+constexpr size_t most_name_bytes = 256;
+
+/// What only `stacks` takes. False where the key is none of it.
+Result<bool> check_stacks_param(const std::string& key, const json& value) {
+    if (key == "off_cpu") {
+        if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+        return true;
+    }
+    if (key != "op" && key != "by") return false;
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes)
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return true;
+}
+
+/// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes; and what the method takes
+/// besides.
+Result<void> check_query_params(const std::string& method, const json& params) {
     for (const auto& [key, value] : params.items()) {
+        if (method == "stacks") {
+            const auto own = check_stacks_param(key, value);
+            if (!own) return tl::unexpected(own.error());
+            if (*own) continue;
+        }
         const bool known =
             key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
         if (!known) return fail(ErrorCode::bad_request, "unknown parameter: " + escape_text(key.substr(0, 64)));
@@ -175,7 +195,7 @@ void ControlConnection::reload(const RpcRequest& request) {
 }
 
 void ControlConnection::start_query(RpcRequest request) {
-    if (const auto checked = check_query_params(request.params); !checked)
+    if (const auto checked = check_query_params(request.method, request.params); !checked)
         return answer_error(request.id, checked.error());
     const uint64_t ticket = ++last_ticket_;
     in_flight_[request.id] = ticket;

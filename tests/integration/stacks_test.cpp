@@ -108,7 +108,7 @@ TEST_F(Stacks, of_a_chain_without_frame_pointers_come_out_whole) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
     const json stack =
-        run_until("cudaDeviceSynchronize", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
+        run_until("cudaDeviceSync", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
     const auto expected = through_chain({"cudaDeviceSynchronize", "make_calls"});
     EXPECT_THAT(first(names_of(stack), expected.size()), ElementsAreArray(expected));
@@ -139,7 +139,7 @@ TEST_F(Stacks, of_a_driver_call_go_through_the_runtime_call_whose_return_is_prob
 TEST_F(Stacks, that_end_short_are_marked_so) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
-    const json stack = run_until("cudaDeviceSynchronize", "no-rules",
+    const json stack = run_until("cudaDeviceSync", "no-rules",
                                  [](const json& one) { return one.at("end") == "no-rule" && is_named(one); });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
     EXPECT_EQ(stack.at("truncated"), true);
@@ -153,7 +153,7 @@ TEST_F(Stacks, go_on_through_code_made_at_run_time) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
     const json stack =
-        run_until("cudaDeviceSynchronize", "jit", [](const json& one) { return is_whole(one) && is_named(one); });
+        run_until("cudaDeviceSync", "jit", [](const json& one) { return is_whole(one) && is_named(one); });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
     const auto expected =
         through_chain({"cudaDeviceSynchronize", "make_calls", "[anonymous]", "through_generated_code"});
@@ -166,7 +166,7 @@ TEST_F(Stacks, name_a_stripped_file_by_offset) {
     copy_chain(CHAIN_LIBRARY ".stripped");
     daemon_.emplace(directory_ / "run");
     const json stack =
-        run_until("cudaDeviceSynchronize", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
+        run_until("cudaDeviceSync", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
     const json& hidden = stack.at("frames").at(2);
     EXPECT_EQ(hidden.at("state"), "stripped");
@@ -180,8 +180,8 @@ TEST_F(Stacks, name_a_stripped_file_by_offset) {
 TEST_F(Stacks, name_a_deleted_file_and_what_it_was) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
-    const json stack = run_until("cudaDeviceSynchronize", "plain", is_whole_in("deleted"),
-                                 [this] { std::filesystem::remove(chain_); });
+    const json stack =
+        run_until("cudaDeviceSync", "plain", is_whole_in("deleted"), [this] { std::filesystem::remove(chain_); });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
     const auto expected = through_chain({"cudaDeviceSynchronize", "make_calls"});
     EXPECT_THAT(first(names_of(stack), expected.size()), ElementsAreArray(expected));
@@ -192,7 +192,7 @@ TEST_F(Stacks, name_a_deleted_file_and_what_it_was) {
 TEST_F(Stacks, name_a_rebuilt_file_with_the_names_of_the_one_that_is_mapped) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
-    const json stack = run_until("cudaDeviceSynchronize", "plain", is_whole_in("rebuilt"), [this] {
+    const json stack = run_until("cudaDeviceSync", "plain", is_whole_in("rebuilt"), [this] {
         std::filesystem::copy_file(CHAIN_LIBRARY ".stripped", chain_ + ".new");
         std::filesystem::rename(chain_ + ".new", chain_);
     });
@@ -207,7 +207,7 @@ TEST_F(Stacks, stay_named_in_a_copied_store_when_the_files_are_gone) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
     const json live =
-        run_until("cudaDeviceSynchronize", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
+        run_until("cudaDeviceSync", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
     ASSERT_FALSE(live.is_null()) << answer_.dump(1);
     EXPECT_EQ(daemon_->stop(), 0);
     std::filesystem::remove(chain_);
@@ -216,7 +216,7 @@ TEST_F(Stacks, stay_named_in_a_copied_store_when_the_files_are_gone) {
     const auto snapshot = (*reader)->snapshot();
     ASSERT_TRUE(snapshot) << snapshot.error().message;
     StacksQuery query;
-    query.op = "cudaDeviceSynchronize";
+    query.op = "cudaDeviceSync";
     query.filter.window = whole_trace(**snapshot);
     const auto offline = compute_stacks(**snapshot, query);
     ASSERT_TRUE(offline) << offline.error().message;
@@ -233,7 +233,7 @@ TEST_F(Stacks, get_ids_of_their_own_in_each_session) {
     std::set<uint32_t> ids;
     for (int session = 0; session < 2; ++session) {
         daemon_.emplace(directory_ / "run");
-        ASSERT_FALSE(run_until("cudaDeviceSynchronize", "plain", is_whole).is_null()) << answer_.dump(1);
+        ASSERT_FALSE(run_until("cudaDeviceSync", "plain", is_whole).is_null()) << answer_.dump(1);
         EXPECT_EQ(daemon_->stop(), 0);
         std::set<uint32_t> all;
         for (const Event& event : read_store(daemon_->store()).events)
@@ -247,7 +247,7 @@ TEST_F(Stacks, get_ids_of_their_own_in_each_session) {
 TEST_F(Stacks, are_not_taken_where_the_configuration_says_off) {
     copy_chain();
     const std::string config = directory_ / "off.conf";
-    std::ofstream(config) << "[capture]\nstacks = \"off\"\n";
+    std::ofstream(config) << "[capture]\noverhead_budget = 0\nstacks = \"off\"\n";
     daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", config});
     {
         Child program({STACKS_PROGRAM, CUDART_LIBRARY, chain_, "plain"});
