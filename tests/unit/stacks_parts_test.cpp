@@ -11,7 +11,7 @@ namespace {
 TEST(FileSystemOfDevice, IsReadFromTheMountTableOfTheProcess) {
     constexpr std::string_view mounts =
         "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
-        "36 22 0:52 / /home/with\\040space rw,nosuid master:7 propagate_from:2 - fuse.sshfs host:/ rw,user_id=1000\n"
+        "36 22 0:52 / /mnt/with\\040space rw,nosuid master:7 propagate_from:2 - fuse.sshfs host:/ rw,user_id=1000\n"
         "37 22 0:53 / /plain rw - tmpfs tmpfs rw\n";
     EXPECT_EQ(file_system_of_device(mounts, makedev(254, 1)), "ext4");
     EXPECT_EQ(file_system_of_device(mounts, makedev(0, 52)), "fuse.sshfs");
