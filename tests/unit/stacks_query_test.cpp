@@ -1,6 +1,8 @@
 // compute_stacks over rows in memory, and the rows of stacks in a real store.
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "core/model/op.h"
 #include "core/query/stacks.h"
 #include "core/render/render.h"
@@ -47,6 +49,12 @@ MemorySnapshot make_snapshot() {
     snapshot.add(StackRow{
         .id = 3, .process = {100, 100 * second}, .seen_ns = 1, .end = StackEnd::no_rule, .frames = {{1, 0x10}}});
     return snapshot;
+}
+
+StacksQuery asks(const std::function<void(StacksQuery&)>& change) {
+    StacksQuery query;
+    change(query);
+    return query;
 }
 
 StacksAnswer stacks_of(const MemorySnapshot& snapshot, StacksQuery query = {}) {
@@ -100,12 +108,12 @@ TEST(StacksQueryTest, TellsProcessesOrKernelsApartWhereAsked) {
     snapshot.add(call(launch, 1, 100)).args[0] = 0x77;
     snapshot.add(call(launch, 2, 50, 200)).args[0] = 0x77;
     snapshot.add(call(copy, 1, 7));
-    const StacksAnswer by_process = stacks_of(snapshot, {.filter = {}, .by = StacksBy::process});
+    const StacksAnswer by_process = stacks_of(snapshot, asks([](auto& query) { query.by = StacksBy::process; }));
     ASSERT_EQ(by_process.stacks.size(), 2U);
     EXPECT_EQ(by_process.stacks[0].pid, 100U);
     EXPECT_EQ(by_process.stacks[0].total_ns, 107U);
     EXPECT_EQ(by_process.stacks[0].op, std::nullopt);
-    const StacksAnswer by_kernel = stacks_of(snapshot, {.filter = {}, .by = StacksBy::kernel});
+    const StacksAnswer by_kernel = stacks_of(snapshot, asks([](auto& query) { query.by = StacksBy::kernel; }));
     ASSERT_EQ(by_kernel.stacks.size(), 2U);
     EXPECT_EQ(by_kernel.stacks[0].kernel, "_Z4gemmv");
     EXPECT_EQ(by_kernel.stacks[1].kernel, "") << "the handle means nothing in another process";
@@ -117,7 +125,7 @@ TEST(StacksQueryTest, WeighsByTimeOffTheCpuAndLeavesOutWhatSpentNone) {
     Event& waited = snapshot.add(call(launch, 3, 100));
     waited.blocked_ns = 60;
     waited.runnable_ns = 20;
-    const StacksAnswer answer = stacks_of(snapshot, {.filter = {}, .off_cpu = true});
+    const StacksAnswer answer = stacks_of(snapshot, asks([](auto& query) { query.off_cpu = true; }));
     ASSERT_EQ(answer.stacks.size(), 1U);
     EXPECT_EQ(answer.stacks[0].blocked_ns, 60U);
     EXPECT_EQ(answer.stacks[0].runnable_ns, 20U);
@@ -126,14 +134,17 @@ TEST(StacksQueryTest, WeighsByTimeOffTheCpuAndLeavesOutWhatSpentNone) {
 
 TEST(StacksQueryTest, KeepsToTheOpTheProcessTheUserAndTheLimit) {
     MemorySnapshot snapshot = make_snapshot();
-    snapshot.add(Process{.key = {200, 200 * second}, .uid = 1000});
+    Process other;
+    other.key = {200, 200 * second};
+    other.uid = 1000;
+    snapshot.add(other);
     snapshot.add(call(launch, 1, 100));
     snapshot.add(call(launch, 2, 50, 200));
     snapshot.add(call(copy, 3, 7));
-    EXPECT_EQ(stacks_of(snapshot, {.filter = {}, .op = "cudaMemcpy"}).stacks.size(), 1U);
-    EXPECT_EQ(stacks_of(snapshot, {.filter = {.window = {}, .uid = {}, .pid = 200}}).stacks.at(0).total_ns, 50U);
-    EXPECT_EQ(stacks_of(snapshot, {.filter = {.window = {}, .uid = 1000, .pid = {}}}).calls, 1U);
-    const StacksAnswer limited = stacks_of(snapshot, {.filter = {}, .limit = 1});
+    EXPECT_EQ(stacks_of(snapshot, asks([](auto& query) { query.op = "cudaMemcpy"; })).stacks.size(), 1U);
+    EXPECT_EQ(stacks_of(snapshot, asks([](auto& query) { query.filter.pid = 200; })).stacks.at(0).total_ns, 50U);
+    EXPECT_EQ(stacks_of(snapshot, asks([](auto& query) { query.filter.uid = 1000; })).calls, 1U);
+    const StacksAnswer limited = stacks_of(snapshot, asks([](auto& query) { query.limit = 1; }));
     EXPECT_EQ(limited.stacks.size(), 1U);
     EXPECT_TRUE(limited.more);
     StacksQuery unknown;
