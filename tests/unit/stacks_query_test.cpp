@@ -161,8 +161,8 @@ TEST(StacksText, EscapesNamesAndTakesTheSeparatorOutOfThem) {
         SymbolRow{.file = 1, .offset = 0x10, .name = "evil;name\n\033[2J", .demangled = "", .symbol_offset = 0});
     snapshot.add(call(launch, 3, 5));
     const auto json = to_json(stacks_of(snapshot), {});
-    EXPECT_EQ(folded_stacks(json), "cudaLaunchKernel;[truncated];evil:name\\n\\x1B[2J 5\n");
-    EXPECT_THAT(text_stacks(json), HasSubstr("      evil;name\\n\\x1B[2J  (liba.so)\n"));
+    EXPECT_EQ(folded_stacks(json), "cudaLaunchKernel;[truncated];evil:name\\n\\x1b[2J 5\n");
+    EXPECT_THAT(text_stacks(json), HasSubstr("      evil;name\\n\\x1b[2J  (liba.so)\n"));
     EXPECT_THAT(text_stacks(json), HasSubstr("[truncated: no-rule]"));
 }
 
