@@ -9,6 +9,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
+#include "capture.h"
 #include "off_cpu.h"
 #include "stacks.h"
 #include "thinning.h"
@@ -76,7 +77,8 @@ static __always_inline __u64 read_parameter(struct call_context *ctx, struct par
                             (void *)(stack_parameters(ctx) + 8 * (number - REGISTER_PARAMETERS - 1)));
     else
         value = parameters->value[number & PARAMETER_MASK];
-    return selector & INGERO_ARG_U32 ? (__u32)value : value;
+    /* Of an out parameter it is the word pointed to that has 32 bits. */
+    return (selector & (INGERO_ARG_U32 | INGERO_ARG_OUT)) == INGERO_ARG_U32 ? (__u32)value : value;
 }
 
 struct launch_config {
@@ -242,6 +244,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     struct frame *frame;
     __u32 depth;
 
+    if (!is_captured(task, thread)) return 1;
     COUNT(counters, entries);
     if (!thread) thread = first_call(task);
     if (!thread) {
@@ -454,6 +457,12 @@ static __always_inline void fill_waits(struct ingero_call_wait_record *record, c
     copy_comm(record->waker_comm, frame->waker_comm);
 }
 
+static __always_inline void forget_frames(struct thread_state *thread) {
+    thread->depth = 0;
+    thread->off_ns = 0;
+    stop_waiting(thread);
+}
+
 static __always_inline void leave_call(struct call_context *ctx) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
@@ -466,6 +475,10 @@ static __always_inline void leave_call(struct call_context *ctx) {
     __u8 uncertain;
 
     if (!thread || !thread->depth) return;
+    if (!is_captured(task, thread)) { /* the policy changed while it was inside */
+        forget_frames(thread);
+        return;
+    }
     now = bpf_ktime_get_ns();
     set_right(thread, task, now);
     sums.runnable_ns = thread->runnable_ns;
@@ -557,6 +570,7 @@ int name_entry(struct call_context *ctx) {
     struct parameters parameters;
     __u64 name, room;
 
+    if (!is_captured(task, 0)) return 0;
     read_registers(ctx, &parameters);
     name = read_parameter(ctx, &parameters, cookie >> 48);
     record = reserve(sizeof(*record));
@@ -671,9 +685,7 @@ static __always_inline void drop_all_frames(struct task_struct *task) {
         if (i >= thread->depth) break;
         lose_frame(&thread->frames[i]);
     }
-    thread->depth = 0;
-    thread->off_ns = 0;
-    stop_waiting(thread);
+    forget_frames(thread);
 }
 
 static __always_inline void report_process(struct task_struct *task, __u32 change, __u64 start, int exit_code) {
@@ -699,10 +711,16 @@ int BPF_PROG(on_exit, struct task_struct *task) {
 
     drop_all_frames(task);
     start = bpf_map_lookup_elem(&processes, &tgid);
-    if (!start || task->signal->live.counter != 0) return 0;
+    if (task->signal->live.counter != 0) return 0;
+    if (!start) {
+        forget_decision(task);
+        return 0;
+    }
     code = task->signal->group_exit_code;
-    report_process(task, INGERO_PROCESS_EXIT, *start & ~FROM_START, code ? code : task->exit_code);
+    if (is_captured(task, 0))
+        report_process(task, INGERO_PROCESS_EXIT, *start & ~FROM_START, code ? code : task->exit_code);
     bpf_map_delete_elem(&processes, &tgid);
+    forget_decision(task);
     return 0;
 }
 
@@ -716,9 +734,17 @@ int BPF_PROG(on_exec, struct task_struct *task) {
     if (thread) forget_mappings(thread);
     /* Another program, and a thread that was not the first now has the id of the one that was. */
     bpf_task_storage_delete(&threads, task);
-    if (!start) return 0;
-    *start &= ~FROM_START;
-    report_process(task, INGERO_PROCESS_EXEC, *start, 0);
+    if (start) {
+        *start &= ~FROM_START;
+        if (is_captured(task, 0)) report_process(task, INGERO_PROCESS_EXEC, *start, 0);
+    }
+    forget_decision(task); /* it was made by the name of another program */
+    return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child) {
+    inherit_decision(parent, child);
     return 0;
 }
 

@@ -143,6 +143,23 @@ struct ingero_function_record {
     char name[2 * INGERO_MAX_NAME]; /* as the target has it: mangled. Ends with a NUL, or is cut at INGERO_MAX_NAME - 1 */
 };
 
+/* What is decided of a process by [capture]. Start times in the unit of /proc, 10 ms. */
+struct ingero_decision {
+    ingero_u64 process_start_ns;
+    ingero_u32 generation; /* of the policy it was decided by */
+    ingero_u8 captured;
+    ingero_u8 inherited; /* from its parent: the daemon has not looked at the process itself */
+    ingero_u8 reserved[2];
+};
+
+/* A process that called before it was decided on. */
+struct ingero_undecided {
+    ingero_u64 process_start_ns;
+    ingero_u64 time_ns; /* of its first call */
+    ingero_u32 recorded; /* by its parent's decision */
+    ingero_u32 reserved;
+};
+
 /* Counters a CPU and op. All counts since load. */
 struct ingero_op_counters {
     ingero_u64 entries;      /* entry probe hits */

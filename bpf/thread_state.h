@@ -72,7 +72,7 @@ struct thread_state {
     __u32 device;        /* ordinal, or INGERO_DEVICE_UNKNOWN */
     __u32 implicit_device; /* in a process seen from its start the runtime's device is 0 until it is set */
     __u32 contexts_pushed;
-    __u32 reserved_device;
+    __u32 policy; /* the generation of the capture policy by which its process is recorded; see capture.h */
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
     __u64 window_from_ns; /* of the overhead budget, see thinning.h */

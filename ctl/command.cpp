@@ -92,7 +92,8 @@ bool covers_nothing(const json& answer) {
     if (!answer.contains(gaps_at) || !answer.at(gaps_at).is_array()) return false;
     for (const json& gap : answer.at(gaps_at))
         if (answer.contains(from_at) && answer.contains(to_at) && gap.is_object() &&
-            gap.value("from_ns", json()) == answer.at(from_at) && gap.value("to_ns", json()) == answer.at(to_at))
+            gap.value("partial", json()) != true && gap.value("from_ns", json()) == answer.at(from_at) &&
+            gap.value("to_ns", json()) == answer.at(to_at))
             return true;
     return false;
 }

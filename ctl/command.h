@@ -37,8 +37,10 @@ using Command = std::function<int(const Options&)>;
 /// Each adds its subcommand and sets `command` where that one was chosen.
 void add_status(CLI::App& app, Command& command);
 void add_processes(CLI::App& app, Command& command);
+void add_probes(CLI::App& app, Command& command);
 void add_stats(CLI::App& app, Command& command);
 void add_stacks(CLI::App& app, Command& command);
+void add_check(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);

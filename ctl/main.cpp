@@ -36,9 +36,11 @@ int run(int argc, char** argv) {
     add_global_options(app, options);
     add_status(app, command);
     add_processes(app, command);
+    add_probes(app, command);
     add_stats(app, command);
     add_stacks(app, command);
     add_explain(app, command);
+    add_check(app, command);
     add_monitor(app, command);
     add_reload(app, command);
     try {

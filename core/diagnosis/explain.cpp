@@ -95,7 +95,7 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals) 
 Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& options) {
     ExplainAnswer answer;
     answer.window = filter.window;
-    auto covered = coverage(snapshot, filter.window);
+    auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();

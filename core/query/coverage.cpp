@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace ingero {
 
@@ -99,9 +100,111 @@ Window whole_trace(const StoreSnapshot& snapshot) {
     return whole;
 }
 
-Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime) {
+namespace {
+
+/// One told gap, merged from rows that touch.
+struct ProcessGap {
+    ProcessKey process;
+    GapReason reason = GapReason::late_attach;
+    std::string subject;
+    Window realtime;
+    auto identity() const { return std::tie(process, reason, subject); }
+};
+
+/// The session that wrote the row: the last of its boot that had begun by then.
+const Session* session_of(const std::vector<Session>& sessions, uint32_t boot_index, const GapRow& row) {
+    const Session* writer = nullptr;
+    for (const Session& session : sessions) {
+        if (session.boot_index != boot_index) continue;
+        if (!writer || session.clock.monotonic_ns <= row.from_ns) writer = &session;
+    }
+    return writer;
+}
+
+bool may_tell(const GapRow& row, const GapFilter& filter) {
+    if (row.process.pid == 0) return row.uid == 0 || !filter.uid || row.uid == *filter.uid;
+    if (filter.uid && row.uid != *filter.uid) return false;
+    return !filter.pid || row.process.pid == *filter.pid;
+}
+
+/// What of the row lies in its session and the window, on the wall clock: nothing of a session is covered before its
+/// first covered instant, which the gaps between sessions tell. An open row lasts as long as the session that left it.
+Window clip(const GapRow& row, const Session& session, const BootWindow& boot) {
+    const uint64_t end = row.to_ns == 0 ? session.last_covered_ns : row.to_ns;
+    const uint64_t from = std::max({row.from_ns, session.first_covered_ns, boot.monotonic.from_ns});
+    const uint64_t to = std::min({end, session.last_covered_ns, boot.monotonic.to_ns});
+    if (session.first_covered_ns == 0 || from >= to) return {};
+    return {boot.clock.to_realtime(from), boot.clock.to_realtime(to)};
+}
+
+void merge(std::vector<ProcessGap>& gaps) {
+    std::sort(gaps.begin(), gaps.end(), [](const ProcessGap& a, const ProcessGap& b) {
+        return std::tuple(a.identity(), a.realtime.from_ns) < std::tuple(b.identity(), b.realtime.from_ns);
+    });
+    std::vector<ProcessGap> merged;
+    for (ProcessGap& gap : gaps) {
+        const bool touches = !merged.empty() && merged.back().identity() == gap.identity() &&
+                             gap.realtime.from_ns <= merged.back().realtime.to_ns;
+        if (touches)
+            merged.back().realtime.to_ns = std::max(merged.back().realtime.to_ns, gap.realtime.to_ns);
+        else
+            merged.push_back(std::move(gap));
+    }
+    gaps = std::move(merged);
+}
+
+Gap told(const ProcessGap& gap) {
+    std::string reason = std::string(to_string(gap.reason)) + ": " + gap.subject;
+    if (gap.process.pid != 0) reason += " of pid " + std::to_string(gap.process.pid);
+    return {gap.realtime.from_ns, gap.realtime.to_ns, std::move(reason), true};
+}
+
+/// The longest, and one line for the rest.
+std::vector<Gap> bounded(std::vector<ProcessGap> gaps) {
+    std::optional<Gap> rest;
+    if (gaps.size() > max_process_gaps) {
+        const auto longer = [](const ProcessGap& a, const ProcessGap& b) {
+            return a.realtime.length_ns() > b.realtime.length_ns();
+        };
+        const auto first_left_out = gaps.begin() + max_process_gaps;
+        std::nth_element(gaps.begin(), first_left_out, gaps.end(), longer);
+        rest = Gap{UINT64_MAX, 0, {}, true};
+        uint64_t length_ns = 0;
+        for (auto gap = first_left_out; gap != gaps.end(); ++gap) {
+            rest->from_ns = std::min(rest->from_ns, gap->realtime.from_ns);
+            rest->to_ns = std::max(rest->to_ns, gap->realtime.to_ns);
+            length_ns += gap->realtime.length_ns();
+        }
+        rest->reason = std::to_string(gaps.end() - first_left_out) + " more gaps of single processes, " +
+                       format_duration(length_ns) + " in all";
+        gaps.erase(first_left_out, gaps.end());
+    }
+    std::vector<Gap> result;
+    for (const ProcessGap& gap : gaps) result.push_back(told(gap));
+    std::stable_sort(result.begin(), result.end(), [](const Gap& a, const Gap& b) { return a.from_ns < b.from_ns; });
+    if (rest) result.push_back(std::move(*rest));
+    return result;
+}
+
+Result<void> add_process_gaps(const StoreSnapshot& snapshot, const BootWindow& boot, const GapFilter& filter,
+                              std::vector<ProcessGap>& gaps) {
+    const auto rows = snapshot.gaps(boot.boot_index, boot.monotonic);
+    if (!rows) return tl::unexpected(rows.error());
+    for (const GapRow& row : *rows) {
+        const Session* session = session_of(snapshot.sessions(), boot.boot_index, row);
+        if (!session || !may_tell(row, filter)) continue;
+        const Window realtime = clip(row, *session, boot);
+        if (realtime.length_ns() != 0) gaps.push_back({row.process, row.reason, row.subject, realtime});
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter) {
     Coverage result;
     result.gaps = find_gaps(covered_intervals(snapshot.sessions()), realtime);
+    std::vector<ProcessGap> process_gaps;
     for (const BootWindow& boot : boot_windows(snapshot, realtime)) {
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);
         if (!losses) return tl::unexpected(losses.error());
@@ -110,7 +213,11 @@ Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime) {
             result.lost += row.lost();
             result.sampled_out += row.thinned;
         }
+        if (auto added = add_process_gaps(snapshot, boot, filter, process_gaps); !added)
+            return tl::unexpected(added.error());
     }
+    merge(process_gaps);
+    for (Gap& gap : bounded(std::move(process_gaps))) result.gaps.push_back(std::move(gap));
     result.complete = result.gaps.empty() && result.lost == 0 && result.sampled_out == 0;
     return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct Gap {
     uint64_t from_ns = 0;
     uint64_t to_ns = 0;
     std::string reason;
+    bool partial = false;  ///< some calls were seen, but not those that the reason names
 };
 
 struct Coverage {
@@ -35,6 +37,16 @@ struct BootWindow {
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime);
 /// The realtime window from the first to the last covered instant of the store; empty when nothing is covered.
 Window whole_trace(const StoreSnapshot& snapshot);
-Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime);
+/// Whose gaps an answer tells of: those of single processes name them, and are for who may see the process.
+struct GapFilter {
+    std::optional<uint32_t> uid;  ///< only this user's processes; nullopt: all
+    std::optional<uint32_t> pid;
+};
+/// Gaps of single processes that an answer lists; the shortest beyond them are told of in one line.
+inline constexpr size_t max_process_gaps = 256;
+
+/// Gaps between sessions, then those of single processes ("late-attach: libcudart.so.12 of pid 123"), each in order of
+/// time. Errors: corrupt.
+Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter = {});
 
 }  // namespace ingero

@@ -210,7 +210,7 @@ class StatsQuery {
 Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter) {
     StatsAnswer answer;
     answer.window = filter.window;
-    auto covered = coverage(snapshot, filter.window);
+    auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();

@@ -32,7 +32,10 @@ json to_json(const Window& window) {
 json to_json(const Coverage& coverage) {
     json gaps = json::array();
     for (const Gap& gap : coverage.gaps)
-        gaps.push_back({{"from_ns", gap.from_ns}, {"to_ns", gap.to_ns}, {"reason", to_valid_utf8(gap.reason)}});
+        gaps.push_back({{"from_ns", gap.from_ns},
+                        {"to_ns", gap.to_ns},
+                        {"reason", to_valid_utf8(gap.reason)},
+                        {"partial", gap.partial}});
     return {{"complete", coverage.complete},
             {"lost", coverage.lost},
             {"sampled_out", coverage.sampled_out},

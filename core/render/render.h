@@ -51,11 +51,13 @@ struct TextStyle {
 /// "-"; these functions do not throw.
 std::string text_status(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_processes(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_probes(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_stats(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_stacks(const nlohmann::json& answer, const TextStyle& style = {});
 /// A line a stack: what it was called for, its frames outermost first, joined by ";", and its weight in ns.
 std::string folded_stacks(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_explain(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_check(const nlohmann::json& answer, const TextStyle& style = {});
 
 /// Text that cannot move the cursor, colour the terminal, reorder or hide what stands beside it. Control characters,
 /// invalid UTF-8, bidirectional controls and characters without width become \n, \t, \r, \xHH (C0 and invalid bytes) or

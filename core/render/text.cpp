@@ -106,7 +106,8 @@ std::string gap_lines(const json& gaps) {
     std::string result;
     for (size_t i = 0; i < std::min(gaps.size(), most_shown); ++i) {
         const std::string reason = words_or_empty(gaps[i], "reason");
-        result += "          nothing seen from " + time(gaps[i], "from_ns") + " to " + time(gaps[i], "to_ns");
+        result += std::string("          ") + (flag(gaps[i], "partial") ? "not all" : "nothing") + " seen from " +
+                  time(gaps[i], "from_ns") + " to " + time(gaps[i], "to_ns");
         result += reason.empty() ? "\n" : ": " + reason + "\n";
     }
     if (gaps.size() > most_shown)

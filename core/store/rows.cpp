@@ -318,6 +318,8 @@ std::string_view to_string(GapReason reason) {
             return "turned-off";
         case GapReason::excluded:
             return "excluded";
+        case GapReason::too_many:
+            return "too-many";
         case GapReason::not_kept:
             break;
     }

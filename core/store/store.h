@@ -63,7 +63,8 @@ enum class GapReason : uint16_t {
     refused = 2,      ///< its library could not be attached
     turned_off = 3,   ///< a set of probes was turned off
     excluded = 4,     ///< [capture] leaves the process out
-    not_kept = 5,     ///< written by a version that knows more reasons
+    too_many = 5,     ///< more gaps of one user than are kept: any process of theirs
+    not_kept = 6,     ///< written by a version that knows more reasons
 };
 /// As answers name it: "late-attach", "refused" and so on.
 std::string_view to_string(GapReason reason);
@@ -71,8 +72,8 @@ std::string_view to_string(GapReason reason);
 /// An interval in which calls of one process, or of all of them, may have been made unseen. A row with the same
 /// from_ns, process and reason replaces the one before: that is how an open gap is closed.
 struct GapRow {
-    ProcessKey process;    ///< pid 0: any process
-    uint32_t uid = 0;      ///< of the process; without one, 0
+    ProcessKey process;    ///< pid 0: any process, of `uid` where that is not 0
+    uint32_t uid = 0;      ///< of the process
     uint64_t from_ns = 0;  ///< CLOCK_MONOTONIC
     uint64_t to_ns = 0;    ///< 0: it lasts
     GapReason reason = GapReason::late_attach;

@@ -16,15 +16,18 @@ struct FunctionSymbol {
     uint64_t size = 0;
     /// The first instruction decides a probe's price: push, nop and the like are emulated, others single-stepped.
     bool emulated = false;
+    std::vector<uint8_t> code;  ///< what the file has there: at most 8 bytes, at least 1
 };
 
 struct LibrarySymbols {
     std::string build_id;                   ///< hex; empty when there is none
     std::vector<FunctionSymbol> functions;  ///< one an exported name; several names may share an offset
+    std::vector<std::string> misplaced;     ///< names left out since they point inside a function; at most 16
 };
 
 /// Symbols whose names are in `wanted` (sorted); from .dynsym, and from .symtab where `static_symbols`. A symbol that
-/// is not a function, not at a function's start, or not in an executable segment is left out. Errors: corrupt, limit.
+/// is not a function or not in an executable segment is left out, and so is one that points inside another function, by
+/// that one's symbol or by .eh_frame_hdr: a probe there could lie within an instruction. Errors: corrupt, limit.
 Result<LibrarySymbols> read_function_symbols(int fd, const std::vector<std::string>& wanted, bool static_symbols);
 
 }  // namespace ingero

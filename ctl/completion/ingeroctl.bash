@@ -11,13 +11,14 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes stats stacks explain monitor reload'
+    local commands='status processes probes stats stacks explain check monitor reload'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --json --no-color --help --version'
         [stats]="$window --limit"
         [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
+        [check]='--probe --local'
         [monitor]='--count'
     )
     local with_value=' --socket --since --from --to --pid --op --by --limit --fail-on --count '

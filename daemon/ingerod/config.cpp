@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "core/model/time.h"
+#include "daemon/ingerod/capture_policy.h"
 
 namespace ingero {
 
@@ -59,6 +60,23 @@ Result<void> set_stacks(Config& config, const toml::node& node) {
     return {};
 }
 
+Setter patterns(std::vector<std::string> Config::*member) {
+    return [member](Config& config, const toml::node& node) -> Result<void> {
+        const toml::array* list = node.as_array();
+        if (!list) return wrong("must be a list of patterns, such as [\"unit:backup.service\"]");
+        std::vector<std::string> texts;
+        for (const toml::node& one : *list) {
+            const auto text = one.value_exact<std::string>();
+            if (!text) return wrong("must hold nothing but patterns in quotes");
+            texts.push_back(*text);
+        }
+        if (const auto policy = CapturePolicy::parse(texts, {}); !policy)
+            return wrong("is wrong: " + policy.error().message);
+        config.*member = std::move(texts);
+        return {};
+    };
+}
+
 Result<void> set_worker_count(Config& config, const toml::node& node) {
     const auto value = node.value_exact<int64_t>();
     if (!value || *value < 1 || *value > 16) return wrong("must be a number from 1 to 16");
@@ -102,6 +120,8 @@ const std::map<std::string, Key>& config_keys() {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
         {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
+        {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
+        {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},
         {"workers.count", key(set_worker_count, &Config::worker_count, true)},

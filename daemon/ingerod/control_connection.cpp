@@ -144,15 +144,17 @@ void ControlConnection::handle(RpcRequest request) {
     if (in_flight_.size() >= host_.options().requests_in_flight)
         return answer_error(request.id, {ErrorCode::busy, "too many requests in flight on this connection",
                                          "wait for an answer before the next request"});
-    const bool takes_nothing =
-        request.method == "status" || request.method == "processes" || request.method == "reload";
+    const bool takes_nothing = request.method == "status" || request.method == "processes" ||
+                               request.method == "probes" || request.method == "reload";
     if (takes_nothing && !request.params.empty())
         return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
     if (request.method == "status") return answer(request.id, host_.backend().status());
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
+    if (request.method == "probes") return answer(request.id, host_.backend().probes());
     if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "stacks" || request.method == "explain")
-        return start_query(std::move(request));
+        return start_query(request);
+    if (request.method == "check") return start_check(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
 }
@@ -167,9 +169,11 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(request.id, {{"version", host_.options().version},
-                        {"node", host_.backend().node()},
-                        {"features", {"status", "processes", "stats", "stacks", "explain", "reload", "cancel"}}});
+    answer(
+        request.id,
+        {{"version", host_.options().version},
+         {"node", host_.backend().node()},
+         {"features", {"status", "processes", "probes", "stats", "stacks", "explain", "check", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -185,8 +189,12 @@ void ControlConnection::cancel(const RpcRequest& request) {
 }
 
 // What changes the daemon is root's here; others go by D-Bus, where polkit decides.
+bool ControlConnection::is_root() const {
+    return caller_.sees_all && (caller_.uid == 0 || caller_.uid == geteuid());
+}
+
 void ControlConnection::reload(const RpcRequest& request) {
-    if (!caller_.sees_all || (caller_.uid != 0 && caller_.uid != geteuid()))
+    if (!is_root())
         return answer_error(request.id, {ErrorCode::denied, "only root may reload the configuration here",
                                          "run it as root, or call Reload on D-Bus, where polkit decides"});
     const auto done = host_.backend().reload();
@@ -194,9 +202,25 @@ void ControlConnection::reload(const RpcRequest& request) {
     answer(request.id, *done);
 }
 
-void ControlConnection::start_query(RpcRequest request) {
+void ControlConnection::start_query(const RpcRequest& request) {
     if (const auto checked = check_query_params(request.method, request.params); !checked)
         return answer_error(request.id, checked.error());
+    ask_backend(request);
+}
+
+// To probe is to attach to a program, if only to one of the package: root's to ask for.
+void ControlConnection::start_check(const RpcRequest& request) {
+    const json& params = request.params;
+    const auto probe = params.find("probe");
+    if (params.size() > (probe == params.end() ? 0u : 1u) || (probe != params.end() && !probe->is_boolean()))
+        return answer_error(request.id, {ErrorCode::bad_request, "check takes probe, true or false, and no more", ""});
+    if (params.value("probe", false) && !is_root())
+        return answer_error(request.id, {ErrorCode::denied, "only root may have the daemon probe",
+                                         "run it as root, or leave out --probe"});
+    ask_backend(request);
+}
+
+void ControlConnection::ask_backend(const RpcRequest& request) {
     const uint64_t ticket = ++last_ticket_;
     in_flight_[request.id] = ticket;
     // The ticket keeps a backend that answers twice from answering another request of the same id.

@@ -69,7 +69,10 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void hello(const RpcRequest& request);
     void cancel(const RpcRequest& request);
     void reload(const RpcRequest& request);
-    void start_query(RpcRequest request);
+    void start_query(const RpcRequest& request);
+    void start_check(const RpcRequest& request);
+    void ask_backend(const RpcRequest& request);
+    bool is_root() const;
 
     void answer(uint64_t request, const nlohmann::json& result);
     void answer_error(uint64_t request, Error error);

@@ -18,8 +18,9 @@
 #include <optional>
 #include <vector>
 
+#include "core/render/render.h"
 #include "daemon/ingerod/bus/bus_service.h"
-#include "daemon/ingerod/check.h"
+#include "daemon/ingerod/check/check.h"
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/control_server.h"
 #include "daemon/ingerod/event_loop.h"
@@ -40,12 +41,16 @@ struct Options {
     std::string config = "/etc/ingero/ingerod.conf";
     std::string socket = "/run/ingerod/control.sock";
     std::string worker;
+    std::string probe_target;
     std::string log_level = "info";
     std::string bus;
     std::vector<std::string> denied_features;
     bool config_given = false;
     bool check_config = false;
     bool check = false;
+    bool probe = false;
+    bool json = false;
+    bool without_processes = false;
 };
 
 int report(const Error& error, int code) {
@@ -80,13 +85,17 @@ std::string host_name() {
     return uname(&names) == 0 ? names.nodename : "localhost";
 }
 
-// In a build tree the worker lies in the folder beside; installed, at its fixed place.
-std::string find_worker(const std::string& given) {
+// In a build tree a helper program lies in a folder beside; installed, at its fixed place.
+std::string find_program(const std::string& given, const std::string& beside_as, const char* installed_as) {
     if (!given.empty()) return given;
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    const auto beside = self.parent_path().parent_path() / "worker" / "ingero-worker";
-    return std::filesystem::exists(beside, error) ? beside.string() : std::string(worker_install_path);
+    const auto beside = self.parent_path().parent_path() / beside_as;
+    return std::filesystem::exists(beside, error) ? beside.string() : std::string(installed_as);
+}
+
+std::string find_worker(const std::string& given) {
+    return find_program(given, "worker/ingero-worker", worker_install_path);
 }
 
 Result<void> make_directory(const std::string& path, mode_t mode) {
@@ -193,6 +202,40 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
     return code;
 }
 
+/// How the daemon has its own checks made: this program, which stays the same file over an upgrade, told what it was
+/// told.
+std::vector<std::string> check_command(const Options& options, const std::string& socket) {
+    std::vector<std::string> command = {"/proc/self/exe", "--check", "--json",   "--without-processes",
+                                        "--socket",       socket,    "--worker", find_worker(options.worker)};
+    if (options.config_given) command.insert(command.end(), {"--config", options.config});
+    if (!options.directory.empty()) command.insert(command.end(), {"--directory", options.directory});
+    if (!options.probe_target.empty()) command.insert(command.end(), {"--probe-target", options.probe_target});
+    for (const std::string& feature : options.denied_features)
+        command.insert(command.end(), {"--deny-feature", feature});
+    return command;
+}
+
+/// Prints what this host offers; the exit code.
+int check(const Options& options, Config config, std::set<Feature> denied) {
+    KernelFeatures features(std::move(denied));
+    const std::string directory = options.directory;
+    if (!directory.empty()) config.store_path = directory + "/store";
+    if (config.node.empty()) config.node = host_name();
+    nlohmann::json answer =
+        check_host(features, {.config = config,
+                              .socket = directory.empty() ? options.socket : directory + "/control.sock",
+                              .worker_program = find_worker(options.worker),
+                              .target_program = find_program(options.probe_target, "probe_target/ingero-probe-target",
+                                                             probe_target_install_path),
+                              .probe = options.probe,
+                              .processes = !options.without_processes});
+    if (!options.without_processes) note_absent_libraries(answer);
+    std::cout << (options.json ? answer.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
+                               : text_check(answer));
+    if (!std::cout.flush()) return exit_failed;
+    return answer["ready"] == true ? 0 : exit_not_ready;
+}
+
 int run(const Options& options, Config config, std::set<Feature> denied) {
     EventLoop loop;
     // Before any thread starts, so that all inherit the blocked signals.
@@ -233,6 +276,7 @@ int run(const Options& options, Config config, std::set<Feature> denied) {
                                   {.config = config,
                                    .worker_program = find_worker(options.worker),
                                    .denied_features = std::move(denied),
+                                   .check_command = check_command(options, socket),
                                    .load_config = load,
                                    .notify_reload = notify_reload});
     if (!manager) return report(manager.error(), exit_failed);
@@ -257,12 +301,19 @@ int parse_and_run(int argc, char** argv) {
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
     app.add_flag("--check-config", options.check_config, "Check the configuration and exit");
     app.add_flag("--check", options.check, "Say what this host offers for tracing and exit");
+    app.add_flag("--probe", options.probe, "With --check: trace a program of the package for a moment");
+    app.add_flag("--json", options.json, "With --check: print one line of JSON");
+    app.add_flag("--without-processes", options.without_processes, "With --check: look at no process")->group("");
+    app.add_option("--probe-target", options.probe_target, "The ingero-probe-target program")->group("");
     app.add_option("--deny-feature", options.denied_features, "Do as if the kernel lacked this feature")->group("");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : exit_usage;
     }
+    if ((options.probe || options.json) && !options.check)
+        return report({ErrorCode::bad_request, "--probe and --json go with --check", "see 'ingerod --help'"},
+                      exit_usage);
     set_up_logging(options.log_level);
 
     options.config_given = config_option->count() > 0;
@@ -278,11 +329,7 @@ int parse_and_run(int argc, char** argv) {
         std::cout << options.config << ": OK\n";
         return 0;
     }
-    if (options.check) {
-        KernelFeatures features(denied);
-        if (!options.directory.empty()) config->store_path = options.directory + "/store";
-        return print_checks(check_host(features, *config)) ? 0 : exit_not_ready;
-    }
+    if (options.check) return check(options, std::move(*config), std::move(denied));
     return run(options, std::move(*config), std::move(denied));
 }
 

@@ -18,6 +18,8 @@
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
+#include "daemon/ingerod/check/daemon_check.h"
+#include "daemon/ingerod/probe_figures.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -26,8 +28,6 @@ using nlohmann::json;
 
 namespace {
 
-/// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
-constexpr unsigned max_libraries_a_uid = 64;
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
 /// Libraries and missing probes named in an answer.
 constexpr size_t max_listed = 256;
@@ -35,9 +35,8 @@ constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t settle_us = 10'000;
-constexpr uint64_t retry_us = 100'000;
-constexpr unsigned max_attempts = 10;
-constexpr uint64_t disuse_us = 600'000'000;
+/// How soon it is looked whether a process called that nothing is decided of.
+constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t commit_wait_us = 50'000;
 constexpr uint64_t exit_record_us = 250'000;
 
@@ -59,10 +58,6 @@ uint64_t anonymous_memory_bytes() {
     while (std::getline(status, line))
         if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
     return 0;
-}
-
-std::string base_name(const std::string& path) {
-    return path.substr(path.rfind('/') + 1);
 }
 
 /// A budget of 0 is none, a cost that was not measured is absent.
@@ -87,13 +82,15 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       node_(options_.config.node),
       started_(ClockTriple::now()),
       features_(options_.denied_features),
+      check_runner_(loop, options_.check_command),
       incidents_(id_text(sd_id128_get_boot)) {}
 
 Manager::~Manager() {
     *alive_ = false;
     // Probes first: what they have written is drained and committed, and only then is the session's end known.
     watch_.reset();
-    libraries_.clear();
+    if (processes_) processes_->close_gaps();
+    libraries_.reset();
     stacks_.reset();
     ingest_.reset();
     live_.reset();
@@ -145,8 +142,14 @@ Result<void> Manager::open() {
         [this](const std::vector<Finding>& findings, const ClockTriple& now) { on_pass(findings, now); });
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
-        Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { on_new_process(key); },
-                          .on_process_change = [this](const auto& change) { on_process_change(change); },
+        Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { processes_->on_call(key); },
+                          .on_process_change =
+                              [this](const auto& change) {
+                                  processes_->on_change(change);
+                                  if (change.change == INGERO_PROCESS_EXEC)
+                                      stacks_->on_exec({change.tgid, change.process_start_ns / INGERO_START_UNIT_NS *
+                                                                         INGERO_START_UNIT_NS});
+                              },
                           .on_stack =
                               [this](const auto& stack) {
                                   if (stacks_) stacks_->on_stack(stack);
@@ -162,252 +165,51 @@ Result<void> Manager::open() {
                             .last_file = stored.last_file},
         config.native_stacks);
 
-    auto watch =
-        MmapWatch::start(loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
-                         {.on_mapping = [this](uint32_t pid, const Mapping& mapping) { on_mapping(pid, mapping); },
-                          .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
-                          .on_lost =
-                              [this] {
-                                  spdlog::warn("mmap records were dropped: scanning all processes again");
-                                  rescan_ = loop_.add_timer(settle_us, [this] { scan(); });
-                              }});
+    auto watch = MmapWatch::start(
+        loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
+        {.on_mapping = [this](uint32_t pid, const Mapping& mapping,
+                              uint64_t time_ns) { processes_->on_mapping(pid, mapping, time_ns); },
+         .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
+         .on_lost =
+             [this] {
+                 spdlog::warn("mmap records were dropped: scanning all processes again");
+                 rescan_ = loop_.add_timer(settle_us, [this] { processes_->scan(started_.monotonic_ns); });
+             }});
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
+    libraries_ = std::make_unique<Libraries>(
+        loop_, proc_, *probes_, *workers_,
+        Libraries::Callbacks{.on_change = [this] { changed(); },
+                             .on_settled = [this](FileId id) { processes_->on_settled(id); },
+                             .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
+                             .off = [this](std::string_view set) { return disabled_sets_.contains(set); }});
+    auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
+    if (!policy) return tl::unexpected(policy.error());
+    processes_ = std::make_unique<Processes>(
+        loop_, proc_, *libraries_, probes_->gate(),
+        Processes::Callbacks{.on_change = [this] { changed(); },
+                             .put_process = [this](const Process& process) { put_process(process); },
+                             .on_not_traced =
+                                 [this](const ProcessKey& key) {
+                                     ingest_->forget(key);
+                                     stacks_->on_process_gone(key);
+                                 },
+                             .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); }});
+    processes_->set_policy(std::move(*policy));
     ingest_->start();
-    scan();
+    processes_->scan(started_.monotonic_ns);
     scanned_ = true;
     begin_coverage();
     return {};
 }
 
-void Manager::scan() {
-    for (const uint32_t pid : proc_.pids()) scan_process(pid);
-}
-
-void Manager::scan_process(uint32_t pid) {
-    for (const Mapping& mapping : proc_.executable_mappings(pid))
-        if (library_of_path(mapping.path)) on_mapping(pid, mapping);
-}
-
-// A call was seen of a process that discovery may not know: a forked child maps a library without a record of it.
-void Manager::on_new_process(const ProcessKey& key) {
-    const ProcessEntry* process = observe_process(key.pid);
-    if (!process || process->process.key != key) ingest_->forget(key);
-}
-
 void Manager::put_process(const Process& process) {
     ingest_->put_process(process);
     live_->put_process(process);
-}
-
-Manager::ProcessEntry* Manager::observe_process(uint32_t pid) {
-    auto facts = proc_.read_process(pid);
-    if (!facts) return nullptr;
-    auto known = processes_.find(pid);
-    if (known != processes_.end() && known->second.process.key == facts->key) return &known->second;
-    if (known != processes_.end()) forget_process(pid, monotonic_now_ns(), 0);  // the pid is used again
-
-    ProcessEntry entry;
-    entry.process = std::move(*facts);
-    entry.process.first_seen_ns = monotonic_now_ns();
-    entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!entry.pidfd) return nullptr;
-    entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
-    put_process(entry.process);
-    stacks_->add_process(entry.process.key);
-    if (!rate_timer_.active())
-        rate_timer_ = loop_.add_periodic(
-            rate_period_us, [this] { measure_rates(); }, 100'000);
-    changed();
-    return &processes_.emplace(pid, std::move(entry)).first->second;
-}
-
-// The kernel side reports the exit too, with its code: it is given a moment to be read.
-void Manager::on_pidfd(uint32_t pid) {
-    const auto known = processes_.find(pid);
-    if (known == processes_.end()) return;
-    const uint64_t now = monotonic_now_ns();
-    known->second.exit_source = loop_.add_timer(
-        exit_record_us, [this, pid, now] { forget_process(pid, now, 0); }, settle_us);
-}
-
-void Manager::forget_process(uint32_t pid, uint64_t exited_ns, int exit_code) {
-    const auto known = processes_.find(pid);
-    if (known == processes_.end()) return;
-    Process process = known->second.process;
-    process.exited_ns = exited_ns;
-    process.exit_code = exit_code;
-    ingest_->forget(process.key);
-    stacks_->on_process_gone(process.key);
-    put_process(process);
-    for (const FileId& id : known->second.libraries) watch_for_disuse(id);
-    processes_.erase(known);
-    if (processes_.empty()) rate_timer_.reset();
-    changed();
-}
-
-void Manager::on_process_change(const ingero_process_record& change) {
-    const auto known = processes_.find(change.tgid);
-    if (known == processes_.end()) return;
-    // A record of an earlier process of this pid says nothing of this one; both starts are in the unit of /proc.
-    constexpr uint64_t start_unit_ns = 10'000'000;
-    if (change.process_start_ns / start_unit_ns * start_unit_ns != known->second.process.key.start_ns) return;
-    if (change.change == INGERO_PROCESS_EXIT) {
-        forget_process(change.tgid, change.time_ns, change.exit_code);
-    } else if (change.change == INGERO_PROCESS_EXEC) {
-        const auto facts = proc_.read_process(change.tgid);
-        if (!facts || facts->key != known->second.process.key) return;
-        known->second.process.comm = facts->comm;
-        known->second.process.uid = facts->uid;
-        for (const FileId& id : known->second.libraries) watch_for_disuse(id);
-        known->second.libraries.clear();
-        stacks_->add_process(known->second.process.key);
-        scan_process(change.tgid);
-        put_process(known->second.process);
-    }
-}
-
-// Containers come and go, each with its own copy of a library: one that nobody maps any more is let go after a while.
-void Manager::watch_for_disuse(FileId id) {
-    const auto library = libraries_.find(id);
-    if (library == libraries_.end() || library->second.disuse_timer.active()) return;
-    library->second.disuse_timer = loop_.add_timer(
-        disuse_us,
-        [this, id] {
-            const auto found = libraries_.find(id);
-            if (found == libraries_.end()) return;
-            found->second.disuse_timer.reset();
-            if (found->second.state == LibraryState::reading || is_mapped(id)) return watch_for_disuse(id);
-            spdlog::info("no process maps {} any more: detached", escape_text(found->second.path));
-            attached_by_uid_[found->second.uid]--;
-            libraries_.erase(found);
-            changed();
-        },
-        settle_us);
-}
-
-// A forked child maps what its parent did without a record of it: so all are asked.
-bool Manager::is_mapped(FileId id) const {
-    for (const uint32_t pid : proc_.pids())
-        for (const Mapping& mapping : proc_.executable_mappings(pid))
-            if (mapping.file == id) return true;
-    return false;
-}
-
-bool Manager::may_attach(uint32_t uid) {
-    return uid == 0 || attached_by_uid_[uid] < max_libraries_a_uid;
-}
-
-void Manager::on_mapping(uint32_t pid, const Mapping& mapping) {
-    if (pid == static_cast<uint32_t>(getpid())) return;
-    const auto library = library_of_path(mapping.path);
-    ProcessEntry* process = observe_process(pid);
-    if (!library || !process) return;
-    const auto known = libraries_.find(mapping.file);
-    if (known != libraries_.end()) {
-        process->libraries.insert(mapping.file);
-        return;
-    }
-    if (!may_attach(process->process.uid)) {
-        const uint64_t now = monotonic_now_ns();
-        if (now - refusal_told_ns_ < refusal_period_ns) return;
-        refusal_told_ns_ = now;
-        spdlog::warn("user {} has more than {} copies of GPU libraries mapped: {} is not traced", process->process.uid,
-                     max_libraries_a_uid, escape_text(mapping.path));
-        return;
-    }
-    attached_by_uid_[process->process.uid]++;
-    process->libraries.insert(mapping.file);
-    read_library(pid, mapping, *library, process->process.uid);
-}
-
-void Manager::read_library(uint32_t pid, const Mapping& mapping, Library library, uint32_t uid) {
-    const FileId id = mapping.file;
-    auto fd = proc_.open_mapped_file(pid, mapping);
-    if (!fd) {
-        // Gone meanwhile is no failure: the next process that maps the file tries again.
-        attached_by_uid_[uid]--;
-        if (fd.error().code != ErrorCode::not_found)
-            spdlog::warn("{} ({})", escape_text(fd.error().message), fd.error().hint);
-        return;
-    }
-    LibraryEntry& entry = libraries_[id];
-    entry.library = library;
-    entry.path = mapping.path;
-    entry.uid = uid;
-    request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
-}
-
-void Manager::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
-    const auto found = libraries_.find(id);
-    if (found == libraries_.end()) return;
-    const json params = {{"wanted", symbol_names(found->second.library)}, {"static", false}};
-    const int raw = held->get();
-    workers_->request("symbols", params, raw, [this, id, held, alive = alive_](Result<json> answer) {
-        if (!*alive) return;
-        if (answer) return attach_library(id, *held, *answer);
-        const ErrorCode code = answer.error().code;
-        // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
-        if (code == ErrorCode::corrupt || code == ErrorCode::limit)
-            library_failed(id, answer.error().message, false);
-        else
-            retry_library(id, held, answer.error());
-    });
-}
-
-// The workers are busy, or one was killed: that says nothing of the library, so it is asked for again, ever later.
-void Manager::retry_library(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why) {
-    const auto found = libraries_.find(id);
-    if (found == libraries_.end() || found->second.state != LibraryState::reading) return;
-    LibraryEntry& entry = found->second;
-    if (++entry.attempts == 1) begin_coverage();
-    if (entry.attempts >= max_attempts) return library_failed(id, why.message, true);
-    entry.retry_timer = loop_.add_timer(
-        retry_us << entry.attempts, [this, id, fd] { request_symbols(id, fd); }, settle_us);
-}
-
-void Manager::attach_library(FileId id, const UniqueFd& fd, const json& answer) {
-    const auto found = libraries_.find(id);
-    if (found == libraries_.end() || found->second.state != LibraryState::reading) return;
-    LibraryEntry& entry = found->second;
-    std::vector<FunctionSymbol> symbols;
-    try {
-        for (const json& one : answer.at("functions"))
-            symbols.push_back({.name = one.at("name"),
-                               .file_offset = one.at("offset"),
-                               .size = one.at("size"),
-                               .emulated = one.at("emulated")});
-    } catch (const json::exception& problem) {
-        return library_failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what(),
-                              true);
-    }
-    std::vector<ProbeSite> sites = probe_sites(entry.library, library_major(entry.path), symbols);
-    if (sites.empty()) return library_failed(id, "it exports none of the wanted functions", false);
-    for (const ProbeSite& site : sites) entry.sets.insert(probe_set_of(site.op));
-    std::erase_if(sites, [this](const ProbeSite& site) { return disabled_sets_.contains(probe_set_of(site.op)); });
-    if (!sites.empty()) {
-        auto attached = probes_->attach(fd.get(), sites);
-        if (!attached) return library_failed(id, attached.error().message, true);
-        entry.attached = std::move(*attached);
-    }
-    entry.state = LibraryState::attached;
-    size_t stepped = 0;
-    for (const ProbeSite& site : sites) stepped += !site.emulated;
-    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path),
-                 to_string(probes_->method()),
-                 stepped ? ", " + std::to_string(stepped) + " of them single-stepped" : std::string());
-    changed();
-}
-
-void Manager::library_failed(FileId id, const std::string& reason, bool degrades) {
-    const auto found = libraries_.find(id);
-    // The answer to an earlier question, from before all libraries were let go and found anew.
-    if (found == libraries_.end() || found->second.state != LibraryState::reading) return;
-    found->second.state = LibraryState::failed;
-    found->second.reason = reason;
-    found->second.degrades = degrades;
-    spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
-    changed();
+    if (process.exited_ns != 0)
+        stacks_->on_process_gone(process.key);
+    else
+        stacks_->add_process(process.key);
 }
 
 void Manager::measure_rates() {
@@ -415,10 +217,10 @@ void Manager::measure_rates() {
     // A disk that fills up, or has room again, is no change of a process or a library.
     if (state() != journaled_state_) changed();
     for (const ProcessActivity& activity : ingest_->activity()) {
-        const auto known = processes_.find(activity.key.pid);
-        if (known == processes_.end() || known->second.process.key != activity.key) continue;
-        known->second.calls_per_s = static_cast<double>(activity.calls - known->second.calls_before);
-        known->second.calls_before = activity.calls;
+        ProcessEntry* known = processes_->find(activity.key);
+        if (!known) continue;
+        known->calls_per_s = static_cast<double>(activity.calls - known->calls_before);
+        known->calls_before = activity.calls;
     }
 }
 
@@ -437,21 +239,21 @@ void Manager::tell_loss() {
 std::string Manager::state() const {
     if (!ingest_->figures().store_error.empty()) return "degraded";
     bool reading = false, attached = false;
-    for (const auto& [id, library] : libraries_) {
+    for (const auto& [id, library] : libraries_->all()) {
         if (library.degrades) return "degraded";
         reading |= library.state == LibraryState::reading;
         attached |= library.state == LibraryState::attached;
     }
     if (reading) return "starting";
-    return attached && !processes_.empty() ? "tracing" : "idle";
+    return attached && processes_->traced() != 0 ? "tracing" : "idle";
 }
 
 // Everyone reads this: where in their home others keep a library is none of it.
 std::vector<std::string> Manager::missing_probes() const {
     std::set<std::string> missing;
-    for (const auto& [id, library] : libraries_)
+    for (const auto& [id, library] : libraries_->all())
         if (library.degrades && missing.size() < max_listed)
-            missing.insert(to_valid_utf8(base_name(library.path) + ": " + library.reason));
+            missing.insert(to_valid_utf8(library.name() + ": " + library.reason));
     std::vector<std::string> result(missing.begin(), missing.end());
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
@@ -459,7 +261,7 @@ std::vector<std::string> Manager::missing_probes() const {
 
 std::string Manager::status_line() const {
     const IngestFigures figures = ingest_->figures();
-    return state() + ": " + std::to_string(processes_.size()) + " processes, " + std::to_string(figures.recorded) +
+    return state() + ": " + std::to_string(processes_->traced()) + " processes, " + std::to_string(figures.recorded) +
            " calls recorded, " + std::to_string(figures.lost + figures.dropped) + " lost";
 }
 
@@ -467,14 +269,18 @@ std::string Manager::status_line() const {
 // seen as it comes. A library that is tried again holds this up no longer.
 void Manager::begin_coverage() {
     if (first_covered_ns_ || !scanned_) return;
-    for (const auto& [id, library] : libraries_)
-        if (library.state == LibraryState::reading && library.attempts == 0) return;
+    if (!libraries_->settled()) return;
     first_covered_ns_ = monotonic_now_ns();
     ingest_->set_covered_since(*first_covered_ns_);
 }
 
 void Manager::changed() {
     begin_coverage();
+    if (processes_->all().empty())
+        rate_timer_.reset();
+    else if (!rate_timer_.active())
+        rate_timer_ = loop_.add_periodic(
+            rate_period_us, [this] { measure_rates(); }, 100'000);
     // Told once, when it begins: the journal is for what somebody has to look at.
     const std::string now = state();
     if (now == "degraded" && journaled_state_ != now) {
@@ -484,18 +290,6 @@ void Manager::changed() {
     }
     journaled_state_ = now;
     if (on_change_) on_change_();
-}
-
-std::string Manager::state_of(const ProcessEntry& entry) const {
-    std::string result = "tracing";
-    for (const FileId& id : entry.libraries) {
-        const auto library = libraries_.find(id);
-        if (library == libraries_.end() || library->second.state == LibraryState::reading)
-            result = "attaching";
-        else if (library->second.state == LibraryState::failed)
-            result = "failed";
-    }
-    return result;
 }
 
 void Manager::on_pass(const std::vector<Finding>& findings, const ClockTriple& now) {
@@ -532,22 +326,24 @@ PublicFigures Manager::figures() const {
 
 std::vector<PublicProcess> Manager::public_processes() const {
     std::vector<PublicProcess> list;
-    for (const auto& [pid, entry] : processes_)
+    for (const auto& [pid, entry] : processes_->all()) {
+        if (entry.excluded) continue;
         list.push_back({.key = entry.process.key,
                         .uid = entry.process.uid,
                         .comm = to_valid_utf8(entry.process.comm),
                         .unit = to_valid_utf8(entry.process.unit),
                         .container = {},
-                        .state = state_of(entry)});
+                        .state = processes_->state_of(entry)});
+    }
     return list;
 }
 
 // By base name, as everyone reads it: attached where all copies of the name are.
 std::vector<ProbeSetState> Manager::probe_sets() const {
     std::map<std::pair<std::string, std::string_view>, bool> sets;
-    for (const auto& [id, library] : libraries_) {
-        const std::string name = to_valid_utf8(base_name(library.path));
-        for (const std::string_view set : library.sets) {
+    for (const auto& [id, library] : libraries_->all()) {
+        const std::string name = to_valid_utf8(library.name());
+        for (const auto& [set, functions] : library.sets) {
             if (sets.size() >= max_listed && !sets.contains({name, set})) continue;
             const bool attached = library.state == LibraryState::attached && !disabled_sets_.contains(set);
             const auto [known, added] = sets.try_emplace({name, set}, attached);
@@ -570,10 +366,9 @@ Result<void> Manager::set_probe(const std::string& set, bool on) {
     }
     if (on ? disabled_sets_.erase(set) == 0 : !disabled_sets_.insert(set).second) return {};
     spdlog::warn("probe set {} is turned {}", set, on ? "on" : "off");
-    libraries_.clear();
-    attached_by_uid_.clear();
-    for (auto& [pid, process] : processes_) process.libraries.clear();
-    scan();
+    processes_->probe_set_turned(set, static_cast<size_t>(std::find(known.begin(), known.end(), set) - known.begin()),
+                                 on);
+    processes_->look_again();
     changed();
     return {};
 }
@@ -607,6 +402,10 @@ Result<json> Manager::take_up_config() {
     config.worker_deadline = loaded->worker_deadline;
     config.native_stacks = loaded->native_stacks;
     stacks_->enable(config.native_stacks);
+    config.capture_include = loaded->capture_include;
+    config.capture_exclude = loaded->capture_exclude;
+    if (auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude))
+        processes_->set_policy(std::move(*policy));
     workers_->reconfigure(config.worker_count, config.worker_memory_bytes, config.worker_deadline);
     journal_.send(MessageKind::reloaded, LOG_NOTICE,
                   "configuration reloaded, changed: " + (text.empty() ? "nothing" : text));
@@ -643,7 +442,7 @@ json Manager::status() {
         {"cap_bytes", figures.store.cap_bytes},
         {"oldest_ns", figures.store.oldest_realtime_ns ? json(figures.store.oldest_realtime_ns) : json()}};
     answer["memory_bytes"] = anonymous_memory_bytes();
-    answer["processes"] = processes_.size();
+    answer["processes"] = processes_->traced();
     answer["sockets"] = sockets_;
     answer["incidents_open"] = incidents_.open().size();
     return answer;
@@ -652,8 +451,8 @@ json Manager::status() {
 json Manager::processes(const Caller& caller) {
     const ClockTriple now = ClockTriple::now();
     json list = json::array();
-    for (const auto& [pid, entry] : processes_) {
-        if (!caller.sees_all && entry.process.uid != caller.uid) continue;
+    for (const auto& [pid, entry] : processes_->all()) {
+        if (entry.excluded || (!caller.sees_all && entry.process.uid != caller.uid)) continue;
         list.push_back({{"pid", pid},
                         {"start_time_ns", entry.process.key.start_ns - now.boottime_ns + now.realtime_ns},
                         {"comm", to_valid_utf8(entry.process.comm)},
@@ -665,7 +464,7 @@ json Manager::processes(const Caller& caller) {
                         {"devices", nullptr},
                         {"calls_per_s", entry.calls_per_s},
                         {"gpu_memory_bytes", nullptr},
-                        {"state", state_of(entry)}});
+                        {"state", processes_->state_of(entry)}});
     }
     Coverage coverage;
     const IngestFigures figures = ingest_->figures();
@@ -678,8 +477,59 @@ json Manager::processes(const Caller& caller) {
     return answer;
 }
 
+json Manager::probes() {
+    const ClockTriple now = ClockTriple::now();
+    const IngestFigures figures = ingest_->figures();
+    Coverage coverage;
+    coverage.lost = figures.lost + figures.dropped;
+    coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
+    json answer = answer_head("probes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+                              {started_.realtime_ns, now.realtime_ns}, coverage);
+    answer["attach_method"] = to_string(probes_->method());
+    answer.update(probe_figures(*libraries_, probes_->counters(),
+                                [this](std::string_view set) { return disabled_sets_.contains(set); }));
+    return answer;
+}
+
+std::vector<MappedLibrary> Manager::mapped_libraries(const Caller& caller) const {
+    std::vector<MappedLibrary> list;
+    for (const auto& [id, entry] : libraries_->all()) {
+        const auto uses = [&, file = id](const auto& process) {
+            return (caller.sees_all || process.second.process.uid == caller.uid) &&
+                   process.second.libraries.contains(file);
+        };
+        const auto count = static_cast<size_t>(std::count_if(processes_->all().begin(), processes_->all().end(), uses));
+        if (count == 0 || list.size() == max_listed) continue;
+        list.push_back({.path = entry.path,
+                        .processes = count,
+                        .reading = entry.state == LibraryState::reading,
+                        .reason = entry.reason,
+                        .degrades = entry.degrades,
+                        .symbols = entry.symbols,
+                        .traced = entry.attached != nullptr});
+    }
+    return list;
+}
+
+void Manager::check(const Caller& caller, bool probe, std::function<void(Result<json>)> done) {
+    // A stranger who asks again and again gets what was found a moment ago.
+    const auto max_age = std::chrono::seconds(caller.sees_all ? 0 : 10);
+    check_runner_.run(probe, max_age, [this, caller, done = std::move(done)](Result<json> answer) {
+        if (!answer) return done(std::move(answer));
+        done(add_daemon_checks(std::move(*answer), {.node = node_,
+                                                    .version = version,
+                                                    .state = state(),
+                                                    .attach_method = std::string(to_string(probes_->method())),
+                                                    .store_error = ingest_->figures().store_error,
+                                                    .missing_probes = missing_probes(),
+                                                    .libraries = mapped_libraries(caller)}));
+    });
+}
+
 void Manager::query(const Caller& caller, const std::string& method, const json& params,
                     std::function<void(Result<json>)> done) {
+    if (method == "check") return check(caller, params.value("probe", false), std::move(done));
     json request = params;
     request.erase("uid");
     if (!caller.sees_all) request["uid"] = caller.uid;

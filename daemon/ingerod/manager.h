@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,8 @@
 #include "core/diagnosis/incidents.h"
 #include "core/model/time.h"
 #include "daemon/ingerod/bus/bus_backend.h"
+#include "daemon/ingerod/check/check_runner.h"
+#include "daemon/ingerod/check/library_check.h"
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/diagnosis/live_diagnosis.h"
 #include "daemon/ingerod/discovery/mmap_watch.h"
@@ -20,8 +21,10 @@
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/journal.h"
+#include "daemon/ingerod/libraries.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
+#include "daemon/ingerod/processes.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -30,6 +33,7 @@ struct ManagerOptions {
     Config config;  ///< with a node name
     std::string worker_program;
     std::set<Feature> denied_features;
+    std::vector<std::string> check_command;          ///< of CheckRunner
     std::function<Result<Config>()> load_config;     ///< for reload()
     std::function<void(bool begins)> notify_reload;  ///< before it, and when it is done
 };
@@ -54,6 +58,7 @@ class Manager : public BusBackend {
     std::string node() const override { return node_; }
     nlohmann::json status() override;
     nlohmann::json processes(const Caller& caller) override;
+    nlohmann::json probes() override;
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override;
     Result<nlohmann::json> reload() override;
@@ -65,56 +70,16 @@ class Manager : public BusBackend {
     Result<void> set_probe(const std::string& set, bool on) override;
 
   private:
-    enum class LibraryState { reading, attached, failed };
-
-    struct LibraryEntry {
-        Library library;
-        LibraryState state = LibraryState::reading;
-        std::string path;
-        std::string reason;     ///< of a failure
-        uint32_t uid = 0;       ///< whose process brought it
-        bool degrades = false;  ///< the failure is ours, not the file's
-        EventLoop::Source disuse_timer;
-        EventLoop::Source retry_timer;
-        unsigned attempts = 0;  ///< to read its symbols
-        std::unique_ptr<AttachedLibrary> attached;
-        std::set<std::string_view> sets;  ///< of probes that it has functions for
-    };
-
-    struct ProcessEntry {
-        Process process;
-        UniqueFd pidfd;
-        EventLoop::Source exit_source;
-        std::set<FileId> libraries;
-        uint64_t calls_before = 0;  ///< at the last rate measurement
-        double calls_per_s = 0;
-    };
-
     Manager(EventLoop& loop, const Journal& journal, ManagerOptions options);
     Result<void> open();
-    void scan();
-    void scan_process(uint32_t pid);
-    void on_mapping(uint32_t pid, const Mapping& mapping);
-    void on_new_process(const ProcessKey& key);
-    ProcessEntry* observe_process(uint32_t pid);
-    void on_pidfd(uint32_t pid);
-    void forget_process(uint32_t pid, uint64_t exited_ns, int exit_code);
-    void watch_for_disuse(FileId id);
-    bool is_mapped(FileId id) const;
-    bool may_attach(uint32_t uid);
-    void read_library(uint32_t pid, const Mapping& mapping, Library library, uint32_t uid);
-    void request_symbols(FileId id, std::shared_ptr<UniqueFd> fd);
-    void retry_library(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why);
-    void attach_library(FileId id, const UniqueFd& fd, const nlohmann::json& symbols);
-    void library_failed(FileId id, const std::string& reason, bool degrades);
-    void on_process_change(const ingero_process_record& change);
     void put_process(const Process& process);
     void on_pass(const std::vector<Finding>& findings, const ClockTriple& now);
     void tell(const IncidentChange& change);
     Result<nlohmann::json> take_up_config();
-    std::string state_of(const ProcessEntry& entry) const;
     void tell_loss();
     void measure_rates();
+    void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done);
+    std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
     std::vector<std::string> missing_probes() const;
     void begin_coverage();
@@ -133,12 +98,11 @@ class Manager : public BusBackend {
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<Ingest> ingest_;
+    CheckRunner check_runner_;
+    std::unique_ptr<Libraries> libraries_;
+    std::unique_ptr<Processes> processes_;
     IncidentTracker incidents_;
     std::set<std::string, std::less<>> disabled_sets_;
-    std::map<FileId, LibraryEntry> libraries_;
-    std::map<uint32_t, ProcessEntry> processes_;
-    std::map<uint32_t, unsigned> attached_by_uid_;
-    uint64_t refusal_told_ns_ = 0;
     std::optional<uint64_t> first_covered_ns_;
     bool scanned_ = false;  ///< all processes there were at the start
     EventLoop::Source rate_timer_;

@@ -125,8 +125,14 @@ Result<json> symbols(const json& params, int fd) {
     if (!library) return tl::unexpected(library.error());
     json functions = json::array();
     for (const FunctionSymbol& f : library->functions)
-        functions.push_back({{"name", f.name}, {"offset", f.file_offset}, {"size", f.size}, {"emulated", f.emulated}});
-    return json{{"build_id", library->build_id}, {"functions", std::move(functions)}};
+        functions.push_back({{"name", f.name},
+                             {"offset", f.file_offset},
+                             {"size", f.size},
+                             {"emulated", f.emulated},
+                             {"code", f.code}});
+    return json{{"build_id", library->build_id},
+                {"functions", std::move(functions)},
+                {"misplaced", std::move(library->misplaced)}};
 }
 
 /// Whole rows in binaries that stay within the limit of a string.

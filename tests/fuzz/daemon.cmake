@@ -1,2 +1,3 @@
 ingero_add_fuzzer(proc_fuzz SOURCES proc_fuzz.cpp CORPUS corpus/proc LIBRARIES ingerod-lib)
 ingero_add_fuzzer(config_fuzz SOURCES config_fuzz.cpp CORPUS corpus/config LIBRARIES ingerod-lib)
+ingero_add_fuzzer(capture_fuzz SOURCES capture_fuzz.cpp CORPUS corpus/capture LIBRARIES ingerod-lib)

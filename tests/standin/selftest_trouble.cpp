@@ -21,7 +21,7 @@ int launch(const Runtime& runtime, void* stream) {
 
 TEST(StandinFault, IsToldByTheSynchronisationThatWaitsForItAndByAllCallsAfter) {
     Logged logged;
-    in_child(logged, "kernel_us=1000,at=cudaLaunchKernel:2:fault=700", [](const Runtime& runtime) {
+    in_child(logged, "kernel_us=1000,at=cudaLaunchKernel:2:sticky=700", [](const Runtime& runtime) {
         void *stream = nullptr, *memory = nullptr;
         runtime.cudaStreamCreateWithFlags(&stream, 1);
         if (launch(runtime, stream) != 0 || launch(runtime, stream) != 0) return false;
@@ -40,7 +40,7 @@ TEST(StandinFault, IsToldByTheSynchronisationThatWaitsForItAndByAllCallsAfter) {
 
 TEST(StandinFault, IsOneOfItsDeviceOnly) {
     Logged logged;
-    in_child(logged, "devices=2,kernel_us=0,at=cudaLaunchKernel:1:fault=719", [](const Runtime& runtime) {
+    in_child(logged, "devices=2,kernel_us=0,at=cudaLaunchKernel:1:sticky=719", [](const Runtime& runtime) {
         auto* set = function<int(int)>("cudaSetDevice");
         if (launch(runtime, nullptr) != 0 || runtime.cudaDeviceSynchronize() != 719) return false;
         return set(1) == 0 && launch(runtime, nullptr) == 0 && runtime.cudaDeviceSynchronize() == 0 && set(0) == 0 &&
@@ -51,7 +51,7 @@ TEST(StandinFault, IsOneOfItsDeviceOnly) {
 
 TEST(StandinFault, OfWhatIsCapturedComesWithTheLaunchOfItsGraph) {
     Logged logged;
-    in_child(logged, "kernel_us=0,at=cudaLaunchKernel:1:fault=710", [](const Runtime& runtime) {
+    in_child(logged, "kernel_us=0,at=cudaLaunchKernel:1:sticky=710", [](const Runtime& runtime) {
         void *stream = nullptr, *graph = nullptr, *exec = nullptr;
         runtime.cudaStreamCreateWithFlags(&stream, 1);
         if (runtime.cudaStreamBeginCapture(stream, 0) != 0 || launch(runtime, stream) != 0) return false;

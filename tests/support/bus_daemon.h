@@ -42,6 +42,7 @@ class FakeBusBackend : public BusBackend {
         answer["overhead"] = {{"measured_permille", overhead_permille}};
         return answer;
     }
+    nlohmann::json probes() override { return nlohmann::json::object(); }
     nlohmann::json processes(const Caller& caller) override {
         nlohmann::json list = nlohmann::json::array();
         for (const PublicProcess& process : traced)

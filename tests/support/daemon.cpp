@@ -141,6 +141,7 @@ StoreContents read_store(const std::string& directory) {
     }
     contents.sessions = (*snapshot)->sessions();
     if (auto processes = (*snapshot)->processes()) contents.processes = *processes;
+    if (auto functions = (*snapshot)->functions()) contents.functions = *functions;
     const Window all{0, UINT64_MAX};
     for (const Session& session : contents.sessions) {
         if (&session != &contents.sessions.front() && session.boot_index == (&session)[-1].boot_index) continue;

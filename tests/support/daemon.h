@@ -104,6 +104,7 @@ struct StoreContents {
     std::vector<LossRow> losses;
     std::vector<Session> sessions;
     std::vector<Process> processes;
+    std::vector<FunctionRow> functions;
     uint64_t lost() const;
 };
 StoreContents read_store(const std::string& directory);

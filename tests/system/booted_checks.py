@@ -212,6 +212,24 @@ def without_cap_checkpoint_restore_nobody_is_traced(host):
 
 
 @check
+def it_checks_itself_with_the_rights_of_the_service(host):
+    begin = time.monotonic()
+    answer = host.ask("check", "--probe")
+    found = {one["name"]: one for one in answer["checks"]}
+    failed = [one for one in answer["checks"] if one["state"] == "fail"]
+    assert answer["ready"] and not failed, failed
+    for name in ("capabilities", "mmap-records", "return-probes", "worker", "probe-events", "probe-seccomp"):
+        assert found[name]["state"] == "pass", found[name]
+    assert "traced" in found["mapped-library"]["detail"], found["mapped-library"]
+    figure(f"check --probe: {time.monotonic() - begin:.2f} s, {answer['probe']['cost_ns']} ns a traced call")
+    own = [one["detail"] for one in host.ask("check", user="alice")["checks"] if one["name"] == "mapped-library"]
+    assert own and all("used by 1 process" in detail for detail in own), own
+    refused = host.system.run("ingeroctl", "check", "--probe", user="alice", check=False)
+    assert refused.returncode == 1 and "only root may" in refused.stderr, refused
+    assert host.system.run("pgrep", "-f", "^ingero-probe-target", check=False).returncode == 1, "it left a program"
+
+
+@check
 def stop_stops_the_sockets_and_start_brings_them_back(host):
     host.system.systemctl("stop", "ingerod")
     assert host.state() == "inactive"

@@ -99,6 +99,23 @@ TEST(ControlServer, RootReloadsAndLearnsWhatIsWrongWithTheConfiguration) {
     server.on_loop([&] { EXPECT_EQ(server.backend().reloads, 2u); });
 }
 
+TEST(ControlServer, AnyoneChecksAndRootProbes) {
+    LoopThread server;
+    server.answer_with([](const std::string& method, const json& params) -> Result<json> {
+        return json{{"method", method}, {"params", params}};
+    });
+    auto client = ControlClient::connect(server.path());
+    ASSERT_TRUE(client);
+    EXPECT_EQ(client->call("check", json::object(), test::patience)->at("method"), "check");
+    const auto probed = client->call("check", {{"probe", true}}, test::patience);
+    // Root here, unless the tests run without; the refusal of others is tested with real users.
+    if (geteuid() == 0) {
+        EXPECT_EQ(probed->at("params"), json({{"probe", true}}));
+    }
+    for (const json& params : {json{{"probe", 1}}, json{{"local", true}}, json{{"probe", true}, {"pid", 1}}})
+        EXPECT_EQ(client->call("check", params, test::patience).error().code, ErrorCode::bad_request) << params;
+}
+
 TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
     LoopThread server;
     auto client = ControlClient::connect(server.path());

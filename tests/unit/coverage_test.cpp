@@ -30,7 +30,7 @@ class ACoverage : public testing::Test {
   protected:
     /// One run of the daemon. The wall clock is `boot_realtime` when the monotonic one is 0.
     void run(const std::string& boot_id, uint64_t boot_realtime, uint64_t from_s, uint64_t to_s, bool clean,
-             const std::vector<LossRow>& losses = {}) {
+             const std::vector<LossRow>& losses = {}, const std::vector<GapRow>& gaps = {}) {
         ClockTriple now{from_s * second, from_s * second, boot_realtime + from_s * second};
         StoreOptions options;
         options.clock = [&] { return now; };
@@ -43,15 +43,16 @@ class ACoverage : public testing::Test {
         Batch batch;
         batch.covered_until_ns = to_s * second;
         batch.losses = losses;
+        batch.gaps = gaps;
         ASSERT_TRUE(writer->commit(batch));
         if (clean) {
             ASSERT_TRUE(writer->end_session());
         }
     }
 
-    Coverage over(uint64_t from_s, uint64_t to_s) {
+    Coverage over(uint64_t from_s, uint64_t to_s, const GapFilter& filter = {}) {
         const auto snapshot = open_snapshot(directory_.path());
-        auto result = coverage(*snapshot, {epoch + from_s * second, epoch + to_s * second});
+        auto result = coverage(*snapshot, {epoch + from_s * second, epoch + to_s * second}, filter);
         EXPECT_TRUE(result);
         return result.value_or(Coverage{});
     }
@@ -113,6 +114,74 @@ TEST_F(ACoverage, SumsTheLossesThatOverlap) {
     EXPECT_TRUE(over(100, 200).gaps.empty());
     EXPECT_EQ(over(140, 200).lost, 7u);
     EXPECT_TRUE(over(120, 140).complete);
+}
+
+GapRow gap(uint32_t pid, uint32_t uid, uint64_t from_s, uint64_t to_s, const std::string& subject = "libcudart.so.12",
+           GapReason reason = GapReason::late_attach) {
+    return {.process = {pid, pid == 0 ? 0u : 7u},
+            .uid = uid,
+            .from_ns = from_s * second,
+            .to_ns = to_s * second,
+            .reason = reason,
+            .subject = subject};
+}
+
+TEST_F(ACoverage, NamesTheGapsOfSingleProcesses) {
+    run("boot-a", epoch, 100, 200, true, {},
+        {gap(5, 1000, 110, 120), gap(6, 1001, 150, 160, "libcuda.so.1: why", GapReason::refused)});
+    const Coverage all = over(100, 200);
+    EXPECT_FALSE(all.complete);
+    EXPECT_THAT(all.gaps, ElementsAre(IsGap(110u, 120u, "late-attach: libcudart.so.12 of pid 5"),
+                                      IsGap(150u, 160u, "refused: libcuda.so.1: why of pid 6")));
+    EXPECT_TRUE(all.gaps[0].partial);
+    EXPECT_TRUE(over(121, 149).complete);
+    EXPECT_THAT(over(115, 149).gaps, ElementsAre(IsGap(115u, 120u, "late-attach: libcudart.so.12 of pid 5")));
+}
+
+TEST_F(ACoverage, TellsOthersGapsToThoseWhoMaySeeThemOnly) {
+    run("boot-a", epoch, 100, 200, true, {},
+        {gap(5, 1000, 110, 120), gap(6, 1001, 130, 140), gap(0, 0, 150, 160, "probe set sync", GapReason::turned_off),
+         gap(0, 1001, 170, 180, "more", GapReason::too_many)});
+    EXPECT_THAT(over(100, 200, {.uid = 1000, .pid = {}}).gaps,
+                ElementsAre(IsGap(110u, 120u, "late-attach: libcudart.so.12 of pid 5"),
+                            IsGap(150u, 160u, "turned-off: probe set sync")));
+    EXPECT_THAT(over(100, 200, {.uid = {}, .pid = 6}).gaps,
+                ElementsAre(IsGap(130u, 140u, "late-attach: libcudart.so.12 of pid 6"),
+                            IsGap(150u, 160u, "turned-off: probe set sync"), IsGap(170u, 180u, "too-many: more")));
+    EXPECT_TRUE(over(100, 145, {.uid = 1000, .pid = 6}).complete);
+    EXPECT_EQ(over(100, 200).gaps.size(), 4u);
+}
+
+TEST_F(ACoverage, MergesGapsThatTouchAndKeepsThoseThatDoNot) {
+    run("boot-a", epoch, 100, 200, true, {},
+        {gap(5, 0, 110, 120), gap(5, 0, 115, 130), gap(5, 0, 130, 140), gap(5, 0, 150, 160), gap(6, 0, 112, 118)});
+    EXPECT_THAT(over(100, 200).gaps, ElementsAre(IsGap(110u, 140u, "late-attach: libcudart.so.12 of pid 5"),
+                                                 IsGap(112u, 118u, "late-attach: libcudart.so.12 of pid 6"),
+                                                 IsGap(150u, 160u, "late-attach: libcudart.so.12 of pid 5")));
+}
+
+TEST_F(ACoverage, EndsAnOpenGapWithTheSessionThatLeftItOpen) {
+    run("boot-a", epoch, 100, 200, false, {}, {gap(5, 0, 150, 0)});
+    run("boot-a", epoch, 300, 400, true);
+    EXPECT_THAT(over(140, 200).gaps, ElementsAre(IsGap(150u, 200u, "late-attach: libcudart.so.12 of pid 5")));
+    EXPECT_TRUE(over(300, 400).complete);
+}
+
+TEST_F(ACoverage, TellsNothingOfAProcessWhereNothingWasCoveredAnyway) {
+    run("boot-a", epoch, 100, 200, true, {}, {gap(5, 0, 40, 130)});
+    EXPECT_THAT(over(50, 200).gaps, ElementsAre(IsGap(50u, 100u, "before the first record"),
+                                                IsGap(100u, 130u, "late-attach: libcudart.so.12 of pid 5")));
+}
+
+TEST_F(ACoverage, ListsTheLongestOfManyGapsAndSumsTheRest) {
+    std::vector<GapRow> many;
+    for (uint32_t pid = 1; pid <= 300; ++pid) many.push_back(gap(pid, 0, 110, pid <= 44 ? 112 : 120));
+    run("boot-a", epoch, 100, 200, true, {}, many);
+    const Coverage all = over(100, 200);
+    ASSERT_EQ(all.gaps.size(), max_process_gaps + 1);
+    EXPECT_THAT(all.gaps.back(), IsGap(110u, 112u, "44 more gaps of single processes, 1.47 min in all"));
+    EXPECT_TRUE(all.gaps.back().partial);
+    for (size_t i = 0; i < max_process_gaps; ++i) EXPECT_EQ(all.gaps[i].to_ns, epoch + 120 * second);
 }
 
 TEST_F(ACoverage, GoesAcrossBoots) {

@@ -151,6 +151,20 @@ TEST(ElfSymbols, of_the_c_library_agree_with_readelf) {
     GTEST_SKIP() << "no libc.so.6 found";
 }
 
+TEST(ElfSymbols, that_point_inside_a_function_are_left_out_by_its_symbol_or_by_its_unwind_table) {
+    for (const char* path : {MISPLACED_CUDART, MISPLACED_CUDART_UNSIZED}) {
+        const OpenFile file(path);
+        const auto library =
+            read_function_symbols(file.fd(), {"cudaDeviceSynchronize", "cudaFree", "cudaMalloc"}, false);
+        ASSERT_TRUE(library) << path;
+        EXPECT_THAT(library->misplaced, ElementsAre("cudaFree")) << path;
+        ASSERT_EQ(library->functions.size(), 2u) << path;
+        EXPECT_EQ(library->functions[0].name, "cudaDeviceSynchronize");
+        EXPECT_EQ(library->functions[1].name, "cudaMalloc");
+        EXPECT_EQ(library->functions[1].code.size(), 8u);
+    }
+}
+
 TEST(ElfSymbols, of_the_real_cuda_runtime_are_all_emulated) {
     for (const char* folder : {"/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/local/cuda-13.0/lib"}) {
         const std::string path = std::string(folder) + "/libcudart.so.13";

@@ -1,25 +1,11 @@
 // Parts of the daemon that native stacks stand on.
 #include <gtest/gtest.h>
-#include <sys/sysmacros.h>
 
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 
 namespace ingero {
 namespace {
-
-TEST(FileSystemOfDevice, IsReadFromTheMountTableOfTheProcess) {
-    constexpr std::string_view mounts =
-        "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
-        "36 22 0:52 / /mnt/with\\040space rw,nosuid master:7 propagate_from:2 - fuse.sshfs host:/ rw,user_id=1000\n"
-        "37 22 0:53 / /plain rw - tmpfs tmpfs rw\n";
-    EXPECT_EQ(file_system_of_device(mounts, makedev(254, 1)), "ext4");
-    EXPECT_EQ(file_system_of_device(mounts, makedev(0, 52)), "fuse.sshfs");
-    EXPECT_EQ(file_system_of_device(mounts, makedev(0, 53)), "tmpfs");
-    EXPECT_EQ(file_system_of_device(mounts, makedev(0, 54)), "");
-    for (const std::string_view damaged : {"", "36", "36 22 0:52", "36 22 0:52 / / rw fuse", "x y 0:52 / - fuse f rw"})
-        EXPECT_EQ(file_system_of_device(damaged, makedev(0, 52)), "") << damaged;
-}
 
 TEST(MapsLine, TellsTheOffsetAndWhetherTheFileIsDeleted) {
     const auto mapping = parse_maps_line("7f0a1000-7f0a2000 r-xp 0001f000 fd:01 1234 /tmp/lib.so (deleted)");

@@ -13,3 +13,7 @@ foreach(name elf_symbols_test worker_test)
 endforeach()
 add_dependencies(worker_test ingero-worker)
 target_compile_definitions(worker_test PRIVATE INGERO_WORKER="$<TARGET_FILE:ingero-worker>")
+# Those libraries are made in tests/integration/attach.
+target_compile_definitions(elf_symbols_test PRIVATE MISPLACED_CUDART="$<TARGET_FILE:misplaced-cudart>"
+  MISPLACED_CUDART_UNSIZED="$<TARGET_FILE:misplaced-cudart-unsized>")
+add_dependencies(elf_symbols_test misplaced-cudart misplaced-cudart-unsized)

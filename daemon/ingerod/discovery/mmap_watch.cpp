@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -41,6 +42,10 @@ class MappedRing {
         attr.mmap = 1;
         attr.mmap2 = 1;
         attr.exclude_kernel = 1;
+        attr.sample_type = PERF_SAMPLE_TIME;
+        attr.sample_id_all = 1;
+        attr.use_clockid = 1;
+        attr.clockid = CLOCK_MONOTONIC;
         attr.watermark = 1;
         attr.wakeup_watermark = 1;
         MappedRing ring;
@@ -114,10 +119,13 @@ struct MmapWatch::Impl {
 
     void take(const std::vector<char>& bytes) {
         MmapRecord record;
-        if (bytes.size() <= sizeof(record)) return;
+        uint64_t time_ns = 0;  // behind the name, as sample_id_all has it
+        if (bytes.size() <= sizeof(record) + sizeof(time_ns)) return;
         memcpy(&record, bytes.data(), sizeof(record));
+        const size_t name_bytes = bytes.size() - sizeof(record) - sizeof(time_ns);
+        memcpy(&time_ns, bytes.data() + sizeof(record) + name_bytes, sizeof(time_ns));
         const char* name = bytes.data() + sizeof(record);
-        const std::string_view path(name, strnlen(name, bytes.size() - sizeof(record)));
+        const std::string_view path(name, strnlen(name, name_bytes));
         if (record.inode == 0) return;
         if (callbacks.on_executable) callbacks.on_executable(record.pid);
         if (!wanted(path)) return;
@@ -128,7 +136,7 @@ struct MmapWatch::Impl {
         mapping.executable = true;
         mapping.file = {makedev(record.device_major, record.device_minor), record.inode};
         mapping.path = path;
-        callbacks.on_mapping(record.pid, mapping);
+        callbacks.on_mapping(record.pid, mapping, time_ns);
     }
 };
 

@@ -102,21 +102,23 @@ std::optional<Mapping> parse_maps_line(std::string_view line) {
     return mapping;
 }
 
-// "36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw": proc(5). Spaces in paths stand as \\040.
-std::string file_system_of_device(std::string_view mountinfo, uint64_t device) {
-    std::string result;
-    for_each_line(mountinfo, [&](std::string_view line) {
-        uint64_t id = 0;
-        unsigned device_major = 0, device_minor = 0;
-        if (!result.empty() || !take_number(line, id) || !take_char(line, ' ') || !take_number(line, id)) return;
-        if (!take_char(line, ' ') || !take_number(line, device_major) || !take_char(line, ':')) return;
-        if (!take_number(line, device_minor) || makedev(device_major, device_minor) != device) return;
-        const size_t separator = line.find(" - ");
-        if (separator == std::string_view::npos) return;
-        line.remove_prefix(separator + 3);
-        result = line.substr(0, line.find(' '));
-    });
-    return result;
+std::optional<Mount> parse_mountinfo_line(std::string_view line) {
+    // "36 35 98:0 /root /mount point rw,noatime master:1 - ext3 /dev/root rw": spaces in paths are \040 there.
+    uint32_t id = 0, parent = 0;
+    unsigned device_major = 0, device_minor = 0;
+    if (!take_number(line, id) || !take_char(line, ' ') || !take_number(line, parent)) return std::nullopt;
+    if (!take_char(line, ' ') || !take_number(line, device_major) || !take_char(line, ':')) return std::nullopt;
+    if (!take_number(line, device_minor) || !take_char(line, ' ')) return std::nullopt;
+    const size_t separator = line.find(" - ");
+    if (separator == std::string_view::npos) return std::nullopt;
+    line.remove_prefix(separator + 3);
+    line = line.substr(0, line.find(' '));
+    if (line.empty()) return std::nullopt;
+    return Mount{makedev(device_major, device_minor), std::string(line)};
+}
+
+bool is_served_by_a_user(std::string_view file_system) {
+    return file_system == "fuse" || file_system == "fuseblk" || file_system.starts_with("fuse.");
 }
 
 std::optional<uint64_t> parse_start_time(std::string_view stat) {
@@ -188,13 +190,43 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
     return result;
 }
 
-std::string ProcFs::file_system(uint32_t pid, uint64_t device) const {
-    const auto text = read_file(root_ + "/" + std::to_string(pid) + "/mountinfo");
-    return text ? file_system_of_device(*text, device) : std::string();
+std::optional<std::string> ProcFs::mount_type(const std::string& process, uint64_t device) const {
+    const auto table = read_file(root_ + "/" + process + "/mountinfo");
+    std::optional<std::string> type;
+    if (table)
+        for_each_line(*table, [&](std::string_view line) {
+            if (type) return;
+            if (auto mount = parse_mountinfo_line(line); mount && mount->device == device)
+                type = std::move(mount->type);
+        });
+    return type;
+}
+
+// Asked before opening: even to open such a file may take for ever, and this is the loop's thread.
+Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
+    std::optional<std::string> type;
+    for (const char* process : {"self", "1"})
+        if (!type) type = mount_type(process, device);
+    const bool by_host = type.has_value();
+    if (!type) type = mount_type(std::to_string(pid), device);
+    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
+        return fail(ErrorCode::not_found, "the process is gone");
+    if (!type)
+        return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
+                    "keep the file system mounted that the library was loaded from");
+    if (is_served_by_a_user(*type))
+        return fail(ErrorCode::denied, "it lies on a FUSE file system (" + *type + "), which may never answer",
+                    "copy the library to a local file system");
+    if (*type == "overlay" && !by_host)
+        return fail(ErrorCode::denied,
+                    "it lies on an overlay of a user's own, which may stand on one that never answers",
+                    "copy the library to a local file system");
+    return {};
 }
 
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
     const std::string directory = root_ + "/" + std::to_string(pid);
+    if (auto checked = check_file_system(pid, mapping.file.device); !checked) return tl::unexpected(checked.error());
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
     // The mapped file itself: no path that the target chose is ever followed.

@@ -34,9 +34,14 @@ struct Mapping {
 
 /// One line of /proc/PID/maps; nullopt for a mapping without a file, or a line that is none.
 std::optional<Mapping> parse_maps_line(std::string_view line);
-/// The file system of a device ("ext4", "fuse.sshfs"), by the text of /proc/PID/mountinfo; empty where it has no such
-/// mount.
-std::string file_system_of_device(std::string_view mountinfo, uint64_t device);
+/// One line of /proc/PID/mountinfo.
+struct Mount {
+    uint64_t device = 0;  ///< as makedev
+    std::string type;     ///< of file system: ext4, fuse.sshfs
+};
+std::optional<Mount> parse_mountinfo_line(std::string_view line);
+/// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
+bool is_served_by_a_user(std::string_view file_system);
 /// The start time field of /proc/PID/stat in ns since boot; the command in it may hold any character.
 std::optional<uint64_t> parse_start_time(std::string_view stat);
 /// The systemd unit of a cgroup path: its last component that ends in .service or .scope; empty where there is none.
@@ -52,13 +57,17 @@ class ProcFs {
     Result<Process> read_process(uint32_t pid) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
-    /// As file_system_of_device(), for a device that the process has mounted.
-    std::string file_system(uint32_t pid, uint64_t device) const;
-    /// Opens the mapped file itself, whatever its path now names, by map_files. Errors: not_found (gone meanwhile),
-    /// denied (capabilities), internal.
+    /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,
+    /// nor of an overlay that a user made, nor of what is in no mount table of ours, the host's or the process's.
+    /// Errors: denied (with the reason), not_found (the process is gone).
+    Result<void> check_file_system(uint32_t pid, uint64_t device) const;
+    /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
+    /// for. Errors: not_found (gone meanwhile), denied (capabilities, or a file system that is not to be trusted).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
 
   private:
+    std::optional<std::string> mount_type(const std::string& process, uint64_t device) const;
+
     std::string root_;
 };
 

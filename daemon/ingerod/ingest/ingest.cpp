@@ -23,6 +23,7 @@
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/ingest/name_budget.h"
 
 namespace ingero {
 
@@ -38,6 +39,7 @@ constexpr size_t max_waiting_events = 262'144;
 constexpr long poll_period_ns = 1'500'000;
 /// Names that wait for a commit, at most 512 bytes each.
 constexpr size_t max_waiting_functions = 16'384;
+constexpr uint64_t refusal_period_ns = 60'000'000'000;
 constexpr size_t max_waiting_gaps = 65'536;
 /// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
 constexpr size_t max_waiting_stacks = 32'768;
@@ -124,6 +126,7 @@ struct Ingest::Impl {
     void give_up(Batch& batch);
     void carry_loss(const LossRow& row);
     void cap_functions();  ///< with the mutex held
+    void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
 
     // Loop thread.
     void post(std::function<void()> call);
@@ -171,6 +174,8 @@ struct Ingest::Impl {
     std::vector<StackRow> stacks;
     std::vector<FileRow> files;
     std::vector<SymbolRow> symbols;
+    NameBudget names;
+    uint64_t names_refused_told_ns = 0;
     std::map<OpId, LossRow> carried_losses;  // of batches that could not be stored
     uint64_t covered_since = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
@@ -222,7 +227,9 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     }
     FunctionRow function;
     if (decode_function(record, function)) {
+        const uint64_t now = monotonic_now_ns();
         const std::lock_guard lock(mutex);
+        if (!names.take(function.process, now)) return tell_names_refused(function.process, now);
         functions.push_back(std::move(function));
         return cap_functions();
     }
@@ -238,6 +245,14 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     if (record.size() < sizeof(change)) return;
     memcpy(&change, record.data(), sizeof(change));
     if (change.type == INGERO_RECORD_PROCESS) changes.push_back(change);
+}
+
+void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns) {
+    if (names_refused_told_ns != 0 && now_ns - names_refused_told_ns < refusal_period_ns) return;
+    names_refused_told_ns = now_ns;
+    spdlog::warn(
+        "process {} and others of its user name more functions than are kept: their launches show handles only",
+        process.pid);
 }
 
 // A store that refuses for long, or a target that registers without end: the oldest names go first.
@@ -521,6 +536,10 @@ void Ingest::start() {
 
 void Ingest::put_process(Process process) {
     const std::lock_guard lock(impl_->mutex);
+    if (process.exited_ns == 0)
+        impl_->names.set_owner(process.key, process.uid);
+    else
+        impl_->names.forget(process.key);
     impl_->processes.push_back(std::move(process));
 }
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -162,6 +163,7 @@ struct CallProbes::Impl {
     std::unique_ptr<AttachedLibrary> calibrated;
     std::thread detacher;  ///< of what was calibrated: 50 ms that nobody has to wait for
     int counters_fd = -1;
+    std::optional<CaptureGate> gate;
     int cpus = 0;
 
     int program_fd(const char* name) const {
@@ -254,7 +256,7 @@ Result<void> CallProbes::Impl::make_rings() {
 }
 
 Result<void> CallProbes::Impl::attach_tracepoints() {
-    for (const char* name : {"on_switch", "on_waking", "on_migrate", "on_exit", "on_exec"}) {
+    for (const char* name : {"on_switch", "on_waking", "on_migrate", "on_exit", "on_exec", "on_fork"}) {
         libbpf_last_words.clear();
         bpf_link* link = bpf_program__attach(bpf_object__find_program_by_name(object.get(), name));
         if (!link) return tl::unexpected<Error>(load_error(errno));
@@ -302,6 +304,9 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto control = shared<ingero_stack_control>("stack_control");
     if (!control) return tl::unexpected(control.error());
     stack_control = *control;
+    const auto policy = shared<uint32_t>("capture_policy");
+    if (!policy) return tl::unexpected(policy.error());
+    gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
     const auto budget_of_all = shared<ingero_overhead_budget>("overhead_budget");
     if (!budget_of_all) return tl::unexpected(budget_of_all.error());
     budget = *budget_of_all;
@@ -503,6 +508,10 @@ OpCounters CallProbes::counters() const {
         }
     }
     return sums;
+}
+
+CaptureGate& CallProbes::gate() {
+    return *impl_->gate;
 }
 
 }  // namespace ingero

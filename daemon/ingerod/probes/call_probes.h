@@ -14,6 +14,7 @@
 #include "bpf/stack_event.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/probes/calibration.h"
+#include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 
@@ -60,6 +61,8 @@ class CallProbes {
     StackMaps stack_maps() const;
     /// What a call's stack adds to its cost, as measured of late; 0 where none are taken.
     uint32_t stack_cost_ns() const;
+    /// Which processes are recorded: all, until it is told otherwise.
+    CaptureGate& gate();
 
     /// Measures what a call costs, about 10 ms; before records are read. Errors: internal, denied.
     Result<CallCost> calibrate();

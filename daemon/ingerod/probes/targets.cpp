@@ -331,8 +331,8 @@ std::vector<ProbeSite> probe_sites(Library library, unsigned major, const std::v
     }
     std::vector<ProbeSite> sites;
     for (const auto& [offset, site] : by_offset)
-        sites.push_back(
-            {offset, site.first->cookie_in(major), site.second->name, site.second->emulated, site.first->op});
+        sites.push_back({offset, site.first->cookie_in(major), site.second->name, site.second->emulated, site.first->op,
+                         site.second->code});
     return sites;
 }
 

@@ -46,6 +46,7 @@ struct ProbeSite {
     std::string symbol;
     bool emulated;
     OpId op = 0;
+    std::vector<uint8_t> code{};  ///< that the file must have there
 };
 
 /// The major version in a library's file name, libcudart.so.12.4 or libcudart-1a2b3c.so.11.0; 0 where there is none.

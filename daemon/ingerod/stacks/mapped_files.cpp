@@ -19,7 +19,6 @@ constexpr uint64_t retry_us = 200'000;
 constexpr unsigned max_attempts = 6;
 /// Descriptors are not without end; a file without one is opened again when it is needed.
 constexpr size_t max_open_files = 512;
-constexpr size_t max_devices = 256;
 
 }  // namespace
 
@@ -46,18 +45,7 @@ MappedFiles::~MappedFiles() {
     *alive_ = false;
 }
 
-// A file system in user space may let an open wait for ever, and its owner is anyone.
-bool MappedFiles::may_open(uint32_t pid, uint64_t device) {
-    const auto known = devices_.find(device);
-    if (known != devices_.end()) return known->second;
-    const bool allowed = !proc_.file_system(pid, device).starts_with("fuse");
-    // let_go() forgets them all: numbers of devices are given out again.
-    if (devices_.size() >= max_devices) devices_.clear();
-    return devices_[device] = allowed;
-}
-
 MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
-    if (!may_open(pid, mapping.file.device)) return nullptr;
     auto fd = proc_.open_mapped_file(pid, mapping);
     struct stat facts {};
     if (!fd || fstat(fd->get(), &facts) != 0) return nullptr;
@@ -153,7 +141,6 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
 /// Files that no process has mapped any more.
 void MappedFiles::let_go() {
     const uint64_t now = monotonic_now_ns();
-    devices_.clear();
     std::erase_if(files_, [&](const auto& entry) {
         const auto& [key, file] = entry;
         if (file.use_count() > 1 || !file->pending.empty()) {

@@ -62,7 +62,6 @@ class MappedFiles {
     MappedFilePtr make_nameless(const std::string& name, FileState state);
 
   private:
-    bool may_open(uint32_t pid, uint64_t device);
     void compile_next();
     void take_answer(const MappedFilePtr& file, const Result<nlohmann::json>& answer);
     void let_go();
@@ -74,7 +73,6 @@ class MappedFiles {
     uint32_t next_id_;
     std::function<void(const MappedFile&)> on_compiled_;
     std::map<MappedFile::Key, MappedFilePtr> files_;
-    std::map<uint64_t, bool> devices_;  ///< whose files may be opened
     std::map<MappedFile::Key, uint64_t> unused_since_ns_;
     std::deque<std::weak_ptr<MappedFile>> waiting_;
     bool compiling_ = false;

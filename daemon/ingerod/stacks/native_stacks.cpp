@@ -78,6 +78,10 @@ void NativeStacks::add_process(const ProcessKey& key) {
     refresh(process);
 }
 
+void NativeStacks::on_exec(const ProcessKey& key) {
+    if (find(key)) add_process(key);
+}
+
 void NativeStacks::on_executable_mapping(uint32_t pid) {
     if (!processes_.contains(pid)) return;
     changed_.insert(pid);

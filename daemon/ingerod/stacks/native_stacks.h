@@ -39,8 +39,10 @@ class NativeStacks {
     ~NativeStacks();
 
     void enable(bool on);
-    /// A process that may be traced was found, or runs another program now.
+    /// A process that may be traced was found.
     void add_process(const ProcessKey& process);
+    /// It runs another program now.
+    void on_exec(const ProcessKey& process);
     /// A process mapped code; any process, known or not.
     void on_executable_mapping(uint32_t pid);
     void on_process_gone(const ProcessKey& process);

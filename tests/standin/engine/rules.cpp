@@ -37,7 +37,7 @@ void add_action(Rule& rule, std::string_view action) {
         rule.error = int(amount);
         return;
     }
-    if (name == "fault") {
+    if (name == "sticky") {
         rule.fault = int(amount);
         return;
     }

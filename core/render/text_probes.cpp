@@ -1,0 +1,73 @@
+#include "core/render/render.h"
+#include "core/render/table.h"
+#include "core/render/text.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+std::string joined(const json& texts) {
+    std::string result;
+    for (const json& one : texts)
+        if (one.is_string()) result += (result.empty() ? "" : ", ") + escape_text(one.get<std::string>());
+    return result;
+}
+
+std::string set_list(const json& sets) {
+    std::string result;
+    for (const json& set : sets)
+        result += (result.empty() ? "" : ", ") + text::words(set, "set") + " " +
+                  (text::flag(set, "on") ? text::count(set, "functions") : "off");
+    return result.empty() ? text::absent : result;
+}
+
+std::string library_lines(const json& library, const TextStyle& style) {
+    std::string result = text::words(library, "library") + ": " + text::count(library, "attached") + " attached, " +
+                         text::count(library, "reading") + " being read, " + text::count(library, "failed") +
+                         " failed\n";
+    result += wrap_text("  functions: " + set_list(text::list(library, "sets")), style.width, 4) + "\n";
+    if (text::number(library, "stepped").value_or(0) != 0)
+        result += "  " + text::count(library, "stepped") + " functions are single-stepped: about ten times dearer\n";
+    const std::string misplaced = joined(text::list(library, "misplaced")),
+                      reasons = joined(text::list(library, "reasons"));
+    if (!misplaced.empty())
+        result +=
+            wrap_text("  not attached to, since they point inside a function: " + misplaced, style.width, 4) + "\n";
+    if (!reasons.empty()) result += wrap_text("  why: " + reasons, style.width, 4) + "\n";
+    return result;
+}
+
+}  // namespace
+
+std::string text_probes(const json& answer, const TextStyle& style) {
+    const json& libraries = text::list(answer, "libraries");
+    const json& probes = text::list(answer, "probes");
+    std::string result =
+        "Node " + text::words(answer, "node") + ", attached by " + text::words(answer, "attach_method") + "\n";
+    if (libraries.empty()) result += "No GPU library is mapped by a process\n";
+    for (const json& library : libraries) result += library_lines(library, style);
+    if (!probes.empty()) {
+        Table table({{"SOURCE"},
+                     {"OPERATION", Align::left, true},
+                     {"SET", Align::left, false, 3},
+                     {"FUNCTIONS", Align::right, false, 2},
+                     {"HITS", Align::right},
+                     {"RECORDS", Align::right},
+                     {"LOST", Align::right},
+                     {"UNCERTAIN", Align::right, false, 1}});
+        for (const json& probe : probes) {
+            uint64_t lost = 0;
+            for (const char* kind : {"lost_ring", "lost_frames", "lost_depth"})
+                lost += text::number(probe, kind).value_or(0);
+            table.add_row({text::words(probe, "source"), text::words(probe, "op"), text::words(probe, "set"),
+                           text::count(probe, "functions"), text::count(probe, "hits"), text::count(probe, "records"),
+                           format_count(lost), text::count(probe, "uncertain")});
+        }
+        result += "\n" + table.render(style.width);
+    }
+    return result + text::coverage_lines(answer, style);
+}
+
+}  // namespace ingero

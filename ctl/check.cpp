@@ -1,0 +1,83 @@
+// ingeroctl check: what this host offers for tracing, from the daemon, or without one from `ingerod --check`.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "core/wire/child_process.h"
+#include "core/wire/client.h"
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+using nlohmann::json;
+
+namespace {
+
+struct CheckOptions {
+    bool local = false;
+    bool probe = false;
+};
+
+// In a build tree it lies in a folder beside; installed, at its fixed place.
+std::string find_ingerod() {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    const auto beside = self.parent_path().parent_path() / "daemon" / "ingerod" / "ingerod";
+    return std::filesystem::exists(beside, error) ? beside.string() : std::string(INGEROD_INSTALL_PATH);
+}
+
+/// A daemon that refuses or fails is one that answers: its error is told.
+bool has_daemon(const Options& options) {
+    const auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
+    if (client) return true;
+    const ErrorCode code = client.error().code;
+    return code != ErrorCode::not_found && code != ErrorCode::denied && code != ErrorCode::deadline;
+}
+
+Result<json> check_locally(const Options& options, const CheckOptions& check) {
+    constexpr std::chrono::seconds timeout{60};
+    constexpr size_t most_bytes = 1 << 20;
+    std::vector<std::string> command = {find_ingerod(), "--check", "--json", "--socket", options.socket};
+    if (check.probe) command.emplace_back("--probe");
+    auto done = run_program(command, {}, timeout, most_bytes);
+    if (!done) return tl::unexpected(done.error());
+    json answer = json::parse(done->text, nullptr, false);
+    const bool ended_well =
+        WIFEXITED(done->status) && (WEXITSTATUS(done->status) == 0 || WEXITSTATUS(done->status) == exit_not_ready);
+    if (!ended_well || !answer.is_object())
+        return fail(ErrorCode::internal, command[0] + " --check " + describe_wait_status(done->status),
+                    "run it by hand to see why");
+    return answer;
+}
+
+int run(const Options& options, const CheckOptions& check) {
+    int exit_code = exit_done;
+    std::optional<json> answer;
+    if (check.local || !has_daemon(options)) {
+        auto local = check_locally(options, check);
+        if (!local) return report("check", local.error(), exit_failed);
+        answer = std::move(*local);
+    } else {
+        answer = ask(options, "check", check.probe ? json{{"probe", true}} : json::object(), exit_code);
+        if (!answer) return exit_code;
+    }
+    if (!print(options, *answer, text_check)) return exit_failed;
+    return answer->value("ready", json(false)) == true ? exit_done : exit_not_ready;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Command& command) {
+    const auto check = std::make_shared<CheckOptions>();
+    CLI::App* subcommand =
+        app.add_subcommand("check", "Say what this host offers for tracing, and what to do where it lacks something");
+    subcommand->add_flag("--probe", check->probe,
+                         "Trace a program of the package for a moment, and compare (root only)");
+    subcommand->add_flag("--local", check->local, "Check with the rights of the caller, not with the daemon's");
+    subcommand->callback(
+        [&command, check] { command = [check](const Options& options) { return run(options, *check); }; });
+}
+
+}  // namespace ingero::ctl

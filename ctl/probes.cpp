@@ -1,0 +1,22 @@
+// ingeroctl probes: what is attached, and how often each probe was hit.
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+namespace {
+
+int run_probes(const Options& options) {
+    int exit_code = exit_failed;
+    const auto answer = ask(options, "probes", nlohmann::json::object(), exit_code);
+    if (!answer) return exit_code;
+    return print(options, *answer, text_probes) ? exit_done : exit_failed;
+}
+
+}  // namespace
+
+void add_probes(CLI::App& app, Command& command) {
+    auto* probes = app.add_subcommand("probes", "List what is attached to, and how often each probe was hit");
+    probes->callback([&command] { command = run_probes; });
+}
+
+}  // namespace ingero::ctl

@@ -1,0 +1,18 @@
+// What is attached and how often it was hit: the "probes" answer's own part.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/probes/call_probes.h"
+
+namespace ingero {
+
+/// Members "libraries" and "probes" of docs/schemas/probes.schema.json. Copies of a library are told together by base
+/// name, as everyone reads it; counts are sums over all copies since the start.
+nlohmann::json probe_figures(const Libraries& libraries, const OpCounters& counters,
+                             const std::function<bool(std::string_view set)>& is_off);
+
+}  // namespace ingero

@@ -1,0 +1,43 @@
+#include "daemon/ingerod/probes/capture_gate.h"
+
+#include <bpf/bpf.h>
+
+#include <atomic>
+
+#include "bpf/event.h"
+
+namespace ingero {
+
+void CaptureGate::enforce() {
+    std::atomic_ref<uint32_t>(*policy_).store(generation_, std::memory_order_seq_cst);
+}
+
+// What was decided stays in the table: no later policy takes a decision of an earlier one.
+void CaptureGate::capture_all() {
+    ++generation_;
+    std::atomic_ref<uint32_t>(*policy_).store(0, std::memory_order_seq_cst);
+}
+
+bool CaptureGate::decide(const ProcessKey& process, bool captured) {
+    const ingero_decision decision{.process_start_ns = process.start_ns,
+                                   .generation = generation_,
+                                   .captured = captured,
+                                   .inherited = 0,
+                                   .reserved = {}};
+    return bpf_map_update_elem(decisions_fd_, &process.pid, &decision, BPF_ANY) == 0;
+}
+
+std::vector<UndecidedProcess> CaptureGate::take_undecided() {
+    std::vector<UndecidedProcess> result;
+    uint32_t pid = 0;
+    // Always the first: each is deleted before the next is asked for.
+    for (size_t left = 4096; left != 0 && bpf_map_get_next_key(undecided_fd_, nullptr, &pid) == 0; --left) {
+        ingero_undecided one{};
+        if (bpf_map_lookup_elem(undecided_fd_, &pid, &one) == 0)
+            result.push_back({{pid, one.process_start_ns}, one.time_ns, one.recorded != 0});
+        if (bpf_map_delete_elem(undecided_fd_, &pid) != 0) break;
+    }
+    return result;
+}
+
+}  // namespace ingero

@@ -1,0 +1,301 @@
+#include "daemon/ingerod/processes.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/model/time.h"
+#include "core/render/render.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr uint64_t refusal_period_ns = 60'000'000'000;
+constexpr uint64_t settle_us = 10'000;
+/// How soon it is looked whether a process called that nothing is decided of.
+constexpr uint64_t undecided_period_us = 25'000;
+constexpr uint64_t exit_record_us = 250'000;
+
+/// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
+uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
+    const ClockTriple now = ClockTriple::now();
+    const uint64_t age_ns = now.boottime_ns - std::min(process.start_ns, now.boottime_ns);
+    return std::max(earliest_ns, now.monotonic_ns - std::min(age_ns, now.monotonic_ns));
+}
+
+}  // namespace
+
+Processes::Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, Callbacks callbacks)
+    : loop_(loop),
+      proc_(proc),
+      libraries_(libraries),
+      gate_(gate),
+      callbacks_(std::move(callbacks)),
+      gaps_([this](GapRow row) { callbacks_.put_gap(std::move(row)); }) {}
+
+void Processes::scan(uint64_t since_ns) {
+    for (const uint32_t pid : proc_.pids()) scan_process(pid, since_ns);
+}
+
+void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
+    for (const Mapping& mapping : proc_.executable_mappings(pid)) {
+        if (!library_of_path(mapping.path)) continue;
+        const ProcessEntry* process = observe(pid);
+        if (process) on_mapping(pid, mapping, start_of(process->process.key, since_ns), recorded);
+    }
+}
+
+ProcessEntry* Processes::observe(uint32_t pid) {
+    auto facts = proc_.read_process(pid);
+    if (!facts) return nullptr;
+    auto known = processes_.find(pid);
+    if (known != processes_.end() && known->second.process.key == facts->key) {
+        take_over(known->second, std::move(*facts));
+        return &known->second;
+    }
+    if (known != processes_.end()) forget(pid, monotonic_now_ns(), 0);  // the pid is used again
+
+    ProcessEntry entry;
+    entry.process = std::move(*facts);
+    entry.process.first_seen_ns = monotonic_now_ns();
+    entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!entry.pidfd) return nullptr;
+    entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
+    decide(entry);
+    if (!entry.excluded) callbacks_.put_process(entry.process);
+    ProcessEntry& kept = processes_.emplace(pid, std::move(entry)).first->second;
+    callbacks_.on_change();
+    return &kept;
+}
+
+// Facts of a process change as it runs another program, or is moved to another control group.
+void Processes::take_over(ProcessEntry& entry, Process facts) {
+    Process& process = entry.process;
+    const bool same = process.comm == facts.comm && process.uid == facts.uid && process.cgroup == facts.cgroup;
+    process.comm = std::move(facts.comm);
+    process.uid = facts.uid;
+    process.cgroup = std::move(facts.cgroup);
+    process.unit = std::move(facts.unit);
+    apply_policy(entry);
+    if (!same && !entry.excluded) callbacks_.put_process(process);
+}
+
+void Processes::drop_libraries(ProcessEntry& entry) {
+    for (const FileId& id : entry.libraries) libraries_.watch_for_disuse(id);
+    entry.libraries.clear();
+    entry.refused = false;
+}
+
+// The kernel side reports the exit too, with its code: it is given a moment to be read.
+void Processes::on_pidfd(uint32_t pid) {
+    const auto known = processes_.find(pid);
+    if (known == processes_.end()) return;
+    const uint64_t now = monotonic_now_ns();
+    known->second.exit_source = loop_.add_timer(
+        exit_record_us, [this, pid, now] { forget(pid, now, 0); }, settle_us);
+}
+
+void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
+    const auto known = processes_.find(pid);
+    if (known == processes_.end()) return;
+    Process process = known->second.process;
+    process.exited_ns = exited_ns;
+    process.exit_code = exit_code;
+    callbacks_.on_not_traced(process.key);
+    gaps_.end_process(process.key, exited_ns);
+    if (!known->second.excluded) callbacks_.put_process(process);
+    drop_libraries(known->second);
+    processes_.erase(known);
+    callbacks_.on_change();
+}
+
+// Another program: what it maps is found anew, and so is whether it is to be traced.
+void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
+    const ProcessKey key = entry.process.key;
+    drop_libraries(entry);
+    gaps_.end_process(key, time_ns);
+    if (observe(key.pid)) scan_process(key.pid, time_ns);
+}
+
+void Processes::refuse(ProcessEntry& process, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
+    const std::string name = mapping.path.substr(mapping.path.rfind('/') + 1);
+    process.refused = true;
+    gaps_.open({process.process.key, GapReason::refused, mapping.file}, process.process.uid, time_ns,
+               name + ": " + why);
+    const uint64_t now = monotonic_now_ns();
+    if (now - refusal_told_ns_ < refusal_period_ns) return;
+    refusal_told_ns_ = now;
+    spdlog::warn("{} of process {} is not traced: {}", escape_text(name), process.process.key.pid, escape_text(why));
+}
+
+void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded) {
+    if (pid == static_cast<uint32_t>(getpid())) return;
+    const auto library = library_of_path(mapping.path);
+    ProcessEntry* process = observe(pid);
+    if (!library || !process) return;
+    const ProcessKey key = process->process.key;
+    const uint32_t uid = process->process.uid;
+    if (process->excluded) return gaps_.open({key, GapReason::excluded, {}}, uid, time_ns, *process->excluded);
+    const bool seen_before = process->libraries.contains(mapping.file);
+    const Libraries::Sight sight = libraries_.see(pid, uid, mapping, *library);
+    if (sight.gone) return;
+    if (!sight.refused.empty()) return refuse(*process, mapping, time_ns, sight.refused);
+    process->libraries.insert(mapping.file);
+    if (sight.entry->state == LibraryState::failed) return refuse(*process, mapping, time_ns, sight.entry->reason);
+    const GapId late{key, GapReason::late_attach, mapping.file};
+    if (sight.entry->state == LibraryState::reading) return gaps_.open(late, uid, time_ns, sight.entry->name());
+    // Its probes were there before; by a policy nothing was recorded of it up to the decision, though.
+    if (policy_.captures_all() || seen_before || recorded) return;
+    gaps_.open(late, uid, time_ns, sight.entry->name());
+    gaps_.close(late, monotonic_now_ns());
+}
+
+void Processes::on_settled(FileId id) {
+    const LibraryEntry* library = libraries_.find(id);
+    const uint64_t now = monotonic_now_ns();
+    const bool failed = library && library->state == LibraryState::failed;
+    gaps_.close_file(id, GapReason::late_attach, now, [&](const ProcessKey& process, uint32_t uid) {
+        if (failed) gaps_.open({process, GapReason::refused, id}, uid, now, library->name() + ": " + library->reason);
+    });
+}
+
+void Processes::on_let_go(FileId id) {
+    const LibraryEntry* library = libraries_.find(id);
+    for (const auto& [pid, entry] : processes_) {
+        if (!library || !entry.libraries.contains(id)) continue;
+        gaps_.close({entry.process.key, GapReason::refused, id}, monotonic_now_ns());
+        gaps_.open({entry.process.key, GapReason::late_attach, id}, entry.process.uid, monotonic_now_ns(),
+                   library->name());
+    }
+}
+
+void Processes::decide(ProcessEntry& entry) {
+    if (policy_.captures_all()) {
+        entry.excluded.reset();
+        return;
+    }
+    // A program that was started between the two looks is not the one decided on.
+    for (int looks = 0; looks < 2; ++looks) {
+        entry.excluded = policy_.excluded_by(entry.process);
+        if (!gate_.decide(entry.process.key, !entry.excluded))
+            spdlog::warn("[capture] cannot be applied to process {}: it is not traced", entry.process.key.pid);
+        const auto again = proc_.read_process(entry.process.key.pid);
+        if (!again || again->key != entry.process.key || again->comm == entry.process.comm) return;
+        entry.process.comm = again->comm;
+    }
+}
+
+void Processes::apply_policy(ProcessEntry& entry) {
+    const bool was_excluded = entry.excluded.has_value();
+    decide(entry);
+    if (was_excluded == entry.excluded.has_value()) return;
+    const uint64_t now = monotonic_now_ns();
+    const ProcessKey key = entry.process.key;
+    gaps_.end_process(key, now);
+    if (!entry.excluded) return callbacks_.put_process(entry.process);
+    drop_libraries(entry);
+    callbacks_.on_not_traced(key);
+    gaps_.open({key, GapReason::excluded, {}}, entry.process.uid, now, *entry.excluded);
+}
+
+void Processes::set_policy(CapturePolicy policy) {
+    policy_ = std::move(policy);
+    std::vector<uint32_t> included;
+    if (!policy_.captures_all()) gate_.begin_policy();
+    for (auto& [pid, entry] : processes_) {
+        const bool was_excluded = entry.excluded.has_value();
+        apply_policy(entry);
+        if (was_excluded && !entry.excluded) included.push_back(pid);
+    }
+    if (policy_.captures_all()) {
+        gate_.capture_all();
+        undecided_timer_.reset();
+    } else {
+        gate_.enforce();
+        if (!undecided_timer_.active())
+            undecided_timer_ = loop_.add_periodic(
+                undecided_period_us, [this] { read_undecided(); }, settle_us);
+    }
+    for (const uint32_t pid : included) scan_process(pid, monotonic_now_ns());
+}
+
+// A forked child maps what its parent did without a record of it: its first call tells of it.
+void Processes::read_undecided() {
+    for (const UndecidedProcess& one : gate_.take_undecided()) {
+        ProcessEntry* entry = observe(one.key.pid);
+        if (!entry || entry->process.key != one.key) continue;
+        scan_process(one.key.pid, one.time_ns, one.recorded);
+    }
+}
+
+// A call was seen of a process that discovery may not know: a forked child maps a library without a record of it.
+void Processes::on_call(const ProcessKey& key) {
+    const ProcessEntry* process = observe(key.pid);
+    if (!process || process->process.key != key || process->excluded) callbacks_.on_not_traced(key);
+}
+
+void Processes::on_change(const ingero_process_record& change) {
+    const auto known = processes_.find(change.tgid);
+    if (known == processes_.end()) return;
+    // A record of an earlier process of this pid says nothing of this one; both starts are in the unit of /proc.
+    constexpr uint64_t start_unit_ns = 10'000'000;
+    if (change.process_start_ns / start_unit_ns * start_unit_ns != known->second.process.key.start_ns) return;
+    if (change.change == INGERO_PROCESS_EXIT) {
+        forget(change.tgid, change.time_ns, change.exit_code);
+    } else if (change.change == INGERO_PROCESS_EXEC) {
+        on_exec(known->second, change.time_ns);
+    }
+}
+
+std::string Processes::state_of(const ProcessEntry& entry) const {
+    std::string result = entry.refused ? "failed" : "tracing";
+    for (const FileId& id : entry.libraries) {
+        const LibraryEntry* library = libraries_.find(id);
+        if (!library || library->state == LibraryState::reading)
+            result = "attaching";
+        else if (library->state == LibraryState::failed)
+            result = "failed";
+    }
+    return result;
+}
+
+size_t Processes::traced() const {
+    return static_cast<size_t>(
+        std::count_if(processes_.begin(), processes_.end(), [](const auto& entry) { return !entry.second.excluded; }));
+}
+
+ProcessEntry* Processes::find(const ProcessKey& key) {
+    const auto known = processes_.find(key.pid);
+    return known == processes_.end() || known->second.process.key != key ? nullptr : &known->second;
+}
+
+void Processes::look_again() {
+    const uint64_t now = monotonic_now_ns();
+    libraries_.clear();
+    for (auto& [pid, entry] : processes_) {
+        if (!entry.excluded) gaps_.end_process(entry.process.key, now);
+        entry.libraries.clear();
+        entry.refused = false;
+    }
+    scan(now);
+}
+
+void Processes::probe_set_turned(const std::string& set, size_t number, bool on) {
+    const GapId gap{{}, GapReason::turned_off, {0, number + 1}};
+    if (on)
+        gaps_.close(gap, monotonic_now_ns());
+    else
+        gaps_.open(gap, 0, monotonic_now_ns(), "probe set " + set);
+}
+
+void Processes::close_gaps() {
+    gaps_.close_all(monotonic_now_ns());
+}
+
+}  // namespace ingero

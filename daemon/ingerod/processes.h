@@ -1,0 +1,98 @@
+// The processes that map GPU libraries: found by their mappings and calls, watched for their end, traced or left out by
+// [capture], and what is not seen of each. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "bpf/event.h"
+#include "core/model/process.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/capture_policy.h"
+#include "daemon/ingerod/coverage_gaps.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/probes/capture_gate.h"
+
+namespace ingero {
+
+struct ProcessEntry {
+    Process process;
+    UniqueFd pidfd;
+    EventLoop::Source exit_source;
+    std::set<FileId> libraries;
+    bool refused = false;                 ///< one of its libraries is not to be attached to
+    std::optional<std::string> excluded;  ///< by [capture], and why: it is watched for its end only
+    uint64_t calls_before = 0;            ///< at the last rate measurement
+    double calls_per_s = 0;
+};
+
+class Processes {
+  public:
+    struct Callbacks {
+        std::function<void()> on_change;
+        std::function<void(const Process&)> put_process;       ///< a new or changed row
+        std::function<void(const ProcessKey&)> on_not_traced;  ///< gone, or left out: its figures are of no use
+        std::function<void(GapRow)> put_gap;
+    };
+    /// `proc`, `libraries` and `gate` must outlive it.
+    Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, Callbacks callbacks);
+
+    /// Looks at all processes of the host. What is found mapped may have been so since `since_ns` (CLOCK_MONOTONIC), or
+    /// since the process began.
+    void scan(uint64_t since_ns);
+    /// A library is mapped, at `time_ns`. `recorded`: what the process called since then is seen all the same, if the
+    /// library has its probes.
+    void on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded = false);
+    /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
+    void on_call(const ProcessKey& key);
+    void on_change(const ingero_process_record& change);
+    void on_settled(FileId library);
+    void on_let_go(FileId library);
+    /// All libraries are let go and found anew.
+    void look_again();
+    void set_policy(CapturePolicy policy);
+
+    /// Calls that nobody's probes see, from now on and until it is turned on again.
+    void probe_set_turned(const std::string& set, size_t number, bool on);
+    /// Nothing is seen from now on.
+    void close_gaps();
+
+    const std::map<uint32_t, ProcessEntry>& all() const { return processes_; }
+    ProcessEntry* find(const ProcessKey& key);
+    /// Without those that [capture] leaves out.
+    size_t traced() const;
+    /// "tracing", "attaching", "failed".
+    std::string state_of(const ProcessEntry& entry) const;
+
+  private:
+    void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    ProcessEntry* observe(uint32_t pid);
+    void take_over(ProcessEntry& entry, Process facts);
+    void on_pidfd(uint32_t pid);
+    void forget(uint32_t pid, uint64_t exited_ns, int exit_code);
+    void on_exec(ProcessEntry& entry, uint64_t time_ns);
+    void refuse(ProcessEntry& process, const Mapping& mapping, uint64_t time_ns, const std::string& why);
+    void drop_libraries(ProcessEntry& entry);
+    void decide(ProcessEntry& entry);
+    void apply_policy(ProcessEntry& entry);
+    void read_undecided();
+
+    EventLoop& loop_;
+    const ProcFs& proc_;
+    Libraries& libraries_;
+    CaptureGate& gate_;
+    Callbacks callbacks_;
+    CoverageGaps gaps_;
+    CapturePolicy policy_;
+    std::map<uint32_t, ProcessEntry> processes_;
+    EventLoop::Source undecided_timer_;
+    uint64_t refusal_told_ns_ = 0;
+};
+
+}  // namespace ingero

@@ -1,0 +1,91 @@
+// The target of attaching tests: does as told on standard input, a line a command, and answers each with a line.
+//   load PATH   dlopen; "loaded"
+//   call NAME   the number that the function of the library loaded last returns
+//   map PATH    maps the file executable and touches nothing of it; "mapped"
+//   calls N     that many calls of cudaDeviceSynchronize, in this process; "done"
+//   fork N      the same in a child; "child PID", when it has ended
+//   name TEXT   takes another command name; "named"
+//   exit
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+
+namespace {
+
+int fail(const std::string& what) {
+    std::cout << "failed: " << what << std::endl;
+    return 1;
+}
+
+using Function = int (*)();
+
+Function function_of(void* library, const std::string& name) {
+    return library ? reinterpret_cast<Function>(dlsym(library, name.c_str())) : nullptr;
+}
+
+int make_calls(void* library, int count) {
+    const Function function = function_of(library, "cudaDeviceSynchronize");
+    if (!function) return fail("no function");
+    for (int i = 0; i < count; ++i) function();
+    return 0;
+}
+
+int fork_and_call(void* library, int count) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(make_calls(library, count));
+    int status = 0;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) return fail("the child");
+    std::cout << "child " << pid << std::endl;
+    return 0;
+}
+
+int map_file(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail("open " + path);
+    if (mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED) return fail("mmap " + path);
+    std::cout << "mapped" << std::endl;
+    return 0;
+}
+
+}  // namespace
+
+int main() {
+    void* library = nullptr;
+    std::cout << "ready" << std::endl;
+    std::string command, argument;
+    while (std::cin >> command && command != "exit") {
+        std::cin >> argument;
+        int result = 0;
+        if (command == "load") {
+            library = dlopen(argument.c_str(), RTLD_NOW | RTLD_LOCAL);
+            if (!library) return fail(dlerror());
+            std::cout << "loaded" << std::endl;
+        } else if (command == "call") {
+            const Function function = function_of(library, argument);
+            if (!function) return fail("no function " + argument);
+            std::cout << function() << std::endl;
+        } else if (command == "calls") {
+            result = make_calls(library, std::stoi(argument));
+            std::cout << "done" << std::endl;
+        } else if (command == "fork") {
+            result = fork_and_call(library, std::stoi(argument));
+        } else if (command == "name") {
+            prctl(PR_SET_NAME, argument.c_str());
+            std::cout << "named" << std::endl;
+        } else if (command == "map") {
+            result = map_file(argument);
+        } else {
+            result = fail("no command " + command);
+        }
+        if (result != 0) return result;
+    }
+    return 0;
+}

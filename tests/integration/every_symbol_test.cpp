@@ -1,0 +1,184 @@
+// Every symbol of the tables, called once and more on the stand-in libraries: what was recorded of each call is what
+// the libraries say of it.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "core/model/op.h"
+#include "core/symbols/elf_symbols.h"
+#include "daemon/ingerod/probes/targets.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+
+namespace {
+
+/// Jumps to cudaLaunchKernel_ptsz with its caller's frame: the log has what it jumps to.
+constexpr std::string_view jumping = "__cudaLaunchKernel_ptsz", jumped_to = "cudaLaunchKernel_ptsz";
+/// Before a thread's first call has set a context its device is not known; the library says 0.
+constexpr size_t most_unknown_devices = 2;
+
+/// The table's symbols that the library exports, by where they begin.
+std::map<uint64_t, std::set<std::string>> exported(Library library, const std::string& path) {
+    std::map<uint64_t, std::set<std::string>> functions;
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto symbols = read_function_symbols(file.get(), symbol_names(library), false);
+    if (!symbols) {
+        ADD_FAILURE() << path << ": " << symbols.error().message;
+        return functions;
+    }
+    for (const FunctionSymbol& symbol : symbols->functions) functions[symbol.file_offset].insert(symbol.name);
+    return functions;
+}
+
+/// How many calls of traced functions each call of the thread lies in.
+std::vector<unsigned> depths_of(const std::vector<const standin::Record*>& calls) {
+    std::vector<unsigned> depths;
+    std::vector<const standin::Record*> open;
+    for (const standin::Record* call : calls) {
+        while (!open.empty() && open.back()->end_ns <= call->start_ns) open.pop_back();
+        depths.push_back(static_cast<unsigned>(open.size()));
+        open.push_back(call);
+    }
+    return depths;
+}
+
+struct Way {
+    const char* name;
+    const char* cudart;
+    std::vector<std::string> options;
+};
+
+class EverySymbol : public testing::TestWithParam<Way> {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+};
+
+struct Trace {
+    std::vector<const standin::Record*> calls;  ///< of traced functions, by thread and start
+    std::vector<Event> events;                  ///< likewise
+};
+
+Trace lay_side_by_side(const standin::GroundTruth& truth, const StoreContents& store, uint32_t pid) {
+    Trace trace;
+    for (const standin::Record& record : truth.records())
+        if (standin::finished(record) && op_of_function(truth.name(record))) trace.calls.push_back(&record);
+    std::stable_sort(trace.calls.begin(), trace.calls.end(), [](const auto* a, const auto* b) {
+        return std::pair(a->tid, a->start_ns) < std::pair(b->tid, b->start_ns);
+    });
+    for (const Event& event : store.events) {
+        if (event.tgid != pid) continue;
+        trace.events.push_back(event);
+    }
+    std::stable_sort(trace.events.begin(), trace.events.end(), [](const Event& a, const Event& b) {
+        return std::tuple(a.tid, a.start_ns, a.depth) < std::tuple(b.tid, b.start_ns, b.depth);
+    });
+    return trace;
+}
+
+void expect_same(const standin::Record& call, std::string_view name, unsigned depth, const Event& event) {
+    EXPECT_EQ(op_name(event.op), op_name(*op_of_function(name))) << name;
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(event.args[i], call.args[i]) << name << ", argument " << i;
+    EXPECT_EQ(event.stream, call.stream) << name;
+    EXPECT_EQ(event.return_code, call.result) << name;
+    EXPECT_EQ(event.depth, depth) << name;
+    EXPECT_EQ(event.tid, call.tid) << name;
+    EXPECT_LE(event.start_ns, call.start_ns) << name;
+    EXPECT_GE(event.end_ns(), call.end_ns) << name;
+    EXPECT_EQ(event.weight, 1u) << name;
+}
+
+TEST_P(EverySymbol, is_recorded_as_it_was_called) {
+    const auto& [way, cudart, options] = GetParam();
+    const TemporaryDirectory directory;
+    const std::string log = directory / "truth";
+    Daemon daemon(directory / "run", options);
+    Workload workload({"every", "--cudart", cudart, "--log", log, "--standin", "devices=2", "--tail-jump"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    const auto pid = static_cast<uint32_t>(workload.pid());
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0) << workload.child().output() << workload.child().errors();
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    const auto truth = standin::GroundTruth::open(log);
+    ASSERT_TRUE(truth);
+    const StoreContents store = read_store(daemon.store());
+    EXPECT_EQ(store.lost(), 0u);
+
+    const Trace trace = lay_side_by_side(*truth, store, pid);
+    const std::vector<unsigned> depths = depths_of(trace.calls);
+    std::set<std::string> succeeded;
+    std::map<uint32_t, uint64_t> known_from_ns;  // of each thread, when a call first returned with its device
+    for (const Event& event : trace.events) {
+        if (event.device == INGERO_DEVICE_UNKNOWN) continue;
+        const auto [known, added] = known_from_ns.try_emplace(event.tid, event.end_ns());
+        known->second = std::min(known->second, event.end_ns());
+    }
+    size_t jumps = 0, unknown_devices = 0;
+    uint64_t inside_jump_until_ns = 0;
+    for (size_t i = 0; i < trace.calls.size(); ++i) {
+        const standin::Record& call = *trace.calls[i];
+        const std::string name(truth->name(call));
+        ASSERT_LT(i + jumps, trace.events.size()) << "nothing was recorded of " << name;
+        if (name == jumped_to && trace.events[i + jumps].op == *op_of_function(jumping)) {
+            inside_jump_until_ns = trace.events[i + jumps].end_ns();
+            EXPECT_EQ(trace.events[i + jumps].args[0], call.args[0]);
+            succeeded.emplace(jumping);
+            jumps++;
+            ASSERT_LT(i + jumps, trace.events.size());
+        }
+        const Event& event = trace.events[i + jumps];
+        expect_same(call, name, depths[i] + (call.start_ns < inside_jump_until_ns), event);
+        if (event.device == INGERO_DEVICE_UNKNOWN && event.end_ns() < known_from_ns[event.tid])
+            unknown_devices++;
+        else
+            EXPECT_EQ(event.device, call.device) << name;
+        if (call.result == 0) succeeded.insert(name);
+        ASSERT_FALSE(HasFailure()) << "call " << i << " of " << trace.calls.size();
+    }
+    EXPECT_EQ(trace.events.size(), trace.calls.size() + jumps);
+    EXPECT_LE(unknown_devices, most_unknown_devices);
+
+    size_t walked = 0;
+    for (const auto& [library, path] : {std::pair(Library::cuda_runtime, std::string(cudart)),
+                                        std::pair(Library::cuda_driver, std::string(CUDA_LIBRARY))}) {
+        for (const auto& [offset, names] : exported(library, path)) {
+            const bool called = std::any_of(names.begin(), names.end(),
+                                            [&](const std::string& name) { return succeeded.contains(name); });
+            EXPECT_TRUE(called) << *names.begin() << " was never called with success";
+            walked += names.size();
+        }
+    }
+    std::cout << trace.calls.size() << " calls of " << walked << " symbols, device not known in " << unknown_devices
+              << "\n";
+
+    std::map<uint64_t, std::string> stored;
+    for (const FunctionRow& function : store.functions)
+        if (function.process.pid == pid) stored[function.handle] = function.name;
+    size_t named = 0;
+    for (const auto* call : trace.calls) {
+        if (call->kernel_name == 0 || call->result != 0) continue;
+        named++;
+        const std::string_view name = truth->kernel_name(call->pid, call->args[0]);
+        EXPECT_EQ(stored[call->args[0]], name.substr(0, INGERO_MAX_NAME - 1)) << truth->name(*call);
+    }
+    EXPECT_GT(named, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(with, EverySymbol,
+                         testing::Values(Way{"runtime_12", CUDART12_LIBRARY, {}},
+                                         Way{"runtime_13", CUDART13_LIBRARY, {}},
+                                         Way{"uprobe_multi", CUDART12_LIBRARY, {"--deny-feature", "uprobe-session"}},
+                                         Way{"perf_uprobes_and_no_sleeping_ones",
+                                             CUDART13_LIBRARY,
+                                             {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi",
+                                              "--deny-feature", "sleepable-uprobe"}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace

@@ -1,0 +1,1 @@
+ingero_add_test(check_test LABEL unit SOURCES check_test.cpp LIBRARIES ingerod-lib)

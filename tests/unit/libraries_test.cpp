@@ -1,0 +1,163 @@
+// A file is attached to only as it was read.
+#include "daemon/ingerod/libraries.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/ingest/name_budget.h"
+
+using namespace ingero;
+
+namespace {
+
+using testing::HasSubstr;
+
+class AFileThatWasRead : public testing::Test {
+  protected:
+    void SetUp() override {
+        fd_.reset(memfd_create("library", MFD_CLOEXEC));
+        ASSERT_TRUE(fd_);
+        ASSERT_EQ(ftruncate(fd_.get(), 4096), 0);
+        ASSERT_EQ(pwrite(fd_.get(), "\x55\x48\x89\xe5", 4, 100), 4);
+        ASSERT_EQ(fstat(fd_.get(), &read_as_), 0);
+        sites_.push_back({.file_offset = 100,
+                          .cookie = 0,
+                          .symbol = "cudaMalloc",
+                          .emulated = true,
+                          .op = 0,
+                          .code = {0x55, 0x48, 0x89, 0xe5}});
+    }
+    bool is_the_same() { return is_as_read(fd_.get(), read_as_, sites_); }
+    /// Only the bytes tell, as where two writes share a tick of the clock.
+    void forget_time_stamps() {
+        struct stat now {};
+        ASSERT_EQ(fstat(fd_.get(), &now), 0);
+        read_as_ = now;
+    }
+
+    UniqueFd fd_;
+    struct stat read_as_ {};
+    std::vector<ProbeSite> sites_;
+};
+
+TEST_F(AFileThatWasRead, is_the_same_as_long_as_nobody_writes_to_it) {
+    EXPECT_TRUE(is_the_same());
+    char byte = 0;
+    ASSERT_EQ(pread(fd_.get(), &byte, 1, 100), 1);
+    EXPECT_TRUE(is_the_same());
+}
+
+TEST_F(AFileThatWasRead, is_another_by_its_times_where_its_bytes_at_the_places_are_the_same) {
+    const timespec times[2] = {read_as_.st_atim, {read_as_.st_mtim.tv_sec, read_as_.st_mtim.tv_nsec ^ 1}};
+    ASSERT_EQ(futimens(fd_.get(), times), 0);
+    EXPECT_FALSE(is_the_same());
+}
+
+TEST_F(AFileThatWasRead, is_another_by_its_bytes_where_its_times_are_the_same) {
+    ASSERT_EQ(pwrite(fd_.get(), "\x90", 1, 103), 1);
+    ASSERT_NO_FATAL_FAILURE(forget_time_stamps());
+    EXPECT_FALSE(is_the_same());
+}
+
+TEST_F(AFileThatWasRead, is_another_where_a_shared_mapping_wrote_to_it) {
+    char* memory = static_cast<char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
+    ASSERT_NE(memory, MAP_FAILED);
+    memory[100] = '\xcc';
+    ASSERT_NO_FATAL_FAILURE(forget_time_stamps());
+    EXPECT_FALSE(is_the_same());
+    munmap(memory, 4096);
+}
+
+TEST_F(AFileThatWasRead, is_another_where_it_became_shorter) {
+    ASSERT_EQ(ftruncate(fd_.get(), 102), 0);
+    ASSERT_NO_FATAL_FAILURE(forget_time_stamps());
+    EXPECT_FALSE(is_the_same());
+}
+
+TEST(ANameBudget, is_each_users_own_and_root_has_no_limit) {
+    NameBudget budget;
+    const ProcessKey first{1, 1}, second{2, 1}, of_root{3, 1}, unknown{4, 1};
+    budget.set_owner(first, 1000);
+    budget.set_owner(second, 1000);
+    budget.set_owner(of_root, 0);
+    for (uint64_t i = 0; i < NameBudget::burst; ++i) ASSERT_TRUE(budget.take(i % 2 ? first : second, 1000));
+    EXPECT_FALSE(budget.take(first, 1000));
+    EXPECT_FALSE(budget.take(second, 1000)) << "the user's, not the process's";
+    EXPECT_TRUE(budget.take(unknown, 1000));
+    for (uint64_t i = 0; i <= NameBudget::burst; ++i) ASSERT_TRUE(budget.take(of_root, 1000));
+    EXPECT_TRUE(budget.take(first, 1000 + NameBudget::period_ns));
+    EXPECT_FALSE(budget.take(first, 1000 + NameBudget::period_ns));
+}
+
+TEST(AMountTable, is_read_line_by_line) {
+    const auto mount =
+        parse_mountinfo_line("36 35 98:10 /mnt1 /mnt\\0402 rw,noatime master:1 - fuse.sshfs host:/ rw,errors=continue");
+    ASSERT_TRUE(mount);
+    EXPECT_EQ(mount->device, makedev(98, 10));
+    EXPECT_EQ(mount->type, "fuse.sshfs");
+    EXPECT_EQ(parse_mountinfo_line("36 35 0:5 / / rw - ext4")->type, "ext4");
+    for (const char* line : {"", "36 35", "36 35 98 /a /b rw - ext4 x y", "36 35 9:1 /a /b rw ext4 x",
+                             "36 35 9:1 / / - ", "x 35 9:1 / / rw - ext4 a b"})
+        EXPECT_FALSE(parse_mountinfo_line(line)) << line;
+}
+
+class ADevice : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* process : {"self", "1", "77"}) std::filesystem::create_directories(root_ / process);
+        std::ofstream(root_ / "77/stat") << "77 (x) S";
+    }
+    void mounted(const std::string& process, const std::string& device, const std::string& type) {
+        std::ofstream(root_ / process / "mountinfo", std::ios::app)
+            << "36 35 " << device << " / /mnt rw - " << type << " none rw\n";
+    }
+    std::string why_not(uint64_t device) {
+        const auto checked = ProcFs(root_).check_file_system(77, device);
+        return checked ? "" : checked.error().message;
+    }
+
+    const std::filesystem::path root_ =
+        std::filesystem::path(testing::TempDir()) / ("ingero-proc-" + std::to_string(getpid()) + "-" +
+                                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+    void TearDown() override { std::filesystem::remove_all(root_); }
+};
+
+TEST_F(ADevice, is_trusted_by_the_type_of_what_is_mounted_on_it) {
+    mounted("self", "8:1", "ext4");
+    mounted("77", "0:40", "tmpfs");
+    mounted("77", "0:41", "fuse.hello");
+    mounted("1", "0:42", "fuse");
+    EXPECT_EQ(why_not(makedev(8, 1)), "");
+    EXPECT_EQ(why_not(makedev(0, 40)), "");
+    EXPECT_THAT(why_not(makedev(0, 41)), HasSubstr("FUSE file system (fuse.hello)"));
+    EXPECT_THAT(why_not(makedev(0, 42)), HasSubstr("FUSE"));
+}
+
+TEST_F(ADevice, that_nobody_has_mounted_any_more_is_not_trusted) {
+    EXPECT_THAT(why_not(makedev(0, 50)), HasSubstr("in no mount table"));
+    EXPECT_EQ(ProcFs(root_).check_file_system(78, makedev(0, 50)).error().code, ErrorCode::not_found);
+}
+
+TEST_F(ADevice, of_an_overlay_is_trusted_where_the_host_mounted_it_only) {
+    mounted("1", "0:60", "overlay");
+    mounted("77", "0:60", "overlay");
+    mounted("77", "0:61", "overlay");
+    EXPECT_EQ(why_not(makedev(0, 60)), "");
+    EXPECT_THAT(why_not(makedev(0, 61)), HasSubstr("overlay of a user's own"));
+}
+
+TEST(AFileSystem, that_any_user_can_serve_is_known_by_its_type) {
+    for (const char* type : {"fuse", "fuse.sshfs", "fuse.", "fuseblk"}) EXPECT_TRUE(is_served_by_a_user(type)) << type;
+    for (const char* type : {"ext4", "overlay", "fusectl", "tmpfs", "nfs4"})
+        EXPECT_FALSE(is_served_by_a_user(type)) << type;
+}
+
+}  // namespace
