@@ -23,8 +23,8 @@
 #include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/libraries.h"
 #include "daemon/ingerod/probes/call_probes.h"
-#include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/processes.h"
+#include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
