@@ -27,8 +27,11 @@
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "core/symbols/unwind_table.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/probes/bpf_syscall.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/stacks/walk_tables.h"
 #include "rivals_bpf.skel.h"
 
 using namespace ingero;
@@ -152,7 +155,31 @@ struct Case {
     std::string figure;
     Probed function;
     std::vector<double> ns;
+    bool takes_stack = false;
 };
+
+// What the daemon tells of a process that it traces, told of this one. False where a table cannot be had.
+bool tell_own_mappings(WalkTables& tables) {
+    const ProcFs proc;
+    const auto self = proc.read_process(static_cast<uint32_t>(getpid()));
+    if (!self) return false;
+    std::vector<ingero_mapping> list;
+    for (const Mapping& mapping : proc.executable_mappings(self->key.pid)) {
+        const auto file = proc.open_mapped_file(self->key.pid, mapping);
+        const auto table = file ? compile_unwind_table(file->get()) : tl::unexpected<Error>(file.error());
+        if (!table || table->rows.empty() || table->code.empty()) return false;
+        const std::span<const uint8_t> rows(reinterpret_cast<const uint8_t*>(table->rows.data()),
+                                            table->rows.size() * sizeof(ingero_unwind_row));
+        const auto added = tables.add_table({&rows, 1});
+        if (!added) return false;
+        list.push_back({.start = mapping.start,
+                        .end = mapping.end,
+                        .file_address = table->code[0].address + (mapping.offset - table->code[0].offset),
+                        .table = *added,
+                        .rows = static_cast<ingero_u32>(table->rows.size())});
+    }
+    return static_cast<bool>(tables.set_mappings(self->key, 1, list));
+}
 
 int fail_with(const std::string& what) {
     fprintf(stderr, "probe_cost: %s\n", what.c_str());
@@ -199,8 +226,19 @@ int main(int argc, char** argv) {
 
     auto probes = CallProbes::load(features);
     if (!probes) return fail_with(probes.error().message);
-    uint64_t records = 0;
-    (*probes)->set_record_callback([&](std::span<const std::byte>) { records++; });
+    uint64_t records = 0, stacks = 0, whole_stacks = 0;
+    (*probes)->set_record_callback([&](std::span<const std::byte> bytes) {
+        ingero_stack_record stack;
+        memcpy(&stack, bytes.data(), std::min(bytes.size(), sizeof(stack)));
+        records += stack.type != INGERO_RECORD_STACK;
+        if (stack.type != INGERO_RECORD_STACK) return;
+        stacks++;
+        whole_stacks += stack.end == INGERO_STACK_WHOLE && stack.frames >= 5;
+    });
+    WalkTables tables((*probes)->stack_maps(), 256ULL << 20);
+    tables.set_next_stack(1);
+    tables.allow_stacks(1000);
+    if (!tell_own_mappings(tables)) return fail_with("no unwind tables for this program");
     const OpId runtime = make_op(source_cuda, 4), driver = make_op(source_driver, 2);
     const std::vector<ProbeSite> sites = {
         {file_offset(reinterpret_cast<void*>(call_recorded)), plain_cookie(runtime), "call_recorded", true},
@@ -243,11 +281,15 @@ int main(int argc, char** argv) {
                                {"empty session", "empty_session_ns", call_empty_session, {}},
                                {"recorded call with time split", "recorded_ns", call_recorded, {}},
                                {"nested: runtime call with a driver call inside", "nested_ns", call_nested_outer, {}},
-                               {"usual design: hash map, a wake-up a record", "usual_design_ns", call_usual, {}}};
+                               {"usual design: hash map, a wake-up a record", "usual_design_ns", call_usual, {}},
+                               {"recorded call with native stack", "native_stack_ns", call_recorded, {}, true}};
     if (bpftrace.running()) cases.push_back({"bpftrace latency histogram", "bpftrace_ns", call_bpftrace, {}});
     pin(0);
     for (int round = 0; round < rounds; ++round)
-        for (Case& one : cases) one.ns.push_back(time_calls(one.function));
+        for (Case& one : cases) {
+            tables.enable(one.takes_stack);
+            one.ns.push_back(time_calls(one.function));
+        }
     stop = true;
     reader.join();
     usual_reader.join();
@@ -255,13 +297,17 @@ int main(int argc, char** argv) {
     bpf_link__destroy(usual_entry);
     bpf_link__destroy(usual_return);
 
-    const uint64_t made = uint64_t{3} * rounds * calls_per_round;
+    const uint64_t made = uint64_t{4} * rounds * calls_per_round;
     const OpCounters counters = (*probes)->counters();
     uint64_t lost = 0;
     for (const ingero_op_counters& one : counters) lost += one.lost_ring + one.lost_frames + one.lost_depth;
     if (records != made || lost != 0)
         return fail_with("a ring that is full is cheaper than one that is not: " + std::to_string(records) + " of " +
                          std::to_string(made) + " calls recorded, " + std::to_string(lost) + " lost");
+
+    if (stacks == 0 || stacks != whole_stacks)
+        return fail_with("a stack that is cut short is cheaper than a whole one: " + std::to_string(whole_stacks) +
+                         " whole ones of " + std::to_string(stacks));
 
     // Medians of the ratios of each round: both parts of a ratio met the same noise.
     auto ratio = [&](const Case& one, double parts) {
@@ -274,8 +320,10 @@ int main(int argc, char** argv) {
     rows.push_back({"recorded call / empty session", "recorded_ratio", ratio(cases[2], 1), "x", "at most 1.35"});
     rows.push_back({"nested pair / two empty sessions", "nested_ratio", ratio(cases[3], 2), "x", ""});
     rows.push_back({"usual design / empty session", "usual_design_ratio", ratio(cases[4], 1), "x", "for comparison"});
+    rows.push_back({"recorded call with native stack / empty session", "native_stack_ratio", ratio(cases[5], 1), "x",
+                    "at most 2.3"});
     if (bpftrace.running())
-        rows.push_back({"bpftrace / empty session", "bpftrace_ratio", ratio(cases[5], 1), "x", "for comparison"});
+        rows.push_back({"bpftrace / empty session", "bpftrace_ratio", ratio(cases[6], 1), "x", "for comparison"});
     const double none = bench::median(switch_none), with_empty = bench::median(switch_empty),
                  with_ours = bench::median(switch_ours);
     rows.push_back({"a switch, untraced tasks, no program", "switch_ns", none, "ns", ""});

@@ -11,6 +11,7 @@
 
 #include "capture.h"
 #include "off_cpu.h"
+#include "stacks.h"
 #include "thinning.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -261,6 +262,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->stack_pointer = stack_pointer;
     frame->cookie = cookie;
     read_arguments(ctx, frame, cookie);
+    frame->stack = capture_stack(ctx, thread, frame, depth, !is_to_be_left_out(thread, cookie));
     /* Before the clock: a preemption between the two then shows as a switch too many. */
     frame->switches_before = switches(task, thread);
     barrier();
@@ -423,7 +425,7 @@ static __always_inline void fill_call(struct ingero_call_record *record, struct 
     record->tid = thread->tid;
     record->return_code = return_code;
     record->cpu = bpf_get_smp_processor_id();
-    record->stack = 0;
+    record->stack = frame->stack;
     record->weight = weight;
     record->device = thread->device;
     __builtin_memset(record->reserved, 0, sizeof(record->reserved));
@@ -726,8 +728,10 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task) {
     __u32 tgid = task->tgid;
     __u64 *start = bpf_map_lookup_elem(&processes, &tgid);
+    struct thread_state *thread = traced(task);
 
     drop_all_frames(task);
+    if (thread) forget_mappings(thread);
     /* Another program, and a thread that was not the first now has the id of the one that was. */
     bpf_task_storage_delete(&threads, task);
     if (start) {

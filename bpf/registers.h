@@ -15,6 +15,7 @@ struct call_context {
 };
 
 #define REGISTER_PARAMETERS 6
+#define RETURN_ADDRESS_BYTES 8 /* that a call pushes */
 #define PARAMETER_MASK 7
 
 /* By number from 1; number 0 reads 0. Copied, since the context may only be read at constant offsets. */
@@ -48,6 +49,11 @@ static __always_inline __u64 return_address(struct call_context *ctx) {
     return address;
 }
 
+/* At a function's entry: where it starts, and the two pointers as its caller has them but for the pushed address. */
+static __always_inline __u64 entry_address(struct call_context *ctx) { return ctx->ip; }
+static __always_inline __u64 entry_frame_pointer(struct call_context *ctx) { return ctx->bp; }
+static __always_inline __u64 caller_stack_pointer(struct call_context *ctx) { return ctx->sp + 8; }
+
 static __always_inline long syscall_number(struct pt_regs *regs) { return (long)regs->orig_ax; }
 static __always_inline __u64 syscall_first_argument(struct pt_regs *regs) { return regs->di; }
 
@@ -61,6 +67,7 @@ struct call_context {
 };
 
 #define REGISTER_PARAMETERS 8
+#define RETURN_ADDRESS_BYTES 0
 #define PARAMETER_MASK 15
 
 struct parameters {
@@ -77,6 +84,9 @@ static __always_inline __u64 return_value(struct call_context *ctx) { return ctx
 static __always_inline __u64 entry_stack_pointer(struct call_context *ctx) { return ctx->sp; }
 static __always_inline __u64 return_stack_pointer(struct call_context *ctx) { return ctx->sp; }
 static __always_inline __u64 return_address(struct call_context *ctx) { return ctx->regs[30]; }
+static __always_inline __u64 entry_address(struct call_context *ctx) { return ctx->pc; }
+static __always_inline __u64 entry_frame_pointer(struct call_context *ctx) { return ctx->regs[29]; }
+static __always_inline __u64 caller_stack_pointer(struct call_context *ctx) { return ctx->sp; }
 static __always_inline long syscall_number(struct pt_regs *regs) { return regs->syscallno; }
 static __always_inline __u64 syscall_first_argument(struct pt_regs *regs) { return regs->orig_x0; }
 

@@ -9,6 +9,7 @@
 #ifndef INGERO_THINNING_H
 #define INGERO_THINNING_H
 
+#include "stacks.h"
 #include "thread_state.h"
 
 #define BUDGET_WINDOW_NS 100000000ULL
@@ -20,10 +21,10 @@ struct ingero_overhead_budget overhead_budget;
 /* By op index: 0 for ops that are never thinned. */
 __u8 thin_slots[INGERO_MAX_OPS];
 
-static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed) {
+static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed, __u32 stack_ns) {
     __u64 budget = elapsed / 1000 * overhead_budget.permille;
     __u64 unkept = calls * overhead_budget.unkept_ns;
-    __u64 keeping = calls * (overhead_budget.call_ns - overhead_budget.unkept_ns);
+    __u64 keeping = calls * (overhead_budget.call_ns - overhead_budget.unkept_ns + stack_ns);
     __u64 keep_one_in;
 
     if (unkept + keeping <= budget) return 1;
@@ -35,13 +36,21 @@ static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed) {
 /* A call of the thread has returned. */
 static __always_inline void count_call(struct thread_state *thread, __u64 now) {
     __u64 elapsed = now - thread->window_from_ns;
+    __u32 stack_ns = stack_control.enabled ? thread->walk.cost_ns : 0;
 
     thread->window_calls++;
     if (overhead_budget.keep_one_in) thread->keep_one_in = overhead_budget.keep_one_in;
     if (elapsed < BUDGET_WINDOW_NS) return;
-    thread->keep_one_in = overhead_budget.permille ? choose_keep_one_in(thread->window_calls, elapsed) : 1;
+    thread->keep_one_in = overhead_budget.permille ? choose_keep_one_in(thread->window_calls, elapsed, stack_ns) : 1;
     thread->window_calls = 0;
     thread->window_from_ns = now;
+}
+
+/* As far as can be told at its entry: one that fails or takes long gets a record all the same, without a stack. */
+static __always_inline int is_to_be_left_out(struct thread_state *thread, __u64 cookie) {
+    __u32 slot = thin_slots[(cookie >> 16) & 0xff] & (INGERO_THIN_SLOTS - 1);
+
+    return slot && thread->keep_one_in > 1 && thread->unkept[slot] < thread->keep_after[slot];
 }
 
 /* How many calls the record of this one stands for; 0 where it is left out. */

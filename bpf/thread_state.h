@@ -9,6 +9,7 @@
 
 #include "event.h"
 #include "kernel_types.h"
+#include "stack_event.h"
 
 /* A call that has been entered and has not returned. The last part is valid only when waits is not 0. */
 struct frame {
@@ -31,11 +32,30 @@ struct frame {
     __u32 preemptor_tgid;
     __u32 waker_tgid;
     __u32 blocked_syscall;
-    __u32 reserved;
+    __u32 stack;          /* id of the native stack at entry; 0: none */
+    __u64 return_address; /* before the return probe took its place */
     char preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
 };
 
+/* A stack being walked (stacks.h), and where the process's mappings stand as of an epoch. */
+struct stack_walk {
+    __u64 address; /* of the last byte of the call, but for the first frame */
+    __u64 stack_pointer;
+    __u64 frame_pointer;
+    __u64 seed; /* of hashes: differs for each process and mapping list */
+    __u32 outer; /* traced calls that are still to be met on the way out */
+    __u32 end;   /* enum ingero_stack_end */
+    __u32 frame_pointer_lost;
+    __u32 frames;
+    __u32 walks;
+    __u32 cost_ns; /* of a walk, a moving mean */
+    __u32 epoch;
+    __u32 generation;
+    __u32 first;
+    __u32 count;
+    __u64 stack[INGERO_MAX_STACK_FRAMES];
+};
 #define MAX_CONTEXTS 4
 
 enum off_kind {
@@ -87,6 +107,7 @@ struct thread_state {
     char wait_preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
     struct frame frames[INGERO_MAX_DEPTH];
+    struct stack_walk walk;
 };
 
 struct {

@@ -39,6 +39,7 @@ void add_status(CLI::App& app, Command& command);
 void add_processes(CLI::App& app, Command& command);
 void add_probes(CLI::App& app, Command& command);
 void add_stats(CLI::App& app, Command& command);
+void add_stacks(CLI::App& app, Command& command);
 void add_check(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);

@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
     add_processes(app, command);
     add_probes(app, command);
     add_stats(app, command);
+    add_stacks(app, command);
     add_explain(app, command);
     add_check(app, command);
     add_monitor(app, command);

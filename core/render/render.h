@@ -14,6 +14,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/query/coverage.h"
+#include "core/query/stacks.h"
 #include "core/query/stats.h"
 
 namespace ingero {
@@ -31,6 +32,8 @@ nlohmann::json answer_head(std::string_view command, const AnswerContext& contex
 
 /// docs/schemas/stats.schema.json. At most `limit` ops, the largest by total time; 0: all.
 nlohmann::json to_json(const StatsAnswer& answer, const AnswerContext& context, size_t limit = 0);
+/// docs/schemas/stacks.schema.json.
+nlohmann::json to_json(const StacksAnswer& answer, const AnswerContext& context);
 /// docs/schemas/explain.schema.json.
 nlohmann::json to_json(const ExplainAnswer& answer, const AnswerContext& context);
 
@@ -50,6 +53,9 @@ std::string text_status(const nlohmann::json& answer, const TextStyle& style = {
 std::string text_processes(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_probes(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_stats(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_stacks(const nlohmann::json& answer, const TextStyle& style = {});
+/// A line a stack: what it was called for, its frames outermost first, joined by ";", and its weight in ns.
+std::string folded_stacks(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_explain(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_check(const nlohmann::json& answer, const TextStyle& style = {});
 

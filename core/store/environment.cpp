@@ -138,7 +138,11 @@ int Environment::open_tables(MDB_txn* transaction, bool create) {
     for (const auto& [name, table] : names)
         if (const int rc = mdb_dbi_open(transaction, name, flags, table)) return rc;
     // Since layout 2.
-    const std::pair<const char*, MDB_dbi*> newer[] = {{"gaps", &tables_.gaps}, {"functions", &tables_.functions}};
+    const std::pair<const char*, MDB_dbi*> newer[] = {{"gaps", &tables_.gaps},
+                                                      {"functions", &tables_.functions},
+                                                      {"stacks", &tables_.stacks},
+                                                      {"files", &tables_.files},
+                                                      {"symbols", &tables_.symbols}};
     for (const auto& [name, table] : newer) {
         const int rc = mdb_dbi_open(transaction, name, flags, table);
         if (rc == MDB_NOTFOUND) *table = Tables::no_table;
@@ -174,8 +178,9 @@ uint64_t Environment::map_bytes() const {
 uint64_t Environment::live_bytes(MDB_txn* transaction) const {
     // 0 and 1 are LMDB's own: the free list and the table of tables.
     uint64_t pages = 2;
-    for (const MDB_dbi table : {MDB_dbi{0}, MDB_dbi{1}, tables_.meta, tables_.events, tables_.processes, tables_.losses,
-                                tables_.sessions, tables_.gaps, tables_.functions}) {
+    for (const MDB_dbi table :
+         {MDB_dbi{0}, MDB_dbi{1}, tables_.meta, tables_.events, tables_.processes, tables_.losses, tables_.sessions,
+          tables_.gaps, tables_.functions, tables_.stacks, tables_.files, tables_.symbols}) {
         MDB_stat stat{};
         if (table != Tables::no_table && mdb_stat(transaction, table, &stat) == 0)
             pages += stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;

@@ -75,6 +75,9 @@ struct Tables {
     MDB_dbi sessions = 0;
     MDB_dbi gaps = no_table;
     MDB_dbi functions = no_table;
+    MDB_dbi stacks = no_table;
+    MDB_dbi files = no_table;
+    MDB_dbi symbols = no_table;
 };
 
 /// An open environment whose pages have been checked. One to a process and store: LMDB's lock file does not allow two.

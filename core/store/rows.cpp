@@ -17,6 +17,8 @@ constexpr uint8_t row_version = 2;
 /// Longer than any path; a target's text is not to fill the store.
 constexpr size_t max_text_bytes = 4096;
 
+constexpr size_t max_frames = 1024;
+
 /// Both directions call the same fields(), so that they cannot part.
 class RowWriter {
   public:
@@ -30,6 +32,16 @@ class RowWriter {
         (*this)(value);
     }
     void operator()(GapReason reason) { (*this)(static_cast<uint16_t>(reason)); }
+    void operator()(StackEnd end) { (*this)(static_cast<uint8_t>(end)); }
+    void operator()(FileState state) { (*this)(static_cast<uint8_t>(state)); }
+    void operator()(const std::vector<StackFrame>& frames) {
+        const auto count = static_cast<uint16_t>(std::min(frames.size(), max_frames));
+        (*this)(count);
+        for (size_t i = 0; i < count; ++i) {
+            (*this)(frames[i].file);
+            (*this)(frames[i].offset);
+        }
+    }
     void operator()(const std::string& text) {
         const auto length = static_cast<uint16_t>(std::min(text.size(), max_text_bytes));
         (*this)(length);
@@ -69,6 +81,26 @@ class RowReader {
         (*this)(number);
         const bool known = number != 0 && number < static_cast<uint16_t>(GapReason::not_kept);
         reason = known ? static_cast<GapReason>(number) : GapReason::not_kept;
+    }
+    void operator()(StackEnd& end) {
+        uint8_t number = 0;
+        (*this)(number);
+        end = number < static_cast<uint8_t>(StackEnd::not_kept) ? static_cast<StackEnd>(number) : StackEnd::not_kept;
+    }
+    void operator()(FileState& state) {
+        uint8_t number = 0;
+        (*this)(number);
+        state = number < static_cast<uint8_t>(FileState::unread) ? static_cast<FileState>(number) : FileState::unread;
+    }
+    void operator()(std::vector<StackFrame>& frames) {
+        uint16_t count = 0;
+        (*this)(count);
+        for (size_t i = 0; i < count && !failed_; ++i) {
+            StackFrame frame;
+            (*this)(frame.file);
+            (*this)(frame.offset);
+            frames.push_back(frame);
+        }
     }
     void operator()(std::string& text) {
         uint16_t length = 0;
@@ -121,6 +153,39 @@ void fields(Codec& codec, Row& row) {
     codec(row.function.handle);
     codec(row.function.seen_ns);
     codec(row.function.name);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, StoredStack>
+void fields(Codec& codec, Row& row) {
+    codec(row.boot_index);
+    codec(row.stack.id);
+    codec(row.stack.process.pid);
+    codec(row.stack.process.start_ns);
+    codec(row.stack.seen_ns);
+    codec(row.stack.end);
+    codec(row.stack.frames);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, StoredFile>
+void fields(Codec& codec, Row& row) {
+    codec(row.boot_index);
+    codec(row.file.id);
+    codec(row.file.path);
+    codec(row.file.build_id);
+    codec(row.file.state);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, StoredSymbol>
+void fields(Codec& codec, Row& row) {
+    codec(row.boot_index);
+    codec(row.symbol.file);
+    codec(row.symbol.offset);
+    codec(row.symbol.name);
+    codec(row.symbol.demangled);
+    codec(row.symbol.symbol_offset);
 }
 
 template <class Codec, class Row>
@@ -277,6 +342,9 @@ std::string encode_key(const GapKey& key) {
 std::string encode_key(const FunctionKey& key) {
     return big_endian(key.process.pid, key.process.start_ns, key.handle);
 }
+std::string encode_key(const StackFrame& place) {
+    return big_endian(place.file, place.offset);
+}
 std::string encode_key(uint32_t number) {
     return big_endian(number);
 }
@@ -317,6 +385,15 @@ std::string encode_row(const StoredFunction& row) {
 std::string encode_row(const GapRow& row) {
     return encode(row);
 }
+std::string encode_row(const StoredStack& row) {
+    return encode(row);
+}
+std::string encode_row(const StoredFile& row) {
+    return encode(row);
+}
+std::string encode_row(const StoredSymbol& row) {
+    return encode(row);
+}
 std::string encode_row(const LossRow& row) {
     return encode(row);
 }
@@ -331,6 +408,15 @@ std::optional<StoredFunction> decode_function(std::string_view content) {
 }
 std::optional<GapRow> decode_gap(std::string_view content) {
     return decode<GapRow>(content);
+}
+std::optional<StoredStack> decode_stack(std::string_view content) {
+    return decode<StoredStack>(content);
+}
+std::optional<StoredFile> decode_file(std::string_view content) {
+    return decode<StoredFile>(content);
+}
+std::optional<StoredSymbol> decode_symbol(std::string_view content) {
+    return decode<StoredSymbol>(content);
 }
 std::optional<LossRow> decode_loss(std::string_view content) {
     return decode<LossRow>(content);

@@ -21,6 +21,9 @@ inline constexpr std::string_view application_key = "application";
 inline constexpr std::string_view application_name = "ingero-store";
 inline constexpr std::string_view layout_key = "layout_version";
 inline constexpr std::string_view last_sequence_key = "last_sequence";
+/// The highest ids that any row has named, kept after the rows are let go. Absent: none.
+inline constexpr std::string_view last_stack_key = "last_stack";
+inline constexpr std::string_view last_file_key = "last_file";
 
 /// XXH3-64 of key and content, then the content.
 std::string seal(std::string_view key, std::string_view content);
@@ -57,7 +60,8 @@ std::string encode_key(const LossKey& key);
 std::string encode_key(const ProcessKey& key);
 std::string encode_key(const GapKey& key);
 std::string encode_key(const FunctionKey& key);
-std::string encode_key(uint32_t number);  ///< of a session: its number in the store, from 0
+std::string encode_key(const StackFrame& place);  ///< of a symbol
+std::string encode_key(uint32_t number);          ///< of a session: its number in the store, from 0
 std::optional<EventKey> decode_event_key(std::string_view key);
 std::optional<LossKey> decode_loss_key(std::string_view key);
 std::optional<GapKey> decode_gap_key(std::string_view key);
@@ -74,16 +78,34 @@ struct StoredFunction {
     FunctionRow function;
     uint32_t boot_index = 0;
 };
+struct StoredStack {
+    StackRow stack;
+    uint32_t boot_index = 0;
+};
+struct StoredFile {
+    FileRow file;
+    uint32_t boot_index = 0;
+};
+struct StoredSymbol {
+    SymbolRow symbol;
+    uint32_t boot_index = 0;
+};
 
 std::string encode_row(const StoredProcess& row);
 std::string encode_row(const StoredFunction& row);
 std::string encode_row(const GapRow& row);
+std::string encode_row(const StoredStack& row);
+std::string encode_row(const StoredFile& row);
+std::string encode_row(const StoredSymbol& row);
 std::string encode_row(const LossRow& row);
 std::string encode_row(const Session& row);
 /// Empty where the bytes are no such row.
 std::optional<StoredProcess> decode_process(std::string_view content);
 std::optional<StoredFunction> decode_function(std::string_view content);
 std::optional<GapRow> decode_gap(std::string_view content);
+std::optional<StoredStack> decode_stack(std::string_view content);
+std::optional<StoredFile> decode_file(std::string_view content);
+std::optional<StoredSymbol> decode_symbol(std::string_view content);
 std::optional<LossRow> decode_loss(std::string_view content);
 std::optional<Session> decode_session(std::string_view content);
 

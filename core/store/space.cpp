@@ -91,6 +91,30 @@ int forget_gaps(const Environment& environment, MDB_txn* txn, const Horizon& hor
     });
 }
 
+/// Stacks go with their process. Files and names, which all processes of a boot share, go with the boot.
+int forget_stacks(const Environment& environment, MDB_txn* txn, const Horizon& horizon,
+                  const std::set<ProcessKey>& forgotten) {
+    int rc = erase_rows(txn, environment.tables().stacks, [&](auto key, auto value) {
+        const auto content = unseal(key, value);
+        const auto row = content ? decode_stack(*content) : std::nullopt;
+        const bool gone = !row || row->boot_index < horizon.boot_index || forgotten.contains(row->stack.process);
+        return gone ? Verdict::erase : Verdict::keep;
+    });
+    if (rc == 0)
+        rc = erase_rows(txn, environment.tables().files, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            const auto row = content ? decode_file(*content) : std::nullopt;
+            return !row || row->boot_index < horizon.boot_index ? Verdict::erase : Verdict::keep;
+        });
+    if (rc == 0)
+        rc = erase_rows(txn, environment.tables().symbols, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            const auto row = content ? decode_symbol(*content) : std::nullopt;
+            return !row || row->boot_index < horizon.boot_index ? Verdict::erase : Verdict::keep;
+        });
+    return rc;
+}
+
 uint64_t file_bytes(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
@@ -143,12 +167,13 @@ int forget_processes(const Environment& environment, MDB_txn* transaction, const
         return gone ? Verdict::erase : Verdict::keep;
     });
     if (rc != 0) return rc;
-    return erase_rows(transaction, environment.tables().functions, [&](auto key, auto value) {
+    const int functions_rc = erase_rows(transaction, environment.tables().functions, [&](auto key, auto value) {
         const auto content = unseal(key, value);
         const auto row = content ? decode_function(*content) : std::nullopt;
         const bool gone = !row || row->boot_index < horizon.boot_index || forgotten.contains(row->function.process);
         return gone ? Verdict::erase : Verdict::keep;
     });
+    return functions_rc != 0 ? functions_rc : forget_stacks(environment, transaction, horizon, forgotten);
 }
 
 bool is_pinned_by_reader(const Environment& environment) {

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "core/model/event.h"
 #include "core/model/process.h"
 #include "core/model/result.h"
+#include "core/model/stack.h"
 #include "core/model/time.h"
 
 namespace ingero {
@@ -98,7 +101,10 @@ struct Batch {
     std::vector<LossRow> losses;
     std::vector<GapRow> gaps;
     std::vector<FunctionRow> functions;  ///< the latest name of a handle stays
-    uint64_t covered_until_ns = 0;       ///< CLOCK_MONOTONIC; everything before it was read from the rings
+    std::vector<StackRow> stacks;
+    std::vector<FileRow> files;  ///< replaces the row of the same id
+    std::vector<SymbolRow> symbols;
+    uint64_t covered_until_ns = 0;  ///< CLOCK_MONOTONIC; everything before it was read from the rings
 };
 
 struct StoreFigures {
@@ -106,6 +112,8 @@ struct StoreFigures {
     uint64_t cap_bytes = 0;
     uint64_t blocks = 0;
     uint64_t last_sequence = 0;
+    uint32_t last_stack = 0;  ///< the highest ids there are; the next new one comes after
+    uint32_t last_file = 0;
     uint64_t oldest_realtime_ns = 0;        ///< 0 when empty
     uint64_t events_dropped_for_space = 0;  ///< since this writer opened
 };
@@ -143,6 +151,11 @@ class StoreSnapshot {
     /// Gaps that overlap the window; an open one reaches to the end of the boot's last session.
     virtual Result<std::vector<GapRow>> gaps(uint32_t boot_index, Window window) const = 0;
     virtual Result<std::vector<FunctionRow>> functions() const = 0;
+    /// Of these ids, those there are.
+    virtual Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const = 0;
+    virtual Result<std::map<uint32_t, FileRow>> files() const = 0;
+    /// Of these places, those that were looked up.
+    virtual Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const = 0;
     /// Calls `visit` with each block's matching events, blocks in order of start. An event matches when its
     /// [start, end) overlaps the window. Return false from `visit` to stop. Errors: corrupt, with the block's key.
     virtual Result<void> scan(uint32_t boot_index, Window window,

@@ -118,6 +118,41 @@ class LmdbSnapshot final : public StoreSnapshot {
         return rows;
     }
 
+    Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const override {
+        std::map<uint32_t, StackRow> rows;
+        for (const uint32_t id : ids) {
+            auto row = find(tables().stacks, encode_key(id), decode_stack, "stack");
+            if (!row) return tl::unexpected(row.error());
+            if (*row) rows.emplace(id, std::move((*row)->stack));
+        }
+        return rows;
+    }
+
+    Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const override {
+        std::map<StackFrame, SymbolRow> rows;
+        for (const StackFrame& place : places) {
+            auto row = find(tables().symbols, encode_key(place), decode_symbol, "symbol");
+            if (!row) return tl::unexpected(row.error());
+            if (*row) rows.emplace(place, std::move((*row)->symbol));
+        }
+        return rows;
+    }
+
+    Result<std::map<uint32_t, FileRow>> files() const override {
+        std::map<uint32_t, FileRow> rows;
+        bool damaged = false;
+        const int rc = for_each_row(transaction_.get(), tables().files, {}, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            auto row = content ? decode_file(*content) : std::nullopt;
+            damaged = !row;
+            if (row) rows.emplace(row->file.id, std::move(row->file));
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the files", rc));
+        if (damaged) return tl::unexpected(damaged_row("file"));
+        return rows;
+    }
+
     Result<void> scan(uint32_t boot_index, Window window,
                       const std::function<bool(std::span<const Event>)>& visit) const override {
         std::optional<Error> error;
@@ -137,6 +172,22 @@ class LmdbSnapshot final : public StoreSnapshot {
     }
 
   private:
+    /// The row of a key; nothing where there is none.
+    template <class Row>
+    Result<std::optional<Row>> find(MDB_dbi table, const std::string& key,
+                                    std::optional<Row> (*decode)(std::string_view), const char* what) const {
+        MDB_val raw_key = to_value(key);
+        MDB_val value{};
+        if (table == Tables::no_table) return std::optional<Row>();
+        const int rc = mdb_get(transaction_.get(), table, &raw_key, &value);
+        if (rc == MDB_NOTFOUND) return std::optional<Row>();
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the event store", rc));
+        const auto content = unseal(key, to_text(value));
+        auto row = content ? decode(*content) : std::nullopt;
+        if (!row) return tl::unexpected(damaged_row(what));
+        return row;
+    }
+
     /// Appends the block's rows that overlap the window; decodes nothing where the header already says there are none.
     static std::optional<Error> read_block(const EventKey& key, std::string_view value, Window window,
                                            std::vector<Event>& ret_rows) {

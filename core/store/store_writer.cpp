@@ -64,10 +64,21 @@ struct State {
     SessionMap sessions;
     std::optional<uint32_t> current;  ///< the running session's number
     uint64_t last_sequence = 0;
+    uint32_t last_stack = 0;
+    uint32_t last_file = 0;
     uint64_t dropped = 0;
 
     Session* running() { return current ? &sessions.at(*current) : nullptr; }
 };
+
+/// Ids of rows that could not be stored count too: what names them must not come to name others.
+void note_ids(const Batch& batch, State& state) {
+    for (const FileRow& file : batch.files) state.last_file = std::max(state.last_file, file.id);
+    for (const StackRow& stack : batch.stacks) {
+        state.last_stack = std::max(state.last_stack, stack.id);
+        for (const StackFrame& frame : stack.frames) state.last_file = std::max(state.last_file, frame.file);
+    }
+}
 
 Prepared prepare(const Batch& batch, uint32_t boot_index) {
     std::vector<const Event*> order;
@@ -97,6 +108,11 @@ Prepared prepare(const Batch& batch, uint32_t boot_index) {
     for (const FunctionRow& function : batch.functions)
         prepared.add_row(&Tables::functions, FunctionKey{function.process, function.handle},
                          StoredFunction{function, boot_index});
+    for (const StackRow& stack : batch.stacks)
+        prepared.add_row(&Tables::stacks, stack.id, StoredStack{stack, boot_index});
+    for (const FileRow& file : batch.files) prepared.add_row(&Tables::files, file.id, StoredFile{file, boot_index});
+    for (const SymbolRow& symbol : batch.symbols)
+        prepared.add_row(&Tables::symbols, StackFrame{symbol.file, symbol.offset}, StoredSymbol{symbol, boot_index});
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
                  [](const LossRow& row) { return !row.is_empty(); });
     return prepared;
@@ -286,6 +302,10 @@ Result<void> LmdbStoreWriter::load_state() {
     if (!sequence) return tl::unexpected(sequence.error());
     state_.sessions = std::move(*sessions);
     state_.last_sequence = *sequence;
+    const auto figures = read_figures(*environment_, txn->get(), state_.sessions);
+    if (!figures) return tl::unexpected(figures.error());
+    state_.last_stack = figures->last_stack;
+    state_.last_file = figures->last_file;
     return {};
 }
 
@@ -315,7 +335,11 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
         Session& session = *state.running();
         session.latest_clock = clock;
         session.last_covered_ns = std::max(session.last_covered_ns, batch.covered_until_ns);
-        for (const Event& event : batch.events) state.last_sequence = std::max(state.last_sequence, event.sequence);
+        for (const Event& event : batch.events) {
+            state.last_sequence = std::max(state.last_sequence, event.sequence);
+            state.last_stack = std::max(state.last_stack, event.stack);
+        }
+        note_ids(batch, state);
     });
 }
 
@@ -411,6 +435,8 @@ int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state)
         if (const int rc = put_sealed(txn, tables.sessions, encode_key(*state.current), encode_row(*session)))
             return rc;
     }
+    if (const int rc = put_sealed(txn, tables.meta, last_stack_key, encode_number(state.last_stack))) return rc;
+    if (const int rc = put_sealed(txn, tables.meta, last_file_key, encode_number(state.last_file))) return rc;
     return put_sealed(txn, tables.meta, last_sequence_key, encode_number(state.last_sequence));
 }
 

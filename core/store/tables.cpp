@@ -23,6 +23,11 @@ std::optional<std::string_view> read_meta(MDB_txn* txn, MDB_dbi meta, std::strin
     return unseal(name, to_text(value));
 }
 
+uint32_t read_id(MDB_txn* txn, MDB_dbi meta, std::string_view name) {
+    const auto content = read_meta(txn, meta, name);
+    return static_cast<uint32_t>((content ? decode_number(*content) : std::nullopt).value_or(0));
+}
+
 }  // namespace
 
 Result<uint64_t> open_layout(Environment& environment) {
@@ -98,6 +103,8 @@ Result<StoreFigures> read_figures(const Environment& environment, MDB_txn* trans
         oldest = decode_event_key(key);
         return false;
     });
+    figures.last_stack = read_id(transaction, environment.tables().meta, last_stack_key);
+    figures.last_file = read_id(transaction, environment.tables().meta, last_file_key);
     // Of a boot's sessions the last one's latest clock: a clock set right after the start counts for all of it.
     for (const auto& [number, session] : sessions)
         if (oldest && session.boot_index == oldest->boot_index)

@@ -11,16 +11,17 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats explain check monitor reload'
+    local commands='status processes probes stats stacks explain check monitor reload'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --json --no-color --help --version'
         [stats]="$window --limit"
+        [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
         [check]='--probe --local'
         [monitor]='--count'
     )
-    local with_value=' --socket --since --from --to --pid --limit --fail-on --count '
+    local with_value=' --socket --since --from --to --pid --op --by --limit --fail-on --count '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.
@@ -50,6 +51,7 @@ _ingeroctl() {
             ;;
         --pid) words=$(__ingeroctl_pids "$1" "$socket") ;;
         --since) words='90s 5m 2h 1d' ;;
+        --by) words='op process kernel' ;;
         --fail-on) words='low medium high' ;;
         --*) ;;
         *)

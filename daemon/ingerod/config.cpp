@@ -53,6 +53,13 @@ Setter size(uint64_t Config::*member, uint64_t least) {
     };
 }
 
+Result<void> set_stacks(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value || (*value != "native" && *value != "off")) return wrong("must be \"native\" or \"off\"");
+    config.native_stacks = *value == "native";
+    return {};
+}
+
 Setter patterns(std::vector<std::string> Config::*member) {
     return [member](Config& config, const toml::node& node) -> Result<void> {
         const toml::array* list = node.as_array();
@@ -110,6 +117,7 @@ Key key(Setter set, T Config::*member, bool on_reload) {
 
 const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
+        {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
         {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},

@@ -28,9 +28,29 @@ constexpr size_t most_discarded_bytes = 1 << 20;
 
 constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_ns", "limit"};
 
-/// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes.
-Result<void> check_query_params(const json& params) {
+constexpr size_t most_name_bytes = 256;
+
+/// What only `stacks` takes. False where the key is none of it.
+Result<bool> check_stacks_param(const std::string& key, const json& value) {
+    if (key == "off_cpu") {
+        if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+        return true;
+    }
+    if (key != "op" && key != "by") return false;
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes)
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return true;
+}
+
+/// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes; and what the method takes
+/// besides.
+Result<void> check_query_params(const std::string& method, const json& params) {
     for (const auto& [key, value] : params.items()) {
+        if (method == "stacks") {
+            const auto own = check_stacks_param(key, value);
+            if (!own) return tl::unexpected(own.error());
+            if (*own) continue;
+        }
         const bool known =
             key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
         if (!known) return fail(ErrorCode::bad_request, "unknown parameter: " + escape_text(key.substr(0, 64)));
@@ -132,7 +152,8 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "probes") return answer(request.id, host_.backend().probes());
     if (request.method == "reload") return reload(request);
-    if (request.method == "stats" || request.method == "explain") return start_query(request);
+    if (request.method == "stats" || request.method == "stacks" || request.method == "explain")
+        return start_query(request);
     if (request.method == "check") return start_check(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
@@ -148,10 +169,11 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(request.id,
-           {{"version", host_.options().version},
-            {"node", host_.backend().node()},
-            {"features", {"status", "processes", "probes", "stats", "explain", "check", "reload", "cancel"}}});
+    answer(
+        request.id,
+        {{"version", host_.options().version},
+         {"node", host_.backend().node()},
+         {"features", {"status", "processes", "probes", "stats", "stacks", "explain", "check", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -181,7 +203,7 @@ void ControlConnection::reload(const RpcRequest& request) {
 }
 
 void ControlConnection::start_query(const RpcRequest& request) {
-    if (const auto checked = check_query_params(request.params); !checked)
+    if (const auto checked = check_query_params(request.method, request.params); !checked)
         return answer_error(request.id, checked.error());
     ask_backend(request);
 }

@@ -91,6 +91,7 @@ Manager::~Manager() {
     watch_.reset();
     if (processes_) processes_->close_gaps();
     libraries_.reset();
+    stacks_.reset();
     ingest_.reset();
     live_.reset();
     probes_.reset();
@@ -135,19 +136,40 @@ Result<void> Manager::open() {
     workers.deadline = config.worker_deadline;
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
+    const StoreFigures stored = (*store)->figures();
     live_ = std::make_unique<LiveDiagnosis>(
         loop_, session.boot_id,
         [this](const std::vector<Finding>& findings, const ClockTriple& now) { on_pass(findings, now); });
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
         Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { processes_->on_call(key); },
-                          .on_process_change = [this](const auto& change) { processes_->on_change(change); },
+                          .on_process_change =
+                              [this](const auto& change) {
+                                  processes_->on_change(change);
+                                  if (change.change == INGERO_PROCESS_EXEC)
+                                      stacks_->on_exec({change.tgid, change.process_start_ns / INGERO_START_UNIT_NS *
+                                                                         INGERO_START_UNIT_NS});
+                              },
+                          .on_stack =
+                              [this](const auto& stack) {
+                                  if (stacks_) stacks_->on_stack(stack);
+                              },
                           .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); }});
+
+    stacks_ = std::make_unique<NativeStacks>(
+        loop_, *probes_, *workers_, proc_,
+        NativeStacks::Store{.put_stack = [this](StackRow row) { ingest_->put_stack(std::move(row)); },
+                            .put_file = [this](FileRow row) { ingest_->put_file(std::move(row)); },
+                            .put_symbol = [this](SymbolRow row) { ingest_->put_symbol(std::move(row)); },
+                            .last_stack = stored.last_stack,
+                            .last_file = stored.last_file},
+        config.native_stacks);
 
     auto watch = MmapWatch::start(
         loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
         {.on_mapping = [this](uint32_t pid, const Mapping& mapping,
                               uint64_t time_ns) { processes_->on_mapping(pid, mapping, time_ns); },
+         .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
          .on_lost =
              [this] {
                  spdlog::warn("mmap records were dropped: scanning all processes again");
@@ -167,7 +189,11 @@ Result<void> Manager::open() {
         loop_, proc_, *libraries_, probes_->gate(),
         Processes::Callbacks{.on_change = [this] { changed(); },
                              .put_process = [this](const Process& process) { put_process(process); },
-                             .on_not_traced = [this](const ProcessKey& key) { ingest_->forget(key); },
+                             .on_not_traced =
+                                 [this](const ProcessKey& key) {
+                                     ingest_->forget(key);
+                                     stacks_->on_process_gone(key);
+                                 },
                              .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); }});
     processes_->set_policy(std::move(*policy));
     ingest_->start();
@@ -180,6 +206,10 @@ Result<void> Manager::open() {
 void Manager::put_process(const Process& process) {
     ingest_->put_process(process);
     live_->put_process(process);
+    if (process.exited_ns != 0)
+        stacks_->on_process_gone(process.key);
+    else
+        stacks_->add_process(process.key);
 }
 
 void Manager::measure_rates() {
@@ -370,6 +400,8 @@ Result<json> Manager::take_up_config() {
     config.worker_count = loaded->worker_count;
     config.worker_memory_bytes = loaded->worker_memory_bytes;
     config.worker_deadline = loaded->worker_deadline;
+    config.native_stacks = loaded->native_stacks;
+    stacks_->enable(config.native_stacks);
     config.capture_include = loaded->capture_include;
     config.capture_exclude = loaded->capture_exclude;
     if (auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude))

@@ -24,6 +24,7 @@
 #include "daemon/ingerod/libraries.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/processes.h"
+#include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -93,6 +94,7 @@ class Manager : public BusBackend {
     ProcFs proc_;
     std::unique_ptr<CallProbes> probes_;
     std::unique_ptr<WorkerPool> workers_;
+    std::unique_ptr<NativeStacks> stacks_;
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<Ingest> ingest_;

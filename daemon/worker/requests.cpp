@@ -6,9 +6,13 @@
 #include <optional>
 
 #include "core/diagnosis/explain.h"
+#include "core/query/stacks.h"
 #include "core/query/stats.h"
 #include "core/render/render.h"
 #include "core/symbols/elf_symbols.h"
+#include "core/symbols/symbolizer.h"
+#include "core/symbols/unwind_table.h"
+#include "core/wire/utf8.h"
 #include "core/wire/value.h"
 #include "daemon/worker/protocol.h"
 
@@ -27,6 +31,8 @@ struct RequestHandler::Query {
 namespace {
 
 constexpr uint64_t default_window_ns = 300'000'000'000;
+constexpr size_t default_stacks = 50;
+constexpr size_t most_stacks = 10'000;
 
 /// An unsigned parameter, or nothing where it is absent or null.
 Result<std::optional<uint64_t>> number(const json& params, const char* name, uint64_t most) {
@@ -129,6 +135,63 @@ Result<json> symbols(const json& params, int fd) {
                 {"misplaced", std::move(library->misplaced)}};
 }
 
+/// Whole rows in binaries that stay within the limit of a string.
+constexpr size_t rows_a_part = (48 << 10) / sizeof(ingero_unwind_row);
+
+Result<json> unwind(int fd) {
+    if (fd < 0) return fail(ErrorCode::bad_request, "unwind needs a file descriptor");
+    const auto table = compile_unwind_table(fd);
+    if (!table) return tl::unexpected(table.error());
+    json code = json::array(), parts = json::array();
+    for (const ElfSegment& one : table->code)
+        code.push_back({{"address", one.address}, {"offset", one.offset}, {"bytes", one.file_bytes}});
+    for (size_t at = 0; at < table->rows.size(); at += rows_a_part) {
+        const size_t count = std::min(rows_a_part, table->rows.size() - at);
+        const auto* bytes = reinterpret_cast<const uint8_t*>(table->rows.data() + at);
+        parts.push_back(json::binary({bytes, bytes + count * sizeof(ingero_unwind_row)}));
+    }
+    return json{{"build_id", table->build_id}, {"code", std::move(code)}, {"rows", std::move(parts)}};
+}
+
+Result<std::vector<uint64_t>> places(const json& params, const char* name) {
+    std::vector<uint64_t> result;
+    const auto found = params.find(name);
+    if (found == params.end()) return result;
+    if (!found->is_array() || found->size() > max_places)
+        return fail(ErrorCode::bad_request,
+                    std::string("parameter ") + name + " is no list of at most " + std::to_string(max_places));
+    for (const json& place : *found) {
+        if (!place.is_number_unsigned())
+            return fail(ErrorCode::bad_request,
+                        std::string("parameter ") + name + " holds something else than numbers");
+        result.push_back(place.get<uint64_t>());
+    }
+    return result;
+}
+
+Result<json> symbolize(const json& params, int fd) {
+    if (fd < 0) return fail(ErrorCode::bad_request, "symbolize needs a file descriptor");
+    const auto offsets = places(params, "offsets"), addresses = places(params, "addresses");
+    for (const auto* list : {&offsets, &addresses})
+        if (!*list) return tl::unexpected(list->error());
+    const json build_id = params.value("build_id", json(""));
+    if (!build_id.is_string()) return fail(ErrorCode::bad_request, "parameter build_id is no text");
+    const auto& wanted = build_id.get_ref<const std::string&>();
+    const auto file =
+        offsets->empty() ? symbolize_addresses(fd, *addresses, wanted) : symbolize_offsets(fd, *offsets, wanted);
+    if (!file) return tl::unexpected(file.error());
+    json symbols = json::array();
+    for (const FrameSymbol& one : file->symbols)
+        symbols.push_back({{"name", to_valid_utf8(one.name)},
+                           {"demangled", to_valid_utf8(one.demangled)},
+                           {"offset", one.offset},
+                           {"address", one.address}});
+    return json{{"state", to_string(file->state)},
+                {"build_id", file->build_id},
+                {"debug_link", to_valid_utf8(file->debug_link)},
+                {"symbols", std::move(symbols)}};
+}
+
 Error too_large() {
     return {ErrorCode::limit, "the answer is too large", "ask for a shorter window, one pid, or fewer rows by limit"};
 }
@@ -160,7 +223,10 @@ RpcResponse RequestHandler::answer(const RpcRequest& request, int fd) {
 Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "ping") return json{{"node", node_}, {"store", store_.has_value()}};
     if (request.method == "symbols") return symbols(request.params, fd);
+    if (request.method == "unwind") return unwind(fd);
+    if (request.method == "symbolize") return symbolize(request.params, fd);
     if (request.method == "stats") return stats(request.params);
+    if (request.method == "stacks") return stacks(request.params);
     if (request.method == "explain") return explain_window(request.params);
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
@@ -185,6 +251,31 @@ Result<json> RequestHandler::stats(const json& params) {
     const auto answer = compute_stats(**snapshot, query->filter);
     if (!answer) return tl::unexpected(answer.error());
     return to_json(*answer, query->context, query->limit);
+}
+
+Result<json> RequestHandler::stacks(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const auto off_cpu = flag(params, "off_cpu");
+    if (!off_cpu) return tl::unexpected(off_cpu.error());
+    StacksQuery wanted;
+    wanted.off_cpu = *off_cpu;
+    wanted.limit = query->limit == 0 ? default_stacks : std::min(query->limit, most_stacks);
+    const json op = params.value("op", json("")), by = params.value("by", json("op"));
+    if (!op.is_string()) return fail(ErrorCode::bad_request, "parameter op is no text");
+    wanted.op = op.get<std::string>();
+    if (by == "process")
+        wanted.by = StacksBy::process;
+    else if (by == "kernel")
+        wanted.by = StacksBy::kernel;
+    else if (by != "op")
+        return fail(ErrorCode::bad_request, "parameter by is none of op, process, kernel");
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    wanted.filter = query->filter;
+    const auto answer = compute_stacks(**snapshot, wanted);
+    if (!answer) return tl::unexpected(answer.error());
+    return to_json(*answer, query->context);
 }
 
 Result<json> RequestHandler::explain_window(const json& params) {

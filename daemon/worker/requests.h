@@ -1,4 +1,5 @@
-// What a worker can be asked: ping, symbols, stats, explain. Parameters and results: docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, stats, stacks, explain. Parameters and results:
+// docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -23,6 +24,7 @@ class RequestHandler {
   private:
     Result<nlohmann::json> dispatch(const RpcRequest& request, int fd);
     Result<nlohmann::json> stats(const nlohmann::json& params);
+    Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
 
     struct Query;

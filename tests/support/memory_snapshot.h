@@ -58,13 +58,33 @@ class MemorySnapshot : public StoreSnapshot {
             if (gap.from_ns < window.to_ns && (gap.to_ns == 0 || gap.to_ns > window.from_ns)) found.push_back(gap);
         return found;
     }
-    Result<std::vector<FunctionRow>> functions() const override { return std::vector<FunctionRow>{}; }
     Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const override {
         std::vector<LossRow> found;
         if (boot_index != 0) return found;
         for (const LossRow& row : losses_) {
             if (row.from_ns < window.to_ns && row.to_ns > window.from_ns) found.push_back(row);
         }
+        return found;
+    }
+
+    Result<std::vector<FunctionRow>> functions() const override { return functions_; }
+
+    void add(FunctionRow function) { functions_.push_back(std::move(function)); }
+    void add(StackRow stack) { stacks_[stack.id] = std::move(stack); }
+    void add(FileRow file) { files_[file.id] = std::move(file); }
+    void add(SymbolRow symbol) { symbols_[{symbol.file, symbol.offset}] = std::move(symbol); }
+
+    Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const override {
+        std::map<uint32_t, StackRow> found;
+        for (const uint32_t id : ids)
+            if (const auto row = stacks_.find(id); row != stacks_.end()) found.insert(*row);
+        return found;
+    }
+    Result<std::map<uint32_t, FileRow>> files() const override { return files_; }
+    Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const override {
+        std::map<StackFrame, SymbolRow> found;
+        for (const StackFrame& place : places)
+            if (const auto row = symbols_.find(place); row != symbols_.end()) found.insert(*row);
         return found;
     }
 
@@ -105,6 +125,10 @@ class MemorySnapshot : public StoreSnapshot {
     std::vector<Process> processes_;
     std::vector<LossRow> losses_;
     std::vector<GapRow> gaps_;
+    std::vector<FunctionRow> functions_;
+    std::map<uint32_t, StackRow> stacks_;
+    std::map<uint32_t, FileRow> files_;
+    std::map<StackFrame, SymbolRow> symbols_;
     std::optional<Error> scan_error_;
 };
 

@@ -119,6 +119,9 @@ TEST_F(AFullStore, NoLongerClaimsToCoverWhatWentAndForgetsItsLosses) {
         batch.losses = {{.from_ns = 1'000, .to_ns = 2'000, .op = 0x103, .lost_ring = 1}};
         batch.processes = {
             {.key = {5, 5}, .comm = "old", .cgroup = "", .unit = "", .first_seen_ns = 1, .exited_ns = 1'500}};
+        batch.stacks = {{.id = 8, .process = {5, 5}, .seen_ns = 1, .frames = {{3, 4}}},
+                        {.id = 9, .process = {6, 6}, .seen_ns = 1, .frames = {{3, 4}}}};
+        batch.files = {{.id = 3, .path = "/lib.so", .build_id = ""}};
         ASSERT_TRUE(writer->commit(batch));
         ASSERT_TRUE(writer->end_session());
     }
@@ -139,6 +142,9 @@ TEST_F(AFullStore, NoLongerClaimsToCoverWhatWentAndForgetsItsLosses) {
     const auto losses = snapshot->losses(0, everything);
     EXPECT_EQ(losses->size(), events->size() / 4'000);
     EXPECT_TRUE(snapshot->processes()->empty());
+    EXPECT_EQ(snapshot->stacks({8, 9})->size(), 1u) << "the stacks of the process that went, and no others";
+    EXPECT_EQ(snapshot->files()->size(), 1u);
+    EXPECT_EQ(writer->figures().last_stack, 9u) << "ids are not given out again";
 }
 
 TEST_F(AFullStore, FailsWhileASnapshotHoldsTheOldPagesAndRecoversAfterwards) {

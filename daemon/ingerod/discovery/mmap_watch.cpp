@@ -126,10 +126,13 @@ struct MmapWatch::Impl {
         memcpy(&time_ns, bytes.data() + sizeof(record) + name_bytes, sizeof(time_ns));
         const char* name = bytes.data() + sizeof(record);
         const std::string_view path(name, strnlen(name, name_bytes));
-        if (record.inode == 0 || !wanted(path)) return;
+        if (record.inode == 0) return;
+        if (callbacks.on_executable) callbacks.on_executable(record.pid);
+        if (!wanted(path)) return;
         Mapping mapping;
         mapping.start = record.address;
         mapping.end = record.address + record.length;
+        mapping.offset = record.page_offset;
         mapping.executable = true;
         mapping.file = {makedev(record.device_major, record.device_minor), record.inode};
         mapping.path = path;

@@ -83,21 +83,21 @@ std::string cgroup_path(std::string_view text) {
 
 std::optional<Mapping> parse_maps_line(std::string_view line) {
     Mapping mapping;
-    uint64_t offset = 0;
     unsigned device_major = 0, device_minor = 0;
     if (!take_number(line, mapping.start, 16) || !take_char(line, '-')) return std::nullopt;
     if (!take_number(line, mapping.end, 16) || !take_char(line, ' ')) return std::nullopt;
     if (line.size() < 5) return std::nullopt;
     mapping.executable = line[2] == 'x';
     line.remove_prefix(4);
-    if (!take_char(line, ' ') || !take_number(line, offset, 16) || !take_char(line, ' ')) return std::nullopt;
+    if (!take_char(line, ' ') || !take_number(line, mapping.offset, 16) || !take_char(line, ' ')) return std::nullopt;
     if (!take_number(line, device_major, 16) || !take_char(line, ':')) return std::nullopt;
     if (!take_number(line, device_minor, 16) || !take_char(line, ' ')) return std::nullopt;
     if (!take_number(line, mapping.file.inode)) return std::nullopt;
     skip_spaces(line);
     if (mapping.file.inode == 0 || line.empty() || line.front() != '/') return std::nullopt;
     constexpr std::string_view deleted = " (deleted)";
-    if (line.ends_with(deleted)) line.remove_suffix(deleted.size());
+    mapping.deleted = line.ends_with(deleted);
+    if (mapping.deleted) line.remove_suffix(deleted.size());
     mapping.file.device = makedev(device_major, device_minor);
     mapping.path = line;
     return mapping;

@@ -25,7 +25,9 @@ struct FileId {
 struct Mapping {
     uint64_t start = 0;
     uint64_t end = 0;
+    uint64_t offset = 0;  ///< of start, in the file
     bool executable = false;
+    bool deleted = false;  ///< its path names another file by now, or none
     FileId file;
     std::string path;  ///< as the target sees it; only its base name is ever used
 };

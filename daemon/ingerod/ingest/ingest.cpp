@@ -41,6 +41,8 @@ constexpr long poll_period_ns = 1'500'000;
 constexpr size_t max_waiting_functions = 16'384;
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
 constexpr size_t max_waiting_gaps = 65'536;
+/// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
+constexpr size_t max_waiting_stacks = 32'768;
 /// At least what a stored event takes.
 constexpr size_t row_bytes = 200;
 
@@ -60,6 +62,13 @@ void drain(int event_fd) {
     [[maybe_unused]] const ssize_t got = read(event_fd, &value, sizeof(value));
 }
 
+/// Rows of a batch that could not be stored, before those put meanwhile, while there is room.
+template <class Row>
+void put_back(const std::vector<Row>& failed, std::vector<Row>& waiting) {
+    if (failed.size() + waiting.size() <= max_waiting_stacks)
+        waiting.insert(waiting.begin(), failed.begin(), failed.end());
+}
+
 }  // namespace
 
 /// A batch and who waits for it to be committed.
@@ -74,6 +83,9 @@ struct Queued {
         std::move(next.batch.losses.begin(), next.batch.losses.end(), std::back_inserter(batch.losses));
         std::move(next.batch.gaps.begin(), next.batch.gaps.end(), std::back_inserter(batch.gaps));
         std::move(next.batch.functions.begin(), next.batch.functions.end(), std::back_inserter(batch.functions));
+        std::move(next.batch.stacks.begin(), next.batch.stacks.end(), std::back_inserter(batch.stacks));
+        std::move(next.batch.files.begin(), next.batch.files.end(), std::back_inserter(batch.files));
+        std::move(next.batch.symbols.begin(), next.batch.symbols.end(), std::back_inserter(batch.symbols));
         std::move(next.requests.begin(), next.requests.end(), std::back_inserter(requests));
         batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
     }
@@ -148,6 +160,7 @@ struct Ingest::Impl {
     uint64_t untold_loss = 0;  ///< to on_events
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
+    std::vector<ingero_stack_record> new_stacks;
 
     mutable std::mutex mutex;
     std::condition_variable store_wake;
@@ -158,6 +171,9 @@ struct Ingest::Impl {
     std::vector<Process> processes;
     std::vector<GapRow> gaps;
     std::vector<FunctionRow> functions;
+    std::vector<StackRow> stacks;
+    std::vector<FileRow> files;
+    std::vector<SymbolRow> symbols;
     NameBudget names;
     uint64_t names_refused_told_ns = 0;
     std::map<OpId, LossRow> carried_losses;  // of batches that could not be stored
@@ -217,6 +233,14 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         functions.push_back(std::move(function));
         return cap_functions();
     }
+    ingero_stack_record stack;
+    uint32_t type = 0;
+    if (record.size() >= sizeof(type)) memcpy(&type, record.data(), sizeof(type));
+    if (type == INGERO_RECORD_STACK && record.size() >= sizeof(stack)) {
+        memcpy(&stack, record.data(), sizeof(stack));
+        new_stacks.push_back(stack);
+        return;
+    }
     ingero_process_record change;
     if (record.size() < sizeof(change)) return;
     memcpy(&change, record.data(), sizeof(change));
@@ -239,6 +263,11 @@ void Ingest::Impl::cap_functions() {
 // What a process did is told before that it ended, also where one drain brought both.
 void Ingest::Impl::merge_activity() {
     merge_calls();
+    if (!new_stacks.empty())
+        post([this, stacks = std::exchange(new_stacks, {})] {
+            for (const ingero_stack_record& stack : stacks)
+                if (callbacks.on_stack) callbacks.on_stack(stack);
+        });
     for (const ingero_process_record& change : changes) post([this, change] { callbacks.on_process_change(change); });
     changes.clear();
 }
@@ -297,12 +326,13 @@ void Ingest::Impl::measure_overhead(uint64_t now) {
     if (interval_ns < overhead_interval_ns) return;
     const auto cost = probes.cost();
     const auto ops = all_ops();
+    const double stack_ns = probes.stack_cost_ns();
     OverheadFigures figures;
     double overhead_ns = 0;
     for (size_t i = 0; i < ops.size() && cost; ++i) {
         const auto calls = static_cast<double>(last_counters[i].entries - measured_counters[i].entries);
         const auto unkept = static_cast<double>(last_counters[i].thinned - measured_counters[i].thinned);
-        overhead_ns += (calls - unkept) * cost->call_ns + unkept * cost->unkept_ns;
+        overhead_ns += (calls - unkept) * (cost->call_ns + stack_ns) + unkept * cost->unkept_ns;
         if (unkept > 0) figures.thinned.push_back({ops[i].id, calls / std::max(calls - unkept, 1.0)});
     }
     const double time_ns =
@@ -334,6 +364,9 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
     queued.batch.processes.swap(processes);
     queued.batch.gaps.swap(gaps);
     queued.batch.functions.swap(functions);
+    queued.batch.stacks.swap(stacks);
+    queued.batch.files.swap(files);
+    queued.batch.symbols.swap(symbols);
     for (const auto& [op, row] : carried_losses) queued.batch.losses.push_back(row);
     carried_losses.clear();
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
@@ -453,6 +486,9 @@ void Ingest::Impl::give_up(Batch& batch) {
         gaps.insert(gaps.begin(), batch.gaps.begin(), batch.gaps.end());
     if (functions.size() + batch.functions.size() <= max_waiting_functions)
         functions.insert(functions.begin(), batch.functions.begin(), batch.functions.end());
+    put_back(batch.stacks, stacks);
+    put_back(batch.files, files);
+    put_back(batch.symbols, symbols);
 }
 
 void Ingest::Impl::store_loop() {
@@ -510,6 +546,21 @@ void Ingest::put_process(Process process) {
 void Ingest::put_gap(GapRow gap) {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->gaps.size() < max_waiting_gaps) impl_->gaps.push_back(std::move(gap));
+}
+
+void Ingest::put_stack(StackRow stack) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->stacks.size() < max_waiting_stacks) impl_->stacks.push_back(std::move(stack));
+}
+
+void Ingest::put_file(FileRow file) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->files.size() < max_waiting_stacks) impl_->files.push_back(std::move(file));
+}
+
+void Ingest::put_symbol(SymbolRow symbol) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->symbols.size() < max_waiting_stacks) impl_->symbols.push_back(std::move(symbol));
 }
 
 void Ingest::set_covered_since(uint64_t monotonic_ns) {

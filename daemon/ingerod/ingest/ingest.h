@@ -11,6 +11,7 @@
 
 #include "core/model/event.h"
 #include "core/model/process.h"
+#include "core/model/stack.h"
 #include "core/store/store.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
@@ -54,6 +55,7 @@ class Ingest {
     struct Callbacks {
         std::function<void(ProcessKey)> on_new_process;
         std::function<void(const ingero_process_record&)> on_process_change;
+        std::function<void(const ingero_stack_record&)> on_stack;  ///< a new stack; on the loop thread
         std::function<void(const std::vector<Event>&, uint64_t lost)> on_events;
     };
 
@@ -66,6 +68,10 @@ class Ingest {
     void put_process(Process process);
     /// For the next commit; any thread. A row that takes another's place is told again, see GapRow.
     void put_gap(GapRow gap);
+    /// For the next commit; any thread.
+    void put_stack(StackRow stack);
+    void put_file(FileRow file);
+    void put_symbol(SymbolRow symbol);
     /// The first probe is attached: coverage begins.
     void set_covered_since(uint64_t monotonic_ns);
     /// Commits what has been recorded up to now; `done` runs on the loop thread, also when the commit failed.

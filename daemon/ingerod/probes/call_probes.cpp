@@ -150,6 +150,7 @@ struct CallProbes::Impl {
     void* bss = MAP_FAILED;
     size_t bss_bytes = 0;
     uint32_t* reader_sleeps = nullptr;
+    ingero_stack_control* stack_control = nullptr;
     ingero_overhead_budget* budget = nullptr;
     std::optional<CallCost> cost;
     std::unique_ptr<AttachedLibrary> calibrated;
@@ -293,6 +294,9 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto names_told = shared<uint32_t>("names_told_at_entry");
     if (!names_told) return tl::unexpected(names_told.error());
     **names_told = names_at_entry;
+    const auto control = shared<ingero_stack_control>("stack_control");
+    if (!control) return tl::unexpected(control.error());
+    stack_control = *control;
     const auto policy = shared<uint32_t>("capture_policy");
     if (!policy) return tl::unexpected(policy.error());
     gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
@@ -466,6 +470,19 @@ int CallProbes::wake_fd() const {
 void CallProbes::announce_sleep() {
     // Sequentially consistent: the flag is out before the rings are looked at once more.
     std::atomic_ref<uint32_t>(*impl_->reader_sleeps).store(1, std::memory_order_seq_cst);
+}
+
+StackMaps CallProbes::stack_maps() const {
+    return {.mapping_lists = bpf_map__fd(impl_->map("mapping_lists")),
+            .mappings = bpf_map__fd(impl_->map("mappings")),
+            .unwind_tables = bpf_map__fd(impl_->map("unwind_tables")),
+            .control = impl_->stack_control};
+}
+
+uint32_t CallProbes::stack_cost_ns() const {
+    ingero_stack_control& control = *impl_->stack_control;
+    if (std::atomic_ref<uint32_t>(control.enabled).load(std::memory_order_relaxed) == 0) return 0;
+    return std::atomic_ref<uint32_t>(control.walk_ns).load(std::memory_order_relaxed);
 }
 
 OpCounters CallProbes::counters() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bpf/event.h"
+#include "bpf/stack_event.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/capture_gate.h"
@@ -27,6 +28,14 @@ class AttachedLibrary {
   public:
     virtual ~AttachedLibrary() = default;
     virtual size_t sites() const = 0;
+};
+
+/// Maps and shared memory by which the kernel side walks stacks. They live as long as the probes.
+struct StackMaps {
+    int mapping_lists = -1;
+    int mappings = -1;
+    int unwind_tables = -1;
+    ingero_stack_control* control = nullptr;
 };
 
 class CallProbes {
@@ -49,6 +58,9 @@ class CallProbes {
     void announce_sleep();
 
     OpCounters counters() const;
+    StackMaps stack_maps() const;
+    /// What a call's stack adds to its cost, as measured of late; 0 where none are taken.
+    uint32_t stack_cost_ns() const;
     /// Which processes are recorded: all, until it is told otherwise.
     CaptureGate& gate();
 

@@ -1,0 +1,42 @@
+// Names for places in the code of a file. Runs in a worker: the bytes, names included, are a target's and hostile.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/result.h"
+#include "core/model/stack.h"
+
+namespace ingero {
+
+struct FrameSymbol {
+    std::string name;       ///< as the symbol table has it; empty where no function covers the place
+    std::string demangled;  ///< of a C++ name; empty where it is none
+    uint64_t offset = 0;    ///< from the symbol's start
+    uint64_t address = 0;   ///< of the place, by the program headers; what a debug file is asked about
+};
+
+struct FileSymbols {
+    FileState state = FileState::ok;
+    std::string build_id;              ///< hex; empty where there is none
+    std::string debug_link;            ///< file name of the debug file, by .gnu_debuglink; empty where there is none
+    std::vector<FrameSymbol> symbols;  ///< one a place asked about, in their order
+};
+
+/// At most this many places in one request.
+inline constexpr size_t max_places = 4096;
+
+/// Names for places given as file offsets, from .symtab, and from .dynsym where that is missing. `build_id`, where not
+/// empty, is what was seen when the places were: another gives the state rebuilt and no names. Errors: corrupt, limit.
+Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id);
+
+/// The same for places given as addresses in the file that `fd` is the debug file of.
+Result<FileSymbols> symbolize_addresses(int fd, std::span<const uint64_t> addresses, std::string_view build_id);
+
+/// C++ only; empty where the name is none, or is longer than any honest one.
+std::string demangle(const std::string& name);
+
+}  // namespace ingero

@@ -1,0 +1,46 @@
+// Names for the frames of new stacks: places are collected a file at a time and given to a worker, off the ingest path.
+// What comes back goes to the store, so that a copy of it needs the files no more. Loop thread only.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/model/stack.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/stacks/mapped_files.h"
+#include "daemon/ingerod/worker_pool.h"
+
+namespace ingero {
+
+class FrameNames {
+  public:
+    struct Sink {
+        std::function<void(FileRow)> put_file;
+        std::function<void(SymbolRow)> put_symbol;
+    };
+    FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink);
+    ~FrameNames();
+
+    /// The place will be named, once. `deleted_state`: what to call a file whose path does not name it any more.
+    void want(const MappedFilePtr& file, uint64_t offset);
+
+  private:
+    struct Batch;
+    void ask_next();
+    void take_answer(const std::shared_ptr<Batch>& batch, const Result<nlohmann::json>& answer);
+    bool ask_debug_file(const std::shared_ptr<Batch>& batch);
+    void finish(const std::shared_ptr<Batch>& batch);
+    void give_up(const std::shared_ptr<Batch>& batch);
+
+    EventLoop& loop_;
+    WorkerPool& workers_;
+    Sink sink_;
+    std::deque<MappedFilePtr> waiting_;  ///< each with places pending
+    bool asking_ = false;
+    EventLoop::Source timer_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ingero

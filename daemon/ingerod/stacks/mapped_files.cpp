@@ -1,0 +1,160 @@
+#include "daemon/ingerod/stacks/mapped_files.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include "core/model/time.h"
+#include "core/render/render.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t purge_period_us = 5'000'000;
+/// Processes come and go: the next that maps the file finds its table.
+constexpr uint64_t keep_unused_ns = 600'000'000'000;
+constexpr uint64_t retry_us = 200'000;
+constexpr unsigned max_attempts = 6;
+/// Descriptors are not without end; a file without one is opened again when it is needed.
+constexpr size_t max_open_files = 512;
+
+}  // namespace
+
+uint64_t MappedFile::address_of(uint64_t offset) const {
+    // The kernel maps whole pages: a mapping may begin before its segment does.
+    const CodeSegment* best = nullptr;
+    for (const CodeSegment& one : code) {
+        if (offset >= one.offset + one.bytes) continue;
+        if (!best || one.offset < best->offset) best = &one;
+    }
+    return best ? best->address + (offset - best->offset) : offset;
+}
+
+MappedFiles::MappedFiles(EventLoop& loop, WorkerPool& workers, const ProcFs& proc, WalkTables& tables, uint32_t next_id,
+                         std::function<void(const MappedFile&)> on_compiled)
+    : loop_(loop),
+      workers_(workers),
+      proc_(proc),
+      tables_(tables),
+      next_id_(next_id),
+      on_compiled_(std::move(on_compiled)) {}
+
+MappedFiles::~MappedFiles() {
+    *alive_ = false;
+}
+
+MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
+    auto fd = proc_.open_mapped_file(pid, mapping);
+    struct stat facts {};
+    if (!fd || fstat(fd->get(), &facts) != 0) return nullptr;
+    const MappedFile::Key key{
+        mapping.file,
+        static_cast<uint64_t>(facts.st_mtim.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(facts.st_mtim.tv_nsec),
+        static_cast<uint64_t>(facts.st_size)};
+    MappedFilePtr& file = files_[key];
+    const bool is_new = !file;
+    if (is_new) {
+        file = std::make_shared<MappedFile>();
+        file->key = key;
+        file->row.id = next_id_++;
+        file->row.path = mapping.path;
+    }
+    if (!file->fd && (is_new || files_.size() < max_open_files)) file->fd = std::move(*fd);
+    if (!purge_timer_.active())
+        purge_timer_ = loop_.add_periodic(
+            purge_period_us, [this] { let_go(); }, purge_period_us / 5);
+    if (is_new) {
+        waiting_.push_back(file);
+        compile_next();
+    }
+    return file;
+}
+
+MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState state) {
+    auto file = std::make_shared<MappedFile>();
+    file->row = {.id = next_id_++, .path = name, .build_id = {}, .state = state};
+    file->compiled = true;
+    return file;
+}
+
+/// One at a time: whoever asks a question meanwhile finds a worker.
+void MappedFiles::compile_next() {
+    while (!compiling_ && !waiting_.empty()) {
+        const MappedFilePtr file = waiting_.front().lock();
+        if (!file || !file->fd || file->compiled) {
+            waiting_.pop_front();
+            continue;
+        }
+        compiling_ = true;
+        workers_.request("unwind", json::object(), file->fd.get(),
+                         [this, file, alive = alive_](const Result<json>& answer) {
+                             if (*alive) take_answer(file, answer);
+                         });
+    }
+}
+
+void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& answer) {
+    compiling_ = false;
+    const bool files_fault =
+        !answer && (answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit);
+    // The workers are busy, or one was killed: that says nothing of the file yet.
+    if (!answer && !files_fault && ++attempts_ < max_attempts) {
+        retry_timer_ = loop_.add_timer(
+            retry_us << attempts_, [this] { compile_next(); }, retry_us / 10);
+        return;
+    }
+    attempts_ = 0;
+    if (!waiting_.empty() && waiting_.front().lock() == file) waiting_.pop_front();
+    file->compiled = true;
+    std::string problem = answer ? "" : answer.error().message;
+    try {
+        if (answer) {
+            std::vector<std::span<const uint8_t>> rows;
+            uint64_t bytes = 0;
+            for (const json& part : answer->at("rows")) {
+                rows.emplace_back(part.get_binary());
+                bytes += rows.back().size();
+            }
+            for (const json& one : answer->at("code"))
+                file->code.push_back({one.at("address"), one.at("offset"), one.at("bytes")});
+            file->row.build_id = answer->at("build_id");
+            const auto table = bytes != 0 ? tables_.add_table(rows) : uint32_t{INGERO_TABLE_FRAME_POINTER};
+            if (table) {
+                file->table = *table;
+                file->table_rows = static_cast<uint32_t>(bytes / sizeof(ingero_unwind_row));
+            } else {
+                problem = table.error().message;
+            }
+        }
+    } catch (const json::exception& wrong) {
+        problem = std::string("a worker's answer about it makes no sense: ") + wrong.what();
+    }
+    // Code that a compiler made at run time and wrote to memory by way of a descriptor: no ELF file, frame pointers.
+    if (files_fault && file->row.path.starts_with("/memfd:")) file->table = INGERO_TABLE_FRAME_POINTER;
+    if (!problem.empty()) spdlog::info("stacks end in {}: {}", escape_text(file->row.path), escape_text(problem));
+    on_compiled_(*file);
+    compile_next();
+}
+
+/// Files that no process has mapped any more.
+void MappedFiles::let_go() {
+    const uint64_t now = monotonic_now_ns();
+    std::erase_if(files_, [&](const auto& entry) {
+        const auto& [key, file] = entry;
+        if (file.use_count() > 1 || !file->pending.empty()) {
+            unused_since_ns_.erase(key);
+            return false;
+        }
+        file->fd.reset();
+        const uint64_t since = unused_since_ns_.try_emplace(key, now).first->second;
+        if (file->compiled && now - since < keep_unused_ns) return false;
+        tables_.remove_table(file->table);
+        unused_since_ns_.erase(key);
+        return true;
+    });
+    if (files_.empty()) purge_timer_.reset();
+}
+
+}  // namespace ingero

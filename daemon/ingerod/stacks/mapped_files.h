@@ -1,0 +1,85 @@
+// The files that traced processes have code mapped from: who they are, and their unwind tables, compiled by a worker,
+// one after the other. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "core/model/stack.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/stacks/walk_tables.h"
+#include "daemon/ingerod/worker_pool.h"
+
+namespace ingero {
+
+/// One file as it was when it was mapped: another content in the same place is another file.
+struct MappedFile {
+    struct Key {
+        FileId file;
+        uint64_t changed_ns = 0;  ///< its mtime
+        uint64_t bytes = 0;
+        auto operator<=>(const Key&) const = default;
+    };
+    struct CodeSegment {
+        uint64_t address = 0;
+        uint64_t offset = 0;
+        uint64_t bytes = 0;
+    };
+    Key key;
+    FileRow row;
+    bool stored = false;    ///< the row was handed on
+    UniqueFd fd;            ///< while a process has it mapped, or its names are asked for
+    bool compiled = false;  ///< or cannot be
+    uint32_t table = INGERO_TABLE_NONE;
+    uint32_t table_rows = 0;
+    std::vector<CodeSegment> code;
+    std::set<uint64_t> named;       ///< places whose names were asked for
+    std::vector<uint64_t> pending;  ///< places whose names are to be asked for
+    unsigned failures = 0;          ///< of asking for names, in a row
+
+    /// Of a place by its file offset; what the table's rows go by.
+    uint64_t address_of(uint64_t offset) const;
+};
+using MappedFilePtr = std::shared_ptr<MappedFile>;
+
+class MappedFiles {
+  public:
+    /// `on_compiled`: a file's table is there from now on. Ids of new files count up from `next_id`.
+    MappedFiles(EventLoop& loop, WorkerPool& workers, const ProcFs& proc, WalkTables& tables, uint32_t next_id,
+                std::function<void(const MappedFile&)> on_compiled);
+    ~MappedFiles();
+
+    /// The file behind a mapping; null where it cannot be opened.
+    MappedFilePtr find(uint32_t pid, const Mapping& mapping);
+    /// A file that is none, for frames outside all files: a row of this name.
+    MappedFilePtr make_nameless(const std::string& name, FileState state);
+
+  private:
+    void compile_next();
+    void take_answer(const MappedFilePtr& file, const Result<nlohmann::json>& answer);
+    void let_go();
+
+    EventLoop& loop_;
+    WorkerPool& workers_;
+    const ProcFs& proc_;
+    WalkTables& tables_;
+    uint32_t next_id_;
+    std::function<void(const MappedFile&)> on_compiled_;
+    std::map<MappedFile::Key, MappedFilePtr> files_;
+    std::map<MappedFile::Key, uint64_t> unused_since_ns_;
+    std::deque<std::weak_ptr<MappedFile>> waiting_;
+    bool compiling_ = false;
+    unsigned attempts_ = 0;
+    EventLoop::Source purge_timer_;
+    EventLoop::Source retry_timer_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ingero

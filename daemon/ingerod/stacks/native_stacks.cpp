@@ -1,0 +1,267 @@
+#include "daemon/ingerod/stacks/native_stacks.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "core/model/time.h"
+#include "core/render/render.h"
+
+namespace ingero {
+
+namespace {
+
+/// A large program maps a few hundred libraries at its start: a little patience tells of them together.
+constexpr uint64_t gather_us = 5'000;
+constexpr uint64_t tick_us = 1'000'000;
+/// More new stacks in a second than any program has that runs the same loops; each costs a record and two rows.
+constexpr uint32_t new_stacks_a_tick = 4'000;
+/// In a session, so that a target cannot fill the store with them.
+constexpr uint64_t most_stacks = 1'000'000;
+/// A torch process takes some 40 MiB.
+constexpr uint64_t table_budget_bytes = 96ULL << 20;
+constexpr size_t kept_generations = 32;
+/// Of a process with new stacks, what is mapped is read again after this.
+constexpr uint64_t reread_ns = 1'000'000'000;
+/// Records of a process may still be in the rings when it is gone.
+constexpr uint64_t keep_gone_ns = 2'000'000'000;
+
+bool same_mapping(const Mapping& a, const Mapping& b) {
+    return a.start == b.start && a.end == b.end && a.offset == b.offset && a.file == b.file;
+}
+
+}  // namespace
+
+NativeStacks::NativeStacks(EventLoop& loop, const CallProbes& probes, WorkerPool& workers, const ProcFs& proc,
+                           Store store, bool on)
+    : loop_(loop),
+      proc_(proc),
+      store_(std::move(store)),
+      tables_(probes.stack_maps(), table_budget_bytes),
+      files_(loop, workers, proc, tables_, store_.last_file + 1, [this](const MappedFile& file) { on_compiled(file); }),
+      names_(loop, workers, {.put_file = store_.put_file, .put_symbol = store_.put_symbol}) {
+    tables_.set_next_stack(store_.last_stack + 1);
+    tables_.allow_stacks(new_stacks_a_tick);
+    tables_.enable(on);
+}
+
+NativeStacks::~NativeStacks() {
+    tables_.enable(false);
+}
+
+void NativeStacks::enable(bool on) {
+    tables_.enable(on);
+}
+
+NativeStacks::ProcessMappings* NativeStacks::find(const ProcessKey& key) {
+    const auto known = processes_.find(key.pid);
+    return known != processes_.end() && known->second.key == key ? &known->second : nullptr;
+}
+
+void NativeStacks::add_process(const ProcessKey& key) {
+    ProcessMappings& process = processes_[key.pid];
+    if (process.key != key) {
+        if (process.key.pid != 0) tables_.forget(process.key);
+        process =
+            ProcessMappings{.key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .gone_ns = 0};
+    }
+    // A host without traced processes is left in peace.
+    if (!tick_timer_.active()) {
+        allow_new();
+        tick_timer_ = loop_.add_periodic(
+            tick_us, [this] { tick(); }, tick_us / 10);
+    }
+    // Told anew also where nothing seems to have changed: at an exec the kernel side forgot the list.
+    process.list = nullptr;
+    process.gone_ns = 0;
+    refresh(process);
+}
+
+void NativeStacks::on_exec(const ProcessKey& key) {
+    if (find(key)) add_process(key);
+}
+
+void NativeStacks::on_executable_mapping(uint32_t pid) {
+    if (!processes_.contains(pid)) return;
+    changed_.insert(pid);
+    schedule();
+}
+
+void NativeStacks::on_process_gone(const ProcessKey& key) {
+    ProcessMappings* process = find(key);
+    if (!process) return;
+    tables_.forget(key);
+    process->gone_ns = monotonic_now_ns();
+}
+
+std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(uint32_t pid, const List* before) {
+    auto list = std::make_shared<List>();
+    size_t at = 0;
+    for (Mapping& mapping : proc_.executable_mappings(pid)) {
+        // Both are in order of address.
+        while (before && at < before->size() && (*before)[at].mapping.start < mapping.start) ++at;
+        MappedFilePtr file;
+        if (before && at < before->size() && same_mapping((*before)[at].mapping, mapping)) file = (*before)[at].file;
+        if (!file) file = files_.find(pid, mapping);
+        if (file && mapping.deleted && file->row.state != FileState::rebuilt) {
+            // What lies under its path now is only looked at, never opened.
+            struct stat facts {};
+            const std::string path = "/proc/" + std::to_string(pid) + "/root" + mapping.path;
+            const FileState state = stat(path.c_str(), &facts) == 0 ? FileState::rebuilt : FileState::deleted;
+            if (std::exchange(file->row.state, state) != state && file->stored) store_.put_file(file->row);
+        }
+        list->push_back({std::move(mapping), std::move(file)});
+    }
+    return list;
+}
+
+/// Reads what the process has mapped now, and tells the kernel side where that is something else than before.
+void NativeStacks::refresh(ProcessMappings& process) {
+    if (process.gone_ns != 0) return;
+    const auto list = read_list(process.key.pid, process.list.get());
+    // Of another process that has the pid by now, or of none.
+    const auto facts = proc_.read_process(process.key.pid);
+    if (!facts || facts->key != process.key || list->empty()) return;
+    const bool same = process.list && std::equal(list->begin(), list->end(), process.list->begin(), process.list->end(),
+                                                 [](const auto& a, const auto& b) {
+                                                     return same_mapping(a.mapping, b.mapping) && a.file == b.file;
+                                                 });
+    process.list = list;
+    process.read_ns = monotonic_now_ns();
+    if (!same) publish(process);
+}
+
+void NativeStacks::publish(ProcessMappings& process) {
+    std::vector<ingero_mapping> mappings;
+    for (const ListedMapping& one : *process.list) {
+        ingero_mapping mapping{.start = one.mapping.start,
+                               .end = one.mapping.end,
+                               .file_address = 0,
+                               .table = INGERO_TABLE_NONE,
+                               .rows = 0};
+        if (one.file) {
+            mapping.file_address = one.file->address_of(one.mapping.offset);
+            mapping.table = one.file->table;
+            mapping.rows = one.file->table_rows;
+        }
+        mappings.push_back(mapping);
+    }
+    ++process.generation;
+    if (process.generation == 0) ++process.generation;
+    process.history.emplace_back(process.generation, process.list);
+    if (process.history.size() > kept_generations) process.history.pop_front();
+    if (const auto told = tables_.set_mappings(process.key, process.generation, mappings); !told)
+        spdlog::warn("stacks of process {} are cut short: {}", process.key.pid, told.error().message);
+}
+
+void NativeStacks::on_compiled(const MappedFile& file) {
+    for (const auto& [pid, process] : processes_) {
+        if (!process.list || process.gone_ns != 0) continue;
+        if (std::any_of(process.list->begin(), process.list->end(),
+                        [&](const ListedMapping& one) { return one.file.get() == &file; }))
+            outdated_.insert(pid);
+    }
+    schedule();
+}
+
+void NativeStacks::schedule() {
+    if (!work_timer_.active())
+        work_timer_ = loop_.add_timer(
+            gather_us, [this] { work_off(); }, gather_us / 5);
+}
+
+void NativeStacks::work_off() {
+    work_timer_.reset();
+    for (const uint32_t pid : std::exchange(changed_, {})) {
+        const auto known = processes_.find(pid);
+        if (known == processes_.end()) continue;
+        const uint32_t before = known->second.generation;
+        refresh(known->second);
+        if (known->second.generation != before) outdated_.erase(pid);
+    }
+    for (const uint32_t pid : std::exchange(outdated_, {})) {
+        const auto known = processes_.find(pid);
+        if (known != processes_.end() && known->second.list && known->second.gone_ns == 0) publish(known->second);
+    }
+}
+
+void NativeStacks::allow_new() {
+    tables_.allow_stacks(kept_stacks_ < most_stacks ? new_stacks_a_tick : 0);
+}
+
+void NativeStacks::tick() {
+    allow_new();
+    const uint64_t now = monotonic_now_ns();
+    std::erase_if(processes_, [&](const auto& entry) {
+        return entry.second.gone_ns != 0 && now - entry.second.gone_ns > keep_gone_ns;
+    });
+    if (processes_.empty()) tick_timer_.reset();
+}
+
+const MappedFilePtr& NativeStacks::nameless(MappedFilePtr& file, const char* name, FileState state) {
+    if (!file) file = files_.make_nameless(name, state);
+    return file;
+}
+
+void NativeStacks::add_frame(StackRow& row, const MappedFilePtr& file, uint64_t offset) {
+    names_.want(file, offset);
+    row.frames.push_back({file->row.id, offset});
+}
+
+bool NativeStacks::resolve(ProcessMappings* process, uint32_t generation, uint64_t address, bool innermost,
+                           StackRow& row) {
+    const uint64_t place = innermost ? address : address - 1;
+    const auto add_from = [&](const List& list) {
+        const auto after = std::upper_bound(list.begin(), list.end(), place,
+                                            [](uint64_t at, const auto& one) { return at < one.mapping.start; });
+        if (after == list.begin() || place >= (after - 1)->mapping.end) return false;
+        const ListedMapping& one = *(after - 1);
+        if (one.file)
+            add_frame(row, one.file, place - one.mapping.start + one.mapping.offset);
+        else
+            add_frame(row, nameless(unknown_, "[unreadable file]", FileState::unread), place);
+        return true;
+    };
+    if (!process) {
+        add_frame(row, nameless(unknown_, "[unreadable file]", FileState::unread), place);
+        return true;
+    }
+    const auto listed = std::find_if(process->history.begin(), process->history.end(),
+                                     [&](const auto& one) { return one.first == generation; });
+    if (listed != process->history.end() && add_from(*listed->second)) return true;
+    // Mapped since, or no file: what is mapped now says which.
+    if (process->gone_ns == 0) refresh(*process);
+    if (process->list && add_from(*process->list)) return innermost;
+    add_frame(row, nameless(anonymous_, "[anonymous]", FileState::anonymous), place);
+    return true;
+}
+
+void NativeStacks::on_stack(const ingero_stack_record& record) {
+    const ProcessKey key{record.tgid, record.process_start_ns / INGERO_START_UNIT_NS * INGERO_START_UNIT_NS};
+    ProcessMappings* process = find(key);
+    if (!process) {
+        add_process(key);
+        process = find(key);
+        if (process && !process->list) {
+            processes_.erase(key.pid);
+            process = nullptr;
+        }
+    }
+    StackRow row{.id = record.stack, .process = key, .seen_ns = record.time_ns, .end = StackEnd::whole, .frames = {}};
+    row.end =
+        record.end < static_cast<uint8_t>(StackEnd::not_kept) ? static_cast<StackEnd>(record.end) : StackEnd::no_rule;
+    const size_t count = std::min<size_t>(record.frames, INGERO_MAX_STACK_FRAMES);
+    for (size_t i = 0; i < count; ++i) {
+        if (resolve(process, record.generation, record.address[i], i == 0, row)) continue;
+        // The walk took this code, mapped a moment ago, for one without a file: what lies beyond is guessed.
+        if (i + 1 < count || row.end == StackEnd::whole) row.end = StackEnd::no_table;
+        break;
+    }
+    // A file that was deleted or replaced since is told by nothing else.
+    if (process && monotonic_now_ns() - process->read_ns > reread_ns) on_executable_mapping(key.pid);
+    ++kept_stacks_;
+    store_.put_stack(std::move(row));
+}
+
+}  // namespace ingero

@@ -1,0 +1,100 @@
+// Native stacks of traced processes: keeps the kernel side told of what they have mapped, and turns the addresses of
+// each new stack into places in files, which are stored and named. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "bpf/stack_event.h"
+#include "core/model/stack.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/stacks/frame_names.h"
+#include "daemon/ingerod/stacks/mapped_files.h"
+#include "daemon/ingerod/stacks/walk_tables.h"
+#include "daemon/ingerod/worker_pool.h"
+
+namespace ingero {
+
+class NativeStacks {
+  public:
+    /// Where rows go, and what ids the store has given out already.
+    struct Store {
+        std::function<void(StackRow)> put_stack;
+        std::function<void(FileRow)> put_file;
+        std::function<void(SymbolRow)> put_symbol;
+        uint32_t last_stack = 0;
+        uint32_t last_file = 0;
+    };
+
+    /// All but `store` must outlive it. Stacks are taken from now on where `on`.
+    NativeStacks(EventLoop& loop, const CallProbes& probes, WorkerPool& workers, const ProcFs& proc, Store store,
+                 bool on);
+    ~NativeStacks();
+
+    void enable(bool on);
+    /// A process that may be traced was found.
+    void add_process(const ProcessKey& process);
+    /// It runs another program now.
+    void on_exec(const ProcessKey& process);
+    /// A process mapped code; any process, known or not.
+    void on_executable_mapping(uint32_t pid);
+    void on_process_gone(const ProcessKey& process);
+    void on_stack(const ingero_stack_record& record);
+
+    /// Stacks that got no id since the start: too many new ones at once, or no room in the ring.
+    uint64_t lost() const { return tables_.lost_stacks(); }
+
+  private:
+    struct ListedMapping {
+        Mapping mapping;
+        MappedFilePtr file;  ///< null where it could not be opened
+    };
+    using List = std::vector<ListedMapping>;
+    struct ProcessMappings {
+        ProcessKey key;
+        std::shared_ptr<const List> list;
+        uint32_t generation = 0;
+        /// What the generations before stood for: a stack may be read after its list was replaced.
+        std::deque<std::pair<uint32_t, std::shared_ptr<const List>>> history;
+        uint64_t read_ns = 0;  ///< when the list was read
+        uint64_t gone_ns = 0;
+    };
+
+    ProcessMappings* find(const ProcessKey& key);
+    std::shared_ptr<const List> read_list(uint32_t pid, const List* before);
+    void refresh(ProcessMappings& process);
+    void publish(ProcessMappings& process);
+    void on_compiled(const MappedFile& file);
+    void schedule();
+    void work_off();
+    void tick();
+    void allow_new();
+    /// False where the stack ends with this frame, whatever the record says.
+    bool resolve(ProcessMappings* process, uint32_t generation, uint64_t address, bool innermost, StackRow& row);
+    void add_frame(StackRow& row, const MappedFilePtr& file, uint64_t offset);
+    const MappedFilePtr& nameless(MappedFilePtr& file, const char* name, FileState state);
+
+    EventLoop& loop_;
+    const ProcFs& proc_;
+    Store store_;
+    WalkTables tables_;
+    MappedFiles files_;
+    FrameNames names_;
+    std::map<uint32_t, ProcessMappings> processes_;  ///< by pid
+    std::set<uint32_t> changed_;                     ///< pids whose mappings are to be read again
+    std::set<uint32_t> outdated_;                    ///< pids whose tables are to be told anew
+    EventLoop::Source work_timer_;
+    EventLoop::Source tick_timer_;
+    MappedFilePtr anonymous_;
+    MappedFilePtr unknown_;
+    uint64_t kept_stacks_ = 0;
+};
+
+}  // namespace ingero

@@ -1,0 +1,68 @@
+// What the kernel side walks stacks by: mapping lists of processes and unwind tables of files, in BPF maps. Loop thread
+// only. The programs read while this writes: a place in the maps is used again only once none can still read its old
+// content.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bpf/stack_event.h"
+#include "core/model/event.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/probes/call_probes.h"
+
+namespace ingero {
+
+class WalkTables {
+  public:
+    /// `row_bytes`: what all tables together may take of kernel memory. The probes must outlive it.
+    WalkTables(const StackMaps& maps, uint64_t row_bytes) : maps_(maps), budget_bytes_(row_bytes) {}
+
+    /// From now on calls take stacks, or do not.
+    void enable(bool on);
+    /// New stacks get ids from here on; before the first probe is attached.
+    void set_next_stack(uint32_t id);
+    /// How many more new stacks there may be until the next call of this.
+    void allow_stacks(uint32_t count);
+    uint64_t lost_stacks() const;
+
+    /// The value for ingero_mapping::table, with the rows given in packed form: struct ingero_unwind_row one after the
+    /// other, sorted. Errors: limit (the budget, or the number of tables), internal.
+    Result<uint32_t> add_table(std::span<const std::span<const uint8_t>> packed_rows);
+    void remove_table(uint32_t table);
+    uint64_t table_bytes() const { return used_bytes_; }
+
+    /// Sorted by address. Errors: limit, internal: the process then has no list.
+    Result<void> set_mappings(const ProcessKey& process, uint32_t generation, std::span<const ingero_mapping> mappings);
+    void forget(const ProcessKey& process);
+
+  private:
+    struct Region {
+        uint32_t first = 0;
+        uint32_t count = 0;
+    };
+
+    std::optional<uint32_t> allocate(uint32_t count);
+    void release(Region region);
+    void reuse_released();
+    void bump_epoch();
+
+    StackMaps maps_;
+    uint64_t budget_bytes_;
+    uint64_t used_bytes_ = 0;
+    std::map<uint32_t, uint64_t> table_bytes_;  ///< by slot
+    std::map<ProcessKey, Region> lists_;
+    std::map<uint32_t, uint32_t> free_{{0, INGERO_MAX_MAPPINGS}};  ///< first to count
+    struct Released {
+        Region region;
+        uint64_t at_ns = 0;
+    };
+    std::deque<Released> released_;  ///< in order of time
+};
+
+}  // namespace ingero
