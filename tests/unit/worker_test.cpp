@@ -172,8 +172,11 @@ TEST_F(WorkerPoolTest, reads_symbols_through_a_descriptor_that_stays_the_callers
     ASSERT_EQ((*answer)["functions"].size(), 3U);
     for (size_t i = 0; i < 3; ++i) {
         const FunctionSymbol& f = expected->functions[i];
-        EXPECT_EQ((*answer)["functions"][i],
-                  (json{{"name", f.name}, {"offset", f.file_offset}, {"size", f.size}, {"emulated", f.emulated}}));
+        EXPECT_EQ((*answer)["functions"][i], (json{{"name", f.name},
+                                                   {"offset", f.file_offset},
+                                                   {"size", f.size},
+                                                   {"emulated", f.emulated},
+                                                   {"code", f.code}}));
     }
     EXPECT_GE(fcntl(file.get(), F_GETFD), 0);
 }
