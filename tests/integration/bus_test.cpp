@@ -48,7 +48,7 @@ class Bus : public testing::Test {
     void start_with_processes() {
         start([](FakeBusBackend& backend) {
             backend.traced = {process(100, 0), process(200, nobody, "theirs")};
-            backend.probes = {{"/usr/lib/libcudart.so", "launch", true}};
+            backend.sets = {{"/usr/lib/libcudart.so", "launch", true}};
             backend.open = {make_incident("00000000000000aa")};
         });
     }
@@ -241,7 +241,7 @@ TEST_F(Bus, PolkitLetsOthersIn) {
     EXPECT_EQ(call_manager({"Reload"}, as_nobody).status, 0);
     EXPECT_EQ(call_manager({"SetProbe", "sb", "launch", "false"}, as_nobody).status, 0);
     EXPECT_EQ(daemon_->on_loop([&] { return daemon_->backend().reloads; }), 1);
-    EXPECT_FALSE(daemon_->on_loop([&] { return daemon_->backend().probes[0].attached; }));
+    EXPECT_FALSE(daemon_->on_loop([&] { return daemon_->backend().sets[0].attached; }));
 }
 
 TEST_F(Bus, APasswordIsAskedForOnlyWhereTheCallerAgrees) {

@@ -72,10 +72,10 @@ class FakeBusBackend : public BusBackend {
     }
     PublicFigures figures() const override { return current; }
     std::vector<PublicProcess> public_processes() const override { return traced; }
-    std::vector<ProbeSetState> probe_sets() const override { return probes; }
+    std::vector<ProbeSetState> probe_sets() const override { return sets; }
     std::vector<Incident> open_incidents() const override { return open; }
     Result<void> set_probe(const std::string& set, bool on) override {
-        for (ProbeSetState& probe : probes)
+        for (ProbeSetState& probe : sets)
             if (probe.set == set) {
                 probe.attached = on;
                 return {};
@@ -86,7 +86,7 @@ class FakeBusBackend : public BusBackend {
     PublicFigures current{"1.2.3", "tracing", "test-node", 5'000'000, 7, 0, 4'096};
     nlohmann::json overhead_permille;
     std::vector<PublicProcess> traced;
-    std::vector<ProbeSetState> probes;
+    std::vector<ProbeSetState> sets;
     std::vector<Incident> open;
     std::optional<Error> failure;  ///< of queries and reload
     bool hold = false;             ///< queries stay in `held`
