@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/model/op.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -209,7 +210,10 @@ TEST_P(CheckProbe, is_done_by_a_daemon_beside_what_it_traces) {
     EXPECT_EQ(daemon.stop(), 0);
     // Other programs of this host may be in it too, but none that the check has run.
     const StoreContents store = read_store(daemon.store());
-    const auto own = [&](const Event& event) { return event.tgid == pid; };
+    const auto own = [&](const Event& event) {
+        const Op* op = find_op(event.op);
+        return event.tgid == pid && op && op->op_class == OpClass::launch;
+    };
     EXPECT_EQ(std::count_if(store.events.begin(), store.events.end(), own), 200);
     for (const Process& process : store.processes)
         EXPECT_NE(process.comm.substr(0, 12), "ingero-probe") << process.comm;

@@ -46,19 +46,27 @@ bool emulated() {
 namespace {
 
 // The log goes to standard output, where the test waits for its lines.
-std::vector<std::string> daemon_command(const std::string& directory, const std::vector<std::string>& more) {
+std::vector<std::string> daemon_command(const std::string& directory, const std::string& config,
+                                        const std::vector<std::string>& more) {
     std::vector<std::string> command = {"/bin/sh",     "-c",      "exec \"$@\" 2>&1", "ingerod",     INGEROD_PROGRAM,
                                         "--directory", directory, "--worker",         WORKER_PROGRAM};
     if (std::find(more.begin(), more.end(), "--config") == more.end())
-        command.insert(command.end(), {"--config", NO_BUDGET_CONFIG});
+        command.insert(command.end(), {"--config", config});
     command.insert(command.end(), more.begin(), more.end());
     return command;
+}
+
+/// Every call has a record of its own: what tests that compare exact counts run with.
+std::string without_budget(const TemporaryDirectory& directory) {
+    std::string path = directory / "ingerod.conf";
+    std::ofstream(path) << "[capture]\noverhead_budget = 0\n";
+    return path;
 }
 
 }  // namespace
 
 Daemon::Daemon(const std::string& directory, std::vector<std::string> more_options)
-    : directory_(directory), process_(daemon_command(directory, more_options)) {
+    : directory_(directory), process_(daemon_command(directory, without_budget(config_directory_), more_options)) {
     if (!process_.wait_for_line("is ready")) ADD_FAILURE() << "ingerod did not get ready: " << process_.output();
 }
 

@@ -73,6 +73,7 @@ class Daemon {
 
   private:
     std::string directory_;
+    const TemporaryDirectory config_directory_;
     Child process_;
 };
 

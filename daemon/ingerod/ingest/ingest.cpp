@@ -111,7 +111,7 @@ struct Ingest::Impl {
     void merge_activity();
     void merge_calls();
     uint64_t next_hand_over_ns() const {
-        return pending.empty() ? last_hand_over_ns + idle_commit_ns : pending_since_ns + batch_age_ns;
+        return filling_since_ns == 0 ? last_hand_over_ns + idle_commit_ns : filling_since_ns + batch_age_ns;
     }
     void hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until);
     void sleep_until_record(uint64_t until_ns);
@@ -147,7 +147,8 @@ struct Ingest::Impl {
 
     // Ingest thread only.
     std::vector<Event> pending;
-    uint64_t pending_since_ns = 0;
+    /// Of the first event since losses and coverage were told; batches that fill earlier say nothing of them. 0: none.
+    uint64_t filling_since_ns = 0;
     uint64_t last_hand_over_ns = 0;
     uint64_t next_sequence = 1;
     OpCounters last_counters;
@@ -214,7 +215,7 @@ void Ingest::Impl::run_posted() {
 void Ingest::Impl::take_record(std::span<const std::byte> record) {
     Event event;
     if (decode_call(record, event)) {
-        if (pending.empty()) pending_since_ns = monotonic_now_ns();
+        if (filling_since_ns == 0) filling_since_ns = monotonic_now_ns();
         event.sequence = next_sequence++;
         ProcessActivity& seen = fresh_activity[event.process()];
         seen.calls += event.weight;
@@ -402,8 +403,10 @@ void Ingest::Impl::ingest_loop() {
         const uint64_t before = monotonic_now_ns();
         const size_t count = probes.consume();
         merge_activity();
-        if (!requests.empty() || monotonic_now_ns() >= next_hand_over_ns())
+        if (!requests.empty() || monotonic_now_ns() >= next_hand_over_ns()) {
+            filling_since_ns = 0;
             hand_over(std::move(requests), covered ? before : 0);
+        }
         if (count != 0) {
             const timespec period{0, poll_period_ns};
             nanosleep(&period, nullptr);
