@@ -28,17 +28,13 @@ using nlohmann::json;
 
 namespace {
 
-constexpr uint64_t refusal_period_ns = 60'000'000'000;
 /// Libraries and missing probes named in an answer.
 constexpr size_t max_listed = 256;
 constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t settle_us = 10'000;
-/// How soon it is looked whether a process called that nothing is decided of.
-constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t commit_wait_us = 50'000;
-constexpr uint64_t exit_record_us = 250'000;
 
 std::string kernel_release() {
     utsname names{};

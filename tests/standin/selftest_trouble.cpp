@@ -366,8 +366,13 @@ TEST(StandinChain, HasFramePointersInOneLibraryAndNoneInTheOther) {
             ASSERT_LT(frame.offset, bytes.size());
             with += bytes[frame.offset] == 0x55;
         }
-        // One function sizes its frame as it runs, which takes a frame pointer in any case.
-        EXPECT_EQ(with, std::string_view(which) == "keep" ? 8u : 1u) << which;
+        // One function sizes its frame as it runs, which takes a frame pointer in any case; and a compiler may save the
+        // register as it saves any other.
+        if (std::string_view(which) == "keep") {
+            EXPECT_EQ(with, 8u);
+        } else {
+            EXPECT_LE(with, 2u);
+        }
     }
 }
 #endif
