@@ -156,10 +156,12 @@ TEST_F(Service, reloads_its_configuration_or_says_what_is_wrong_with_it_and_goes
 
 // On a disk of its own, so small that it fills up.
 TEST_F(Service, says_in_its_log_that_the_disk_is_full_while_it_goes_on) {
-    const TemporaryDirectory directory;
+    const TemporaryDirectory directory, config;
+    std::ofstream(config / "ingerod.conf") << "[capture]\noverhead_budget = 0\n";  // thinned calls would fit
     const std::string script = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\" 2>&1";
     Child daemon({"unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script, directory.path(),
-                  INGEROD_PROGRAM, "--directory", directory.path(), "--worker", WORKER_PROGRAM});
+                  INGEROD_PROGRAM, "--directory", directory.path(), "--worker", WORKER_PROGRAM, "--config",
+                  config / "ingerod.conf"});
     ASSERT_TRUE(daemon.wait_for_line("is ready")) << daemon.output();
     Workload workload({"calls", "--count", "100000000", "--rate", "20000", "--op", "launch"});
     ASSERT_TRUE(daemon.wait_for_line("libcuda.so.1")) << daemon.output();
