@@ -158,7 +158,7 @@ TEST_F(Service, reloads_its_configuration_or_says_what_is_wrong_with_it_and_goes
 TEST_F(Service, says_in_its_log_that_the_disk_is_full_while_it_goes_on) {
     const TemporaryDirectory directory, config;
     std::ofstream(config / "ingerod.conf") << "[capture]\noverhead_budget = 0\n";  // thinned calls would fit
-    const std::string script = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\" 2>&1";
+    const std::string script = "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\" 2>&1";
     Child daemon({"unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script, directory.path(),
                   INGEROD_PROGRAM, "--directory", directory.path(), "--worker", WORKER_PROGRAM, "--config",
                   config / "ingerod.conf"});
