@@ -28,8 +28,10 @@ static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed, __u3
     __u64 keep_one_in;
 
     if (unkept + keeping <= budget) return 1;
-    if (unkept >= budget) return MAX_KEEP_ONE_IN;
-    keep_one_in = keeping / (budget - unkept) + 1;
+    /* Where the probes alone cost more, leaving out records does not help: those kept may cost a tenth of that. */
+    if (budget < unkept + unkept / 10) budget = unkept + unkept / 10;
+    if (unkept + keeping <= budget) return 1;
+    keep_one_in = keeping / (budget - unkept + 1) + 1;
     return keep_one_in < MAX_KEEP_ONE_IN ? keep_one_in : MAX_KEEP_ONE_IN;
 }
 
