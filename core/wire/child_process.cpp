@@ -14,42 +14,13 @@
 #include <cstdlib>
 #include <utility>
 
+#include "core/wire/spawn_plan.h"
+
 namespace ingero {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// posix_spawn's two objects. The child is a vfork of glibc's: nothing of ours runs in it, which a daemon with threads
-/// needs.
-struct SpawnPlan {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-
-    SpawnPlan() {
-        posix_spawn_file_actions_init(&files);
-        posix_spawnattr_init(&attributes);
-        sigset_t set;
-        sigemptyset(&set);
-        posix_spawnattr_setsigmask(&attributes, &set);
-        sigfillset(&set);
-        posix_spawnattr_setsigdefault(&attributes, &set);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    }
-    ~SpawnPlan() {
-        posix_spawn_file_actions_destroy(&files);
-        posix_spawnattr_destroy(&attributes);
-    }
-    SpawnPlan(const SpawnPlan&) = delete;
-    SpawnPlan& operator=(const SpawnPlan&) = delete;
-};
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-    std::vector<char*> result;
-    for (std::string& text : texts) result.push_back(text.data());
-    result.push_back(nullptr);
-    return result;
-}
 
 /// The zone that local times are printed in, how a sanitizer build reports, and what the caller names.
 std::vector<std::string> environment(const std::vector<std::string>& keep) {
@@ -105,8 +76,8 @@ Result<ChildProcess> ChildProcess::start(std::vector<std::string> command, const
     if (error == 0) error = posix_spawn_file_actions_adddup2(&plan.files, child_output.get(), STDOUT_FILENO);
     std::vector<std::string> variables = environment(options.keep);
     if (error == 0)
-        error = posix_spawn(&child.pid_, program.c_str(), &plan.files, &plan.attributes, pointers(command).data(),
-                            pointers(variables).data());
+        error = posix_spawn(&child.pid_, program.c_str(), &plan.files, &plan.attributes, spawn_pointers(command).data(),
+                            spawn_pointers(variables).data());
     if (error != 0) {
         child.pid_ = -1;
         return failed(error);

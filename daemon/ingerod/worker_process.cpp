@@ -15,49 +15,16 @@
 #include <string>
 #include <vector>
 
+#include "core/wire/spawn_plan.h"
 #include "daemon/worker/protocol.h"
 
 namespace ingero {
 
 namespace {
 
-/// posix_spawn's two objects. The child is a vfork of glibc's: nothing of ours runs in it, which a daemon with threads
-/// needs.
-struct SpawnPlan {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-
-    SpawnPlan() {
-        posix_spawn_file_actions_init(&files);
-        posix_spawnattr_init(&attributes);
-    }
-    ~SpawnPlan() {
-        posix_spawn_file_actions_destroy(&files);
-        posix_spawnattr_destroy(&attributes);
-    }
-    SpawnPlan(const SpawnPlan&) = delete;
-    SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-    /// sd-event blocks the daemon's signals; a worker starts with none blocked and none handled.
-    void reset_signals() {
-        sigset_t set;
-        sigemptyset(&set);
-        posix_spawnattr_setsigmask(&attributes, &set);
-        sigfillset(&set);
-        posix_spawnattr_setsigdefault(&attributes, &set);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    }
-    int pass_socket(int socket) {
-        if (const int error = posix_spawn_file_actions_adddup2(&files, socket, worker_socket_fd)) return error;
-        return posix_spawn_file_actions_addclosefrom_np(&files, worker_socket_fd + 1);
-    }
-};
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-    std::vector<char*> result;
-    for (std::string& text : texts) result.push_back(text.data());
-    result.push_back(nullptr);
-    return result;
+int pass_socket(SpawnPlan& plan, int socket) {
+    if (const int error = posix_spawn_file_actions_adddup2(&plan.files, socket, worker_socket_fd)) return error;
+    return posix_spawn_file_actions_addclosefrom_np(&plan.files, worker_socket_fd + 1);
 }
 
 std::vector<std::string> arguments_of(const WorkerOptions& options) {
@@ -91,11 +58,10 @@ Result<WorkerProcess> WorkerProcess::start(const WorkerOptions& options) {
     if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return failed("the socket", errno);
 
     SpawnPlan plan;
-    plan.reset_signals();
-    if (const int error = plan.pass_socket(theirs.get())) return failed("the socket", error);
+    if (const int error = pass_socket(plan, theirs.get())) return failed("the socket", error);
     std::vector<std::string> arguments = arguments_of(options), variables = environment();
     if (const int error = posix_spawn(&worker.pid_, options.program.c_str(), &plan.files, &plan.attributes,
-                                      pointers(arguments).data(), pointers(variables).data()))
+                                      spawn_pointers(arguments).data(), spawn_pointers(variables).data()))
         return failed(options.program.c_str(), error);
     worker.pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));
     if (!worker.pidfd_) {
