@@ -50,13 +50,13 @@ void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
 
 void CoverageGaps::open(const GapId& id, uint32_t uid, uint64_t from_ns, const std::string& subject) {
     if (open_.contains(id)) return;
-    Open gap{.row = {.process = id.process,
-                     .uid = uid,
-                     .from_ns = free_from_ns(id, from_ns),
-                     .to_ns = 0,
-                     .reason = id.reason,
-                     .subject = to_valid_utf8(subject.substr(0, max_subject_bytes))},
-             .told = may_tell(uid, monotonic_now_ns())};
+    Open gap;
+    gap.row.process = id.process;
+    gap.row.uid = uid;
+    gap.row.from_ns = free_from_ns(id, from_ns);
+    gap.row.reason = id.reason;
+    gap.row.subject = to_valid_utf8(subject.substr(0, max_subject_bytes));
+    gap.told = may_tell(uid, monotonic_now_ns());
     if (gap.told)
         put_(gap.row);
     else
