@@ -114,6 +114,35 @@ struct ingero_call_wait_record {
     char waker_comm[INGERO_COMM_LENGTH];
 };
 
+/* What a thread inside a call does. */
+enum ingero_thread_activity {
+    INGERO_THREAD_RUNS = 0,
+    INGERO_THREAD_RUNNABLE = 1, /* could run and does not */
+    INGERO_THREAD_BLOCKED = 2,
+};
+
+/* A call that was entered a while ago and has not returned; read by going over all threads, not from a ring. */
+struct ingero_in_flight_call {
+    ingero_u64 now_ns; /* CLOCK_MONOTONIC, when it was looked at */
+    ingero_u64 start_ns;
+    ingero_u64 process_start_ns;
+    ingero_u64 args[3]; /* those known at entry, else 0 */
+    ingero_u64 stream;
+    ingero_u64 runnable_ns; /* up to the latest time on a CPU */
+    ingero_u64 blocked_ns;
+    ingero_u64 off_ns; /* since when the thread is off CPU; 0 where it runs */
+    ingero_u32 tgid;
+    ingero_u32 tid;
+    ingero_u32 stack;
+    ingero_u16 op;
+    ingero_u16 device;
+    ingero_u8 depth;
+    ingero_u8 activity;        /* enum ingero_thread_activity */
+    ingero_u8 blocked_reason;  /* of the sleep in progress, enum ingero_blocked_reason */
+    ingero_u8 reserved[5];
+    char comm[INGERO_COMM_LENGTH]; /* of the thread */
+};
+
 enum ingero_process_change {
     INGERO_PROCESS_EXEC = 1,
     INGERO_PROCESS_EXIT = 2,

@@ -101,6 +101,17 @@ struct task_struct___before_5_16 {
     unsigned int cpu;
 };
 
+struct seq_file;
+
+struct bpf_iter_meta {
+    struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
+};
+
 #if defined(__TARGET_ARCH_x86)
 /* Also the context of uprobe programs, whose layout is fixed: all fields, in the kernel's order. */
 struct pt_regs {

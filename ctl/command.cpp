@@ -74,10 +74,14 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
 }
 
 bool print(const Options& options, const json& answer, Renderer renderer) {
+    return print_line(options, answer, renderer) && std::fflush(stdout) == 0;
+}
+
+bool print_line(const Options& options, const json& line, Renderer renderer) {
     // ASCII only: a target's text inside the JSON cannot play tricks on the terminal either.
-    const std::string text = options.json ? answer.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
-                                          : renderer(answer, terminal_style(options));
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    const std::string text = options.json ? line.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
+                                          : renderer(line, terminal_style(options));
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
 }
 
 bool is_complete(const json& answer) {

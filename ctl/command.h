@@ -43,6 +43,7 @@ void add_stacks(CLI::App& app, Command& command);
 void add_check(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
+void add_trace(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.
@@ -67,6 +68,9 @@ std::optional<nlohmann::json> ask(const Options& options, const std::string& met
 
 /// One line of JSON with --json, else text in the width and colours of the terminal. False where stdout failed.
 bool print(const Options& options, const nlohmann::json& answer, Renderer renderer);
+
+/// The same of one line of many; not flushed.
+bool print_line(const Options& options, const nlohmann::json& line, Renderer renderer);
 
 /// Nothing of the window was covered: the answer says nothing about it.
 bool covers_nothing(const nlohmann::json& answer);

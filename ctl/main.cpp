@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
     add_stacks(app, command);
     add_explain(app, command);
     add_check(app, command);
+    add_trace(app, command);
     add_monitor(app, command);
     add_reload(app, command);
     try {

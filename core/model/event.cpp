@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/model/in_flight_call.h"
+
 namespace ingero {
 
 std::string_view to_string_view(const Comm& comm) {
@@ -55,6 +57,18 @@ std::string_view to_string(WakerKind kind) {
             return "interrupt";
     }
     return "unknown";
+}
+
+std::string_view to_string(ThreadActivity activity) {
+    switch (activity) {
+        case ThreadActivity::runs:
+            return "running";
+        case ThreadActivity::runnable:
+            return "runnable";
+        case ThreadActivity::blocked:
+            return "blocked";
+    }
+    return "running";
 }
 
 }  // namespace ingero

@@ -136,6 +136,11 @@ static_assert(std::is_sorted(ops.begin(), ops.end(), [](const Op& a, const Op& b
 
 }  // namespace
 
+bool is_driver_op(OpId op) {
+    constexpr uint8_t first_driver_graph = 200;
+    return op_source(op) == source_driver || (op_source(op) == source_graph && (op & 0xff) >= first_driver_graph);
+}
+
 bool may_be_thinned(const Op& op) {
     switch (op.op_class) {
         case OpClass::launch:

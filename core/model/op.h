@@ -31,6 +31,8 @@ constexpr uint8_t op_source(OpId op) {
     return static_cast<uint8_t>(op >> 8);
 }
 
+/// Its return code is a CUresult, and not a cudaError_t.
+bool is_driver_op(OpId op);
 /// Over the overhead budget one record may stand for several of its calls: hot ones that return at once.
 bool may_be_thinned(const Op& op);
 

@@ -151,6 +151,8 @@ class StoreSnapshot {
     /// Gaps that overlap the window; an open one reaches to the end of the boot's last session.
     virtual Result<std::vector<GapRow>> gaps(uint32_t boot_index, Window window) const = 0;
     virtual Result<std::vector<FunctionRow>> functions() const = 0;
+    /// Nothing where the handle has no known name.
+    virtual Result<std::optional<FunctionRow>> function(const ProcessKey& process, uint64_t handle) const = 0;
     /// Of these ids, those there are.
     virtual Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const = 0;
     virtual Result<std::map<uint32_t, FileRow>> files() const = 0;

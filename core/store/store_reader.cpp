@@ -118,6 +118,13 @@ class LmdbSnapshot final : public StoreSnapshot {
         return rows;
     }
 
+    Result<std::optional<FunctionRow>> function(const ProcessKey& process, uint64_t handle) const override {
+        auto row = find(tables().functions, encode_key(FunctionKey{process, handle}), decode_function, "function");
+        if (!row) return tl::unexpected(row.error());
+        if (!*row) return std::optional<FunctionRow>();
+        return std::optional<FunctionRow>(std::move((*row)->function));
+    }
+
     Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const override {
         std::map<uint32_t, StackRow> rows;
         for (const uint32_t id : ids) {

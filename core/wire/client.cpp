@@ -23,6 +23,9 @@ namespace {
 constexpr const char* start_hint =
     "start it with 'systemctl start ingerod', or name another daemon's socket with --socket or INGERO_SOCKET";
 
+/// For a response to come, and for a daemon to read.
+constexpr std::chrono::seconds answer_patience{60};
+
 tl::unexpected<Error> connect_error(const std::string& path, int error_number) {
     const std::string message = errno_message("no ingerod at " + path, error_number);
     if (error_number == ENOENT || error_number == ECONNREFUSED || error_number == ENOTDIR)
@@ -100,7 +103,7 @@ Result<json> ControlClient::call(const std::string& method, json params, millise
     return exchange(method, std::move(params), steady_clock::now() + timeout);
 }
 
-Result<json> ControlClient::exchange(const std::string& method, json params, Deadline deadline) {
+Result<uint64_t> ControlClient::send_request(const std::string& method, json params, Deadline deadline) {
     if (fd_ < 0) return gone();
     const uint64_t id = ++last_id_;
     // A daemon that refuses the connection answers and closes before it reads: the answer says more than EPIPE.
@@ -109,7 +112,41 @@ Result<json> ControlClient::exchange(const std::string& method, json params, Dea
         close();
         return tl::unexpected(sent.error());
     }
-    auto result = wait_for_response(id, deadline);
+    return id;
+}
+
+Result<void> ControlClient::follow(const std::string& method, json params, std::optional<Deadline> until,
+                                   const std::function<bool(const json&)>& visit) {
+    const Deadline patience = steady_clock::now() + answer_patience;
+    const auto id = send_request(method, std::move(params), patience);
+    if (!id) return tl::unexpected(id.error());
+    const auto response = wait_for_response(*id, patience);
+    if (!response) return tl::unexpected(response.error());
+    const auto stream = announced_stream(*response);
+    if (!stream) return fail(ErrorCode::bad_request, "ingerod answered with something else than a stream");
+    for (;;) {
+        const auto message = receive(until.value_or(Deadline::max()));
+        if (!message && until && message.error().code == ErrorCode::deadline) return {};
+        if (!message) return tl::unexpected(message.error());
+        if (const auto* refusal = std::get_if<RpcResponse>(&*message); refusal && refusal->id == 0 && refusal->error)
+            return tl::unexpected(*refusal->error);
+        const auto* notification = std::get_if<RpcNotification>(&*message);
+        if (!notification || stream_number(notification->params) != *stream) continue;
+        const auto value = LiveReader::on_chunk(*notification);
+        if (!value) {
+            close();
+            return tl::unexpected(value.error());
+        }
+        if (!visit(value->value)) return {};
+        if (auto sent = send(encode(value->acknowledgement), steady_clock::now() + answer_patience); !sent)
+            return tl::unexpected(sent.error());
+    }
+}
+
+Result<json> ControlClient::exchange(const std::string& method, json params, Deadline deadline) {
+    const auto id = send_request(method, std::move(params), deadline);
+    if (!id) return tl::unexpected(id.error());
+    auto result = wait_for_response(*id, deadline);
     if (result) {
         if (const auto stream = announced_stream(*result)) result = assemble(*stream, deadline);
     }

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +37,12 @@ class ControlClient {
     /// connection broke, the client is of no more use.
     Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout);
 
+    /// Sends one request that a stream of values answers, and hands each to `visit`, until that returns false or
+    /// `until` has come (nothing: without end). The connection is of no more use then. Errors: as of call().
+    Result<void> follow(const std::string& method, nlohmann::json params,
+                        std::optional<std::chrono::steady_clock::time_point> until,
+                        const std::function<bool(const nlohmann::json&)>& visit);
+
     /// The daemon's answer to hello: version, node, features.
     const nlohmann::json& server() const { return server_; }
 
@@ -47,6 +55,7 @@ class ControlClient {
     Result<void> wait(short events, Deadline deadline);
     Result<nlohmann::json> wait_for_response(uint64_t id, Deadline deadline);
     Result<nlohmann::json> assemble(uint64_t stream, Deadline deadline);
+    Result<uint64_t> send_request(const std::string& method, nlohmann::json params, Deadline deadline);
     Result<nlohmann::json> exchange(const std::string& method, nlohmann::json params, Deadline deadline);
     void close();
 

@@ -22,6 +22,40 @@ inline constexpr uint64_t stream_window = 8;                 ///< chunks sent an
 inline constexpr RpcLimits stream_limits{
     .message_bytes = 64 << 20, .depth = 8, .string_bytes = 64 << 10, .elements = 1'000'000};
 
+/// How far a stream's reader is.
+class StreamWindow {
+  public:
+    /// Another chunk may be sent.
+    bool is_open() const { return sent_ - acknowledged_ < stream_window; }
+    /// The number of the chunk that is now sent.
+    uint64_t send() { return sent_++; }
+    uint64_t sent() const { return sent_; }
+    /// Chunks up to and including `seq` have arrived. Errors: bad_request where that chunk was not sent yet.
+    Result<void> acknowledge(uint64_t seq);
+    /// Chunks are out that the reader has not acknowledged.
+    bool waits_for_reader() const { return acknowledged_ < sent_; }
+
+  private:
+    uint64_t sent_ = 0;          ///< chunks
+    uint64_t acknowledged_ = 0;  ///< chunks
+};
+
+/// The server's side of a stream without an end: each chunk is a whole value.
+class LiveSender {
+  public:
+    explicit LiveSender(uint64_t stream) : stream_(stream) {}
+
+    bool has_room() const { return window_.is_open(); }
+    /// `value` encoded is at most stream_chunk_bytes long.
+    RpcNotification chunk(const nlohmann::json& value);
+    Result<void> acknowledge(uint64_t seq) { return window_.acknowledge(seq); }
+    bool waits_for_reader() const { return window_.waits_for_reader(); }
+
+  private:
+    uint64_t stream_;
+    StreamWindow window_;
+};
+
 /// The server's side of one stream.
 class StreamSender {
   public:
@@ -31,19 +65,26 @@ class StreamSender {
     uint64_t stream() const { return stream_; }
     /// The message to send now; nullopt while the window is closed, and for ever once the end was given out.
     std::optional<RpcNotification> next();
-    /// Chunks up to and including `seq` have arrived. Errors: bad_request where that chunk was not sent yet.
-    Result<void> acknowledge(uint64_t seq);
+    Result<void> acknowledge(uint64_t seq) { return window_.acknowledge(seq); }
     bool ended() const { return ended_; }
-    /// Chunks are out that the reader has not acknowledged.
-    bool waits_for_reader() const { return acknowledged_ < sent_ && !ended_; }
+    bool waits_for_reader() const { return window_.waits_for_reader() && !ended_; }
     size_t payload_bytes() const { return payload_.size(); }
 
   private:
     uint64_t stream_;
     std::string payload_;
-    uint64_t sent_ = 0;          ///< chunks
-    uint64_t acknowledged_ = 0;  ///< chunks
+    StreamWindow window_;
     bool ended_ = false;
+};
+
+/// The client's side of a stream without an end.
+struct LiveReader {
+    nlohmann::json value;
+    RpcNotification acknowledgement;  ///< to be sent when the value was taken
+
+    /// A notification of the stream. Errors: bad_request (not a chunk), limit, or the sender's where it ends the
+    /// stream.
+    static Result<LiveReader> on_chunk(const RpcNotification& notification);
 };
 
 /// The client's side of one stream.

@@ -11,7 +11,7 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain check monitor reload'
+    local commands='status processes probes stats stacks explain check trace monitor reload'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --json --no-color --help --version'
@@ -19,9 +19,10 @@ _ingeroctl() {
         [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
         [check]='--probe --local'
+        [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
     )
-    local with_value=' --socket --since --from --to --pid --op --by --limit --fail-on --count '
+    local with_value=' --socket --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.
@@ -51,6 +52,8 @@ _ingeroctl() {
             ;;
         --pid) words=$(__ingeroctl_pids "$1" "$socket") ;;
         --since) words='90s 5m 2h 1d' ;;
+        --min-duration) words='50us 1ms 10ms 1s' ;;
+        --duration) words='10s 1m 5m' ;;
         --by) words='op process kernel' ;;
         --fail-on) words='low medium high' ;;
         --*) ;;

@@ -93,6 +93,16 @@ Result<void> set_overhead_budget(Config& config, const toml::node& node) {
     return {};
 }
 
+Result<void> set_in_flight_floor(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"1s\"");
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 1'000'000 || *ns > 3'600'000'000'000) return wrong("must be from 1ms to 1h");
+    config.in_flight_floor_ns = *ns;
+    return {};
+}
+
 Result<void> set_worker_deadline(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (!value) return wrong("must be a time in quotes, such as \"30s\"");
@@ -119,6 +129,7 @@ const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
         {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
+        {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},

@@ -15,8 +15,9 @@ struct Config {
     std::string node;                          ///< [node] name; empty: the host's name
     std::vector<std::string> capture_include;  ///< patterns, see capture_policy.h; empty: all
     std::vector<std::string> capture_exclude;
-    bool native_stacks = true;               ///< [capture] stacks
-    unsigned overhead_budget_permille = 20;  ///< [capture] overhead_budget; 0: no limit
+    bool native_stacks = true;                    ///< [capture] stacks
+    unsigned overhead_budget_permille = 20;       ///< [capture] overhead_budget; 0: no limit
+    uint64_t in_flight_floor_ns = 1'000'000'000;  ///< [capture] inflight_floor
     std::string store_path = "/var/lib/ingero/store";
     uint64_t store_max_size_bytes = 10ULL << 30;
     unsigned worker_count = 2;

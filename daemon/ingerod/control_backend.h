@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "core/model/result.h"
@@ -21,6 +23,14 @@ struct Caller {
     bool sees_all = false;
 };
 
+/// Calls as they come, for one who asked for them. Ends when destroyed.
+class CallStream {
+  public:
+    virtual ~CallStream() = default;
+    /// The next chunk, at most 256 KiB encoded; nullopt: none yet, and `on_ready` will say when there may be.
+    virtual std::optional<nlohmann::json> next() = 0;
+};
+
 class ControlBackend {
   public:
     virtual ~ControlBackend() = default;
@@ -32,6 +42,10 @@ class ControlBackend {
     /// thread, unless `cancelled` first.
     virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                        std::function<void(Result<nlohmann::json>)> done) = 0;
+    /// "trace": docs/control-protocol.md. `on_ready` may be called at any time, on the loop thread. Errors:
+    /// bad_request, busy.
+    virtual Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
+                                                      std::function<void()> on_ready) = 0;
     /// Reads the configuration again. The answer: {"changed": [keys], "needs_restart": [keys]}. Errors: bad_request, as
     /// "FILE:LINE: what", and then nothing has changed.
     virtual Result<nlohmann::json> reload() = 0;

@@ -155,6 +155,7 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "stats" || request.method == "stacks" || request.method == "explain")
         return start_query(request);
     if (request.method == "check") return start_check(request);
+    if (request.method == "trace") return start_trace(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
 }
@@ -169,11 +170,11 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(
-        request.id,
-        {{"version", host_.options().version},
-         {"node", host_.backend().node()},
-         {"features", {"status", "processes", "probes", "stats", "stacks", "explain", "check", "reload", "cancel"}}});
+    answer(request.id,
+           {{"version", host_.options().version},
+            {"node", host_.backend().node()},
+            {"features",
+             {"status", "processes", "probes", "stats", "stacks", "explain", "check", "trace", "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -185,6 +186,7 @@ void ControlConnection::cancel(const RpcRequest& request) {
         return answer_error(request.id, {ErrorCode::not_found, "no such stream", ""});
     // A stream that has just ended is as good as cancelled: the client could not know.
     if (const auto stream = streams_.find(number); stream != streams_.end()) drop_stream(stream);
+    traces_.erase(number);
     answer(request.id, json::object());
 }
 
@@ -220,6 +222,48 @@ void ControlConnection::start_check(const RpcRequest& request) {
     ask_backend(request);
 }
 
+// One a connection: a reader of two traces takes two connections, which are counted.
+void ControlConnection::start_trace(const RpcRequest& request) {
+    if (!traces_.empty())
+        return answer_error(request.id, {ErrorCode::busy, "a trace runs on this connection already",
+                                         "cancel it, or use another connection"});
+    // Not at once: what is ready may be told while the stream is being asked for the next chunk.
+    auto calls = host_.backend().trace(caller_, request.params, [this, weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self || pump_.active()) return;
+        pump_ = host_.loop().defer([weak] {
+            const auto held = weak.lock();
+            if (!held) return;
+            held->pump_.reset();
+            held->pump_traces();
+            if (held->fd_ >= 0) held->flush();
+        });
+    });
+    if (!calls) return answer_error(request.id, calls.error());
+    const uint64_t number = ++last_stream_;
+    write(encode(RpcResponse{request.id, std::nullopt, {{"stream", number}}}));
+    if (fd_ >= 0) traces_.emplace(number, Trace{LiveSender(number), std::move(*calls)});
+}
+
+void ControlConnection::pump_traces() {
+    for (auto& [number, trace] : traces_) {
+        while (unsent_bytes() < output_low_water && trace.sender.has_room()) {
+            const auto chunk = trace.calls->next();
+            if (!chunk) break;
+            if (!trace.sender.waits_for_reader()) stream_due_ = Clock::now() + host_.options().stall;
+            write(encode(trace.sender.chunk(*chunk)));
+            if (fd_ < 0) return;  // and the traces are gone
+        }
+    }
+}
+
+Result<void> ControlConnection::acknowledge(uint64_t stream, uint64_t seq) {
+    if (const auto result = streams_.find(stream); result != streams_.end())
+        return result->second.sender.acknowledge(seq);
+    if (const auto trace = traces_.find(stream); trace != traces_.end()) return trace->second.sender.acknowledge(seq);
+    return {};  // ended or cancelled meanwhile
+}
+
 void ControlConnection::ask_backend(const RpcRequest& request) {
     const uint64_t ticket = ++last_ticket_;
     in_flight_[request.id] = ticket;
@@ -246,12 +290,10 @@ void ControlConnection::handle(const RpcNotification& notification) {
     const auto number = stream_number(params);
     if (!number || params.size() != 2 || !params[1].is_number_unsigned())
         return refuse({ErrorCode::bad_request, "ack is not [stream, sequence]", ""});
-    const auto stream = streams_.find(*number);
-    if (stream == streams_.end()) return;  // ended or cancelled meanwhile
-    if (const auto taken = stream->second.sender.acknowledge(params[1].get<uint64_t>()); !taken)
-        return refuse(taken.error());
+    if (const auto taken = acknowledge(*number, params[1].get<uint64_t>()); !taken) return refuse(taken.error());
     stream_due_ = Clock::now() + host_.options().stall;
     pump_streams();
+    pump_traces();
 }
 
 void ControlConnection::answer(uint64_t request, const json& result) {
@@ -315,11 +357,12 @@ void ControlConnection::flush() {
     while (fd_ >= 0 && unsent_bytes() < output_low_water) {
         const size_t before = unsent_bytes();
         pump_streams();
+        if (fd_ >= 0) pump_traces();
         if (fd_ < 0 || unsent_bytes() == before) break;
         send_output();
     }
     if (fd_ < 0) return;
-    const bool all_done = unsent_bytes() == 0 && in_flight_.empty() && !resuming_;
+    const bool all_done = unsent_bytes() == 0 && in_flight_.empty() && traces_.empty() && !resuming_;
     if (unsent_bytes() == 0 && (closing_ || (input_ended_ && all_done))) return close();
     update_events();
 }
@@ -365,6 +408,9 @@ void ControlConnection::check_stalls(Clock::time_point now) {
     for (const auto& [number, stream] : streams_)
         if (stream.sender.waits_for_reader() && now >= stream_due_)
             return refuse({ErrorCode::deadline, "a stream was not acknowledged in time", ""});
+    for (const auto& [number, trace] : traces_)
+        if (trace.sender.waits_for_reader() && now >= stream_due_)
+            return refuse({ErrorCode::deadline, "a trace was not acknowledged in time", ""});
 }
 
 /// A Unix socket closed with unread input resets the connection, and the client could lose the answer to it.
@@ -381,7 +427,9 @@ void ControlConnection::close() {
     if (fd_ < 0) return;
     const auto self = shared_from_this();
     while (!streams_.empty()) drop_stream(streams_.begin());
+    traces_.clear();
     in_flight_.clear();
+    pump_.reset();
     io_.reset();
     resume_.reset();
     if (closing_) discard_input();

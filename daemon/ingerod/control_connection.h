@@ -61,6 +61,12 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
         uint64_t request = 0;
     };
 
+    /// A stream of calls, which ends when the client cancels it or goes.
+    struct Trace {
+        LiveSender sender;
+        std::unique_ptr<CallStream> calls;
+    };
+
     void on_io(uint32_t events);
     void read_input();
     void process();
@@ -72,6 +78,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void start_query(const RpcRequest& request);
     void start_check(const RpcRequest& request);
     void ask_backend(const RpcRequest& request);
+    void start_trace(const RpcRequest& request);
+    Result<void> acknowledge(uint64_t stream, uint64_t seq);
     bool is_root() const;
 
     void answer(uint64_t request, const nlohmann::json& result);
@@ -79,6 +87,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void start_stream(uint64_t request, const nlohmann::json& result);
     void drop_stream(std::map<uint64_t, LongResult>::iterator stream);
     void pump_streams();
+    void pump_traces();
 
     void write(std::string_view bytes);
     void flush();
@@ -100,6 +109,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     std::map<uint64_t, uint64_t> in_flight_;  ///< request id to ticket
     uint64_t last_ticket_ = 0;
     std::map<uint64_t, LongResult> streams_;
+    std::map<uint64_t, Trace> traces_;  ///< numbered with the streams
+    EventLoop::Source pump_;            ///< calls are there for a trace
     uint64_t last_stream_ = 0;
     Clock::time_point hello_due_;      ///< until greeted_
     Clock::time_point message_due_{};  ///< for the half message that the decoder holds; zero: there is none

@@ -89,6 +89,7 @@ Manager::~Manager() {
     libraries_.reset();
     stacks_.reset();
     ingest_.reset();
+    live_trace_.reset();
     live_.reset();
     probes_.reset();
 }
@@ -136,6 +137,16 @@ Result<void> Manager::open() {
     live_ = std::make_unique<LiveDiagnosis>(
         loop_, session.boot_id,
         [this](const std::vector<Finding>& findings, const ClockTriple& now) { on_pass(findings, now); });
+    live_trace_ = std::make_unique<LiveTrace>(
+        loop_,
+        LiveTrace::Host{
+            .find_process = [this](const ProcessKey& key) -> const Process* {
+                const ProcessEntry* entry = processes_->find(key);
+                return entry && !entry->excluded ? &entry->process : nullptr;
+            },
+            .in_flight = [this](uint64_t floor, size_t most) { return probes_->in_flight().read(floor, most); },
+            .names = [this](auto handles, auto done) { name_functions(std::move(handles), std::move(done)); }},
+        config.in_flight_floor_ns);
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
         Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { processes_->on_call(key); },
@@ -150,7 +161,9 @@ Result<void> Manager::open() {
                               [this](const auto& stack) {
                                   if (stacks_) stacks_->on_stack(stack);
                               },
-                          .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); }});
+                          .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); },
+                          .on_call = [this](const Event& call) { live_trace_->offer(call); },
+                          .on_drained = [this] { live_trace_->flush(); }});
 
     stacks_ = std::make_unique<NativeStacks>(
         loop_, *probes_, *workers_, proc_,
@@ -222,7 +235,7 @@ void Manager::measure_rates() {
 
 void Manager::tell_loss() {
     const IngestFigures figures = ingest_->figures();
-    const uint64_t lost = figures.lost + figures.dropped, now = monotonic_now_ns();
+    const uint64_t lost = figures.lost + figures.commits.dropped, now = monotonic_now_ns();
     if (std::exchange(seen_lost_, lost) != lost) changed();
     if (lost == told_lost_ || now - loss_told_ns_ < loss_period_ns) return;
     journal_.send(
@@ -233,7 +246,7 @@ void Manager::tell_loss() {
 }
 
 std::string Manager::state() const {
-    if (!ingest_->figures().store_error.empty()) return "degraded";
+    if (!ingest_->figures().commits.store_error.empty()) return "degraded";
     bool reading = false, attached = false;
     for (const auto& [id, library] : libraries_->all()) {
         if (library.degrades) return "degraded";
@@ -258,7 +271,7 @@ std::vector<std::string> Manager::missing_probes() const {
 std::string Manager::status_line() const {
     const IngestFigures figures = ingest_->figures();
     return state() + ": " + std::to_string(processes_->traced()) + " processes, " + std::to_string(figures.recorded) +
-           " calls recorded, " + std::to_string(figures.lost + figures.dropped) + " lost";
+           " calls recorded, " + std::to_string(figures.lost + figures.commits.dropped) + " lost";
 }
 
 // The store answers for the time from when all that was mapped at the start has its probes: what is mapped later is
@@ -280,7 +293,7 @@ void Manager::changed() {
     // Told once, when it begins: the journal is for what somebody has to look at.
     const std::string now = state();
     if (now == "degraded" && journaled_state_ != now) {
-        std::string why = ingest_->figures().store_error;
+        std::string why = ingest_->figures().commits.store_error;
         for (const std::string& missing : missing_probes()) why += (why.empty() ? "" : "; ") + missing;
         journal_.send(MessageKind::degraded, LOG_WARNING, "degraded: " + escape_text(why));
     }
@@ -316,8 +329,8 @@ PublicFigures Manager::figures() const {
             .node = to_valid_utf8(node_),
             .uptime_ns = monotonic_now_ns() - started_.monotonic_ns,
             .events_recorded = ingest.recorded,
-            .events_lost = ingest.lost + ingest.dropped,
-            .store_bytes = ingest.store.bytes};
+            .events_lost = ingest.lost + ingest.commits.dropped,
+            .store_bytes = ingest.commits.store.bytes};
 }
 
 std::vector<PublicProcess> Manager::public_processes() const {
@@ -393,6 +406,8 @@ Result<json> Manager::take_up_config() {
     Config& config = options_.config;
     config.overhead_budget_permille = loaded->overhead_budget_permille;
     probes_->set_overhead_budget(config.overhead_budget_permille);
+    config.in_flight_floor_ns = loaded->in_flight_floor_ns;
+    live_trace_->set_in_flight_floor(config.in_flight_floor_ns);
     config.worker_count = loaded->worker_count;
     config.worker_memory_bytes = loaded->worker_memory_bytes;
     config.worker_deadline = loaded->worker_deadline;
@@ -419,7 +434,7 @@ json Manager::status() {
     const IngestFigures figures = ingest_->figures();
     const ClockTriple now = ClockTriple::now();
     Coverage coverage;
-    coverage.lost = figures.lost + figures.dropped;
+    coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
     json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
@@ -428,18 +443,20 @@ json Manager::status() {
     answer["version"] = version;
     answer["uptime_ns"] = now.monotonic_ns - started_.monotonic_ns;
     answer["events"] = {{"recorded", figures.recorded},
-                        {"committed", figures.committed_sequence},
+                        {"committed", figures.commits.committed_sequence},
                         {"lost", coverage.lost},
                         {"sampled_out", figures.thinned},
                         {"split_uncertain", figures.uncertain}};
     answer["overhead"] = overhead_answer(options_.config.overhead_budget_permille, figures.overhead);
     answer["store"] = {
-        {"bytes", figures.store.bytes},
-        {"cap_bytes", figures.store.cap_bytes},
-        {"oldest_ns", figures.store.oldest_realtime_ns ? json(figures.store.oldest_realtime_ns) : json()}};
+        {"bytes", figures.commits.store.bytes},
+        {"cap_bytes", figures.commits.store.cap_bytes},
+        {"oldest_ns",
+         figures.commits.store.oldest_realtime_ns ? json(figures.commits.store.oldest_realtime_ns) : json()}};
     answer["memory_bytes"] = anonymous_memory_bytes();
     answer["processes"] = processes_->traced();
     answer["sockets"] = sockets_;
+    answer["traces"] = live_trace_->subscribers();
     answer["incidents_open"] = incidents_.open().size();
     return answer;
 }
@@ -464,7 +481,7 @@ json Manager::processes(const Caller& caller) {
     }
     Coverage coverage;
     const IngestFigures figures = ingest_->figures();
-    coverage.lost = figures.lost + figures.dropped;
+    coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
     json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
@@ -477,7 +494,7 @@ json Manager::probes() {
     const ClockTriple now = ClockTriple::now();
     const IngestFigures figures = ingest_->figures();
     Coverage coverage;
-    coverage.lost = figures.lost + figures.dropped;
+    coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
     json answer = answer_head("probes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
@@ -517,7 +534,7 @@ void Manager::check(const Caller& caller, bool probe, std::function<void(Result<
                                                     .version = version,
                                                     .state = state(),
                                                     .attach_method = std::string(to_string(probes_->method())),
-                                                    .store_error = ingest_->figures().store_error,
+                                                    .store_error = ingest_->figures().commits.store_error,
                                                     .missing_probes = missing_probes(),
                                                     .libraries = mapped_libraries(caller)}));
     });
@@ -538,21 +555,51 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
         request["to_ns"] = now;
         request.erase("since_ns");
     }
-    // What was recorded up to now is in the store before a worker looks; a stalled disk holds nobody back for long, and
-    // the answer's coverage then says what is not yet stored.
-    auto begin = [this, method, request = std::move(request), done = std::move(done), alive = alive_,
-                  begun = std::make_shared<bool>(false)] {
-        if (std::exchange(*begun, true)) return;
+    after_commit([this, method, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
         workers_->request(method, request, std::nullopt, [this, done, alive](Result<json> answer) {
             if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
             done(std::move(answer));
         });
+    });
+}
+
+// What was recorded up to now is in the store before a worker looks; a stalled disk holds nobody back for long, and the
+// answer's coverage then says what is not yet stored.
+void Manager::after_commit(std::function<void()> then) {
+    auto begin = [then = std::move(then), begun = std::make_shared<bool>(false)] {
+        if (!std::exchange(*begun, true)) then();
     };
     auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(commit_wait_us, begin));
     ingest_->commit_now([begin, timer] {
         begin();
         timer->reset();
+    });
+}
+
+Result<std::unique_ptr<CallStream>> Manager::trace(const Caller& caller, const json& params,
+                                                   std::function<void()> on_ready) {
+    auto filter = parse_trace_filter(params);
+    if (!filter) return tl::unexpected(filter.error());
+    return live_trace_->subscribe(caller, std::move(*filter), std::move(on_ready));
+}
+
+// Names are a target's text, and are demangled: a worker's business.
+void Manager::name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done) {
+    after_commit([this, handles = std::move(handles), done = std::move(done), alive = alive_] {
+        if (!*alive) return;
+        json wanted = json::array();
+        for (const auto& [process, handle] : handles) wanted.push_back({process.pid, process.start_ns, handle});
+        workers_->request(
+            "names", {{"functions", std::move(wanted)}}, std::nullopt, [handles, done](const Result<json>& answer) {
+                LiveTrace::Names names;
+                const json none = json::array();
+                const json& found =
+                    answer && answer->is_object() && answer->contains("names") ? (*answer)["names"] : none;
+                for (size_t i = 0; found.is_array() && i < std::min(found.size(), handles.size()); ++i)
+                    if (found[i].is_string()) names[handles[i]] = found[i].get<std::string>();
+                done(std::move(names));
+            });
     });
 }
 

@@ -22,6 +22,7 @@
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/live_trace.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/processes.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
@@ -61,6 +62,8 @@ class Manager : public BusBackend {
     nlohmann::json probes() override;
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override;
+    Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
+                                              std::function<void()> on_ready) override;
     Result<nlohmann::json> reload() override;
 
     PublicFigures figures() const override;
@@ -78,6 +81,9 @@ class Manager : public BusBackend {
     Result<nlohmann::json> take_up_config();
     void tell_loss();
     void measure_rates();
+    /// Runs `then` once all that was recorded up to now is in the store, or the disk takes too long.
+    void after_commit(std::function<void()> then);
+    void name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done);
     void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done);
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
@@ -97,6 +103,7 @@ class Manager : public BusBackend {
     std::unique_ptr<NativeStacks> stacks_;
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
+    std::unique_ptr<LiveTrace> live_trace_;
     std::unique_ptr<Ingest> ingest_;
     CheckRunner check_runner_;
     std::unique_ptr<Libraries> libraries_;

@@ -192,6 +192,12 @@ Result<json> symbolize(const json& params, int fd) {
                 {"symbols", std::move(symbols)}};
 }
 
+/// As a reader knows a kernel.
+std::string function_text(const std::string& name) {
+    std::string text = demangle(name);
+    return text.empty() ? name : text;
+}
+
 Error too_large() {
     return {ErrorCode::limit, "the answer is too large", "ask for a shorter window, one pid, or fewer rows by limit"};
 }
@@ -225,6 +231,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "symbols") return symbols(request.params, fd);
     if (request.method == "unwind") return unwind(fd);
     if (request.method == "symbolize") return symbolize(request.params, fd);
+    if (request.method == "names") return names(request.params);
     if (request.method == "stats") return stats(request.params);
     if (request.method == "stacks") return stacks(request.params);
     if (request.method == "explain") return explain_window(request.params);
@@ -251,6 +258,27 @@ Result<json> RequestHandler::stats(const json& params) {
     const auto answer = compute_stats(**snapshot, query->filter);
     if (!answer) return tl::unexpected(answer.error());
     return to_json(*answer, query->context, query->limit);
+}
+
+Result<json> RequestHandler::names(const json& params) {
+    if (!store_) return tl::unexpected(store_.error());
+    const json functions = params.value("functions", json());
+    if (!functions.is_array() || functions.size() > max_listed_texts)
+        return fail(ErrorCode::bad_request, "names needs functions, a list that is not too long");
+    auto snapshot = (*store_)->snapshot();
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    json names = json::array();
+    for (const json& function : functions) {
+        const bool fits =
+            function.is_array() && function.size() == 3 &&
+            std::all_of(function.begin(), function.end(), [](const json& part) { return part.is_number_unsigned(); });
+        if (!fits) return fail(ErrorCode::bad_request, "a function is [pid, start of the process in ns, handle]");
+        const auto row = (*snapshot)->function({function[0].get<uint32_t>(), function[1].get<uint64_t>()},
+                                               function[2].get<uint64_t>());
+        if (!row) return tl::unexpected(row.error());
+        names.push_back(*row ? json(to_valid_utf8(function_text((*row)->name))) : json());
+    }
+    return json{{"names", std::move(names)}};
 }
 
 Result<json> RequestHandler::stacks(const json& params) {

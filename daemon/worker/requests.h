@@ -24,6 +24,7 @@ class RequestHandler {
   private:
     Result<nlohmann::json> dispatch(const RpcRequest& request, int fd);
     Result<nlohmann::json> stats(const nlohmann::json& params);
+    Result<nlohmann::json> names(const nlohmann::json& params);
     Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
 

@@ -43,6 +43,9 @@ class FakeBusBackend : public BusBackend {
         return answer;
     }
     nlohmann::json probes() override { return nlohmann::json::object(); }
+    Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json&, std::function<void()>) override {
+        return fail(ErrorCode::busy, "not by bus");
+    }
     nlohmann::json processes(const Caller& caller) override {
         nlohmann::json list = nlohmann::json::array();
         for (const PublicProcess& process : traced)

@@ -68,6 +68,11 @@ class MemorySnapshot : public StoreSnapshot {
     }
 
     Result<std::vector<FunctionRow>> functions() const override { return functions_; }
+    Result<std::optional<FunctionRow>> function(const ProcessKey& process, uint64_t handle) const override {
+        for (const FunctionRow& row : functions_)
+            if (row.process == process && row.handle == handle) return std::optional<FunctionRow>(row);
+        return std::optional<FunctionRow>();
+    }
 
     void add(FunctionRow function) { functions_.push_back(std::move(function)); }
     void add(StackRow stack) { stacks_[stack.id] = std::move(stack); }

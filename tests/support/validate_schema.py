@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Validates a JSON file against a JSON schema: validate_schema.py SCHEMA FILE ('-' for stdin).
+"""Validates a JSON file against a JSON schema: validate_schema.py SCHEMA FILE ('-' for stdin; a .jsonl file is a document a line).
 
 Exit codes: 0 valid, 1 invalid (each error on stderr), 77 python3-jsonschema is missing.
 """
@@ -19,11 +19,11 @@ def main() -> int:
         schema = json.load(file)
     Draft202012Validator.check_schema(schema)
     if sys.argv[2] == "-":
-        document = json.load(sys.stdin)
+        documents = [json.load(sys.stdin)]
     else:
         with open(sys.argv[2], encoding="utf-8") as file:
-            document = json.load(file)
-    errors = list(Draft202012Validator(schema).iter_errors(document))
+            documents = [json.loads(line) for line in file] if sys.argv[2].endswith(".jsonl") else [json.load(file)]
+    errors = [error for document in documents for error in Draft202012Validator(schema).iter_errors(document)]
     for error in errors:
         print(f"{'/'.join(map(str, error.absolute_path))}: {error.message}", file=sys.stderr)
     return 1 if errors else 0

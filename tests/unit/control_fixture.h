@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -72,6 +73,26 @@ class FakeBackend : public ControlBackend {
         changed_.notify_all();
     }
 
+    /// Gives the chunks of `trace_chunks` while there are any.
+    Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json& params,
+                                              std::function<void()> on_ready) override {
+        if (trace_error) return tl::unexpected(*trace_error);
+        struct Chunks : CallStream {
+            explicit Chunks(FakeBackend& backend) : backend(backend) { ++backend.traces; }
+            ~Chunks() override { --backend.traces; }
+            std::optional<nlohmann::json> next() override {
+                if (backend.trace_chunks.empty()) return std::nullopt;
+                auto chunk = std::move(backend.trace_chunks.front());
+                backend.trace_chunks.pop_front();
+                return chunk;
+            }
+            FakeBackend& backend;
+        };
+        trace_params = params;
+        trace_ready = std::move(on_ready);
+        return std::make_unique<Chunks>(*this);
+    }
+
     Result<nlohmann::json> reload() override {
         ++reloads;
         return reload_answer;
@@ -86,6 +107,11 @@ class FakeBackend : public ControlBackend {
     /// Answers at once; where there is none, queries are kept.
     std::function<Result<nlohmann::json>(const std::string&, const nlohmann::json&)> answer;
     std::vector<Query> queries;
+    std::deque<nlohmann::json> trace_chunks;
+    std::optional<Error> trace_error;
+    nlohmann::json trace_params;
+    std::function<void()> trace_ready;
+    int traces = 0;  ///< that run
     unsigned reloads = 0;
     Result<nlohmann::json> reload_answer = nlohmann::json{{"changed", nlohmann::json::array()}};
 
@@ -208,6 +234,12 @@ class RawClient {
     }
     void request(uint64_t id, const std::string& method, nlohmann::json params = nlohmann::json::object()) {
         send(encode(RpcRequest{id, method, std::move(params)}));
+    }
+    /// The next message, where it is a notification.
+    std::optional<RpcNotification> notification() {
+        auto next = message();
+        auto* one = next ? std::get_if<RpcNotification>(&*next) : nullptr;
+        return one ? std::optional(std::move(*one)) : std::nullopt;
     }
     bool hello() {
         request(1, "hello", {{"version", control_protocol_version}, {"client", "test"}});

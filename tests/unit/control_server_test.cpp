@@ -455,6 +455,89 @@ TEST(ControlServer, AStreamThatIsNotAcknowledgedTimesOut) {
     EXPECT_TRUE(client.ended());
 }
 
+TEST(ControlServer, ATraceGoesOnAsLongAsItsChunksAreAcknowledged) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "trace", {{"pid", 7}});
+    ASSERT_EQ(client.response()->result, (json{{"stream", 1}}));
+    server.on_loop([&] {
+        EXPECT_EQ(server.backend().trace_params, (json{{"pid", 7}}));
+        for (int i = 0; i < 12; ++i) server.backend().trace_chunks.push_back({{"number", i}});
+        server.backend().trace_ready();
+    });
+    const auto number_of = [](const RpcNotification& chunk) {
+        const auto& bytes = chunk.params[2].get_binary();
+        return decode_value({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {})->at("number").get<int>();
+    };
+    for (int i = 0; i < static_cast<int>(stream_window); ++i) EXPECT_EQ(number_of(*client.notification()), i);
+    EXPECT_EQ(server.on_loop([&] { return server.backend().trace_chunks.size(); }), 12 - stream_window);
+    client.send(encode(RpcNotification{"ack", json::array({1, stream_window - 1})}));
+    for (int i = static_cast<int>(stream_window); i < 12; ++i) EXPECT_EQ(number_of(*client.notification()), i);
+    client.request(3, "trace");
+    EXPECT_EQ(client.response()->error->code, ErrorCode::busy);
+    client.request(4, "cancel", {{"stream", 1}});
+    EXPECT_FALSE(client.response()->error);
+    EXPECT_EQ(server.on_loop([&] { return server.backend().traces; }), 0);
+    server.on_loop([&] { server.backend().trace_ready(); });  // too late, and harmless
+    client.request(5, "trace");
+    EXPECT_EQ(client.response()->result, (json{{"stream", 2}}));
+}
+
+TEST(ControlServer, ATraceThatIsNotAcknowledgedTimesOutAndIsGone) {
+    ControlOptions options;
+    options.stall = std::chrono::milliseconds(200);
+    LoopThread server(options);
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "trace");
+    ASSERT_EQ(client.response()->result, (json{{"stream", 1}}));
+    server.on_loop([&] {
+        server.backend().trace_chunks.push_back({{"number", 1}});
+        server.backend().trace_ready();
+    });
+    ASSERT_TRUE(client.notification());
+    const auto refusal = client.response();
+    ASSERT_TRUE(refusal && refusal->error);
+    EXPECT_EQ(refusal->error->code, ErrorCode::deadline);
+    EXPECT_TRUE(server.wait_until([&] { return server.backend().traces == 0; }));
+}
+
+TEST(ControlClient, FollowsATraceUntilItHasEnough) {
+    LoopThread server;
+    server.on_loop([&] {
+        for (int i = 0; i < 100; ++i) server.backend().trace_chunks.push_back({{"number", i}});
+    });
+    auto client = ControlClient::connect(server.path());
+    ASSERT_TRUE(client);
+    int seen = 0;
+    std::thread ready([&] {
+        EXPECT_TRUE(server.wait_until([&] {
+            if (server.backend().trace_ready) server.backend().trace_ready();
+            return server.backend().traces == 1;
+        }));
+    });
+    EXPECT_TRUE(client->follow("trace", json::object(), std::nullopt, [&](const json& chunk) {
+        EXPECT_EQ(chunk.at("number"), seen);
+        return ++seen < 100;
+    }));
+    EXPECT_EQ(seen, 100);
+    ready.join();
+    server.on_loop([&] { server.backend().trace_error = Error{ErrorCode::busy, "too many", ""}; });
+    auto refused = ControlClient::connect(server.path());
+    ASSERT_TRUE(refused);
+    const auto answer = refused->follow("trace", json::object(), std::nullopt, [](const json&) { return true; });
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::busy);
+    // With an end in time, and nothing that comes.
+    server.on_loop([&] { server.backend().trace_error.reset(); });
+    auto waiting = ControlClient::connect(server.path());
+    ASSERT_TRUE(waiting);
+    EXPECT_TRUE(waiting->follow("trace", json::object(),
+                                std::chrono::steady_clock::now() + std::chrono::milliseconds(50),
+                                [](const json&) { return true; }));
+}
+
 TEST(ControlServer, LongResultsAreBoundedOneByOneAndTogether) {
     const json result = long_result();
     const size_t size = encode_value(result).size();

@@ -2,6 +2,7 @@
 
 #include "core/model/op.h"
 #include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/probes/in_flight.h"
 
 namespace ingero {
 
@@ -103,6 +104,38 @@ void copy_waits(const ingero_call_wait_record& record, Event& event) {
 }
 
 }  // namespace
+
+bool decode_in_flight(std::span<const std::byte> bytes, InFlightCall& ret_call) {
+    ingero_in_flight_call record;
+    if (bytes.size() < sizeof(record)) return false;
+    memcpy(&record, bytes.data(), sizeof(record));
+    ret_call = InFlightCall{};
+    Event& call = ret_call.call;
+    call.op = record.op;
+    call.depth = record.depth;
+    call.start_ns = record.start_ns;
+    call.duration_ns = record.now_ns - record.start_ns;
+    call.process_start_ns = told_start_ns(record.process_start_ns);
+    for (size_t i = 0; i < call.args.size(); ++i) call.args[i] = record.args[i];
+    call.stream = record.stream;
+    call.tgid = record.tgid;
+    call.tid = record.tid;
+    call.stack = record.stack;
+    call.device = record.device;
+    call.runnable_ns = record.runnable_ns;
+    call.blocked_ns = record.blocked_ns;
+    call.blocked_reason = static_cast<BlockedReason>(record.blocked_reason);
+    name_direction(call);
+    ret_call.seen_ns = record.now_ns;
+    ret_call.activity = static_cast<ThreadActivity>(record.activity);
+    if (record.off_ns != 0 && record.off_ns < record.now_ns) ret_call.activity_ns = record.now_ns - record.off_ns;
+    static_assert(sizeof(ret_call.comm) == sizeof(record.comm));
+    memcpy(ret_call.comm.data(), record.comm, sizeof(record.comm));
+    // The wait in progress, up to now.
+    if (ret_call.activity == ThreadActivity::runnable) call.runnable_ns += ret_call.activity_ns;
+    if (ret_call.activity == ThreadActivity::blocked) call.blocked_ns += ret_call.activity_ns;
+    return true;
+}
 
 bool decode_function(std::span<const std::byte> bytes, FunctionRow& row) {
     ingero_function_record record;

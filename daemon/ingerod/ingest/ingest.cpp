@@ -10,11 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,6 +20,7 @@
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/ingest/commit_queue.h"
 #include "daemon/ingerod/ingest/name_budget.h"
 
 namespace ingero {
@@ -34,18 +32,8 @@ constexpr uint64_t batch_age_ns = 1'000'000'000;
 constexpr uint64_t overhead_interval_ns = 1'000'000'000;
 /// With nothing to store, how often the session's last covered instant is moved on.
 constexpr uint64_t idle_commit_ns = 5'000'000'000;
-/// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
-constexpr size_t max_waiting_events = 262'144;
 constexpr long poll_period_ns = 1'500'000;
-/// Names that wait for a commit, at most 512 bytes each.
-constexpr size_t max_waiting_functions = 16'384;
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
-constexpr size_t max_waiting_gaps = 65'536;
-/// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
-constexpr size_t max_waiting_stacks = 32'768;
-/// At least what a stored event takes.
-constexpr size_t row_bytes = 200;
-
 struct ProcessKeyHash {
     size_t operator()(const ProcessKey& key) const {
         return std::hash<uint64_t>()(key.start_ns * 0x9e3779b97f4a7c15ULL + key.pid);
@@ -62,44 +50,17 @@ void drain(int event_fd) {
     [[maybe_unused]] const ssize_t got = read(event_fd, &value, sizeof(value));
 }
 
-/// Rows of a batch that could not be stored, before those put meanwhile, while there is room.
-template <class Row>
-void put_back(const std::vector<Row>& failed, std::vector<Row>& waiting) {
-    if (failed.size() + waiting.size() <= max_waiting_stacks)
-        waiting.insert(waiting.begin(), failed.begin(), failed.end());
-}
-
 }  // namespace
-
-/// A batch and who waits for it to be committed.
-struct Queued {
-    Batch batch;
-    std::vector<std::function<void()>> requests;
-
-    size_t events() const { return batch.events.size(); }
-    void append(Queued&& next) {
-        batch.events.insert(batch.events.end(), next.batch.events.begin(), next.batch.events.end());
-        std::move(next.batch.processes.begin(), next.batch.processes.end(), std::back_inserter(batch.processes));
-        std::move(next.batch.losses.begin(), next.batch.losses.end(), std::back_inserter(batch.losses));
-        std::move(next.batch.gaps.begin(), next.batch.gaps.end(), std::back_inserter(batch.gaps));
-        std::move(next.batch.functions.begin(), next.batch.functions.end(), std::back_inserter(batch.functions));
-        std::move(next.batch.stacks.begin(), next.batch.stacks.end(), std::back_inserter(batch.stacks));
-        std::move(next.batch.files.begin(), next.batch.files.end(), std::back_inserter(batch.files));
-        std::move(next.batch.symbols.begin(), next.batch.symbols.end(), std::back_inserter(batch.symbols));
-        std::move(next.requests.begin(), next.requests.end(), std::back_inserter(requests));
-        batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
-    }
-};
 
 struct Ingest::Impl {
     Impl(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> writer, Callbacks callbacks)
-        : probes(probes), store(std::move(writer)), callbacks(std::move(callbacks)) {
+        : probes(probes),
+          callbacks(std::move(callbacks)),
+          commits(std::move(writer), [this](std::function<void()> call) { post(std::move(call)); }) {
         ingest_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         loop_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         loop_source = loop.add_io(loop_wake.get(), EPOLLIN, [this](uint32_t) { run_posted(); });
-        next_sequence = store->figures().last_sequence + 1;
-        store_figures = store->figures();
-        committed_sequence = store_figures.last_sequence;
+        next_sequence = commits.figures().store.last_sequence + 1;
         last_counters.resize(all_ops().size());
         measured_counters = last_counters;
         probes.set_record_callback([this](std::span<const std::byte> record) { take_record(record); });
@@ -118,14 +79,6 @@ struct Ingest::Impl {
     std::vector<LossRow> read_losses(uint64_t now);
     void measure_overhead(uint64_t now);
 
-    // Store thread.
-    void store_loop();
-    /// Nothing once the queue is closed and empty.
-    std::optional<Queued> take_queued(std::unique_lock<std::mutex>& lock);
-    bool commit(Batch& batch);
-    void give_up(Batch& batch);
-    void carry_loss(const LossRow& row);
-    void cap_functions();  ///< with the mutex held
     void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
 
     // Loop thread.
@@ -133,17 +86,14 @@ struct Ingest::Impl {
     void run_posted();
 
     CallProbes& probes;
-    std::unique_ptr<StoreWriter> store;
     Callbacks callbacks;
     UniqueFd ingest_wake;
     UniqueFd loop_wake;
     EventLoop::Source loop_source;
     std::thread ingest_thread;
-    std::thread store_thread;
     std::atomic<bool> stopping{false};
     std::atomic<uint64_t> turns{0};  ///< of the ingest thread
-    std::atomic<bool> waits_for_store{false};
-    uint64_t turns_seen = 0;  ///< loop thread only
+    uint64_t turns_seen = 0;         ///< loop thread only
 
     // Ingest thread only.
     std::vector<Event> pending;
@@ -164,34 +114,19 @@ struct Ingest::Impl {
     std::vector<ingero_stack_record> new_stacks;
 
     mutable std::mutex mutex;
-    std::condition_variable store_wake;
     // Below: guarded by mutex.
-    std::deque<Queued> queue;
-    size_t queued_events = 0;
-    bool queue_closed = false;
-    std::vector<Process> processes;
-    std::vector<GapRow> gaps;
-    std::vector<FunctionRow> functions;
-    std::vector<StackRow> stacks;
-    std::vector<FileRow> files;
-    std::vector<SymbolRow> symbols;
     NameBudget names;
     uint64_t names_refused_told_ns = 0;
-    std::map<OpId, LossRow> carried_losses;  // of batches that could not be stored
-    uint64_t covered_since = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
     std::vector<std::function<void()>> posted;
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     uint64_t recorded = 0;
-    uint64_t committed_sequence = 0;
     uint64_t lost = 0;
     uint64_t uncertain = 0;
     uint64_t thinned = 0;
     OverheadFigures overhead;
-    uint64_t failed_commits = 0;
-    uint64_t dropped = 0;
-    std::string store_error;
-    StoreFigures store_figures;
+
+    CommitQueue commits;  // last: its thread posts here
 };
 
 void Ingest::Impl::post(std::function<void()> call) {
@@ -222,6 +157,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         fresh_events++;
         if (event.tid != last_tid) busy_threads.insert(last_tid = event.tid);
         seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
+        if (callbacks.on_call) callbacks.on_call(event);
         pending.push_back(event);
         if (pending.size() >= batch_events) hand_over({}, 0);
         return;
@@ -231,8 +167,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         const uint64_t now = monotonic_now_ns();
         const std::lock_guard lock(mutex);
         if (!names.take(function.process, now)) return tell_names_refused(function.process, now);
-        functions.push_back(std::move(function));
-        return cap_functions();
+        return commits.put(std::move(function));
     }
     ingero_stack_record stack;
     uint32_t type = 0;
@@ -256,11 +191,6 @@ void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns
         process.pid);
 }
 
-// A store that refuses for long, or a target that registers without end: the oldest names go first.
-void Ingest::Impl::cap_functions() {
-    if (functions.size() > max_waiting_functions) functions.erase(functions.begin());
-}
-
 // What a process did is told before that it ended, also where one drain brought both.
 void Ingest::Impl::merge_activity() {
     merge_calls();
@@ -271,6 +201,7 @@ void Ingest::Impl::merge_activity() {
         });
     for (const ingero_process_record& change : changes) post([this, change] { callbacks.on_process_change(change); });
     changes.clear();
+    if (callbacks.on_drained) callbacks.on_drained();
 }
 
 void Ingest::Impl::merge_calls() {
@@ -349,34 +280,14 @@ void Ingest::Impl::measure_overhead(uint64_t now) {
 
 /// With `covered_until` 0 the batch says nothing of coverage: it is one of several within a drain.
 void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until) {
-    Queued queued;
-    queued.requests = std::move(requests);
-    queued.batch.covered_until_ns = covered_until;
-    if (covered_until != 0) queued.batch.losses = read_losses(covered_until);
-    queued.batch.events.swap(pending);
-    pending.reserve(batch_events);
+    std::vector<LossRow> losses;
+    if (covered_until != 0) losses = read_losses(covered_until);
     last_hand_over_ns = monotonic_now_ns();
     // A loss is told with the next calls there are: without any there is nothing to judge.
-    for (const LossRow& row : queued.batch.losses) untold_loss += row.lost();
-    if (callbacks.on_events && !queued.batch.events.empty())
-        callbacks.on_events(queued.batch.events, std::exchange(untold_loss, 0));
-
-    std::unique_lock lock(mutex);
-    queued.batch.processes.swap(processes);
-    queued.batch.gaps.swap(gaps);
-    queued.batch.functions.swap(functions);
-    queued.batch.stacks.swap(stacks);
-    queued.batch.files.swap(files);
-    queued.batch.symbols.swap(symbols);
-    for (const auto& [op, row] : carried_losses) queued.batch.losses.push_back(row);
-    carried_losses.clear();
-    // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
-    waits_for_store = true;
-    store_wake.wait(lock, [this] { return queued_events < max_waiting_events || stopping; });
-    waits_for_store = false;
-    queued_events += queued.events();
-    queue.push_back(std::move(queued));
-    store_wake.notify_all();
+    for (const LossRow& row : losses) untold_loss += row.lost();
+    if (callbacks.on_events && !pending.empty()) callbacks.on_events(pending, std::exchange(untold_loss, 0));
+    commits.push(std::exchange(pending, {}), std::move(losses), covered_until, std::move(requests));
+    pending.reserve(batch_events);
 }
 
 void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
@@ -393,12 +304,11 @@ void Ingest::Impl::ingest_loop() {
     while (!stopping) {
         turns++;
         std::vector<std::function<void()>> requests;
-        bool covered = false;
         {
             const std::lock_guard lock(mutex);
             requests.swap(commit_requests);
-            covered = covered_since != 0;
         }
+        const bool covered = commits.is_covering();
         // Whoever asked before this instant gets all that was recorded before it.
         const uint64_t before = monotonic_now_ns();
         const size_t count = probes.consume();
@@ -425,92 +335,6 @@ void Ingest::Impl::ingest_loop() {
     hand_over(std::move(requests), before);
 }
 
-bool Ingest::Impl::commit(Batch& batch) {
-    const auto result = store->commit(batch);
-    const std::lock_guard lock(mutex);
-    store_figures = store->figures();
-    if (result) {
-        committed_sequence = store_figures.last_sequence;
-        store_error.clear();
-        return true;
-    }
-    failed_commits++;
-    if (store_error != result.error().message)
-        spdlog::error("cannot store events: {} ({})", result.error().message, result.error().hint);
-    store_error = result.error().message;
-    return false;
-}
-
-// Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
-std::optional<Queued> Ingest::Impl::take_queued(std::unique_lock<std::mutex>& lock) {
-    store_wake.wait(lock, [this] { return !queue.empty() || queue_closed; });
-    if (queue.empty()) return std::nullopt;
-    Queued queued = std::move(queue.front());
-    queue.pop_front();
-    const size_t most = std::min<size_t>(8 * batch_events, store_figures.cap_bytes / 4 / row_bytes);
-    while (!queue.empty() && queued.events() + queue.front().events() <= most) {
-        queued.append(std::move(queue.front()));
-        queue.pop_front();
-    }
-    if (covered_since != 0) store->set_first_covered(covered_since);
-    return queued;
-}
-
-void Ingest::Impl::carry_loss(const LossRow& row) {
-    auto [carried, added] = carried_losses.try_emplace(row.op, row);
-    if (added) return;
-    LossRow& sum = carried->second;
-    sum.from_ns = std::min(sum.from_ns, row.from_ns);
-    sum.to_ns = std::max(sum.to_ns, row.to_ns);
-    sum.lost_ring += row.lost_ring;
-    sum.lost_frames += row.lost_frames;
-    sum.lost_depth += row.lost_depth;
-    sum.uncertain += row.uncertain;
-    sum.thinned += row.thinned;
-}
-
-// The events are gone, and the store will say so; who the processes are is told with the next batch.
-void Ingest::Impl::give_up(Batch& batch) {
-    std::map<OpId, LossRow> rows;
-    for (const Event& event : batch.events) {
-        LossRow& row = rows[event.op];
-        row.op = event.op;
-        row.from_ns = row.lost_ring == 0 ? event.start_ns : std::min(row.from_ns, event.start_ns);
-        row.to_ns = std::max(row.to_ns, event.end_ns());
-        row.lost_ring++;
-    }
-    dropped += batch.events.size();
-    // One row an op, however long the store refuses: what is carried stays small.
-    for (const auto& [op, row] : rows) carry_loss(row);
-    for (const LossRow& row : batch.losses) carry_loss(row);
-    // Rows put meanwhile are newer and come later.
-    processes.insert(processes.begin(), batch.processes.begin(), batch.processes.end());
-    if (gaps.size() + batch.gaps.size() <= max_waiting_gaps)
-        gaps.insert(gaps.begin(), batch.gaps.begin(), batch.gaps.end());
-    if (functions.size() + batch.functions.size() <= max_waiting_functions)
-        functions.insert(functions.begin(), batch.functions.begin(), batch.functions.end());
-    put_back(batch.stacks, stacks);
-    put_back(batch.files, files);
-    put_back(batch.symbols, symbols);
-}
-
-void Ingest::Impl::store_loop() {
-    for (;;) {
-        std::unique_lock lock(mutex);
-        std::optional<Queued> queued = take_queued(lock);
-        if (!queued) return;
-        lock.unlock();
-        // A failed commit stores nothing of its batch: once more, then it is given up and counted.
-        const bool stored = commit(queued->batch) || commit(queued->batch);
-        lock.lock();
-        queued_events -= queued->events();
-        if (!stored) give_up(queued->batch);
-        store_wake.notify_all();
-        lock.unlock();
-        for (auto& call : queued->requests) post(std::move(call));
-    }
-}
-
 Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks)
     : impl_(std::make_unique<Impl>(loop, probes, std::move(store), std::move(callbacks))) {}
 
@@ -518,57 +342,46 @@ Ingest::~Ingest() {
     if (!impl_->ingest_thread.joinable()) return;
     impl_->stopping = true;
     wake(impl_->ingest_wake.get());
-    impl_->store_wake.notify_all();
+    impl_->commits.stop_waiting();
     impl_->ingest_thread.join();
-    {
-        const std::lock_guard lock(impl_->mutex);
-        impl_->queue_closed = true;
-    }
-    impl_->store_wake.notify_all();
-    impl_->store_thread.join();
-    if (const auto ended = impl_->store->end_session(); !ended)
-        spdlog::error("cannot end the session in the store: {}", ended.error().message);
+    impl_->commits.finish();
 }
 
 void Ingest::start() {
     impl_->ingest_thread = std::thread([this] { impl_->ingest_loop(); });
-    impl_->store_thread = std::thread([this] { impl_->store_loop(); });
+    impl_->commits.start();
     pthread_setname_np(impl_->ingest_thread.native_handle(), "ingerod-ingest");
-    pthread_setname_np(impl_->store_thread.native_handle(), "ingerod-store");
 }
 
 void Ingest::put_process(Process process) {
-    const std::lock_guard lock(impl_->mutex);
-    if (process.exited_ns == 0)
-        impl_->names.set_owner(process.key, process.uid);
-    else
-        impl_->names.forget(process.key);
-    impl_->processes.push_back(std::move(process));
+    {
+        const std::lock_guard lock(impl_->mutex);
+        if (process.exited_ns == 0)
+            impl_->names.set_owner(process.key, process.uid);
+        else
+            impl_->names.forget(process.key);
+    }
+    impl_->commits.put(std::move(process));
 }
 
 void Ingest::put_gap(GapRow gap) {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->gaps.size() < max_waiting_gaps) impl_->gaps.push_back(std::move(gap));
+    impl_->commits.put(std::move(gap));
 }
 
 void Ingest::put_stack(StackRow stack) {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->stacks.size() < max_waiting_stacks) impl_->stacks.push_back(std::move(stack));
+    impl_->commits.put(std::move(stack));
 }
 
 void Ingest::put_file(FileRow file) {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->files.size() < max_waiting_stacks) impl_->files.push_back(std::move(file));
+    impl_->commits.put(std::move(file));
 }
 
 void Ingest::put_symbol(SymbolRow symbol) {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->symbols.size() < max_waiting_stacks) impl_->symbols.push_back(std::move(symbol));
+    impl_->commits.put(std::move(symbol));
 }
 
 void Ingest::set_covered_since(uint64_t monotonic_ns) {
-    const std::lock_guard lock(impl_->mutex);
-    if (impl_->covered_since == 0) impl_->covered_since = monotonic_ns;
+    impl_->commits.set_covered_since(monotonic_ns);
 }
 
 void Ingest::commit_now(std::function<void()> done) {
@@ -582,21 +395,18 @@ void Ingest::commit_now(std::function<void()> done) {
 // Behind a disk that stands still the thread waits, and rightly: killing the daemon would not bring the disk back.
 bool Ingest::made_progress() {
     const uint64_t turns = impl_->turns;
-    return std::exchange(impl_->turns_seen, turns) != turns || impl_->waits_for_store;
+    return std::exchange(impl_->turns_seen, turns) != turns || impl_->commits.is_waiting();
 }
 
 IngestFigures Ingest::figures() const {
+    CommitFigures commits = impl_->commits.figures();
     const std::lock_guard lock(impl_->mutex);
     return {.recorded = impl_->recorded,
-            .committed_sequence = impl_->committed_sequence,
             .lost = impl_->lost,
             .uncertain = impl_->uncertain,
-            .failed_commits = impl_->failed_commits,
             .thinned = impl_->thinned,
             .overhead = impl_->overhead,
-            .dropped = impl_->dropped,
-            .store_error = impl_->store_error,
-            .store = impl_->store_figures};
+            .commits = std::move(commits)};
 }
 
 void Ingest::forget(const ProcessKey& key) {

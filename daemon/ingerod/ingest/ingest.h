@@ -14,6 +14,7 @@
 #include "core/model/stack.h"
 #include "core/store/store.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/ingest/commit_queue.h"
 #include "daemon/ingerod/probes/call_probes.h"
 
 namespace ingero {
@@ -30,16 +31,12 @@ struct OverheadFigures {
 
 /// Sums since start.
 struct IngestFigures {
-    uint64_t recorded = 0;            ///< events read from the rings
-    uint64_t committed_sequence = 0;  ///< the last sequence that survives a crash
-    uint64_t lost = 0;                ///< in the kernel: ring full, frames left behind, too deep
-    uint64_t uncertain = 0;           ///< events whose time split is marked uncertain
-    uint64_t failed_commits = 0;
-    uint64_t thinned = 0;  ///< calls that other records stand for
+    uint64_t recorded = 0;   ///< events read from the rings
+    uint64_t lost = 0;       ///< in the kernel: ring full, frames left behind, too deep
+    uint64_t uncertain = 0;  ///< events whose time split is marked uncertain
+    uint64_t thinned = 0;    ///< calls that other records stand for
     OverheadFigures overhead;
-    uint64_t dropped = 0;     ///< events given up because commits kept failing
-    std::string store_error;  ///< the latest failure, empty while the store works
-    StoreFigures store;
+    CommitFigures commits;
 };
 
 struct ProcessActivity {
@@ -57,6 +54,8 @@ class Ingest {
         std::function<void(const ingero_process_record&)> on_process_change;
         std::function<void(const ingero_stack_record&)> on_stack;  ///< a new stack; on the loop thread
         std::function<void(const std::vector<Event>&, uint64_t lost)> on_events;
+        std::function<void(const Event&)> on_call;  ///< on the ingest thread, as it is read; may be left out
+        std::function<void()> on_drained;           ///< on the ingest thread, after the calls of a turn
     };
 
     Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks);

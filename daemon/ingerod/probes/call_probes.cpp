@@ -157,6 +157,7 @@ struct CallProbes::Impl {
     std::thread detacher;  ///< of what was calibrated: 50 ms that nobody has to wait for
     int counters_fd = -1;
     std::optional<CaptureGate> gate;
+    std::optional<InFlightReader> in_flight;
     int cpus = 0;
 
     int program_fd(const char* name) const {
@@ -300,6 +301,11 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto policy = shared<uint32_t>("capture_policy");
     if (!policy) return tl::unexpected(policy.error());
     gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
+    const auto floor = shared<uint64_t>("in_flight_floor_ns");
+    if (!floor) return tl::unexpected(floor.error());
+    auto reader = InFlightReader::open(bpf_object__find_program_by_name(object.get(), "list_in_flight"), *floor);
+    if (!reader) return tl::unexpected(reader.error());
+    in_flight.emplace(std::move(*reader));
     const auto budget_of_all = shared<ingero_overhead_budget>("overhead_budget");
     if (!budget_of_all) return tl::unexpected(budget_of_all.error());
     budget = *budget_of_all;
@@ -501,6 +507,10 @@ OpCounters CallProbes::counters() const {
         }
     }
     return sums;
+}
+
+const InFlightReader& CallProbes::in_flight() const {
+    return *impl_->in_flight;
 }
 
 CaptureGate& CallProbes::gate() {

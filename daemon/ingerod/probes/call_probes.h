@@ -15,6 +15,7 @@
 #include "core/model/result.h"
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/capture_gate.h"
+#include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 
@@ -58,6 +59,8 @@ class CallProbes {
     void announce_sleep();
 
     OpCounters counters() const;
+    /// Calls that have not returned.
+    const InFlightReader& in_flight() const;
     StackMaps stack_maps() const;
     /// What a call's stack adds to its cost, as measured of late; 0 where none are taken.
     uint32_t stack_cost_ns() const;

@@ -1,0 +1,239 @@
+#include "daemon/ingerod/ingest/commit_queue.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace ingero {
+
+namespace {
+
+/// Events that share a transaction, at most; a batch has up to 8,192.
+constexpr size_t max_commit_events = 65'536;
+/// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
+constexpr size_t max_waiting_events = 262'144;
+/// Names that wait for a commit, at most 512 bytes each.
+constexpr size_t max_waiting_functions = 16'384;
+constexpr size_t max_waiting_gaps = 65'536;
+/// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
+constexpr size_t max_waiting_stacks = 32'768;
+/// At least what a stored event takes.
+constexpr size_t row_bytes = 200;
+
+template <class Row>
+void append(std::vector<Row>& rows, std::vector<Row>&& more) {
+    std::move(more.begin(), more.end(), std::back_inserter(rows));
+}
+
+/// Rows of a batch that could not be stored, before those put meanwhile, while there is room.
+template <class Row>
+void put_back(const std::vector<Row>& failed, std::vector<Row>& waiting, size_t most) {
+    if (failed.size() + waiting.size() <= most) waiting.insert(waiting.begin(), failed.begin(), failed.end());
+}
+
+template <class Row>
+void put_row(Row&& row, std::vector<std::remove_cvref_t<Row>>& waiting, size_t most) {
+    if (waiting.size() < most) waiting.push_back(std::forward<Row>(row));
+}
+
+}  // namespace
+
+void CommitQueue::Queued::append(Queued&& next) {
+    ingero::append(batch.events, std::move(next.batch.events));
+    ingero::append(batch.processes, std::move(next.batch.processes));
+    ingero::append(batch.losses, std::move(next.batch.losses));
+    ingero::append(batch.gaps, std::move(next.batch.gaps));
+    ingero::append(batch.functions, std::move(next.batch.functions));
+    ingero::append(batch.stacks, std::move(next.batch.stacks));
+    ingero::append(batch.files, std::move(next.batch.files));
+    ingero::append(batch.symbols, std::move(next.batch.symbols));
+    ingero::append(requests, std::move(next.requests));
+    batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
+}
+
+CommitQueue::CommitQueue(std::unique_ptr<StoreWriter> store, std::function<void(Call)> post)
+    : store_(std::move(store)), post_(std::move(post)) {
+    figures_.store = store_->figures();
+    figures_.committed_sequence = figures_.store.last_sequence;
+}
+
+CommitQueue::~CommitQueue() {
+    finish();
+}
+
+void CommitQueue::start() {
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "ingerod-store");
+}
+
+void CommitQueue::finish() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+    if (const auto ended = store_->end_session(); !ended)
+        spdlog::error("cannot end the session in the store: {}", ended.error().message);
+}
+
+void CommitQueue::stop_waiting() {
+    stopping_ = true;
+    const std::lock_guard lock(mutex_);
+    wake_.notify_all();
+}
+
+void CommitQueue::put(Process process) {
+    const std::lock_guard lock(mutex_);
+    next_.processes.push_back(std::move(process));
+}
+
+void CommitQueue::put(GapRow gap) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(gap), next_.gaps, max_waiting_gaps);
+}
+
+// A store that refuses for long, or a target that registers without end: the oldest names go first.
+void CommitQueue::put(FunctionRow function) {
+    const std::lock_guard lock(mutex_);
+    next_.functions.push_back(std::move(function));
+    if (next_.functions.size() > max_waiting_functions) next_.functions.erase(next_.functions.begin());
+}
+
+void CommitQueue::put(StackRow stack) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(stack), next_.stacks, max_waiting_stacks);
+}
+
+void CommitQueue::put(FileRow file) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(file), next_.files, max_waiting_stacks);
+}
+
+void CommitQueue::put(SymbolRow symbol) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(symbol), next_.symbols, max_waiting_stacks);
+}
+
+void CommitQueue::set_covered_since(uint64_t monotonic_ns) {
+    const std::lock_guard lock(mutex_);
+    if (covered_since_ == 0) covered_since_ = monotonic_ns;
+}
+
+bool CommitQueue::is_covering() const {
+    const std::lock_guard lock(mutex_);
+    return covered_since_ != 0;
+}
+
+void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, uint64_t covered_until_ns,
+                       std::vector<Call> requests) {
+    std::unique_lock lock(mutex_);
+    Queued queued{std::exchange(next_, {}), std::move(requests)};
+    queued.batch.events = std::move(events);
+    queued.batch.losses = std::move(losses);
+    queued.batch.covered_until_ns = covered_until_ns;
+    for (const auto& [op, row] : carried_losses_) queued.batch.losses.push_back(row);
+    carried_losses_.clear();
+    // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
+    waits_for_store_ = true;
+    wake_.wait(lock, [this] { return queued_events_ < max_waiting_events || stopping_; });
+    waits_for_store_ = false;
+    queued_events_ += queued.events();
+    queue_.push_back(std::move(queued));
+    wake_.notify_all();
+}
+
+bool CommitQueue::commit(const Batch& batch) {
+    const auto result = store_->commit(batch);
+    const std::lock_guard lock(mutex_);
+    figures_.store = store_->figures();
+    if (result) {
+        figures_.committed_sequence = figures_.store.last_sequence;
+        figures_.store_error.clear();
+        return true;
+    }
+    figures_.failed_commits++;
+    if (figures_.store_error != result.error().message)
+        spdlog::error("cannot store events: {} ({})", result.error().message, result.error().hint);
+    figures_.store_error = result.error().message;
+    return false;
+}
+
+// Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
+std::optional<CommitQueue::Queued> CommitQueue::take(std::unique_lock<std::mutex>& lock) {
+    wake_.wait(lock, [this] { return !queue_.empty() || closed_; });
+    if (queue_.empty()) return std::nullopt;
+    Queued queued = std::move(queue_.front());
+    queue_.pop_front();
+    const size_t most = std::min<size_t>(max_commit_events, figures_.store.cap_bytes / 4 / row_bytes);
+    while (!queue_.empty() && queued.events() + queue_.front().events() <= most) {
+        queued.append(std::move(queue_.front()));
+        queue_.pop_front();
+    }
+    if (covered_since_ != 0) store_->set_first_covered(covered_since_);
+    return queued;
+}
+
+void CommitQueue::carry_loss(const LossRow& row) {
+    auto [carried, added] = carried_losses_.try_emplace(row.op, row);
+    if (added) return;
+    LossRow& sum = carried->second;
+    sum.from_ns = std::min(sum.from_ns, row.from_ns);
+    sum.to_ns = std::max(sum.to_ns, row.to_ns);
+    sum.lost_ring += row.lost_ring;
+    sum.lost_frames += row.lost_frames;
+    sum.lost_depth += row.lost_depth;
+    sum.uncertain += row.uncertain;
+    sum.thinned += row.thinned;
+}
+
+// The events are gone, and the store will say so; who the processes are is told with the next batch.
+void CommitQueue::give_up(Batch& batch) {
+    std::map<OpId, LossRow> rows;
+    for (const Event& event : batch.events) {
+        LossRow& row = rows[event.op];
+        row.op = event.op;
+        row.from_ns = row.lost_ring == 0 ? event.start_ns : std::min(row.from_ns, event.start_ns);
+        row.to_ns = std::max(row.to_ns, event.end_ns());
+        row.lost_ring++;
+    }
+    figures_.dropped += batch.events.size();
+    // One row an op, however long the store refuses: what is carried stays small.
+    for (const auto& [op, row] : rows) carry_loss(row);
+    for (const LossRow& row : batch.losses) carry_loss(row);
+    // Rows put meanwhile are newer and come later.
+    next_.processes.insert(next_.processes.begin(), batch.processes.begin(), batch.processes.end());
+    put_back(batch.gaps, next_.gaps, max_waiting_gaps);
+    put_back(batch.functions, next_.functions, max_waiting_functions);
+    put_back(batch.stacks, next_.stacks, max_waiting_stacks);
+    put_back(batch.files, next_.files, max_waiting_stacks);
+    put_back(batch.symbols, next_.symbols, max_waiting_stacks);
+}
+
+void CommitQueue::run() {
+    for (;;) {
+        std::unique_lock lock(mutex_);
+        std::optional<Queued> queued = take(lock);
+        if (!queued) return;
+        lock.unlock();
+        // A failed commit stores nothing of its batch: once more, then it is given up and counted.
+        const bool stored = commit(queued->batch) || commit(queued->batch);
+        lock.lock();
+        queued_events_ -= queued->events();
+        if (!stored) give_up(queued->batch);
+        wake_.notify_all();
+        lock.unlock();
+        for (Call& call : queued->requests) post_(std::move(call));
+    }
+}
+
+CommitFigures CommitQueue::figures() const {
+    const std::lock_guard lock(mutex_);
+    return figures_;
+}
+
+}  // namespace ingero
