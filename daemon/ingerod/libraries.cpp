@@ -41,7 +41,18 @@ bool same_file(const struct stat& a, const struct stat& b) {
            same_time(a.st_ctim, b.st_ctim);
 }
 
-/// Errors: json::exception, and std::invalid_argument of what is no code.
+/// What one version of the runtime has and others do not: a program does not say which one it was linked with.
+constexpr std::array runtime_marks = {"cudaGetDeviceProperties_v2", "cudaMemPrefetchBatchAsync"};
+
+/// 0 where nothing tells.
+unsigned major_inside(const std::vector<FunctionSymbol>& symbols) {
+    const auto has = [&](std::string_view name) {
+        return std::any_of(symbols.begin(), symbols.end(), [&](const auto& symbol) { return symbol.name == name; });
+    };
+    if (has(runtime_marks[1])) return 13;
+    return has(runtime_marks[0]) ? 12 : 0;
+}
+
 }  // namespace
 
 std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
@@ -177,7 +188,7 @@ std::string Libraries::why_not(Budget& budget, uint32_t uid) const {
     return {};
 }
 
-Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mapping, Library library) {
+Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file) {
     const FileId id = mapping.file;
     if (const LibraryEntry* known = find(id)) return {.entry = known, .refused = {}};
     Budget& budget = budgets_.try_emplace(uid, Budget{0, {attach_burst, attach_period_ns}}).first->second;
@@ -188,7 +199,7 @@ Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mappi
     if (!fd) return {.refused = fd.error().message};
     budget.attached++;
     LibraryEntry& entry = entries_[id];
-    entry.library = library;
+    entry.file = file;
     entry.path = mapping.path;
     entry.uid = uid;
     request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
@@ -201,7 +212,9 @@ void Libraries::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
     LibraryEntry& entry = found->second;
     const int raw = held->get();
     if (fstat(raw, &entry.read_as) != 0) return failed(id, errno_message("fstat", errno), true);
-    const json params = {{"wanted", symbol_names(entry.library)}, {"static", false}};
+    std::vector<std::string> wanted = symbol_names(entry.file.library);
+    if (entry.file.is_program) wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
+    const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
     workers_.request("symbols", params, raw, [this, id, held, alive = alive_](Result<json> answer) {
         if (!*alive) return;
         if (answer) return attach(id, held, *answer);
@@ -235,8 +248,9 @@ void Libraries::attach(FileId id, std::shared_ptr<UniqueFd> fd, const json& answ
         for (const json& name : answer.at("misplaced"))
             entry.misplaced.insert(name.get<std::string>().substr(0, max_name_bytes));
         const std::vector<FunctionSymbol> symbols = to_function_symbols(answer);
-        sites = probe_sites(entry.library, library_major(entry.path), symbols);
-        entry.symbols = summarize_symbols(entry.library, symbols);
+        const unsigned major = entry.file.is_program ? major_inside(symbols) : library_major(entry.path);
+        sites = probe_sites(entry.file.library, major, symbols);
+        entry.symbols = summarize_symbols(entry.file.library, symbols);
     } catch (const std::exception& problem) {
         return failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what(), true);
     }

@@ -35,10 +35,16 @@ std::vector<FunctionSymbol> to_function_symbols(const nlohmann::json& answer);
 /// stamp may be as coarse as a tick, and what is written through a shared mapping may come without one.
 bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> sites);
 
+/// What a file is traced as.
+struct TracedFile {
+    Library library = Library::cuda_runtime;
+    bool is_program = false;  ///< the library is linked into it: its own symbols count, exported or not
+};
+
 enum class LibraryState { reading, attached, failed };
 
 struct LibraryEntry {
-    Library library = Library::cuda_runtime;
+    TracedFile file;
     LibraryState state = LibraryState::reading;
     std::string path;
     std::string reason;     ///< of a failure
@@ -77,7 +83,7 @@ class Libraries {
         std::string refused;
         bool gone = false;  ///< no longer mapped: nothing to say
     };
-    Sight see(uint32_t pid, uint32_t uid, const Mapping& mapping, Library library);
+    Sight see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file);
     const LibraryEntry* find(FileId id) const;
     const std::map<FileId, LibraryEntry>& all() const { return entries_; }
     /// Who mapped it may be gone: it is let go where nobody maps it any more, after a while.

@@ -175,10 +175,12 @@ Result<void> Manager::open() {
         config.native_stacks);
 
     auto watch = MmapWatch::start(
-        loop_, [](std::string_view path) { return library_of_path(path).has_value(); },
+        loop_, [](std::string_view path) { return library_of_path(path).has_value(); }, may_be_program,
         {.on_mapping = [this](uint32_t pid, const Mapping& mapping,
                               uint64_t time_ns) { processes_->on_mapping(pid, mapping, time_ns); },
          .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
+         .on_program = [this](uint32_t pid, const Mapping& mapping,
+                              uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
          .on_lost =
              [this] {
                  spdlog::warn("mmap records were dropped: scanning all processes again");
@@ -192,6 +194,10 @@ Result<void> Manager::open() {
                              .on_settled = [this](FileId id) { processes_->on_settled(id); },
                              .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
                              .off = [this](std::string_view set) { return disabled_sets_.contains(set); }});
+    programs_ =
+        std::make_unique<Programs>(proc_, *workers_, [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+            processes_->on_program(pid, mapping, time_ns);
+        });
     auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(
@@ -203,7 +209,9 @@ Result<void> Manager::open() {
                                      ingest_->forget(key);
                                      stacks_->on_process_gone(key);
                                  },
-                             .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); }});
+                             .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
+                             .look_at_program = [this](uint32_t pid, const Mapping& mapping,
+                                                       uint64_t time_ns) { programs_->look(pid, mapping, time_ns); }});
     processes_->set_policy(std::move(*policy));
     ingest_->start();
     processes_->scan(started_.monotonic_ns);

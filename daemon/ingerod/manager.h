@@ -25,6 +25,7 @@
 #include "daemon/ingerod/live_trace.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/processes.h"
+#include "daemon/ingerod/programs.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/worker_pool.h"
 
@@ -107,6 +108,7 @@ class Manager : public BusBackend {
     std::unique_ptr<Ingest> ingest_;
     CheckRunner check_runner_;
     std::unique_ptr<Libraries> libraries_;
+    std::unique_ptr<Programs> programs_;
     std::unique_ptr<Processes> processes_;
     IncidentTracker incidents_;
     std::set<std::string, std::less<>> disabled_sets_;

@@ -11,6 +11,7 @@
 
 #include "core/model/time.h"
 #include "core/render/render.h"
+#include "daemon/ingerod/programs.h"
 
 namespace ingero {
 
@@ -45,7 +46,10 @@ void Processes::scan(uint64_t since_ns) {
 
 void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
     for (const Mapping& mapping : proc_.executable_mappings(pid)) {
-        if (!library_of_path(mapping.path)) continue;
+        if (!library_of_path(mapping.path)) {
+            if (may_be_program(mapping.path)) callbacks_.look_at_program(pid, mapping, since_ns);
+            continue;
+        }
         const ProcessEntry* process = observe(pid);
         if (process) on_mapping(pid, mapping, start_of(process->process.key, since_ns), recorded);
     }
@@ -135,15 +139,22 @@ void Processes::refuse(ProcessEntry& process, const Mapping& mapping, uint64_t t
 }
 
 void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded) {
+    if (const auto library = library_of_path(mapping.path)) trace(pid, mapping, {*library, false}, time_ns, recorded);
+}
+
+void Processes::on_program(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+    trace(pid, mapping, {Library::cuda_runtime, true}, time_ns, false);
+}
+
+void Processes::trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
     if (pid == static_cast<uint32_t>(getpid())) return;
-    const auto library = library_of_path(mapping.path);
     ProcessEntry* process = observe(pid);
-    if (!library || !process) return;
+    if (!process) return;
     const ProcessKey key = process->process.key;
     const uint32_t uid = process->process.uid;
     if (process->excluded) return gaps_.open({key, GapReason::excluded, {}}, uid, time_ns, *process->excluded);
     const bool seen_before = process->libraries.contains(mapping.file);
-    const Libraries::Sight sight = libraries_.see(pid, uid, mapping, *library);
+    const Libraries::Sight sight = libraries_.see(pid, uid, mapping, file);
     if (sight.gone) return;
     if (!sight.refused.empty()) return refuse(*process, mapping, time_ns, sight.refused);
     process->libraries.insert(mapping.file);

@@ -39,6 +39,8 @@ class Processes {
         std::function<void(const Process&)> put_process;       ///< a new or changed row
         std::function<void(const ProcessKey&)> on_not_traced;  ///< gone, or left out: its figures are of no use
         std::function<void(GapRow)> put_gap;
+        /// Code of a process that a scan came across: on_program() is called where it is to be traced.
+        std::function<void(uint32_t pid, const Mapping&, uint64_t time_ns)> look_at_program;
     };
     /// `proc`, `libraries` and `gate` must outlive it.
     Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, Callbacks callbacks);
@@ -49,6 +51,8 @@ class Processes {
     /// A library is mapped, at `time_ns`. `recorded`: what the process called since then is seen all the same, if the
     /// library has its probes.
     void on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded = false);
+    /// The process's program has the CUDA runtime inside.
+    void on_program(uint32_t pid, const Mapping& mapping, uint64_t time_ns);
     /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
     void on_call(const ProcessKey& key);
     void on_change(const ingero_process_record& change);
@@ -72,6 +76,7 @@ class Processes {
 
   private:
     void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     ProcessEntry* observe(uint32_t pid);
     void take_over(ProcessEntry& entry, Process facts);
     void on_pidfd(uint32_t pid);

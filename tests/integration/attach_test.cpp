@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "core/model/op.h"
@@ -128,6 +130,48 @@ TEST_F(Attach, a_library_loaded_late_is_found_as_it_is_mapped) {
     // What was called before the probes were in place cannot be seen.
     EXPECT_GT(launches(read_store(daemon.store()), source_cuda), 10'000u);
 }
+
+/// By ingeroctl probes: a process may be traced by another library already.
+bool wait_attached(Daemon& daemon, const std::string& name) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::chrono::steady_clock::now() < until) {
+        const nlohmann::json answer = daemon.call("probes");
+        for (const nlohmann::json& library : answer.at("libraries"))
+            if (library.at("library") == name && library.at("attached") == 1) return true;
+    }
+    return false;
+}
+
+class StaticRuntime : public Attach, public testing::WithParamInterface<bool> {};
+
+TEST_P(StaticRuntime, inside_a_program_is_found_by_the_symbols_of_the_program) {
+    const bool program_first = GetParam();
+    const TemporaryDirectory directory;
+    std::optional<Workload> workload;
+    const std::vector<std::string> arguments = {"calls", "--count", "1000", "--op", "launch", "--load", "static"};
+    if (program_first) workload.emplace(arguments);
+    Daemon daemon(directory / "run");
+    if (!program_first) workload.emplace(arguments);
+    ASSERT_TRUE(wait_attached(daemon, "standin-workload-static")) << daemon.process().output();
+    ASSERT_TRUE(daemon.wait_traced(workload->pid()));
+    const auto pid = static_cast<uint32_t>(workload->pid());
+    workload->open_gate();
+    ASSERT_EQ(workload->finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    StoreContents store = read_store(daemon.store());
+    std::erase_if(store.events, [&](const Event& event) { return event.tgid != pid; });
+    EXPECT_EQ(launches(store, source_cuda), 1000u);
+    EXPECT_EQ(launches(store, source_driver), 1000u);
+    for (const Event& event : store.events) {
+        if (event.op == make_op(source_cuda, 3)) {
+            EXPECT_EQ(event.depth, 0);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Attach, StaticRuntime, testing::Bool(), [](const auto& info) {
+    return info.param ? "that_runs_when_the_daemon_starts" : "that_starts_later";
+});
 
 TEST_F(Attach, two_copies_of_the_runtime_are_both_traced) {
     const TemporaryDirectory directory;

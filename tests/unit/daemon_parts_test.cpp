@@ -1,15 +1,22 @@
 // The daemon's parts that need no kernel: what is read of /proc, which functions are probed, what a record becomes.
+#include <elf.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <set>
 
 #include "core/model/op.h"
+#include "core/model/unique_fd.h"
+#include "core/symbols/program_check.h"
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/programs.h"
 
 using namespace ingero;
 
@@ -53,6 +60,48 @@ TEST(LibraryOfPath, knows_plain_versioned_and_hashed_names_only) {
     EXPECT_FALSE(library_of_path("/usr/lib/libcudadebugger.so.1"));
     EXPECT_FALSE(library_of_path("/libcuda.so/notlib.txt"));
     EXPECT_FALSE(library_of_path(""));
+}
+
+TEST(Programs, AreToldFromLibrariesByTheirPaths) {
+    for (const char* path : {"/usr/bin/python3.11", "/home/me/a.out", "/opt/app/train.so-far"})
+        EXPECT_TRUE(may_be_program(path)) << path;
+    for (const char* path : {"/lib/x86_64-linux-gnu/libc.so.6", "/opt/plugin.so", "/dev/zero", "/memfd:x (deleted)",
+                             "[vdso]", "anon_inode:[perf_event]", ""})
+        EXPECT_FALSE(may_be_program(path)) << path;
+}
+
+TEST(Programs, WithoutASymbolTableAreNotReadFurther) {
+    const auto may_have = [](const std::string& bytes) {
+        const UniqueFd file(memfd_create("program", MFD_CLOEXEC));
+        EXPECT_EQ(write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+        return may_have_symbol_table(file.get());
+    };
+    Elf64_Ehdr header{};
+    memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_shoff = sizeof(header);
+    header.e_shentsize = sizeof(Elf64_Shdr);
+    header.e_shnum = 3;
+    std::array<Elf64_Shdr, 3> sections{};
+    const auto bytes = [&] {
+        return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) +
+               std::string(reinterpret_cast<const char*>(sections.data()), sizeof(sections));
+    };
+    sections[1].sh_type = SHT_DYNSYM;
+    EXPECT_FALSE(may_have(bytes()));
+    sections[2].sh_type = SHT_SYMTAB;
+    EXPECT_TRUE(may_have(bytes()));
+    EXPECT_FALSE(may_have(bytes().substr(0, bytes().size() - 1))) << "section headers beyond the end";
+    EXPECT_FALSE(may_have(bytes().substr(0, 20)));
+    EXPECT_FALSE(may_have(""));
+    header.e_shnum = 0;  // more than fit the field: a worker counts them
+    EXPECT_TRUE(may_have(bytes()));
+    header.e_shoff = UINT64_MAX;
+    EXPECT_FALSE(may_have(bytes()));
+    header.e_shoff = sizeof(header);
+    header.e_ident[EI_CLASS] = ELFCLASS32;
+    EXPECT_FALSE(may_have(bytes()));
 }
 
 TEST(Targets, name_only_ops_of_the_catalogue_and_no_symbol_twice) {

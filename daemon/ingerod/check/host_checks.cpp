@@ -110,7 +110,8 @@ CheckResult check_attach(KernelFeatures& features) {
 // What discovery stands on, tried as discovery does it.
 CheckResult check_mmap_records() {
     EventLoop loop;
-    const auto watch = MmapWatch::start(loop, [](std::string_view) { return false; }, {});
+    const auto none = [](std::string_view) { return false; };
+    const auto watch = MmapWatch::start(loop, none, none, {});
     const std::string paranoid = first_line("/proc/sys/kernel/perf_event_paranoid");
     const std::string setting = paranoid.empty() ? "" : " (kernel.perf_event_paranoid is " + paranoid + ")";
     if (watch) return {"mmap-records", State::pass, "libraries are seen as programs load them" + setting, ""};

@@ -105,7 +105,8 @@ class MappedRing {
 struct MmapWatch::Impl {
     std::vector<MappedRing> rings;
     std::vector<EventLoop::Source> sources;
-    std::function<bool(std::string_view)> wanted;
+    std::function<bool(std::string_view)> is_library;
+    std::function<bool(std::string_view)> may_be_program;
     Callbacks callbacks;
 
     void read(MappedRing& ring) {
@@ -128,7 +129,8 @@ struct MmapWatch::Impl {
         const std::string_view path(name, strnlen(name, name_bytes));
         if (record.inode == 0) return;
         if (callbacks.on_executable) callbacks.on_executable(record.pid);
-        if (!wanted(path)) return;
+        const bool library = is_library(path);
+        if (!library && !may_be_program(path)) return;
         Mapping mapping;
         mapping.start = record.address;
         mapping.end = record.address + record.length;
@@ -136,14 +138,16 @@ struct MmapWatch::Impl {
         mapping.executable = true;
         mapping.file = {makedev(record.device_major, record.device_minor), record.inode};
         mapping.path = path;
-        callbacks.on_mapping(record.pid, mapping, time_ns);
+        (library ? callbacks.on_mapping : callbacks.on_program)(record.pid, mapping, time_ns);
     }
 };
 
-Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::function<bool(std::string_view)> wanted,
+Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::function<bool(std::string_view)> is_library,
+                                                    std::function<bool(std::string_view)> may_be_program,
                                                     Callbacks callbacks) {
     auto impl = std::make_unique<Impl>();
-    impl->wanted = std::move(wanted);
+    impl->is_library = std::move(is_library);
+    impl->may_be_program = std::move(may_be_program);
     impl->callbacks = std::move(callbacks);
     const int cpus = libbpf_num_possible_cpus();
     impl->rings.reserve(static_cast<size_t>(std::max(cpus, 0)));

@@ -16,10 +16,13 @@ class MmapWatch {
         /// Executable, of a wanted file; mapped at `time_ns`, CLOCK_MONOTONIC.
         std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns)> on_mapping;
         std::function<void(uint32_t pid)> on_executable;  ///< of any file; may be left out
-        std::function<void()> on_lost;                    ///< records were dropped: scan anew
+        /// Of a file that may be the process's program.
+        std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns)> on_program;
+        std::function<void()> on_lost;  ///< records were dropped: scan anew
     };
-    /// `wanted` looks at the path alone and is called for each executable mapping on the host.
-    static Result<std::unique_ptr<MmapWatch>> start(EventLoop& loop, std::function<bool(std::string_view)> wanted,
+    /// `is_library` and `may_be_program` look at the path alone and are called for each executable mapping on the host.
+    static Result<std::unique_ptr<MmapWatch>> start(EventLoop& loop, std::function<bool(std::string_view)> is_library,
+                                                    std::function<bool(std::string_view)> may_be_program,
                                                     Callbacks callbacks);
     ~MmapWatch();
 

@@ -1,0 +1,72 @@
+// Programs with the CUDA runtime linked into them, found among all that are started on the host: by the functions in
+// their own symbol tables. Loop thread only.
+//
+// Most programs are stripped, which their section headers tell; of the others a worker reads the symbols, once a file.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/worker_pool.h"
+
+namespace ingero {
+
+/// By its path alone: what is mapped as code and is named like no shared library.
+bool may_be_program(std::string_view path);
+
+class Programs {
+  public:
+    using OnFound = std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns)>;
+
+    /// `on_found`: the program of the process has the CUDA runtime inside; called with what look() was.
+    Programs(const ProcFs& proc, WorkerPool& workers, OnFound on_found);
+    ~Programs();
+
+    /// A process maps a file that may be its program, since `time_ns` (CLOCK_MONOTONIC).
+    void look(uint32_t pid, const Mapping& mapping, uint64_t time_ns);
+
+  private:
+    /// A file as it is: one that was rewritten or replaced is another.
+    struct Key {
+        FileId file;
+        int64_t changed_s = 0;
+        uint32_t changed_ns = 0;
+        uint64_t size = 0;
+        auto operator<=>(const Key&) const = default;
+    };
+    struct Sight {
+        uint32_t pid;
+        Mapping mapping;
+        uint64_t time_ns;
+    };
+    enum class Verdict { asked, has_runtime, has_none };
+    struct Known {
+        Verdict verdict = Verdict::asked;
+        std::vector<Sight> waiting;
+    };
+    struct Question {
+        Key key;
+        std::shared_ptr<UniqueFd> file;
+    };
+
+    void ask_next();
+    void settle(const Key& key, bool has_runtime);
+
+    const ProcFs& proc_;
+    WorkerPool& workers_;
+    OnFound on_found_;
+    std::map<Key, Known> known_;
+    std::deque<Question> questions_;
+    bool asking_ = false;
+    uint64_t refused_told_ns_ = 0;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ingero
