@@ -8,12 +8,14 @@ namespace {
 
 struct StatsOptions {
     WindowOptions window;
+    std::string by = "op";
     uint32_t limit = 0;
 };
 
 int run(const Options& options, const StatsOptions& stats) {
     auto params = stats.window.to_params();
     if (!params) return usage_error("stats", params.error());
+    if (stats.by != "op") (*params)["by"] = stats.by;
     if (stats.limit != 0) (*params)["limit"] = stats.limit;
     int exit_code = exit_done;
     const auto answer = ask(options, "stats", std::move(*params), exit_code);
@@ -29,6 +31,9 @@ void add_stats(CLI::App& app, Command& command) {
     CLI::App* subcommand =
         app.add_subcommand("stats", "Count and time the traced calls by operation and process, over a window");
     stats->window.add_to(*subcommand);
+    subcommand->add_option("--by", stats->by, "Tell calls apart by op, or launches by kernel (default: op)")
+        ->type_name("WHAT")
+        ->check(CLI::IsMember({"op", "kernel"}).description(""));
     subcommand->add_option("--limit", stats->limit, "At most so many rows, the largest by total time (default: all)")
         ->type_name("ROWS")
         ->check(CLI::Range(1u, 1'000'000u).description(""));

@@ -10,6 +10,7 @@
 #include "core/model/op.h"
 #include "core/query/call_time.h"
 #include "core/query/event_filter.h"
+#include "core/query/kernel_names.h"
 
 namespace ingero {
 
@@ -129,14 +130,6 @@ std::optional<OpId> op_of_name(const std::string& name) {
     return std::nullopt;
 }
 
-Result<std::map<std::pair<ProcessKey, uint64_t>, std::string>> kernel_names(const StoreSnapshot& snapshot) {
-    std::map<std::pair<ProcessKey, uint64_t>, std::string> names;
-    auto functions = snapshot.functions();
-    if (!functions) return tl::unexpected(functions.error());
-    for (FunctionRow& row : *functions) names[{row.process, row.handle}] = std::move(row.name);
-    return names;
-}
-
 uint64_t weight_of(const StackStats& stats, bool off_cpu) {
     return off_cpu ? saturating_add(stats.runnable_ns, stats.blocked_ns) : stats.total_ns;
 }
@@ -153,7 +146,7 @@ Result<void> name_stacks(const StoreSnapshot& snapshot, const StacksQuery& query
     if (!symbols) return tl::unexpected(symbols.error());
     const auto files = snapshot.files();
     if (!files) return tl::unexpected(files.error());
-    const auto kernels = query.by == StacksBy::kernel ? kernel_names(snapshot) : decltype(kernel_names(snapshot)){};
+    const auto kernels = query.by == StacksBy::kernel ? KernelNames::read(snapshot) : Result<KernelNames>();
     if (!kernels) return tl::unexpected(kernels.error());
 
     const Namer namer(*files, *symbols);
@@ -168,8 +161,7 @@ Result<void> name_stacks(const StoreSnapshot& snapshot, const StacksQuery& query
         if (query.by == StacksBy::op) content.op = key.op;
         if (query.by == StacksBy::process) content.pid = visible_pid(key.pid);
         if (query.by == StacksBy::kernel) {
-            const auto kernel = kernels->find({key.process, key.function});
-            content.kernel = kernel == kernels->end() ? std::string() : kernel->second;
+            content.kernel = kernels->text(kernels->number(key.process, key.function));
         }
         std::vector<NamedFrame> frames;
         for (const StackFrame& frame : stack->second.frames) {

@@ -38,7 +38,7 @@ struct NamedFrame {
 struct StackStats {
     std::optional<OpId> op;
     std::optional<uint32_t> pid;
-    std::optional<std::string> kernel;  ///< mangled; of a launch whose function has no known name empty
+    std::optional<std::string> kernel;  ///< of a launch whose function has no known name empty
     uint64_t count = 0;                 ///< of calls, each by its weight, as are the times
     uint64_t total_ns = 0;
     uint64_t runnable_ns = 0;

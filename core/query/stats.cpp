@@ -7,9 +7,11 @@
 #include "core/model/op.h"
 #include "core/query/call_time.h"
 #include "core/query/event_filter.h"
+#include "core/query/kernel_names.h"
 #include "core/query/key_index.h"
 #include "core/query/launch_queue.h"
 #include "core/query/log_histogram.h"
+#include "core/query/op_lookup.h"
 #include "core/query/sampler.h"
 
 namespace ingero {
@@ -26,8 +28,11 @@ constexpr size_t enough_for_a_median = 8;
 struct Key {
     uint32_t pid = 0;
     OpId op = 0;
+    uint32_t kernel = 0;  ///< 0: not told apart, or not known
     bool operator==(const Key&) const = default;
-    uint64_t hash() const { return mix_bits(static_cast<uint64_t>(pid) << 16 | op); }
+    uint64_t hash() const {
+        return mix_bits((static_cast<uint64_t>(pid) << 16 | op) ^ static_cast<uint64_t>(kernel) << 32);
+    }
 };
 
 /// Durations, exact until there are too many of them, then counted in buckets of at most 1 % error.
@@ -109,13 +114,15 @@ struct Group {
 
 class StatsQuery {
   public:
-    StatsQuery(const Filter& filter, const std::vector<Process>& processes) : filter_(filter, processes) {}
+    /// `kernels`: by kernel, else nullptr.
+    StatsQuery(const Filter& filter, const std::vector<Process>& processes, const KernelNames* kernels)
+        : filter_(filter, processes), kernels_(kernels) {}
 
     /// False once there are more keys than one answer can hold.
     bool add(std::span<const Event> block) {
         const std::vector<uint8_t>& queue_full = queues_.observe(block);
         for (size_t row = 0; row < block.size(); ++row) {
-            if (!filter_.matches(block[row])) continue;
+            if (!filter_.matches(block[row]) || (kernels_ && !is_launch(block[row].op))) continue;
             Group* group = group_of(block[row]);
             if (!group) return false;
             add(*group, block[row], queue_full[row]);
@@ -137,8 +144,13 @@ class StatsQuery {
     }
 
   private:
+    bool is_launch(OpId id) {
+        const Op* op = op_of_(id);
+        return op && op->op_class == OpClass::launch;
+    }
+
     Group* group_of(const Event& event) {
-        const Key key{event.tgid, event.op};
+        const Key key{event.tgid, event.op, kernels_ ? kernels_->number(event.process(), event.args[0]) : 0};
         if (last_ < groups_.size() && key == last_key_) return &groups_[last_];
         last_ = keys_.find_or_add(key);
         if (last_ == KeyIndex<Key>::none) {
@@ -150,8 +162,9 @@ class StatsQuery {
         return &groups_[last_];
     }
 
-    static Group make_group(const Key& key) {
+    Group make_group(const Key& key) const {
         Group group;
+        if (kernels_) group.stats.kernel = kernels_->text(key.kernel);
         group.stats.op = key.op;
         group.stats.pid = key.pid;
         if (const Op* op = find_op(key.op)) {
@@ -167,7 +180,11 @@ class StatsQuery {
         OpStats& stats = group.stats;
         const uint64_t weight = event.weight;
         stats.count = saturating_add(stats.count, weight);
-        stats.errors += event.return_code != 0;
+        if (event.return_code != 0) {
+            stats.errors++;
+            if (stats.error_codes.size() < max_error_codes || stats.error_codes.contains(event.return_code))
+                stats.error_codes[event.return_code]++;
+        }
         stats.max_ns = std::max(stats.max_ns, time.duration_ns);
         stats.total_ns = saturating_add(stats.total_ns, saturating_multiply(time.duration_ns, weight));
         stats.runnable_ns = saturating_add(stats.runnable_ns, time.runnable_ns);
@@ -194,6 +211,8 @@ class StatsQuery {
     }
 
     EventFilter filter_;
+    const KernelNames* kernels_;
+    OpLookup op_of_;
     LaunchQueues queues_;
     KeyIndex<Key> keys_{max_keys};
     std::vector<Group> groups_;
@@ -207,23 +226,27 @@ class StatsQuery {
 
 // Every op stands for itself, with its own layer: a driver call inside a runtime call has its own row, and neither is
 // added to the other.
-Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter) {
+Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, StatsBy by) {
     StatsAnswer answer;
     answer.window = filter.window;
+    answer.by = by;
     auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
 
-    StatsQuery query(filter, *processes);
+    const auto kernels = by == StatsBy::kernel ? KernelNames::read(snapshot) : Result<KernelNames>();
+    if (!kernels) return tl::unexpected(kernels.error());
+
+    StatsQuery query(filter, *processes, by == StatsBy::kernel ? &*kernels : nullptr);
     std::map<OpId, uint64_t> lost;
     for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
         const auto scanned = snapshot.scan(boot.boot_index, boot.monotonic,
                                            [&](std::span<const Event> block) { return query.add(block); });
         if (!scanned) return tl::unexpected(scanned.error());
         if (query.overflowed()) {
-            return fail(ErrorCode::limit, "the window has more than 65536 pairs of op and process",
+            return fail(ErrorCode::limit, "the window has more than 65536 kinds of calls",
                         "ask for a shorter window, or for one process with --pid");
         }
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/model/event.h"
@@ -20,8 +22,11 @@ struct Filter {
 struct OpStats {
     OpId op = 0;
     uint32_t pid = 0;
+    std::optional<std::string> kernel;  ///< with StatsBy::kernel; empty where it is not known
     uint64_t count = 0;
-    uint64_t errors = 0;                                      ///< return code other than success
+    uint64_t errors = 0;  ///< return code other than success
+    std::map<int32_t, uint64_t>
+        error_codes;  ///< how often each; those that came after max_error_codes others are left out
     uint64_t p50_ns = 0, p95_ns = 0, p99_ns = 0, max_ns = 0;  ///< nearest rank, exact
     uint64_t total_ns = 0;
     uint64_t bytes = 0;
@@ -32,12 +37,19 @@ struct OpStats {
     uint64_t lost = 0;  ///< records of this op lost in the window, all processes together
 };
 
+inline constexpr size_t max_error_codes = 16;
+
+/// What is told apart besides operation and process.
+enum class StatsBy { op, kernel };
+
 struct StatsAnswer {
     Window window;
+    StatsBy by = StatsBy::op;
     Coverage coverage;
     std::vector<OpStats> ops;  ///< by total_ns, largest first
 };
 
-Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter);
+/// By kernel only launches count. Errors: those of the store; limit (too many rows for an answer).
+Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, StatsBy by = StatsBy::op);
 
 }  // namespace ingero

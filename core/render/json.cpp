@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/model/error_names.h"
 #include "core/model/op.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
@@ -48,12 +49,21 @@ bool counts_bytes(OpId id) {
     return op && (op->op_class == OpClass::alloc || op->op_class == OpClass::copy);
 }
 
+json to_json(OpId op, const std::map<int32_t, uint64_t>& codes) {
+    json list = json::array();
+    for (const auto& [code, count] : codes)
+        list.push_back({{"code", code}, {"name", error_name(op, code)}, {"count", count}});
+    return list;
+}
+
 json to_json(const OpStats& stats) {
     return {{"source", std::string(source_name(op_source(stats.op)))},
             {"op", op_name(stats.op)},
             {"pid", stats.pid},
             {"count", stats.count},
+            {"kernel", stats.kernel ? text_or_null(*stats.kernel) : json(nullptr)},
             {"errors", stats.errors},
+            {"error_codes", to_json(stats.op, stats.error_codes)},
             {"p50_ns", stats.p50_ns},
             {"p95_ns", stats.p95_ns},
             {"p99_ns", stats.p99_ns},
@@ -200,6 +210,7 @@ json to_json(const StatsAnswer& answer, const AnswerContext& context, size_t lim
         ops.push_back(to_json(stats));
     }
     json result = answer_head("stats", context, answer.window, answer.coverage);
+    result["by"] = answer.by == StatsBy::kernel ? "kernel" : "op";
     result["ops"] = std::move(ops);
     return result;
 }

@@ -184,6 +184,19 @@ std::string share(const json& op, const char* key) {
     return format_percent(static_cast<double>(*part) / static_cast<double>(*whole));
 }
 
+/// "cudaMalloc of 4242: 3 times cudaErrorMemoryAllocation (2)".
+std::string error_lines(const json& ops, const TextStyle& style) {
+    std::string lines;
+    for (const json& op : ops) {
+        std::string codes;
+        for (const json& code : list(op, "error_codes"))
+            codes += (codes.empty() ? "" : ", ") + count(code, "count") + " times " + words(code, "name");
+        if (codes.empty()) continue;
+        lines += wrap_text(words(op, "op") + " of " + process(op, "comm", "pid") + ": " + codes, style.width, 2) + "\n";
+    }
+    return lines.empty() ? "" : "\n" + paint(lines, Colour::red, style);
+}
+
 }  // namespace
 
 }  // namespace text
@@ -243,7 +256,8 @@ std::string text_stats(const json& answer, const TextStyle& style) {
     const json& ops = text::list(answer, "ops");
     std::string result = text::window_line(answer) + text::coverage_lines(answer, style) + "\n";
     if (ops.empty()) return result + "No traced call in this window\n";
-    Table table({{"OPERATION", Align::left, true},
+    const bool by_kernel = text::words(answer, "by") == "kernel";
+    Table table({{by_kernel ? "KERNEL" : "OPERATION", Align::left, true},
                  {"PID", Align::right},
                  {"CALLS", Align::right},
                  {"ERRORS", Align::right, false, 2},
@@ -259,13 +273,16 @@ std::string text_stats(const json& answer, const TextStyle& style) {
                  {"BYTES", Align::right, false, 5}});
     for (const json& op : ops) {
         const auto pid = text::number(op, "pid");
-        table.add_row({text::words(op, "op"), pid ? std::to_string(*pid) : text::absent, text::count(op, "count"),
+        const std::string name = !by_kernel                               ? text::words(op, "op")
+                                 : text::member(op, "kernel").is_string() ? text::words(op, "kernel")
+                                                                          : "(not known)";
+        table.add_row({name, pid ? std::to_string(*pid) : text::absent, text::count(op, "count"),
                        text::count(op, "errors"), text::duration(op, "p50_ns"), text::duration(op, "p95_ns"),
                        text::duration(op, "p99_ns"), text::duration(op, "max_ns"), text::duration(op, "total_ns"),
                        text::share(op, "on_cpu_ns"), text::share(op, "device_wait_ns"), text::share(op, "runnable_ns"),
                        text::share(op, "blocked_ns"), text::bytes(op, "bytes")});
     }
-    return result + table.render(style.width);
+    return result + table.render(style.width) + text::error_lines(ops, style);
 }
 
 }  // namespace ingero

@@ -15,7 +15,7 @@ _ingeroctl() {
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --json --no-color --help --version'
-        [stats]="$window --limit"
+        [stats]="$window --by --limit"
         [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
         [check]='--probe --local'

@@ -30,13 +30,14 @@ constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_
 
 constexpr size_t most_name_bytes = 256;
 
-/// What only `stacks` takes. False where the key is none of it.
-Result<bool> check_stacks_param(const std::string& key, const json& value) {
-    if (key == "off_cpu") {
+/// What only `stacks` takes, and of it `stats`. False where the key is none of it.
+Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
+    const bool stacks = method == "stacks";
+    if (stacks && key == "off_cpu") {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
         return true;
     }
-    if (key != "op" && key != "by") return false;
+    if (!(stacks && key == "op") && !((stacks || method == "stats") && key == "by")) return false;
     if (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes)
         return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
     return true;
@@ -46,11 +47,9 @@ Result<bool> check_stacks_param(const std::string& key, const json& value) {
 /// besides.
 Result<void> check_query_params(const std::string& method, const json& params) {
     for (const auto& [key, value] : params.items()) {
-        if (method == "stacks") {
-            const auto own = check_stacks_param(key, value);
-            if (!own) return tl::unexpected(own.error());
-            if (*own) continue;
-        }
+        const auto own = check_own_param(method, key, value);
+        if (!own) return tl::unexpected(own.error());
+        if (*own) continue;
         const bool known =
             key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
         if (!known) return fail(ErrorCode::bad_request, "unknown parameter: " + escape_text(key.substr(0, 64)));

@@ -255,7 +255,9 @@ Result<json> RequestHandler::stats(const json& params) {
     if (!query) return tl::unexpected(query.error());
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
-    const auto answer = compute_stats(**snapshot, query->filter);
+    const json by = params.value("by", json("op"));
+    if (by != "op" && by != "kernel") return fail(ErrorCode::bad_request, "parameter by is none of op, kernel");
+    const auto answer = compute_stats(**snapshot, query->filter, by == "kernel" ? StatsBy::kernel : StatsBy::op);
     if (!answer) return tl::unexpected(answer.error());
     return to_json(*answer, query->context, query->limit);
 }

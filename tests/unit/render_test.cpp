@@ -97,6 +97,8 @@ StatsAnswer stats_answer() {
     OpStats copy = launch;
     copy.op = make_op(source_cuda, 4);
     copy.bytes = 3ULL << 30;
+    copy.errors = 4;
+    copy.error_codes = {{2, 3}, {12'345, 1}};
     OpStats unknown = launch;
     unknown.op = make_op(99, 7);
     answer.ops = {launch, copy, unknown};
@@ -124,6 +126,7 @@ json status_answer() {
              {"memory_bytes", 47'185'920u},
              {"processes", 3u},
              {"sockets", 1u},
+             {"traces", 0u},
              {"incidents_open", 0u}});
     return answer;
 }

@@ -115,7 +115,7 @@ TEST(StacksQueryTest, TellsProcessesOrKernelsApartWhereAsked) {
     EXPECT_EQ(by_process.stacks[0].op, std::nullopt);
     const StacksAnswer by_kernel = stacks_of(snapshot, asks([](auto& query) { query.by = StacksBy::kernel; }));
     ASSERT_EQ(by_kernel.stacks.size(), 2U);
-    EXPECT_EQ(by_kernel.stacks[0].kernel, "_Z4gemmv");
+    EXPECT_EQ(by_kernel.stacks[0].kernel, "gemm()");
     EXPECT_EQ(by_kernel.stacks[1].kernel, "") << "the handle means nothing in another process";
 }
 

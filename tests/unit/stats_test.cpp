@@ -83,6 +83,48 @@ TEST(Stats, PercentilesAreExactByNearestRank) {
     }
 }
 
+TEST(Stats, ErrorsAreCountedByCodeAndNoMoreCodesThanAreKept) {
+    MemorySnapshot snapshot(100 * second);
+    const auto returning = [&](int32_t code) {
+        Event event = call(copy, second + snapshot.events().size() * us, us);
+        event.return_code = code;
+        snapshot.add(event);
+    };
+    for (const int32_t code : {700, 0, 2, 700}) returning(code);
+    EXPECT_EQ(find(stats_of(snapshot), copy)->error_codes, (std::map<int32_t, uint64_t>{{2, 1}, {700, 2}}));
+    for (int32_t code = 1'000; code < 1'100; ++code) returning(code);
+    returning(2);
+    const StatsAnswer answer = stats_of(snapshot);
+    const OpStats* stats = find(answer, copy);
+    EXPECT_EQ(stats->errors, 104u);
+    EXPECT_EQ(stats->error_codes.size(), max_error_codes);
+    EXPECT_EQ(stats->error_codes.at(2), 2u);
+}
+
+TEST(Stats, ByKernelLaunchesOfOneNameAreOneRowWhateverTheirHandles) {
+    MemorySnapshot snapshot(100 * second);
+    const auto launched = [&](uint64_t function, uint32_t pid, uint64_t duration) {
+        Event event = call(launch, second + snapshot.events().size() * us, duration, pid);
+        event.args[0] = function;
+        snapshot.add(event);
+    };
+    snapshot.add(FunctionRow{call(launch, 0, 0, 100).process(), 1, 0, "_Z3addPfi"});
+    snapshot.add(FunctionRow{call(launch, 0, 0, 100).process(), 2, 0, "_Z3addPfi"});
+    snapshot.add(FunctionRow{call(launch, 0, 0, 200).process(), 1, 0, "plain"});
+    for (const uint64_t function : {1, 2, 2, 3}) launched(function, 100, 10 * us);
+    launched(1, 200, 5 * us);
+    snapshot.add(call(copy, second, 90 * us));
+    const auto answer = compute_stats(snapshot, {.window = snapshot.whole(), .uid = {}, .pid = {}}, StatsBy::kernel);
+    ASSERT_TRUE(answer);
+    ASSERT_EQ(answer->ops.size(), 3u);
+    EXPECT_EQ(answer->ops[0].kernel, "add(float*, int)");
+    EXPECT_EQ(answer->ops[0].count, 3u);
+    EXPECT_EQ(answer->ops[0].pid, 100u);
+    EXPECT_EQ(answer->ops[1].kernel, "") << "handle 3 has no name";
+    EXPECT_EQ(answer->ops[2].kernel, "plain");
+    EXPECT_EQ(answer->ops[2].pid, 200u);
+}
+
 TEST(Stats, OpsAndProcessesAreKeptApartLargestTotalFirst) {
     MemorySnapshot snapshot(100 * second);
     snapshot.add(call(launch, second, 10 * us, 100));
