@@ -20,12 +20,13 @@ struct CheckOptions {
     bool probe = false;
 };
 
-// In a build tree it lies in a folder beside; installed, at its fixed place.
+// In a build tree it lies in a folder beside; installed, below the prefix of this program, wherever that was moved to.
 std::string find_ingerod() {
     std::error_code error;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    const auto beside = self.parent_path().parent_path() / "daemon" / "ingerod" / "ingerod";
-    return std::filesystem::exists(beside, error) ? beside.string() : std::string(INGEROD_INSTALL_PATH);
+    const auto above = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+    for (const auto& place : {above / "daemon/ingerod/ingerod", above / "sbin/ingerod"})
+        if (std::filesystem::exists(place, error)) return place.string();
+    return INGEROD_INSTALL_PATH;
 }
 
 /// A daemon that refuses or fails is one that answers: its error is told.

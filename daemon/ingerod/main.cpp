@@ -85,13 +85,15 @@ std::string host_name() {
     return uname(&names) == 0 ? names.nodename : "localhost";
 }
 
-// In a build tree a helper program lies in a folder beside; installed, at its fixed place.
-std::string find_program(const std::string& given, const std::string& beside_as, const char* installed_as) {
+// In a build tree a helper program lies in a folder beside; installed, below the prefix of this program, wherever that
+// was moved to.
+std::string find_program(const std::string& given, const std::string& beside_as, const std::string& installed_as) {
     if (!given.empty()) return given;
     std::error_code error;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    const auto beside = self.parent_path().parent_path() / beside_as;
-    return std::filesystem::exists(beside, error) ? beside.string() : std::string(installed_as);
+    const auto above = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+    for (const auto& place : {above / beside_as, above / "lib/ingero" / std::filesystem::path(installed_as).filename()})
+        if (std::filesystem::exists(place, error)) return place.string();
+    return installed_as;
 }
 
 std::string find_worker(const std::string& given) {

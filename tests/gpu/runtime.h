@@ -1,0 +1,32 @@
+// What the programs of the runtime API share.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "counted.h"
+
+/// What `kernel<<<...>>>` calls: from CUDA 13 on a function that goes on into cudaLaunchKernel.
+inline void note_launch() {
+    const cudaError_t result = cudaGetLastError();
+#if CUDART_VERSION >= 13000
+    counted::note("__cudaLaunchKernel", result);
+#endif
+    counted::note("cudaLaunchKernel", result);
+}
+
+/// Launches a kernel by `kernel<<<...>>>(...)` and counts it; the error, if there is one, is the launch's own.
+#define COUNTED_LAUNCH(...)       \
+    do {                          \
+        (void)cudaGetLastError(); \
+        __VA_ARGS__;              \
+        note_launch();            \
+    } while (false)
+
+/// Waits at the gate before the first call, and once more when that has loaded the driver.
+inline void begin(const counted::Options& options) {
+    counted::ready(options);
+    COUNTED(cudaSetDevice, 0);
+    COUNTED(cudaFree, nullptr);
+    (void)cudaGetLastError();
+    counted::ready(options);
+}
