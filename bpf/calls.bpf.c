@@ -698,7 +698,7 @@ static __always_inline void report_process(struct task_struct *task, __u32 chang
     record->tgid = process_id(task);
     record->parent_tgid = process_id(task->real_parent);
     record->exit_code = exit_code;
-    record->reserved = 0;
+    record->uid = bpf_get_current_uid_gid();
     bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
     bpf_ringbuf_submit(record, submit_flags());
 }

@@ -131,6 +131,7 @@ struct Ingest::Impl {
     // Loop thread.
     void post(std::function<void()> call);
     void run_posted();
+    void join_reader();
 
     CallProbes& probes;
     std::unique_ptr<StoreWriter> store;
@@ -180,7 +181,8 @@ struct Ingest::Impl {
     std::map<OpId, LossRow> carried_losses;  // of batches that could not be stored
     uint64_t covered_since = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
-    std::vector<std::function<void()>> posted;
+    std::vector<std::function<void()>> posted;           // about what was read
+    std::vector<std::function<void()>> answers;          // to those who asked for a commit
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     uint64_t recorded = 0;
     uint64_t committed_sequence = 0;
@@ -204,12 +206,22 @@ void Ingest::Impl::post(std::function<void()> call) {
 
 void Ingest::Impl::run_posted() {
     drain(loop_wake.get());
-    std::vector<std::function<void()>> calls;
+    std::vector<std::function<void()>> calls, done;
     {
         const std::lock_guard lock(mutex);
         calls.swap(posted);
+        done.swap(answers);
     }
     for (auto& call : calls) call();
+    for (auto& call : done) call();
+}
+
+void Ingest::Impl::join_reader() {
+    if (!ingest_thread.joinable()) return;
+    stopping = true;
+    wake(ingest_wake.get());
+    store_wake.notify_all();
+    ingest_thread.join();
 }
 
 void Ingest::Impl::take_record(std::span<const std::byte> record) {
@@ -506,20 +518,31 @@ void Ingest::Impl::store_loop() {
         queued_events -= queued->events();
         if (!stored) give_up(queued->batch);
         store_wake.notify_all();
+        std::move(queued->requests.begin(), queued->requests.end(), std::back_inserter(answers));
         lock.unlock();
-        for (auto& call : queued->requests) post(std::move(call));
+        if (!queued->requests.empty()) wake(loop_wake.get());
     }
 }
 
 Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks)
     : impl_(std::make_unique<Impl>(loop, probes, std::move(store), std::move(callbacks))) {}
 
-Ingest::~Ingest() {
+// Who waits for a commit is not told any more: they may be gone.
+void Ingest::stop_reading() {
     if (!impl_->ingest_thread.joinable()) return;
-    impl_->stopping = true;
-    wake(impl_->ingest_wake.get());
-    impl_->store_wake.notify_all();
-    impl_->ingest_thread.join();
+    impl_->join_reader();
+    std::vector<std::function<void()>> calls;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        calls.swap(impl_->posted);
+    }
+    for (auto& call : calls) call();
+    impl_->hand_over({}, 0);
+}
+
+Ingest::~Ingest() {
+    if (!impl_->store_thread.joinable()) return;
+    impl_->join_reader();
     {
         const std::lock_guard lock(impl_->mutex);
         impl_->queue_closed = true;
