@@ -216,6 +216,7 @@ static __always_inline struct thread_state *first_call(struct task_struct *task)
     thread->tid = thread_id(task);
     start = task->group_leader->start_boottime;
     thread->process_start_ns = start;
+    thread->exec_id = task->self_exec_id;
     thread->device = INGERO_DEVICE_UNKNOWN;
     known = bpf_map_lookup_elem(&processes, &tgid);
     if (known && (*known & ~FROM_START) == start)
@@ -320,34 +321,42 @@ static __always_inline void read_out_arguments(struct frame *frame, int return_c
     }
 }
 
-static __always_inline __u32 device_of_context(__u32 tgid, __u64 context) {
-    struct context_key key = {.tgid = tgid, .context = context};
+static __always_inline struct context_key key_of_context(struct thread_state *thread, __u64 context) {
+    struct context_key key = {.context = context,
+                              .process_start_ns = thread->process_start_ns,
+                              .tgid = thread->tgid,
+                              .exec_id = thread->exec_id};
+    return key;
+}
+
+static __always_inline __u32 device_of_context(struct thread_state *thread, __u64 context) {
+    struct context_key key = key_of_context(thread, context);
     __u32 *device = context ? bpf_map_lookup_elem(&contexts, &key) : 0;
     return device ? *device : INGERO_DEVICE_UNKNOWN;
 }
 
-static __always_inline void use_context(struct thread_state *thread, __u32 tgid, __u64 context) {
+static __always_inline void use_context(struct thread_state *thread, __u64 context) {
     thread->context = context;
-    thread->device = device_of_context(tgid, context);
+    thread->device = device_of_context(thread, context);
 }
 
-static __always_inline void push_context(struct thread_state *thread, __u32 tgid, __u64 context) {
+static __always_inline void push_context(struct thread_state *thread, __u64 context) {
     __u32 pushed = thread->contexts_pushed;
 
     if (pushed < MAX_CONTEXTS) thread->below[pushed] = thread->context;
     thread->contexts_pushed = pushed + 1;
-    use_context(thread, tgid, context);
+    use_context(thread, context);
 }
 
 /* Of a stack deeper than what is kept, the lower contexts are not known. */
-static __always_inline void pop_context(struct thread_state *thread, __u32 tgid) {
+static __always_inline void pop_context(struct thread_state *thread) {
     __u32 pushed = thread->contexts_pushed;
     __u64 context = 0;
 
     if (pushed) thread->contexts_pushed = --pushed;
-    else return use_context(thread, tgid, 0);
+    else return use_context(thread, 0);
     if (pushed < MAX_CONTEXTS) context = thread->below[pushed];
-    use_context(thread, tgid, context);
+    use_context(thread, context);
 }
 
 static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
@@ -369,26 +378,26 @@ static __always_inline void tell_function(struct thread_state *thread, __u64 han
 static __always_inline void take_effect(struct thread_state *thread, struct task_struct *task, struct frame *frame,
                                         __u64 now) {
     __u32 tgid = task->tgid;
-    struct context_key key = {.tgid = tgid, .context = frame->args[0]};
+    struct context_key key = key_of_context(thread, frame->args[0]);
     __u32 device = frame->args[1];
     __u64 start = thread->process_start_ns | FROM_START;
 
     switch ((frame->cookie >> 24) & 0xff) {
         case INGERO_SHAPE_SET_DEVICE: thread->device = (__u16)frame->args[0]; break;
         case INGERO_SHAPE_SET_CONTEXT:
-            if (frame->args[0]) use_context(thread, tgid, frame->args[0]);
-            else pop_context(thread, tgid);
+            if (frame->args[0]) use_context(thread, frame->args[0]);
+            else pop_context(thread);
             break;
-        case INGERO_SHAPE_PUSH_CONTEXT: push_context(thread, tgid, frame->args[0]); break;
-        case INGERO_SHAPE_POP_CONTEXT: pop_context(thread, tgid); break;
+        case INGERO_SHAPE_PUSH_CONTEXT: push_context(thread, frame->args[0]); break;
+        case INGERO_SHAPE_POP_CONTEXT: pop_context(thread); break;
         case INGERO_SHAPE_NEW_CONTEXT:
             bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
-            push_context(thread, tgid, frame->args[0]);
+            push_context(thread, frame->args[0]);
             break;
         case INGERO_SHAPE_RETAIN_CONTEXT: bpf_map_update_elem(&contexts, &key, &device, BPF_ANY); break;
         case INGERO_SHAPE_END_CONTEXT:
             bpf_map_delete_elem(&contexts, &key);
-            if (thread->context == frame->args[0]) pop_context(thread, tgid);
+            if (thread->context == frame->args[0]) pop_context(thread);
             break;
         case INGERO_SHAPE_REGISTER:
             bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
