@@ -154,8 +154,8 @@ TEST_P(CallsLeftByKill, are_one_loss_a_frame_and_what_was_called_before_is_there
     constexpr size_t threads = 4, calls_before = 5;
     Daemon daemon(directory_ / "run", options());
     // After so many calls of each thread, or as many in all, calls sleep for longer than the test lasts.
-    Workload workload({"--threads", std::to_string(threads), "blocked", "--op", "sync", "--us", "0", "--gap-us", "0",
-                       "--log", log_, "--standin",
+    Workload workload({"--threads", std::to_string(threads), "blocked", "--op", "sync", "--us", "0", "--count", "1000",
+                       "--gap-us", "0", "--log", log_, "--standin",
                        "at=" + how() + ":" + std::to_string(threads * calls_before + 1) + "+:sleep=600000000"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     const auto pid = static_cast<uint32_t>(workload.pid());
