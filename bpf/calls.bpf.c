@@ -82,6 +82,7 @@ static __always_inline struct thread_state *first_call(struct task_struct *task)
     thread->tid = thread_id(task);
     start = task->group_leader->start_boottime;
     thread->process_start_ns = start;
+    thread->exec_id = task->self_exec_id;
     thread->device = INGERO_DEVICE_UNKNOWN;
     known = bpf_map_lookup_elem(&processes, &tgid);
     if (known && (*known & ~FROM_START) == start)
@@ -189,26 +190,26 @@ static __always_inline void tell_function(struct thread_state *thread, __u64 han
 static __always_inline void take_effect(struct thread_state *thread, struct task_struct *task, struct frame *frame,
                                         __u64 now) {
     __u32 tgid = task->tgid;
-    struct context_key key = {.tgid = tgid, .context = frame->args[0]};
+    struct context_key key = key_of_context(thread, frame->args[0]);
     __u32 device = frame->args[1];
     __u64 start = thread->process_start_ns | FROM_START;
 
     switch ((frame->cookie >> 24) & 0xff) {
         case INGERO_SHAPE_SET_DEVICE: thread->device = (__u16)frame->args[0]; break;
         case INGERO_SHAPE_SET_CONTEXT:
-            if (frame->args[0]) use_context(thread, tgid, frame->args[0]);
-            else pop_context(thread, tgid);
+            if (frame->args[0]) use_context(thread, frame->args[0]);
+            else pop_context(thread);
             break;
-        case INGERO_SHAPE_PUSH_CONTEXT: push_context(thread, tgid, frame->args[0]); break;
-        case INGERO_SHAPE_POP_CONTEXT: pop_context(thread, tgid); break;
+        case INGERO_SHAPE_PUSH_CONTEXT: push_context(thread, frame->args[0]); break;
+        case INGERO_SHAPE_POP_CONTEXT: pop_context(thread); break;
         case INGERO_SHAPE_NEW_CONTEXT:
             bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
-            push_context(thread, tgid, frame->args[0]);
+            push_context(thread, frame->args[0]);
             break;
         case INGERO_SHAPE_RETAIN_CONTEXT: bpf_map_update_elem(&contexts, &key, &device, BPF_ANY); break;
         case INGERO_SHAPE_END_CONTEXT:
             bpf_map_delete_elem(&contexts, &key);
-            if (thread->context == frame->args[0]) pop_context(thread, tgid);
+            if (thread->context == frame->args[0]) pop_context(thread);
             break;
         case INGERO_SHAPE_REGISTER:
             bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
@@ -518,7 +519,7 @@ static __always_inline void report_process(struct task_struct *task, __u32 chang
     record->tgid = process_id(task);
     record->parent_tgid = process_id(task->real_parent);
     record->exit_code = exit_code;
-    record->reserved = 0;
+    record->uid = bpf_get_current_uid_gid();
     bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
     bpf_ringbuf_submit(record, submit_flags());
 }

@@ -158,7 +158,7 @@ struct ingero_process_record {
     ingero_u32 tgid;
     ingero_u32 parent_tgid;
     ingero_s32 exit_code; /* as wait(2) reports it */
-    ingero_u32 reserved;
+    ingero_u32 uid;
     char comm[INGERO_COMM_LENGTH];
 };
 

@@ -90,6 +90,7 @@ struct task_struct {
     unsigned long nvcsw;
     unsigned long nivcsw;
     __u64 start_boottime;
+    __u64 self_exec_id;
     char comm[16];
     struct files_struct *files;
     struct signal_struct *signal;

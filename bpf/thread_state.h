@@ -100,7 +100,7 @@ struct thread_state {
     __u64 slice_ns;
     char best_comm[INGERO_COMM_LENGTH];
     __u32 best_tgid;
-    __u32 reserved;
+    __u32 exec_id; /* of the program that it runs */
     __u64 charged_ns; /* what the latest wait comes to, handed on to the frames */
     __u32 charged_reason;
     __u32 charged_uncertain;
@@ -117,10 +117,12 @@ struct {
     __type(value, struct thread_state);
 } threads SEC(".maps");
 
+/* A handle is a program's own: another one of the same pid, or by exec in the same process, may have it for another. */
 struct context_key {
-    __u32 tgid;
-    __u32 reserved;
     __u64 context;
+    __u64 process_start_ns;
+    __u32 tgid;
+    __u32 exec_id;
 };
 
 /* The device of each context that was seen to be made. */

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <system_error>
+#include <utility>
 
 namespace ingero {
 
@@ -180,11 +181,13 @@ EventLoop::Source EventLoop::defer(std::function<void()> callback) {
 }
 
 int EventLoop::run() {
-    return sd_event_loop(event_);
+    // Not by sd_event_exit: what is cleaned up afterwards may still add sources, which sd-event then refuses.
+    while (!exit_code_) check(sd_event_run(event_, UINT64_MAX), "sd_event_run");
+    return *std::exchange(exit_code_, std::nullopt);
 }
 
 void EventLoop::exit(int code) {
-    sd_event_exit(event_, code);
+    exit_code_ = code;
 }
 
 }  // namespace ingero

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace ingero {
 
@@ -62,6 +63,7 @@ class EventLoop {
 
   private:
     sd_event* event_ = nullptr;
+    std::optional<int> exit_code_;
 };
 
 }  // namespace ingero

@@ -86,6 +86,8 @@ Manager::~Manager() {
     // Probes first: what they have written is drained and committed, and only then is the session's end known.
     watch_.reset();
     if (processes_) processes_->close_gaps();
+    if (libraries_) libraries_->clear();
+    if (ingest_) ingest_->stop_reading();
     libraries_.reset();
     stacks_.reset();
     ingest_.reset();

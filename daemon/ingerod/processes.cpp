@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ constexpr uint64_t settle_us = 10'000;
 /// How soon it is looked whether a process called that nothing is decided of.
 constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
+constexpr size_t max_gone_unseen = 4096;
 
 /// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
 uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
@@ -248,15 +250,47 @@ void Processes::read_undecided() {
 // A call was seen of a process that discovery may not know: a forked child maps a library without a record of it.
 void Processes::on_call(const ProcessKey& key) {
     const ProcessEntry* process = observe(key.pid);
-    if (!process || process->process.key != key || process->excluded) callbacks_.on_not_traced(key);
+    if (process && process->process.key == key && !process->excluded) return;
+    callbacks_.on_not_traced(key);
+    if (!process || process->process.key != key) on_call_of_gone(key);
+}
+
+void Processes::on_call_of_gone(const ProcessKey& key) {
+    const auto [found, added] = gone_unseen_.try_emplace(key);
+    if (!added && found->second) {
+        callbacks_.put_process(*found->second);
+        gone_unseen_.erase(found);
+    }
+    if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
+}
+
+void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change) {
+    Process process{.key = key,
+                    .uid = change.uid,
+                    .parent_pid = visible_pid(change.parent_tgid),
+                    .comm = std::string(change.comm, strnlen(change.comm, sizeof(change.comm))),
+                    .cgroup = {},
+                    .unit = {},
+                    .first_seen_ns = start_of(key, 0),
+                    .exited_ns = change.time_ns,
+                    .exit_code = change.exit_code};
+    const auto [found, added] = gone_unseen_.try_emplace(key, process);
+    if (!added) {
+        callbacks_.put_process(process);
+        gone_unseen_.erase(found);
+    }
+    if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
 }
 
 void Processes::on_change(const ingero_process_record& change) {
-    const auto known = processes_.find(change.tgid);
-    if (known == processes_.end()) return;
-    // A record of an earlier process of this pid says nothing of this one; both starts are in the unit of /proc.
+    // Starts in the unit of /proc. A record of an earlier process of this pid says nothing of this one.
     constexpr uint64_t start_unit_ns = 10'000'000;
-    if (change.process_start_ns / start_unit_ns * start_unit_ns != known->second.process.key.start_ns) return;
+    const ProcessKey key{change.tgid, change.process_start_ns / start_unit_ns * start_unit_ns};
+    const auto known = processes_.find(change.tgid);
+    if (known == processes_.end() || known->second.process.key != key) {
+        if (change.change == INGERO_PROCESS_EXIT && change.tgid != INGERO_PID_OUTSIDE) on_end_of_unknown(key, change);
+        return;
+    }
     if (change.change == INGERO_PROCESS_EXIT) {
         forget(change.tgid, change.time_ns, change.exit_code);
     } else if (change.change == INGERO_PROCESS_EXEC) {

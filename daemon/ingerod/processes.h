@@ -87,6 +87,8 @@ class Processes {
     void decide(ProcessEntry& entry);
     void apply_policy(ProcessEntry& entry);
     void read_undecided();
+    void on_call_of_gone(const ProcessKey& key);
+    void on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change);
 
     EventLoop& loop_;
     const ProcFs& proc_;
@@ -96,6 +98,9 @@ class Processes {
     CoverageGaps gaps_;
     CapturePolicy policy_;
     std::map<uint32_t, ProcessEntry> processes_;
+    /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
+    /// the first call. Nothing: it called, and that record is still to come.
+    std::map<ProcessKey, std::optional<Process>> gone_unseen_;
     EventLoop::Source undecided_timer_;
     uint64_t refusal_told_ns_ = 0;
 };

@@ -12,6 +12,7 @@
 #include "core/symbols/elf_symbols.h"
 #include "daemon/ingerod/probes/targets.h"
 #include "tests/support/daemon.h"
+#include "tests/support/side_by_side.h"
 
 using namespace ingero;
 using namespace ingero::test;
@@ -36,18 +37,6 @@ std::map<uint64_t, std::set<std::string>> exported(Library library, const std::s
     return functions;
 }
 
-/// How many calls of traced functions each call of the thread lies in.
-std::vector<unsigned> depths_of(const std::vector<const standin::Record*>& calls) {
-    std::vector<unsigned> depths;
-    std::vector<const standin::Record*> open;
-    for (const standin::Record* call : calls) {
-        while (!open.empty() && open.back()->end_ns <= call->start_ns) open.pop_back();
-        depths.push_back(static_cast<unsigned>(open.size()));
-        open.push_back(call);
-    }
-    return depths;
-}
-
 struct Way {
     const char* name;
     const char* cudart;
@@ -60,40 +49,6 @@ class EverySymbol : public testing::TestWithParam<Way> {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
     }
 };
-
-struct Trace {
-    std::vector<const standin::Record*> calls;  ///< of traced functions, by thread and start
-    std::vector<Event> events;                  ///< likewise
-};
-
-Trace lay_side_by_side(const standin::GroundTruth& truth, const StoreContents& store, uint32_t pid) {
-    Trace trace;
-    for (const standin::Record& record : truth.records())
-        if (standin::finished(record) && op_of_function(truth.name(record))) trace.calls.push_back(&record);
-    std::stable_sort(trace.calls.begin(), trace.calls.end(), [](const auto* a, const auto* b) {
-        return std::pair(a->tid, a->start_ns) < std::pair(b->tid, b->start_ns);
-    });
-    for (const Event& event : store.events) {
-        if (event.tgid != pid) continue;
-        trace.events.push_back(event);
-    }
-    std::stable_sort(trace.events.begin(), trace.events.end(), [](const Event& a, const Event& b) {
-        return std::tuple(a.tid, a.start_ns, a.depth) < std::tuple(b.tid, b.start_ns, b.depth);
-    });
-    return trace;
-}
-
-void expect_same(const standin::Record& call, std::string_view name, unsigned depth, const Event& event) {
-    EXPECT_EQ(op_name(event.op), op_name(*op_of_function(name))) << name;
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(event.args[i], call.args[i]) << name << ", argument " << i;
-    EXPECT_EQ(event.stream, call.stream) << name;
-    EXPECT_EQ(event.return_code, call.result) << name;
-    EXPECT_EQ(event.depth, depth) << name;
-    EXPECT_EQ(event.tid, call.tid) << name;
-    EXPECT_LE(event.start_ns, call.start_ns) << name;
-    EXPECT_GE(event.end_ns(), call.end_ns) << name;
-    EXPECT_EQ(event.weight, 1u) << name;
-}
 
 TEST_P(EverySymbol, is_recorded_as_it_was_called) {
     const auto& [way, cudart, options] = GetParam();
@@ -111,8 +66,9 @@ TEST_P(EverySymbol, is_recorded_as_it_was_called) {
     const StoreContents store = read_store(daemon.store());
     EXPECT_EQ(store.lost(), 0u);
 
-    const Trace trace = lay_side_by_side(*truth, store, pid);
-    const std::vector<unsigned> depths = depths_of(trace.calls);
+    const std::vector<Process> rows = rows_of(store, pid);
+    ASSERT_EQ(rows.size(), 1u);
+    const SideBySide trace = lay_side_by_side(*truth, store.events, rows[0].key);
     std::set<std::string> succeeded;
     std::map<uint32_t, uint64_t> known_from_ns;  // of each thread, when a call first returned with its device
     for (const Event& event : trace.events) {
@@ -134,7 +90,8 @@ TEST_P(EverySymbol, is_recorded_as_it_was_called) {
             ASSERT_LT(i + jumps, trace.events.size());
         }
         const Event& event = trace.events[i + jumps];
-        expect_same(call, name, depths[i] + (call.start_ns < inside_jump_until_ns), event);
+        EXPECT_EQ(event.tid, call.tid) << name;
+        expect_same(call, name, trace.depths[i] + (call.start_ns < inside_jump_until_ns), event);
         if (event.device == INGERO_DEVICE_UNKNOWN && event.end_ns() < known_from_ns[event.tid])
             unknown_devices++;
         else

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/capability.h>
@@ -34,6 +35,14 @@ int left_ms(Clock::time_point until) {
     return left > 0 ? static_cast<int>(left) : 0;
 }
 
+int fork_as(int pid) {
+    clone_args arguments{};
+    arguments.exit_signal = SIGCHLD;
+    arguments.set_tid = reinterpret_cast<uintptr_t>(&pid);
+    arguments.set_tid_size = 1;
+    return static_cast<int>(syscall(SYS_clone3, &arguments, sizeof(arguments)));
+}
+
 [[noreturn]] void become(const std::vector<std::string>& command, const ChildOptions& options) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
@@ -57,7 +66,7 @@ int left_ms(Clock::time_point until) {
 
 Child::Child(const std::vector<std::string>& command, const ChildOptions& options) {
     Pipe in, out, error;
-    pid_ = fork();
+    pid_ = options.wanted_pid ? fork_as(*options.wanted_pid) : fork();
     if (pid_ == 0) {
         dup2(in.read.get(), 0);
         dup2(out.write.get(), 1);

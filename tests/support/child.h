@@ -17,6 +17,7 @@ struct ChildOptions {
     std::map<std::string, std::string> environment{};  ///< added to the test's own
     std::optional<uint32_t> uid{};                     ///< and the same gid, with no other groups
     bool drop_capabilities = false;                    ///< stays root by name only
+    std::optional<int> wanted_pid{};                   ///< where another process has it the child has pid() -1
 };
 
 class Child {

@@ -56,7 +56,7 @@ struct Ingest::Impl {
     Impl(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> writer, Callbacks callbacks)
         : probes(probes),
           callbacks(std::move(callbacks)),
-          commits(std::move(writer), [this](std::function<void()> call) { post(std::move(call)); }) {
+          commits(std::move(writer), [this](std::function<void()> call) { answer(std::move(call)); }) {
         ingest_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         loop_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         loop_source = loop.add_io(loop_wake.get(), EPOLLIN, [this](uint32_t) { run_posted(); });
@@ -83,7 +83,9 @@ struct Ingest::Impl {
 
     // Loop thread.
     void post(std::function<void()> call);
+    void answer(std::function<void()> call);
     void run_posted();
+    void join_reader();
 
     CallProbes& probes;
     Callbacks callbacks;
@@ -118,7 +120,8 @@ struct Ingest::Impl {
     NameBudget names;
     uint64_t names_refused_told_ns = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
-    std::vector<std::function<void()>> posted;
+    std::vector<std::function<void()>> posted;           // about what was read
+    std::vector<std::function<void()>> answers;          // to those who asked for a commit
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     uint64_t recorded = 0;
     uint64_t lost = 0;
@@ -137,14 +140,32 @@ void Ingest::Impl::post(std::function<void()> call) {
     wake(loop_wake.get());
 }
 
+void Ingest::Impl::answer(std::function<void()> call) {
+    {
+        const std::lock_guard lock(mutex);
+        answers.push_back(std::move(call));
+    }
+    wake(loop_wake.get());
+}
+
 void Ingest::Impl::run_posted() {
     drain(loop_wake.get());
-    std::vector<std::function<void()>> calls;
+    std::vector<std::function<void()>> calls, done;
     {
         const std::lock_guard lock(mutex);
         calls.swap(posted);
+        done.swap(answers);
     }
     for (auto& call : calls) call();
+    for (auto& call : done) call();
+}
+
+void Ingest::Impl::join_reader() {
+    if (!ingest_thread.joinable()) return;
+    stopping = true;
+    wake(ingest_wake.get());
+    commits.stop_waiting();
+    ingest_thread.join();
 }
 
 void Ingest::Impl::take_record(std::span<const std::byte> record) {
@@ -338,12 +359,21 @@ void Ingest::Impl::ingest_loop() {
 Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks)
     : impl_(std::make_unique<Impl>(loop, probes, std::move(store), std::move(callbacks))) {}
 
-Ingest::~Ingest() {
+// Who waits for a commit is not told any more: they may be gone.
+void Ingest::stop_reading() {
     if (!impl_->ingest_thread.joinable()) return;
-    impl_->stopping = true;
-    wake(impl_->ingest_wake.get());
-    impl_->commits.stop_waiting();
-    impl_->ingest_thread.join();
+    impl_->join_reader();
+    std::vector<std::function<void()>> calls;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        calls.swap(impl_->posted);
+    }
+    for (auto& call : calls) call();
+    impl_->hand_over({}, 0);
+}
+
+Ingest::~Ingest() {
+    impl_->join_reader();
     impl_->commits.finish();
 }
 

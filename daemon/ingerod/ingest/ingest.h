@@ -63,6 +63,9 @@ class Ingest {
     ~Ingest();
 
     void start();
+    /// Drains for the last time, and runs on this thread, the loop's, what is to be done about it, so that rows put
+    /// then are stored too. The probes must be detached.
+    void stop_reading();
     /// A new or changed process row, for the next commit. Any thread.
     void put_process(Process process);
     /// For the next commit; any thread. A row that takes another's place is told again, see GapRow.
