@@ -74,6 +74,7 @@ class BlockView {
   private:
     struct Body;
     Result<void> open_version_1(std::string_view data);
+    Result<void> version_1_column(ColumnId wanted, size_t first, std::span<uint64_t> out);
 
     std::string_view data_;
     BlockHeader header_;

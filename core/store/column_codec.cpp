@@ -63,8 +63,7 @@ bool from_stored(uint32_t stored, size_t rows, ColumnShape& ret_shape) {
         case ColumnShape::Kind::constant:
             return ret_shape.width == 0 && ret_shape.extra_width == 0 && ret_shape.count == 0;
         case ColumnShape::Kind::frame:
-            return ret_shape.count == 0 ? ret_shape.extra_width == 0
-                                        : ret_shape.count <= rows && ret_shape.width < 64;
+            return ret_shape.count == 0 ? ret_shape.extra_width == 0 : ret_shape.count <= rows && ret_shape.width < 64;
         case ColumnShape::Kind::dictionary:
             return ret_shape.count != 0 && ret_shape.count <= rows && ret_shape.width <= 12;
     }
@@ -77,9 +76,9 @@ size_t column_bytes(const ColumnShape& shape, size_t rows) {
             return shape.base_bytes;
         case ColumnShape::Kind::frame:
             return shape.base_bytes + packed_bytes(rows, shape.width) +
-                   (shape.count == 0 ? 0
-                                     : packed_bytes(shape.count, row_width(rows)) +
-                                           packed_bytes(shape.count, shape.extra_width));
+                   (shape.count == 0
+                        ? 0
+                        : packed_bytes(shape.count, row_width(rows)) + packed_bytes(shape.count, shape.extra_width));
         case ColumnShape::Kind::dictionary:
             return shape.base_bytes + packed_bytes(shape.count, shape.extra_width) + packed_bytes(rows, shape.width);
     }
@@ -109,8 +108,7 @@ void plan_frame(const std::array<uint32_t, 65>& counts, size_t rows, unsigned wi
 
 }  // namespace
 
-bool ColumnEncoder::try_dictionary(std::span<const uint64_t> values, uint64_t least, unsigned entry_width,
-                                   Plan& plan) {
+bool ColumnEncoder::try_dictionary(std::span<const uint64_t> values, uint64_t least, unsigned entry_width, Plan& plan) {
     // Beyond so many entries the frame is smaller whatever the codes cost.
     const size_t most = std::min({max_entries, values.size() / 2, plan.bits / std::max(entry_width, 1u)});
     entries_.clear();
@@ -123,8 +121,7 @@ bool ColumnEncoder::try_dictionary(std::span<const uint64_t> values, uint64_t le
         if (value != last) {
             size_t slot = (value * 0x9e37'79b9'7f4a'7c15) >> 52;
             static_assert(slot_count == size_t{1} << 12);
-            while (slots_[slot] != no_entry && entries_[slots_[slot]] != value - least)
-                slot = (slot + 1) % slot_count;
+            while (slots_[slot] != no_entry && entries_[slots_[slot]] != value - least) slot = (slot + 1) % slot_count;
             if (slots_[slot] == no_entry) {
                 if (entries_.size() == most) return false;
                 slots_[slot] = static_cast<uint16_t>(entries_.size());

@@ -167,10 +167,10 @@ class StoreSnapshot {
     virtual Result<void> scan(uint32_t boot_index, Window window,
                               const std::function<bool(std::span<const Event>)>& visit) const = 0;
     /// The same blocks undecoded: calls `visit` with each block that can hold a matching event, in order of first
-    /// start. Only headers are read and checked, so that a visit that asks for no column costs about 100 ns. The view is
-    /// the snapshot's and is opened anew for the next block, but the view's bytes() stay valid as long as the snapshot:
-    /// keep those to come back to a block. Whether each row of a block matches is said by lies_within(). Return false
-    /// from `visit` to stop. Errors: corrupt, with the block's key.
+    /// start. Only headers are read and checked, so that a visit that asks for no column costs about 100 ns. The view
+    /// is the snapshot's and is opened anew for the next block, but the view's bytes() stay valid as long as the
+    /// snapshot: keep those to come back to a block. Whether each row of a block matches is said by lies_within().
+    /// Return false from `visit` to stop. Errors: corrupt, with the block's key.
     virtual Result<void> scan_blocks(uint32_t boot_index, Window window,
                                      const std::function<bool(BlockView&)>& visit) const = 0;
     virtual StoreFigures figures() const = 0;

@@ -192,6 +192,7 @@ class LmdbStoreWriter final : public StoreWriter {
     }
     Result<void> commit(const Batch& batch) override;
     Result<void> end_session() override;
+    Result<bool> tidy() override { return false; }
     StoreFigures figures() const override { return figures_; }
 
   private:

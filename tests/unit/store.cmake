@@ -1,4 +1,5 @@
 ingero_add_test(time_test LABEL unit SOURCES time_test.cpp LIBRARIES ingero-core)
+ingero_add_test(column_codec_test LABEL unit SOURCES column_codec_test.cpp LIBRARIES ingero-core)
 ingero_add_test(block_test LABEL unit SOURCES block_test.cpp LIBRARIES ingero-core)
 ingero_add_test(store_test LABEL unit SOURCES store_test.cpp LIBRARIES ingero-core PkgConfig::SECCOMP)
 ingero_add_test(store_damage_test LABEL unit SOURCES store_damage_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
