@@ -25,7 +25,7 @@
 namespace ingero {
 
 /// Raised when an older program could misread what this one writes.
-inline constexpr uint32_t store_layout_version = 2;
+inline constexpr uint32_t store_layout_version = 3;
 
 /// A run of the daemon. [first_covered_ns, last_covered_ns] is what it can answer for; between sessions is a gap.
 struct Session {
@@ -90,9 +90,10 @@ struct FunctionRow {
 };
 
 struct StoreOptions {
-    uint64_t max_size_bytes = 10ULL << 30;                  ///< of the data file; at least 16 MiB is taken
-    bool create = true;                                     ///< false: a missing store is not_found
-    std::function<ClockTriple()> clock = ClockTriple::now;  ///< what latest_clock is read from; tests set their own
+    uint64_t max_size_bytes = 10ULL << 30;                   ///< of the data file; at least 16 MiB is taken
+    bool create = true;                                      ///< false: a missing store is not_found
+    uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
+    std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
 };
 
 /// What one commit writes, all in one transaction.

@@ -43,8 +43,10 @@ constexpr uint64_t refusal_period_ns = 60'000'000'000;
 constexpr size_t max_waiting_gaps = 65'536;
 /// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
 constexpr size_t max_waiting_stacks = 32'768;
-/// At least what a stored event takes.
+/// More than a stored event takes, whatever is in it.
 constexpr size_t row_bytes = 200;
+/// Batches committed without a pause between them before small blocks are merged and old ones compressed all the same.
+constexpr size_t tidy_every_batches = 64;
 
 struct ProcessKeyHash {
     size_t operator()(const ProcessKey& key) const {
@@ -125,6 +127,7 @@ struct Ingest::Impl {
     bool commit(Batch& batch);
     void give_up(Batch& batch);
     void carry_loss(const LossRow& row);
+    void tidy_store();
     void cap_functions();  ///< with the mutex held
     void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
 
@@ -143,7 +146,8 @@ struct Ingest::Impl {
     std::atomic<bool> stopping{false};
     std::atomic<uint64_t> turns{0};  ///< of the ingest thread
     std::atomic<bool> waits_for_store{false};
-    uint64_t turns_seen = 0;  ///< loop thread only
+    uint64_t turns_seen = 0;      ///< loop thread only
+    size_t untidied_batches = 0;  ///< store thread only
 
     // Ingest thread only.
     std::vector<Event> pending;
@@ -494,6 +498,20 @@ void Ingest::Impl::give_up(Batch& batch) {
     put_back(batch.symbols, symbols);
 }
 
+// Between batches; where there never is a moment between them, every so often all the same.
+void Ingest::Impl::tidy_store() {
+    {
+        const std::lock_guard lock(mutex);
+        if (queue_closed || (!queue.empty() && ++untidied_batches < tidy_every_batches)) return;
+    }
+    untidied_batches = 0;
+    const auto tidied = store->tidy();
+    const std::lock_guard lock(mutex);
+    store_figures = store->figures();
+    // A full disk or a held snapshot: the next commit says so, and until then nothing is lost.
+    if (!tidied) spdlog::debug("cannot tidy the store: {}", tidied.error().message);
+}
+
 void Ingest::Impl::store_loop() {
     for (;;) {
         std::unique_lock lock(mutex);
@@ -508,6 +526,7 @@ void Ingest::Impl::store_loop() {
         store_wake.notify_all();
         lock.unlock();
         for (auto& call : queued->requests) post(std::move(call));
+        if (stored) tidy_store();
     }
 }
 
