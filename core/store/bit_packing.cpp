@@ -47,7 +47,7 @@ constexpr auto unpackers = unpack_table(std::make_index_sequence<65>());
 
 }  // namespace
 
-void pack(std::span<const uint64_t> values, unsigned width, std::string& ret_data) {
+void pack(std::span<const uint64_t> values, unsigned width, uint64_t base, std::string& ret_data) {
     const size_t from = ret_data.size();
     const size_t bytes = packed_bytes(values.size(), width);
     if (bytes == 0) return;
@@ -57,7 +57,7 @@ void pack(std::span<const uint64_t> values, unsigned width, std::string& ret_dat
     uint64_t gathered = 0;
     unsigned filled = 0;
     for (uint64_t value : values) {
-        value &= mask;
+        value = (value - base) & mask;
         gathered |= value << filled;
         filled += width;
         if (filled < 64) continue;

@@ -23,8 +23,8 @@ constexpr size_t packed_bytes(size_t count, unsigned width) {
     return (count * width + 7) / 8;
 }
 
-/// Appends packed_bytes(values.size(), width). Bits of a value above `width` are left out.
-void pack(std::span<const uint64_t> values, unsigned width, std::string& ret_data);
+/// Appends packed_bytes(values.size(), width) with each value less `base`, wrapping. Bits above `width` are left out.
+void pack(std::span<const uint64_t> values, unsigned width, uint64_t base, std::string& ret_data);
 
 /// out[i] = base + value i, wrapping. `data` must hold packed_bytes(out.size(), width) and the slack after them, and
 /// `width` be one there is.

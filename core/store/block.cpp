@@ -134,9 +134,20 @@ Result<void> check_truth(const BlockHeader& header, std::span<const OpSummary> o
 }
 
 void order_by_end(std::span<const uint64_t> ends, std::vector<uint16_t>& ret_order) {
+    constexpr unsigned row_bits = 12;
+    static_assert(max_block_rows == size_t{1} << row_bits);
     ret_order.resize(ends.size());
-    std::iota(ret_order.begin(), ret_order.end(), uint16_t{0});
-    std::stable_sort(ret_order.begin(), ret_order.end(), [&](uint16_t a, uint16_t b) { return ends[a] < ends[b]; });
+    const auto [least, most] = std::minmax_element(ends.begin(), ends.end());
+    if (*most - *least >= uint64_t{1} << (64 - row_bits)) {
+        std::iota(ret_order.begin(), ret_order.end(), uint16_t{0});
+        std::stable_sort(ret_order.begin(), ret_order.end(), [&](uint16_t a, uint16_t b) { return ends[a] < ends[b]; });
+        return;
+    }
+    // Times and rows in one integer each are sorted several times faster; few blocks span more than 52 days.
+    std::vector<uint64_t> keys(ends.size());
+    for (size_t row = 0; row < ends.size(); ++row) keys[row] = (ends[row] - *least) << row_bits | row;
+    std::sort(keys.begin(), keys.end());
+    for (size_t i = 0; i < keys.size(); ++i) ret_order[i] = keys[i] & (max_block_rows - 1);
 }
 
 void order_by_rows(std::span<const OpSummary> ops, std::vector<uint16_t>& ret_segments) {

@@ -91,7 +91,7 @@ BlockView::BlockView(BlockView&&) noexcept = default;
 BlockView& BlockView::operator=(BlockView&&) noexcept = default;
 BlockView::~BlockView() = default;
 
-Result<void> BlockView::open(std::string_view data) {
+Result<void> BlockView::open(std::string_view data, Window window) {
     data_ = data;
     header_ = {};
     ops_.clear();
@@ -102,18 +102,27 @@ Result<void> BlockView::open(std::string_view data) {
     const auto raw = layout::read_header(data);
     if (!raw) return tl::unexpected(raw.error());
     body.header = *raw;
-    if (raw->version == 1) return open_version_1(data);
+    header_ = layout::to_block_header(*raw);
+    if (!overlaps(header_, window)) return {};
+    auto opened = raw->version == 1 ? open_version_1() : open_ops();
+    if (!opened) {
+        header_ = {};
+        ops_.clear();
+    }
+    return opened;
+}
 
-    std::memcpy(&body.more, data.data() + sizeof *raw, sizeof body.more);
+Result<void> BlockView::open_ops() {
+    Body& body = *body_;
+    const layout::Header* raw = &body.header;
+    std::memcpy(&body.more, data_.data() + sizeof *raw, sizeof body.more);
     body.ops.resize(raw->entries);
-    std::memcpy(body.ops.data(), data.data() + sizeof *raw + sizeof body.more, raw->entries * sizeof(layout::Op));
+    std::memcpy(body.ops.data(), data_.data() + sizeof *raw + sizeof body.more, raw->entries * sizeof(layout::Op));
     uint64_t rows = 0;
     int last_op = -1;
     for (const layout::Op& op : body.ops) {
-        if (op.op <= last_op || op.rows == 0 || rows + op.rows > raw->rows) {
-            ops_.clear();
+        if (op.op <= last_op || op.rows == 0 || rows + op.rows > raw->rows)
             return tl::unexpected(layout::corrupt("impossible ops"));
-        }
         last_op = op.op;
         first_rows_.push_back(static_cast<uint32_t>(rows));
         rows += op.rows;
@@ -126,11 +135,7 @@ Result<void> BlockView::open(std::string_view data) {
                         .max_ns = op.max_ns,
                         .min_ns = op.min_ns});
     }
-    if (rows != raw->rows) {
-        ops_.clear();
-        return tl::unexpected(layout::corrupt("rows of no op"));
-    }
-    header_ = layout::to_block_header(*raw);
+    if (rows != raw->rows) return tl::unexpected(layout::corrupt("rows of no op"));
     header_.min_tgid = body.more.min_tgid;
     header_.max_tgid = body.more.max_tgid;
     header_.min_tid = body.more.min_tid;
@@ -138,10 +143,10 @@ Result<void> BlockView::open(std::string_view data) {
     return {};
 }
 
-Result<void> BlockView::open_version_1(std::string_view data) {
+Result<void> BlockView::open_version_1() {
     Body& body = *body_;
     std::vector<Event> events;
-    if (auto decoded = layout::decode_version_1(data, body.header, events); !decoded) return decoded;
+    if (auto decoded = layout::decode_version_1(data_, body.header, events); !decoded) return decoded;
     if (!std::is_sorted(events.begin(), events.end(), layout::in_order))
         return tl::unexpected(layout::corrupt("rows out of order"));
     body.order.resize(events.size());
@@ -161,7 +166,6 @@ Result<void> BlockView::open_version_1(std::string_view data) {
     for (size_t row = 0; row < times.size(); ++row) body.order[times[row]] = static_cast<uint16_t>(row);
     body.comms.clear();
     body.loaded = body.has_order = true;
-    header_ = layout::to_block_header(body.header);
     return {};
 }
 

@@ -50,7 +50,6 @@ class ColumnEncoder {
     ColumnShape write_frame(std::span<const uint64_t> values, const Plan& plan, std::string& ret_data);
     ColumnShape write_dictionary(const Plan& plan, std::string& ret_data);
 
-    std::vector<uint64_t> offsets_;  ///< from the base
     std::vector<uint64_t> codes_;
     std::vector<uint64_t> entries_;
     std::vector<uint16_t> slots_;  ///< hash table over entries_

@@ -199,11 +199,8 @@ class LmdbSnapshot final : public StoreSnapshot {
             const auto fields = decode_event_key(key);
             if (!fields) error = damaged_row("key of an event");
             if (error || fields->boot_index != boot_index || fields->first_start_ns >= window.to_ns) return false;
-            const auto needed = is_needed(*fields, value, window);
-            if (!needed) error = needed.error();
-            if (error || !*needed) return !error;
-            if (const auto opened = block.open(value); !opened) error = damaged_block(*fields, opened.error());
-            if (error) return false;
+            error = open_block(*fields, value, window, block);
+            if (error || block.ops().empty()) return !error;
             const auto more = visit(*fields, block);
             if (!more) error = more.error();
             return more && *more;
@@ -213,15 +210,14 @@ class LmdbSnapshot final : public StoreSnapshot {
         return {};
     }
 
-    /// Whether the block can hold what the window asks for, by its header alone.
-    static Result<bool> is_needed(const EventKey& key, std::string_view value, Window window) {
-        const auto header = read_block_header(value);
-        if (!header) return tl::unexpected(damaged_block(key, header.error()));
-        if (header->boot_index != key.boot_index || header->first_start_ns != key.first_start_ns ||
-            header->min_sequence != key.first_sequence)
-            return tl::unexpected(
-                damaged_block(key, {ErrorCode::corrupt, "the block is stored under another's key", {}}));
-        return overlaps(*header, window);
+    static std::optional<Error> open_block(const EventKey& key, std::string_view value, Window window,
+                                           BlockView& ret_block) {
+        if (auto opened = ret_block.open(value, window); !opened) return damaged_block(key, opened.error());
+        const BlockHeader& header = ret_block.header();
+        if (header.boot_index != key.boot_index || header.first_start_ns != key.first_start_ns ||
+            header.min_sequence != key.first_sequence)
+            return damaged_block(key, {ErrorCode::corrupt, "the block is stored under another's key", {}});
+        return std::nullopt;
     }
 
     const Tables& tables() const { return environment_->tables(); }

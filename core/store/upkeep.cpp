@@ -43,13 +43,13 @@ std::vector<BlockRow> make_blocks(BlockEncoder& encoder, uint32_t boot_index, st
         return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.event->sequence < b.event->sequence;
     });
     std::vector<BlockRow> blocks;
-    std::vector<Event> rows;
-    for (size_t at = 0; at < order.size(); at += max_block_rows) {
-        rows.clear();
+    std::vector<Event> rows(std::min(max_block_rows, events.size()));
+    for (size_t at = 0; at < order.size(); at += rows.size()) {
+        rows.resize(std::min(max_block_rows, order.size() - at));
         uint64_t first_sequence = order[at].event->sequence;
-        for (const Place& place : std::span(order).subspan(at, std::min(max_block_rows, order.size() - at))) {
-            rows.push_back(*place.event);
-            first_sequence = std::min(first_sequence, place.event->sequence);
+        for (size_t i = 0; i < rows.size(); ++i) {
+            rows[i] = *order[at + i].event;
+            first_sequence = std::min(first_sequence, rows[i].sequence);
         }
         blocks.emplace_back(encode_key(EventKey{boot_index, rows.front().start_ns, first_sequence}),
                             encoder.encode(boot_index, rows));
