@@ -142,7 +142,7 @@ class StoreWriter {
     /// One bounded piece of upkeep, in a synchronous transaction of its own: merges the blocks of small batches into a
     /// full one, or compresses old ones. Reads and writes at most some 20,000 rows. True where there is more to do.
     /// Call it when nothing waits to be committed, or every so many commits. Whatever happens to it, each row stays
-    /// stored exactly once. Errors: as of commit(); the store stays usable, and what failed is tried again later.
+    /// stored exactly once. Errors: as of commit(); the store stays usable, and it is tried again some commits later.
     virtual Result<bool> tidy() = 0;
 };
 

@@ -30,6 +30,8 @@ constexpr uint64_t commit_overhead_bytes = 256 << 10;
 /// Deleting more at once would make the free list of that commit, and the commit, long.
 constexpr uint64_t most_evicted_bytes = 32 << 20;
 constexpr uint64_t housekeeping_every = 64;
+/// Commits after a tidy() that found no room: planning it costs the same again.
+constexpr uint64_t tidy_again_after = 16;
 
 /// What a commit will write, made before its transaction begins.
 struct Prepared {
@@ -207,6 +209,7 @@ class LmdbStoreWriter final : public StoreWriter {
     uint64_t cap_bytes_ = 0;
     uint64_t first_covered_ns_ = 0;
     uint64_t commits_ = 0;
+    uint64_t next_tidy_ = 0;  ///< not before so many commits
 };
 
 Result<void> LmdbStoreWriter::open_store() {
@@ -348,11 +351,12 @@ Result<void> LmdbStoreWriter::end_session() {
 
 /// Nothing is let go for it, and where there is no room it waits for some.
 Result<bool> LmdbStoreWriter::tidy() {
+    if (commits_ < next_tidy_) return false;
     Prepared prepared;
     {
         const auto txn = environment_->begin_read();
         if (!txn) return tl::unexpected(txn.error());
-        Upkeep::Now now{.compress_after_ns = options_.compress_after_ns};
+        Upkeep::Now now{.compress_after_ns = options_.compress_after_ns, .max_bytes = cap_bytes_ / 32};
         for (const auto& [number, session] : state_.sessions) {
             now.boot_index = session.boot_index;
             now.now_ns = session.latest_clock.monotonic_ns;
@@ -368,7 +372,10 @@ Result<bool> LmdbStoreWriter::tidy() {
         if (rc == 0)
             rc = transact(
                 prepared, [](State&) {}, UINT64_MAX);
-        if (rc != 0) return tl::unexpected(lmdb_error("cannot rewrite blocks of the event store", rc));
+        if (rc != 0) {
+            next_tidy_ = commits_ + tidy_again_after;
+            return tl::unexpected(lmdb_error("cannot rewrite blocks of the event store", rc));
+        }
         update_figures();
     }
     upkeep_.done();

@@ -71,7 +71,8 @@ int Upkeep::load(const Environment& environment, MDB_txn* transaction) {
     for (; rc == 0 && newest.size() < max_run_blocks; rc = cursor.get(key, value, MDB_PREV)) {
         const auto header = read_block_header(to_text(value));
         if (!header || (!newest.empty() && newest.front().second.boot_index != header->boot_index)) break;
-        newest.emplace_back(header->min_sequence, Known{std::string(to_text(key)), header->boot_index, header->rows});
+        newest.emplace_back(header->min_sequence,
+                            Known{std::string(to_text(key)), header->boot_index, header->rows, value.mv_size});
     }
     std::sort(newest.begin(), newest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (auto& [sequence, block] : newest) known_.push_back(std::move(block));
@@ -80,23 +81,28 @@ int Upkeep::load(const Environment& environment, MDB_txn* transaction) {
 
 void Upkeep::note(const std::vector<BlockRow>& blocks) {
     for (const auto& [key, bytes] : blocks)
-        if (const auto header = read_block_header(bytes)) known_.push_back({key, header->boot_index, header->rows});
+        if (const auto header = read_block_header(bytes))
+            known_.push_back({key, header->boot_index, header->rows, bytes.size()});
 }
 
-size_t Upkeep::take_run() const {
+size_t Upkeep::take_run(uint64_t max_bytes) const {
     size_t rows = 0;
+    uint64_t bytes = 0;
     for (size_t i = 0; i < known_.size(); ++i) {
-        const bool other_boot = known_[i].boot_index != known_.front().boot_index;
-        if (other_boot || rows + known_[i].rows > max_rows || i == max_run_blocks) return i;
-        rows += known_[i].rows;
+        const Known& block = known_[i];
+        rows += block.rows;
+        bytes += block.bytes;
+        const bool other_boot = block.boot_index != known_.front().boot_index;
+        if (other_boot || rows > max_rows || bytes > max_bytes || i == max_run_blocks) return std::max<size_t>(i, 1);
     }
     return 0;
 }
 
-Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder) {
+Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder,
+                           uint64_t max_bytes) {
     // In front of a full block there is nothing left that it could be merged with.
     while (!known_.empty() && known_.front().rows == max_block_rows) known_.pop_front();
-    taken_ = take_run();
+    taken_ = take_run(max_bytes);
     rest_.reset();
     if (taken_ == 0) return {};
     more_ = true;
@@ -104,7 +110,7 @@ Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction,
     for (size_t i = 0; i < taken_; ++i) rows += known_[i].rows;
     // Moving full blocks about only to make one less of many is not worth its writing.
     const size_t fewest = (rows + max_block_rows - 1) / max_block_rows;
-    if (taken_ - fewest < (taken_ + 3) / 4) return {};
+    if (taken_ - fewest < (taken_ + 4) / 5) return {};
     std::vector<Event> events;
     Rewrite rewrite;
     for (size_t i = 0; i < taken_; ++i) {
@@ -117,7 +123,8 @@ Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction,
     const uint32_t boot_index = known_.front().boot_index;
     rewrite.blocks = make_blocks(encoder, boot_index, events);
     if (const size_t left = rows % max_block_rows; left != 0)
-        rest_ = Known{rewrite.blocks.back().first, boot_index, static_cast<uint32_t>(left)};
+        rest_ = Known{rewrite.blocks.back().first, boot_index, static_cast<uint32_t>(left),
+                      rewrite.blocks.back().second.size()};
     return rewrite;
 }
 
@@ -152,7 +159,7 @@ Rewrite Upkeep::plan_compression(const Environment& environment, MDB_txn* transa
 Rewrite Upkeep::plan(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder, const Now& now) {
     more_ = false;
     compressing_up_to_ = compressed_up_to_;
-    if (auto merge = plan_merge(environment, transaction, encoder); taken_ != 0) return merge;
+    if (auto merge = plan_merge(environment, transaction, encoder, now.max_bytes); taken_ != 0) return merge;
     return plan_compression(environment, transaction, now);
 }
 

@@ -42,6 +42,7 @@ class Upkeep {
         uint32_t boot_index = 0;
         uint64_t now_ns = 0;
         uint64_t compress_after_ns = 0;
+        uint64_t max_bytes = 0;  ///< of blocks to merge at once
     };
     Rewrite plan(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder, const Now& now);
     /// The last plan's transaction was committed, or there was nothing in it. Without this the same is planned again.
@@ -56,10 +57,11 @@ class Upkeep {
         std::string key;
         uint32_t boot_index = 0;
         uint32_t rows = 0;
+        uint64_t bytes = 0;
     };
-    /// Takes the first of the known blocks that can be merged; how many of them, and 0 where it is too early.
-    size_t take_run() const;
-    Rewrite plan_merge(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder);
+    /// How many of the first known blocks to merge; 0 where it is too early.
+    size_t take_run(uint64_t max_bytes) const;
+    Rewrite plan_merge(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder, uint64_t max_bytes);
     Rewrite plan_compression(const Environment& environment, MDB_txn* transaction, const Now& now);
 
     std::deque<Known> known_;    ///< committed, not yet merged, in order of their sequences
