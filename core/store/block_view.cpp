@@ -116,6 +116,7 @@ Result<void> BlockView::open_ops() {
     Body& body = *body_;
     const layout::Header* raw = &body.header;
     std::memcpy(&body.more, data_.data() + sizeof *raw, sizeof body.more);
+    if (raw->entries == 0) return tl::unexpected(layout::corrupt("no ops"));
     body.ops.resize(raw->entries);
     std::memcpy(body.ops.data(), data_.data() + sizeof *raw + sizeof body.more, raw->entries * sizeof(layout::Op));
     uint64_t rows = 0;
@@ -212,7 +213,8 @@ BlockView::Body::Failure BlockView::Body::load(std::string_view data) {
     if (bytes.size() < comms_at + more.comms * sizeof(Comm) + packing_slack_bytes)
         return layout::corrupt("the body is too short");
     comms.resize(more.comms);
-    std::memcpy(comms.data(), bytes.data() + comms_at, more.comms * sizeof(Comm));
+    for (size_t i = 0; i < comms.size(); ++i)
+        std::memcpy(comms[i].data(), bytes.data() + comms_at + i * sizeof(Comm), sizeof(Comm));
     loaded = true;
     return std::nullopt;
 }
