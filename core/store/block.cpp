@@ -1,206 +1,166 @@
 #include "core/store/block.h"
 
 #include <xxhash.h>
+#include <zstd.h>
 
-#include <algorithm>
-#include <bit>
-#include <cassert>
 #include <cstring>
-#include <limits>
-#include <stdexcept>
+#include <numeric>
+
+#include "core/store/block_layout.h"
+#include "core/store/block_view.h"
 
 namespace ingero {
 
 namespace {
 
-// Fields are copied as they lie in memory.
-static_assert(std::endian::native == std::endian::little);
+/// Higher levels gain next to nothing on packed integers.
+constexpr int zstd_level = 3;
 
-constexpr uint32_t block_magic = 0x4b42'4749;  // "IGBK"
-
-struct RawHeader {
-    uint32_t magic;
-    uint16_t version;
-    uint16_t columns;
-    uint64_t header_checksum;  // of everything between here and the body, seeded with the eight bytes before
-    uint64_t body_checksum;
-    uint32_t boot_index;
-    uint32_t rows;
-    uint64_t first_start_ns;
-    uint64_t last_start_ns;
-    uint64_t max_end_ns;
-    uint64_t min_sequence;
-    uint64_t max_sequence;
-    uint32_t body_bytes;
-    uint32_t reserved;
-};
-static_assert(sizeof(RawHeader) == 80);
-
-constexpr size_t checked_from = 16;
-
-enum class Encoding : uint8_t { plain = 0 };
-
-struct RawColumn {
-    uint16_t id;
-    uint8_t encoding;
-    uint8_t width;    // bytes a row
-    uint32_t offset;  // in the body, a multiple of eight
-};
-static_assert(sizeof(RawColumn) == 8);
-
-/// Blocks of the first layout lack the columns from this one on: their rows keep Event's defaults.
-constexpr uint16_t first_optional_column = 29;
-
-/// Every field of Event with its column id. Ids are never reused.
-template <class Visit>
-void for_each_column(Visit&& visit) {
-    visit(
-        1, [](auto& event) -> auto& { return event.sequence; });
-    visit(
-        2, [](auto& event) -> auto& { return event.start_ns; });
-    visit(
-        3, [](auto& event) -> auto& { return event.duration_ns; });
-    visit(
-        4, [](auto& event) -> auto& { return event.runnable_ns; });
-    visit(
-        5, [](auto& event) -> auto& { return event.preempted_ns; });
-    visit(
-        6, [](auto& event) -> auto& { return event.blocked_ns; });
-    visit(
-        7, [](auto& event) -> auto& { return event.longest_sleep_ns; });
-    visit(
-        8, [](auto& event) -> auto& { return event.preemptor_ns; });
-    visit(
-        9, [](auto& event) -> auto& { return event.args[0]; });
-    visit(
-        10, [](auto& event) -> auto& { return event.args[1]; });
-    visit(
-        11, [](auto& event) -> auto& { return event.args[2]; });
-    visit(
-        12, [](auto& event) -> auto& { return event.stream; });
-    visit(
-        13, [](auto& event) -> auto& { return event.process_start_ns; });
-    visit(
-        14, [](auto& event) -> auto& { return event.tgid; });
-    visit(
-        15, [](auto& event) -> auto& { return event.tid; });
-    visit(
-        16, [](auto& event) -> auto& { return event.cpu; });
-    visit(
-        17, [](auto& event) -> auto& { return event.waits; });
-    visit(
-        18, [](auto& event) -> auto& { return event.return_code; });
-    visit(
-        19, [](auto& event) -> auto& { return event.preemptor_tgid; });
-    visit(
-        20, [](auto& event) -> auto& { return event.waker_tgid; });
-    visit(
-        21, [](auto& event) -> auto& { return event.op; });
-    visit(
-        22, [](auto& event) -> auto& { return event.blocked_syscall; });
-    visit(
-        23, [](auto& event) -> auto& { return event.depth; });
-    visit(
-        24, [](auto& event) -> auto& { return event.flags; });
-    visit(
-        25, [](auto& event) -> auto& { return event.blocked_reason; });
-    visit(
-        26, [](auto& event) -> auto& { return event.waker_kind; });
-    visit(
-        27, [](auto& event) -> auto& { return event.preemptor_comm; });
-    visit(
-        28, [](auto& event) -> auto& { return event.waker_comm; });
-    visit(
-        29, [](auto& event) -> auto& { return event.device; });
-    visit(
-        30, [](auto& event) -> auto& { return event.weight; });
-    visit(
-        31, [](auto& event) -> auto& { return event.stack; });
+uint64_t header_checksum(std::string_view data, size_t body_at) {
+    uint64_t seed = 0;
+    std::memcpy(&seed, data.data(), sizeof seed);
+    return XXH3_64bits_withSeed(data.data() + layout::checked_from, body_at - layout::checked_from, seed);
 }
 
-template <class Get>
-using field_type = std::remove_cvref_t<std::invoke_result_t<Get, Event&>>;
+}  // namespace
 
-size_t padded(size_t bytes) {
-    return (bytes + 7) & ~size_t{7};
+namespace layout {
+
+Error corrupt(std::string why) {
+    return {ErrorCode::corrupt, "damaged event block: " + std::move(why), {}};
 }
 
-/// What the header must say of these rows.
+Result<Header> read_header(std::string_view data) {
+    Header header{};
+    if (data.size() < sizeof header) return tl::unexpected(corrupt("shorter than a header"));
+    std::memcpy(&header, data.data(), sizeof header);
+    if (header.magic != block_magic) return tl::unexpected(corrupt("wrong magic"));
+    if (header.version > block_version)
+        return fail(ErrorCode::version,
+                    "the event block has format " + std::to_string(header.version) + ", newer than the " +
+                        std::to_string(block_version) + " this ingero knows",
+                    "read it with the ingero that wrote it, or a newer one");
+    const size_t body_at = header_bytes(header.version) + header.entries * entry_bytes(header.version);
+    if (data.size() < body_at || data.size() - body_at != header.body_bytes)
+        return tl::unexpected(corrupt("wrong length"));
+    if (header_checksum(data, body_at) != header.header_checksum) return tl::unexpected(corrupt("header checksum"));
+    if (header.version == 0 || header.rows == 0 || header.rows > max_block_rows)
+        return tl::unexpected(corrupt("impossible row count"));
+    return header;
+}
+
+std::string_view body_of(std::string_view data, const Header& header) {
+    return data.substr(data.size() - header.body_bytes);
+}
+
+bool body_checksum_fits(std::string_view data, const Header& header) {
+    const std::string_view body = body_of(data, header);
+    return XXH3_64bits(body.data(), body.size()) == header.body_checksum;
+}
+
+BlockHeader to_block_header(const Header& header) {
+    return {.boot_index = header.boot_index,
+            .rows = header.rows,
+            .first_start_ns = header.first_start_ns,
+            .last_start_ns = header.last_start_ns,
+            .max_end_ns = header.max_end_ns,
+            .min_sequence = header.min_sequence,
+            .max_sequence = header.max_sequence};
+}
+
 BlockHeader summarise(uint32_t boot_index, std::span<const Event> events) {
+    constexpr uint32_t most = std::numeric_limits<uint32_t>::max();
     BlockHeader header{.boot_index = boot_index,
                        .rows = static_cast<uint32_t>(events.size()),
                        .first_start_ns = events.front().start_ns,
                        .last_start_ns = events.back().start_ns,
                        .max_end_ns = 0,
                        .min_sequence = std::numeric_limits<uint64_t>::max(),
-                       .max_sequence = 0};
+                       .max_sequence = 0,
+                       .min_tgid = most,
+                       .max_tgid = 0,
+                       .min_tid = most,
+                       .max_tid = 0};
     for (const Event& event : events) {
         header.max_end_ns = std::max(header.max_end_ns, saturated_end_ns(event));
         header.min_sequence = std::min(header.min_sequence, event.sequence);
         header.max_sequence = std::max(header.max_sequence, event.sequence);
+        header.min_tgid = std::min(header.min_tgid, event.tgid);
+        header.max_tgid = std::max(header.max_tgid, event.tgid);
+        header.min_tid = std::min(header.min_tid, event.tid);
+        header.max_tid = std::max(header.max_tid, event.tid);
     }
     return header;
 }
 
-auto corrupt(std::string why) {
-    return fail(ErrorCode::corrupt, "damaged event block: " + std::move(why));
+void add_to(OpSummary& summary, const Event& event) {
+    summary.op = event.op;
+    summary.max_ns = std::max(summary.max_ns, event.duration_ns);
+    summary.min_ns = summary.rows == 0 ? event.duration_ns : std::min(summary.min_ns, event.duration_ns);
+    ++summary.rows;
+    summary.errors += event.return_code != 0;
+    summary.calls = held_add(summary.calls, event.weight);
+    summary.duration_ns = held_add(summary.duration_ns, event.duration_ns);
+    summary.calls_duration_ns =
+        held_add(summary.calls_duration_ns, held_multiply(event.duration_ns, uint64_t{event.weight}));
 }
 
-/// The fixed part, checked as far as that can be without the columns.
-Result<RawHeader> read_raw_header(std::string_view data) {
-    RawHeader raw{};
-    if (data.size() < sizeof raw) return corrupt("shorter than a header");
-    std::memcpy(&raw, data.data(), sizeof raw);
-    if (raw.magic != block_magic) return corrupt("wrong magic");
-    if (raw.version > block_version)
-        return fail(ErrorCode::version,
-                    "the event block has format " + std::to_string(raw.version) + ", newer than the " +
-                        std::to_string(block_version) + " this ingero knows",
-                    "read it with the ingero that wrote it, or a newer one");
-    const size_t body_at = sizeof raw + size_t{raw.columns} * sizeof(RawColumn);
-    if (data.size() < body_at || data.size() - body_at != raw.body_bytes) return corrupt("wrong length");
-    uint64_t seed = 0;
-    std::memcpy(&seed, data.data(), sizeof seed);
-    if (XXH3_64bits_withSeed(data.data() + checked_from, body_at - checked_from, seed) != raw.header_checksum)
-        return corrupt("header checksum");
-    if (raw.version == 0 || raw.rows == 0 || raw.rows > max_block_rows) return corrupt("impossible row count");
-    return raw;
-}
-
-BlockHeader to_header(const RawHeader& raw) {
-    return {.boot_index = raw.boot_index,
-            .rows = raw.rows,
-            .first_start_ns = raw.first_start_ns,
-            .last_start_ns = raw.last_start_ns,
-            .max_end_ns = raw.max_end_ns,
-            .min_sequence = raw.min_sequence,
-            .max_sequence = raw.max_sequence};
-}
-
-/// The bytes of column `id`, empty where the block has no such column of that width inside its body.
-std::string_view find_column(std::string_view data, const RawHeader& raw, uint16_t id, size_t width) {
-    const std::string_view body = data.substr(data.size() - raw.body_bytes);
-    for (size_t i = 0; i < raw.columns; ++i) {
-        RawColumn column{};
-        std::memcpy(&column, data.data() + sizeof raw + i * sizeof column, sizeof column);
-        if (column.id != id) continue;
-        const size_t bytes = width * raw.rows;
-        if (column.encoding != static_cast<uint8_t>(Encoding::plain) || column.width != width) return {};
-        if (column.offset > body.size() || body.size() - column.offset < bytes) return {};
-        return body.substr(column.offset, bytes);
+Result<void> check_truth(const BlockHeader& header, std::span<const OpSummary> ops, std::span<const Event> events) {
+    if (!std::is_sorted(events.begin(), events.end(), in_order)) return tl::unexpected(corrupt("rows out of order"));
+    BlockHeader truth = summarise(header.boot_index, events);
+    // Version 1 does not say them.
+    const BlockHeader unsaid;
+    if (header.min_tgid == unsaid.min_tgid && header.max_tgid == unsaid.max_tgid && header.min_tid == unsaid.min_tid &&
+        header.max_tid == unsaid.max_tid) {
+        truth.min_tgid = unsaid.min_tgid;
+        truth.max_tgid = unsaid.max_tgid;
+        truth.min_tid = unsaid.min_tid;
+        truth.max_tid = unsaid.max_tid;
     }
+    if (truth != header) return tl::unexpected(corrupt("the header does not describe the rows"));
+    std::vector<OpSummary> found(ops.size());
+    size_t at = 0;
+    for (const Event& event : events) {
+        if (ops[at].op != event.op)
+            at = static_cast<size_t>(std::lower_bound(ops.begin(), ops.end(), event.op,
+                                                      [](const OpSummary& one, OpId op) { return one.op < op; }) -
+                                     ops.begin());
+        // A decoded row's op is one of the header's.
+        add_to(found[at], event);
+    }
+    if (!std::equal(ops.begin(), ops.end(), found.begin()))
+        return tl::unexpected(corrupt("the header does not describe the ops"));
     return {};
 }
 
-bool before(const Event& a, const Event& b) {
-    return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.sequence < b.sequence;
+void order_by_end(std::span<const uint64_t> ends, std::vector<uint16_t>& ret_order) {
+    constexpr unsigned row_bits = 12;
+    static_assert(max_block_rows == size_t{1} << row_bits);
+    ret_order.resize(ends.size());
+    const auto [least, most] = std::minmax_element(ends.begin(), ends.end());
+    if (*most - *least >= uint64_t{1} << (64 - row_bits)) {
+        std::iota(ret_order.begin(), ret_order.end(), uint16_t{0});
+        std::stable_sort(ret_order.begin(), ret_order.end(), [&](uint16_t a, uint16_t b) { return ends[a] < ends[b]; });
+        return;
+    }
+    // Times and rows in one integer each are sorted several times faster; few blocks span more than 52 days.
+    std::vector<uint64_t> keys(ends.size());
+    for (size_t row = 0; row < ends.size(); ++row) keys[row] = (ends[row] - *least) << row_bits | row;
+    std::sort(keys.begin(), keys.end());
+    for (size_t i = 0; i < keys.size(); ++i) ret_order[i] = keys[i] & (max_block_rows - 1);
 }
 
-}  // namespace
+void order_by_rows(std::span<const OpSummary> ops, std::vector<uint16_t>& ret_segments) {
+    ret_segments.resize(ops.size());
+    std::iota(ret_segments.begin(), ret_segments.end(), uint16_t{0});
+    std::stable_sort(ret_segments.begin(), ret_segments.end(),
+                     [&](uint16_t a, uint16_t b) { return ops[a].rows > ops[b].rows; });
+}
+
+}  // namespace layout
 
 uint64_t saturated_end_ns(const Event& event) {
-    uint64_t end = 0;
-    return __builtin_add_overflow(event.start_ns, event.duration_ns, &end) ? std::numeric_limits<uint64_t>::max() : end;
+    return layout::held_add(event.start_ns, event.duration_ns);
 }
 
 bool overlaps(const Event& event, Window window) {
@@ -213,96 +173,70 @@ bool overlaps(const BlockHeader& header, Window window) {
            (header.max_end_ns > window.from_ns || header.last_start_ns >= window.from_ns);
 }
 
-std::string encode_block(uint32_t boot_index, std::span<const Event> events) {
-    if (events.empty() || events.size() > max_block_rows) throw std::logic_error("a block holds 1 to 4,096 events");
-    size_t columns = 0;
-    size_t body_bytes = 0;
-    for_each_column([&]<class Get>(uint16_t, Get) {
-        ++columns;
-        body_bytes += padded(sizeof(field_type<Get>) * events.size());
-    });
-    const BlockHeader header = summarise(boot_index, events);
-    const RawHeader raw{.magic = block_magic,
-                        .version = block_version,
-                        .columns = static_cast<uint16_t>(columns),
-                        .header_checksum = 0,
-                        .body_checksum = 0,
-                        .boot_index = header.boot_index,
-                        .rows = header.rows,
-                        .first_start_ns = header.first_start_ns,
-                        .last_start_ns = header.last_start_ns,
-                        .max_end_ns = header.max_end_ns,
-                        .min_sequence = header.min_sequence,
-                        .max_sequence = header.max_sequence,
-                        .body_bytes = static_cast<uint32_t>(body_bytes),
-                        .reserved = 0};
-    std::string data(sizeof raw + columns * sizeof(RawColumn) + body_bytes, '\0');
-    std::memcpy(data.data(), &raw, sizeof raw);
-    char* entry = data.data() + sizeof raw;
-    char* const body = entry + columns * sizeof(RawColumn);
-    size_t offset = 0;
-    for_each_column([&]<class Get>(uint16_t id, Get get) {
-        constexpr size_t width = sizeof(field_type<Get>);
-        const RawColumn column{id, static_cast<uint8_t>(Encoding::plain), width, static_cast<uint32_t>(offset)};
-        std::memcpy(entry, &column, sizeof column);
-        entry += sizeof column;
-        char* at = body + offset;
-        for (const Event& event : events) {
-            std::memcpy(at, &get(event), width);
-            at += width;
-        }
-        offset += padded(width * events.size());
-    });
-    seal_block(data);
-    return data;
+bool lies_within(const BlockHeader& header, Window window) {
+    return header.first_start_ns >= window.from_ns && header.last_start_ns < window.to_ns;
 }
 
 Result<BlockHeader> read_block_header(std::string_view data) {
-    auto raw = read_raw_header(data);
-    if (!raw) return tl::unexpected(raw.error());
-    return to_header(*raw);
+    const auto header = layout::read_header(data);
+    if (!header) return tl::unexpected(header.error());
+    BlockHeader result = layout::to_block_header(*header);
+    if (header->version == 1) return result;
+    layout::MoreHeader more{};
+    std::memcpy(&more, data.data() + sizeof(layout::Header), sizeof more);
+    result.min_tgid = more.min_tgid;
+    result.max_tgid = more.max_tgid;
+    result.min_tid = more.min_tid;
+    result.max_tid = more.max_tid;
+    return result;
 }
 
 Result<void> decode_block(std::string_view data, std::vector<Event>& ret_events) {
-    const auto raw = read_raw_header(data);
-    if (!raw) return tl::unexpected(raw.error());
-    if (XXH3_64bits(data.data() + data.size() - raw->body_bytes, raw->body_bytes) != raw->body_checksum)
-        return corrupt("body checksum");
-    std::vector<Event> rows(raw->rows);
-    uint16_t missing = 0;
-    for_each_column([&]<class Get>(uint16_t id, Get get) {
-        constexpr size_t width = sizeof(field_type<Get>);
-        const std::string_view column = find_column(data, *raw, id, width);
-        if (column.empty()) {
-            if (id < first_optional_column) missing = id;
-            return;
-        }
-        const char* at = column.data();
-        for (Event& event : rows) {
-            std::memcpy(&get(event), at, width);
-            at += width;
-        }
-    });
-    if (missing != 0) return corrupt("column " + std::to_string(missing) + " is missing or misplaced");
+    BlockView view;
+    if (auto opened = view.open(data); !opened) return opened;
+    const size_t before = ret_events.size();
+    if (auto decoded = view.events(ret_events); !decoded) return decoded;
     // A file may come from anywhere, with checksums that fit: what the header promises is what scans rely on.
-    if (!std::is_sorted(rows.begin(), rows.end(), before)) return corrupt("rows out of order");
-    if (summarise(raw->boot_index, rows) != to_header(*raw)) return corrupt("the header does not describe the rows");
-    ret_events.insert(ret_events.end(), rows.begin(), rows.end());
-    return {};
+    auto checked = layout::check_truth(view.header(), view.ops(), std::span(ret_events).subspan(before));
+    if (!checked) ret_events.resize(before);
+    return checked;
+}
+
+Result<std::string> compress_block(std::string_view data) {
+    const auto header = layout::read_header(data);
+    if (!header) return tl::unexpected(header.error());
+    if (header->version == 1) return std::string(data);
+    const size_t body_at = data.size() - header->body_bytes;
+    if (body_at < layout::header_bytes(header->version)) return std::string(data);
+    layout::MoreHeader more{};
+    std::memcpy(&more, data.data() + sizeof *header, sizeof more);
+    if (more.compression != static_cast<uint8_t>(layout::Compression::none)) return std::string(data);
+    if (!layout::body_checksum_fits(data, *header)) return tl::unexpected(layout::corrupt("body checksum"));
+    std::string smaller(data.substr(0, body_at));
+    smaller.resize(body_at + ZSTD_compressBound(header->body_bytes));
+    const size_t written = ZSTD_compress(smaller.data() + body_at, smaller.size() - body_at, data.data() + body_at,
+                                         header->body_bytes, zstd_level);
+    if (ZSTD_isError(written) || written >= header->body_bytes) return std::string(data);
+    smaller.resize(body_at + written);
+    layout::Header changed = *header;
+    changed.body_bytes = static_cast<uint32_t>(written);
+    more.compression = static_cast<uint8_t>(layout::Compression::zstd);
+    std::memcpy(smaller.data(), &changed, sizeof changed);
+    std::memcpy(smaller.data() + sizeof changed, &more, sizeof more);
+    seal_block(smaller);
+    return smaller;
 }
 
 void seal_block(std::span<char> data) {
-    RawHeader raw{};
-    if (data.size() < sizeof raw) return;
-    std::memcpy(&raw, data.data(), sizeof raw);
-    const size_t body_at = sizeof raw + size_t{raw.columns} * sizeof(RawColumn);
+    layout::Header header{};
+    if (data.size() < sizeof header) return;
+    std::memcpy(&header, data.data(), sizeof header);
+    const size_t body_at = layout::header_bytes(header.version) + header.entries * layout::entry_bytes(header.version);
     if (data.size() < body_at) return;
-    raw.body_checksum = XXH3_64bits(data.data() + body_at, data.size() - body_at);
-    std::memcpy(data.data(), &raw, sizeof raw);
-    uint64_t seed = 0;
-    std::memcpy(&seed, data.data(), sizeof seed);
-    raw.header_checksum = XXH3_64bits_withSeed(data.data() + checked_from, body_at - checked_from, seed);
-    std::memcpy(data.data(), &raw, sizeof raw);
+    header.body_checksum = XXH3_64bits(data.data() + body_at, data.size() - body_at);
+    std::memcpy(data.data(), &header, sizeof header);
+    header.header_checksum = header_checksum({data.data(), data.size()}, body_at);
+    std::memcpy(data.data(), &header, sizeof header);
 }
 
 }  // namespace ingero

@@ -20,11 +20,12 @@
 #include "core/model/result.h"
 #include "core/model/stack.h"
 #include "core/model/time.h"
+#include "core/store/block_view.h"
 
 namespace ingero {
 
 /// Raised when an older program could misread what this one writes.
-inline constexpr uint32_t store_layout_version = 2;
+inline constexpr uint32_t store_layout_version = 3;
 
 /// A run of the daemon. [first_covered_ns, last_covered_ns] is what it can answer for; between sessions is a gap.
 struct Session {
@@ -89,9 +90,10 @@ struct FunctionRow {
 };
 
 struct StoreOptions {
-    uint64_t max_size_bytes = 10ULL << 30;                  ///< of the data file; at least 16 MiB is taken
-    bool create = true;                                     ///< false: a missing store is not_found
-    std::function<ClockTriple()> clock = ClockTriple::now;  ///< what latest_clock is read from; tests set their own
+    uint64_t max_size_bytes = 10ULL << 30;                   ///< of the data file; at least 16 MiB is taken
+    bool create = true;                                      ///< false: a missing store is not_found
+    uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
+    std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
 };
 
 /// What one commit writes, all in one transaction.
@@ -137,6 +139,11 @@ class StoreWriter {
     /// Marks the session as ended cleanly.
     virtual Result<void> end_session() = 0;
     virtual StoreFigures figures() const = 0;
+    /// One bounded piece of upkeep, in a synchronous transaction of its own: merges the blocks of small batches into a
+    /// full one, or compresses old ones. Reads and writes at most some 20,000 rows. True where there is more to do.
+    /// Call it when nothing waits to be committed, or every so many commits. Whatever happens to it, each row stays
+    /// stored exactly once. Errors: as of commit(); the store stays usable, and it is tried again some commits later.
+    virtual Result<bool> tidy() = 0;
 };
 
 /// One consistent view. Hold it for one query only: a held snapshot makes the file grow.
@@ -162,6 +169,13 @@ class StoreSnapshot {
     /// [start, end) overlaps the window. Return false from `visit` to stop. Errors: corrupt, with the block's key.
     virtual Result<void> scan(uint32_t boot_index, Window window,
                               const std::function<bool(std::span<const Event>)>& visit) const = 0;
+    /// The same blocks undecoded: calls `visit` with each block that can hold a matching event, in order of first
+    /// start. Only headers are read and checked, so that a visit that asks for no column costs about 100 ns. The view
+    /// is the snapshot's and is opened anew for the next block, but the view's bytes() stay valid as long as the
+    /// snapshot: keep those to come back to a block. Whether each row of a block matches is said by lies_within().
+    /// Return false from `visit` to stop. Errors: corrupt, with the block's key.
+    virtual Result<void> scan_blocks(uint32_t boot_index, Window window,
+                                     const std::function<bool(BlockView&)>& visit) const = 0;
     virtual StoreFigures figures() const = 0;
 };
 

@@ -160,22 +160,23 @@ class LmdbSnapshot final : public StoreSnapshot {
         return rows;
     }
 
+    Result<void> scan_blocks(uint32_t boot_index, Window window,
+                             const std::function<bool(BlockView&)>& visit) const override {
+        return for_each_block(boot_index, window,
+                              [&](const EventKey&, BlockView& block) -> Result<bool> { return visit(block); });
+    }
+
     Result<void> scan(uint32_t boot_index, Window window,
                       const std::function<bool(std::span<const Event>)>& visit) const override {
-        std::optional<Error> error;
         std::vector<Event> rows;
-        const std::string from = encode_key(EventKey{boot_index, 0, 0});
-        const int rc = for_each_row(transaction_.get(), tables().events, from, [&](auto key, auto value) {
-            const auto fields = decode_event_key(key);
-            if (!fields) error = damaged_row("key of an event");
-            if (error || fields->boot_index != boot_index || fields->first_start_ns >= window.to_ns) return false;
+        return for_each_block(boot_index, window, [&](const EventKey& key, BlockView& block) -> Result<bool> {
             rows.clear();
-            error = read_block(*fields, value, window, rows);
-            return !error && (rows.empty() || visit(rows));
+            if (auto decoded = decode_block(block.bytes(), rows); !decoded)
+                return tl::unexpected(damaged_block(key, decoded.error()));
+            if (!lies_within(block.header(), window))
+                std::erase_if(rows, [&](const Event& event) { return !overlaps(event, window); });
+            return rows.empty() || visit(rows);
         });
-        if (error) return tl::unexpected(*error);
-        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the events", rc));
-        return {};
     }
 
   private:
@@ -195,17 +196,34 @@ class LmdbSnapshot final : public StoreSnapshot {
         return row;
     }
 
-    /// Appends the block's rows that overlap the window; decodes nothing where the header already says there are none.
-    static std::optional<Error> read_block(const EventKey& key, std::string_view value, Window window,
-                                           std::vector<Event>& ret_rows) {
-        const auto header = read_block_header(value);
-        if (!header) return damaged_block(key, header.error());
-        if (header->boot_index != key.boot_index || header->first_start_ns != key.first_start_ns ||
-            header->min_sequence != key.first_sequence)
+    /// Calls `visit` with each block that the window needs, until it says no or fails.
+    Result<void> for_each_block(uint32_t boot_index, Window window,
+                                const std::function<Result<bool>(const EventKey&, BlockView&)>& visit) const {
+        std::optional<Error> error;
+        BlockView block;
+        const std::string from = encode_key(EventKey{boot_index, 0, 0});
+        const int rc = for_each_row(transaction_.get(), tables().events, from, [&](auto key, auto value) {
+            const auto fields = decode_event_key(key);
+            if (!fields) error = damaged_row("key of an event");
+            if (error || fields->boot_index != boot_index || fields->first_start_ns >= window.to_ns) return false;
+            error = open_block(*fields, value, window, block);
+            if (error || block.ops().empty()) return !error;
+            const auto more = visit(*fields, block);
+            if (!more) error = more.error();
+            return more && *more;
+        });
+        if (error) return tl::unexpected(*error);
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the events", rc));
+        return {};
+    }
+
+    static std::optional<Error> open_block(const EventKey& key, std::string_view value, Window window,
+                                           BlockView& ret_block) {
+        if (auto opened = ret_block.open(value, window); !opened) return damaged_block(key, opened.error());
+        const BlockHeader& header = ret_block.header();
+        if (header.boot_index != key.boot_index || header.first_start_ns != key.first_start_ns ||
+            header.min_sequence != key.first_sequence)
             return damaged_block(key, {ErrorCode::corrupt, "the block is stored under another's key", {}});
-        if (!overlaps(*header, window)) return std::nullopt;
-        if (const auto decoded = decode_block(value, ret_rows); !decoded) return damaged_block(key, decoded.error());
-        std::erase_if(ret_rows, [&](const Event& event) { return !overlaps(event, window); });
         return std::nullopt;
     }
 

@@ -10,12 +10,13 @@
 #include <optional>
 #include <utility>
 
-#include "core/store/block.h"
+#include "core/store/block_encoder.h"
 #include "core/store/lock_file.h"
 #include "core/store/rows.h"
 #include "core/store/space.h"
 #include "core/store/store.h"
 #include "core/store/tables.h"
+#include "core/store/upkeep.h"
 
 namespace ingero {
 
@@ -29,10 +30,13 @@ constexpr uint64_t commit_overhead_bytes = 256 << 10;
 /// Deleting more at once would make the free list of that commit, and the commit, long.
 constexpr uint64_t most_evicted_bytes = 32 << 20;
 constexpr uint64_t housekeeping_every = 64;
+/// Commits after a tidy() that found no room: planning it costs the same again.
+constexpr uint64_t tidy_again_after = 16;
 
 /// What a commit will write, made before its transaction begins.
 struct Prepared {
-    std::vector<std::pair<std::string, std::string>> blocks;  ///< key and bytes
+    std::vector<std::string> replaced;  ///< keys of blocks that go first
+    std::vector<BlockRow> blocks;
     struct Row {
         MDB_dbi Tables::*table;
         std::string key;
@@ -80,27 +84,9 @@ void note_ids(const Batch& batch, State& state) {
     }
 }
 
-Prepared prepare(const Batch& batch, uint32_t boot_index) {
-    std::vector<const Event*> order;
-    order.reserve(batch.events.size());
-    for (const Event& event : batch.events) order.push_back(&event);
-    // Sorted before splitting: blocks of one batch then overlap as little as they can.
-    std::sort(order.begin(), order.end(), [](const Event* a, const Event* b) {
-        return a->start_ns != b->start_ns ? a->start_ns < b->start_ns : a->sequence < b->sequence;
-    });
+Prepared prepare(const Batch& batch, uint32_t boot_index, BlockEncoder& encoder) {
     Prepared prepared;
-    std::vector<Event> rows;
-    for (size_t at = 0; at < order.size(); at += max_block_rows) {
-        const size_t count = std::min(max_block_rows, order.size() - at);
-        rows.clear();
-        uint64_t first_sequence = order[at]->sequence;
-        for (size_t i = at; i < at + count; ++i) {
-            rows.push_back(*order[i]);
-            first_sequence = std::min(first_sequence, order[i]->sequence);
-        }
-        prepared.blocks.emplace_back(encode_key(EventKey{boot_index, rows.front().start_ns, first_sequence}),
-                                     encode_block(boot_index, rows));
-    }
+    prepared.blocks = make_blocks(encoder, boot_index, batch.events);
     for (const Process& process : batch.processes)
         prepared.add_row(&Tables::processes, process.key, StoredProcess{process, boot_index});
     for (const GapRow& gap : batch.gaps)
@@ -192,6 +178,7 @@ class LmdbStoreWriter final : public StoreWriter {
     }
     Result<void> commit(const Batch& batch) override;
     Result<void> end_session() override;
+    Result<bool> tidy() override;
     StoreFigures figures() const override { return figures_; }
 
   private:
@@ -215,11 +202,14 @@ class LmdbStoreWriter final : public StoreWriter {
     LockFile lock_;  // before the environment: given back last
     std::unique_ptr<Environment> environment_;
     FileRoom room_;
+    BlockEncoder encoder_;
+    Upkeep upkeep_;
     State state_;
     StoreFigures figures_;
     uint64_t cap_bytes_ = 0;
     uint64_t first_covered_ns_ = 0;
     uint64_t commits_ = 0;
+    uint64_t next_tidy_ = 0;  ///< not before so many commits
 };
 
 Result<void> LmdbStoreWriter::open_store() {
@@ -281,7 +271,7 @@ Result<void> LmdbStoreWriter::create_layout() {
     return {};
 }
 
-/// What older layouts wrote reads as it is: only the tables they lacked are made.
+/// What older layouts wrote reads as it is, blocks of version 1 too: only the tables they lacked are made.
 Result<void> LmdbStoreWriter::raise_layout() {
     Transaction txn;
     int rc = environment_->begin_write(txn);
@@ -306,6 +296,8 @@ Result<void> LmdbStoreWriter::load_state() {
     if (!figures) return tl::unexpected(figures.error());
     state_.last_stack = figures->last_stack;
     state_.last_file = figures->last_file;
+    if (const int rc = upkeep_.load(*environment_, txn->get()))
+        return tl::unexpected(lmdb_error("cannot read the events", rc));
     return {};
 }
 
@@ -331,7 +323,8 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
     const Session* running = state_.running();
     if (running == nullptr) return fail(ErrorCode::internal, "no session is running: begin_session comes first");
     const ClockTriple clock = options_.clock();
-    return write(prepare(batch, running->boot_index), [&](State& state) {
+    const Prepared prepared = prepare(batch, running->boot_index, encoder_);
+    auto written = write(prepared, [&](State& state) {
         Session& session = *state.running();
         session.latest_clock = clock;
         session.last_covered_ns = std::max(session.last_covered_ns, batch.covered_until_ns);
@@ -341,6 +334,8 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
         }
         note_ids(batch, state);
     });
+    if (written) upkeep_.note(prepared.blocks);
+    return written;
 }
 
 Result<void> LmdbStoreWriter::end_session() {
@@ -352,6 +347,39 @@ Result<void> LmdbStoreWriter::end_session() {
     });
     if (written) state_.current.reset();
     return written;
+}
+
+/// Nothing is let go for it, and where there is no room it waits for some.
+Result<bool> LmdbStoreWriter::tidy() {
+    if (commits_ < next_tidy_) return false;
+    Prepared prepared;
+    {
+        const auto txn = environment_->begin_read();
+        if (!txn) return tl::unexpected(txn.error());
+        Upkeep::Now now{.compress_after_ns = options_.compress_after_ns, .max_bytes = cap_bytes_ / 32};
+        for (const auto& [number, session] : state_.sessions) {
+            now.boot_index = session.boot_index;
+            now.now_ns = session.latest_clock.monotonic_ns;
+        }
+        Rewrite rewrite = upkeep_.plan(*environment_, txn->get(), encoder_, now);
+        prepared.replaced = std::move(rewrite.replaced);
+        prepared.blocks = std::move(rewrite.blocks);
+    }
+    if (!prepared.replaced.empty()) {
+        const uint64_t need = prepared.bytes();
+        room_.reserve(*environment_, 3 * need, cap_bytes_);
+        int rc = need > cap_bytes_ / 16 ? MDB_MAP_FULL : room_.error();
+        if (rc == 0)
+            rc = transact(
+                prepared, [](State&) {}, UINT64_MAX);
+        if (rc != 0) {
+            next_tidy_ = commits_ + tidy_again_after;
+            return tl::unexpected(lmdb_error("cannot rewrite blocks of the event store", rc));
+        }
+        update_figures();
+    }
+    upkeep_.done();
+    return upkeep_.has_more();
 }
 
 /// Up to two rounds of making room; what still fails is the caller's to know, and nothing of it is stored.
@@ -425,6 +453,10 @@ int LmdbStoreWriter::evict(MDB_txn* txn, uint64_t bytes, State& state) {
 
 int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state) {
     const Tables& tables = environment_->tables();
+    for (const std::string& key : prepared.replaced) {
+        MDB_val raw_key = to_value(key);
+        if (const int rc = mdb_del(txn, tables.events, &raw_key, nullptr)) return rc;
+    }
     for (const auto& [key, value] : prepared.blocks)
         if (const int rc = put(txn, tables.events, key, value, MDB_NOOVERWRITE)) return rc;
     for (const Prepared::Row& row : prepared.rows)

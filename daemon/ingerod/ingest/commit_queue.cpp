@@ -20,8 +20,10 @@ constexpr size_t max_waiting_functions = 16'384;
 constexpr size_t max_waiting_gaps = 65'536;
 /// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
 constexpr size_t max_waiting_stacks = 32'768;
-/// At least what a stored event takes.
+/// More than a stored event takes, whatever is in it.
 constexpr size_t row_bytes = 200;
+/// Batches committed without a pause between them before small blocks are merged and old ones compressed all the same.
+constexpr size_t tidy_every_batches = 64;
 
 template <class Row>
 void append(std::vector<Row>& rows, std::vector<Row>&& more) {
@@ -214,6 +216,20 @@ void CommitQueue::give_up(Batch& batch) {
     put_back(batch.symbols, next_.symbols, max_waiting_stacks);
 }
 
+// Between batches; where there never is a moment between them, every so often all the same.
+void CommitQueue::tidy() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (closed_ || (!queue_.empty() && ++untidied_batches_ < tidy_every_batches)) return;
+    }
+    untidied_batches_ = 0;
+    const auto tidied = store_->tidy();
+    const std::lock_guard lock(mutex_);
+    figures_.store = store_->figures();
+    // A full disk or a held snapshot: the next commit says so, and until then nothing is lost.
+    if (!tidied) spdlog::debug("cannot tidy the store: {}", tidied.error().message);
+}
+
 void CommitQueue::run() {
     for (;;) {
         std::unique_lock lock(mutex_);
@@ -228,6 +244,7 @@ void CommitQueue::run() {
         wake_.notify_all();
         lock.unlock();
         for (Call& call : queued->requests) post_(std::move(call));
+        if (stored) tidy();
     }
 }
 

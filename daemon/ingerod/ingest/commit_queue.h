@@ -78,12 +78,14 @@ class CommitQueue {
     bool commit(const Batch& batch);
     void give_up(Batch& batch);
     void carry_loss(const LossRow& row);
+    void tidy();
 
     std::unique_ptr<StoreWriter> store_;
     std::function<void(Call)> post_;
     std::thread thread_;
     std::atomic<bool> stopping_{false};
     std::atomic<bool> waits_for_store_{false};
+    size_t untidied_batches_ = 0;  ///< the queue's thread only
 
     mutable std::mutex mutex_;
     std::condition_variable wake_;
