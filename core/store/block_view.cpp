@@ -91,7 +91,7 @@ BlockView::BlockView(BlockView&&) noexcept = default;
 BlockView& BlockView::operator=(BlockView&&) noexcept = default;
 BlockView::~BlockView() = default;
 
-Result<void> BlockView::open(std::string_view data, Window window) {
+Result<void> BlockView::open(std::string_view data, const Window* window) {
     data_ = data;
     header_ = {};
     ops_.clear();
@@ -103,7 +103,7 @@ Result<void> BlockView::open(std::string_view data, Window window) {
     if (!raw) return tl::unexpected(raw.error());
     body.header = *raw;
     header_ = layout::to_block_header(*raw);
-    if (!overlaps(header_, window)) return {};
+    if (window != nullptr && !overlaps(header_, *window)) return {};
     auto opened = raw->version == 1 ? open_version_1() : open_ops();
     if (!opened) {
         header_ = {};
@@ -116,6 +116,7 @@ Result<void> BlockView::open_ops() {
     Body& body = *body_;
     const layout::Header* raw = &body.header;
     std::memcpy(&body.more, data_.data() + sizeof *raw, sizeof body.more);
+    if (raw->entries == 0) return tl::unexpected(layout::corrupt("no ops"));
     body.ops.resize(raw->entries);
     std::memcpy(body.ops.data(), data_.data() + sizeof *raw + sizeof body.more, raw->entries * sizeof(layout::Op));
     uint64_t rows = 0;
@@ -212,7 +213,8 @@ BlockView::Body::Failure BlockView::Body::load(std::string_view data) {
     if (bytes.size() < comms_at + more.comms * sizeof(Comm) + packing_slack_bytes)
         return layout::corrupt("the body is too short");
     comms.resize(more.comms);
-    std::memcpy(comms.data(), bytes.data() + comms_at, more.comms * sizeof(Comm));
+    for (size_t i = 0; i < comms.size(); ++i)
+        std::memcpy(comms[i].data(), bytes.data() + comms_at + i * sizeof(Comm), sizeof(Comm));
     loaded = true;
     return std::nullopt;
 }
