@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
     add_trace(app, command);
     add_monitor(app, command);
     add_reload(app, command);
+    add_import(app, command);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& wanted) {  // --help, --version
