@@ -27,6 +27,7 @@ enum ExitCode : int {
 
 struct Options {
     std::string socket;
+    std::string db;  ///< a store or a trace to ask instead of a daemon; empty: the daemon
     bool json = false;
     bool no_colour = false;
 };
@@ -57,13 +58,19 @@ struct WindowOptions {
     void add_to(CLI::App& command);
     /// The parameters of a request. Errors: bad_request, which is a usage error.
     Result<nlohmann::json> to_params() const;
+    /// The same; of a stored trace all of it is asked for, up to its end, where nothing else is said.
+    Result<nlohmann::json> to_params(const Options& options) const;
 };
 
 /// "ingeroctl: what: why" and, where there is one, "hint: what to do", on stderr, escaped. Returns the exit code.
 int report(std::string_view what, const Error& error, int exit_code);
 int usage_error(std::string_view what, const Error& error);
 
-/// Asks the daemon. On failure it has been reported and `ret_exit_code` says how to leave.
+/// Asks a store or trace, see Options::db. Errors: not_found, busy (a daemon is at work there), those of an import, and
+/// those of a worker.
+Result<nlohmann::json> ask_stored(const std::string& path, const std::string& method, nlohmann::json params);
+
+/// Asks the daemon, or what --db names. On failure it has been reported and `ret_exit_code` says how to leave.
 std::optional<nlohmann::json> ask(const Options& options, const std::string& method, nlohmann::json params,
                                   int& ret_exit_code);
 

@@ -1,5 +1,5 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, stats, stacks, explain. Parameters and results:
-// docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, stats, stacks, explain, processes. Parameters and
+// results: docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -27,6 +27,7 @@ class RequestHandler {
     Result<nlohmann::json> names(const nlohmann::json& params);
     Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
+    Result<nlohmann::json> processes();
 
     struct Query;
     static Result<Query> to_query(const nlohmann::json& params);
