@@ -1,9 +1,7 @@
 #include "core/import/import.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -19,7 +17,6 @@
 #include "core/import/trace_events.h"
 #include "core/import/trace_stacks.h"
 #include "core/model/op.h"
-#include "core/model/unique_fd.h"
 
 namespace ingero {
 
@@ -153,6 +150,7 @@ Result<void> Importer::plan_events() {
     if (nodes_.empty() && summary_.unreadable != 0)
         return fail(ErrorCode::corrupt, "none of the trace's " + std::to_string(summary_.unreadable) +
                                             " rows can be an event: numbers are missing or are none");
+    if (nodes_.empty()) return fail(ErrorCode::bad_request, "the trace has no events");
     return {};
 }
 
@@ -294,9 +292,6 @@ Result<void> Importer::count_left_out() {
 Result<void> Importer::write(StoreWriter& writer) {
     sequence_ = writer.figures().last_sequence;
     stacks_ = std::make_unique<TraceStacks>(writer.figures().last_stack, writer.figures().last_file);
-    if (nodes_.empty())
-        nodes_[""].name = node_name("", ""),
-        nodes_[""].sessions.push_back({.window = {1, 2}, .version = {}, .kernel = {}});
     const uint64_t dropped = writer.figures().events_dropped_for_space;
     for (size_t number = 0; number < nodes_.size(); ++number)
         if (auto written = write_node(writer, number); !written) return written;
@@ -521,14 +516,6 @@ Result<ImportSummary> import_trace(const std::string& path, const std::string& d
     }
     if (!summary && is_new_directory) rmdir(directory.c_str());
     return summary;
-}
-
-bool is_sqlite_file(const std::string& path) {
-    constexpr std::string_view magic{"SQLite format 3\0", 16};
-    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    std::array<char, magic.size()> start{};
-    return fd && pread(fd.get(), start.data(), start.size(), 0) == static_cast<ssize_t>(start.size()) &&
-           std::string_view(start.data(), start.size()) == magic;
 }
 
 }  // namespace ingero

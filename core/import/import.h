@@ -56,7 +56,4 @@ enum class ImportState { absent, whole, cut_off };
 /// Whether the sessions are those of a trace with this hash.
 ImportState find_import(const std::vector<Session>& sessions, const std::string& hash);
 
-/// Whether the file starts as every SQLite file does.
-bool is_sqlite_file(const std::string& path);
-
 }  // namespace ingero

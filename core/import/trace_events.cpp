@@ -118,6 +118,14 @@ Event to_event(const TraceEvent& row, uint32_t tgid, bool switch_names_own_pid) 
     event.tid = row.tid;
     event.return_code = row.return_code;
     set_arguments(row, switch_names_own_pid, event);
+    const uint8_t source = op_source(row.op);
+    // Time off the CPU, and time of a device: nobody's on the CPU. Of a system call the split is not known.
+    if (row.op == op_sched_switch || source == source_io) {
+        event.blocked_ns = event.longest_sleep_ns = event.duration_ns;
+        event.blocked_reason = source == source_io ? BlockedReason::disk : BlockedReason::other;
+        event.waits = 1;
+    }
+    if (source == source_net) event.flags |= INGERO_CALL_SPLIT_UNCERTAIN;
     return event;
 }
 

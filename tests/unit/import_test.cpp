@@ -318,6 +318,9 @@ TEST_F(HostileTrace, AValuePastTheLimitIsAClearError) {
 TEST_F(HostileTrace, WhatIsNoTraceIsRefused) {
     folder_.make_trace("CREATE TABLE people(name);");
     expect_refused(ErrorCode::bad_request, "no trace");
+    std::filesystem::remove(folder_.trace());
+    folder_.make_trace(first_generation);
+    expect_refused(ErrorCode::bad_request, "no events");
     std::ofstream(folder_.trace()) << "hello";
     expect_refused(ErrorCode::bad_request, "no SQLite file");
     std::filesystem::remove(folder_.trace());
