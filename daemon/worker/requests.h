@@ -1,4 +1,4 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, stats, stacks, explain. Parameters and results:
+// What a worker can be asked: ping, symbols, unwind, symbolize, stats, stacks, explain, query. Parameters and results:
 // docs/worker.md.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/model/result.h"
+#include "core/sql/sql.h"
 #include "core/store/store.h"
 #include "core/wire/rpc.h"
 
@@ -27,6 +28,7 @@ class RequestHandler {
     Result<nlohmann::json> names(const nlohmann::json& params);
     Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
+    Result<nlohmann::json> query(const nlohmann::json& params);
 
     struct Query;
     static Result<Query> to_query(const nlohmann::json& params);
@@ -35,6 +37,7 @@ class RequestHandler {
     std::string node_;
     uint64_t memory_bytes_;
     Result<std::unique_ptr<StoreReader>> store_;
+    std::unique_ptr<SqlEngine> sql_;  ///< from the first query on
 };
 
 }  // namespace ingero
