@@ -41,6 +41,7 @@ void add_processes(CLI::App& app, Command& command);
 void add_probes(CLI::App& app, Command& command);
 void add_stats(CLI::App& app, Command& command);
 void add_stacks(CLI::App& app, Command& command);
+void add_query(CLI::App& app, Command& command);
 void add_check(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
@@ -56,6 +57,7 @@ struct WindowOptions {
     std::optional<uint32_t> pid;
 
     void add_to(CLI::App& command);
+    bool is_given() const { return !since.empty() || !from.empty(); }
     /// The parameters of a request. Errors: bad_request, which is a usage error.
     Result<nlohmann::json> to_params() const;
     /// The same; of a stored trace all of it is asked for, up to its end, where nothing else is said.

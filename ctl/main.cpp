@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
     add_stats(app, command);
     add_stacks(app, command);
     add_explain(app, command);
+    add_query(app, command);
     add_check(app, command);
     add_trace(app, command);
     add_monitor(app, command);

@@ -16,6 +16,7 @@
 #include "core/query/coverage.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
+#include "core/sql/sql.h"
 
 namespace ingero {
 
@@ -36,6 +37,8 @@ nlohmann::json to_json(const StatsAnswer& answer, const AnswerContext& context, 
 nlohmann::json to_json(const StacksAnswer& answer, const AnswerContext& context);
 /// docs/schemas/explain.schema.json.
 nlohmann::json to_json(const ExplainAnswer& answer, const AnswerContext& context);
+/// docs/schemas/query.schema.json. Takes the rows.
+nlohmann::json to_json(SqlAnswer answer, const AnswerContext& context);
 
 /// "low", "medium", "high".
 std::string_view to_string(Severity severity);
@@ -57,6 +60,9 @@ std::string text_stacks(const nlohmann::json& answer, const TextStyle& style = {
 /// A line a stack: what it was called for, its frames outermost first, joined by ";", and its weight in ns.
 std::string folded_stacks(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_explain(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_query(const nlohmann::json& answer, const TextStyle& style = {});
+/// RFC 4180: a line of names, then the rows, lines ending in CRLF; null is an empty field, an empty text is "".
+std::string csv_query(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_check(const nlohmann::json& answer, const TextStyle& style = {});
 
 /// Text that cannot move the cursor, colour the terminal, reorder or hide what stands beside it. Control characters,

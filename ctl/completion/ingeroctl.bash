@@ -11,13 +11,14 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain check trace monitor reload import'
+    local commands='status processes probes stats stacks explain query check trace monitor reload import'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
         [stats]="$window --by --limit"
         [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
+        [query]="$window --limit --csv --explain --schema"
         [check]='--probe --local'
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'

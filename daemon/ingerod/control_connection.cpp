@@ -30,8 +30,17 @@ constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_
 
 constexpr size_t most_name_bytes = 256;
 
-/// What only `stacks` takes, and of it `stats`. False where the key is none of it.
+/// What only `query` takes.
+Result<bool> check_sql_param(const std::string& key, const json& value) {
+    if (key == "explain" && !value.is_boolean())
+        return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "sql" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a text: " + key);
+    return key == "explain" || key == "sql";
+}
+
+/// What only `query` takes, or `stacks`, and of it `stats`. False where the key is none of it.
 Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
+    if (method == "query") return check_sql_param(key, value);
     const bool stacks = method == "stacks";
     if (stacks && key == "off_cpu") {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
@@ -56,6 +65,8 @@ Result<void> check_query_params(const std::string& method, const json& params) {
         if (!value.is_number_unsigned())
             return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
     }
+    if (method == "query" && !params.contains("sql"))
+        return fail(ErrorCode::bad_request, "query needs sql, a statement");
     const bool from = params.contains("from_ns");
     if (from != params.contains("to_ns")) return fail(ErrorCode::bad_request, "from_ns and to_ns go together");
     if (from && params.contains("since_ns"))
@@ -151,7 +162,8 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "probes") return answer(request.id, host_.backend().probes());
     if (request.method == "reload") return reload(request);
-    if (request.method == "stats" || request.method == "stacks" || request.method == "explain")
+    if (request.method == "stats" || request.method == "stacks" || request.method == "explain" ||
+        request.method == "query")
         return start_query(request);
     if (request.method == "check") return start_check(request);
     if (request.method == "trace") return start_trace(request);
@@ -169,11 +181,11 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(request.id,
-           {{"version", host_.options().version},
-            {"node", host_.backend().node()},
-            {"features",
-             {"status", "processes", "probes", "stats", "stacks", "explain", "check", "trace", "reload", "cancel"}}});
+    answer(request.id, {{"version", host_.options().version},
+                        {"node", host_.backend().node()},
+                        {"features",
+                         {"status", "processes", "probes", "stats", "stacks", "explain", "query", "check", "trace",
+                          "reload", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {

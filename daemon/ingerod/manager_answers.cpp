@@ -164,7 +164,8 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     request.erase("uid");
     if (!caller.sees_all) request["uid"] = caller.uid;
     // A window up to now ends where the caller asked, not where the worker gets to look.
-    if (const auto since = request.find("since_ns"); !request.contains("from_ns")) {
+    const bool windowless = method == "query" && !request.contains("since_ns");  // all that there is
+    if (const auto since = request.find("since_ns"); !request.contains("from_ns") && !windowless) {
         const uint64_t length =
             since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
         const uint64_t now = ClockTriple::now().realtime_ns;

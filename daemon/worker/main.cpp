@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/sql/sql.h"
 #include "daemon/worker/channel.h"
 #include "daemon/worker/requests.h"
 #include "daemon/worker/sandbox.h"
@@ -83,6 +84,7 @@ int run(int argc, char** argv) {
     if (auto done = keep_only_socket(arguments.fd); !done) return complain(done.error());
     // Local time is formatted in answers; the zone's file cannot be opened later.
     tzset();
+    prepare_sqlite();
     Result<std::unique_ptr<StoreReader>> store = fail(ErrorCode::not_found, "this worker was given no store");
     if (!arguments.store.empty()) store = StoreReader::open(arguments.store);
     if (auto done = enter_sandbox(arguments.memory_bytes, parent); !done) return complain(done.error());

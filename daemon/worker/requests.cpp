@@ -243,6 +243,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "stacks") return stacks(request.params);
     if (request.method == "explain") return explain_window(request.params);
     if (request.method == "processes") return processes();
+    if (request.method == "query") return query(request.params);
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
 
@@ -345,6 +346,33 @@ Result<json> RequestHandler::explain_window(const json& params) {
     query->context.comms = std::move(*comms);
     if (query->limit != 0 && answer->findings.size() > query->limit) answer->findings.resize(query->limit);
     return to_json(*answer, query->context);
+}
+
+// Without a window the statement is about all that there is: it has conditions on time of its own.
+Result<json> RequestHandler::query(const json& params) {
+    auto parsed = to_query(params);
+    if (!parsed) return tl::unexpected(parsed.error());
+    const json sql = params.value("sql", json());
+    if (!sql.is_string()) return fail(ErrorCode::bad_request, "query needs sql, a statement");
+    const auto explain = flag(params, "explain");
+    if (!explain) return tl::unexpected(explain.error());
+    SqlQuery wanted;
+    wanted.sql = sql.get<std::string>();
+    wanted.explain = *explain;
+    wanted.limit = parsed->limit == 0 ? default_sql_rows : std::min(parsed->limit, most_sql_rows);
+    for (const char* key : {"from_ns", "to_ns", "since_ns"})
+        if (params.contains(key) && !params[key].is_null()) wanted.whole_trace = parsed->whole_trace;
+    auto snapshot = snapshot_for(*parsed);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    wanted.filter = parsed->filter;
+    if (!sql_) {
+        auto engine = SqlEngine::open();
+        if (!engine) return tl::unexpected(engine.error());
+        sql_ = std::move(*engine);
+    }
+    auto answer = sql_->run(**snapshot, wanted);
+    if (!answer) return tl::unexpected(answer.error());
+    return to_json(std::move(*answer), parsed->context);
 }
 
 }  // namespace ingero

@@ -1,5 +1,5 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, stats, stacks, explain, processes. Parameters and
-// results: docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query. Parameters
+// and results: docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/model/result.h"
+#include "core/sql/sql.h"
 #include "core/store/store.h"
 #include "core/wire/rpc.h"
 
@@ -28,6 +29,7 @@ class RequestHandler {
     Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
     Result<nlohmann::json> processes();
+    Result<nlohmann::json> query(const nlohmann::json& params);
 
     struct Query;
     static Result<Query> to_query(const nlohmann::json& params);
@@ -36,6 +38,7 @@ class RequestHandler {
     std::string node_;
     uint64_t memory_bytes_;
     Result<std::unique_ptr<StoreReader>> store_;
+    std::unique_ptr<SqlEngine> sql_;  ///< from the first query on
 };
 
 }  // namespace ingero

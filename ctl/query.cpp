@@ -1,0 +1,70 @@
+#include <memory>
+
+#include "core/sql/sql.h"
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+namespace {
+
+struct QueryOptions {
+    WindowOptions window;
+    std::string sql;
+    uint32_t limit = default_sql_rows;
+    bool csv = false;
+    bool explain = false;
+    bool schema = false;
+};
+
+/// What --schema asks, of one table where one is named.
+std::string schema_statement(const std::string& table) {
+    std::string sql = "SELECT table_name, column_name, type, meaning FROM schema_columns";
+    if (table.empty()) return sql;
+    std::string quoted;
+    for (const char c : table) quoted.append(c == '\'' ? 2 : 1, c);
+    return sql + " WHERE table_name = '" + quoted + "'";
+}
+
+int run(const Options& options, const QueryOptions& query) {
+    if (query.sql.empty() && !query.schema)
+        return usage_error("query", {ErrorCode::bad_request, "there is no statement",
+                                     "such as: ingeroctl query \"SELECT * FROM events LIMIT 20\""});
+    if (query.csv && options.json)
+        return usage_error("query", {ErrorCode::bad_request, "--csv and --json exclude each other", ""});
+    auto params = query.window.to_params();
+    if (!params) return usage_error("query", params.error());
+    // Without a window the statement is about all that the store has: its own conditions say which time.
+    if (!query.window.is_given()) params->erase("since_ns");
+    (*params)["sql"] = query.schema ? schema_statement(query.sql) : query.sql;
+    (*params)["limit"] = query.limit;
+    if (query.explain) (*params)["explain"] = true;
+    int exit_code = exit_done;
+    const auto answer = ask(options, "query", std::move(*params), exit_code);
+    if (!answer) return exit_code;
+    if (query.schema && answer->value("rows", nlohmann::json::array()).empty())
+        return report("query",
+                      {ErrorCode::not_found, "there is no table " + query.sql, "'ingeroctl query --schema' lists them"},
+                      exit_failed);
+    if (!print(options, *answer, query.csv ? csv_query : text_query)) return exit_failed;
+    return covers_nothing(*answer) && !query.schema ? exit_partial : exit_done;
+}
+
+}  // namespace
+
+void add_query(CLI::App& app, Command& command) {
+    const auto query = std::make_shared<QueryOptions>();
+    CLI::App* subcommand = app.add_subcommand("query", "Ask the store with SQL");
+    subcommand->add_option("SQL", query->sql, "One SELECT statement; with --schema: a table")->type_name("");
+    query->window.add_to(*subcommand);
+    subcommand->get_option("--since")->description("Only the time up to now, such as 5m (default: all that is stored)");
+    subcommand->add_option("--limit", query->limit, "At most so many rows (default: 10000)")
+        ->type_name("ROWS")
+        ->check(CLI::Range(1u, static_cast<unsigned>(most_sql_rows)).description(""));
+    subcommand->add_flag("--csv", query->csv, "Comma-separated values, a line of names first");
+    subcommand->add_flag("--explain", query->explain, "How the statement would be answered, in place of its rows");
+    subcommand->add_flag("--schema", query->schema, "What tables and columns there are, and what they mean");
+    subcommand->callback(
+        [&command, query] { command = [query](const Options& options) { return run(options, *query); }; });
+}
+
+}  // namespace ingero::ctl

@@ -1,0 +1,28 @@
+-- Statements as people have written them for recorders of CUDA calls: they run unchanged.
+SELECT (timestamp / 30000000000) * 30 AS window_sec, COUNT(*) AS allocs, AVG(duration_ns)/1000 AS avg_us, MAX(duration_ns)/1000 AS max_us, SUM(arg0)/1048576 AS total_mb FROM events WHERE op = 'cudaMalloc' GROUP BY window_sec ORDER BY window_sec;
+SELECT pn.name, COUNT(*) AS events FROM events e JOIN process_names pn ON e.pid = pn.pid GROUP BY pn.name ORDER BY events DESC;
+SELECT node, source, count(*) AS cnt, avg(duration)/1000 AS avg_us FROM events GROUP BY node, source;
+SELECT comm, syscall, COUNT(*) AS n FROM host_events GROUP BY comm, syscall ORDER BY n DESC LIMIT 20;
+SELECT op, COUNT(*), AVG(duration_ns)/1000 AS avg_us FROM events GROUP BY op ORDER BY avg_us DESC;
+SELECT * FROM cuda_events LIMIT 20;
+SELECT * FROM net_events LIMIT 20;
+SELECT * FROM io_events LIMIT 20;
+SELECT * FROM nccl_events LIMIT 20;
+SELECT * FROM events WHERE timestamp >= 1700000000000000000 AND timestamp < 1700000001000000000 AND pid IN (100, 200) ORDER BY timestamp DESC LIMIT 10000;
+SELECT e.timestamp, pn.name, e.op, e.duration, st.frames FROM events e LEFT JOIN process_names pn ON e.pid = pn.pid LEFT JOIN stack_traces st ON e.stack_hash = st.hash ORDER BY e.timestamp DESC LIMIT 10;
+SELECT SUM(count), SUM(stored) FROM event_aggregates;
+SELECT source, SUM(count) FROM event_aggregates GROUP BY source;
+SELECT source, op, SUM(count), SUM(sum_dur), MIN(min_dur), MAX(max_dur), SUM(sum_arg0) FROM event_aggregates GROUP BY source, op;
+SELECT pid, SUM(count) AS n FROM event_aggregates GROUP BY pid ORDER BY n DESC;
+SELECT pid, direction, COUNT(*), SUM(arg0) FROM events WHERE op IN ('cudaMemcpy', 'cudaMemcpyAsync') GROUP BY pid, direction;
+SELECT e.pid, CASE e.arg1 WHEN 1 THEN 'H2D' WHEN 2 THEN 'D2H' ELSE 'other' END AS way, SUM(e.arg0) FROM events e WHERE e.op LIKE 'cudaMemcpy%' GROUP BY e.pid, way;
+SELECT * FROM system_snapshots WHERE timestamp BETWEEN 0 AND 9000000000000000000 ORDER BY timestamp;
+SELECT * FROM causal_chains WHERE severity IN ('HIGH', 'MEDIUM') ORDER BY detected_at DESC LIMIT 100;
+SELECT * FROM sessions ORDER BY started_at DESC;
+SELECT stack_hash, COUNT(*) AS n, SUM(duration) AS total FROM events WHERE stack_hash != 0 GROUP BY stack_hash ORDER BY total DESC LIMIT 10;
+SELECT s.name, o.name, COUNT(*) AS n FROM events e JOIN sources s ON e.source = s.id JOIN ops o ON e.source = o.source_id AND e.op = o.op_id GROUP BY s.name, o.name ORDER BY n DESC, o.name;
+SELECT op, timestamp, arg0 FROM events WHERE source = 8 ORDER BY timestamp;
+SELECT c.cgroup_path, COUNT(*) FROM events e JOIN cgroup_metadata c ON e.cgroup_id = c.cgroup_id GROUP BY c.cgroup_path;
+SELECT * FROM annotations WHERE pid = 0 OR pid = 100;
+SELECT COUNT(*) FROM events WHERE source = 1 AND op = 3;
+SELECT op, COUNT(*) AS n FROM events GROUP BY op HAVING n > 1 ORDER BY n DESC;

@@ -1,0 +1,1 @@
+SELECT percentile(duration, 99), time_bucket(timestamp,'1s') b, bytes_h(SUM(arg0)), op_name(3) FROM events WHERE pid IN (1,2) AND duration >= 5 GROUP BY b ORDER BY 1 DESC

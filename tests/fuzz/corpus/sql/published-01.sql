@@ -1,0 +1,1 @@
+SELECT (timestamp / 30000000000) * 30 AS window_sec, COUNT(*) AS allocs, AVG(duration_ns)/1000 AS avg_us, MAX(duration_ns)/1000 AS max_us, SUM(arg0)/1048576 AS total_mb FROM events WHERE op = 'cudaMalloc' GROUP BY window_sec ORDER BY window_sec;

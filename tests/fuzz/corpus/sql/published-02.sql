@@ -1,0 +1,1 @@
+SELECT pn.name, COUNT(*) AS events FROM events e JOIN process_names pn ON e.pid = pn.pid GROUP BY pn.name ORDER BY events DESC;

@@ -1,0 +1,1 @@
+SELECT comm, syscall, COUNT(*) AS n FROM host_events GROUP BY comm, syscall ORDER BY n DESC LIMIT 20;

@@ -1,0 +1,1 @@
+SELECT op, COUNT(*), AVG(duration_ns)/1000 AS avg_us FROM events GROUP BY op ORDER BY avg_us DESC;

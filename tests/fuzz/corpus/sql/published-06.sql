@@ -1,0 +1,1 @@
+SELECT * FROM cuda_events LIMIT 20;

@@ -1,0 +1,1 @@
+SELECT * FROM net_events LIMIT 20;

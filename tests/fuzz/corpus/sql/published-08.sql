@@ -1,0 +1,1 @@
+SELECT * FROM io_events LIMIT 20;

@@ -1,0 +1,1 @@
+SELECT * FROM nccl_events LIMIT 20;

@@ -1,0 +1,1 @@
+SELECT e.timestamp, pn.name, e.op, e.duration, st.frames FROM events e LEFT JOIN process_names pn ON e.pid = pn.pid LEFT JOIN stack_traces st ON e.stack_hash = st.hash ORDER BY e.timestamp DESC LIMIT 10;

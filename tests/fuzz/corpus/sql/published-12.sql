@@ -1,0 +1,1 @@
+SELECT SUM(count), SUM(stored) FROM event_aggregates;

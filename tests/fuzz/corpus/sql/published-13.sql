@@ -1,0 +1,1 @@
+SELECT source, SUM(count) FROM event_aggregates GROUP BY source;

@@ -1,0 +1,1 @@
+SELECT source, op, SUM(count), SUM(sum_dur), MIN(min_dur), MAX(max_dur), SUM(sum_arg0) FROM event_aggregates GROUP BY source, op;

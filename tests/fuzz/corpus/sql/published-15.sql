@@ -1,0 +1,1 @@
+SELECT pid, SUM(count) AS n FROM event_aggregates GROUP BY pid ORDER BY n DESC;

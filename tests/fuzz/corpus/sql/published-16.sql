@@ -1,0 +1,1 @@
+SELECT pid, direction, COUNT(*), SUM(arg0) FROM events WHERE op IN ('cudaMemcpy', 'cudaMemcpyAsync') GROUP BY pid, direction;

@@ -1,0 +1,1 @@
+SELECT e.pid, CASE e.arg1 WHEN 1 THEN 'H2D' WHEN 2 THEN 'D2H' ELSE 'other' END AS way, SUM(e.arg0) FROM events e WHERE e.op LIKE 'cudaMemcpy%' GROUP BY e.pid, way;

@@ -1,0 +1,1 @@
+SELECT * FROM system_snapshots WHERE timestamp BETWEEN 0 AND 9000000000000000000 ORDER BY timestamp;

@@ -1,0 +1,1 @@
+SELECT * FROM causal_chains WHERE severity IN ('HIGH', 'MEDIUM') ORDER BY detected_at DESC LIMIT 100;

@@ -1,0 +1,1 @@
+SELECT stack_hash, COUNT(*) AS n, SUM(duration) AS total FROM events WHERE stack_hash != 0 GROUP BY stack_hash ORDER BY total DESC LIMIT 10;

@@ -1,0 +1,1 @@
+SELECT s.name, o.name, COUNT(*) AS n FROM events e JOIN sources s ON e.source = s.id JOIN ops o ON e.source = o.source_id AND e.op = o.op_id GROUP BY s.name, o.name ORDER BY n DESC, o.name;

@@ -1,0 +1,1 @@
+SELECT op, timestamp, arg0 FROM events WHERE source = 8 ORDER BY timestamp;

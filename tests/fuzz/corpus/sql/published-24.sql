@@ -1,0 +1,1 @@
+SELECT c.cgroup_path, COUNT(*) FROM events e JOIN cgroup_metadata c ON e.cgroup_id = c.cgroup_id GROUP BY c.cgroup_path;

@@ -1,0 +1,1 @@
+SELECT * FROM annotations WHERE pid = 0 OR pid = 100;

@@ -1,0 +1,1 @@
+SELECT COUNT(*) FROM events WHERE source = 1 AND op = 3;

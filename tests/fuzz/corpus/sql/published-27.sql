@@ -1,0 +1,1 @@
+SELECT op, COUNT(*) AS n FROM events GROUP BY op HAVING n > 1 ORDER BY n DESC;
