@@ -6,9 +6,9 @@
 #include <sqlite3.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <tuple>
 
@@ -35,12 +35,13 @@ class RealTrace : public testing::Test {
             GTEST_SKIP() << "SKIPPED: no " << name << " in the directory INGERO_TRACES names";
         std::filesystem::copy_file(path_, folder_.trace());
         const std::string before = read_file(folder_.trace());
-        const auto began = std::chrono::steady_clock::now();
+        // Of the processor: how long the disk takes is not the import's, and others may be at it.
+        const std::clock_t began = std::clock();
         const auto imported = folder_.import();
-        const auto took = std::chrono::steady_clock::now() - began;
+        const double took_s = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
         ASSERT_TRUE(imported) << imported.error().message;
         summary_ = *imported;
-        EXPECT_LT(took, std::chrono::seconds(2));
+        EXPECT_LT(took_s, 2);
         EXPECT_EQ(read_file(folder_.trace()), before);
         EXPECT_THAT(folder_.names_beside_trace(), testing::ElementsAre("trace.db"));
         const std::string store = folder_.store_bytes();
