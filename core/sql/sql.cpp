@@ -382,6 +382,9 @@ Error SqlEngine::Impl::explain_failure(int code) {
     if (refused)
         return {ErrorCode::denied, "a query only reads, and this would do more: " + to_valid_utf8(*refused),
                 "the store keeps what was recorded; nothing was changed"};
+    if (message.find("may not be modified") != std::string::npos || message.find("cannot modify") != std::string::npos)
+        return {ErrorCode::denied, "a query only reads: " + message,
+                "the store keeps what was recorded; nothing was changed"};
     const bool late = (context.error && context.error->code == ErrorCode::deadline) || code == SQLITE_INTERRUPT;
     if (late)
         return {ErrorCode::deadline,

@@ -127,6 +127,10 @@ TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
     EXPECT_EQ(code("status", {{"pid", 1}}), "bad-request");
     EXPECT_EQ(code("stats", {{"path", "/etc/shadow"}}), "bad-request");
     EXPECT_EQ(code("stats", {{"pid", "1"}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"sql", "SELECT 1"}}), "bad-request");
+    EXPECT_EQ(code("query", json::object()), "bad-request");
+    EXPECT_EQ(code("query", {{"sql", 1}}), "bad-request");
+    EXPECT_EQ(code("query", {{"sql", "SELECT 1"}, {"uid", 0}}), "bad-request");
     EXPECT_EQ(code("stats", {{"pid", 0}}), "bad-request");
     EXPECT_EQ(code("stats", {{"pid", 1ULL << 40}}), "bad-request");
     EXPECT_EQ(code("stats", {{"from_ns", 1}}), "bad-request");

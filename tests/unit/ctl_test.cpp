@@ -126,6 +126,39 @@ TEST(Ctl, WindowsBecomeParameters) {
     EXPECT_GT(open_end["to_ns"], open_end["from_ns"]);
 }
 
+TEST(Ctl, QueriesGoToTheDaemonAsTheyWereWritten) {
+    LoopThread server;
+    server.answer_with([](const std::string& method, const json& params) -> Result<json> {
+        return answer_of(method,
+                         {{"columns", {{{"name", "a,b"}, {"type", "text"}}, {{"name", "n"}, {"type", "integer"}}}},
+                          {"rows", {{params.dump(), 1}, {nullptr, nullptr}, {"", 12}}},
+                          {"truncated", true},
+                          {"elapsed_ns", 1'000'000}});
+    });
+    const auto query = [&](std::vector<std::string> options) {
+        options.insert(options.begin(), {"--socket", server.path(), "query"});
+        return run(options);
+    };
+    const auto params = [&](std::vector<std::string> options) {
+        options.push_back("--json");
+        const Outcome outcome = query(std::move(options));
+        return outcome.exit_code == 0 ? json::parse(json::parse(outcome.out)["rows"][0][0].get<std::string>())
+                                      : json(outcome.err);
+    };
+    EXPECT_EQ(params({"SELECT 1"}), (json{{"sql", "SELECT 1"}, {"limit", 10'000}}))
+        << "no window unless one is asked for";
+    EXPECT_EQ(params({"SELECT 2", "--since", "5m", "--limit", "3", "--explain"}),
+              (json{{"sql", "SELECT 2"}, {"limit", 3}, {"explain", true}, {"since_ns", 300'000'000'000}}));
+    EXPECT_THAT(params({"--schema", "ev'ents"})["sql"], HasSubstr("FROM schema_columns WHERE table_name = 'ev''ents'"));
+    const Outcome csv = query({"SELECT 1", "--csv"});
+    EXPECT_EQ(csv.out, "\"a,b\",n\r\n\"{\"\"limit\"\":10000,\"\"sql\"\":\"\"SELECT 1\"\"}\",1\r\n,\r\n\"\",12\r\n");
+    const Outcome text = query({"SELECT 1"});
+    EXPECT_THAT(text.out, HasSubstr("3 rows, 1 ms"));
+    EXPECT_THAT(text.out, HasSubstr("more than is shown"));
+    EXPECT_EQ(query({}).exit_code, 2);
+    EXPECT_EQ(query({"SELECT 1", "--csv", "--json"}).exit_code, 2);
+}
+
 TEST(Ctl, UsageErrorsAreTwoAndSayWhy) {
     const std::vector<std::vector<std::string>> wrong = {
         {},

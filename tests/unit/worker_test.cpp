@@ -557,6 +557,41 @@ TEST_F(WorkerStoreTest, answers_for_the_whole_trace_or_a_window_of_it) {
     EXPECT_EQ(answer["missing_probes"], (json{"cudaMalloc"}));
 }
 
+TEST_F(WorkerStoreTest, answers_sql_inside_the_sandbox) {
+    fill_store(directory_.path());
+    start_with_store();
+    const int before = worker();
+    const auto query = [&](const std::string& sql, json more = json::object()) {
+        more["sql"] = sql;
+        return ask("query", std::move(more));
+    };
+    const auto answer = query("SELECT pid, COUNT(*) AS calls FROM events GROUP BY pid");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["schema"], "ingero/query/1");
+    EXPECT_EQ((*answer)["columns"],
+              (json{{{"name", "pid"}, {"type", "integer"}}, {{"name", "calls"}, {"type", "integer"}}}));
+    EXPECT_EQ((*answer)["rows"], (json{{100, 60}, {200, 40}}));
+    EXPECT_EQ(query("SELECT COUNT(*) FROM events", {{"uid", 100}}).value()["rows"], (json{{60}}));
+    EXPECT_EQ(query("SELECT name FROM process_names", {{"uid", 100}}).value()["rows"], (json{{"trainer"}}));
+    EXPECT_EQ(query("SELECT COUNT(*) FROM events", {{"from_ns", 1}, {"to_ns", 2}}).value()["rows"], (json{{0}}));
+    EXPECT_TRUE(query("SELECT id FROM events", {{"limit", 3}}).value()["truncated"].get<bool>());
+    EXPECT_EQ(query("SELECT 1", {{"explain", true}}).value()["columns"][0]["name"], "plan");
+    // What could open a file or ask for more than there is: the worker lives on.
+    for (const char* sql :
+         {"SELECT random(), hex(randomblob(8))", "SELECT datetime('now', 'localtime'), datetime(1e9, 'unixepoch')",
+          "SELECT a.id FROM events a, events b ORDER BY a.duration + b.duration, b.id LIMIT 5",
+          "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 300000) "
+          "SELECT COUNT(DISTINCT hex(randomblob(16)) || x) FROM n"})
+        EXPECT_TRUE(query(sql)) << sql;
+    EXPECT_EQ(query("ATTACH '/etc/passwd' AS x").error().code, ErrorCode::denied);
+    EXPECT_EQ(query("DELETE FROM ops").error().code, ErrorCode::denied);
+    EXPECT_EQ(query("SELECT zeroblob(1 << 40)").error().code, ErrorCode::limit);
+    EXPECT_EQ(query("WITH RECURSIVE n(x) AS (SELECT 1 UNION SELECT x + 1 FROM n) SELECT COUNT(*) FROM n").error().code,
+              ErrorCode::limit);
+    EXPECT_EQ(ask("query").error().code, ErrorCode::bad_request);
+    EXPECT_EQ(worker(), before);
+}
+
 TEST_F(WorkerStoreTest, is_explained) {
     fill_store(directory_.path());
     start_with_store();
