@@ -1,5 +1,5 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query. Parameters
-// and results: docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query.
+// Parameters and results: docs/worker.md.
 #pragma once
 
 #include <memory>
