@@ -265,6 +265,11 @@ Result<void> SqlEngine::Impl::open() {
         }
     }
     if (auto done = execute(schema + "COMMIT"); !done) return done;
+    // Their tables are made at their first use, which the authorizer would take for the statement's own doing.
+    if (auto done = execute("SELECT 1 FROM pragma_table_info('ops'), pragma_table_xinfo('ops'), pragma_table_list, "
+                            "pragma_function_list LIMIT 1");
+        !done)
+        return done;
     sqlite3_set_authorizer(raw, on_authorize, this);
     sqlite3_progress_handler(raw, steps_between_looks, on_progress, this);
     return {};
