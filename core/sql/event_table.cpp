@@ -179,11 +179,15 @@ std::string_view operation_text(unsigned char operation) {
     }
 }
 
+/// Names are compared here by their bytes.
+bool compares_otherwise(sqlite3_index_info* info, int number, Subject subject, unsigned char operation) {
+    const bool by_collation = operation == SQLITE_INDEX_CONSTRAINT_EQ || operation == SQLITE_INDEX_CONSTRAINT_NE;
+    return is_name(subject) && by_collation && std::strcmp(sqlite3_vtab_collation(info, number), "BINARY") != 0;
+}
+
 /// Whether SQLite need not look at the condition again: where blocks and SQLite could differ, it does.
 bool answered_exactly(sqlite3_index_info* info, int number, Subject subject, unsigned char operation) {
-    if (is_name(subject))
-        return operation == SQLITE_INDEX_CONSTRAINT_EQ &&
-               std::strcmp(sqlite3_vtab_collation(info, number), "BINARY") == 0;
+    if (is_name(subject)) return operation == SQLITE_INDEX_CONSTRAINT_EQ;
     if (!is_comparison(operation)) return false;
     sqlite3_value* value = nullptr;
     return sqlite3_vtab_rhs_value(info, number, &value) == SQLITE_OK && value &&
@@ -260,7 +264,7 @@ int best_index(sqlite3_vtab* raw, sqlite3_index_info* info) {
             const auto& condition = info->aConstraint[i];
             const Subject subject = subject_of(condition.iColumn);
             const double share = share_left(subject, condition.op);
-            if (!condition.usable || share == 0) continue;
+            if (!condition.usable || share == 0 || compares_otherwise(info, i, subject, condition.op)) continue;
             plan.conditions.push_back({condition.iColumn, condition.op});
             info->aConstraintUsage[i].argvIndex = static_cast<int>(plan.conditions.size());
             info->aConstraintUsage[i].omit = answered_exactly(info, i, subject, condition.op) ? 1 : 0;
@@ -288,7 +292,8 @@ int best_index(sqlite3_vtab* raw, sqlite3_index_info* info) {
 
 constexpr ValueRange nothing{1, 0};
 
-/// A comparison with an integer column, whatever it is compared with: as SQLite does it, or what holds all of that.
+/// A comparison with an integer column, whatever it is compared with, exactly as SQLite does it. A plan cannot tell 200
+/// from 200.0: to sqlite3_vtab_rhs_value() both are integers.
 ValueRange to_range(unsigned char operation, sqlite3_value* value) {
     const bool equal = operation == SQLITE_INDEX_CONSTRAINT_EQ;
     const bool from = operation == SQLITE_INDEX_CONSTRAINT_GT || operation == SQLITE_INDEX_CONSTRAINT_GE;
@@ -306,14 +311,18 @@ ValueRange to_range(unsigned char operation, sqlite3_value* value) {
             const double number = sqlite3_value_double(value);
             constexpr double beyond = 9223372036854775808.0;
             if (std::isnan(number)) return nothing;
-            if (equal && (number != std::floor(number) || number < -beyond || number >= beyond)) return nothing;
+            if (equal && number != std::floor(number)) return nothing;
             if (equal || from) {
-                if (number >= beyond) return nothing;
-                if (number >= -beyond) range.least = static_cast<int64_t>(std::ceil(number));
+                const bool next = operation == SQLITE_INDEX_CONSTRAINT_GT;
+                const double least = next ? std::floor(number) : std::ceil(number);
+                if (least >= beyond) return nothing;
+                if (least >= -beyond) range.least = static_cast<int64_t>(least) + (next ? 1 : 0);
             }
             if (equal || !from) {
-                if (number < -beyond) return nothing;
-                if (number < beyond) range.most = static_cast<int64_t>(std::floor(number));
+                const bool before = operation == SQLITE_INDEX_CONSTRAINT_LT;
+                const double most = before ? std::ceil(number) : std::floor(number);
+                if (most < -beyond || (before && most == -beyond)) return nothing;
+                if (most < beyond) range.most = static_cast<int64_t>(most) - (before ? 1 : 0);
             }
             return range;
         }

@@ -265,6 +265,11 @@ Result<void> SqlEngine::Impl::open() {
         }
     }
     if (auto done = execute(schema + "COMMIT"); !done) return done;
+    // SQLite declares its own virtual tables when they are first named, which the authorizer would take for a change.
+    // A build without one of them does without.
+    for (const char* own : {"json_each('[]')", "json_tree('[]')", "pragma_table_info('ops')",
+                            "pragma_table_xinfo('ops')", "pragma_table_list", "pragma_function_list"})
+        (void)execute("SELECT 1 FROM " + std::string(own) + " LIMIT 1");
     sqlite3_set_authorizer(raw, on_authorize, this);
     sqlite3_progress_handler(raw, steps_between_looks, on_progress, this);
     return {};
