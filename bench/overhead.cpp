@@ -13,8 +13,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/figures.h"
 #include "core/model/time.h"
@@ -44,6 +47,16 @@ int fail_with(const std::string& what) {
     return 1;
 }
 
+double quantile(std::vector<double> values, double part) {
+    std::sort(values.begin(), values.end());
+    return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+/// What a step took. What else runs on the machine only ever adds: the tenth of the steps that it left alone counts.
+struct Steps {
+    double undisturbed_ns = 0, mean_ns = 0;
+};
+
 /// Kernels of 100 µs, so that 10,000 a second keep the device busy, or of none; a launch takes 2 to 4 µs of CPU time.
 class Engine {
   public:
@@ -70,18 +83,22 @@ class Engine {
         return engine;
     }
 
-    /// Mean ns a step.
-    double device_bound(int steps) const { return run(&kernels[0], steps); }
-    double launch_bound(int steps) const { return run(&kernels[1], steps); }
+    Steps device_bound(int steps) const { return run(&kernels[0], steps); }
+    Steps launch_bound(int steps) const { return run(&kernels[1], steps); }
 
   private:
-    double run(const char* kernel, int steps) const {
+    Steps run(const char* kernel, int steps) const {
+        std::vector<double> ns;
+        ns.reserve(static_cast<size_t>(steps));
         const uint64_t begin = monotonic_now_ns();
+        uint64_t last = begin;
         for (int step = 0; step < steps; ++step) {
             for (int i = 0; i < launches_a_step; ++i) launch_(kernel, {}, {}, nullptr, 0, nullptr);
             synchronize_(nullptr);
+            const uint64_t now = monotonic_now_ns();
+            ns.push_back(static_cast<double>(now - std::exchange(last, now)));
         }
-        return static_cast<double>(monotonic_now_ns() - begin) / steps;
+        return {.undisturbed_ns = quantile(ns, 0.1), .mean_ns = static_cast<double>(last - begin) / steps};
     }
 
     static constexpr char kernels[2] = {};
@@ -89,11 +106,13 @@ class Engine {
     int (*synchronize_)(void*) = nullptr;
 };
 
-/// With a store of its own, and without a budget: the price of each call is what is looked for.
+/// With a store of its own, and without a budget: the price of each call is what is looked for. Native stacks are on
+/// where nobody says otherwise, and are not part of the calibrated price.
 class Tracer {
   public:
-    explicit Tracer(const std::string& directory) : socket_(directory + "/run/control.sock") {
-        std::ofstream(directory + "/ingerod.conf") << "[capture]\noverhead_budget = 0\n";
+    Tracer(const std::string& directory, bool with_stacks) : socket_(directory + "/run/control.sock") {
+        std::ofstream(directory + "/ingerod.conf") << "[capture]\noverhead_budget = 0\n"
+                                                   << (with_stacks ? "" : "stacks = \"off\"\n");
         auto child =
             ChildProcess::start({INGEROD_PROGRAM, "--directory", directory + "/run", "--config",
                                  directory + "/ingerod.conf", "--worker", WORKER_PROGRAM, "--log-level", "error"});
@@ -146,23 +165,12 @@ class Tracer {
     std::optional<ControlClient> client_;
 };
 
-struct Turn {
-    double device_ns = 0, launch_ns = 0;  ///< a step
-};
-
-Turn take_turn(const Engine& engine) {
-    engine.device_bound(warm_up_steps);
-    return {.device_ns = engine.device_bound(device_steps), .launch_ns = engine.launch_bound(launch_steps)};
-}
+enum class Way { untraced, without_stacks, with_stacks };
+constexpr Way ways[] = {Way::untraced, Way::without_stacks, Way::with_stacks};
 
 /// Fraction of the steps that are not made any more.
 double fewer_steps(double untraced_ns, double traced_ns) {
     return 1 - untraced_ns / traced_ns;
-}
-
-double quantile(std::vector<double> values, double part) {
-    std::sort(values.begin(), values.end());
-    return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
 /// The middle half of the turns.
@@ -208,19 +216,21 @@ int main(int argc, char** argv) {
     CPU_ZERO(&first);
     CPU_SET(0, &first);
 
-    std::vector<double> device, launch, untraced_rates, traced_rates, device_rates;
+    std::map<Way, std::vector<Steps>> device, launch;
     for (int turn = 0; turn < turns; ++turn) {
-        Turn traced, untraced;
-        // Who is first takes turns too, so that a drift of the machine's meets both.
-        for (const bool now_traced : {turn % 2 == 0, turn % 2 != 0}) {
+        // Who is first takes turns too, so that a drift of the machine's meets all.
+        for (int place = 0; place < 3; ++place) {
+            const Way way = ways[(turn + place) % 3];
             std::optional<Tracer> tracer;
-            if (now_traced) tracer.emplace(directory);
+            if (way != Way::untraced) tracer.emplace(directory, way == Way::with_stacks);
             cpu_set_t all;
             sched_getaffinity(0, sizeof(all), &all);
             sched_setaffinity(0, sizeof(first), &first);
-            (now_traced ? traced : untraced) = take_turn(*engine);
+            engine->device_bound(warm_up_steps);
+            device[way].push_back(engine->device_bound(device_steps));
+            launch[way].push_back(engine->launch_bound(launch_steps));
             sched_setaffinity(0, sizeof(all), &all);
-            if (!now_traced) continue;
+            if (!tracer) continue;
             // Each launch is a call of the runtime and, inside it, of the driver.
             const uint64_t calls = tracer->calls_recorded(2 * launches_a_turn);
             tracer->stop();
@@ -229,26 +239,43 @@ int main(int argc, char** argv) {
                 return fail_with("a call that is not recorded is cheaper than one that is: " + std::to_string(calls) +
                                  " of " + std::to_string(2 * launches_a_turn));
         }
-        device.push_back(fewer_steps(untraced.device_ns, traced.device_ns));
-        launch.push_back(fewer_steps(untraced.launch_ns, traced.launch_ns));
-        device_rates.push_back(1e9 * launches_a_step / untraced.device_ns);
-        untraced_rates.push_back(1e9 * launches_a_step / untraced.launch_ns);
-        traced_rates.push_back(1e9 * launches_a_step / traced.launch_ns);
     }
 
-    const double expected = 2 * *cost_ns * bench::median(traced_rates) / 1e9;
-    bench::print(
-        "overhead",
-        {{"device-bound: fewer steps", "device_bound_slowdown", bench::median(device), "",
-          "at most 0.004; " + spread(device)},
-         {"device-bound: launches", "device_bound_launches_per_s", bench::median(device_rates), "1/s", ""},
-         {"launch-bound: fewer steps", "launch_bound_slowdown", bench::median(launch), "", spread(launch)},
-         {"price of two probed calls x rate of launches", "launch_bound_price", expected, "", "what it may be at most"},
-         {"launch-bound: launches, untraced", "launch_bound_launches_per_s", bench::median(untraced_rates), "1/s", ""},
-         {"launch-bound: launches, traced", "launch_bound_traced_launches_per_s", bench::median(traced_rates), "1/s",
-          ""},
-         {"a probed call, calibrated", "call_cost_ns", static_cast<double>(*cost_ns), "ns", ""},
-         {"turns", "turns", static_cast<double>(turns), "", ""}},
-        as_json);
+    std::vector<bench::Row> rows;
+    const auto add = [&](const char* label, const char* figure, std::map<Way, std::vector<Steps>>& loop, Way way,
+                         double Steps::*time, const std::string& note) {
+        std::vector<double> slowdowns;
+        for (size_t i = 0; i < loop[way].size(); ++i)
+            slowdowns.push_back(fewer_steps(loop[Way::untraced][i].*time, loop[way][i].*time));
+        rows.push_back({label, figure, bench::median(slowdowns), "", note + spread(slowdowns)});
+    };
+    const auto launch_ns = [](const std::vector<Steps>& loop) {
+        std::vector<double> ns;
+        for (const Steps& steps : loop) ns.push_back(steps.undisturbed_ns / launches_a_step);
+        return bench::median(ns);
+    };
+    const double untraced_ns = launch_ns(launch[Way::untraced]);
+    const double plain_ns = launch_ns(launch[Way::without_stacks]), stacks_ns = launch_ns(launch[Way::with_stacks]);
+    add("device-bound: fewer steps", "device_bound_slowdown", device, Way::with_stacks, &Steps::undisturbed_ns,
+        "at most 0.004; ");
+    add("device-bound, without native stacks: fewer steps", "device_bound_plain_slowdown", device, Way::without_stacks,
+        &Steps::undisturbed_ns, "");
+    add("the same, by mean step, disturbed or not", "device_bound_mean_slowdown", device, Way::with_stacks,
+        &Steps::mean_ns, "");
+    rows.push_back({"device-bound: launches", "device_bound_launches_per_s", 1e9 / launch_ns(device[Way::untraced]),
+                    "1/s", "untraced"});
+    add("launch-bound: fewer steps", "launch_bound_slowdown", launch, Way::with_stacks, &Steps::undisturbed_ns, "");
+    add("launch-bound, without native stacks: fewer steps", "launch_bound_plain_slowdown", launch, Way::without_stacks,
+        &Steps::undisturbed_ns, "");
+    rows.push_back({"calibrated price of two calls x rate, without stacks", "launch_bound_plain_price",
+                    2 * *cost_ns / plain_ns, "", "what that may be at most"});
+    rows.push_back({"launch-bound: launches", "launch_bound_launches_per_s", 1e9 / untraced_ns, "1/s", "untraced"});
+    rows.push_back({"a probed call, calibrated", "call_cost_ns", static_cast<double>(*cost_ns), "ns", "no stack"});
+    rows.push_back(
+        {"a probed call, in the launch-bound loop", "call_in_loop_ns", (plain_ns - untraced_ns) / 2, "ns", "no stack"});
+    rows.push_back(
+        {"the same, with its native stack", "stack_call_in_loop_ns", (stacks_ns - untraced_ns) / 2, "ns", ""});
+    rows.push_back({"turns", "turns", static_cast<double>(turns), "", ""});
+    bench::print("overhead", rows, as_json);
     return 0;
 }

@@ -61,6 +61,12 @@ Asked ask_once(const Options& options, const std::string& method, const json& pa
 }  // namespace
 
 std::optional<json> ask(const Options& options, const std::string& method, json params, int& ret_exit_code) {
+    if (!options.db.empty()) {
+        auto answer = ask_stored(options.db, method, std::move(params));
+        if (answer) return std::move(*answer);
+        ret_exit_code = report(method, answer.error(), exit_failed);
+        return std::nullopt;
+    }
     Asked asked = ask_once(options, method, params);
     // A daemon that is restarted under the request: its successor answers as well, and to read twice harms nobody.
     const bool cut_off = asked.connected && !asked.answer && asked.answer.error().code == ErrorCode::not_found;

@@ -27,6 +27,7 @@ enum ExitCode : int {
 
 struct Options {
     std::string socket;
+    std::string db;  ///< a store or a trace to ask instead of a daemon; empty: the daemon
     bool json = false;
     bool no_colour = false;
 };
@@ -46,6 +47,7 @@ void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
+void add_import(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.
 struct WindowOptions {
@@ -58,13 +60,19 @@ struct WindowOptions {
     bool is_given() const { return !since.empty() || !from.empty(); }
     /// The parameters of a request. Errors: bad_request, which is a usage error.
     Result<nlohmann::json> to_params() const;
+    /// The same; of a stored trace all of it is asked for, up to its end, where nothing else is said.
+    Result<nlohmann::json> to_params(const Options& options) const;
 };
 
 /// "ingeroctl: what: why" and, where there is one, "hint: what to do", on stderr, escaped. Returns the exit code.
 int report(std::string_view what, const Error& error, int exit_code);
 int usage_error(std::string_view what, const Error& error);
 
-/// Asks the daemon. On failure it has been reported and `ret_exit_code` says how to leave.
+/// Asks a store or trace, see Options::db. Errors: not_found, busy (a daemon is at work there), those of an import, and
+/// those of a worker.
+Result<nlohmann::json> ask_stored(const std::string& path, const std::string& method, nlohmann::json params);
+
+/// Asks the daemon, or what --db names. On failure it has been reported and `ret_exit_code` says how to leave.
 std::optional<nlohmann::json> ask(const Options& options, const std::string& method, nlohmann::json params,
                                   int& ret_exit_code);
 

@@ -33,7 +33,7 @@ bool has_finding_at(const json& answer, const std::string& threshold) {
 }
 
 int run(const Options& options, const ExplainOptions& explain) {
-    auto params = explain.window.to_params();
+    auto params = explain.window.to_params(options);
     if (!params) return usage_error("explain", params.error());
     int exit_code = exit_done;
     const auto answer = ask(options, "explain", std::move(*params), exit_code);

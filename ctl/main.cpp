@@ -1,7 +1,10 @@
 // ingeroctl: asks the local ingerod and prints its answers.
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "core/wire/client.h"
 #include "ctl/command.h"
@@ -20,12 +23,21 @@ void add_global_options(CLI::App& app, Options& options) {
         ->type_name("PATH")
         ->envname("INGERO_SOCKET")
         ->default_str(std::string(default_control_socket));
+    app.add_option("--db", options.db, "Ask a closed store or a SQLite trace of the earlier agent, and no daemon")
+        ->type_name("PATH");
     app.add_flag("--json", options.json, "Print one line of JSON (docs/schemas)");
     app.add_flag("--no-color", options.no_colour, "No colours; NO_COLOR in the environment does the same");
     app.set_version_flag("--version", "ingeroctl " INGERO_VERSION);
     app.fallthrough();
     app.require_subcommand(1);
     app.footer(footer);
+}
+
+/// What a stored trace has no answer to.
+bool is_live_only(std::string_view command) {
+    constexpr std::array<std::string_view, 7> names = {"status",  "probes", "check", "trace",
+                                                       "monitor", "reload", "import"};
+    return std::find(names.begin(), names.end(), command) != names.end();
 }
 
 int run(int argc, char** argv) {
@@ -45,6 +57,7 @@ int run(int argc, char** argv) {
     add_trace(app, command);
     add_monitor(app, command);
     add_reload(app, command);
+    add_import(app, command);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& wanted) {  // --help, --version
@@ -56,6 +69,10 @@ int run(int argc, char** argv) {
             app.get_subcommands().empty() && !unknown.empty() ? "no such command: " + unknown.front() : error.what();
         return usage_error("usage", {ErrorCode::bad_request, why, "see 'ingeroctl --help'"});
     }
+    const auto chosen = app.get_subcommands();
+    if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
+        return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
+                                     "a stored trace answers stats, explain, stacks and processes"});
     return command(options);
 }
 

@@ -16,7 +16,7 @@ struct StacksOptions {
 };
 
 int run(const Options& options, const StacksOptions& stacks) {
-    auto params = stacks.window.to_params();
+    auto params = stacks.window.to_params(options);
     if (!params) return usage_error("stacks", params.error());
     if (!stacks.op.empty()) (*params)["op"] = stacks.op;
     (*params)["by"] = stacks.by;

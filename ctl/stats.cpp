@@ -13,7 +13,7 @@ struct StatsOptions {
 };
 
 int run(const Options& options, const StatsOptions& stats) {
-    auto params = stats.window.to_params();
+    auto params = stats.window.to_params(options);
     if (!params) return usage_error("stats", params.error());
     if (stats.by != "op") (*params)["by"] = stats.by;
     if (stats.limit != 0) (*params)["limit"] = stats.limit;

@@ -21,7 +21,10 @@ tl::unexpected<Error> bad_option(const char* option, Error error, const char* hi
 
 void WindowOptions::add_to(CLI::App& command) {
     auto* since_option =
-        command.add_option("--since", since, "The time up to now, such as 90s, 5m, 2h or 1d (default: 5m)")
+        command
+            .add_option("--since", since,
+                        "The time up to now, or with --db up to the end of the trace, such as 90s, 5m, 2h or 1d "
+                        "(default: 5m, or all of the trace)")
             ->type_name("DURATION");
     auto* from_option = command
                             .add_option("--from", from,
@@ -29,7 +32,7 @@ void WindowOptions::add_to(CLI::App& command) {
                                         "the local zone unless one is given")
                             ->type_name("TIME")
                             ->excludes(since_option);
-    command.add_option("--to", to, "End of the window (default: now)")
+    command.add_option("--to", to, "End of the window (default: now, or the end of the trace)")
         ->type_name("TIME")
         ->excludes(since_option)
         ->needs(from_option);
@@ -59,6 +62,17 @@ Result<json> WindowOptions::to_params() const {
             "--from", {ErrorCode::bad_request, "the window is empty: it does not start before its end", ""}, time_hint);
     params["from_ns"] = *from_ns;
     params["to_ns"] = *to_ns;
+    return params;
+}
+
+Result<json> WindowOptions::to_params(const Options& options) const {
+    auto params = to_params();
+    if (!params || options.db.empty()) return params;
+    if (to.empty()) params->erase("to_ns");
+    if (since.empty() && from.empty()) {
+        params->erase("since_ns");
+        (*params)["whole_trace"] = true;
+    }
     return params;
 }
 

@@ -34,7 +34,7 @@ Judge::Judge(const ExplainOptions& options, const Window& monotonic, const Clock
 
 void Judge::learn(std::span<const Event> block) {
     for (const Event& event : block)
-        if (event.depth == 0 && !event.split_uncertain() && filter_.matches(event))
+        if (event.depth == 0 && is_call(event.op) && !event.split_uncertain() && filter_.matches(event))
             expected_.add(event, ops_(event.op));
 }
 
@@ -50,7 +50,8 @@ void Judge::judge(std::span<const Event> block) {
     const std::vector<uint8_t>& queue_full = queues_.observe(block);
     for (size_t row = 0; row < block.size(); ++row) {
         ++totals_.rows;
-        if (block[row].depth == 0 && filter_.matches(block[row])) judge(block[row], queue_full[row]);
+        if (block[row].depth == 0 && is_call(block[row].op) && filter_.matches(block[row]))
+            judge(block[row], queue_full[row]);
     }
 }
 

@@ -13,6 +13,9 @@ namespace ingero {
 /// Source in the high byte, number in the low one: the ids that published traces use. See op.h.
 using OpId = uint16_t;
 
+/// Event::stream of a call whose stream was not recorded: only imported traces have it.
+inline constexpr uint64_t unknown_stream = UINT64_MAX;
+
 /// A task's name as the kernel keeps it: NUL-padded, not necessarily UTF-8 and never trusted.
 using Comm = std::array<char, INGERO_COMM_LENGTH>;
 
@@ -67,7 +70,7 @@ struct Event {
     uint64_t longest_sleep_ns = 0;
     uint64_t preemptor_ns = 0;       ///< of runnable_ns, held by the named preemptor
     std::array<uint64_t, 3> args{};  ///< by class of op, see bpf/event.h
-    uint64_t stream = 0;             ///< handle; 0 is the default stream
+    uint64_t stream = 0;             ///< handle; 0 is the default stream, or see unknown_stream
     uint64_t process_start_ns = 0;   ///< CLOCK_BOOTTIME
     uint32_t tgid = 0;
     uint32_t tid = 0;

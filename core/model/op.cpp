@@ -134,6 +134,42 @@ constexpr std::array ops = std::to_array<Op>({
 
 static_assert(std::is_sorted(ops.begin(), ops.end(), [](const Op& a, const Op& b) { return a.id < b.id; }));
 
+struct ImportedOp {
+    OpId id;
+    std::string_view name;
+};
+
+// What only imported traces have. Not among all_ops(), for which counters are kept and probes may be attached.
+constexpr std::array imported_ops = std::to_array<ImportedOp>({
+    {make_op(source_host, 1), "sched_switch"},
+    {make_op(source_host, 2), "sched_wakeup"},
+    {make_op(source_host, 3), "mm_page_alloc"},
+    {make_op(source_host, 4), "oom_kill"},
+    {make_op(source_host, 5), "process_exec"},
+    {make_op(source_host, 6), "process_exit"},
+    {make_op(source_host, 7), "process_fork"},
+    {make_op(source_host, 10), "pod_restart"},
+    {make_op(source_host, 11), "pod_eviction"},
+    {make_op(source_host, 12), "pod_oom_kill"},
+    {make_op(source_host, 20), "mm_page_alloc_summary"},
+    {make_op(source_host, 21), "sched_switch_summary"},
+    {make_op(source_io, 1), "block_read"},
+    {make_op(source_io, 2), "block_write"},
+    {make_op(source_io, 3), "block_discard"},
+    {make_op(source_tcp, 1), "tcp_retransmit"},
+    {make_op(source_net, 1), "net_send"},
+    {make_op(source_net, 2), "net_recv"},
+    {make_op(source_nccl, 1), "ncclCommInitRank"},
+    {make_op(source_nccl, 2), "ncclCommDestroy"},
+    {make_op(source_nccl, 3), "ncclAllReduce"},
+    {make_op(source_nccl, 4), "ncclAllGather"},
+    {make_op(source_nccl, 5), "ncclReduceScatter"},
+    {make_op(source_nccl, 6), "ncclBcast"},
+    {make_op(source_nccl, 7), "ncclSend"},
+    {make_op(source_nccl, 8), "ncclRecv"},
+    {make_op(source_nccl, 9), "ncclCommInitAll"},
+});
+
 }  // namespace
 
 bool is_driver_op(OpId op) {
@@ -167,17 +203,39 @@ const Op* find_op(OpId id) {
 
 std::string op_name(OpId id) {
     if (const Op* op = find_op(id)) return std::string(op->name);
+    for (const ImportedOp& op : imported_ops)
+        if (op.id == id) return std::string(op.name);
     return "op-" + std::to_string(op_source(id)) + "-" + std::to_string(id & 0xff);
+}
+
+std::optional<OpId> op_of_name(std::string_view name) {
+    for (const Op& op : ops)
+        if (op.name == name) return op.id;
+    for (const ImportedOp& op : imported_ops)
+        if (op.name == name) return op.id;
+    return std::nullopt;
 }
 
 std::string_view source_name(uint8_t source) {
     switch (source) {
         case source_cuda:
             return "CUDA";
+        case source_nvidia:
+            return "NVIDIA";
+        case source_host:
+            return "HOST";
         case source_driver:
             return "DRIVER";
+        case source_io:
+            return "IO";
+        case source_tcp:
+            return "TCP";
+        case source_net:
+            return "NET";
         case source_graph:
             return "GRAPH";
+        case source_nccl:
+            return "NCCL";
         default:
             return "unknown";
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,8 +22,14 @@ struct Op {
 };
 
 inline constexpr uint8_t source_cuda = 1;
+inline constexpr uint8_t source_nvidia = 2;
+inline constexpr uint8_t source_host = 3;
 inline constexpr uint8_t source_driver = 4;
+inline constexpr uint8_t source_io = 5;
+inline constexpr uint8_t source_tcp = 6;
+inline constexpr uint8_t source_net = 7;
 inline constexpr uint8_t source_graph = 8;
+inline constexpr uint8_t source_nccl = 9;
 
 constexpr OpId make_op(uint8_t source, uint8_t number) {
     return static_cast<OpId>(source << 8 | number);
@@ -31,17 +38,26 @@ constexpr uint8_t op_source(OpId op) {
     return static_cast<uint8_t>(op >> 8);
 }
 
+/// A program's call into a library, and not something the kernel told of a task or a device: imported traces have both.
+constexpr bool is_call(OpId op) {
+    const uint8_t source = op_source(op);
+    return source != source_nvidia && source != source_host && source != source_io && source != source_tcp &&
+           source != source_net;
+}
+
 /// Its return code is a CUresult, and not a cudaError_t.
 bool is_driver_op(OpId op);
 /// Over the overhead budget one record may stand for several of its calls: hot ones that return at once.
 bool may_be_thinned(const Op& op);
 
-/// All ops, ascending by id.
+/// All ops that can be traced, ascending by id.
 std::span<const Op> all_ops();
-/// nullptr where the id is not in the catalogue.
+/// nullptr where the id is not among them.
 const Op* find_op(OpId id);
-/// The op's name, or "op-SOURCE-NUMBER" for an id this version does not know.
+/// The op's name, of those that only imported traces have too; "op-SOURCE-NUMBER" for an id this version does not know.
 std::string op_name(OpId id);
+/// The inverse; nothing where no op is called that.
+std::optional<OpId> op_of_name(std::string_view name);
 /// "CUDA", "DRIVER" and so on; "unknown" otherwise.
 std::string_view source_name(uint8_t source);
 

@@ -14,6 +14,8 @@ std::string_view to_string(FileState state) {
             return "deleted";
         case FileState::anonymous:
             return "anonymous";
+        case FileState::imported:
+            return "imported";
         case FileState::unread:
             break;
     }

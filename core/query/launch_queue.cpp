@@ -104,6 +104,7 @@ const std::vector<uint8_t>& LaunchQueues::observe(std::span<const Event> block) 
             if (outermost) synchronised(event);
             continue;
         }
+        if (event.stream == unknown_stream) continue;
         Stream* stream = stream_of(event.process(), event.stream);
         if (!stream) continue;
         if (role == Role::launch) {

@@ -98,6 +98,11 @@ struct Content {
     auto operator<=>(const Content&) const = default;
 };
 
+/// Whether the offset of a frame says where in the file it lies.
+bool has_place(FileState state) {
+    return state != FileState::anonymous && state != FileState::imported;
+}
+
 class Namer {
   public:
     Namer(const std::map<uint32_t, FileRow>& files, const std::map<StackFrame, SymbolRow>& symbols)
@@ -123,12 +128,6 @@ class Namer {
     const std::map<uint32_t, FileRow>& files_;
     const std::map<StackFrame, SymbolRow>& symbols_;
 };
-
-std::optional<OpId> op_of_name(const std::string& name) {
-    for (const Op& op : all_ops())
-        if (op.name == name) return op.id;
-    return std::nullopt;
-}
 
 uint64_t weight_of(const StackStats& stats, bool off_cpu) {
     return off_cpu ? saturating_add(stats.runnable_ns, stats.blocked_ns) : stats.total_ns;
@@ -167,7 +166,7 @@ Result<void> name_stacks(const StoreSnapshot& snapshot, const StacksQuery& query
         for (const StackFrame& frame : stack->second.frames) {
             const NamedFrame& named = frames.emplace_back(namer.name(frame));
             content.frames.emplace_back(named.build_id.empty() ? named.file : named.build_id, named.symbol,
-                                        named.state == FileState::anonymous ? 0 : named.file_offset);
+                                        has_place(named.state) ? named.file_offset : 0);
         }
         StackStats& stats = merged[content];
         if (stats.frames.empty()) {
@@ -191,7 +190,7 @@ Result<void> name_stacks(const StoreSnapshot& snapshot, const StacksQuery& query
 std::string NamedFrame::text() const {
     if (!demangled.empty()) return demangled;
     if (!symbol.empty()) return symbol;
-    if (state == FileState::anonymous || file.empty()) return file.empty() ? "[unknown]" : file;
+    if (!has_place(state) || file.empty()) return file.empty() ? "[unknown]" : file;
     char offset[32];
     snprintf(offset, sizeof(offset), "+0x%" PRIx64, file_offset);
     return file.substr(file.rfind('/') + 1) + offset;

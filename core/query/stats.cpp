@@ -26,12 +26,12 @@ constexpr size_t max_keys = 65'536;
 constexpr size_t enough_for_a_median = 8;
 
 struct Key {
-    uint32_t pid = 0;
+    ProcessKey process;  ///< a pid alone may have been two programs
     OpId op = 0;
     uint32_t kernel = 0;  ///< 0: not told apart, or not known
     bool operator==(const Key&) const = default;
     uint64_t hash() const {
-        return mix_bits((static_cast<uint64_t>(pid) << 16 | op) ^ static_cast<uint64_t>(kernel) << 32);
+        return hash_words(static_cast<uint64_t>(process.pid) << 16 | op, process.start_ns, kernel);
     }
 };
 
@@ -150,7 +150,7 @@ class StatsQuery {
     }
 
     Group* group_of(const Event& event) {
-        const Key key{event.tgid, event.op, kernels_ ? kernels_->number(event.process(), event.args[0]) : 0};
+        const Key key{event.process(), event.op, kernels_ ? kernels_->number(event.process(), event.args[0]) : 0};
         if (last_ < groups_.size() && key == last_key_) return &groups_[last_];
         last_ = keys_.find_or_add(key);
         if (last_ == KeyIndex<Key>::none) {
@@ -166,7 +166,7 @@ class StatsQuery {
         Group group;
         if (kernels_) group.stats.kernel = kernels_->text(key.kernel);
         group.stats.op = key.op;
-        group.stats.pid = key.pid;
+        group.stats.pid = key.process.pid;
         if (const Op* op = find_op(key.op)) {
             group.waits_for_device = op->waits_for_device;
             group.moves_bytes = op->op_class == OpClass::alloc || op->op_class == OpClass::copy;

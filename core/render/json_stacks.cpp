@@ -31,7 +31,7 @@ json to_json(const NamedFrame& frame) {
             {"symbol_offset", frame.symbol.empty() ? json(nullptr) : json(frame.symbol_offset)},
             {"file", text_or_null(frame.file)},
             {"build_id", text_or_null(frame.build_id)},
-            {"file_offset", frame.file_offset},
+            {"file_offset", frame.state == FileState::imported ? json(nullptr) : json(frame.file_offset)},
             {"state", std::string(to_string(frame.state))}};
 }
 

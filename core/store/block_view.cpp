@@ -91,7 +91,7 @@ BlockView::BlockView(BlockView&&) noexcept = default;
 BlockView& BlockView::operator=(BlockView&&) noexcept = default;
 BlockView::~BlockView() = default;
 
-Result<void> BlockView::open(std::string_view data, Window window) {
+Result<void> BlockView::open(std::string_view data, const Window* window) {
     data_ = data;
     header_ = {};
     ops_.clear();
@@ -103,7 +103,7 @@ Result<void> BlockView::open(std::string_view data, Window window) {
     if (!raw) return tl::unexpected(raw.error());
     body.header = *raw;
     header_ = layout::to_block_header(*raw);
-    if (!overlaps(header_, window)) return {};
+    if (window != nullptr && !overlaps(header_, *window)) return {};
     auto opened = raw->version == 1 ? open_version_1() : open_ops();
     if (!opened) {
         header_ = {};

@@ -42,9 +42,9 @@ class BlockView {
 
     /// Checks and reads the header; the body is not touched. (A block of version 1 is decoded whole here.) `data` must
     /// outlive what is asked of the view. On failure the view has no rows. Errors: corrupt, version.
-    Result<void> open(std::string_view data) { return open(data, {0, UINT64_MAX}); }
+    Result<void> open(std::string_view data) { return open(data, nullptr); }
     /// The same, but a block that cannot hold an event of the window is left at its header(), with no ops.
-    Result<void> open(std::string_view data, Window window);
+    Result<void> open(std::string_view data, Window window) { return open(data, &window); }
 
     std::string_view bytes() const { return data_; }
     const BlockHeader& header() const { return header_; }
@@ -75,6 +75,7 @@ class BlockView {
 
   private:
     struct Body;
+    Result<void> open(std::string_view data, const Window* window);
     Result<void> open_ops();
     Result<void> open_version_1();
     Result<void> version_1_column(ColumnId wanted, size_t first, std::span<uint64_t> out);

@@ -90,7 +90,8 @@ class RowReader {
     void operator()(FileState& state) {
         uint8_t number = 0;
         (*this)(number);
-        state = number < static_cast<uint8_t>(FileState::unread) ? static_cast<FileState>(number) : FileState::unread;
+        state =
+            number <= static_cast<uint8_t>(FileState::imported) ? static_cast<FileState>(number) : FileState::unread;
     }
     void operator()(std::vector<StackFrame>& frames) {
         uint16_t count = 0;
@@ -320,6 +321,8 @@ std::string_view to_string(GapReason reason) {
             return "excluded";
         case GapReason::too_many:
             return "too-many";
+        case GapReason::imported:
+            return "imported";
         case GapReason::not_kept:
             break;
     }

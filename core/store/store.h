@@ -53,7 +53,8 @@ struct LossRow {
     uint64_t lost_frames = 0;
     uint64_t lost_depth = 0;
     uint64_t uncertain = 0;
-    uint64_t thinned = 0;  ///< not lost: other records of the op stand for these calls
+    /// Not lost: other records of the op stand for these calls, or an imported trace counted them and left them out.
+    uint64_t thinned = 0;
     bool is_empty() const { return lost() == 0 && uncertain == 0 && thinned == 0; }
     uint64_t lost() const { return lost_ring + lost_frames + lost_depth; }
 };
@@ -65,7 +66,8 @@ enum class GapReason : uint16_t {
     turned_off = 3,   ///< a set of probes was turned off
     excluded = 4,     ///< [capture] leaves the process out
     too_many = 5,     ///< more gaps of one user than are kept: any process of theirs
-    not_kept = 6,     ///< written by a version that knows more reasons
+    imported = 6,     ///< the trace it was imported from does not say in full what it left out
+    not_kept = 7,     ///< written by a version that knows more reasons
 };
 /// As answers name it: "late-attach", "refused" and so on.
 std::string_view to_string(GapReason reason);

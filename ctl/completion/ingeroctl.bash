@@ -11,10 +11,10 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor reload'
+    local commands='status processes probes stats stacks explain query check trace monitor reload import'
     local window='--since --from --to --pid'
     local -A options=(
-        [global]='--socket --json --no-color --help --version'
+        [global]='--socket --db --json --no-color --help --version'
         [stats]="$window --by --limit"
         [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
@@ -22,8 +22,9 @@ _ingeroctl() {
         [check]='--probe --local'
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
+        [import]='--output --node -o'
     )
-    local with_value=' --socket --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
+    local with_value=' --socket --db --output -o --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.
@@ -46,7 +47,7 @@ _ingeroctl() {
 
     local words=''
     case $option in
-        --socket)
+        --socket | --db | --output | -o)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return

@@ -15,6 +15,7 @@
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"
 #include "daemon/worker/protocol.h"
+#include "daemon/worker/stored_processes.h"
 
 namespace ingero {
 
@@ -25,6 +26,8 @@ struct RequestHandler::Query {
     Filter filter;
     size_t limit = 0;  ///< 0: no limit
     bool whole_trace = false;
+    bool ends_with_trace = false;          ///< the window does, and not now
+    std::optional<uint64_t> since_end_ns;  ///< then: how long it is, where it has no start
     AnswerContext context;
 };
 
@@ -87,6 +90,8 @@ Result<RequestHandler::Query> RequestHandler::to_query(const json& params) {
         if (!*parameter) return tl::unexpected(parameter->error());
     const auto whole_trace = flag(params, "whole_trace");
     if (!whole_trace) return tl::unexpected(whole_trace.error());
+    const auto stored = flag(params, "stored");
+    if (!stored) return tl::unexpected(stored.error());
     auto missing_probes = texts(params, "missing_probes", max_listed_texts);
     if (!missing_probes) return tl::unexpected(missing_probes.error());
     auto window = to_window(*from, *to, *since);
@@ -98,6 +103,8 @@ Result<RequestHandler::Query> RequestHandler::to_query(const json& params) {
     if (*uid) query.filter.uid = static_cast<uint32_t>(**uid);
     query.limit = limit->value_or(0);
     query.whole_trace = *whole_trace;
+    query.ends_with_trace = *stored && !*to;
+    query.since_end_ns = *since;
     query.context.missing_probes = std::move(*missing_probes);
     return query;
 }
@@ -235,6 +242,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "stats") return stats(request.params);
     if (request.method == "stacks") return stacks(request.params);
     if (request.method == "explain") return explain_window(request.params);
+    if (request.method == "processes") return processes();
     if (request.method == "query") return query(request.params);
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
@@ -244,11 +252,28 @@ Result<std::unique_ptr<StoreSnapshot>> RequestHandler::snapshot_for(Query& query
     if (!store_) return tl::unexpected(store_.error());
     auto snapshot = (*store_)->snapshot();
     if (!snapshot) return snapshot;
-    if (query.whole_trace) query.filter.window = whole_trace(**snapshot);
+    if (query.whole_trace || query.ends_with_trace) {
+        const Window whole = whole_trace(**snapshot);
+        Window& window = query.filter.window;
+        if (query.since_end_ns) window.from_ns = whole.to_ns - std::min(*query.since_end_ns, whole.to_ns);
+        window.to_ns = whole.to_ns;
+        if (query.whole_trace) window = whole;
+        if (window.from_ns >= window.to_ns && !query.whole_trace)
+            return fail(ErrorCode::bad_request, "the trace ends before the window begins",
+                        "it ends at " + format_time(whole.to_ns));
+    }
     query.context.node = node_;
     // A copied store answers for the node that wrote it.
     if (node_.empty() && !(*snapshot)->sessions().empty()) query.context.node = (*snapshot)->sessions().back().node;
     return snapshot;
+}
+
+Result<json> RequestHandler::processes() {
+    Query query;
+    query.whole_trace = true;
+    auto snapshot = snapshot_for(query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    return stored_processes(**snapshot, query.context);
 }
 
 Result<json> RequestHandler::stats(const json& params) {

@@ -1,1 +1,1 @@
-ingero_add_fuzzer(sql_fuzz SOURCES sql_fuzz.cpp CORPUS corpus/sql)
+ingero_add_fuzzer(sql_fuzz SOURCES sql_fuzz.cpp CORPUS corpus/sql LIBRARIES ingero-sql)

@@ -199,4 +199,25 @@ INSTANTIATE_TEST_SUITE_P(by, CallsLeftByKill,
                                           testing::ValuesIn(ways)),
                          name_of);
 
+class CallsBesideTheEnd : public LostFrames {};
+
+TEST_P(CallsBesideTheEnd, of_tracing_are_none_of_them_counted_as_left) {
+    Daemon daemon(directory_ / "run", options());
+    Workload workload({"calls", "--op", how(), "--count", "100000000", "--rate", "20000"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    const auto calls = [&] {
+        uint64_t sum = 0;
+        const auto answer = daemon.call("stats", {{"pid", workload.pid()}, {"since_ns", 60'000'000'000}});
+        for (const auto& op : answer.at("ops")) sum += op.at("count").get<uint64_t>();
+        return sum;
+    };
+    while (calls() < 1000) ASSERT_FALSE(HasFailure());
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    EXPECT_EQ(lost_frames(read_store(daemon.store())), (std::map<OpId, uint64_t>{}));
+}
+
+INSTANTIATE_TEST_SUITE_P(by, CallsBesideTheEnd, testing::Combine(testing::Values("launch"), testing::ValuesIn(ways)),
+                         name_of);
+
 }  // namespace

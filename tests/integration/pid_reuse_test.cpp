@@ -117,6 +117,7 @@ TEST_F(PidReuse, by_another_program_mixes_up_neither_calls_nor_names_nor_ends) {
     ASSERT_GE(second_trace.calls.size(), 192u);
     expect_all_the_same(*first_truth, first_trace);
     expect_all_the_same(*second_truth, second_trace);
+    ASSERT_FALSE(HasFailure());
     EXPECT_EQ(std::count_if(store.events.begin(), store.events.end(), [&](const Event& e) { return e.tgid == pid; }),
               static_cast<ptrdiff_t>(first_trace.calls.size() + second_trace.calls.size()));
     EXPECT_GE(rows[0].exited_ns, first_trace.events.back().end_ns());

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 
+import booted_package_checks  # noqa: F401  adds its checks after the others
 from booted_checks import checks
 from booted_host import Host
 from booted_system import BootedSystem, Unavailable, look_around

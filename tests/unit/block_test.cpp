@@ -116,6 +116,13 @@ TEST(ABlock, HoldsADurationThatWouldWrapAtTheEndOfTime) {
     EXPECT_TRUE(overlaps(events[0], Window{1'000'000, 2'000'000}));
 }
 
+TEST(ABlock, OfTheLastInstantThereIsIsReadToo) {
+    const std::vector<Event> events = {make_event(1, UINT64_MAX, 0)};
+    const std::string block = encode_block(0, events);
+    EXPECT_EQ(all_fields(decoded(block).at(0)), all_fields(events[0]));
+    EXPECT_EQ(BlockOf(block).view.ops().size(), 1u);
+}
+
 TEST(ABlock, WithAnyByteFlippedIsRefusedAndLeavesTheRowsAlone) {
     const std::string block = encode_block(0, make_events(1, 20, 5'000));
     for (size_t i = 0; i < block.size(); ++i) {

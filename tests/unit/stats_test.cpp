@@ -83,6 +83,19 @@ TEST(Stats, PercentilesAreExactByNearestRank) {
     }
 }
 
+TEST(Stats, TwoProgramsOfOnePidAreTwoRows) {
+    MemorySnapshot snapshot(100 * second);
+    Event first = call(launch, second, 10 * us, 100);
+    Event second_one = call(launch, 2 * second, 30 * us, 100);
+    second_one.process_start_ns += second;
+    snapshot.add(first);
+    snapshot.add(second_one);
+    const StatsAnswer answer = stats_of(snapshot);
+    ASSERT_EQ(answer.ops.size(), 2u);
+    EXPECT_EQ(answer.ops[0].total_ns, 30 * us);
+    EXPECT_EQ(answer.ops[1].total_ns, 10 * us);
+}
+
 TEST(Stats, ErrorsAreCountedByCodeAndNoMoreCodesThanAreKept) {
     MemorySnapshot snapshot(100 * second);
     const auto returning = [&](int32_t code) {
@@ -260,7 +273,7 @@ TEST(Stats, AnswersOnlyForTheAskedUser) {
     Event reused = call(launch, second, 10 * us, 100);
     reused.process_start_ns = 1;  // the same pid, another process: nobody knows whose
     snapshot.add(reused);
-    EXPECT_EQ(stats_of(snapshot).ops.size(), 3u);
+    EXPECT_EQ(stats_of(snapshot).ops.size(), 4u);
     Filter filter;
     filter.uid = 1'000;
     const StatsAnswer own = stats_of(snapshot, filter);

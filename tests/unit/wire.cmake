@@ -3,6 +3,7 @@ ingero_add_test(stream_test LABEL unit SOURCES stream_test.cpp LIBRARIES ingero-
 ingero_add_test(render_test LABEL unit SOURCES render_test.cpp LIBRARIES ingero-core)
 target_compile_definitions(render_test PRIVATE INGERO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 ingero_add_test(control_server_test LABEL unit SOURCES control_server_test.cpp LIBRARIES ingerod-lib)
+ingero_add_test(control_stream_test LABEL unit SOURCES control_stream_test.cpp LIBRARIES ingerod-lib)
 ingero_add_test(control_caller_test LABEL unit SOURCES control_caller_test.cpp LIBRARIES ingerod-lib)
 ingero_add_test(ctl_test LABEL unit SOURCES ctl_test.cpp LIBRARIES ingerod-lib)
 target_compile_definitions(ctl_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>" INGERO_VERSION="${PROJECT_VERSION}")

@@ -67,23 +67,29 @@ void name_direction(Event& event) {
     }
 }
 
-void copy_call(const ingero_call_record& record, Event& event) {
+/// What calls that have returned and those in flight both say.
+template <class Record>
+void copy_entry(const Record& record, Event& event) {
     event.op = record.op;
     event.depth = record.depth;
-    event.flags = record.flags;
     event.start_ns = record.start_ns;
-    event.duration_ns = record.duration_ns;
     event.process_start_ns = told_start_ns(record.process_start_ns);
     for (size_t i = 0; i < event.args.size(); ++i) event.args[i] = record.args[i];
     event.stream = record.stream;
     event.tgid = record.tgid;
     event.tid = record.tid;
-    event.return_code = record.return_code;
-    event.cpu = record.cpu;
     event.stack = record.stack;
-    event.weight = record.weight;
     event.device = record.device;
     name_direction(event);
+}
+
+void copy_call(const ingero_call_record& record, Event& event) {
+    copy_entry(record, event);
+    event.flags = record.flags;
+    event.duration_ns = record.duration_ns;
+    event.return_code = record.return_code;
+    event.cpu = record.cpu;
+    event.weight = record.weight;
 }
 
 void copy_waits(const ingero_call_wait_record& record, Event& event) {
@@ -111,21 +117,11 @@ bool decode_in_flight(std::span<const std::byte> bytes, InFlightCall& ret_call) 
     memcpy(&record, bytes.data(), sizeof(record));
     ret_call = InFlightCall{};
     Event& call = ret_call.call;
-    call.op = record.op;
-    call.depth = record.depth;
-    call.start_ns = record.start_ns;
+    copy_entry(record, call);
     call.duration_ns = record.now_ns - record.start_ns;
-    call.process_start_ns = told_start_ns(record.process_start_ns);
-    for (size_t i = 0; i < call.args.size(); ++i) call.args[i] = record.args[i];
-    call.stream = record.stream;
-    call.tgid = record.tgid;
-    call.tid = record.tid;
-    call.stack = record.stack;
-    call.device = record.device;
     call.runnable_ns = record.runnable_ns;
     call.blocked_ns = record.blocked_ns;
     call.blocked_reason = static_cast<BlockedReason>(record.blocked_reason);
-    name_direction(call);
     ret_call.seen_ns = record.now_ns;
     ret_call.activity = static_cast<ThreadActivity>(record.activity);
     if (record.off_ns != 0 && record.off_ns < record.now_ns) ret_call.activity_ns = record.now_ns - record.off_ns;

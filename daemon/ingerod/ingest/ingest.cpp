@@ -33,6 +33,11 @@ constexpr uint64_t overhead_interval_ns = 1'000'000'000;
 /// With nothing to store, how often the session's last covered instant is moved on.
 constexpr uint64_t idle_commit_ns = 5'000'000'000;
 constexpr long poll_period_ns = 1'500'000;
+/// Empty rings are looked at half as often. The smallest ring holds what a storm writes in this time.
+constexpr long idle_poll_period_ns = 3'000'000;
+/// A record that wakes the reader costs the traced thread some 80 µs. An engine that waits for its device meanwhile,
+/// ten or a hundred times a second, is not to pay that each time: empty rings are slept on only after a while.
+constexpr uint64_t stay_awake_ns = 250'000'000;
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
 struct ProcessKeyHash {
     size_t operator()(const ProcessKey& key) const {
@@ -76,6 +81,7 @@ struct Ingest::Impl {
     }
     void hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until);
     void sleep_until_record(uint64_t until_ns);
+    void wait_before_polling(size_t read);
     std::vector<LossRow> read_losses(uint64_t now);
     void measure_overhead(uint64_t now);
 
@@ -102,6 +108,7 @@ struct Ingest::Impl {
     /// Of the first event since losses and coverage were told; batches that fill earlier say nothing of them. 0: none.
     uint64_t filling_since_ns = 0;
     uint64_t last_hand_over_ns = 0;
+    uint64_t last_read_ns = 0;
     uint64_t next_sequence = 1;
     OpCounters last_counters;
     OpCounters measured_counters;  ///< at the last measurement of the overhead
@@ -313,11 +320,23 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
 
 void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
     probes.announce_sleep();
-    if (probes.consume() != 0) return;
+    if (probes.consume() != 0) {
+        last_read_ns = monotonic_now_ns();
+        return;
+    }
     const uint64_t now = monotonic_now_ns();
     const int timeout_ms = until_ns > now ? static_cast<int>((until_ns - now) / 1'000'000 + 1) : 0;
     pollfd fds[] = {{probes.wake_fd(), POLLIN, 0}, {ingest_wake.get(), POLLIN, 0}};
     if (poll(fds, 2, timeout_ms) > 0 && (fds[1].revents & POLLIN)) drain(ingest_wake.get());
+}
+
+void Ingest::Impl::wait_before_polling(size_t read) {
+    const uint64_t now = monotonic_now_ns();
+    if (read != 0) last_read_ns = now;
+    if (now - last_read_ns > stay_awake_ns) return sleep_until_record(next_hand_over_ns());
+    const timespec period{0, read != 0 ? poll_period_ns : idle_poll_period_ns};
+    pollfd asked{ingest_wake.get(), POLLIN, 0};
+    if (ppoll(&asked, 1, &period, nullptr) > 0) drain(ingest_wake.get());
 }
 
 void Ingest::Impl::ingest_loop() {
@@ -338,12 +357,7 @@ void Ingest::Impl::ingest_loop() {
             filling_since_ns = 0;
             hand_over(std::move(requests), covered ? before : 0);
         }
-        if (count != 0) {
-            const timespec period{0, poll_period_ns};
-            nanosleep(&period, nullptr);
-        } else {
-            sleep_until_record(next_hand_over_ns());
-        }
+        wait_before_polling(count);
     }
     const uint64_t before = monotonic_now_ns();
     probes.consume();

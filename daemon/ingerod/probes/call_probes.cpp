@@ -117,23 +117,31 @@ uint32_t calibrated_index() {
 
 class AttachedLinks : public AttachedLibrary {
   public:
+    using Link = std::unique_ptr<bpf_link, LinkDeleter>;
     std::vector<UniqueFd> fds;
-    std::vector<std::unique_ptr<bpf_link, LinkDeleter>> links;
+    std::vector<Link> links, return_links;
     size_t site_count = 0;
     size_t sites() const override { return site_count; }
 
-    /// Each perf link waits for its own grace period when it goes, about 0.1 s: together they wait for shared ones.
+    /// Entries first, which are attached last: a call that is entered has its return.
     ~AttachedLinks() override {
+        detach(links);
+        detach(return_links);
+        while (!fds.empty()) fds.pop_back();
+    }
+
+  private:
+    /// Each perf link waits for its own grace period when it goes, about 0.1 s: together they wait for shared ones.
+    static void detach(std::vector<Link>& links) {
         std::vector<std::thread> threads;
         const size_t share = (links.size() + detach_threads - 1) / detach_threads;
         for (size_t from = 0; from < links.size(); from += share)
-            threads.emplace_back([this, from, share] {
+            threads.emplace_back([&links, from, share] {
                 for (size_t i = from; i < std::min(from + share, links.size()); ++i) links[i].reset();
             });
         for (std::thread& thread : threads) thread.join();
     }
 
-  private:
     static constexpr size_t detach_threads = 16;
 };
 
@@ -370,7 +378,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
                     bpf_object__find_program_by_name(impl_->object.get(), at_return ? "call_return" : "call_entry");
                 bpf_link* link = bpf_program__attach_uprobe_opts(program, -1, path.c_str(), site.file_offset, &options);
                 if (!link) return fail(ErrorCode::internal, errno_message("cannot attach to " + site.symbol, errno));
-                attached->links.emplace_back(link);
+                (at_return ? attached->return_links : attached->links).emplace_back(link);
             }
         }
         return attached;

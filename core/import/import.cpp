@@ -1,0 +1,521 @@
+#include "core/import/import.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/import/call_nesting.h"
+#include "core/import/trace_copy.h"
+#include "core/import/trace_database.h"
+#include "core/import/trace_events.h"
+#include "core/import/trace_stacks.h"
+#include "core/model/op.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_nodes = 64;
+constexpr size_t max_sessions = 4'096;
+constexpr size_t max_facts = 1'000'000;  // processes, threads, cgroups, intervals of aggregates
+constexpr size_t max_text_bytes = 256;
+constexpr size_t batch_rows = 8'192;
+constexpr uint64_t minute_ns = 60'000'000'000;
+constexpr std::string_view boot_prefix = "import-";
+
+struct ProcessFacts {
+    uint64_t first_ns = UINT64_MAX;
+    uint64_t last_ns = 0;
+    uint64_t exited_ns = 0;
+    uint64_t cgroup = 0;
+    std::string comm;
+    bool only_switched = true;  ///< nothing but the scheduler's rows name it
+};
+
+/// Of one agent run.
+struct TraceSession {
+    Window window;
+    std::string version;
+    std::string kernel;
+};
+
+/// What the events of one node tell before any is stored.
+struct TraceNode {
+    std::string name;
+    uint64_t events = 0;
+    uint64_t switches = 0;
+    uint64_t switches_to_self = 0;  ///< whose argument is their own task: it says nothing
+    Window window{UINT64_MAX, 0};
+    std::unordered_map<uint32_t, ProcessFacts> processes;
+    std::unordered_map<uint32_t, uint32_t> thread_group;  ///< of threads that are no processes
+    std::unordered_set<uint32_t> switched;                ///< threads
+    std::vector<TraceSession> sessions;
+
+    /// The scheduler's rows have the task's id in both columns: that of a thread is no process.
+    uint32_t tgid_of(const TraceEvent& row) const {
+        if (row.op != op_sched_switch || row.pid != row.tid) return row.pid;
+        const auto found = thread_group.find(row.tid);
+        return found == thread_group.end() ? row.pid : found->second;
+    }
+    bool switch_names_own_pid() const { return switches == switches_to_self; }
+};
+
+struct AggregateKey {
+    uint64_t bucket_ns = 0;
+    OpId op = 0;
+    uint32_t pid = 0;
+    auto operator<=>(const AggregateKey&) const = default;
+};
+
+std::string cut(std::string_view text, size_t most) {
+    return std::string(text.substr(0, most));
+}
+
+Error too_many(const char* what) {
+    return {ErrorCode::limit, std::string("the trace has more ") + what + " than an import takes", ""};
+}
+
+class Importer {
+  public:
+    Importer(TraceDatabase trace, std::string hash, const ImportOptions& options, std::shared_ptr<ClockTriple> clock)
+        : trace_(std::move(trace)), hash_(std::move(hash)), options_(options), clock_(std::move(clock)) {}
+
+    Result<void> plan();
+    Result<void> write(StoreWriter& writer);
+    ImportSummary take_summary() { return std::move(summary_); }
+
+  private:
+    Result<void> plan_events();
+    bool plan_event(const TraceEvent& row);
+    Result<void> plan_sessions();
+    Result<void> plan_names();
+    Result<void> plan_losses();
+    Result<void> count_left_out();
+    std::string node_name(const std::string& stated, const std::string& of_sessions) const;
+
+    Result<void> write_stacks(StoreWriter& writer);
+    Result<void> write_node(StoreWriter& writer, size_t number);
+    Result<void> write_events(StoreWriter& writer, const TraceNode& node);
+    Result<void> begin(StoreWriter& writer, size_t node_number, size_t session_number);
+    void add_processes(const TraceNode& node, Batch& batch);
+    Result<void> flush(StoreWriter& writer, bool last);
+
+    TraceDatabase trace_;
+    std::string hash_;
+    ImportOptions options_;
+    std::shared_ptr<ClockTriple> clock_;
+    ImportSummary summary_;
+    std::map<std::string, TraceNode, std::less<>> nodes_;  ///< by what the rows say
+    std::unordered_map<uint32_t, std::string> names_;
+    std::unordered_map<uint64_t, std::string> cgroups_;
+    std::map<AggregateKey, uint64_t> raw_;
+    std::vector<LossRow> losses_;
+    uint64_t bucket_ns_ = 0;  ///< of the aggregates; 0: there are none
+    std::unique_ptr<TraceStacks> stacks_;
+    Batch batch_;
+    uint64_t covered_until_ns_ = 0;
+    uint64_t sequence_ = 0;
+};
+
+Result<void> Importer::plan() {
+    for (const auto& step : {&Importer::plan_events, &Importer::plan_sessions, &Importer::plan_names,
+                             &Importer::plan_losses, &Importer::count_left_out})
+        if (auto done = (this->*step)(); !done) return done;
+    return {};
+}
+
+Result<void> Importer::plan_events() {
+    for (const auto& [table, width_ns] :
+         {std::pair("event_aggregates_5s", minute_ns / 12), std::pair("event_aggregates", minute_ns)}) {
+        const auto rows = trace_.count(table);
+        if (!rows) return tl::unexpected(rows.error());
+        if (*rows != 0) bucket_ns_ = width_ns;
+    }
+    bool within = true;
+    auto read = trace_.for_each("events", event_columns(), "", [&](const TraceRow& row) {
+        const auto event = read_event(row);
+        if (!event) ++summary_.unreadable;
+        within = !event || plan_event(*event);
+        return within;
+    });
+    if (!read) return read;
+    if (!within) return tl::unexpected(too_many("nodes, processes or threads"));
+    if (nodes_.empty() && summary_.unreadable != 0)
+        return fail(ErrorCode::corrupt, "none of the trace's " + std::to_string(summary_.unreadable) +
+                                            " rows can be an event: numbers are missing or are none");
+    if (nodes_.empty()) return fail(ErrorCode::bad_request, "the trace has no events");
+    return {};
+}
+
+bool Importer::plan_event(const TraceEvent& row) {
+    auto found = nodes_.find(row.node);
+    if (found == nodes_.end()) {
+        if (nodes_.size() == max_nodes || row.node.size() > max_text_bytes) return false;
+        found = nodes_.emplace(std::string(row.node), TraceNode()).first;
+    }
+    TraceNode& node = found->second;
+    ++node.events;
+    node.window.from_ns = std::min(node.window.from_ns, row.start_ns());
+    node.window.to_ns = std::max(node.window.to_ns, row.end_ns() + 1);
+    if (row.pid != row.tid) node.thread_group.try_emplace(row.tid, row.pid);
+    if (row.op == op_sched_switch) {
+        ++node.switches;
+        node.switches_to_self += row.arg1 == row.pid;
+        node.switched.insert(row.tid);
+    }
+    ProcessFacts& process = node.processes[row.pid];
+    process.first_ns = std::min(process.first_ns, row.start_ns());
+    process.last_ns = std::max(process.last_ns, row.end_ns());
+    process.only_switched &= row.op == op_sched_switch;
+    if (row.cgroup != 0) process.cgroup = row.cgroup;
+    if (!row.comm.empty()) process.comm = cut(row.comm, INGERO_COMM_LENGTH - 1);
+    if (row.op == op_process_exit && row.pid == row.tid) process.exited_ns = row.timestamp_ns;
+    if (bucket_ns_ != 0) ++raw_[{row.timestamp_ns / bucket_ns_ * bucket_ns_, row.op, row.pid}];
+    return std::max({node.processes.size(), node.thread_group.size(), node.switched.size(), raw_.size()}) <= max_facts;
+}
+
+std::string Importer::node_name(const std::string& stated, const std::string& of_sessions) const {
+    if (!stated.empty()) return stated;
+    if (!options_.node.empty()) return options_.node;
+    return of_sessions.empty() ? options_.fallback_node : of_sessions;
+}
+
+/// The first run begins with the first event, whatever it says: what came before may have been cut off.
+Result<void> Importer::plan_sessions() {
+    struct Row {
+        std::string node;
+        TraceSession session;
+    };
+    std::vector<Row> rows;
+    auto read = trace_.for_each(
+        "sessions", {"started_at", "stopped_at", "node", "ingero_ver", "kernel"}, "", [&](const TraceRow& row) {
+            const int64_t started = row.integer(0).value_or(0), stopped = row.integer(1).value_or(0);
+            if (started <= 0) return true;
+            rows.push_back(
+                {cut(row.text(2), max_text_bytes),
+                 {.window = {static_cast<uint64_t>(started), static_cast<uint64_t>(std::max<int64_t>(stopped, 0))},
+                  .version = cut(row.text(3), max_text_bytes),
+                  .kernel = cut(row.text(4), max_text_bytes)}});
+            return rows.size() < max_sessions;
+        });
+    if (!read) return read;
+    std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+        return std::pair(a.session.window.from_ns, a.session.window.to_ns) <
+               std::pair(b.session.window.from_ns, b.session.window.to_ns);
+    });
+    for (auto& [stated, node] : nodes_) {
+        std::string named;
+        for (const Row& row : rows) {
+            if (nodes_.size() > 1 && row.node != stated) continue;
+            if (!row.node.empty()) named = row.node;
+            // One that began after the last event and did not last tells nothing.
+            const uint64_t from = node.sessions.empty() ? node.window.from_ns : row.session.window.from_ns;
+            if (!node.sessions.empty() && node.sessions.back().window.to_ns >= from) {
+                uint64_t& end = node.sessions.back().window.to_ns;
+                end = std::max(end, row.session.window.to_ns);
+                continue;
+            }
+            node.sessions.push_back(row.session);
+            node.sessions.back().window = {from, std::max(row.session.window.to_ns, from + 1)};
+        }
+        if (node.sessions.empty()) node.sessions.push_back({.window = node.window, .version = {}, .kernel = {}});
+        uint64_t& end = node.sessions.back().window.to_ns;
+        end = std::max(end, node.window.to_ns);
+        node.name = node_name(stated, named);
+    }
+    return {};
+}
+
+/// One table for all nodes: with more than one, whose pid is meant is not known.
+Result<void> Importer::plan_names() {
+    if (nodes_.size() != 1) return {};
+    auto read = trace_.for_each("process_names", {"pid", "name"}, "", [&](const TraceRow& row) {
+        const auto pid = row.integer(0);
+        if (pid && *pid > 0 && *pid <= UINT32_MAX)
+            names_[static_cast<uint32_t>(*pid)] = cut(row.text(1), INGERO_COMM_LENGTH - 1);
+        return names_.size() < max_facts;
+    });
+    if (!read) return read;
+    constexpr size_t longest_path = 4'096;
+    return trace_.for_each("cgroup_metadata", {"cgroup_id", "cgroup_path"}, "", [&](const TraceRow& row) {
+        if (const auto id = row.integer(0)) cgroups_[static_cast<uint64_t>(*id)] = cut(row.text(1), longest_path);
+        return cgroups_.size() < max_facts;
+    });
+}
+
+/// The agent overwrote its sums now and then: what it counted is at least the larger of sum and rows.
+Result<void> Importer::plan_losses() {
+    if (bucket_ns_ == 0 || nodes_.size() != 1) return {};
+    std::map<std::pair<uint64_t, OpId>, uint64_t> missing;
+    auto read =
+        trace_.for_each(bucket_ns_ == minute_ns ? "event_aggregates" : "event_aggregates_5s",
+                        {"bucket", "source", "op", "pid", "count"}, "", [&](const TraceRow& row) {
+                            const int64_t bucket = row.integer(0).value_or(0), source = row.integer(1).value_or(0),
+                                          number = row.integer(2).value_or(0), pid = row.integer(3).value_or(0),
+                                          count = row.integer(4).value_or(0);
+                            if (bucket <= 0 || source <= 0 || source > 255 || number <= 0 || number > 255 || pid < 0 ||
+                                pid > UINT32_MAX || count <= 0 || bucket > INT64_MAX - static_cast<int64_t>(minute_ns))
+                                return true;
+                            const OpId op = make_op(static_cast<uint8_t>(source), static_cast<uint8_t>(number));
+                            const auto raw = raw_.find({static_cast<uint64_t>(bucket), op, static_cast<uint32_t>(pid)});
+                            const uint64_t kept = raw == raw_.end() ? 0 : raw->second;
+                            if (static_cast<uint64_t>(count) > kept)
+                                missing[{static_cast<uint64_t>(bucket), op}] += static_cast<uint64_t>(count) - kept;
+                            return missing.size() < max_facts;
+                        });
+    if (!read) return read;
+    for (const auto& [key, count] : missing) {
+        LossRow loss{.from_ns = key.first, .to_ns = key.first + bucket_ns_, .op = key.second};
+        loss.thinned = count;
+        losses_.push_back(loss);
+        summary_.sampled_out += count;
+    }
+    return {};
+}
+
+Result<void> Importer::count_left_out() {
+    for (const char* table : {"causal_chains", "system_snapshots", "cgroup_schedstat", "annotations"}) {
+        const auto rows = trace_.count(table);
+        if (!rows) return tl::unexpected(rows.error());
+        if (*rows != 0) summary_.left_out[table] = *rows;
+    }
+    return {};
+}
+
+Result<void> Importer::write(StoreWriter& writer) {
+    sequence_ = writer.figures().last_sequence;
+    stacks_ = std::make_unique<TraceStacks>(writer.figures().last_stack, writer.figures().last_file);
+    const uint64_t dropped = writer.figures().events_dropped_for_space;
+    for (size_t number = 0; number < nodes_.size(); ++number)
+        if (auto written = write_node(writer, number); !written) return written;
+    if (writer.figures().events_dropped_for_space != dropped)
+        return fail(ErrorCode::limit, "the store is too small for the trace");
+    summary_.stacks = stacks_->stacks();
+    summary_.unused_stacks = stacks_->stacks() - stacks_->used();
+    summary_.unreadable_stacks = stacks_->unreadable();
+    summary_.lost_stacks = stacks_->lost();
+    return {};
+}
+
+/// The last session of the last node has the trace's own hash as its id: once it has ended, all of the trace is there.
+Result<void> Importer::begin(StoreWriter& writer, size_t node_number, size_t session_number) {
+    const TraceNode& node = std::next(nodes_.begin(), static_cast<std::ptrdiff_t>(node_number))->second;
+    const TraceSession& from = node.sessions[session_number];
+    const auto at = [](uint64_t ns) { return ClockTriple{ns, ns, ns}; };
+    const bool last = node_number + 1 == nodes_.size() && session_number + 1 == node.sessions.size();
+    std::array<char, 33> other{};
+    std::snprintf(other.data(), other.size(), "%.16s%08x%08x", hash_.c_str(), static_cast<uint32_t>(node_number + 1),
+                  static_cast<uint32_t>(session_number + 1));
+    Session session;
+    session.id = last ? hash_ : other.data();
+    session.boot_id = std::string(boot_prefix) + hash_ + "-" + std::to_string(node_number + 1);
+    session.node = node.name;
+    session.version = from.version;
+    session.kernel = from.kernel;
+    session.attach_method = "imported";
+    session.clock = at(from.window.from_ns);
+    session.first_covered_ns = from.window.from_ns;
+    session.last_covered_ns = from.window.to_ns;
+    *clock_ = at(from.window.to_ns);
+    covered_until_ns_ = from.window.to_ns;
+    if (auto begun = writer.begin_session(session); !begun) return begun;
+    batch_.gaps.push_back({.process = {},
+                           .uid = 0,
+                           .from_ns = from.window.from_ns,
+                           .to_ns = from.window.to_ns,
+                           .reason = GapReason::imported,
+                           .subject = "the agent did not record in full what it left out"});
+    return {};
+}
+
+Result<void> Importer::write_node(StoreWriter& writer, size_t number) {
+    const TraceNode& node = std::next(nodes_.begin(), static_cast<std::ptrdiff_t>(number))->second;
+    for (size_t session = 0; session < node.sessions.size(); ++session) {
+        if (auto begun = begin(writer, number, session); !begun) return begun;
+        if (session + 1 == node.sessions.size()) {
+            if (number == 0) {
+                if (auto written = write_stacks(writer); !written) return written;
+                batch_.losses = std::move(losses_);
+            }
+            if (auto written = write_events(writer, node); !written) return written;
+            add_processes(node, batch_);
+        }
+        if (auto flushed = flush(writer, true); !flushed) return flushed;
+        if (auto ended = writer.end_session(); !ended) return ended;
+    }
+    const Window whole{node.sessions.front().window.from_ns, node.sessions.back().window.to_ns};
+    summary_.nodes.push_back({node.name, node.events, whole});
+    summary_.events += node.events;
+    return {};
+}
+
+Result<void> Importer::write_stacks(StoreWriter& writer) {
+    Result<void> written;
+    auto read = trace_.for_each("stack_traces", {"hash", "frames"}, "", [&](const TraceRow& row) {
+        const auto hash = row.integer(0);
+        if (!hash || *hash == 0 || stacks_->full()) return true;
+        TraceStacks::Rows rows = stacks_->add(static_cast<uint64_t>(*hash), row.text(1));
+        rows.stack.seen_ns = clock_->monotonic_ns;
+        batch_.stacks.push_back(std::move(rows.stack));
+        std::move(rows.files.begin(), rows.files.end(), std::back_inserter(batch_.files));
+        std::move(rows.symbols.begin(), rows.symbols.end(), std::back_inserter(batch_.symbols));
+        written = flush(writer, false);
+        return written.has_value();
+    });
+    return read ? written : read;
+}
+
+Result<void> Importer::write_events(StoreWriter& writer, const TraceNode& node) {
+    Result<void> written;
+    const auto emit = [&](Event& event) {
+        if (!written) return;
+        event.sequence = ++sequence_;
+        batch_.events.push_back(event);
+        written = flush(writer, false);
+    };
+    CallNesting nesting(node.switched, emit);
+    const bool own_pid = node.switch_names_own_pid();
+    const auto stated =
+        std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& one) { return &one.second == &node; });
+    auto read = trace_.for_each("events", event_columns(), "timestamp", [&](const TraceRow& row) {
+        const auto from = read_event(row);
+        if (!from || from->node != stated->first) return true;
+        Event event = to_event(*from, node.tgid_of(*from), own_pid);
+        if (event.tgid != 0) event.process_start_ns = node.processes.at(event.tgid).first_ns;
+        event.stack = stacks_->id_of(from->stack_hash);
+        if (event.op == op_sched_switch) nesting.off_cpu(event.tid, event.start_ns, event.end_ns());
+        if (is_call(event.op))
+            nesting.call(event);
+        else
+            emit(event);
+        return written.has_value();
+    });
+    if (!read) return read;
+    nesting.finish();
+    return written;
+}
+
+void Importer::add_processes(const TraceNode& node, Batch& batch) {
+    for (const auto& [pid, facts] : node.processes) {
+        if (pid == 0) continue;  // an interrupt, which is nobody's
+        if (facts.only_switched && node.thread_group.contains(pid)) continue;
+        Process process;
+        process.key = {pid, facts.first_ns};
+        const auto name = names_.find(pid);
+        process.comm = facts.comm.empty() && name != names_.end() ? name->second : facts.comm;
+        if (const auto cgroup = cgroups_.find(facts.cgroup); cgroup != cgroups_.end()) process.cgroup = cgroup->second;
+        process.first_seen_ns = facts.first_ns;
+        if (facts.exited_ns >= facts.last_ns) process.exited_ns = facts.exited_ns;
+        batch.processes.push_back(std::move(process));
+        ++summary_.processes;
+    }
+}
+
+/// Commits what there is once it is a batch.
+Result<void> Importer::flush(StoreWriter& writer, bool last) {
+    const size_t rows = std::max({batch_.events.size(), batch_.stacks.size() * 16, batch_.symbols.size()});
+    if (!last && rows < batch_rows) return {};
+    for (StackRow& made : stacks_->take_lost()) batch_.stacks.push_back(std::move(made));
+    if (last) batch_.covered_until_ns = covered_until_ns_;
+    auto committed = writer.commit(batch_);
+    batch_ = {};
+    return committed;
+}
+
+/// Removes a store that was made for nothing.
+void remove_store(const std::string& directory) {
+    for (const char* name : {"/data.mdb", "/lock.mdb", "/ingerod.lock"}) unlink((directory + name).c_str());
+    rmdir(directory.c_str());
+}
+
+uint64_t file_bytes(const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+Result<ImportState> state_of(const std::string& directory, const std::string& hash) {
+    if (file_bytes(directory + "/data.mdb") == 0) return ImportState::absent;
+    const auto reader = StoreReader::open(directory);
+    if (!reader && reader.error().code == ErrorCode::not_found) return ImportState::absent;
+    if (!reader) return tl::unexpected(reader.error());
+    const auto snapshot = (*reader)->snapshot();
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    return find_import((*snapshot)->sessions(), hash);
+}
+
+}  // namespace
+
+ImportState find_import(const std::vector<Session>& sessions, const std::string& hash) {
+    ImportState state = ImportState::absent;
+    for (const Session& session : sessions) {
+        if (!session.boot_id.starts_with(std::string(boot_prefix) + hash)) continue;
+        if (session.id == hash && session.ended_cleanly) return ImportState::whole;
+        state = ImportState::cut_off;
+    }
+    return state;
+}
+
+Result<ImportSummary> import_bytes(std::span<std::byte> bytes, const std::string& hash, const ImportOptions& options,
+                                   const std::shared_ptr<ClockTriple>& clock,
+                                   const std::function<Result<StoreWriter*>()>& open_store) {
+    auto trace = TraceDatabase::open(bytes, options.time_limit);
+    if (!trace) return tl::unexpected(trace.error());
+    Importer importer(std::move(*trace), hash, options, clock);
+    if (auto planned = importer.plan(); !planned) return tl::unexpected(planned.error());
+    const auto store = open_store();
+    if (!store) return tl::unexpected(store.error());
+    if (auto written = importer.write(**store); !written) return tl::unexpected(written.error());
+    return importer.take_summary();
+}
+
+Result<ImportSummary> import_trace(const std::string& path, const std::string& directory,
+                                   const ImportOptions& options) {
+    const bool is_new_directory = mkdir(directory.c_str(), 0700) == 0;
+    if (!is_new_directory && errno != EEXIST)
+        return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::denied,
+                    errno_message("cannot make the directory " + directory, errno));
+    const bool is_new = is_new_directory || file_bytes(directory + "/data.mdb") == 0;
+    std::unique_ptr<StoreWriter> writer;
+    const auto run = [&]() -> Result<ImportSummary> {
+        const auto copy = TraceCopy::make(path, directory);
+        if (!copy) return tl::unexpected(copy.error());
+        const std::string hash = copy->hash();
+        const auto state = state_of(directory, hash);
+        if (!state) return tl::unexpected(state.error());
+        if (*state == ImportState::cut_off)
+            return fail(ErrorCode::corrupt, "an earlier import of this trace into " + directory + " was cut off",
+                        "import it into a new store");
+        if (*state == ImportState::whole) {
+            ImportSummary summary;
+            summary.already_there = true;
+            return summary;
+        }
+        const auto clock = std::make_shared<ClockTriple>();
+        StoreOptions store;
+        // Nothing is to be let go: room for what is there, and for several times what comes.
+        store.max_size_bytes = 2 * file_bytes(directory + "/data.mdb") + 4 * copy->bytes().size() + (16 << 20);
+        store.clock = [clock] { return *clock; };
+        return import_bytes(copy->bytes(), hash, options, clock, [&]() -> Result<StoreWriter*> {
+            auto opened = StoreWriter::open(directory, store);
+            if (!opened) return tl::unexpected(opened.error());
+            writer = std::move(*opened);
+            return writer.get();
+        });
+    };
+    auto summary = run();
+    if (!summary && writer && is_new) {
+        writer.reset();
+        remove_store(directory);
+    }
+    if (!summary && is_new_directory) rmdir(directory.c_str());
+    return summary;
+}
+
+}  // namespace ingero

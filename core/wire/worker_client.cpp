@@ -1,0 +1,122 @@
+#include "core/wire/worker_client.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "core/model/unique_fd.h"
+#include "core/wire/child_process.h"
+#include "core/wire/spawn_plan.h"
+#include "core/wire/worker_protocol.h"
+
+namespace ingero {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+/// Killed and reaped when this ends.
+class Child {
+  public:
+    explicit Child(pid_t pid) : pid_(pid) {}
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+    ~Child() {
+        if (pid_ <= 0) return;
+        ::kill(pid_, SIGKILL);
+        wait();
+    }
+
+    int wait() {
+        int status = 0;
+        while (waitpid(std::exchange(pid_, -1), &status, 0) < 0 && errno == EINTR) {
+        }
+        return status;
+    }
+
+  private:
+    pid_t pid_;
+};
+
+Result<pid_t> start(const OwnWorker& worker, int socket) {
+    SpawnPlan plan;
+    posix_spawn_file_actions_adddup2(&plan.files, socket, worker_socket_fd);
+    posix_spawn_file_actions_addclosefrom_np(&plan.files, worker_socket_fd + 1);
+    std::vector<std::string> arguments = {worker.program, "--fd", std::to_string(worker_socket_fd), "--store",
+                                          worker.store_directory};
+    std::vector<std::string> variables;
+    for (const char* name : {"TZ", "TZDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"})
+        if (const char* value = std::getenv(name)) variables.push_back(std::string(name) + "=" + value);
+    pid_t pid = -1;
+    if (const int error = posix_spawn(&pid, worker.program.c_str(), &plan.files, &plan.attributes,
+                                      spawn_pointers(arguments).data(), spawn_pointers(variables).data()))
+        return fail(ErrorCode::internal, errno_message("cannot start " + worker.program, error),
+                    "it belongs to the package that ingeroctl came with");
+    return pid;
+}
+
+Result<void> send(int socket, const std::string& bytes) {
+    for (size_t done = 0; done < bytes.size();) {
+        const ssize_t n = ::send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(ErrorCode::internal, errno_message("cannot ask the worker", errno));
+        done += static_cast<size_t>(n);
+    }
+    return {};
+}
+
+Result<nlohmann::json> receive(int socket, uint64_t id, steady_clock::time_point deadline) {
+    RpcDecoder decoder(worker_rpc_limits);
+    std::vector<std::byte> buffer(256 << 10);
+    for (;;) {
+        auto message = decoder.next();
+        if (!message) return tl::unexpected(message.error());
+        if (*message) {
+            auto* response = std::get_if<RpcResponse>(&**message);
+            if (!response || response->id != id) continue;  // "ready"
+            if (response->error) return tl::unexpected(*response->error);
+            return std::move(response->result);
+        }
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
+        pollfd wait{socket, POLLIN, 0};
+        const int ready = left.count() <= 0 ? 0 : poll(&wait, 1, static_cast<int>(left.count()));
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) return fail(ErrorCode::deadline, "the answer takes too long", "ask for a shorter window");
+        const ssize_t n = recv(socket, buffer.data(), buffer.size(), 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail(ErrorCode::internal, "the worker ended");
+        decoder.feed({buffer.data(), static_cast<size_t>(n)});
+    }
+}
+
+}  // namespace
+
+Result<nlohmann::json> ask_own_worker(const OwnWorker& worker, const std::string& method, nlohmann::json params) {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+        return fail(ErrorCode::internal, errno_message("socketpair", errno));
+    const UniqueFd ours(ends[0]);
+    UniqueFd theirs(ends[1]);
+    const auto pid = start(worker, theirs.get());
+    if (!pid) return tl::unexpected(pid.error());
+    Child child(*pid);
+    theirs.reset();
+    constexpr uint64_t id = 1;
+    auto sent = send(ours.get(), encode(RpcRequest{id, method, std::move(params)}));
+    auto answer = sent ? receive(ours.get(), id, steady_clock::now() + worker.timeout)
+                       : Result<nlohmann::json>(tl::unexpected(sent.error()));
+    if (answer || answer.error().message != "the worker ended") return answer;
+    // It has said why on standard error, if it could.
+    return fail(ErrorCode::internal, "the worker " + describe_wait_status(child.wait()));
+}
+
+}  // namespace ingero

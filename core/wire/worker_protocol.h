@@ -1,0 +1,20 @@
+// What those that start workers and the workers agree on: MessagePack-RPC over a socketpair, descriptors by SCM_RIGHTS
+// with the first byte of the request they belong to. Methods and their parameters: docs/worker.md.
+#pragma once
+
+#include "core/wire/rpc.h"
+
+namespace ingero {
+
+/// The worker's end of the socketpair has this number while it serves.
+inline constexpr int worker_socket_fd = 3;
+
+/// Wider than on the control socket: the peer is our own program. Its output is still untrusted, since it has read
+/// foreign bytes.
+inline constexpr RpcLimits worker_rpc_limits{
+    .message_bytes = 32 << 20, .depth = 16, .string_bytes = 64 << 10, .elements = 1'000'000};
+
+/// The notification a worker sends first, once it is sandboxed: dying before it is a failure to start.
+inline constexpr const char* worker_ready = "ready";
+
+}  // namespace ingero

@@ -1,0 +1,93 @@
+// ingeroctl import: a trace of the earlier agent into a store.
+#include "core/import/import.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "core/wire/utf8.h"
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+using nlohmann::json;
+
+namespace {
+
+struct ImportCommand {
+    std::string trace;
+    std::string store;
+    std::string node;
+};
+
+json to_json(const ImportSummary& summary, const ImportCommand& command) {
+    json nodes = json::array();
+    for (const ImportSummary::Node& node : summary.nodes)
+        nodes.push_back({{"node", to_valid_utf8(node.name)},
+                         {"events", node.events},
+                         {"from_ns", node.window.from_ns},
+                         {"to_ns", node.window.to_ns}});
+    json left_out = json::array();
+    for (const auto& [table, rows] : summary.left_out) left_out.push_back({{"table", table}, {"rows", rows}});
+    return {{"schema", "ingero/import/1"},
+            {"store", to_valid_utf8(command.store)},
+            {"already_there", summary.already_there},
+            {"nodes", std::move(nodes)},
+            {"events", summary.events},
+            {"unreadable_events", summary.unreadable},
+            {"sampled_out", summary.sampled_out},
+            {"processes", summary.processes},
+            {"stacks", summary.stacks},
+            {"unused_stacks", summary.unused_stacks},
+            {"unreadable_stacks", summary.unreadable_stacks},
+            {"lost_stacks", summary.lost_stacks},
+            {"left_out", std::move(left_out)}};
+}
+
+std::string text_import(const json& answer, const TextStyle&) {
+    const auto count = [&](const char* name) { return answer.value(name, uint64_t{0}); };
+    if (answer.value("already_there", false)) return "nothing to do: the trace is in the store already\n";
+    std::string text;
+    for (const json& node : answer["nodes"])
+        text += escape_text(node["node"].get<std::string>()) + ": " + std::to_string(node["events"].get<uint64_t>()) +
+                " events, " + format_time(node["from_ns"]) + " to " + format_time(node["to_ns"]) + "\n";
+    text += std::to_string(count("processes")) + " processes, " + std::to_string(count("stacks")) + " stacks\n";
+    const auto tell = [&](const char* name, const char* what) {
+        if (const uint64_t number = count(name)) text += std::to_string(number) + " " + what + "\n";
+    };
+    tell("sampled_out", "more events were counted by the agent and not kept, at least");
+    tell("unreadable_events", "rows cannot be events and were left out");
+    tell("unreadable_stacks", "stacks cannot be read and have no frames");
+    tell("lost_stacks", "stacks that events have are missing in the trace");
+    for (const json& table : answer["left_out"])
+        text += "left out: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of " +
+                table["table"].get<std::string>() + "\n";
+    return text;
+}
+
+int run(const Options& options, const ImportCommand& command) {
+    const std::string stem = std::filesystem::path(command.trace).stem().string();
+    ImportOptions wanted;
+    wanted.node = command.node;
+    if (!stem.empty()) wanted.fallback_node = stem;
+    const auto summary = import_trace(command.trace, command.store, wanted);
+    if (!summary) return report("import", summary.error(), exit_failed);
+    return print(options, to_json(*summary, command), text_import) ? exit_done : exit_failed;
+}
+
+}  // namespace
+
+void add_import(CLI::App& app, Command& command) {
+    const auto import = std::make_shared<ImportCommand>();
+    CLI::App* subcommand =
+        app.add_subcommand("import", "Make a store of a SQLite trace that the earlier agent recorded");
+    subcommand->add_option("trace", import->trace, "The SQLite file; it is only read")->type_name("TRACE")->required();
+    subcommand->add_option("-o,--output", import->store, "The store's directory, which is made where it is missing")
+        ->type_name("STORE")
+        ->required();
+    subcommand->add_option("--node", import->node, "The node's name, for a trace whose rows name none")
+        ->type_name("NAME");
+    subcommand->callback(
+        [&command, import] { command = [import](const Options& options) { return run(options, *import); }; });
+}
+
+}  // namespace ingero::ctl

@@ -1,0 +1,94 @@
+// --db: a closed store, or a SQLite trace by way of a store that lasts as long as the command.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/import/import.h"
+#include "core/model/unique_fd.h"
+#include "core/wire/worker_client.h"
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+// In a build tree it lies in a folder beside; installed, below the prefix of this program, wherever that was moved to.
+std::string find_worker() {
+    std::error_code error;
+    const auto above = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+    for (const auto& place : {above / "daemon/worker/ingero-worker", above / "lib/ingero/ingero-worker"})
+        if (fs::exists(place, error)) return place.string();
+    return INGERO_WORKER_INSTALL_PATH;
+}
+
+/// A live store belongs to its daemon. The lock is only looked at: a daemon that starts meanwhile is not to find it.
+Result<void> check_closed(const std::string& directory) {
+    const UniqueFd lock(open((directory + "/ingerod.lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock || flock(lock.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+    return fail(ErrorCode::busy, "an ingerod is at work in the store " + directory,
+                "ask that ingerod: leave --db out, and name its control socket with --socket");
+}
+
+/// Gone with its content when this ends.
+class TemporaryStore {
+  public:
+    TemporaryStore() {
+        std::error_code error;
+        path_ = (fs::temp_directory_path(error) / "ingeroctl-XXXXXX").string();
+        if (!mkdtemp(path_.data())) path_.clear();
+    }
+    TemporaryStore(const TemporaryStore&) = delete;
+    TemporaryStore& operator=(const TemporaryStore&) = delete;
+    ~TemporaryStore() {
+        std::error_code error;
+        if (!path_.empty()) fs::remove_all(path_, error);
+    }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+Result<json> ask_store(const std::string& directory, const std::string& method, json params) {
+    if (auto closed = check_closed(directory); !closed) return tl::unexpected(closed.error());
+    params["stored"] = true;
+    return ask_own_worker({.program = find_worker(), .store_directory = directory}, method, std::move(params));
+}
+
+Result<json> ask_trace(const std::string& path, const std::string& method, json params) {
+    const TemporaryStore store;
+    if (store.path().empty()) return fail(ErrorCode::internal, errno_message("cannot make a temporary store", errno));
+    ImportOptions options;
+    if (const std::string stem = fs::path(path).stem().string(); !stem.empty()) options.fallback_node = stem;
+    const auto imported = import_trace(path, store.path(), options);
+    if (!imported) return tl::unexpected(imported.error());
+    return ask_store(store.path(), method, std::move(params));
+}
+
+}  // namespace
+
+Result<json> ask_stored(const std::string& path, const std::string& method, json params) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0)
+        return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
+    if (!S_ISDIR(status.st_mode)) return ask_trace(path, method, std::move(params));
+    // A directory that a daemon was given by --directory has its store inside.
+    const std::string inner = path + "/store";
+    const bool is_outer =
+        access((path + "/data.mdb").c_str(), F_OK) != 0 && access((inner + "/data.mdb").c_str(), F_OK) == 0;
+    const std::string& store = is_outer ? inner : path;
+    if (access((store + "/data.mdb").c_str(), F_OK) != 0)
+        return fail(ErrorCode::not_found, "there is no event store in " + path,
+                    "name the directory that has a data.mdb, or a SQLite trace");
+    return ask_store(store, method, std::move(params));
+}
+
+}  // namespace ingero::ctl

@@ -1,0 +1,224 @@
+// What the daemon answers itself, and what it hands on to workers.
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "core/model/op.h"
+#include "core/query/coverage.h"
+#include "core/render/render.h"
+#include "core/wire/utf8.h"
+#include "daemon/ingerod/check/daemon_check.h"
+#include "daemon/ingerod/manager.h"
+#include "daemon/ingerod/probe_figures.h"
+#include "daemon/ingerod/version.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+/// Libraries named in an answer.
+constexpr size_t max_listed = 256;
+constexpr uint64_t default_window_ns = 300'000'000'000;
+constexpr uint64_t commit_wait_us = 50'000;
+
+/// RssAnon of the process itself.
+uint64_t anonymous_memory_bytes() {
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    while (std::getline(status, line))
+        if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
+    return 0;
+}
+
+/// A budget of 0 is none, a cost that was not measured is absent.
+json overhead_answer(unsigned budget_permille, const OverheadFigures& figures) {
+    json thinned = json::array();
+    for (const auto& one : figures.thinned) thinned.push_back({{"op", op_name(one.op)}, {"weight", one.weight}});
+    return {{"budget_permille", budget_permille != 0 ? json(budget_permille) : json()},
+            {"measured_permille", figures.permille ? json(*figures.permille) : json()},
+            {"thinned", std::move(thinned)}};
+}
+
+json null_if_empty(const std::string& text) {
+    return text.empty() ? json(nullptr) : json(text);
+}
+
+}  // namespace
+
+json Manager::status() {
+    const IngestFigures figures = ingest_->figures();
+    const ClockTriple now = ClockTriple::now();
+    Coverage coverage;
+    coverage.lost = figures.lost + figures.commits.dropped;
+    coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
+    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+                              {started_.realtime_ns, now.realtime_ns}, coverage);
+    answer["state"] = state();
+    answer["version"] = version;
+    answer["uptime_ns"] = now.monotonic_ns - started_.monotonic_ns;
+    answer["events"] = {{"recorded", figures.recorded},
+                        {"committed", figures.commits.committed_sequence},
+                        {"lost", coverage.lost},
+                        {"sampled_out", figures.thinned},
+                        {"split_uncertain", figures.uncertain}};
+    answer["overhead"] = overhead_answer(options_.config.overhead_budget_permille, figures.overhead);
+    answer["store"] = {
+        {"bytes", figures.commits.store.bytes},
+        {"cap_bytes", figures.commits.store.cap_bytes},
+        {"oldest_ns",
+         figures.commits.store.oldest_realtime_ns ? json(figures.commits.store.oldest_realtime_ns) : json()}};
+    answer["memory_bytes"] = anonymous_memory_bytes();
+    answer["processes"] = processes_->traced();
+    answer["sockets"] = sockets_;
+    answer["traces"] = live_trace_->subscribers();
+    answer["incidents_open"] = incidents_.open().size();
+    return answer;
+}
+
+json Manager::processes(const Caller& caller) {
+    const ClockTriple now = ClockTriple::now();
+    json list = json::array();
+    for (const auto& [pid, entry] : processes_->all()) {
+        if (entry.excluded || (!caller.sees_all && entry.process.uid != caller.uid)) continue;
+        list.push_back({{"pid", pid},
+                        {"start_time_ns", entry.process.key.start_ns - now.boottime_ns + now.realtime_ns},
+                        {"comm", to_valid_utf8(entry.process.comm)},
+                        {"unit", null_if_empty(to_valid_utf8(entry.process.unit))},
+                        {"container", nullptr},
+                        {"cgroup", null_if_empty(to_valid_utf8(entry.process.cgroup))},
+                        {"rank", nullptr},
+                        {"world_size", nullptr},
+                        {"devices", nullptr},
+                        {"calls_per_s", entry.calls_per_s},
+                        {"gpu_memory_bytes", nullptr},
+                        {"state", processes_->state_of(entry)}});
+    }
+    Coverage coverage;
+    const IngestFigures figures = ingest_->figures();
+    coverage.lost = figures.lost + figures.commits.dropped;
+    coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
+    json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+                              {started_.realtime_ns, now.realtime_ns}, coverage);
+    answer["processes"] = std::move(list);
+    return answer;
+}
+
+json Manager::probes() {
+    const ClockTriple now = ClockTriple::now();
+    const IngestFigures figures = ingest_->figures();
+    Coverage coverage;
+    coverage.lost = figures.lost + figures.commits.dropped;
+    coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
+    json answer = answer_head("probes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+                              {started_.realtime_ns, now.realtime_ns}, coverage);
+    answer["attach_method"] = to_string(probes_->method());
+    answer.update(probe_figures(*libraries_, probes_->counters(),
+                                [this](std::string_view set) { return disabled_sets_.contains(set); }));
+    return answer;
+}
+
+std::vector<MappedLibrary> Manager::mapped_libraries(const Caller& caller) const {
+    std::vector<MappedLibrary> list;
+    for (const auto& [id, entry] : libraries_->all()) {
+        const auto uses = [&, file = id](const auto& process) {
+            return (caller.sees_all || process.second.process.uid == caller.uid) &&
+                   process.second.libraries.contains(file);
+        };
+        const auto count = static_cast<size_t>(std::count_if(processes_->all().begin(), processes_->all().end(), uses));
+        if (count == 0 || list.size() == max_listed) continue;
+        list.push_back({.path = entry.path,
+                        .processes = count,
+                        .reading = entry.state == LibraryState::reading,
+                        .reason = entry.reason,
+                        .degrades = entry.degrades,
+                        .symbols = entry.symbols,
+                        .traced = entry.attached != nullptr});
+    }
+    return list;
+}
+
+void Manager::check(const Caller& caller, bool probe, std::function<void(Result<json>)> done) {
+    // A stranger who asks again and again gets what was found a moment ago.
+    const auto max_age = std::chrono::seconds(caller.sees_all ? 0 : 10);
+    check_runner_.run(probe, max_age, [this, caller, done = std::move(done)](Result<json> answer) {
+        if (!answer) return done(std::move(answer));
+        done(add_daemon_checks(std::move(*answer), {.node = node_,
+                                                    .version = version,
+                                                    .state = state(),
+                                                    .attach_method = std::string(to_string(probes_->method())),
+                                                    .store_error = ingest_->figures().commits.store_error,
+                                                    .missing_probes = missing_probes(),
+                                                    .libraries = mapped_libraries(caller)}));
+    });
+}
+
+void Manager::query(const Caller& caller, const std::string& method, const json& params,
+                    std::function<void(Result<json>)> done) {
+    if (method == "check") return check(caller, params.value("probe", false), std::move(done));
+    json request = params;
+    request.erase("uid");
+    if (!caller.sees_all) request["uid"] = caller.uid;
+    // A window up to now ends where the caller asked, not where the worker gets to look.
+    const bool windowless = method == "query" && !request.contains("since_ns");  // all that there is
+    if (const auto since = request.find("since_ns"); !request.contains("from_ns") && !windowless) {
+        const uint64_t length =
+            since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
+        const uint64_t now = ClockTriple::now().realtime_ns;
+        request["from_ns"] = now - std::min(now, length);
+        request["to_ns"] = now;
+        request.erase("since_ns");
+    }
+    after_commit([this, method, request = std::move(request), done = std::move(done), alive = alive_] {
+        if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
+        workers_->request(method, request, std::nullopt, [this, done, alive](Result<json> answer) {
+            if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
+            done(std::move(answer));
+        });
+    });
+}
+
+// What was recorded up to now is in the store before a worker looks; a stalled disk holds nobody back for long, and the
+// answer's coverage then says what is not yet stored.
+void Manager::after_commit(std::function<void()> then) {
+    auto begin = [then = std::move(then), begun = std::make_shared<bool>(false)] {
+        if (!std::exchange(*begun, true)) then();
+    };
+    auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(commit_wait_us, begin));
+    ingest_->commit_now([begin, timer] {
+        begin();
+        timer->reset();
+    });
+}
+
+Result<std::unique_ptr<CallStream>> Manager::trace(const Caller& caller, const json& params,
+                                                   std::function<void()> on_ready) {
+    auto filter = parse_trace_filter(params);
+    if (!filter) return tl::unexpected(filter.error());
+    return live_trace_->subscribe(caller, std::move(*filter), std::move(on_ready));
+}
+
+// Names are a target's text, and are demangled: a worker's business.
+void Manager::name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done) {
+    after_commit([this, handles = std::move(handles), done = std::move(done), alive = alive_] {
+        if (!*alive) return;
+        json wanted = json::array();
+        for (const auto& [process, handle] : handles) wanted.push_back({process.pid, process.start_ns, handle});
+        workers_->request(
+            "names", {{"functions", std::move(wanted)}}, std::nullopt, [handles, done](const Result<json>& answer) {
+                LiveTrace::Names names;
+                const json none = json::array();
+                const json& found =
+                    answer && answer->is_object() && answer->contains("names") ? (*answer)["names"] : none;
+                for (size_t i = 0; found.is_array() && i < std::min(found.size(), handles.size()); ++i)
+                    if (found[i].is_string()) names[handles[i]] = found[i].get<std::string>();
+                done(std::move(names));
+            });
+    });
+}
+
+}  // namespace ingero

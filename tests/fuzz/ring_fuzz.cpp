@@ -1,0 +1,37 @@
+// Records of the rings, of any length and content, up to the lines that a reader sees of them.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "core/render/trace.h"
+#include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/probes/in_flight.h"
+
+namespace {
+
+void show(ingero::TracedCall traced) {
+    traced.comm = ingero::to_string_view(traced.call.preemptor_comm);
+    const auto lines = ingero::trace_lines(ingero::trace_chunk({traced}, traced.call.weight % 2), "node");
+    if (lines.empty()) abort();
+    for (const auto& line : lines)
+        if (ingero::text_trace(line).empty()) abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    const std::span bytes(reinterpret_cast<const std::byte*>(data), size);
+    ingero::TracedCall traced;
+    if (ingero::decode_call(bytes, traced.call)) show(traced);
+    ingero::FunctionRow function;
+    (void)ingero::decode_function(bytes, function);
+    ingero::InFlightCall call;
+    if (ingero::decode_in_flight(bytes, call)) {
+        traced.call = call.call;
+        traced.activity = call.activity;
+        traced.activity_ns = call.activity_ns;
+        show(traced);
+    }
+    return 0;
+}

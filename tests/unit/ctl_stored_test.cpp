@@ -1,0 +1,146 @@
+// ingeroctl import and ingeroctl --db as a script sees them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/model/op.h"
+#include "core/wire/child_process.h"
+#include "tests/unit/trace_fixture.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using test::first_generation;
+using test::TraceFolder;
+using testing::HasSubstr;
+
+struct Outcome {
+    int exit_code = -1;
+    std::string text;  ///< of standard output and standard error
+    json answer() const { return json::parse(text, nullptr, false); }
+};
+
+/// Arguments without anything that a shell would touch.
+Outcome ingeroctl(const std::string& arguments) {
+    const auto ran = run_program({"/bin/sh", "-c", INGEROCTL " " + arguments + " 2>&1"},
+                                 {.program = {}, .keep = {"TMPDIR"}}, std::chrono::seconds(60), 4 << 20);
+    if (!ran) return {-1, ran.error().message};
+    return {WIFEXITED(ran->status) ? WEXITSTATUS(ran->status) : -1, ran->text};
+}
+
+class StoredTrace : public testing::Test {
+  protected:
+    StoredTrace() {
+        std::string script = first_generation;
+        for (uint64_t i = 0; i < 100; ++i)
+            script += "INSERT INTO events(timestamp,pid,tid,source,op,duration,arg0) VALUES(" +
+                      std::to_string(1'700'000'000'000'000'000 + i * 1'000'000'000) + ",10,10,1,3,5000,77);";
+        folder_.make_trace(script + "INSERT INTO process_names VALUES(10,'train',1);");
+    }
+
+    TraceFolder folder_;
+};
+
+void expect_valid(const std::string& command, const std::string& text) {
+    const std::string source = INGERO_SOURCE_DIR;
+    const auto ran =
+        run_program({"/bin/sh", "-c",
+                     "printf %s \"$1\" | /usr/bin/python3 " + source + "/tests/support/validate_schema.py " + source +
+                         "/docs/schemas/" + command + ".schema.json - 2>&1",
+                     "sh", text},
+                    {}, std::chrono::seconds(60), 1 << 20);
+    ASSERT_TRUE(ran);
+    if (WIFEXITED(ran->status) && WEXITSTATUS(ran->status) == 77) GTEST_SKIP() << "SKIPPED: no python3-jsonschema";
+    EXPECT_EQ(ran->status, 0) << ran->text << text;
+}
+
+TEST_F(StoredTrace, IsImportedOnceAndSaysSo) {
+    const Outcome first = ingeroctl("--json import " + folder_.trace() + " -o " + folder_.store() + " --node alpha");
+    ASSERT_EQ(first.exit_code, 0) << first.text;
+    EXPECT_EQ(first.answer()["events"], 100);
+    EXPECT_EQ(first.answer()["nodes"][0]["node"], "alpha");
+    expect_valid("import", first.text);
+    const Outcome again = ingeroctl("import " + folder_.trace() + " -o " + folder_.store());
+    EXPECT_EQ(again.exit_code, 0);
+    EXPECT_THAT(again.text, HasSubstr("already"));
+}
+
+TEST_F(StoredTrace, AnswersFromAStoreAndFromTheTraceAlike) {
+    ASSERT_EQ(ingeroctl("import " + folder_.trace() + " -o " + folder_.store()).exit_code, 0);
+    for (const char* command : {"stats", "stacks", "explain", "processes"}) {
+        const Outcome stored = ingeroctl("--db " + folder_.store() + " --json " + command);
+        const Outcome direct = ingeroctl("--db " + folder_.trace() + " --json " + command);
+        ASSERT_EQ(stored.exit_code, 0) << stored.text;
+        EXPECT_EQ(stored.text, direct.text);
+        expect_valid(command, stored.text);
+    }
+    const json stats = ingeroctl("--db " + folder_.store() + " --json stats").answer();
+    EXPECT_EQ(stats["ops"][0]["count"], 100) << "the default is all of the trace";
+    EXPECT_EQ(stats["node"], "trace");
+    const json processes = ingeroctl("--db " + folder_.trace() + " --json processes").answer();
+    EXPECT_EQ(processes["processes"][0]["comm"], "train");
+}
+
+TEST_F(StoredTrace, SinceCountsBackFromItsEnd) {
+    const Outcome last = ingeroctl("--db " + folder_.trace() + " --json stats --since 10s");
+    ASSERT_EQ(last.exit_code, 0) << last.text;
+    EXPECT_EQ(last.answer()["ops"][0]["count"], 10);
+    const Outcome from = ingeroctl("--db " + folder_.trace() + " --json stats --from 2023-11-14T22:13:30Z");
+    ASSERT_EQ(from.exit_code, 0) << from.text;
+    EXPECT_EQ(from.answer()["ops"][0]["count"], 90);
+    const Outcome after = ingeroctl("--db " + folder_.trace() + " --json stats --from 2024-11-14T22:13:30Z");
+    EXPECT_EQ(after.exit_code, 1);
+    EXPECT_THAT(after.text, HasSubstr("ends before"));
+}
+
+TEST_F(StoredTrace, LeavesNothingBehind) {
+    const std::string scratch = folder_.store() + "-scratch";
+    std::filesystem::create_directory(scratch);
+    setenv("TMPDIR", scratch.c_str(), 1);
+    EXPECT_EQ(ingeroctl("--db " + folder_.trace() + " stats").exit_code, 0);
+    unsetenv("TMPDIR");
+    EXPECT_TRUE(std::filesystem::is_empty(scratch));
+    EXPECT_THAT(folder_.names_beside_trace(), testing::ElementsAre("trace.db"));
+    std::filesystem::remove(scratch);
+}
+
+TEST_F(StoredTrace, AStoreIsNotChangedByReadingIt) {
+    ASSERT_EQ(ingeroctl("import " + folder_.trace() + " -o " + folder_.store()).exit_code, 0);
+    const std::string before = folder_.store_bytes();
+    EXPECT_EQ(ingeroctl("--db " + folder_.store() + " explain").exit_code, 0);
+    EXPECT_EQ(folder_.store_bytes(), before);
+}
+
+TEST_F(StoredTrace, AStoreThatADaemonHasIsRefused) {
+    ASSERT_EQ(ingeroctl("import " + folder_.trace() + " -o " + folder_.store()).exit_code, 0);
+    const auto writer = StoreWriter::open(folder_.store(), {});
+    ASSERT_TRUE(writer);
+    const Outcome outcome = ingeroctl("--db " + folder_.store() + " stats");
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.text, HasSubstr("an ingerod is at work in the store"));
+    const Outcome imported = ingeroctl("import " + folder_.trace() + " -o " + folder_.store() + "2");
+    EXPECT_EQ(imported.exit_code, 0) << imported.text;
+    std::filesystem::remove_all(folder_.store() + "2");
+}
+
+TEST_F(StoredTrace, WhatOnlyADaemonKnowsIsAUsageError) {
+    for (const char* command : {"status", "probes", "check", "trace", "monitor", "reload"}) {
+        const Outcome outcome = ingeroctl("--db " + folder_.trace() + " " + command);
+        EXPECT_EQ(outcome.exit_code, 2) << command;
+        EXPECT_THAT(outcome.text, HasSubstr("does not go with --db"));
+    }
+}
+
+TEST_F(StoredTrace, WhatIsNeitherStoreNorTraceIsRefused) {
+    EXPECT_THAT(ingeroctl("--db /nonexistent stats").text, HasSubstr("cannot open /nonexistent"));
+    EXPECT_THAT(ingeroctl("--db /bin/sh stats").text, HasSubstr("no SQLite file"));
+    EXPECT_THAT(ingeroctl("--db /usr stats").text, HasSubstr("no event store in /usr"));
+    EXPECT_EQ(ingeroctl("--db /usr stats").exit_code, 1);
+}
+
+}  // namespace
+}  // namespace ingero

@@ -1,0 +1,13 @@
+ingero_add_test(import_test LABEL unit SOURCES import_test.cpp LIBRARIES ingero-import PkgConfig::SQLITE)
+ingero_add_test(import_traces_test LABEL unit SOURCES import_traces_test.cpp LIBRARIES ingero-import PkgConfig::SQLITE)
+# Published traces, too large for this repository.
+if(EXISTS ${PROJECT_SOURCE_DIR}/../shared/traces)
+  get_filename_component(traces_beside ${PROJECT_SOURCE_DIR}/../shared/traces ABSOLUTE)
+endif()
+set(INGERO_TRACES "${traces_beside}" CACHE PATH "published traces to import in tests; empty for none")
+target_compile_definitions(import_traces_test PRIVATE INGERO_TRACES="${INGERO_TRACES}")
+ingero_add_test(ctl_stored_test LABEL unit SOURCES ctl_stored_test.cpp
+  LIBRARIES ingero-import PkgConfig::SQLITE)
+target_compile_definitions(ctl_stored_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>"
+  INGERO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+add_dependencies(ctl_stored_test ingeroctl ingero-worker)
