@@ -59,11 +59,15 @@ class EventCursor {
                        Clock::time_point deadline);
     bool at_end() const { return at_end_; }
     Result<void> next() {
-        if (order_ < EventOrder::by_start && ++position_ < end_) {
-            row_ = picked_all_ ? row_ + 1 : picked_[position_];
-            return {};
-        }
+        if (step()) return {};
         return next_segment_or_row();
+    }
+    /// To the next row where it is of the same segment; else false, and next() goes on.
+    bool step() {
+        if (order_ >= EventOrder::by_start || position_ + 1 >= end_) return false;
+        ++position_;
+        row_ = picked_all_ ? row_ + 1 : picked_[position_];
+        return true;
     }
 
     // Of the row it stands on.
@@ -76,6 +80,11 @@ class EventCursor {
             if (auto decoded = decode(*reader_, *segment_, id); !decoded) return tl::unexpected(decoded.error());
         }
         return reader_->values[column][row_];
+    }
+    /// The same where the column is decoded already, else nullptr.
+    const uint64_t* decoded(ColumnId id) const {
+        const size_t column = static_cast<size_t>(id);
+        return reader_->have[segment_->number] >> column & 1 ? &reader_->values[column][row_] : nullptr;
     }
     const Comm& comm(uint64_t number) const { return reader_->view.comm(number); }
 

@@ -29,6 +29,8 @@ Result<EventIndex> EventIndex::read(const StoreSnapshot& snapshot, const Filter&
 
     std::map<OpId, uint16_t> numbers;
     std::vector<OpId> ids;
+    std::vector<std::pair<int, uint16_t>> latest;  // op and its number, by the segment's place in its block
+    index.blocks_.reserve(snapshot.figures().blocks);
     for (const BootWindow& window : boot_windows(snapshot, filter.window)) {
         const auto boot = static_cast<uint32_t>(index.boots_.size());
         std::string node;
@@ -45,11 +47,16 @@ Result<EventIndex> EventIndex::read(const StoreSnapshot& snapshot, const Filter&
                         .segments = static_cast<uint32_t>(view.ops().size())};
             for (uint16_t number = 0; number < block.segments; ++number) {
                 const OpSummary& op = view.ops()[number];
-                const auto [at, added] = numbers.try_emplace(op.op, static_cast<uint16_t>(ids.size()));
-                if (added) ids.push_back(op.op);
+                // Blocks that follow each other mostly have the same ops.
+                if (number >= latest.size()) latest.emplace_back(-1, uint16_t{0});
+                if (latest[number].first != op.op) {
+                    const auto [at, added] = numbers.try_emplace(op.op, static_cast<uint16_t>(ids.size()));
+                    if (added) ids.push_back(op.op);
+                    latest[number] = *at;
+                }
                 index.segments_.push_back({.block = static_cast<uint32_t>(index.blocks_.size()),
                                            .number = number,
-                                           .op = at->second,
+                                           .op = latest[number].second,
                                            .rows = op.rows,
                                            .errors = op.errors != 0,
                                            .min_ns = op.min_ns,

@@ -444,6 +444,7 @@ int filter(sqlite3_vtab_cursor* raw, int plan_number, const char*, int count, sq
 
 int next(sqlite3_vtab_cursor* raw) {
     Cursor& cursor = *reinterpret_cast<Cursor*>(raw);
+    if (cursor.rows->step()) return SQLITE_OK;
     return guarded(*cursor.table, [&] { return to_code(*cursor.table, cursor.rows->next()); });
 }
 
@@ -461,6 +462,7 @@ class ColumnGiver {
 
   private:
     uint64_t value(ColumnId id) {
+        if (const uint64_t* decoded = rows_.decoded(id)) return *decoded;
         auto found = rows_.value(id);
         if (found) return *found;
         error_ = found.error();

@@ -225,8 +225,11 @@ Result<void> SqlEngine::Impl::execute(const std::string& sql) {
 
 Result<void> SqlEngine::Impl::open() {
     sqlite3* raw = nullptr;
-    const int code =
-        sqlite3_open_v2(":memory:", &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+    // The worker's sandbox lets nothing be opened: what SQLite puts into temporary files goes to files in memory, which
+    // sort faster than what it does without files; a larger cache sorts longer runs at once.
+    const bool memory_files = sqlite3_vfs_find("memdb") != nullptr;
+    const int code = sqlite3_open_v2(":memory:", &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                     memory_files ? "memdb" : nullptr);
     database.reset(raw);
     if (code != SQLITE_OK) return fail(ErrorCode::internal, "SQLite cannot be started");
     sqlite3_extended_result_codes(raw, 0);
@@ -241,8 +244,10 @@ Result<void> SqlEngine::Impl::open() {
         {SQLITE_LIMIT_ATTACHED, 0},      {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1'000}, {SQLITE_LIMIT_TRIGGER_DEPTH, 1},
         {SQLITE_LIMIT_WORKER_THREADS, 0}};
     for (const auto& [limit, value] : limits) sqlite3_limit(raw, limit, value);
-    // The worker's sandbox lets nothing be opened: sorting happens in memory.
-    if (auto done = execute("PRAGMA temp_store = MEMORY"); !done) return done;
+    if (auto done = execute(memory_files ? "PRAGMA temp_store = FILE; PRAGMA cache_size = -16000"
+                                         : "PRAGMA temp_store = MEMORY");
+        !done)
+        return done;
     if (register_event_table(raw, context) != SQLITE_OK || register_functions(raw, context) != SQLITE_OK)
         return fail(ErrorCode::internal, std::string("SQLite: ") + sqlite3_errmsg(raw));
     std::string schema = "BEGIN;";
@@ -265,11 +270,11 @@ Result<void> SqlEngine::Impl::open() {
         }
     }
     if (auto done = execute(schema + "COMMIT"); !done) return done;
-    // Their tables are made at their first use, which the authorizer would take for the statement's own doing.
-    if (auto done = execute("SELECT 1 FROM pragma_table_info('ops'), pragma_table_xinfo('ops'), pragma_table_list, "
-                            "pragma_function_list LIMIT 1");
-        !done)
-        return done;
+    // SQLite declares its own virtual tables when they are first named, which the authorizer would take for a change.
+    // A build without one of them does without.
+    for (const char* own : {"json_each('[]')", "json_tree('[]')", "pragma_table_info('ops')",
+                            "pragma_table_xinfo('ops')", "pragma_table_list", "pragma_function_list"})
+        (void)execute("SELECT 1 FROM " + std::string(own) + " LIMIT 1");
     sqlite3_set_authorizer(raw, on_authorize, this);
     sqlite3_progress_handler(raw, steps_between_looks, on_progress, this);
     return {};
