@@ -157,10 +157,11 @@ json to_json(const Finding& finding, const json& coverage) {
             {"coverage", coverage}};
 }
 
-/// The command of a pid: the caller knows it, or a finding about the same process does.
-std::string find_comm(uint32_t pid, const AnswerContext& context, const std::vector<Finding>& findings) {
-    if (const auto known = context.comms.find(pid); known != context.comms.end()) return known->second;
-    const auto finding = std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.pid == pid; });
+/// The command of a process: the caller knows it, or a finding about the same process does.
+std::string find_comm(const ProcessKey& process, const AnswerContext& context, const std::vector<Finding>& findings) {
+    if (const auto known = context.comms.find(process); known != context.comms.end()) return known->second;
+    const auto finding = std::find_if(findings.begin(), findings.end(),
+                                      [&](const Finding& f) { return f.worst.event.process() == process; });
     return finding != findings.end() ? finding->comm : "";
 }
 
@@ -221,7 +222,7 @@ json to_json(const ExplainAnswer& answer, const AnswerContext& context) {
     for (const Finding& finding : answer.findings) findings.push_back(to_json(finding, result["coverage"]));
     json slow_calls = json::array();
     for (const SlowCall& call : answer.slow_calls)
-        slow_calls.push_back(to_json(call, find_comm(call.event.tgid, context, answer.findings)));
+        slow_calls.push_back(to_json(call, find_comm(call.event.process(), context, answer.findings)));
     result["healthy"] = answer.healthy;
     result["summary"] = to_valid_utf8(answer.summary);
     result["findings"] = std::move(findings);

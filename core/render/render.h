@@ -24,7 +24,7 @@ namespace ingero {
 struct AnswerContext {
     std::string node;
     std::vector<std::string> missing_probes;  ///< that should have been attached and were not
-    std::map<uint32_t, std::string> comms;    ///< pid to command, for the listed calls; a pid may be absent
+    std::map<ProcessKey, std::string> comms;  ///< commands, for the listed calls; a process may be absent
 };
 
 /// What every answer starts with: schema "ingero/COMMAND/1", node, window, coverage, missing_probes.

@@ -112,12 +112,12 @@ Result<RequestHandler::Query> RequestHandler::to_query(const json& params) {
 namespace {
 
 /// The commands of the processes, for the listed calls. Of a pid that was reused the latest stands.
-Result<std::map<uint32_t, std::string>> read_comms(const StoreSnapshot& snapshot) {
+Result<std::map<ProcessKey, std::string>> read_comms(const StoreSnapshot& snapshot) {
     auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
     std::sort(processes->begin(), processes->end(), [](const auto& a, const auto& b) { return a.key < b.key; });
-    std::map<uint32_t, std::string> comms;
-    for (Process& process : *processes) comms[process.key.pid] = std::move(process.comm);
+    std::map<ProcessKey, std::string> comms;
+    for (Process& process : *processes) comms[process.key] = std::move(process.comm);
     return comms;
 }
 

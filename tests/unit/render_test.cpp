@@ -190,7 +190,7 @@ TEST(Schema, EmptyAndHostileAnswersAreValidToo) {
     finding.culprits[0].name = hostile;
     finding.worst.event.preemptor_comm = to_comm("\xff\xfe");
     explain.coverage.gaps = {{1, 2, hostile}};
-    EXPECT_VALID("explain", to_json(explain, {hostile, {hostile}, {{4242, hostile}}}));
+    EXPECT_VALID("explain", to_json(explain, {hostile, {hostile}, {{{.pid = 4242, .start_ns = 0}, hostile}}}));
 }
 
 TEST(Schema, AMemberMoreOrLessIsInvalid) {
@@ -233,6 +233,20 @@ TEST(RenderJson, ASlowCallSaysWhereItsTimeWent) {
     EXPECT_EQ(call["waited_for"]["reason"], "disk");
     EXPECT_EQ(call["waited_for"]["waker"], (json{{"kind", "task"}, {"name", "kworker"}, {"pid", 12}}));
     EXPECT_NEAR(call["explained_fraction"].get<double>(), 0.941, 0.001);
+}
+
+TEST(RenderJson, CallsOfTwoProgramsThatHadOnePidHaveTheirOwnCommands) {
+    ExplainAnswer answer = explain_answer();
+    answer.slow_calls.push_back(slow_call());
+    answer.slow_calls.push_back(slow_call());
+    answer.slow_calls[1].event.process_start_ns += 1;
+    answer.slow_calls[2].event.process_start_ns += 2;
+    AnswerContext known = context();
+    known.comms = {{answer.slow_calls[0].event.process(), "trainer"}, {answer.slow_calls[1].event.process(), "loader"}};
+    const json calls = to_json(answer, known)["slow_calls"];
+    EXPECT_EQ(calls[0]["comm"], "trainer");
+    EXPECT_EQ(calls[1]["comm"], "loader");
+    EXPECT_EQ(calls[2]["comm"], nullptr);
 }
 
 TEST(RenderJson, TheLimitKeepsTheFirstOps) {
@@ -323,7 +337,7 @@ TEST(RenderText, TextOfATargetCannotTouchTheTerminal) {
     finding.comm = finding.summary = finding.kind = finding.fix = finding.confirm = finding.id = hostile;
     finding.culprits[0].name = finding.rejected[0].hypothesis = answer.summary = hostile;
     answer.coverage = {false, 0, 0, {{1, 2, hostile}}};
-    const AnswerContext hostile_context{hostile, {hostile}, {{4242, hostile}}};
+    const AnswerContext hostile_context{hostile, {hostile}, {{{.pid = 4242, .start_ns = 0}, hostile}}};
     StatsAnswer stats = stats_answer();
     stats.coverage = answer.coverage;
     json status = status_answer();
