@@ -104,16 +104,17 @@ Result<void> ElfFile::read_segments(bool debug_file) {
         GElf_Phdr segment;
         if (!gelf_getphdr(elf_.get(), static_cast<int>(i), &segment)) return libelf_failure("its program headers");
         if (segment.p_type == PT_NOTE && build_id_.empty()) build_id_ = read_build_id(segment);
-        if (segment.p_type == PT_GNU_EH_FRAME) frame_header_ = segment.p_vaddr;
-        if (segment.p_type != PT_LOAD || debug_file) continue;
         const bool executable = (segment.p_flags & PF_X) != 0;
+        const ElfSegment place{segment.p_vaddr, segment.p_offset, segment.p_filesz, executable,
+                               (segment.p_flags & PF_W) != 0};
+        if (segment.p_type == PT_GNU_EH_FRAME && !frame_header_) frame_header_ = place;
+        if (segment.p_type != PT_LOAD || debug_file) continue;
         if (executable && !in_file(segment.p_offset, segment.p_filesz))
             return corrupt("a segment beyond the end of the file");
         const bool overflows = segment.p_vaddr + segment.p_filesz < segment.p_vaddr;
         if (executable && overflows) return corrupt("a segment's address overflows");
         if (overflows || !in_file(segment.p_offset, segment.p_filesz)) continue;
-        segments_.push_back(
-            {segment.p_vaddr, segment.p_offset, segment.p_filesz, executable, (segment.p_flags & PF_W) != 0});
+        segments_.push_back(place);
     }
     return {};
 }

@@ -39,8 +39,8 @@ class ElfFile {
     const std::vector<ElfSegment>& segments() const { return segments_; }
     /// GNU build-id in hex; empty where there is none.
     const std::string& build_id() const { return build_id_; }
-    /// Address of the .eh_frame_hdr section, as PT_GNU_EH_FRAME has it.
-    std::optional<uint64_t> frame_header_address() const { return frame_header_; }
+    /// The .eh_frame_hdr section, as PT_GNU_EH_FRAME has it: nothing of it is checked.
+    const std::optional<ElfSegment>& frame_header() const { return frame_header_; }
 
     bool in_file(uint64_t offset, uint64_t bytes) const { return offset <= size_ && bytes <= size_ - offset; }
     /// Bytes read; fewer than asked for at the end of the file or on an error.
@@ -77,7 +77,7 @@ class ElfFile {
     std::unique_ptr<Elf, End> elf_;
     std::vector<ElfSegment> segments_;
     std::string build_id_;
-    std::optional<uint64_t> frame_header_;
+    std::optional<ElfSegment> frame_header_;
 };
 
 }  // namespace ingero

@@ -1,11 +1,8 @@
 #include "core/symbols/function_ranges.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <utility>
+#include <bit>
 
 namespace ingero {
 
@@ -22,28 +19,23 @@ constexpr uint64_t entry_bytes = 8;
 
 template <class T>
 std::optional<T> FunctionRanges::read(uint64_t address) const {
-    for (const FileSegment& segment : loaded_) {
-        if (address < segment.address || address - segment.address >= segment.bytes) continue;
-        if (segment.bytes - (address - segment.address) < sizeof(T)) return std::nullopt;
-        T value;
-        const auto offset = static_cast<off_t>(segment.offset + (address - segment.address));
-        ssize_t got = 0;
-        do got = pread(fd_, &value, sizeof(value), offset);
-        while (got < 0 && errno == EINTR);
-        if (got != static_cast<ssize_t>(sizeof(value))) return std::nullopt;
-        return value;
-    }
-    return std::nullopt;
+    uint64_t bytes_left = 0;
+    const auto offset = file_.any_offset(address, bytes_left);
+    std::array<unsigned char, sizeof(T)> bytes;
+    if (!offset || bytes_left < sizeof(T) || file_.read_at(*offset, bytes) != sizeof(T)) return std::nullopt;
+    return std::bit_cast<T>(bytes);
 }
 
-FunctionRanges::FunctionRanges(int fd, const FileSegment& table, std::vector<FileSegment> loaded)
-    : fd_(fd), table_(table.address), loaded_(std::move(loaded)) {
+FunctionRanges::FunctionRanges(const ElfFile& file) : file_(file) {
+    if (!file.frame_header()) return;
+    const ElfSegment& table = *file.frame_header();
+    table_ = table.address;
     const auto encodings = read<std::array<uint8_t, 4>>(table_);
     if (!encodings || (*encodings)[0] != version || (*encodings)[2] != count_as_u32 ||
-        (*encodings)[3] != entries_as_table_offsets || table.bytes < header_bytes)
+        (*encodings)[3] != entries_as_table_offsets || table.file_bytes < header_bytes)
         return;
     const auto count = read<uint32_t>(table_ + 8);
-    if (count) count_ = std::min<uint64_t>(*count, (table.bytes - header_bytes) / entry_bytes);
+    if (count) count_ = std::min<uint64_t>(*count, (table.file_bytes - header_bytes) / entry_bytes);
 }
 
 std::optional<FunctionRanges::Entry> FunctionRanges::entry(uint64_t index) const {

@@ -4,23 +4,15 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
+
+#include "core/symbols/elf_file.h"
 
 namespace ingero {
 
-/// What a program header maps from the file.
-struct FileSegment {
-    uint64_t address = 0;
-    uint64_t offset = 0;
-    uint64_t bytes = 0;
-};
-
 class FunctionRanges {
   public:
-    /// Knows nothing.
-    FunctionRanges() = default;
-    /// `table` is PT_GNU_EH_FRAME, `loaded` all of PT_LOAD. A table of another form than linkers write is left alone.
-    FunctionRanges(int fd, const FileSegment& table, std::vector<FileSegment> loaded);
+    /// Of a file that outlives this. Knows nothing where it has no table, or one of another form than linkers write.
+    explicit FunctionRanges(const ElfFile& file);
 
     /// The address lies in a function and not at its start. False where no function is known there.
     bool is_inside(uint64_t address) const;
@@ -35,10 +27,9 @@ class FunctionRanges {
     template <class T>
     std::optional<T> read(uint64_t address) const;
 
-    int fd_ = -1;
+    const ElfFile& file_;
     uint64_t table_ = 0;  ///< address
     uint64_t count_ = 0;
-    std::vector<FileSegment> loaded_;
 };
 
 }  // namespace ingero

@@ -219,13 +219,13 @@ Result<std::optional<FrameSection>> find_section(const ElfFile& file) {
 
 /// By the program headers, which no stripping takes away: .eh_frame_hdr begins with where .eh_frame is.
 Result<std::optional<FrameSection>> find_by_segment(const ElfFile& file) {
-    const auto address = file.frame_header_address();
+    const auto& header = file.frame_header();
     uint64_t bytes_left = 0;
-    const auto offset = address ? file.any_offset(*address, bytes_left) : std::nullopt;
+    const auto offset = header ? file.any_offset(header->address, bytes_left) : std::nullopt;
     if (!offset) return std::nullopt;
     std::vector<unsigned char> bytes(std::min<uint64_t>(bytes_left, 12));
     bytes.resize(file.read_at(*offset, bytes));
-    ByteCursor cursor(bytes, *address);
+    ByteCursor cursor(bytes, header->address);
     const uint8_t version = cursor.fixed<uint8_t>(), encoding = cursor.fixed<uint8_t>();
     cursor.skip(2);
     const uint64_t start = cursor.pointer(encoding).value_or(0);
