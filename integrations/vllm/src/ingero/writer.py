@@ -1,0 +1,349 @@
+"""The span socket's client: a bounded queue, one background thread, and counters of all that was not delivered.
+
+Protocol: docs/spans.md. A span is kept until the daemon says that it is stored, and sent again over a new connection
+where that was not said: the daemon takes the same span twice for one.
+"""
+
+import atexit
+import collections
+import hashlib
+import os
+import random
+import select
+import socket
+import threading
+import time
+import weakref
+
+import msgpack
+
+DEFAULT_SOCKET = "/run/ingero/spans.sock"
+FRAME_BYTES = 60 * 1024  # the daemon takes 64 KiB
+MAX_SPAN_BYTES = 16 * 1024
+FRAMES_IN_FLIGHT = 8
+BATCH_SECONDS = 0.02
+FIRST_BACK_OFF_SECONDS = 0.1
+MAX_BACK_OFF_SECONDS = 5.0
+ACK_SECONDS = 15.0
+CONNECT_SECONDS = 2.0
+CLOSE_SECONDS = 1.0
+MAX_TRIES = 5
+REPLY_BYTES = 64 * 1024
+MAX_REASONS = 64
+
+_KINDS = frozenset(("request", "step", "phase", "label", "sample", "scope"))
+
+
+def hash_id(identifier, salt):
+    """16 hexadecimal digits of a keyed hash: the same for the same salt and id, and nobody's without the salt."""
+    if isinstance(identifier, str):
+        identifier = identifier.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(bytes(identifier), key=salt[:64], digest_size=8).hexdigest()
+
+
+def start_time_ticks(pid):
+    """Start of a process in clock ticks since boot, or None: with the pid it names one process for ever."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class _Frame:
+    __slots__ = ("number", "data", "spans", "sent_at", "tries")
+
+    def __init__(self, number, data, spans):
+        self.number = number
+        self.data = data
+        self.spans = spans
+        self.sent_at = None
+        self.tries = 0
+
+
+class Writer:
+    """Sends spans to ingerod. send() may be called from any thread, costs some microseconds, and never raises.
+
+    path: of the socket; default INGERO_SPANS_SOCKET, else /run/ingero/spans.sock.
+    queue_spans: that wait to be sent at the most; those beyond are dropped and counted.
+    salt: bytes; ids leave this process only as hashes keyed with it. Default: INGERO_HASH_SALT, else ids as they are.
+    """
+
+    def __init__(self, path=None, queue_spans=20_000, salt=None):
+        self.path = path or os.environ.get("INGERO_SPANS_SOCKET") or DEFAULT_SOCKET
+        if salt is None:
+            salt = os.environ.get("INGERO_HASH_SALT", "").encode("utf-8", "surrogateescape") or None
+        self._salt = salt
+        self._queue_spans = queue_spans
+        self._enabled = os.environ.get("INGERO_DISABLE", "") not in ("1", "true", "yes")
+        self._reset()
+        _writers.add(self)
+
+    def _reset(self):
+        """Of a new object, and in a forked child: what the parent queued is the parent's to send."""
+        self._queue = collections.deque()
+        self._wake = threading.Event()
+        self._start_lock = threading.Lock()
+        self._thread = None
+        self._closing = False
+        self._idle = False
+        self._socket = None
+        self._unpacker = None
+        self._unacked = collections.deque()
+        self._frame_number = 0
+        self._sent = 0
+        self._accepted = 0
+        self._dropped = collections.Counter()
+        self._rejected = collections.Counter()
+        self._connections = 0
+
+    def send(self, span):
+        """Queues a span, a dict with the fields of docs/spans.md that is not changed afterwards. False where dropped."""
+        if not self._enabled or self._closing:
+            return False
+        if len(self._queue) >= self._queue_spans:
+            self._dropped["queue-full"] += 1
+            return False
+        self._queue.append(span)
+        if self._thread is None:
+            self._start()
+        elif self._idle:
+            self._wake.set()
+        return True
+
+    def stats(self):
+        """Counts since the start: sent, accepted, rejected and dropped by reason, waiting, connections."""
+        return {
+            "sent": self._sent,
+            "accepted": self._accepted,
+            "rejected": dict(self._rejected),
+            "dropped": dict(self._dropped),
+            "waiting": len(self._queue) + sum(frame.spans for frame in list(self._unacked)),
+            "connections": self._connections,
+            "connected": self._socket is not None,
+        }
+
+    def flush(self, timeout=CLOSE_SECONDS):
+        """Waits until all that was queued is stored, or the time is over. True where it is."""
+        until = time.monotonic() + timeout
+        while self._queue or self._unacked:
+            thread = self._thread
+            if thread is None or not thread.is_alive() or time.monotonic() >= until:
+                return False
+            self._wake.set()
+            time.sleep(0.005)
+        return True
+
+    def close(self, timeout=CLOSE_SECONDS):
+        """Flushes, and ends the thread. What is left is dropped. Later spans are dropped too."""
+        done = self.flush(timeout)
+        self._closing = True
+        self._wake.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        return done
+
+    # The rest runs in the background thread.
+
+    def _start(self):
+        with self._start_lock:
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="ingero-spans", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter ends, or there can be no more threads
+                self._dropped["no-thread"] += len(self._queue)
+                self._queue.clear()
+                return
+            self._thread = thread
+
+    def _run(self):
+        back_off = FIRST_BACK_OFF_SECONDS
+        while not self._closing:
+            if not self._queue and not self._unacked:
+                self._rest()
+                continue
+            if self._socket is None:
+                if self._connect():
+                    back_off = FIRST_BACK_OFF_SECONDS
+                else:
+                    self._wake.clear()
+                    if not self._closing:
+                        self._wait(back_off * random.uniform(0.5, 1.5))
+                    back_off = min(2 * back_off, MAX_BACK_OFF_SECONDS)
+                    continue
+            try:
+                self._exchange()
+            except Exception:  # the socket's, or a reply that is none
+                self._disconnect()
+        self._disconnect()
+        self._dropped["closed"] += len(self._queue) + sum(frame.spans for frame in self._unacked)
+        self._queue.clear()
+        self._unacked.clear()
+
+    def _wait(self, seconds):
+        """Not cut short by spans, only by the end: a daemon that is not there is not asked more often for them."""
+        until = time.monotonic() + seconds
+        while not self._closing and (left := until - time.monotonic()) > 0:
+            self._wake.wait(left)
+            self._wake.clear()
+
+    def _rest(self):
+        self._idle = True
+        # A span that came before send() could see that this rests.
+        if not self._queue and not self._closing:
+            self._wake.wait(1.0 if self._socket is None else 0.25)
+        self._idle = False
+        self._wake.clear()
+        if self._socket is not None and not self._queue:
+            try:
+                self._receive(0)
+            except Exception:
+                self._disconnect()
+
+    def _connect(self):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.settimeout(CONNECT_SECONDS)
+            connection.connect(self.path)
+        except (OSError, ValueError):
+            connection.close()
+            return False
+        connection.setblocking(False)
+        self._socket = connection
+        self._unpacker = msgpack.Unpacker(raw=False, strict_map_key=True, max_buffer_size=REPLY_BYTES)
+        self._connections += 1
+        while self._unacked and self._unacked[0].tries >= MAX_TRIES:
+            self._dropped["unanswered"] += self._unacked.popleft().spans
+        for frame in self._unacked:
+            frame.sent_at = None
+        return True
+
+    def _disconnect(self):
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._unpacker = None
+
+    def _exchange(self):
+        for frame in self._unacked:
+            if frame.sent_at is None:
+                self._transmit(frame)
+        while self._queue and len(self._unacked) < FRAMES_IN_FLIGHT:
+            frame = self._next_frame()
+            if frame is None:
+                break
+            self._unacked.append(frame)
+            self._transmit(frame)
+        self._receive(BATCH_SECONDS)
+        if self._unacked and time.monotonic() - self._unacked[0].sent_at > ACK_SECONDS:
+            raise OSError("no answer")
+
+    def _next_frame(self):
+        packed, size = [], 0
+        number = self._frame_number + 1
+        while self._queue and size < FRAME_BYTES - MAX_SPAN_BYTES:
+            data = self._pack(self._queue.popleft(), number if not packed else None)
+            if data is not None:
+                packed.append(data)
+                size += len(data)
+        if not packed:
+            return None
+        self._frame_number = number
+        header = msgpack.Packer().pack_array_header(len(packed))
+        return _Frame(number, header + b"".join(packed), len(packed))
+
+    def _pack(self, span, ack):
+        try:
+            span = dict(span)
+            if span.get("kind", "request") not in _KINDS:
+                raise ValueError
+            if self._salt is not None and "id" in span:
+                span["id"] = hash_id(span["id"], self._salt)
+            if ack is not None:
+                span["ack"] = ack
+            data = msgpack.packb(span)
+        except Exception:  # whatever a caller's objects do
+            self._dropped["bad-field"] += 1
+            return None
+        if len(data) > MAX_SPAN_BYTES:
+            self._dropped["too-large"] += 1
+            return None
+        return data
+
+    def _transmit(self, frame):
+        frame.tries += 1
+        view = memoryview(frame.data)
+        until = time.monotonic() + ACK_SECONDS
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                # A daemon that answers is let answer: it may wait for us to read.
+                self._receive(0.1, writable=True)
+                if self._closing or time.monotonic() > until:
+                    raise OSError("the daemon does not read")
+        frame.sent_at = time.monotonic()
+        self._sent += frame.spans
+
+    def _receive(self, seconds, writable=False):
+        readable, _, _ = select.select([self._socket], [self._socket] if writable else [], [], seconds)
+        if not readable:
+            return
+        try:
+            data = self._socket.recv(REPLY_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            raise OSError("the daemon is gone")
+        self._unpacker.feed(data)
+        for reply in self._unpacker:
+            self._take(reply)
+
+    def _take(self, reply):
+        if not isinstance(reply, dict) or not isinstance(reply.get("ack"), int):
+            raise ValueError("no reply")
+        while self._unacked and self._unacked[0].number <= reply["ack"]:
+            self._unacked.popleft()
+        self._accepted += int(reply.get("accepted", 0))
+        reasons = reply.get("reasons")
+        for reason, count in (reasons if isinstance(reasons, dict) else {}).items():
+            if reason in self._rejected or len(self._rejected) < MAX_REASONS:
+                self._rejected[str(reason)] += int(count)
+
+
+_writers = weakref.WeakSet()
+_default = None
+_default_lock = threading.Lock()
+
+
+def default_writer():
+    """The one Writer that all parts of a program share."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = Writer()
+    return _default
+
+
+def _after_fork_in_child():
+    global _default_lock
+    _default_lock = threading.Lock()
+    for writer in list(_writers):
+        connection = writer._socket
+        writer._reset()
+        if connection is not None:
+            connection.close()  # this process's descriptor only: the parent's connection lives on
+
+
+def _at_exit():
+    until = time.monotonic() + CLOSE_SECONDS
+    for writer in list(_writers):
+        writer.close(max(0.0, until - time.monotonic()))
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

@@ -1,0 +1,410 @@
+"""The Python emitter, from a program's call to the bytes on the socket.  usage: emitter_test.py SOURCES [TEST...]"""
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+import types
+import unittest
+
+try:
+    import msgpack
+except ImportError:
+    print("SKIPPED: the package python3-msgpack is missing")
+    sys.exit(77)
+
+SOURCES = sys.argv.pop(1)
+sys.path.insert(0, SOURCES)
+
+import ingero.lightning
+import ingero.ray
+import ingero.vllm
+from ingero import spans
+from ingero.writer import MAX_SPAN_BYTES, Writer, hash_id
+from listener import Listener
+
+SECOND = 1_000_000_000
+
+
+def strip(span):
+    return {key: value for key, value in span.items() if key != "ack"}
+
+
+class WithListener(unittest.TestCase):
+    def setUp(self):
+        self.listener = Listener()
+        self.addCleanup(self.listener.close)
+
+    def writer(self, **options):
+        writer = Writer(self.listener.path, **options)
+        self.addCleanup(writer.close, 0)
+        return writer
+
+    def sent(self, count):
+        """The spans that came, once there are so many."""
+        self.assertTrue(self.listener.wait(lambda: len(self.listener.spans) >= count), self.listener.spans)
+        return [strip(span) for span in self.listener.spans]
+
+
+class Delivery(WithListener):
+    def test_spans_come_as_they_were_sent_and_are_known_to_be_stored(self):
+        writer = self.writer()
+        wanted = [{"id": f"request-{i}", "start": i, "end": i + 1, "labels": {"é": "ü"}} for i in range(5_000)]
+        for span in wanted:
+            self.assertTrue(writer.send(span))
+        self.assertTrue(writer.flush(20))
+        self.assertEqual(self.sent(len(wanted)), wanted)
+        stats = writer.stats()
+        self.assertEqual((stats["accepted"], stats["waiting"], stats["dropped"]), (5_000, 0, {}))
+        for frame in self.listener.frames:
+            self.assertLessEqual(len(msgpack.packb(frame)), 64 * 1024)
+            self.assertEqual([i for i, span in enumerate(frame) if "ack" in span], [0])
+
+    def test_what_was_not_acknowledged_is_sent_again_to_the_next_daemon(self):
+        self.listener.answer = False
+        writer = self.writer()
+        for i in range(100):
+            writer.send({"id": str(i), "start": 1, "end": 2})
+        self.sent(100)
+        self.listener.stop()
+        for i in range(100, 200):
+            writer.send({"id": str(i), "start": 1, "end": 2})
+        self.listener.spans.clear()
+        self.listener.answer = True
+        self.listener.listen()
+        self.assertTrue(writer.flush(20))
+        self.assertEqual(sorted(int(span["id"]) for span in self.listener.spans), list(range(200)))
+        self.assertEqual(writer.stats()["accepted"], 200)
+        self.assertGreaterEqual(writer.stats()["connections"], 2)
+
+    def test_a_frame_that_ends_every_connection_is_given_up(self):
+        listener = self.listener
+        listener.answer = False
+        writer = self.writer()
+        writer.send({"id": "poison", "start": 1, "end": 2})
+        for tries in range(1, 6):
+            self.assertTrue(listener.wait(lambda: len(listener.spans) >= tries), "tried once more")
+            listener.stop()
+            listener.listen()
+        listener.answer = True
+        writer.send({"id": "good", "start": 1, "end": 2})
+        self.assertTrue(writer.flush(20))
+        self.assertEqual(writer.stats()["dropped"], {"unanswered": 1})
+        self.assertEqual(self.listener.spans[-1]["id"], "good")
+
+    def test_what_cannot_be_sent_is_counted_and_harms_nothing_else(self):
+        writer = self.writer()
+        writer.send({"id": "a", "start": object(), "end": 2})
+        writer.send({"id": "b", "kind": "nonsense", "start": 1, "end": 2})
+        writer.send(["no", "span"])
+        writer.send({"id": "c", "start": 1, "end": 2, "labels": {"x": "y" * MAX_SPAN_BYTES}})
+        writer.send({"id": "d", "start": 1, "end": 2})
+        self.assertTrue(writer.flush(20))
+        self.assertEqual([span["id"] for span in self.listener.spans], ["d"])
+        self.assertEqual(writer.stats()["dropped"], {"bad-field": 3, "too-large": 1})
+
+    def test_a_reply_that_is_none_ends_the_connection_and_not_the_thread(self):
+        writer = self.writer()
+        listener = self.listener
+        listener.answer = False
+        writer.send({"id": "a", "start": 1, "end": 2})
+        self.sent(1)
+        with listener.changed:
+            listener._open[0].sendall(b"\xc1garbage")
+        listener.answer = True
+        self.assertTrue(writer.flush(20))
+        self.assertEqual(writer.stats()["connections"], 2)
+
+    def test_ids_leave_the_process_only_as_keyed_hashes_where_there_is_a_salt(self):
+        writer = self.writer(salt=b"pepper")
+        writer.send({"id": "user-17", "start": 1, "end": 2})
+        self.assertTrue(writer.flush(20))
+        (span,) = self.sent(1)
+        self.assertEqual(span["id"], hash_id("user-17", b"pepper"))
+        self.assertRegex(span["id"], "^[0-9a-f]{16}$")
+        self.assertNotEqual(span["id"], hash_id("user-17", b"salt"))
+
+
+class WithoutADaemon(unittest.TestCase):
+    def test_memory_is_bounded_and_drops_are_counted(self):
+        writer = Writer("/nonexistent/spans.sock", queue_spans=100)
+        taken = sum(writer.send({"id": str(i), "start": 1, "end": 2}) for i in range(1_000))
+        self.assertGreaterEqual(taken, 100)
+        self.assertEqual(taken + writer.stats()["dropped"]["queue-full"], 1_000)
+        self.assertLessEqual(writer.stats()["waiting"], 100)
+        begin = time.monotonic()
+        self.assertFalse(writer.close(0.2))
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertEqual(sum(writer.stats()["dropped"].values()), 1_000)
+
+    def test_it_can_be_turned_off(self):
+        os.environ["INGERO_DISABLE"] = "1"
+        self.addCleanup(os.environ.pop, "INGERO_DISABLE")
+        writer = Writer("/nonexistent/spans.sock")
+        self.assertFalse(writer.send({"id": "a", "start": 1, "end": 2}))
+        self.assertIsNone(writer._thread)
+
+
+class Processes(WithListener):
+    def test_a_forked_child_sends_its_own_spans_and_not_its_parents(self):
+        self.listener.answer = False
+        writer = self.writer()
+        writer.send({"id": "parent", "start": 1, "end": 2})
+        self.sent(1)
+        self.listener.answer = True
+        child = os.fork()
+        if child == 0:
+            writer.send({"id": "child", "start": 1, "end": 2})
+            os._exit(0 if writer.flush(20) else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual([span["id"] for span in self.sent(2)], ["parent", "child"])
+        self.assertEqual(self.listener.connections, 2)
+
+    def test_a_program_that_ends_has_sent_what_it_queued(self):
+        program = (
+            "from ingero import spans\n"
+            "with spans.request('last', model='m') as request:\n"
+            "    request.tokens(prompt=3, output=4)\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "INGERO_SPANS_SOCKET": self.listener.path}
+        subprocess.run([sys.executable, "-B", "-c", program], env=environment, check=True, timeout=60)
+        (span,) = self.sent(1)
+        self.assertEqual((span["kind"], span["id"], span["model"]), ("request", "last", "m"))
+        self.assertEqual((span["prompt_tokens"], span["output_tokens"]), (3, 4))
+
+    def test_a_program_ends_though_no_daemon_answers(self):
+        program = "from ingero import spans\nspans.label('a')\n"
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "INGERO_SPANS_SOCKET": "/nonexistent/spans.sock"}
+        subprocess.run([sys.executable, "-B", "-c", program], env=environment, check=True, timeout=20)
+
+
+class Spans(WithListener):
+    def test_a_block_is_an_interval_of_the_monotonic_clock(self):
+        writer = self.writer()
+        before = time.monotonic_ns()
+        with spans.request("r", model="m", writer=writer, tenant="t") as request:
+            request.scheduled()
+            request.first_token()
+        after = time.monotonic_ns()
+        writer.flush(20)
+        (span,) = self.sent(1)
+        moments = [before, span["start"], span["scheduled"], span["first_token"], span["end"], after]
+        self.assertEqual(moments, sorted(moments))
+        self.assertEqual(span["labels"], {"tenant": "t"})
+
+    def test_an_exception_goes_on_and_leaves_its_name(self):
+        writer = self.writer()
+        with self.assertRaises(KeyError):
+            with spans.step(7, epoch=2, writer=writer) as step:
+                step.value(loss=2.5)
+                raise KeyError
+        writer.flush(20)
+        (span,) = self.sent(1)
+        self.assertEqual((span["kind"], span["id"], span["values"]), ("step", "7", {"loss": 2.5}))
+        self.assertEqual(span["labels"], {"epoch": "2", "error": "KeyError"})
+
+    def test_labels_are_cut_to_what_the_daemon_takes(self):
+        writer = self.writer()
+        spans.label("l", writer=writer, long="ä" * 300, none=None)
+        spans.sample("s", writer=writer, waiting=3, missing=None)
+        writer.flush(20)
+        label, sample = self.sent(2)
+        self.assertEqual(label["labels"], {"long": "ä" * 128})
+        self.assertEqual(sample["values"], {"waiting": 3.0})
+
+    def test_a_hostile_label_is_counted_and_not_raised(self):
+        class Hostile:
+            def __str__(self):
+                raise RuntimeError
+
+        writer = self.writer()
+        with spans.phase("p", writer=writer, bad=Hostile()):
+            pass
+        spans.label("l", writer=writer, bad=Hostile())
+        spans.sample("s", writer=writer, bad="no number")
+        self.assertEqual(writer.stats()["dropped"], {"bad-field": 3})
+
+
+def namespace(**fields):
+    return types.SimpleNamespace(**fields)
+
+
+class Vllm(WithListener):
+    def logger(self, **options):
+        config = namespace(model_config=namespace(served_model_name="llama"))
+        self.out = self.writer()
+        return ingero.vllm.StatLogger(config, 2, writer=self.out)
+
+    def test_a_finished_request_is_a_span_that_ends_now(self):
+        logger = self.logger()
+        finished = namespace(
+            finish_reason=namespace(name="STOP"),
+            request_id="cmpl-1",
+            e2e_latency=2.0,
+            num_prompt_tokens=11,
+            num_generation_tokens=5,
+            queued_time=0.5,
+            prefill_time=0.25,
+            decode_time=1.0,
+        )
+        before = time.monotonic_ns()
+        logger.record(None, namespace(finished_requests=[finished], num_preempted_reqs=0), None, 2)
+        self.out.flush(20)
+        (span,) = self.sent(1)
+        self.assertEqual(span["end"] - span["start"], 2 * SECOND)
+        self.assertGreaterEqual(span["end"], before)
+        self.assertEqual(span["end"] - span["first_token"], SECOND)
+        self.assertEqual(span["first_token"] - span["scheduled"], SECOND // 4)
+        self.assertEqual((span["id"], span["model"]), ("cmpl-1", "llama"))
+        self.assertEqual((span["prompt_tokens"], span["output_tokens"]), (11, 5))
+        self.assertEqual(span["labels"], {"engine": "2", "finish_reason": "stop"})
+
+    def test_older_statistics_without_ids_give_each_request_one(self):
+        logger = self.logger()
+        old = [namespace(e2e_latency=1.0, num_prompt_tokens=1, num_generation_tokens=2) for _ in range(3)]
+        logger.record(namespace(num_running_reqs=3, num_waiting_reqs=1, gpu_cache_usage=0.5), namespace(finished_requests=old))
+        self.out.flush(20)
+        requests = [span for span in self.sent(4) if span.get("kind") is None]
+        self.assertEqual(len({span["id"] for span in requests}), 3)
+        self.assertNotIn("first_token", requests[0])
+        (sample,) = [span for span in self.sent(4) if span.get("kind") == "sample"]
+        self.assertEqual(sample["values"], {"running": 3.0, "waiting": 1.0, "kv_cache_use": 0.5, "preempted": 0.0})
+
+    def test_inner_points_stay_inside_the_span(self):
+        logger = self.logger()
+        finished = namespace(request_id="r", e2e_latency=1.0, prefill_time=3.0, decode_time=2.0)
+        logger.record(None, namespace(finished_requests=[finished]))
+        self.out.flush(20)
+        (span,) = self.sent(1)
+        self.assertEqual((span["scheduled"], span["first_token"]), (span["start"], span["start"]))
+
+    def test_one_sample_a_second(self):
+        logger = self.logger()
+        begin = time.monotonic()
+        for _ in range(1_000):
+            logger.record(namespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.1), None)
+        seconds = time.monotonic() - begin
+        self.out.flush(20)
+        samples = len(self.sent(1))
+        self.assertGreaterEqual(samples, 1)
+        self.assertLessEqual(samples, seconds + 1)
+
+    def test_nothing_that_it_is_given_is_raised_back(self):
+        logger = self.logger()
+
+        class Hostile:
+            def __getattr__(self, name):
+                raise RuntimeError(name)
+
+        strange = [
+            (None, None),
+            (Hostile(), Hostile()),
+            (namespace(), namespace(finished_requests=7)),
+            (namespace(num_running_reqs="x"), namespace(finished_requests=[None, namespace(e2e_latency="1")])),
+            (None, namespace(finished_requests=[namespace(e2e_latency=float("nan")), namespace(e2e_latency=-1)])),
+            (None, namespace(finished_requests=[namespace(e2e_latency=1e12), namespace(e2e_latency=True)])),
+        ]
+        with self.assertLogs("ingero.vllm", "WARNING") as logs:
+            for scheduler, iteration in strange:
+                logger.record(scheduler, iteration)
+                logger.record(scheduler_stats=scheduler, iteration_stats=iteration, mm_cache_stats=None, engine_idx=1)
+            logger.log()
+            logger.log_engine_initialized()
+            logger.record_sleep_state(1, 0)
+        self.assertEqual(len(logs.records), 1, "it complains once")
+
+    def test_it_is_a_subclass_of_the_interface_and_found_by_its_entry_point(self):
+        # In a process of its own: the module looks for vLLM when it is read.
+        program = (
+            "import sys, types\n"
+            "from abc import ABC, abstractmethod\n"
+            "class StatLoggerBase(ABC):\n"
+            "    @abstractmethod\n"
+            "    def __init__(self, vllm_config, engine_index=0): ...\n"
+            "    @abstractmethod\n"
+            "    def record(self, scheduler_stats, iteration_stats, mm_cache_stats=None, engine_idx=0): ...\n"
+            "    @abstractmethod\n"
+            "    def log_engine_initialized(self): ...\n"
+            "for name in ('vllm', 'vllm.v1', 'vllm.v1.metrics', 'vllm.v1.metrics.loggers'):\n"
+            "    sys.modules[name] = types.ModuleType(name)\n"
+            "sys.modules['vllm.v1.metrics.loggers'].StatLoggerBase = StatLoggerBase\n"
+            "group, _, rest = open(sys.argv[1]).read().partition('\"vllm.stat_logger_plugins\"]')[2].partition('\\n\\n')\n"
+            "module, _, name = group.partition('\"')[2].partition('\"')[0].partition(':')\n"
+            "import importlib\n"
+            "found = getattr(importlib.import_module(module), name)\n"
+            "assert issubclass(found, StatLoggerBase)\n"
+            "found(None, 0).record(None, None)\n"
+        )
+        project = os.path.join(os.path.dirname(SOURCES), "pyproject.toml")
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "INGERO_SPANS_SOCKET": self.listener.path}
+        subprocess.run([sys.executable, "-B", "-c", program, project], env=environment, check=True, timeout=60)
+
+
+class Frameworks(WithListener):
+    def test_each_training_step_is_a_span_of_its_epoch(self):
+        writer = self.writer()
+        callback = ingero.lightning.StepSpans(loss=True, writer=writer)
+        trainer = namespace(current_epoch=3, global_step=40, global_rank=1)
+        callback.on_train_epoch_start(trainer, None)
+        for index in range(3):
+            callback.on_train_batch_start(trainer, None, None, index)
+            trainer.global_step += 1
+            callback.on_train_batch_end(trainer, None, {"loss": 0.5 - index / 10}, None, index)
+        callback.on_train_batch_start(trainer, None, None, 3)
+        callback.on_exception(trainer, None, ValueError())
+        writer.flush(20)
+        sent = self.sent(5)
+        steps = [span for span in sent if span["kind"] == "step"]
+        self.assertEqual([span["id"] for span in steps], ["40", "41", "42", "43"])
+        self.assertEqual([span.get("values", {}).get("loss") for span in steps], [0.5, 0.4, 0.3, None])
+        self.assertEqual(steps[3]["labels"], {"epoch": "3", "rank": "1", "error": "ValueError"})
+        (phase,) = [span for span in sent if span["kind"] == "phase"]
+        self.assertEqual(phase["id"], "epoch-3")
+        self.assertLessEqual(phase["start"], steps[0]["start"])
+        self.assertGreaterEqual(phase["end"], steps[3]["end"])
+
+    def test_a_task_is_a_phase_and_works_as_before(self):
+        writer = self.writer()
+
+        @ingero.ray.traced(name="load", writer=writer, shard=7)
+        def load(a, *, b):
+            return a + b
+
+        self.assertEqual(load(1, b=2), 3)
+        self.assertEqual(load.__name__, "load")
+        writer.flush(20)
+        (span,) = self.sent(1)
+        self.assertEqual((span["kind"], span["id"], span["labels"]), ("phase", "load", {"shard": "7"}))
+
+
+class Price(WithListener):
+    """CTest runs this alone."""
+
+    def test_record_costs_its_caller_less_than_50_us(self):
+        logger = ingero.vllm.StatLogger(None, 0, writer=self.writer())
+        medians = []
+        for _ in range(5):
+            costs = []
+            for i in range(2_000):
+                finished = namespace(
+                    request_id=f"r{i}", e2e_latency=1.0, prefill_time=0.1, decode_time=0.5, finish_reason="stop",
+                    num_prompt_tokens=10, num_generation_tokens=20)
+                stats = namespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.5)
+                iteration = namespace(finished_requests=[finished], num_preempted_reqs=0)
+                begin = time.perf_counter_ns()
+                logger.record(stats, iteration)
+                costs.append(time.perf_counter_ns() - begin)
+                if i % 20 == 0:
+                    self.listener.wait(lambda: False, 0.001)  # an engine's own step: it lets other threads run
+            costs.sort()
+            medians.append(costs[len(costs) * 99 // 100])
+        p99 = statistics.median(medians)
+        print(f"p99 of record(): {p99 / 1000:.1f} us, median of five runs of 2,000")
+        self.assertLess(p99, 50_000)
+
+
+if __name__ == "__main__":
+    gc.collect()
+    unittest.main(verbosity=2)
