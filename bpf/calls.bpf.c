@@ -72,6 +72,36 @@ static __always_inline void drop_stale_frames(struct call_context *ctx, struct t
     }
 }
 
+/*
+ * Several mounts may show one file as many, as the containers of one image do: each is attached to, and each call then
+ * comes once for each. The first one counts. A call that was left by longjmp and is made again looks the same, but has
+ * a return probe that still waits, which is prepared only after all who are told of the entry.
+ */
+static __always_inline int is_repeated(struct call_context *ctx, struct thread_state *thread, struct task_struct *task,
+                                       __u64 stack_pointer) {
+    __u32 top = thread->depth - 1;
+    struct return_instance *waiting;
+
+    if (top >= INGERO_MAX_DEPTH) return 0;
+    if (thread->frames[top].stack_pointer != stack_pointer || thread->frames[top].entry != entry_address(ctx)) return 0;
+    waiting = BPF_CORE_READ(task, utask, return_instances);
+    if (!waiting) return 1;
+    return BPF_CORE_READ(waiting, stack) != stack_pointer || BPF_CORE_READ(waiting, func) != entry_address(ctx);
+}
+
+/*
+ * A signal's handler that runs above the stack of the call it interrupted: the kernel would take the outer call's return
+ * probe for one that longjmp left behind, drop it, and the outer call's return would end the process.
+ */
+static __always_inline int is_on_higher_signal_stack(struct thread_state *thread, struct task_struct *task,
+                                                     __u64 stack_pointer) {
+    __u32 top = thread->depth - 1;
+
+    if (top >= INGERO_MAX_DEPTH || thread->frames[top].stack_pointer > stack_pointer) return 0;
+    return stack_pointer - task->sas_ss_sp < task->sas_ss_size &&
+           thread->frames[top].stack_pointer - task->sas_ss_sp >= task->sas_ss_size;
+}
+
 static __always_inline struct thread_state *first_call(struct task_struct *task) {
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
     __u32 tgid = task->tgid;
@@ -112,13 +142,20 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     __u32 depth;
 
     if (!is_captured(task, thread)) return 1;
+    if (thread && thread->depth && is_repeated(ctx, thread, task, stack_pointer)) return 1;
     COUNT(counters, entries);
     if (!thread) thread = first_call(task);
     if (!thread) {
         COUNT(counters, lost_depth);
         return 1;
     }
-    if (thread->depth) drop_stale_frames(ctx, thread, task, stack_pointer);
+    if (thread->depth) {
+        if (is_on_higher_signal_stack(thread, task, stack_pointer)) {
+            COUNT(counters, lost_depth);
+            return 1;
+        }
+        drop_stale_frames(ctx, thread, task, stack_pointer);
+    }
     barrier();
     depth = *(volatile __u32 *)&thread->depth; /* the verifier must see the bound on the value used */
     if (depth >= INGERO_MAX_DEPTH) {
@@ -127,6 +164,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     }
     frame = &thread->frames[depth];
     frame->stack_pointer = stack_pointer;
+    frame->entry = entry_address(ctx);
     frame->cookie = cookie;
     read_arguments(ctx, frame, cookie);
     frame->stack = capture_stack(ctx, thread, frame, depth, !is_to_be_left_out(thread, cookie));
@@ -549,10 +587,9 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task) {
     __u32 tgid = task->tgid;
     __u64 *start = bpf_map_lookup_elem(&processes, &tgid);
-    struct thread_state *thread = traced(task);
 
     drop_all_frames(task);
-    if (thread) forget_mappings(thread);
+    forget_mappings(task);
     /* Another program, and a thread that was not the first now has the id of the one that was. */
     bpf_task_storage_delete(&threads, task);
     if (start) {

@@ -74,6 +74,15 @@ struct pid {
     struct upid numbers[1];
 };
 
+/* A return that a return probe waits for, innermost first. */
+struct return_instance {
+    unsigned long func;
+    unsigned long stack;
+};
+struct uprobe_task {
+    struct return_instance *return_instances;
+};
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
@@ -95,6 +104,9 @@ struct task_struct {
     struct files_struct *files;
     struct signal_struct *signal;
     struct bpf_local_storage *bpf_storage;
+    struct uprobe_task *utask;
+    unsigned long sas_ss_sp; /* of the stack that signals are handled on */
+    unsigned long sas_ss_size;
 };
 
 /* Before Linux 5.16 (bcf9033e5449) the CPU stood in the task itself. */

@@ -66,6 +66,14 @@ struct {
     __type(value, __u64);
 } stack_table SEC(".maps");
 
+/* When a process began another program, by pid: what it had mapped before is gone, and so are its lists. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 8192);
+    __type(key, __u32);
+    __type(value, __u64);
+} exec_times SEC(".maps");
+
 struct ingero_stack_control stack_control;
 
 /* A rule as one word: the row without its address, or one of these. */
@@ -235,17 +243,21 @@ static __always_inline void find_mappings(struct thread_state *thread) {
     thread->walk.generation = list ? list->generation : 0;
     thread->walk.epoch = epoch;
     thread->walk.seed =
-        (thread->process_start_ns ^ ((__u64)thread->tgid << 40) ^ ((__u64)thread->walk.generation << 20)) * MIX;
+        (thread->process_start_ns ^ ((__u64)thread->tgid << 40) ^ ((__u64)thread->walk.generation << 20) ^
+         ((__u64)thread->exec_id << 52)) *
+        MIX;
 }
 
 /* A new program begins: what was mapped is gone, and the loader learns of it only in a while. */
-static __always_inline void forget_mappings(struct thread_state *thread) {
+static __always_inline void forget_mappings(struct task_struct *task) {
     struct ingero_process_key key = {};
+    __u64 now = bpf_ktime_get_ns();
 
-    key.start = thread->process_start_ns / INGERO_START_UNIT_NS;
-    key.tgid = thread->tgid;
+    key.start = task->group_leader->start_boottime / INGERO_START_UNIT_NS;
+    key.tgid = process_id(task);
+    /* In this order: the loader stores a list, and then asks whether it is still that of the program. */
+    bpf_map_update_elem(&exec_times, &key.tgid, &now, BPF_ANY);
     bpf_map_delete_elem(&mapping_lists, &key);
-    thread->walk.epoch = 0;
 }
 
 /* Writes a new stack out and returns its id; 0 where there is no room for it. */

@@ -14,6 +14,7 @@
 /* A call that has been entered and has not returned. The last part is valid only when waits is not 0. */
 struct frame {
     __u64 stack_pointer;
+    __u64 entry; /* where the function begins */
     __u64 cookie;
     __u64 start_ns;
     __u64 args[3];

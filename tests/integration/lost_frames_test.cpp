@@ -112,6 +112,39 @@ INSTANTIATE_TEST_SUITE_P(by, CallsLeftInAThread,
                                           testing::ValuesIn(ways)),
                          name_of);
 
+class CallsInAHandler : public LostFrames {};
+
+// By uprobe multi and perf uprobes the kernel alone decides, and ends the program: `check` tells of it.
+TEST_P(CallsInAHandler, on_a_stack_above_are_lost_and_end_nothing) {
+    constexpr uint64_t times = 20;
+    Daemon daemon(directory_ / "run", options());
+    Workload workload({"jump", "--how", how(), "--count", std::to_string(times), "--log", log_});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    const auto pid = static_cast<uint32_t>(workload.pid());
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0) << workload.child().errors();
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    const StoreContents store = read_store(daemon.store());
+    const std::vector<Process> rows = rows_of(store, pid);
+    ASSERT_EQ(rows.size(), 1u);
+    std::map<OpId, uint64_t> seen, lost;
+    for (const Event& event : store.events)
+        if (event.process() == rows[0].key) seen[event.op]++;
+    for (const LossRow& row : store.losses) {
+        EXPECT_EQ(row.lost_frames, 0u) << op_name(row.op);
+        if (row.lost_depth) lost[row.op] += row.lost_depth;
+    }
+    EXPECT_EQ(seen[launch_host_function], times);
+    EXPECT_EQ(seen[driver_launch_host_function], times);
+    // One launch in each handler, and one after it.
+    const OpId launch = make_op(source_cuda, 3);
+    EXPECT_EQ(seen[launch], times);
+    EXPECT_EQ(lost[launch], times);
+}
+
+INSTANTIATE_TEST_SUITE_P(by, CallsInAHandler, testing::Combine(testing::Values("signal"), testing::Values(ways[0])),
+                         name_of);
+
 class CallsLeftByExec : public LostFrames {};
 
 TEST_P(CallsLeftByExec, are_one_loss_a_frame_and_the_calls_of_the_new_program_are_right) {

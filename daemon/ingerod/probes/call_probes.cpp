@@ -488,6 +488,7 @@ void CallProbes::announce_sleep() {
 
 StackMaps CallProbes::stack_maps() const {
     return {.mapping_lists = bpf_map__fd(impl_->map("mapping_lists")),
+            .exec_times = bpf_map__fd(impl_->map("exec_times")),
             .mappings = bpf_map__fd(impl_->map("mappings")),
             .unwind_tables = bpf_map__fd(impl_->map("unwind_tables")),
             .control = impl_->stack_control};

@@ -34,6 +34,7 @@ class AttachedLibrary {
 /// Maps and shared memory by which the kernel side walks stacks. They live as long as the probes.
 struct StackMaps {
     int mapping_lists = -1;
+    int exec_times = -1;
     int mappings = -1;
     int unwind_tables = -1;
     ingero_stack_control* control = nullptr;

@@ -119,6 +119,7 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(uint32_t pid, 
 /// Reads what the process has mapped now, and tells the kernel side where that is something else than before.
 void NativeStacks::refresh(ProcessMappings& process) {
     if (process.gone_ns != 0) return;
+    const uint64_t from_ns = monotonic_now_ns();
     const auto list = read_list(process.key.pid, process.list.get());
     // Of another process that has the pid by now, or of none.
     const auto facts = proc_.read_process(process.key.pid);
@@ -128,7 +129,7 @@ void NativeStacks::refresh(ProcessMappings& process) {
                                                      return same_mapping(a.mapping, b.mapping) && a.file == b.file;
                                                  });
     process.list = list;
-    process.read_ns = monotonic_now_ns();
+    process.read_ns = from_ns;
     if (!same) publish(process);
 }
 
@@ -149,10 +150,16 @@ void NativeStacks::publish(ProcessMappings& process) {
     }
     ++process.generation;
     if (process.generation == 0) ++process.generation;
-    process.history.emplace_back(process.generation, process.list);
+    process.history.push_back({process.generation, process.list, process.read_ns});
     if (process.history.size() > kept_generations) process.history.pop_front();
     if (const auto told = tables_.set_mappings(process.key, process.generation, mappings); !told)
         spdlog::warn("stacks of process {} are cut short: {}", process.key.pid, told.error().message);
+    // Read of the program before: the kernel side forgot that one's list already, and this one came too late.
+    if (tables_.exec_time(process.key.pid) < process.read_ns) return;
+    tables_.forget(process.key);
+    process.list = nullptr;
+    changed_.insert(process.key.pid);
+    schedule();
 }
 
 void NativeStacks::on_compiled(const MappedFile& file) {
@@ -209,9 +216,9 @@ void NativeStacks::add_frame(StackRow& row, const MappedFilePtr& file, uint64_t 
     row.frames.push_back({file->row.id, offset});
 }
 
-bool NativeStacks::resolve(ProcessMappings* process, uint32_t generation, uint64_t address, bool innermost,
-                           StackRow& row) {
-    const uint64_t place = innermost ? address : address - 1;
+bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& record, size_t frame, StackRow& row) {
+    const bool innermost = frame == 0;
+    const uint64_t place = innermost ? record.address[frame] : record.address[frame] - 1;
     const auto add_from = [&](const List& list) {
         const auto after = std::upper_bound(list.begin(), list.end(), place,
                                             [](uint64_t at, const auto& one) { return at < one.mapping.start; });
@@ -223,15 +230,25 @@ bool NativeStacks::resolve(ProcessMappings* process, uint32_t generation, uint64
             add_frame(row, nameless(unknown_, "[unreadable file]", FileState::unread), place);
         return true;
     };
-    if (!process) {
+    const auto add_unknown = [&] {
         add_frame(row, nameless(unknown_, "[unreadable file]", FileState::unread), place);
         return true;
-    }
+    };
+    if (!process) return add_unknown();
+    // Between the two the process began another program: what was mapped at one is not what was at the other.
+    const auto are_parted = [&](uint64_t read_ns) {
+        const uint64_t exec_ns = tables_.exec_time(process->key.pid);
+        return exec_ns > std::min(read_ns, record.time_ns) && exec_ns <= std::max(read_ns, record.time_ns);
+    };
     const auto listed = std::find_if(process->history.begin(), process->history.end(),
-                                     [&](const auto& one) { return one.first == generation; });
-    if (listed != process->history.end() && add_from(*listed->second)) return true;
-    // Mapped since, or no file: what is mapped now says which.
+                                     [&](const auto& one) { return one.generation == record.generation; });
+    if (listed != process->history.end()) {
+        if (are_parted(listed->read_ns)) return add_unknown() && innermost;
+        if (add_from(*listed->list)) return true;
+    }
+    // Mapped since, or no file: what is mapped now says which. Reading may have met the next program already.
     if (process->gone_ns == 0) refresh(*process);
+    if (are_parted(monotonic_now_ns())) return add_unknown() && innermost;
     if (process->list && add_from(*process->list)) return innermost;
     add_frame(row, nameless(anonymous_, "[anonymous]", FileState::anonymous), place);
     return true;
@@ -253,7 +270,7 @@ void NativeStacks::on_stack(const ingero_stack_record& record) {
         record.end < static_cast<uint8_t>(StackEnd::not_kept) ? static_cast<StackEnd>(record.end) : StackEnd::no_rule;
     const size_t count = std::min<size_t>(record.frames, INGERO_MAX_STACK_FRAMES);
     for (size_t i = 0; i < count; ++i) {
-        if (resolve(process, record.generation, record.address[i], i == 0, row)) continue;
+        if (resolve(process, record, i, row)) continue;
         // The walk took this code, mapped a moment ago, for one without a file: what lies beyond is guessed.
         if (i + 1 < count || row.end == StackEnd::whole) row.end = StackEnd::no_table;
         break;

@@ -57,13 +57,18 @@ class NativeStacks {
         MappedFilePtr file;  ///< null where it could not be opened
     };
     using List = std::vector<ListedMapping>;
+    struct ToldList {
+        uint32_t generation = 0;
+        std::shared_ptr<const List> list;
+        uint64_t read_ns = 0;
+    };
     struct ProcessMappings {
         ProcessKey key;
         std::shared_ptr<const List> list;
         uint32_t generation = 0;
         /// What the generations before stood for: a stack may be read after its list was replaced.
-        std::deque<std::pair<uint32_t, std::shared_ptr<const List>>> history;
-        uint64_t read_ns = 0;  ///< when the list was read
+        std::deque<ToldList> history;
+        uint64_t read_ns = 0;  ///< when the reading of the list began
         uint64_t gone_ns = 0;
     };
 
@@ -77,7 +82,7 @@ class NativeStacks {
     void tick();
     void allow_new();
     /// False where the stack ends with this frame, whatever the record says.
-    bool resolve(ProcessMappings* process, uint32_t generation, uint64_t address, bool innermost, StackRow& row);
+    bool resolve(ProcessMappings* process, const ingero_stack_record& record, size_t frame, StackRow& row);
     void add_frame(StackRow& row, const MappedFilePtr& file, uint64_t offset);
     const MappedFilePtr& nameless(MappedFilePtr& file, const char* name, FileState state);
 

@@ -165,4 +165,9 @@ void WalkTables::forget(const ProcessKey& process) {
     lists_.erase(known);
 }
 
+uint64_t WalkTables::exec_time(uint32_t pid) const {
+    uint64_t time_ns = 0;
+    return bpf_map_lookup_elem(maps_.exec_times, &pid, &time_ns) == 0 ? time_ns : 0;
+}
+
 }  // namespace ingero

@@ -40,6 +40,8 @@ class WalkTables {
     /// Sorted by address. Errors: limit, internal: the process then has no list.
     Result<void> set_mappings(const ProcessKey& process, uint32_t generation, std::span<const ingero_mapping> mappings);
     void forget(const ProcessKey& process);
+    /// When the process of this pid last began another program, CLOCK_MONOTONIC ns; 0: not that is known.
+    uint64_t exec_time(uint32_t pid) const;
 
   private:
     struct Region {

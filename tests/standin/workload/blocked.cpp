@@ -2,7 +2,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -56,6 +58,8 @@ struct Leaver {
     const Runtime* runtime;
     jmp_buf back;
     int inside[2];  ///< a pipe: tells that the callback runs
+    static constexpr size_t stack_bytes = 256 << 10;
+    char* stack;  ///< two of these: a thread's, and above it the one for its signals
 };
 
 void jump_back(void* data) {
@@ -110,6 +114,47 @@ void* leave_by_thread_exit(void* data) {
     return nullptr;
 }
 
+// Of the thread whose calls a signal interrupts.
+Caller* interrupted = nullptr;
+
+void call_in_handler(int) {
+    interrupted->launch(interrupted, nullptr);
+}
+
+void interrupt_itself(void*) {
+    raise(SIGUSR1);
+}
+
+void* be_interrupted(void* data) {
+    auto& leaver = *static_cast<Leaver*>(data);
+    const stack_t above{.ss_sp = leaver.stack + Leaver::stack_bytes, .ss_flags = 0, .ss_size = Leaver::stack_bytes};
+    if (sigaltstack(&above, nullptr) != 0) return nullptr;
+    leaver.runtime->cudaLaunchHostFunc(nullptr, interrupt_itself, &leaver);
+    return nullptr;
+}
+
+// On a stack of its own below the one for signals, which nothing in a program forbids.
+void interrupt_in_thread(Leaver& leaver, Caller& caller) {
+    struct sigaction action {};
+    action.sa_handler = call_in_handler;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGUSR1, &action, nullptr);
+    if (!leaver.stack) {
+        void* memory =
+            mmap(nullptr, 2 * Leaver::stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::runtime_error("no memory");
+        leaver.stack = static_cast<char*>(memory);
+    }
+    interrupted = &caller;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, leaver.stack, Leaver::stack_bytes);
+    if (pthread_create(&thread, &attributes, be_interrupted, &leaver) != 0) throw std::runtime_error("no thread");
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&attributes);
+}
+
 // The new program makes calls, and logs them beside the old one's log, which it must not replace.
 std::vector<std::string> arguments_after_exec(const Settings& settings) {
     std::vector<std::string> arguments;
@@ -161,6 +206,7 @@ std::string run_jump(const Runtime& runtime, const Settings& settings, Totals& t
         if (all || settings.how == "longjmp") leave_by_jump(leaver), ++left;
         if (all || settings.how == "pthread-exit") leave_in_thread(leaver, leave_by_exit), ++left;
         if (all || settings.how == "cancel") leave_in_thread(leaver, leave_by_cancel), ++left;
+        if (settings.how == "signal") interrupt_in_thread(leaver, caller);
         if (settings.how == "thread-exit") leave_in_thread(leaver, leave_by_thread_exit), ++left;
         caller.launch(&caller, nullptr);
         caller.synchronize(nullptr);

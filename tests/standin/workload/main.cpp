@@ -141,8 +141,10 @@ void add_trouble(CLI::App& app, Settings& s) {
 
     CLI::App* jump = app.add_subcommand("jump", "calls that are left without a return");
     jump->add_option("--how", s.how,
-                     "longjmp, pthread-exit, cancel or all of these; thread-exit; exec by another thread, exec-inside")
-        ->check(CLI::IsMember({"longjmp", "pthread-exit", "cancel", "all", "thread-exit", "exec", "exec-inside"}));
+                     "longjmp, pthread-exit, cancel or all of these; thread-exit; exec by another thread, exec-inside; "
+                     "signal: interrupted by a handler that calls on a stack above, and returned from")
+        ->check(CLI::IsMember(
+            {"longjmp", "pthread-exit", "cancel", "all", "thread-exit", "exec", "exec-inside", "signal"}));
     jump->add_option("--count", s.turns, "times each (default 20); after exec: calls of the new program");
 
     CLI::App* fragment = app.add_subcommand("fragment", "device memory in pieces, and an allocation larger than one");
