@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 
+#include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "tests/support/daemon.h"
 
@@ -203,6 +204,40 @@ TEST_F(Stacks, name_a_rebuilt_file_with_the_names_of_the_one_that_is_mapped) {
     EXPECT_THAT(first(names_of(stack), expected.size()), ElementsAreArray(expected));
     EXPECT_EQ(stack.at("frames").at(9).at("state"), "rebuilt");
     EXPECT_EQ(daemon_->stop(), 0);
+}
+
+TEST_F(Stacks, of_a_program_before_and_after_an_exec_are_each_its_own) {
+    daemon_.emplace(directory_ / "run");
+    std::set<uint32_t> pids;
+    for (int turn = 0; turn < 15; ++turn) {
+        Child program({EXEC_PROGRAM_OLD, CUDART_LIBRARY, "4", EXEC_PROGRAM_NEW});
+        ASSERT_TRUE(program.wait_for_line("ready")) << program.errors();
+        ASSERT_TRUE(daemon_->wait_traced(program.pid()));
+        pids.insert(static_cast<uint32_t>(program.pid()));
+        program.write_line("go");
+        ASSERT_EQ(program.wait(), 0) << program.errors();
+    }
+    ASSERT_EQ(daemon_->stop(), 0);
+    const auto reader = StoreReader::open(daemon_->store());
+    ASSERT_TRUE(reader) << reader.error().message;
+    const auto snapshot = (*reader)->snapshot();
+    ASSERT_TRUE(snapshot) << snapshot.error().message;
+    std::map<std::string, size_t> calls;
+    for (const Event& event : read_store(daemon_->store()).events) {
+        if (event.op != make_op(source_cuda, 1) || !pids.contains(event.tgid)) continue;
+        const std::string own = event.args[0] == 100 ? "old_" : "new_", other = own == "old_" ? "new_" : "old_";
+        ++calls[own];
+        const auto stacks = (*snapshot)->stacks({event.stack});
+        ASSERT_TRUE(stacks);
+        for (const auto& [id, stack] : *stacks) {
+            const auto symbols = (*snapshot)->symbols({stack.frames.begin(), stack.frames.end()});
+            ASSERT_TRUE(symbols);
+            for (const auto& [place, symbol] : *symbols)
+                EXPECT_FALSE(symbol.name.starts_with(other)) << own << " calls have " << symbol.name;
+        }
+    }
+    EXPECT_EQ(calls["old_"], 60u);
+    EXPECT_EQ(calls["new_"], 60u);
 }
 
 TEST_F(Stacks, stay_named_in_a_copied_store_when_the_files_are_gone) {
