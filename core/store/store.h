@@ -197,6 +197,9 @@ class StoreReader {
     /// All of what was committed last, checked, or described: core/store/verify.h.
     virtual Result<StoreVerification> verify() = 0;
     virtual Result<StoreDescription> describe() = 0;
+    /// What was committed last as a data file, written to an empty file from 0 on; its bytes. core/store/copy.h has the
+    /// errors.
+    virtual Result<uint64_t> copy_to(int fd) = 0;
 };
 
 }  // namespace ingero

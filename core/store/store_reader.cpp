@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/store/block.h"
+#include "core/store/copy.h"
 #include "core/store/rows.h"
 #include "core/store/store.h"
 #include "core/store/tables.h"
@@ -259,6 +260,17 @@ class LmdbStoreReader final : public StoreReader {
         const auto txn = begin();
         if (!txn) return tl::unexpected(txn.error());
         return describe_store(*environment_, txn->get(), layout_);
+    }
+
+    Result<uint64_t> copy_to(int fd) override {
+        Result<uint64_t> copied = uint64_t{0};
+        for (int attempt = 0; attempt < 100; ++attempt) {
+            const auto txn = begin();
+            if (!txn) return tl::unexpected(txn.error());
+            copied = copy_pages(*environment_, txn->get(), fd);
+            if (copied || copied.error().code != ErrorCode::busy) break;
+        }
+        return copied;
     }
 
   private:
