@@ -48,6 +48,7 @@ void add_monitor(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
 void add_import(CLI::App& app, Command& command);
+void add_db(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.
 struct WindowOptions {
@@ -71,6 +72,12 @@ int usage_error(std::string_view what, const Error& error);
 /// Asks a store or trace, see Options::db. Errors: not_found, busy (a daemon is at work there), those of an import, and
 /// those of a worker.
 Result<nlohmann::json> ask_stored(const std::string& path, const std::string& method, nlohmann::json params);
+
+/// The directory that has the data file: `path`, or its "store" where a daemon was given `path`. Errors: not_found.
+Result<std::string> find_store(const std::string& path);
+/// One request about a closed store, to a worker of one's own; `fd`, where not -1, goes along. Errors: busy (a daemon
+/// is at work there), and those of a worker.
+Result<nlohmann::json> ask_closed_store(const std::string& directory, const std::string& method, int fd = -1);
 
 /// Asks the daemon, or what --db names. On failure it has been reported and `ret_exit_code` says how to leave.
 std::optional<nlohmann::json> ask(const Options& options, const std::string& method, nlohmann::json params,

@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
     add_monitor(app, command);
     add_reload(app, command);
     add_import(app, command);
+    add_db(app, command);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& wanted) {  // --help, --version

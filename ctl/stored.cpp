@@ -60,7 +60,10 @@ class TemporaryStore {
 Result<json> ask_store(const std::string& directory, const std::string& method, json params) {
     if (auto closed = check_closed(directory); !closed) return tl::unexpected(closed.error());
     params["stored"] = true;
-    return ask_own_worker({.program = find_worker(), .store_directory = directory}, method, std::move(params));
+    OwnWorker worker;
+    worker.program = find_worker();
+    worker.store_directory = directory;
+    return ask_own_worker(worker, method, std::move(params));
 }
 
 Result<json> ask_trace(const std::string& path, const std::string& method, json params) {
@@ -74,6 +77,24 @@ Result<json> ask_trace(const std::string& path, const std::string& method, json 
 }
 
 }  // namespace
+
+Result<std::string> find_store(const std::string& path) {
+    // A directory that a daemon was given by --directory has its store inside.
+    for (const std::string& store : {path, path + "/store"})
+        if (access((store + "/data.mdb").c_str(), F_OK) == 0) return store;
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0)
+        return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
+    return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that has a data.mdb");
+}
+
+Result<json> ask_closed_store(const std::string& directory, const std::string& method, int fd) {
+    if (auto closed = check_closed(directory); !closed) return tl::unexpected(closed.error());
+    // All of a large store is read.
+    return ask_own_worker(
+        {.program = find_worker(), .store_directory = directory, .timeout = std::chrono::hours(2), .fd = fd}, method,
+        json::object());
+}
 
 Result<json> ask_stored(const std::string& path, const std::string& method, json params) {
     struct stat status {};

@@ -101,7 +101,7 @@ Result<void> Environment::check() {
     return fail(ErrorCode::busy, "the event store changes faster than it can be checked", "try again");
 }
 
-Result<Transaction> Environment::begin_read() {
+Result<Transaction> Environment::begin_read() const {
     MDB_txn* txn = nullptr;
     const int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
     if (rc == MDB_MAP_RESIZED)

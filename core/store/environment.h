@@ -92,7 +92,7 @@ class Environment {
     Environment(const Environment&) = delete;
     Environment& operator=(const Environment&) = delete;
 
-    Result<Transaction> begin_read();
+    Result<Transaction> begin_read() const;
     /// The raw code: the writer decides what it does about it.
     int begin_write(Transaction& ret_transaction);
     /// Whether the file has no table at all, as one has whose making was cut short.

@@ -181,6 +181,9 @@ class StoreSnapshot {
     virtual StoreFigures figures() const = 0;
 };
 
+struct StoreVerification;
+struct StoreDescription;
+
 class StoreReader {
   public:
     /// Opens an existing store read-only and checks its pages. Opens all files snapshots will need, and maps the
@@ -191,6 +194,12 @@ class StoreReader {
     /// What was committed last. A snapshot may outlive the reader. Errors: corrupt; busy (the store outgrew its map
     /// while other snapshots of this reader are held); limit (too many readers).
     virtual Result<std::unique_ptr<StoreSnapshot>> snapshot() = 0;
+    /// All of what was committed last, checked, or described: core/store/verify.h.
+    virtual Result<StoreVerification> verify() = 0;
+    virtual Result<StoreDescription> describe() = 0;
+    /// What was committed last as a data file, written to an empty file from 0 on; its bytes. core/store/copy.h has the
+    /// errors.
+    virtual Result<uint64_t> copy_to(int fd) = 0;
 };
 
 }  // namespace ingero

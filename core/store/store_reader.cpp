@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "core/store/block.h"
+#include "core/store/copy.h"
 #include "core/store/rows.h"
 #include "core/store/store.h"
 #include "core/store/tables.h"
+#include "core/store/verify.h"
 
 namespace ingero {
 
@@ -237,9 +239,42 @@ class LmdbSnapshot final : public StoreSnapshot {
 
 class LmdbStoreReader final : public StoreReader {
   public:
-    explicit LmdbStoreReader(std::unique_ptr<Environment> environment) : environment_(std::move(environment)) {}
+    LmdbStoreReader(std::unique_ptr<Environment> environment, uint64_t layout)
+        : environment_(std::move(environment)), layout_(layout) {}
 
     Result<std::unique_ptr<StoreSnapshot>> snapshot() override {
+        auto txn = begin();
+        if (!txn) return tl::unexpected(txn.error());
+        auto snapshot = std::make_unique<LmdbSnapshot>(environment_, std::move(*txn));
+        if (auto loaded = snapshot->load(); !loaded) return tl::unexpected(loaded.error());
+        return std::unique_ptr<StoreSnapshot>(std::move(snapshot));
+    }
+
+    Result<StoreVerification> verify() override {
+        const auto txn = begin();
+        if (!txn) return tl::unexpected(txn.error());
+        return verify_store(*environment_, txn->get());
+    }
+
+    Result<StoreDescription> describe() override {
+        const auto txn = begin();
+        if (!txn) return tl::unexpected(txn.error());
+        return describe_store(*environment_, txn->get(), layout_);
+    }
+
+    Result<uint64_t> copy_to(int fd) override {
+        Result<uint64_t> copied = uint64_t{0};
+        for (int attempt = 0; attempt < 100; ++attempt) {
+            const auto txn = begin();
+            if (!txn) return tl::unexpected(txn.error());
+            copied = copy_pages(*environment_, txn->get(), fd);
+            if (copied || copied.error().code != ErrorCode::busy) break;
+        }
+        return copied;
+    }
+
+  private:
+    Result<Transaction> begin() {
         auto txn = environment_->begin_read();
         // The store was given a larger cap. Mapping it anew would pull the old map from under a snapshot, so only
         // where none is held; else the caller is told to end them.
@@ -248,14 +283,11 @@ class LmdbStoreReader final : public StoreReader {
                 return tl::unexpected(lmdb_error("cannot map the grown event store", rc));
             txn = environment_->begin_read();
         }
-        if (!txn) return tl::unexpected(txn.error());
-        auto snapshot = std::make_unique<LmdbSnapshot>(environment_, std::move(*txn));
-        if (auto loaded = snapshot->load(); !loaded) return tl::unexpected(loaded.error());
-        return std::unique_ptr<StoreSnapshot>(std::move(snapshot));
+        return txn;
     }
 
-  private:
     std::shared_ptr<Environment> environment_;
+    uint64_t layout_;
 };
 
 /// Whether reading without LMDB's lock file is safe: nobody can write there, as far as this process can see. A writer
@@ -284,8 +316,9 @@ Result<std::unique_ptr<StoreReader>> StoreReader::open(const std::string& direct
     if (*blank)
         return fail(ErrorCode::not_found, "the event store in " + directory + " is empty",
                     "start ingerod, which fills it");
-    if (auto layout = open_layout(**environment); !layout) return tl::unexpected(layout.error());
-    return std::make_unique<LmdbStoreReader>(std::move(*environment));
+    const auto layout = open_layout(**environment);
+    if (!layout) return tl::unexpected(layout.error());
+    return std::make_unique<LmdbStoreReader>(std::move(*environment), *layout);
 }
 
 }  // namespace ingero

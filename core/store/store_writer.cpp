@@ -1,10 +1,12 @@
 // StoreWriter: every change of the store is one call of write(), so that eviction, retries and failure are in one
 // place.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -185,6 +187,7 @@ class LmdbStoreWriter final : public StoreWriter {
     using Change = std::function<void(State&)>;
 
     Result<void> open_environment();
+    Result<void> create_file();
     Result<void> create_layout();
     Result<void> raise_layout();
     Result<void> make_deletable();
@@ -220,11 +223,14 @@ Result<void> LmdbStoreWriter::open_store() {
 }
 
 Result<void> LmdbStoreWriter::open_environment() {
-    const bool exists = access((directory_ + "/data.mdb").c_str(), F_OK) == 0;
+    struct stat status {};
+    const bool exists = stat((directory_ + "/data.mdb").c_str(), &status) == 0;
     if (!exists && !options_.create)
         return fail(ErrorCode::not_found, "no event store in " + directory_,
                     "start ingerod without forbidding it to make one");
     environment_.reset();
+    if (!exists || status.st_size == 0)
+        if (auto created = create_file(); !created) return created;
     auto opened = Environment::open(directory_, Environment::Access::read_write, cap_bytes_);
     if (!opened) return tl::unexpected(opened.error());
     environment_ = std::move(*opened);
@@ -256,6 +262,29 @@ Result<void> LmdbStoreWriter::make_deletable() {
     return {};
 }
 
+/// Made under another name, so that a power loss on the way leaves no file that is half a store.
+Result<void> LmdbStoreWriter::create_file() {
+    const std::string making = directory_ + "/making";
+    const auto remove_it = [&] {
+        for (const char* name : {"/data.mdb", "/lock.mdb"}) unlink((making + name).c_str());
+        rmdir(making.c_str());
+    };
+    remove_it();
+    if (mkdir(making.c_str(), 0750) != 0) return tl::unexpected(lmdb_error("cannot make " + making, errno));
+    auto opened = Environment::open(making, Environment::Access::read_write, cap_bytes_);
+    auto created = opened ? Result<void>() : tl::unexpected(opened.error());
+    if (opened) {
+        environment_ = std::move(*opened);
+        created = create_layout();
+        environment_.reset();
+    }
+    if (created && rename((making + "/data.mdb").c_str(), (directory_ + "/data.mdb").c_str()) != 0)
+        created = tl::unexpected(lmdb_error("cannot make the event store in " + directory_, errno));
+    remove_it();
+    if (created) sync_directory(directory_);  // else a power loss could forget the file's name
+    return created;
+}
+
 Result<void> LmdbStoreWriter::create_layout() {
     Transaction txn;
     int rc = environment_->begin_write(txn);
@@ -267,7 +296,6 @@ Result<void> LmdbStoreWriter::create_layout() {
     if (rc == 0) rc = txn.commit();
     if (rc != 0) return tl::unexpected(lmdb_error("cannot make the event store in " + directory_, rc));
     cover_last_page(*environment_);
-    sync_directory(directory_);  // else a power loss could forget the file's name
     return {};
 }
 

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/wire/fd_passing.h"
+
 namespace ingero {
 
 using nlohmann::json;
@@ -99,15 +101,15 @@ void ControlClient::close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-Result<json> ControlClient::call(const std::string& method, json params, milliseconds timeout) {
-    return exchange(method, std::move(params), steady_clock::now() + timeout);
+Result<json> ControlClient::call(const std::string& method, json params, milliseconds timeout, int fd) {
+    return exchange(method, std::move(params), steady_clock::now() + timeout, fd);
 }
 
-Result<uint64_t> ControlClient::send_request(const std::string& method, json params, Deadline deadline) {
+Result<uint64_t> ControlClient::send_request(const std::string& method, json params, Deadline deadline, int fd) {
     if (fd_ < 0) return gone();
     const uint64_t id = ++last_id_;
     // A daemon that refuses the connection answers and closes before it reads: the answer says more than EPIPE.
-    const auto sent = send(encode(RpcRequest{id, method, std::move(params)}), deadline);
+    const auto sent = send(encode(RpcRequest{id, method, std::move(params)}), deadline, fd);
     if (!sent && sent.error().code != ErrorCode::not_found) {
         close();
         return tl::unexpected(sent.error());
@@ -143,8 +145,8 @@ Result<void> ControlClient::follow(const std::string& method, json params, std::
     }
 }
 
-Result<json> ControlClient::exchange(const std::string& method, json params, Deadline deadline) {
-    const auto id = send_request(method, std::move(params), deadline);
+Result<json> ControlClient::exchange(const std::string& method, json params, Deadline deadline, int fd) {
+    const auto id = send_request(method, std::move(params), deadline, fd);
     if (!id) return tl::unexpected(id.error());
     auto result = wait_for_response(*id, deadline);
     if (result) {
@@ -198,10 +200,11 @@ Result<void> ControlClient::wait(short events, Deadline deadline) {
     }
 }
 
-Result<void> ControlClient::send(std::string_view bytes, Deadline deadline) {
+Result<void> ControlClient::send(std::string_view bytes, Deadline deadline, int fd) {
     while (!bytes.empty()) {
-        const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        const ssize_t sent = send_with_fd(fd_, bytes, fd);
         if (sent >= 0) {
+            fd = -1;  // it has gone with the first byte
             bytes.remove_prefix(static_cast<size_t>(sent));
         } else if (errno == EAGAIN) {
             if (auto ready = wait(POLLOUT, deadline); !ready) return ready;

@@ -34,8 +34,9 @@ class ControlClient {
 
     /// Sends one request and waits for its whole result, put together where it comes as a stream. `params` is an
     /// object. Errors: the daemon's own; deadline; not_found where the daemon went away. After a deadline, or where the
-    /// connection broke, the client is of no more use.
-    Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout);
+    /// connection broke, the client is of no more use. `fd`, where not -1, goes along and stays the caller's.
+    Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout,
+                                int fd = -1);
 
     /// Sends one request that a stream of values answers, and hands each to `visit`, until that returns false or
     /// `until` has come (nothing: without end). The connection is of no more use then. Errors: as of call().
@@ -50,13 +51,13 @@ class ControlClient {
     using Deadline = std::chrono::steady_clock::time_point;
 
     explicit ControlClient(int fd) : fd_(fd) {}
-    Result<void> send(std::string_view bytes, Deadline deadline);
+    Result<void> send(std::string_view bytes, Deadline deadline, int fd = -1);
     Result<RpcMessage> receive(Deadline deadline);
     Result<void> wait(short events, Deadline deadline);
     Result<nlohmann::json> wait_for_response(uint64_t id, Deadline deadline);
     Result<nlohmann::json> assemble(uint64_t stream, Deadline deadline);
-    Result<uint64_t> send_request(const std::string& method, nlohmann::json params, Deadline deadline);
-    Result<nlohmann::json> exchange(const std::string& method, nlohmann::json params, Deadline deadline);
+    Result<uint64_t> send_request(const std::string& method, nlohmann::json params, Deadline deadline, int fd = -1);
+    Result<nlohmann::json> exchange(const std::string& method, nlohmann::json params, Deadline deadline, int fd = -1);
     void close();
 
     int fd_ = -1;

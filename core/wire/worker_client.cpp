@@ -15,6 +15,7 @@
 
 #include "core/model/unique_fd.h"
 #include "core/wire/child_process.h"
+#include "core/wire/fd_passing.h"
 #include "core/wire/spawn_plan.h"
 #include "core/wire/worker_protocol.h"
 
@@ -64,9 +65,9 @@ Result<pid_t> start(const OwnWorker& worker, int socket) {
     return pid;
 }
 
-Result<void> send(int socket, const std::string& bytes) {
+Result<void> send(int socket, std::string_view bytes, int fd) {
     for (size_t done = 0; done < bytes.size();) {
-        const ssize_t n = ::send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+        const ssize_t n = send_with_fd(socket, bytes.substr(done), done == 0 ? fd : -1);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(ErrorCode::internal, errno_message("cannot ask the worker", errno));
         done += static_cast<size_t>(n);
@@ -111,7 +112,7 @@ Result<nlohmann::json> ask_own_worker(const OwnWorker& worker, const std::string
     Child child(*pid);
     theirs.reset();
     constexpr uint64_t id = 1;
-    auto sent = send(ours.get(), encode(RpcRequest{id, method, std::move(params)}));
+    auto sent = send(ours.get(), encode(RpcRequest{id, method, std::move(params)}), worker.fd);
     auto answer = sent ? receive(ours.get(), id, steady_clock::now() + worker.timeout)
                        : Result<nlohmann::json>(tl::unexpected(sent.error()));
     if (answer || answer.error().message != "the worker ended") return answer;

@@ -14,6 +14,7 @@ struct OwnWorker {
     std::string program;          ///< path of ingero-worker
     std::string store_directory;  ///< with no daemon at work in it
     std::chrono::milliseconds timeout{60'000};
+    int fd = -1;  ///< goes along with the request; stays the caller's
 };
 
 /// Starts a worker, asks it once, and ends it. Errors: the worker's own; internal (it cannot be started, or died);

@@ -8,6 +8,8 @@ namespace ingero {
 
 /// The worker's end of the socketpair has this number while it serves.
 inline constexpr int worker_socket_fd = 3;
+/// The only other one it may write to: a copy of the store goes there. Above all that it has open.
+inline constexpr int worker_output_fd = 15;
 
 /// Wider than on the control socket: the peer is our own program. Its output is still untrusted, since it has read
 /// foreign bytes.

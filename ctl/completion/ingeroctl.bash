@@ -11,7 +11,7 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor reload import'
+    local commands='status processes probes stats stacks explain query check trace monitor reload import db'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
@@ -23,6 +23,7 @@ _ingeroctl() {
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
         [import]='--output --node -o'
+        [db]='--output -o'
     )
     local with_value=' --socket --db --output -o --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/model/result.h"
+#include "core/model/unique_fd.h"
 
 namespace ingero {
 
@@ -46,6 +47,10 @@ class ControlBackend {
     /// bad_request, busy.
     virtual Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
                                                       std::function<void()> on_ready) = 0;
+    /// Writes a copy of the store's data file, as it is now, to an empty regular file: {"bytes": n}. One at a time,
+    /// else busy. Where `wanted` says no meanwhile it is given up without an answer. On the loop thread.
+    virtual void snapshot(UniqueFd file, std::function<bool()> wanted,
+                          std::function<void(Result<nlohmann::json>)> done) = 0;
     /// Reads the configuration again. The answer: {"changed": [keys], "needs_restart": [keys]}. Errors: bad_request, as
     /// "FILE:LINE: what", and then nothing has changed.
     virtual Result<nlohmann::json> reload() = 0;

@@ -1,7 +1,9 @@
 #include "daemon/ingerod/control_connection.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "core/render/render.h"
+#include "core/wire/fd_passing.h"
 #include "core/wire/value.h"
 
 namespace ingero {
@@ -104,7 +107,9 @@ void ControlConnection::on_io(uint32_t events) {
 void ControlConnection::read_input() {
     if (closing_ || input_ended_ || resuming_) return;
     std::array<std::byte, read_bytes> buffer;
-    const ssize_t size = recv(fd_, buffer.data(), buffer.size(), 0);
+    std::vector<UniqueFd> fds;
+    const ssize_t size = receive_with_fds(fd_, buffer, fds);
+    if (!fds.empty() && is_root()) passed_fd_ = std::move(fds.back());  // of others they are closed unread
     if (size < 0) {
         if (errno != EAGAIN && errno != EINTR) close();
         return;
@@ -167,6 +172,7 @@ void ControlConnection::handle(RpcRequest request) {
         return start_query(request);
     if (request.method == "check") return start_check(request);
     if (request.method == "trace") return start_trace(request);
+    if (request.method == "snapshot") return start_snapshot(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
 }
@@ -185,7 +191,7 @@ void ControlConnection::hello(const RpcRequest& request) {
                         {"node", host_.backend().node()},
                         {"features",
                          {"status", "processes", "probes", "stats", "stacks", "explain", "query", "check", "trace",
-                          "reload", "cancel"}}});
+                          "reload", "snapshot", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -275,11 +281,37 @@ Result<void> ControlConnection::acknowledge(uint64_t stream, uint64_t seq) {
     return {};  // ended or cancelled meanwhile
 }
 
+// A client's file, never its path: what the daemon may open is no measure of what the client may.
+void ControlConnection::start_snapshot(const RpcRequest& request) {
+    UniqueFd file = std::exchange(passed_fd_, UniqueFd());
+    if (!is_root())
+        return answer_error(request.id, {ErrorCode::denied, "only root may take a copy of the store",
+                                         "run it as root or as the user that ingerod runs as"});
+    struct stat status {};
+    const int flags = file ? fcntl(file.get(), F_GETFL) : -1;
+    const bool fits = file && request.params.empty() && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                      status.st_size == 0 && flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && (flags & O_APPEND) == 0;
+    if (!fits)
+        return answer_error(request.id, {ErrorCode::bad_request,
+                                         "snapshot needs the descriptor of an empty file that may be written to", ""});
+    host_.backend().snapshot(
+        std::move(file),
+        [weak = weak_from_this()] {
+            const auto self = weak.lock();
+            return self && self->fd_ >= 0;
+        },
+        answer_later(request));
+}
+
 void ControlConnection::ask_backend(const RpcRequest& request) {
+    host_.backend().query(caller_, request.method, request.params, answer_later(request));
+}
+
+std::function<void(Result<json>)> ControlConnection::answer_later(const RpcRequest& request) {
     const uint64_t ticket = ++last_ticket_;
     in_flight_[request.id] = ticket;
     // The ticket keeps a backend that answers twice from answering another request of the same id.
-    auto done = [weak = weak_from_this(), id = request.id, ticket](Result<json> result) {
+    return [weak = weak_from_this(), id = request.id, ticket](Result<json> result) {
         const auto self = weak.lock();
         if (!self || self->fd_ < 0) return;
         const auto request_in_flight = self->in_flight_.find(id);
@@ -292,7 +324,6 @@ void ControlConnection::ask_backend(const RpcRequest& request) {
         }
         if (self->fd_ >= 0) self->flush();
     };
-    host_.backend().query(caller_, request.method, request.params, std::move(done));
 }
 
 void ControlConnection::handle(const RpcNotification& notification) {

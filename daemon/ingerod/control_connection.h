@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/model/result.h"
+#include "core/model/unique_fd.h"
 #include "core/wire/rpc.h"
 #include "core/wire/stream.h"
 #include "daemon/ingerod/control_backend.h"
@@ -78,6 +79,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void start_query(const RpcRequest& request);
     void start_check(const RpcRequest& request);
     void ask_backend(const RpcRequest& request);
+    std::function<void(Result<nlohmann::json>)> answer_later(const RpcRequest& request);
+    void start_snapshot(const RpcRequest& request);
     void start_trace(const RpcRequest& request);
     Result<void> acknowledge(uint64_t stream, uint64_t seq);
     bool is_root() const;
@@ -104,6 +107,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     EventLoop::Source io_;
     EventLoop::Source resume_;  ///< more messages are waiting in the decoder than one turn takes
     RpcDecoder decoder_;
+    UniqueFd passed_fd_;  ///< the last that came, until a request takes it
     std::string output_;
     size_t output_sent_ = 0;
     std::map<uint64_t, uint64_t> in_flight_;  ///< request id to ticket

@@ -95,14 +95,7 @@ Result<void> Manager::open() {
     session.clock = session.latest_clock = started_;
     if (auto begun = (*store)->begin_session(session); !begun) return tl::unexpected(begun.error());
 
-    WorkerOptions workers;
-    workers.program = options_.worker_program;
-    workers.store_directory = config.store_path;
-    workers.node = node_;
-    workers.count = config.worker_count;
-    workers.memory_bytes = config.worker_memory_bytes;
-    workers.deadline = config.worker_deadline;
-    workers_ = std::make_unique<WorkerPool>(loop_, workers);
+    workers_ = std::make_unique<WorkerPool>(loop_, worker_options());
 
     const StoreFigures stored = (*store)->figures();
     live_ = std::make_unique<LiveDiagnosis>(

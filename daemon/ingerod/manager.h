@@ -65,6 +65,8 @@ class Manager : public BusBackend {
                std::function<void(Result<nlohmann::json>)> done) override;
     Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
                                               std::function<void()> on_ready) override;
+    void snapshot(UniqueFd file, std::function<bool()> wanted,
+                  std::function<void(Result<nlohmann::json>)> done) override;
     Result<nlohmann::json> reload() override;
 
     PublicFigures figures() const override;
@@ -89,6 +91,8 @@ class Manager : public BusBackend {
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
     std::vector<std::string> missing_probes() const;
+    WorkerOptions worker_options() const;
+    void watch_snapshot();
     void begin_coverage();
     void changed();
 
@@ -101,6 +105,9 @@ class Manager : public BusBackend {
     ProcFs proc_;
     std::unique_ptr<CallProbes> probes_;
     std::unique_ptr<WorkerPool> workers_;
+    std::unique_ptr<WorkerPool> snapshot_workers_;  ///< one, while a copy of the store is made
+    std::function<bool()> snapshot_wanted_;
+    EventLoop::Source snapshot_watch_;
     std::unique_ptr<NativeStacks> stacks_;
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;

@@ -22,6 +22,8 @@ namespace {
 constexpr size_t max_listed = 256;
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint64_t commit_wait_us = 50'000;
+constexpr std::chrono::hours snapshot_deadline{2};
+constexpr uint64_t snapshot_watch_us = 500'000;
 
 /// RssAnon of the process itself.
 uint64_t anonymous_memory_bytes() {
@@ -179,6 +181,49 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
             if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
             done(std::move(answer));
         });
+    });
+}
+
+WorkerOptions Manager::worker_options() const {
+    const Config& config = options_.config;
+    WorkerOptions workers;
+    workers.program = options_.worker_program;
+    workers.store_directory = config.store_path;
+    workers.node = node_;
+    workers.count = config.worker_count;
+    workers.memory_bytes = config.worker_memory_bytes;
+    workers.deadline = config.worker_deadline;
+    return workers;
+}
+
+// A worker of its own: a copy may take minutes, and no query waits for it.
+void Manager::snapshot(UniqueFd file, std::function<bool()> wanted, std::function<void(Result<json>)> done) {
+    if (snapshot_workers_)
+        return done(fail(ErrorCode::busy, "a copy of the store is being made already", "wait until it is there"));
+    WorkerOptions workers = worker_options();
+    workers.count = 1;
+    workers.deadline = snapshot_deadline;
+    snapshot_workers_ = std::make_unique<WorkerPool>(loop_, std::move(workers));
+    snapshot_wanted_ = std::move(wanted);
+    watch_snapshot();
+    const WorkerPool* pool = snapshot_workers_.get();
+    const auto kept = std::make_shared<UniqueFd>(std::move(file));
+    after_commit([this, pool, kept, done = std::move(done), alive = alive_] {
+        if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
+        if (snapshot_workers_.get() != pool) return;
+        snapshot_workers_->request("snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
+            snapshot_watch_.reset();
+            snapshot_workers_.reset();
+            done(std::move(answer));
+        });
+    });
+}
+
+// Nobody waits for it any more: then the old pages it holds back are worth more.
+void Manager::watch_snapshot() {
+    snapshot_watch_ = loop_.add_timer(snapshot_watch_us, [this] {
+        if (snapshot_wanted_()) return watch_snapshot();
+        snapshot_workers_.reset();
     });
 }
 

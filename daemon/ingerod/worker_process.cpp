@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/wire/fd_passing.h"
 #include "core/wire/spawn_plan.h"
 #include "daemon/worker/protocol.h"
 
@@ -74,21 +75,7 @@ Result<WorkerProcess> WorkerProcess::start(const WorkerOptions& options) {
 }
 
 ssize_t WorkerProcess::send(std::string_view bytes, int fd) {
-    iovec part{const_cast<char*>(bytes.data()), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    if (fd >= 0) {
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
-        cmsghdr* header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-    }
-    const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = send_with_fd(socket_.get(), bytes, fd, MSG_DONTWAIT);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     return n;
 }

@@ -1,6 +1,7 @@
 // ingero-worker: answers requests on one socket, in a sandbox. Started by ingerod, or by ingeroctl for a copied store.
 #include <getopt.h>
 #include <malloc.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,6 +86,7 @@ int run(int argc, char** argv) {
     // Local time is formatted in answers; the zone's file cannot be opened later.
     tzset();
     prepare_sqlite();
+    signal(SIGXFSZ, SIG_IGN);  // a copy that grows too large is an error
     Result<std::unique_ptr<StoreReader>> store = fail(ErrorCode::not_found, "this worker was given no store");
     if (!arguments.store.empty()) store = StoreReader::open(arguments.store);
     if (auto done = enter_sandbox(arguments.memory_bytes, parent); !done) return complain(done.error());

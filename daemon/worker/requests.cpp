@@ -15,6 +15,7 @@
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"
 #include "daemon/worker/protocol.h"
+#include "daemon/worker/store_answers.h"
 #include "daemon/worker/stored_processes.h"
 
 namespace ingero {
@@ -244,6 +245,11 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "explain") return explain_window(request.params);
     if (request.method == "processes") return processes();
     if (request.method == "query") return query(request.params);
+    if (request.method == "db_verify") return verify_answer(store_);
+    if (request.method == "db_info")
+        return store_ ? describe_answer(**store_) : Result<json>(tl::unexpected(store_.error()));
+    if (request.method == "snapshot")
+        return store_ ? copy_answer(**store_, fd) : Result<json>(tl::unexpected(store_.error()));
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
 

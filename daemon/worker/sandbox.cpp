@@ -136,6 +136,9 @@ void allow_open_descriptors(Filter& filter) {
                   SCMP_SYS(ppoll)});
     filter.allow_if(SCMP_SYS(recvmsg), {equals(0, worker_socket_fd)});
     filter.allow_if(SCMP_SYS(sendmsg), {equals(0, worker_socket_fd)});
+    // A copy of the store, to a file that came with the request.
+    filter.allow_if(SCMP_SYS(pwrite64), {equals(0, worker_output_fd)});
+    filter.allow_if(SCMP_SYS(dup3), {equals(1, worker_output_fd)});
     // Last words only: LMDB holds the store's lock file open for writing.
     for (const int call : {SCMP_SYS(write), SCMP_SYS(writev)}) filter.allow_if(call, {at_most(0, STDERR_FILENO)});
     // glibc's fstat() is this; a path cannot be told from "" here, so the worker can learn that a file exists.

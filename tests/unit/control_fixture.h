@@ -73,6 +73,14 @@ class FakeBackend : public ControlBackend {
         changed_.notify_all();
     }
 
+    /// Writes "copy" to the file.
+    void snapshot(UniqueFd file, std::function<bool()> wanted,
+                  std::function<void(Result<nlohmann::json>)> done) override {
+        if (!wanted()) return;
+        const ssize_t written = pwrite(file.get(), "copy", 4, 0);
+        done(nlohmann::json{{"bytes", written}});
+    }
+
     /// Gives the chunks of `trace_chunks` while there are any.
     Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json& params,
                                               std::function<void()> on_ready) override {

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <sstream>
 
@@ -97,6 +99,23 @@ TEST(ControlServer, RootReloadsAndLearnsWhatIsWrongWithTheConfiguration) {
     ASSERT_FALSE(answer.has_value());
     EXPECT_THAT(answer.error().message, testing::HasSubstr("ingerod.conf:3"));
     server.on_loop([&] { EXPECT_EQ(server.backend().reloads, 2u); });
+}
+
+TEST(ControlServer, ASnapshotGoesToTheFileThatCameWithTheRequest) {
+    LoopThread server;
+    auto client = ControlClient::connect(server.path());
+    ASSERT_TRUE(client.has_value());
+    const UniqueFd file(memfd_create("copy", MFD_CLOEXEC));
+    const auto answer = client->call("snapshot", json::object(), test::patience, file.get());
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->at("bytes"), 4);
+    EXPECT_EQ(lseek(file.get(), 0, SEEK_END), 4);
+    const auto full = client->call("snapshot", json::object(), test::patience, file.get());
+    ASSERT_FALSE(full) << "the file is not empty";
+    EXPECT_EQ(full.error().code, ErrorCode::bad_request);
+    const auto none = client->call("snapshot", json::object(), test::patience);
+    ASSERT_FALSE(none) << "a descriptor counts once";
+    EXPECT_EQ(none.error().code, ErrorCode::bad_request);
 }
 
 TEST(ControlServer, AnyoneChecksAndRootProbes) {

@@ -11,3 +11,7 @@ ingero_add_test(ctl_stored_test LABEL unit SOURCES ctl_stored_test.cpp
 target_compile_definitions(ctl_stored_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>"
   INGERO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_dependencies(ctl_stored_test ingeroctl ingero-worker)
+ingero_add_test(ctl_db_test LABEL unit SOURCES ctl_db_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
+target_compile_definitions(ctl_db_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>"
+  INGERO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+add_dependencies(ctl_db_test ingeroctl ingero-worker)

@@ -3,6 +3,7 @@ ingero_add_test(column_codec_test LABEL unit SOURCES column_codec_test.cpp LIBRA
 ingero_add_test(block_test LABEL unit SOURCES block_test.cpp LIBRARIES ingero-core)
 ingero_add_test(store_test LABEL unit SOURCES store_test.cpp LIBRARIES ingero-core PkgConfig::SECCOMP)
 ingero_add_test(store_damage_test LABEL unit SOURCES store_damage_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
+ingero_add_test(store_verify_test LABEL unit SOURCES store_verify_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
 ingero_add_test(store_space_test LABEL unit SOURCES store_space_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
 ingero_add_test(coverage_test LABEL unit SOURCES coverage_test.cpp LIBRARIES ingero-core)
 ingero_add_test(store_upkeep_test LABEL unit SOURCES store_upkeep_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
