@@ -184,7 +184,38 @@ class Verifier {
                 const GapKey own{fields->boot_index, row->from_ns, row->process, fields->reason};
                 return encode_key(own) == key ? nullptr : misplaced;
             };
+        if (table == "spans") return judge_of_history(decode_span, [](const SpanRow& row) { return row.start_ns; });
+        if (table == "incidents")
+            return judge_of_history(decode_incident, [](const IncidentRow& row) { return row.at_ns; });
+        if (table == "states") return judge_of_history(decode_state, [](const StateRow& row) { return row.time_ns; });
+        if (table == "clocks")
+            return [](std::string_view key, std::string_view content) -> const char* {
+                return decode_history_key(key) && decode_clock(content) ? nullptr : unreadable;
+            };
+        if (table == "rollups")
+            return [](std::string_view key, std::string_view content) -> const char* {
+                const auto fields = decode_rollup_key(key);
+                const auto row = decode_rollup(content);
+                if (!fields || !row) return unreadable;
+                const RollupKey own{fields->boot_index, row->minute_ns, row->op, row->process};
+                return encode_key(own) == key ? nullptr : misplaced;
+            };
+        if (table == "span_ids")
+            return [](std::string_view key, std::string_view content) -> const char* {
+                return decode_span_id_key(key) && content.empty() ? nullptr : unreadable;
+            };
         return [](std::string_view, std::string_view) -> const char* { return nullptr; };
+    }
+
+    /// Rows that are told apart by when they happened.
+    template <class Row, class TimeOf>
+    static Judge judge_of_history(std::optional<Row> (*decode)(std::string_view), TimeOf time_of) {
+        return [=](std::string_view key, std::string_view content) -> const char* {
+            const auto fields = decode_history_key(key);
+            const auto row = decode(content);
+            if (!fields || !row) return "the row cannot be read";
+            return time_of(*row) == fields->time_ns ? nullptr : "the row is stored under another's key";
+        };
     }
 
     const char* judge_stack(std::string_view key, std::string_view content) {
