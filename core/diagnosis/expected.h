@@ -10,7 +10,7 @@
 
 #include "core/model/event.h"
 #include "core/model/op.h"
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 #include "core/query/key_index.h"
 #include "core/query/sampler.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 
 namespace ingero {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/model/op.h"
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 
 namespace ingero {
 

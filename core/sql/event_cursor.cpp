@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 
 namespace ingero {
 

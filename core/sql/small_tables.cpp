@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/model/op.h"
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 #include "core/query/coverage.h"
 #include "core/query/stacks.h"
 #include "core/sql/catalogue.h"

@@ -75,7 +75,7 @@ Result<std::unique_ptr<Environment>> Environment::open(const std::string& direct
     unsigned flags = MDB_NOTLS;
     if (!writable) flags |= MDB_RDONLY;
     if (access == Access::read_only_without_lock) flags |= MDB_NOLOCK;
-    int rc = mdb_env_set_maxdbs(raw, 16);
+    int rc = mdb_env_set_maxdbs(raw, 32);
     if (rc == 0 && map_bytes != 0) rc = mdb_env_set_mapsize(raw, map_bytes);
     if (rc == 0) rc = mdb_env_open(raw, directory.c_str(), flags, file_mode);
     if (rc != 0) return tl::unexpected(lmdb_error("cannot open the event store in " + directory, rc));
@@ -137,18 +137,25 @@ int Environment::open_tables(MDB_txn* transaction, bool create) {
                                                       {"sessions", &tables_.sessions}};
     for (const auto& [name, table] : names)
         if (const int rc = mdb_dbi_open(transaction, name, flags, table)) return rc;
-    // Since layout 2.
-    const std::pair<const char*, MDB_dbi*> newer[] = {{"gaps", &tables_.gaps},
-                                                      {"functions", &tables_.functions},
-                                                      {"stacks", &tables_.stacks},
-                                                      {"files", &tables_.files},
-                                                      {"symbols", &tables_.symbols}};
+    // The first five since layout 2; those after came without a new layout, and so may each be missing.
+    const std::pair<const char*, MDB_dbi*> newer[] = {
+        {"gaps", &tables_.gaps},         {"functions", &tables_.functions}, {"stacks", &tables_.stacks},
+        {"files", &tables_.files},       {"symbols", &tables_.symbols},     {"spans", &tables_.spans},
+        {"span_ids", &tables_.span_ids}, {"incidents", &tables_.incidents}, {"snapshots", &tables_.states},
+        {"rollups", &tables_.rollups},   {"clocks", &tables_.clocks}};
     for (const auto& [name, table] : newer) {
         const int rc = mdb_dbi_open(transaction, name, flags, table);
         if (rc == MDB_NOTFOUND) *table = Tables::no_table;
         if (rc != 0 && rc != MDB_NOTFOUND) return rc;
     }
     return 0;
+}
+
+bool Tables::are_whole() const {
+    for (const MDB_dbi table :
+         {gaps, functions, stacks, files, symbols, spans, span_ids, incidents, states, rollups, clocks})
+        if (table == no_table) return false;
+    return true;
 }
 
 int Environment::data_fd() const {
@@ -180,7 +187,8 @@ uint64_t Environment::live_bytes(MDB_txn* transaction) const {
     uint64_t pages = 2;
     for (const MDB_dbi table :
          {MDB_dbi{0}, MDB_dbi{1}, tables_.meta, tables_.events, tables_.processes, tables_.losses, tables_.sessions,
-          tables_.gaps, tables_.functions, tables_.stacks, tables_.files, tables_.symbols}) {
+          tables_.gaps, tables_.functions, tables_.stacks, tables_.files, tables_.symbols, tables_.spans,
+          tables_.span_ids, tables_.incidents, tables_.states, tables_.rollups, tables_.clocks}) {
         MDB_stat stat{};
         if (table != Tables::no_table && mdb_stat(transaction, table, &stat) == 0)
             pages += stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;

@@ -78,6 +78,15 @@ struct Tables {
     MDB_dbi stacks = no_table;
     MDB_dbi files = no_table;
     MDB_dbi symbols = no_table;
+    MDB_dbi spans = no_table;
+    MDB_dbi span_ids = no_table;
+    MDB_dbi incidents = no_table;
+    MDB_dbi states = no_table;
+    MDB_dbi rollups = no_table;
+    MDB_dbi clocks = no_table;
+
+    /// Whether the file has every table there is.
+    bool are_whole() const;
 };
 
 /// An open environment whose pages have been checked. One to a process and store: LMDB's lock file does not allow two.

@@ -1,7 +1,5 @@
 #include "core/store/rows.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <concepts>
@@ -13,11 +11,14 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr uint8_t row_version = 2;
+constexpr uint8_t row_version = 3;
 /// Longer than any path; a target's text is not to fill the store.
 constexpr size_t max_text_bytes = 4096;
 
 constexpr size_t max_frames = 1024;
+/// Four bytes of length before it. A sketch with a count in every bucket has less.
+constexpr size_t max_long_text_bytes = 65'536;
+static_assert(max_finding_bytes <= max_long_text_bytes);
 
 /// Both directions call the same fields(), so that they cannot part.
 class RowWriter {
@@ -32,6 +33,26 @@ class RowWriter {
         (*this)(value);
     }
     void operator()(GapReason reason) { (*this)(static_cast<uint16_t>(reason)); }
+    void operator()(SpanKind kind) { (*this)(static_cast<uint8_t>(kind)); }
+    void operator()(IncidentEvent event) { (*this)(static_cast<uint8_t>(event)); }
+    void operator()(double value) { (*this)(std::bit_cast<uint64_t>(value)); }
+    void operator()(const std::optional<uint64_t>& value) {
+        (*this)(value.has_value());
+        if (value) (*this)(*value);
+    }
+    void operator()(const QuantileSketch& sketch) { long_text(sketch.encode()); }
+    /// Cut short it would not be what it was: one that is too long is left out.
+    void long_text(const std::string& text) {
+        const auto length = static_cast<uint32_t>(text.size() <= max_long_text_bytes ? text.size() : 0);
+        (*this)(length);
+        bytes_.append(text, 0, length);
+    }
+    template <class T, class Field>
+    void list(const std::vector<T>& items, size_t most, Field field) {
+        const auto count = static_cast<uint16_t>(std::min(items.size(), most));
+        (*this)(count);
+        for (size_t i = 0; i < count; ++i) field(*this, items[i]);
+    }
     void operator()(StackEnd end) { (*this)(static_cast<uint8_t>(end)); }
     void operator()(FileState state) { (*this)(static_cast<uint8_t>(state)); }
     void operator()(const std::vector<StackFrame>& frames) {
@@ -82,6 +103,47 @@ class RowReader {
         const bool known = number != 0 && number < static_cast<uint16_t>(GapReason::not_kept);
         reason = known ? static_cast<GapReason>(number) : GapReason::not_kept;
     }
+    void operator()(SpanKind& kind) {
+        uint8_t number = 0;
+        (*this)(number);
+        const bool known = number != 0 && number < static_cast<uint8_t>(SpanKind::not_kept);
+        kind = known ? static_cast<SpanKind>(number) : SpanKind::not_kept;
+    }
+    void operator()(IncidentEvent& event) {
+        uint8_t number = 0;
+        (*this)(number);
+        const bool known = number != 0 && number < static_cast<uint8_t>(IncidentEvent::not_kept);
+        event = known ? static_cast<IncidentEvent>(number) : IncidentEvent::not_kept;
+    }
+    void operator()(double& value) {
+        uint64_t bits = 0;
+        (*this)(bits);
+        value = std::bit_cast<double>(bits);
+    }
+    void operator()(std::optional<uint64_t>& value) {
+        bool there = false;
+        (*this)(there);
+        if (there) (*this)(value.emplace());
+    }
+    void operator()(QuantileSketch& sketch) {
+        std::string bytes;
+        long_text(bytes);
+        auto decoded = QuantileSketch::decode(bytes);
+        if (!decoded) failed_ = true;
+        if (decoded) sketch = std::move(*decoded);
+    }
+    void long_text(std::string& text) {
+        uint32_t length = 0;
+        (*this)(length);
+        take(length, text);
+    }
+    template <class T, class Field>
+    void list(std::vector<T>& items, size_t most, Field field) {
+        uint16_t count = 0;
+        (*this)(count);
+        if (count > most) failed_ = true;
+        for (size_t i = 0; i < count && !failed_; ++i) field(*this, items.emplace_back());
+    }
     void operator()(StackEnd& end) {
         uint8_t number = 0;
         (*this)(number);
@@ -106,6 +168,13 @@ class RowReader {
     void operator()(std::string& text) {
         uint16_t length = 0;
         (*this)(length);
+        take(length, text);
+    }
+    bool failed() const { return failed_; }
+    bool at_end() const { return bytes_.empty(); }
+
+  private:
+    void take(size_t length, std::string& text) {
         if (failed_ || length > bytes_.size()) {
             failed_ = true;
             return;
@@ -113,10 +182,7 @@ class RowReader {
         text.assign(bytes_.substr(0, length));
         bytes_.remove_prefix(length);
     }
-    bool failed() const { return failed_; }
-    bool at_end() const { return bytes_.empty(); }
 
-  private:
     std::string_view bytes_;
     bool failed_ = false;
     uint8_t version_ = 0;
@@ -230,6 +296,92 @@ void fields(Codec& codec, Row& row) {
     codec(row.first_covered_ns);
     codec(row.last_covered_ns);
     codec(row.ended_cleanly);
+    codec.since(3, row.rolled_up_from_ns);
+}
+
+constexpr auto pair_fields = [](auto& codec, auto& pair) {
+    codec(pair.first);
+    codec(pair.second);
+};
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, SpanRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.kind);
+    codec(row.id);
+    codec(row.start_ns);
+    codec(row.end_ns);
+    codec(row.first_token_ns);
+    codec(row.scheduled_ns);
+    codec(row.prompt_tokens);
+    codec(row.output_tokens);
+    codec(row.model);
+    codec.list(row.labels, max_span_labels, pair_fields);
+    codec(row.process.pid);
+    codec(row.process.start_ns);
+    codec(row.uid);
+    codec(row.scope);
+    codec(row.received_ns);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, IncidentRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.id);
+    codec(row.event);
+    codec(row.at_ns);
+    codec(row.opened_ns);
+    codec(row.kind);
+    codec(row.severity);
+    codec(row.verdict);
+    codec(row.summary);
+    codec(row.process.pid);
+    codec(row.process.start_ns);
+    codec(row.uid);
+    codec(row.lost_ns);
+    codec(row.explained_permille);
+    codec.list(row.culprits, max_incident_culprits, [](auto& inner, auto& culprit) {
+        inner(culprit.name);
+        inner(culprit.pid);
+        inner(culprit.ns);
+    });
+    codec.long_text(row.finding);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, StateRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.time_ns);
+    codec(row.source);
+    codec.list(row.values, max_state_values, pair_fields);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, ClockRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.session);
+    clock_fields(codec, row.clock);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, RollupRow>
+void fields(Codec& codec, Row& row) {
+    codec(row.minute_ns);
+    codec(row.op);
+    codec(row.process.pid);
+    codec(row.process.start_ns);
+    codec(row.uid);
+    codec(row.calls);
+    codec(row.errors);
+    codec(row.total_ns);
+    codec(row.max_ns);
+    codec(row.bytes);
+    codec(row.on_cpu_ns);
+    codec(row.runnable_ns);
+    codec(row.blocked_ns);
+    codec(row.lost);
+    codec(row.thinned);
+    codec(row.durations);
 }
 
 template <class Row>
@@ -250,64 +402,7 @@ std::optional<Row> decode(std::string_view content) {
     return row;
 }
 
-template <std::integral... T>
-std::string big_endian(T... values) {
-    std::string key;
-    const auto append = [&](auto value) {
-        for (size_t shift = sizeof value * 8; shift > 0; shift -= 8)
-            key.push_back(static_cast<char>(value >> (shift - 8) & 0xff));
-    };
-    (append(values), ...);
-    return key;
-}
-
-/// False unless the key is of exactly these fields.
-template <std::integral... T>
-bool from_big_endian(std::string_view key, T&... values) {
-    if (key.size() != (sizeof(T) + ...)) return false;
-    size_t at = 0;
-    const auto take = [&](auto& value) {
-        value = 0;
-        for (size_t i = 0; i < sizeof value; ++i)
-            value = static_cast<std::remove_reference_t<decltype(value)>>(uint64_t{value} << 8 |
-                                                                          static_cast<uint8_t>(key[at++]));
-    };
-    (take(values), ...);
-    return true;
-}
-
-uint64_t checksum(std::string_view key, std::string_view content) {
-    return XXH3_64bits_withSeed(content.data(), content.size(), XXH3_64bits(key.data(), key.size()));
-}
-
 }  // namespace
-
-std::string seal(std::string_view key, std::string_view content) {
-    const uint64_t sum = checksum(key, content);
-    std::string value(reinterpret_cast<const char*>(&sum), sizeof sum);
-    value.append(content);
-    return value;
-}
-
-std::optional<std::string_view> unseal(std::string_view key, std::string_view value) {
-    uint64_t sum = 0;
-    if (value.size() < sizeof sum) return std::nullopt;
-    std::memcpy(&sum, value.data(), sizeof sum);
-    value.remove_prefix(sizeof sum);
-    if (sum != checksum(key, value)) return std::nullopt;
-    return value;
-}
-
-std::string encode_number(uint64_t value) {
-    return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
-std::optional<uint64_t> decode_number(std::string_view content) {
-    uint64_t value = 0;
-    if (content.size() != sizeof value) return std::nullopt;
-    std::memcpy(&value, content.data(), sizeof value);
-    return value;
-}
 
 std::string_view to_string(GapReason reason) {
     switch (reason) {
@@ -327,56 +422,6 @@ std::string_view to_string(GapReason reason) {
             break;
     }
     return "unknown";
-}
-
-std::string encode_key(const EventKey& key) {
-    return big_endian(key.boot_index, key.first_start_ns, key.first_sequence);
-}
-std::string encode_key(const LossKey& key) {
-    return big_endian(key.boot_index, key.from_ns, key.to_ns, key.op);
-}
-std::string encode_key(const ProcessKey& key) {
-    return big_endian(key.pid, key.start_ns);
-}
-std::string encode_key(const GapKey& key) {
-    return big_endian(key.boot_index, key.from_ns, key.process.pid, key.process.start_ns,
-                      static_cast<uint16_t>(key.reason));
-}
-std::string encode_key(const FunctionKey& key) {
-    return big_endian(key.process.pid, key.process.start_ns, key.handle);
-}
-std::string encode_key(const StackFrame& place) {
-    return big_endian(place.file, place.offset);
-}
-std::string encode_key(uint32_t number) {
-    return big_endian(number);
-}
-
-std::optional<EventKey> decode_event_key(std::string_view key) {
-    EventKey out;
-    if (!from_big_endian(key, out.boot_index, out.first_start_ns, out.first_sequence)) return std::nullopt;
-    return out;
-}
-
-std::optional<LossKey> decode_loss_key(std::string_view key) {
-    LossKey out;
-    if (!from_big_endian(key, out.boot_index, out.from_ns, out.to_ns, out.op)) return std::nullopt;
-    return out;
-}
-
-std::optional<GapKey> decode_gap_key(std::string_view key) {
-    GapKey out;
-    uint16_t reason = 0;
-    if (!from_big_endian(key, out.boot_index, out.from_ns, out.process.pid, out.process.start_ns, reason))
-        return std::nullopt;
-    out.reason = static_cast<GapReason>(reason);
-    return out;
-}
-
-std::optional<uint32_t> decode_number_key(std::string_view key) {
-    uint32_t out = 0;
-    if (!from_big_endian(key, out)) return std::nullopt;
-    return out;
 }
 
 std::string encode_row(const StoredProcess& row) {
@@ -403,6 +448,21 @@ std::string encode_row(const LossRow& row) {
 std::string encode_row(const Session& row) {
     return encode(row);
 }
+std::string encode_row(const SpanRow& row) {
+    return encode(row);
+}
+std::string encode_row(const IncidentRow& row) {
+    return encode(row);
+}
+std::string encode_row(const StateRow& row) {
+    return encode(row);
+}
+std::string encode_row(const ClockRow& row) {
+    return encode(row);
+}
+std::string encode_row(const RollupRow& row) {
+    return encode(row);
+}
 std::optional<StoredProcess> decode_process(std::string_view content) {
     return decode<StoredProcess>(content);
 }
@@ -426,6 +486,21 @@ std::optional<LossRow> decode_loss(std::string_view content) {
 }
 std::optional<Session> decode_session(std::string_view content) {
     return decode<Session>(content);
+}
+std::optional<SpanRow> decode_span(std::string_view content) {
+    return decode<SpanRow>(content);
+}
+std::optional<IncidentRow> decode_incident(std::string_view content) {
+    return decode<IncidentRow>(content);
+}
+std::optional<StateRow> decode_state(std::string_view content) {
+    return decode<StateRow>(content);
+}
+std::optional<ClockRow> decode_clock(std::string_view content) {
+    return decode<ClockRow>(content);
+}
+std::optional<RollupRow> decode_rollup(std::string_view content) {
+    return decode<RollupRow>(content);
 }
 
 }  // namespace ingero

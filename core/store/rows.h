@@ -1,4 +1,5 @@
-// Keys and the small rows of a store: reader and writer of each are one function (rows.cpp). Every value but an event
+// Keys and the small rows of a store: reader and writer of each are one function (rows.cpp;
+// keys.cpp for keys). Every value but an event
 // block is sealed: a checksum of key and content stands before it.
 //
 // A row begins with its version. A newer version may only append fields: a reader takes what it knows and leaves the
@@ -24,6 +25,8 @@ inline constexpr std::string_view last_sequence_key = "last_sequence";
 /// The highest ids that any row has named, kept after the rows are let go. Absent: none.
 inline constexpr std::string_view last_stack_key = "last_stack";
 inline constexpr std::string_view last_file_key = "last_file";
+/// The highest number of a span, an incident's row or a state. Absent: none.
+inline constexpr std::string_view last_row_key = "last_row";
 
 /// XXH3-64 of key and content, then the content.
 std::string seal(std::string_view key, std::string_view content);
@@ -55,16 +58,42 @@ struct FunctionKey {
     ProcessKey process;
     uint64_t handle = 0;
 };
+/// Of spans, incidents, states and clocks.
+struct HistoryKey {
+    uint32_t boot_index = 0;
+    uint64_t time_ns = 0;  ///< a span's start, else when it was
+    uint64_t number = 0;   ///< tells rows of one time apart; of a clock: its session
+};
+/// Finds spans by their id.
+struct SpanIdKey {
+    std::string id;
+    HistoryKey span;
+};
+struct RollupKey {
+    uint32_t boot_index = 0;
+    uint64_t minute_ns = 0;
+    OpId op = 0;
+    ProcessKey process;
+    auto operator<=>(const RollupKey&) const = default;
+};
 std::string encode_key(const EventKey& key);
 std::string encode_key(const LossKey& key);
 std::string encode_key(const ProcessKey& key);
 std::string encode_key(const GapKey& key);
 std::string encode_key(const FunctionKey& key);
 std::string encode_key(const StackFrame& place);  ///< of a symbol
-std::string encode_key(uint32_t number);          ///< of a session: its number in the store, from 0
+std::string encode_key(const HistoryKey& key);
+std::string encode_key(const SpanIdKey& key);
+std::string encode_key(const RollupKey& key);
+/// What the keys of all spans of this id begin with.
+std::string span_id_prefix(std::string_view id);
+std::string encode_key(uint32_t number);  ///< of a session: its number in the store, from 0
 std::optional<EventKey> decode_event_key(std::string_view key);
 std::optional<LossKey> decode_loss_key(std::string_view key);
 std::optional<GapKey> decode_gap_key(std::string_view key);
+std::optional<HistoryKey> decode_history_key(std::string_view key);
+std::optional<SpanIdKey> decode_span_id_key(std::string_view key);
+std::optional<RollupKey> decode_rollup_key(std::string_view key);
 std::optional<uint32_t> decode_number_key(std::string_view key);
 
 /// A process row knows its boot, so that it can be let go with it.
@@ -99,6 +128,11 @@ std::string encode_row(const StoredFile& row);
 std::string encode_row(const StoredSymbol& row);
 std::string encode_row(const LossRow& row);
 std::string encode_row(const Session& row);
+std::string encode_row(const SpanRow& row);
+std::string encode_row(const IncidentRow& row);
+std::string encode_row(const StateRow& row);
+std::string encode_row(const ClockRow& row);
+std::string encode_row(const RollupRow& row);
 /// Empty where the bytes are no such row.
 std::optional<StoredProcess> decode_process(std::string_view content);
 std::optional<StoredFunction> decode_function(std::string_view content);
@@ -108,5 +142,10 @@ std::optional<StoredFile> decode_file(std::string_view content);
 std::optional<StoredSymbol> decode_symbol(std::string_view content);
 std::optional<LossRow> decode_loss(std::string_view content);
 std::optional<Session> decode_session(std::string_view content);
+std::optional<SpanRow> decode_span(std::string_view content);
+std::optional<IncidentRow> decode_incident(std::string_view content);
+std::optional<StateRow> decode_state(std::string_view content);
+std::optional<ClockRow> decode_clock(std::string_view content);
+std::optional<RollupRow> decode_rollup(std::string_view content);
 
 }  // namespace ingero

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/store/block.h"
+#include "core/store/rollup.h"
 #include "core/store/rows.h"
 #include "core/store/tables.h"
 
@@ -32,17 +33,22 @@ struct Candidate {
     uint64_t bytes = 0;
 };
 
+Candidate candidate(std::string_view key, std::string_view value) {
+    Candidate block{.key = std::string(key), .bytes = value.size() + key.size()};
+    // A damaged block goes like any other; only what it held is not known.
+    if (const auto fields = decode_event_key(key)) block.boot_index = fields->boot_index;
+    if (const auto header = read_block_header(value)) {
+        block.sequence = header->min_sequence;
+        block.max_end_ns = header->max_end_ns;
+        block.rows = header->rows;
+    }
+    return block;
+}
+
 int oldest_blocks(const Environment& environment, MDB_txn* txn, std::vector<Candidate>& ret_blocks) {
     ret_blocks.clear();
     const int rc = for_each_row(txn, environment.tables().events, {}, [&](auto key, auto value) {
-        Candidate block{.key = std::string(key), .bytes = value.size() + key.size()};
-        // A damaged block goes like any other; only what it held is not known.
-        if (const auto fields = decode_event_key(key)) block.boot_index = fields->boot_index;
-        if (const auto header = read_block_header(value)) {
-            block.sequence = header->min_sequence;
-            block.max_end_ns = header->max_end_ns;
-            block.rows = header->rows;
-        }
+        Candidate block = candidate(key, value);
         if (!ret_blocks.empty() && ret_blocks.front().boot_index != block.boot_index) return false;
         ret_blocks.push_back(std::move(block));
         return ret_blocks.size() < candidates;
@@ -56,6 +62,7 @@ int oldest_blocks(const Environment& environment, MDB_txn* txn, std::vector<Cand
 enum class Verdict { erase, keep, stop };
 template <class Judge>
 int erase_rows(MDB_txn* txn, MDB_dbi table, Judge judge) {
+    if (table == Tables::no_table) return 0;
     Cursor cursor;
     if (const int rc = cursor.open(txn, table)) return rc;
     MDB_val key{};
@@ -71,12 +78,57 @@ int erase_rows(MDB_txn* txn, MDB_dbi table, Judge judge) {
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-int forget_losses(const Environment& environment, MDB_txn* txn, const Horizon& horizon) {
-    return erase_rows(txn, environment.tables().losses, [&](auto key, auto) {
+int forget_losses(const Environment& environment, MDB_txn* txn, const Horizon& horizon, RollupWriter* rollups) {
+    return erase_rows(txn, environment.tables().losses, [&](auto key, auto value) {
         const auto fields = decode_loss_key(key);
-        if (!fields || fields->boot_index < horizon.boot_index) return Verdict::erase;
-        if (fields->boot_index > horizon.boot_index || fields->from_ns >= horizon.covered_from_ns) return Verdict::stop;
-        return fields->to_ns <= horizon.covered_from_ns ? Verdict::erase : Verdict::keep;
+        if (!fields) return Verdict::erase;
+        const bool earlier_boot = fields->boot_index < horizon.boot_index;
+        const bool later = fields->boot_index > horizon.boot_index || fields->from_ns >= horizon.from_ns;
+        if (!earlier_boot && later) return Verdict::stop;
+        if (!earlier_boot && fields->to_ns > horizon.from_ns) return Verdict::keep;
+        const auto content = unseal(key, value);
+        const auto row = content ? decode_loss(*content) : std::nullopt;
+        if (rollups && row) rollups->add_loss(fields->boot_index, *row);
+        return Verdict::erase;
+    });
+}
+
+bool is_past(const HistoryKey& key, const Horizon& horizon) {
+    return key.boot_index < horizon.boot_index ||
+           (key.boot_index == horizon.boot_index && key.time_ns < horizon.from_ns);
+}
+
+int erase_span_id(const Environment& environment, MDB_txn* txn, const HistoryKey& key, std::string_view value) {
+    const auto content = unseal(encode_key(key), value);
+    const auto row = content ? decode_span(*content) : std::nullopt;
+    if (!row || row->id.empty() || environment.tables().span_ids == Tables::no_table) return 0;
+    const std::string id = encode_key(SpanIdKey{row->id, key});
+    MDB_val raw_key = to_value(id);
+    const int rc = mdb_del(txn, environment.tables().span_ids, &raw_key, nullptr);
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/// A span goes when it ended before the horizon; it may have begun long before.
+int forget_spans(const Environment& environment, MDB_txn* txn, const Horizon& horizon) {
+    int failed = 0;
+    const int rc = erase_rows(txn, environment.tables().spans, [&](auto key, auto value) {
+        const auto fields = decode_history_key(key);
+        if (!fields) return Verdict::erase;
+        if (!is_past(*fields, horizon)) return Verdict::stop;
+        const auto content = unseal(key, value);
+        const auto row = content ? decode_span(*content) : std::nullopt;
+        const bool lasts = row && fields->boot_index == horizon.boot_index && row->end_ns > horizon.from_ns;
+        if (lasts) return Verdict::keep;
+        failed = erase_span_id(environment, txn, *fields, value);
+        return failed != 0 ? Verdict::stop : Verdict::erase;
+    });
+    return failed != 0 ? failed : rc;
+}
+
+int forget_history(MDB_txn* txn, MDB_dbi table, const Horizon& horizon) {
+    return erase_rows(txn, table, [&](auto key, auto) {
+        const auto fields = decode_history_key(key);
+        return !fields || is_past(*fields, horizon) ? Verdict::erase : Verdict::stop;
     });
 }
 
@@ -84,10 +136,10 @@ int forget_gaps(const Environment& environment, MDB_txn* txn, const Horizon& hor
     return erase_rows(txn, environment.tables().gaps, [&](auto key, auto value) {
         const auto fields = decode_gap_key(key);
         if (!fields || fields->boot_index < horizon.boot_index) return Verdict::erase;
-        if (fields->boot_index > horizon.boot_index || fields->from_ns >= horizon.covered_from_ns) return Verdict::stop;
+        if (fields->boot_index > horizon.boot_index || fields->from_ns >= horizon.from_ns) return Verdict::stop;
         const auto content = unseal(key, value);
         const auto row = content ? decode_gap(*content) : std::nullopt;
-        return row && row->to_ns != 0 && row->to_ns <= horizon.covered_from_ns ? Verdict::erase : Verdict::keep;
+        return row && row->to_ns != 0 && row->to_ns <= horizon.from_ns ? Verdict::erase : Verdict::keep;
     });
 }
 
@@ -115,6 +167,170 @@ int forget_stacks(const Environment& environment, MDB_txn* txn, const Horizon& h
     return rc;
 }
 
+/// What one transaction lets go, step by step.
+class Eviction {
+  public:
+    Eviction(const Environment& environment, MDB_txn* txn, const Demand& demand, Evicted& evicted)
+        : environment_(environment), txn_(txn), demand_(demand), evicted_(evicted), rollups_(environment, txn) {}
+
+    int run() {
+        int rc = blocks_by_age();
+        if (rc == 0) rc = blocks_for_space();
+        if (rc == 0 && evicted_.horizon) rc = tellers(*evicted_.horizon);
+        if (rc == 0) rc = spans_by_age();
+        if (rc == 0) rc = rollups_.flush();
+        if (rc == 0) rc = rollups();
+        if (rc == 0) rc = last_resort();
+        return rc;
+    }
+
+  private:
+    int blocks_by_age() {
+        for (const auto& [boot_index, limit_ns] : demand_.calls) {
+            std::vector<Candidate> old;
+            const std::string from = encode_key(EventKey{boot_index, 0, 0});
+            uint64_t bytes = 0;
+            bool kept = false;
+            const int rc = for_each_row(txn_, environment_.tables().events, from, [&](auto key, auto value) {
+                const auto fields = decode_event_key(key);
+                if (!fields || fields->boot_index != boot_index) return false;
+                Candidate block = candidate(key, value);
+                kept |= block.max_end_ns > limit_ns;
+                if (fields->first_start_ns >= limit_ns) return false;
+                if (block.max_end_ns > limit_ns) return true;
+                bytes += block.bytes;
+                old.push_back(std::move(block));
+                evicted_.more_by_age = evicted_.bytes + bytes >= demand_.most_bytes;
+                return !evicted_.more_by_age;
+            });
+            if (rc != 0) return rc;
+            for (const Candidate& block : old)
+                if (const int erased = erase(block)) return erased;
+            if (evicted_.more_by_age || kept) return 0;
+        }
+        return 0;
+    }
+
+    int blocks_for_space() {
+        std::vector<Candidate> blocks;
+        while (evicted_.bytes < demand_.bytes) {
+            if (const int rc = oldest_blocks(environment_, txn_, blocks)) return rc;
+            if (blocks.empty()) break;
+            const size_t most = std::max<size_t>(1, blocks.size() / 2);
+            for (size_t i = 0; i < most && evicted_.bytes < demand_.bytes; ++i) {
+                if (const int rc = erase(blocks[i])) return rc;
+                evicted_.events += blocks[i].rows;
+            }
+        }
+        return 0;
+    }
+
+    int erase(const Candidate& block) {
+        MDB_val key = to_value(block.key);
+        if (demand_.roll_up) {
+            MDB_val value{};
+            if (const int rc = mdb_get(txn_, environment_.tables().events, &key, &value)) return rc;
+            if (const int rc = rollups_.add_block(to_text(value))) return rc;
+        }
+        if (const int rc = mdb_del(txn_, environment_.tables().events, &key, nullptr)) return rc;
+        evicted_.bytes += block.bytes;
+        auto& horizon = evicted_.horizon;
+        if (!horizon || horizon->boot_index < block.boot_index) horizon = Horizon{block.boot_index, 0};
+        if (horizon->boot_index == block.boot_index) horizon->from_ns = std::max(horizon->from_ns, block.max_end_ns);
+        return 0;
+    }
+
+    int tellers(const Horizon& horizon) {
+        int rc = forget_losses(environment_, txn_, horizon, demand_.roll_up ? &rollups_ : nullptr);
+        if (rc == 0) rc = forget_gaps(environment_, txn_, horizon);
+        if (rc == 0) rc = forget_spans(environment_, txn_, horizon);
+        return rc == 0 ? forget_history(txn_, environment_.tables().states, horizon) : rc;
+    }
+
+    int spans_by_age() {
+        for (const auto& [boot_index, limit_ns] : demand_.calls) {
+            const Horizon horizon{boot_index, limit_ns};
+            if (const int rc = forget_spans(environment_, txn_, horizon)) return rc;
+            if (const int rc = forget_history(txn_, environment_.tables().states, horizon)) return rc;
+        }
+        return 0;
+    }
+
+    uint64_t rollup_bytes() const {
+        MDB_stat stat{};
+        const MDB_dbi table = environment_.tables().rollups;
+        if (table == Tables::no_table || mdb_stat(txn_, table, &stat) != 0) return 0;
+        return (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) * environment_.page_bytes();
+    }
+
+    /// By age, and down to their share.
+    int rollups() {
+        for (const auto& [boot_index, limit_ns] : demand_.rollups)
+            if (limit_ns != 0) raise_rollup_horizon({boot_index, limit_ns});
+        const uint64_t used = rollup_bytes();
+        const uint64_t share = used > demand_.most_rollup_bytes ? used - demand_.most_rollup_bytes : 0;
+        if (const int rc = oldest_rollups(share)) return rc;
+        if (!evicted_.rollups) return 0;
+        return forget_history(txn_, environment_.tables().clocks, *evicted_.rollups);
+    }
+
+    bool is_past_rollups(const RollupKey& key) const {
+        const auto limit = demand_.rollups.find(key.boot_index);
+        return limit != demand_.rollups.end() && key.minute_ns < limit->second &&
+               limit->second - key.minute_ns >= rollup_minute_ns;
+    }
+
+    void raise_rollup_horizon(const Horizon& horizon) {
+        auto& known = evicted_.rollups;
+        if (!known || known->boot_index < horizon.boot_index ||
+            (known->boot_index == horizon.boot_index && known->from_ns < horizon.from_ns))
+            known = horizon;
+    }
+
+    /// Those too old, and others until `bytes` have gone.
+    int oldest_rollups(uint64_t bytes) {
+        uint64_t gone = 0;
+        return erase_rows(txn_, environment_.tables().rollups, [&](auto key, auto value) {
+            const auto fields = decode_rollup_key(key);
+            if (fields && gone >= bytes && !is_past_rollups(*fields)) return Verdict::stop;
+            gone += key.size() + value.size() + 16;
+            if (fields) raise_rollup_horizon({fields->boot_index, fields->minute_ns + rollup_minute_ns});
+            return Verdict::erase;
+        });
+    }
+
+    /// No block is left to go: all the rest, the oldest first.
+    int last_resort() {
+        const auto erase_some = [&](MDB_dbi table, bool spans) {
+            int failed = 0;
+            const int rc = erase_rows(txn_, table, [&](auto key, auto value) {
+                if (evicted_.bytes >= demand_.bytes) return Verdict::stop;
+                evicted_.bytes += key.size() + value.size() + 16;
+                const auto fields = decode_history_key(key);
+                if (spans && fields) failed = erase_span_id(environment_, txn_, *fields, value);
+                return failed != 0 ? Verdict::stop : Verdict::erase;
+            });
+            return failed != 0 ? failed : rc;
+        };
+        const Tables& tables = environment_.tables();
+        int rc = erase_some(tables.spans, true);
+        if (rc == 0) rc = erase_some(tables.states, false);
+        if (rc == 0 && evicted_.bytes < demand_.bytes) {
+            const uint64_t missing = demand_.bytes - evicted_.bytes;
+            const uint64_t before = rollup_bytes();
+            rc = oldest_rollups(missing);
+            evicted_.bytes += before - std::min(before, rollup_bytes());
+        }
+        return rc == 0 ? erase_some(tables.incidents, false) : rc;
+    }
+
+    const Environment& environment_;
+    MDB_txn* txn_;
+    const Demand& demand_;
+    Evicted& evicted_;
+    RollupWriter rollups_;
+};
+
 uint64_t file_bytes(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
@@ -133,26 +349,8 @@ int grow_file(int fd, uint64_t from, uint64_t to) {
 
 }  // namespace
 
-int evict_oldest(const Environment& environment, MDB_txn* transaction, uint64_t bytes, Evicted& ret_evicted) {
-    std::vector<Candidate> blocks;
-    while (ret_evicted.bytes < bytes) {
-        if (const int rc = oldest_blocks(environment, transaction, blocks)) return rc;
-        if (blocks.empty()) break;
-        const size_t most = std::max<size_t>(1, blocks.size() / 2);
-        for (size_t i = 0; i < most && ret_evicted.bytes < bytes; ++i) {
-            const Candidate& block = blocks[i];
-            MDB_val key = to_value(block.key);
-            if (const int rc = mdb_del(transaction, environment.tables().events, &key, nullptr)) return rc;
-            ret_evicted.events += block.rows;
-            ret_evicted.bytes += block.bytes;
-            auto& horizon = ret_evicted.horizon;
-            if (!horizon || horizon->boot_index < block.boot_index) horizon = Horizon{block.boot_index, 0};
-            horizon->covered_from_ns = std::max(horizon->covered_from_ns, block.max_end_ns);
-        }
-    }
-    if (!ret_evicted.horizon) return 0;
-    if (const int rc = forget_losses(environment, transaction, *ret_evicted.horizon)) return rc;
-    return forget_gaps(environment, transaction, *ret_evicted.horizon);
+int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Evicted& ret_evicted) {
+    return Eviction(environment, transaction, demand, ret_evicted).run();
 }
 
 int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon) {
@@ -162,7 +360,7 @@ int forget_processes(const Environment& environment, MDB_txn* transaction, const
         const auto row = content ? decode_process(*content) : std::nullopt;
         if (!row || row->boot_index > horizon.boot_index) return Verdict::keep;
         const uint64_t exited = row->process.exited_ns;
-        const bool gone = row->boot_index < horizon.boot_index || (exited != 0 && exited <= horizon.covered_from_ns);
+        const bool gone = row->boot_index < horizon.boot_index || (exited != 0 && exited <= horizon.from_ns);
         if (gone) forgotten.insert(row->process.key);
         return gone ? Verdict::erase : Verdict::keep;
     });

@@ -1,29 +1,46 @@
-// Keeping a store under its cap: what the file may use, and letting the oldest go.
+// Keeping a store under its cap and its ages: what the file may use, and letting the oldest go. Calls go first, rolled
+// up, and with them what tells of their time; then rollups; then incidents.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 
 #include "core/store/environment.h"
 
 namespace ingero {
 
-/// Where the store's memory begins after an eviction: nothing of an earlier boot, and of this boot nothing complete
-/// before covered_from_ns (CLOCK_MONOTONIC).
+/// Where the store's memory of something begins: nothing of an earlier boot, and of this boot nothing complete before
+/// from_ns (CLOCK_MONOTONIC).
 struct Horizon {
     uint32_t boot_index = 0;
-    uint64_t covered_from_ns = 0;
+    uint64_t from_ns = 0;
+};
+
+/// A boot's times before which something is too old. Boots that are not in it have nothing too old.
+using AgeLimits = std::map<uint32_t, uint64_t>;
+
+/// What has to go in one transaction.
+struct Demand {
+    uint64_t bytes = 0;       ///< at least
+    uint64_t most_bytes = 0;  ///< by age no more than this at once
+    AgeLimits calls;
+    AgeLimits rollups;
+    uint64_t most_rollup_bytes = UINT64_MAX;  ///< that may be left
+    bool roll_up = true;                      ///< false: where there is no room even for that
 };
 
 struct Evicted {
-    uint64_t events = 0;
-    uint64_t bytes = 0;
-    std::optional<Horizon> horizon;  ///< absent: nothing went
+    uint64_t events = 0;             ///< for space
+    uint64_t bytes = 0;              ///< of all that went
+    bool more_by_age = false;        ///< most_bytes was reached before all that is too old had gone
+    std::optional<Horizon> horizon;  ///< of calls; absent: none went
+    std::optional<Horizon> rollups;  ///< of rollups; absent: none went
 };
 
-/// Deletes blocks until at least `bytes` have gone or none is left, the first written first, and the loss rows of the
-/// time that went. Returns an LMDB code.
-int evict_oldest(const Environment& environment, MDB_txn* transaction, uint64_t bytes, Evicted& ret_evicted);
+/// Deletes blocks, the first written first, and what tells of the time that went, and adds what they held to the
+/// rollups; where no block is left, spans and state, rollups and incidents, the oldest first. Returns an LMDB code.
+int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Evicted& ret_evicted);
 
 /// Deletes the processes that ended before the horizon. Walks all process rows. Returns an LMDB code.
 int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon);

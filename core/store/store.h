@@ -21,6 +21,7 @@
 #include "core/model/stack.h"
 #include "core/model/time.h"
 #include "core/store/block_view.h"
+#include "core/store/history.h"
 
 namespace ingero {
 
@@ -42,6 +43,9 @@ struct Session {
     uint64_t first_covered_ns = 0;  ///< CLOCK_MONOTONIC; 0 until the first probe is attached
     uint64_t last_covered_ns = 0;   ///< CLOCK_MONOTONIC
     bool ended_cleanly = false;
+    /// Calls from here to first_covered_ns are told of by rollups only; 0: by nothing. Where nothing is left of the
+    /// session's own rows, first_covered_ns is last_covered_ns.
+    uint64_t rolled_up_from_ns = 0;
 };
 
 /// What was lost in one interval, by op. Rows with all counts 0 are not stored.
@@ -92,8 +96,10 @@ struct FunctionRow {
 };
 
 struct StoreOptions {
-    uint64_t max_size_bytes = 10ULL << 30;                   ///< of the data file; at least 16 MiB is taken
-    bool create = true;                                      ///< false: a missing store is not_found
+    uint64_t max_size_bytes = 10ULL << 30;  ///< of the data file; at least 16 MiB is taken
+    bool create = true;                     ///< false: a missing store is not_found
+    uint64_t max_age_ns = 0;                ///< of calls, spans and states; 0: as long as there is room
+    uint64_t max_rollup_age_ns = 0;         ///< of rollups and clocks; 0: as long as there is room
     uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
     std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
 };
@@ -108,7 +114,11 @@ struct Batch {
     std::vector<StackRow> stacks;
     std::vector<FileRow> files;  ///< replaces the row of the same id
     std::vector<SymbolRow> symbols;
-    uint64_t covered_until_ns = 0;  ///< CLOCK_MONOTONIC; everything before it was read from the rings
+    std::vector<SpanRow> spans;
+    std::vector<IncidentRow> incidents;
+    std::vector<StateRow> states;
+    std::vector<RollupRow> rollups;  ///< added to those there are; only what copies a store has any
+    uint64_t covered_until_ns = 0;   ///< CLOCK_MONOTONIC; everything before it was read from the rings
 };
 
 struct StoreFigures {
@@ -133,8 +143,9 @@ class StoreWriter {
     virtual Result<void> begin_session(Session session) = 0;
     /// Sets first_covered_ns of the running session where it is still 0. Stored with the next commit.
     virtual void set_first_covered(uint64_t monotonic_ns) = 0;
-    /// One synchronous transaction; when it returns, the batch survives kill -9 and power loss. At 85 % of the map the
-    /// oldest blocks are deleted first, and what they covered is no longer claimed as covered. On failure nothing of
+    /// One synchronous transaction; when it returns, the batch survives kill -9 and power loss. At 85 % of the map, and
+    /// past the age they may reach, the oldest blocks are rolled up and deleted first, and what they covered is no
+    /// longer claimed as covered. On failure nothing of
     /// the batch is stored and the store stays usable. Errors: limit (the map is full while a reader holds old pages,
     /// or the batch is more than a quarter of the cap), internal (a full disk, no session).
     virtual Result<void> commit(const Batch& batch) = 0;
@@ -167,6 +178,18 @@ class StoreSnapshot {
     virtual Result<std::map<uint32_t, FileRow>> files() const = 0;
     /// Of these places, those that were looked up.
     virtual Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const = 0;
+    /// Spans that overlap the window, in order of start.
+    virtual Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window) const = 0;
+    /// All spans of this id, in order of boot and start.
+    virtual Result<std::vector<SpanRow>> spans_of(std::string_view id) const = 0;
+    /// What happened to incidents within the window, in order of time.
+    virtual Result<std::vector<IncidentRow>> incidents(uint32_t boot_index, Window window) const = 0;
+    virtual Result<std::vector<StateRow>> states(uint32_t boot_index, Window window) const = 0;
+    /// Rollups of the minutes that overlap the window, in order of minute, op and process. No call is in one of them
+    /// and in a block too.
+    virtual Result<std::vector<RollupRow>> rollups(uint32_t boot_index, Window window) const = 0;
+    /// One a minute and session at most.
+    virtual Result<std::vector<ClockRow>> clocks(uint32_t boot_index, Window window) const = 0;
     /// Calls `visit` with each block's matching events, blocks in order of start. An event matches when its
     /// [start, end) overlaps the window. Return false from `visit` to stop. Errors: corrupt, with the block's key.
     virtual Result<void> scan(uint32_t boot_index, Window window,

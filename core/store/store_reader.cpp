@@ -160,6 +160,65 @@ class LmdbSnapshot final : public StoreSnapshot {
         return rows;
     }
 
+    Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window) const override {
+        return history<SpanRow>(tables().spans, boot_index, 0, window, decode_span, "span",
+                                [&](const SpanRow& span) { return span_overlaps(span, window); });
+    }
+
+    Result<std::vector<SpanRow>> spans_of(std::string_view id) const override {
+        std::vector<SpanRow> rows;
+        std::optional<Error> error;
+        const std::string prefix = span_id_prefix(id);
+        const int rc = for_each_row(transaction_.get(), tables().span_ids, prefix, [&](auto key, auto value) {
+            if (!key.starts_with(prefix)) return false;
+            const auto fields = unseal(key, value) ? decode_span_id_key(key) : std::nullopt;
+            if (!fields) error = damaged_row("span id");
+            if (error) return false;
+            auto row = find(tables().spans, encode_key(fields->span), decode_span, "span");
+            if (!row) error = row.error();
+            if (row && *row) rows.push_back(std::move(**row));
+            return !error;
+        });
+        if (error) return tl::unexpected(*error);
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the spans", rc));
+        return rows;
+    }
+
+    Result<std::vector<IncidentRow>> incidents(uint32_t boot_index, Window window) const override {
+        return history<IncidentRow>(tables().incidents, boot_index, window.from_ns, window, decode_incident, "incident",
+                                    [](const IncidentRow&) { return true; });
+    }
+
+    Result<std::vector<StateRow>> states(uint32_t boot_index, Window window) const override {
+        return history<StateRow>(tables().states, boot_index, window.from_ns, window, decode_state, "state",
+                                 [](const StateRow&) { return true; });
+    }
+
+    Result<std::vector<ClockRow>> clocks(uint32_t boot_index, Window window) const override {
+        return history<ClockRow>(tables().clocks, boot_index, window.from_ns, window, decode_clock, "clock",
+                                 [](const ClockRow&) { return true; });
+    }
+
+    Result<std::vector<RollupRow>> rollups(uint32_t boot_index, Window window) const override {
+        std::vector<RollupRow> rows;
+        bool damaged = false;
+        const uint64_t first_minute_ns = window.from_ns / rollup_minute_ns * rollup_minute_ns;
+        const std::string from = encode_key(RollupKey{boot_index, first_minute_ns, 0, {}});
+        const int rc = for_each_row(transaction_.get(), tables().rollups, from, [&](auto key, auto value) {
+            const auto fields = decode_rollup_key(key);
+            damaged = !fields;
+            if (damaged || fields->boot_index != boot_index || fields->minute_ns >= window.to_ns) return false;
+            const auto content = unseal(key, value);
+            auto row = content ? decode_rollup(*content) : std::nullopt;
+            damaged = !row;
+            if (row) rows.push_back(std::move(*row));
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the rollups", rc));
+        if (damaged) return tl::unexpected(damaged_row("rollup"));
+        return rows;
+    }
+
     Result<void> scan_blocks(uint32_t boot_index, Window window,
                              const std::function<bool(BlockView&)>& visit) const override {
         return for_each_block(boot_index, window,
@@ -180,6 +239,34 @@ class LmdbSnapshot final : public StoreSnapshot {
     }
 
   private:
+    /// Rows of one boot at [from_ns, window.to_ns) that `wanted` says yes to.
+    template <class Row, class Wanted>
+    Result<std::vector<Row>> history(MDB_dbi table, uint32_t boot_index, uint64_t from_ns, Window window,
+                                     std::optional<Row> (*decode)(std::string_view), const char* what,
+                                     const Wanted& wanted) const {
+        std::vector<Row> rows;
+        bool damaged = false;
+        const std::string from = encode_key(HistoryKey{boot_index, from_ns, 0});
+        const int rc = for_each_row(transaction_.get(), table, from, [&](auto key, auto value) {
+            const auto fields = decode_history_key(key);
+            damaged = !fields;
+            if (damaged || fields->boot_index != boot_index || fields->time_ns >= window.to_ns) return false;
+            const auto content = unseal(key, value);
+            auto row = content ? decode(*content) : std::nullopt;
+            damaged = !row;
+            if (row && wanted(*row)) rows.push_back(std::move(*row));
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the event store", rc));
+        if (damaged) return tl::unexpected(damaged_row(what));
+        return rows;
+    }
+
+    /// As calls do: one of no length where its start is in the window.
+    static bool span_overlaps(const SpanRow& span, Window window) {
+        return span.end_ns > window.from_ns || (span.start_ns == span.end_ns && window.contains(span.start_ns));
+    }
+
     /// The row of a key; nothing where there is none.
     template <class Row>
     Result<std::optional<Row>> find(MDB_dbi table, const std::string& key,

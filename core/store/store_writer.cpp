@@ -12,6 +12,7 @@
 
 #include "core/store/block_encoder.h"
 #include "core/store/lock_file.h"
+#include "core/store/rollup.h"
 #include "core/store/rows.h"
 #include "core/store/space.h"
 #include "core/store/store.h"
@@ -32,6 +33,10 @@ constexpr uint64_t most_evicted_bytes = 32 << 20;
 constexpr uint64_t housekeeping_every = 64;
 /// Commits after a tidy() that found no room: planning it costs the same again.
 constexpr uint64_t tidy_again_after = 16;
+constexpr uint64_t age_check_every_ns = 1'000'000'000;
+constexpr uint64_t clock_row_every_ns = 60'000'000'000;
+/// Of the cap, what rollups may take: they outlive calls, and are not to leave them without room.
+constexpr uint64_t rollup_share = 4;
 
 /// What a commit will write, made before its transaction begins.
 struct Prepared {
@@ -44,6 +49,7 @@ struct Prepared {
     };
     std::vector<Row> rows;  ///< each replaces the one of its key
     std::vector<LossRow> losses;
+    std::vector<RollupRow> rollups;
 
     template <class Key, class Content>
     void add_row(MDB_dbi Tables::*table, const Key& key, const Content& content) {
@@ -59,7 +65,7 @@ struct Prepared {
         // Small rows land on pages of their own in the worst case of a random key.
         return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 4096 +
                4 * std::accumulate(rows.begin(), rows.end(), uint64_t{0}, add_row) + losses.size() * 256 +
-               commit_overhead_bytes;
+               rollups.size() * 4096 + commit_overhead_bytes;
     }
 };
 
@@ -70,7 +76,10 @@ struct State {
     uint64_t last_sequence = 0;
     uint32_t last_stack = 0;
     uint32_t last_file = 0;
+    uint64_t last_row = 0;
     uint64_t dropped = 0;
+    uint64_t next_age_check_ns = 0;  ///< CLOCK_MONOTONIC, as the next
+    uint64_t next_clock_row_ns = 0;
 
     Session* running() { return current ? &sessions.at(*current) : nullptr; }
 };
@@ -84,7 +93,24 @@ void note_ids(const Batch& batch, State& state) {
     }
 }
 
-Prepared prepare(const Batch& batch, uint32_t boot_index, BlockEncoder& encoder) {
+/// Rows of history, which are only ever added. Spans, incidents and states are numbered together.
+void prepare_history(const Batch& batch, uint32_t boot_index, uint64_t last_row, Prepared& prepared) {
+    for (const SpanRow& span : batch.spans) {
+        const HistoryKey key{boot_index, span.start_ns, ++last_row};
+        SpanRow row = span;
+        row.id.resize(std::min(row.id.size(), max_span_id_bytes));
+        prepared.add_row(&Tables::spans, key, row);
+        if (row.id.empty()) continue;
+        const std::string by_id = encode_key(SpanIdKey{row.id, key});
+        prepared.rows.push_back({&Tables::span_ids, by_id, seal(by_id, {})});
+    }
+    for (const IncidentRow& incident : batch.incidents)
+        prepared.add_row(&Tables::incidents, HistoryKey{boot_index, incident.at_ns, ++last_row}, incident);
+    for (const StateRow& state : batch.states)
+        prepared.add_row(&Tables::states, HistoryKey{boot_index, state.time_ns, ++last_row}, state);
+}
+
+Prepared prepare(const Batch& batch, uint32_t boot_index, uint64_t last_row, BlockEncoder& encoder) {
     Prepared prepared;
     prepared.blocks = make_blocks(encoder, boot_index, batch.events);
     for (const Process& process : batch.processes)
@@ -101,6 +127,8 @@ Prepared prepare(const Batch& batch, uint32_t boot_index, BlockEncoder& encoder)
         prepared.add_row(&Tables::symbols, StackFrame{symbol.file, symbol.offset}, StoredSymbol{symbol, boot_index});
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
                  [](const LossRow& row) { return !row.is_empty(); });
+    prepared.rollups = batch.rollups;
+    prepare_history(batch, boot_index, last_row, prepared);
     return prepared;
 }
 
@@ -132,14 +160,46 @@ int put_loss(MDB_txn* txn, MDB_dbi table, uint32_t boot_index, LossRow row) {
     return put_sealed(txn, table, key, encode_row(row));
 }
 
-/// What was evicted is no longer covered: an empty answer there must not look like a quiet time.
-int move_horizon(MDB_txn* txn, MDB_dbi table, const Horizon& horizon, State& state) {
+/// Up to where the session's time lies before the horizon; 0: none of it does.
+uint64_t gone_until(const Session& session, const std::optional<Horizon>& horizon, bool running) {
+    if (!horizon || session.boot_index > horizon->boot_index) return 0;
+    if (session.boot_index < horizon->boot_index) return session.last_covered_ns;
+    return running ? horizon->from_ns : std::min(horizon->from_ns, session.last_covered_ns);
+}
+
+bool is_past(const Session& session, const std::optional<Horizon>& horizon) {
+    return horizon && (session.boot_index < horizon->boot_index ||
+                       (session.boot_index == horizon->boot_index && session.last_covered_ns <= horizon->from_ns));
+}
+
+/// What was evicted is no longer covered: an empty answer there must not look like a quiet time. Returns whether the
+/// session changed.
+bool move_horizon(Session& session, const Evicted& evicted, bool rolled_up, bool running) {
+    bool changed = false;
+    const uint64_t calls_gone = gone_until(session, evicted.horizon, running);
+    if (session.first_covered_ns != 0 && session.first_covered_ns < calls_gone) {
+        if (session.rolled_up_from_ns == 0) session.rolled_up_from_ns = session.first_covered_ns;
+        if (!rolled_up) session.rolled_up_from_ns = calls_gone;
+        session.first_covered_ns = calls_gone;
+        changed = true;
+    }
+    const uint64_t rollups_gone = std::min(gone_until(session, evicted.rollups, running), session.first_covered_ns);
+    if (session.rolled_up_from_ns != 0 && session.rolled_up_from_ns < rollups_gone) {
+        session.rolled_up_from_ns = rollups_gone;
+        changed = true;
+    }
+    return changed;
+}
+
+/// Sessions go when nothing tells of them any more.
+int move_horizon(MDB_txn* txn, MDB_dbi table, const Evicted& evicted, bool rolled_up, State& state) {
     for (auto at = state.sessions.begin(); at != state.sessions.end();) {
         auto& [number, session] = *at;
         const bool running = state.current == number;
-        const bool same_boot = session.boot_index == horizon.boot_index;
-        const bool gone = session.boot_index < horizon.boot_index ||
-                          (same_boot && session.last_covered_ns <= horizon.covered_from_ns);
+        const bool changed = move_horizon(session, evicted, rolled_up, running);
+        const bool has_rollups = session.rolled_up_from_ns != 0 && session.rolled_up_from_ns < session.first_covered_ns;
+        const bool gone = (is_past(session, evicted.horizon) && !has_rollups) ||
+                          (is_past(session, evicted.rollups) && session.first_covered_ns >= session.last_covered_ns);
         if (gone && !running) {
             const std::string key = encode_key(number);
             MDB_val raw_key = to_value(key);
@@ -147,13 +207,26 @@ int move_horizon(MDB_txn* txn, MDB_dbi table, const Horizon& horizon, State& sta
             at = state.sessions.erase(at);
             continue;
         }
-        if (same_boot && session.first_covered_ns != 0 && session.first_covered_ns < horizon.covered_from_ns) {
-            session.first_covered_ns = horizon.covered_from_ns;
+        if (changed)
             if (const int rc = put_sealed(txn, table, encode_key(number), encode_row(session))) return rc;
-        }
         ++at;
     }
     return 0;
+}
+
+/// Where each boot's times become older than `age_ns`. Within the running boot the wall clock does not matter.
+AgeLimits age_limits(const State& state, uint64_t age_ns) {
+    AgeLimits limits;
+    if (age_ns == 0 || !state.current) return limits;
+    const Session& running = state.sessions.at(*state.current);
+    const ClockTriple& now = running.latest_clock;
+    for (const auto& [number, session] : state.sessions) {
+        if (session.boot_index == running.boot_index)
+            limits[session.boot_index] = now.monotonic_ns - std::min(now.monotonic_ns, age_ns);
+        else if (now.realtime_ns > age_ns)
+            limits[session.boot_index] = session.latest_clock.to_monotonic(now.realtime_ns - age_ns);
+    }
+    return limits;
 }
 
 void sync_directory(const std::string& directory) {
@@ -190,10 +263,11 @@ class LmdbStoreWriter final : public StoreWriter {
     Result<void> make_deletable();
     Result<void> load_state();
     Result<void> write(const Prepared& prepared, const Change& change);
-    int transact(const Prepared& prepared, const Change& change, uint64_t limit);
+    int transact(const Prepared& prepared, const Change& change, uint64_t limit, bool roll_up = true);
     int begin(Transaction& ret_transaction);
-    int evict(MDB_txn* txn, uint64_t bytes, State& state);
+    int evict(MDB_txn* txn, const Demand& demand, State& state);
     int store(MDB_txn* txn, const Prepared& prepared, State& state);
+    int store_clock(MDB_txn* txn, const Session& session, State& state);
     void make_room(uint64_t bytes);
     void update_figures();
 
@@ -235,7 +309,7 @@ Result<void> LmdbStoreWriter::open_environment() {
     } else {
         const auto layout = open_layout(*environment_);
         if (!layout) return tl::unexpected(layout.error());
-        if (*layout < store_layout_version)
+        if (*layout < store_layout_version || !environment_->tables().are_whole())
             if (auto raised = raise_layout(); !raised) return raised;
     }
     return make_deletable();
@@ -296,6 +370,7 @@ Result<void> LmdbStoreWriter::load_state() {
     if (!figures) return tl::unexpected(figures.error());
     state_.last_stack = figures->last_stack;
     state_.last_file = figures->last_file;
+    state_.last_row = read_last_row(*environment_, txn->get());
     if (const int rc = upkeep_.load(*environment_, txn->get()))
         return tl::unexpected(lmdb_error("cannot read the events", rc));
     return {};
@@ -315,6 +390,7 @@ Result<void> LmdbStoreWriter::begin_session(Session session) {
     first_covered_ns_ = session.first_covered_ns;
     return write({}, [&](State& state) {
         state.current = state.sessions.empty() ? 0 : state.sessions.rbegin()->first + 1;
+        state.next_clock_row_ns = 0;
         state.sessions.emplace(*state.current, session);
     });
 }
@@ -323,7 +399,7 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
     const Session* running = state_.running();
     if (running == nullptr) return fail(ErrorCode::internal, "no session is running: begin_session comes first");
     const ClockTriple clock = options_.clock();
-    const Prepared prepared = prepare(batch, running->boot_index, encoder_);
+    const Prepared prepared = prepare(batch, running->boot_index, state_.last_row, encoder_);
     auto written = write(prepared, [&](State& state) {
         Session& session = *state.running();
         session.latest_clock = clock;
@@ -333,6 +409,7 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
             state.last_stack = std::max(state.last_stack, event.stack);
         }
         note_ids(batch, state);
+        state.last_row += batch.spans.size() + batch.incidents.size() + batch.states.size();
     });
     if (written) upkeep_.note(prepared.blocks);
     return written;
@@ -422,16 +499,21 @@ int LmdbStoreWriter::begin(Transaction& ret_transaction) {
 }
 
 /// One transaction: evict down to `limit` live bytes, apply, store, commit. An LMDB code; memory follows only success.
-int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, uint64_t limit) {
+int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, uint64_t limit, bool roll_up) {
     Transaction txn;
     if (const int rc = begin(txn)) return rc;
     State next = state_;
-    const uint64_t live = environment_->live_bytes(txn.get());
-    if (live > limit) {
-        const uint64_t most = std::max(most_evicted_bytes, 2 * prepared.bytes());
-        if (const int rc = evict(txn.get(), std::min(live - limit, most), next)) return rc;
-    }
     change(next);
+    if (limit != UINT64_MAX) {
+        const uint64_t live = environment_->live_bytes(txn.get());
+        Demand demand{.most_bytes = std::max(most_evicted_bytes, 2 * prepared.bytes()),
+                      .calls = {},
+                      .rollups = {},
+                      .most_rollup_bytes = cap_bytes_ / rollup_share,
+                      .roll_up = roll_up};
+        demand.bytes = std::min(live - std::min(live, limit), demand.most_bytes);
+        if (const int rc = evict(txn.get(), demand, next)) return rc;
+    }
     if (Session* session = next.running(); session != nullptr && session->first_covered_ns == 0)
         session->first_covered_ns = first_covered_ns_;
     if (const int rc = store(txn.get(), prepared, next)) return rc;
@@ -441,14 +523,24 @@ int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, ui
     return 0;
 }
 
-int LmdbStoreWriter::evict(MDB_txn* txn, uint64_t bytes, State& state) {
+int LmdbStoreWriter::evict(MDB_txn* txn, const Demand& asked, State& state) {
+    Demand demand = asked;
+    const Session* running = state.running();
+    const uint64_t now_ns = running ? running->latest_clock.monotonic_ns : 0;
+    const bool age_is_due = running && now_ns >= state.next_age_check_ns;
+    if (age_is_due) {
+        demand.calls = age_limits(state, options_.max_age_ns);
+        demand.rollups = age_limits(state, options_.max_rollup_age_ns);
+    }
+    if (demand.bytes == 0 && !age_is_due) return 0;
     Evicted evicted;
-    if (const int rc = evict_oldest(*environment_, txn, bytes, evicted)) return rc;
+    if (const int rc = let_go(*environment_, txn, demand, evicted)) return rc;
+    if (age_is_due && !evicted.more_by_age) state.next_age_check_ns = now_ns + age_check_every_ns;
     state.dropped += evicted.events;
-    if (!evicted.horizon) return 0;
-    if (commits_ % housekeeping_every == 0)
+    if (evicted.horizon && commits_ % housekeeping_every == 0)
         if (const int rc = forget_processes(*environment_, txn, *evicted.horizon)) return rc;
-    return move_horizon(txn, environment_->tables().sessions, *evicted.horizon, state);
+    if (!evicted.horizon && !evicted.rollups) return 0;
+    return move_horizon(txn, environment_->tables().sessions, evicted, demand.roll_up, state);
 }
 
 int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state) {
@@ -466,10 +558,24 @@ int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state)
             if (const int rc = put_loss(txn, tables.losses, session->boot_index, row)) return rc;
         if (const int rc = put_sealed(txn, tables.sessions, encode_key(*state.current), encode_row(*session)))
             return rc;
+        RollupWriter rollups(*environment_, txn);
+        for (const RollupRow& row : prepared.rollups) rollups.add(session->boot_index, row);
+        if (const int rc = rollups.flush()) return rc;
+        if (const int rc = store_clock(txn, *session, state)) return rc;
     }
+    if (state.last_row != state_.last_row)
+        if (const int rc = put_sealed(txn, tables.meta, last_row_key, encode_number(state.last_row))) return rc;
     if (const int rc = put_sealed(txn, tables.meta, last_stack_key, encode_number(state.last_stack))) return rc;
     if (const int rc = put_sealed(txn, tables.meta, last_file_key, encode_number(state.last_file))) return rc;
     return put_sealed(txn, tables.meta, last_sequence_key, encode_number(state.last_sequence));
+}
+
+int LmdbStoreWriter::store_clock(MDB_txn* txn, const Session& session, State& state) {
+    const ClockTriple& clock = session.latest_clock;
+    if (clock.monotonic_ns < state.next_clock_row_ns) return 0;
+    state.next_clock_row_ns = clock.monotonic_ns + clock_row_every_ns;
+    const HistoryKey key{session.boot_index, clock.monotonic_ns, *state.current};
+    return put_sealed(txn, environment_->tables().clocks, encode_key(key), encode_row(ClockRow{*state.current, clock}));
 }
 
 /// Lets `bytes` of the oldest go and makes two more small commits: only then does LMDB reuse what was freed.
@@ -479,7 +585,8 @@ void LmdbStoreWriter::make_room(uint64_t bytes) {
     if (!txn) return;
     const uint64_t live = environment_->live_bytes(txn->get());
     txn = Transaction();
-    if (transact({}, nothing, live - std::min(live, bytes)) != 0) return;
+    const uint64_t limit = live - std::min(live, bytes);
+    if (transact({}, nothing, limit) != 0 && transact({}, nothing, limit, false) != 0) return;
     for (int i = 0; i < 2; ++i)
         if (transact({}, nothing, UINT64_MAX) != 0) return;
 }

@@ -88,6 +88,11 @@ Result<uint64_t> read_last_sequence(const Environment& environment, MDB_txn* tra
     return *number;
 }
 
+uint64_t read_last_row(const Environment& environment, MDB_txn* transaction) {
+    const auto content = read_meta(transaction, environment.tables().meta, last_row_key);
+    return (content ? decode_number(*content) : std::nullopt).value_or(0);
+}
+
 Result<StoreFigures> read_figures(const Environment& environment, MDB_txn* transaction, const SessionMap& sessions) {
     StoreFigures figures;
     const auto sequence = read_last_sequence(environment, transaction);

@@ -24,6 +24,8 @@ int for_each_row(MDB_txn* transaction, MDB_dbi table, std::string_view from,
                  const std::function<bool(std::string_view, std::string_view)>& visit);
 
 Result<SessionMap> read_sessions(const Environment& environment, MDB_txn* transaction);
+/// The highest number of a span, an incident's row or a state; 0 where there was none.
+uint64_t read_last_row(const Environment& environment, MDB_txn* transaction);
 Result<uint64_t> read_last_sequence(const Environment& environment, MDB_txn* transaction);
 /// All but cap_bytes and events_dropped_for_space, which only a writer knows.
 Result<StoreFigures> read_figures(const Environment& environment, MDB_txn* transaction, const SessionMap& sessions);

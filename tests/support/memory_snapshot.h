@@ -6,7 +6,7 @@
 #include <list>
 #include <optional>
 
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 #include "core/store/store.h"
 
 namespace ingero {
@@ -94,6 +94,21 @@ class MemorySnapshot : public StoreSnapshot {
         return found;
     }
 
+    void add(RollupRow rollup) { rollups_.push_back(std::move(rollup)); }
+    Result<std::vector<RollupRow>> rollups(uint32_t boot_index, Window window) const override {
+        std::vector<RollupRow> found;
+        for (const RollupRow& row : rollups_)
+            if (boot_index == 0 && row.minute_ns < window.to_ns && row.minute_ns + rollup_minute_ns > window.from_ns)
+                found.push_back(row);
+        return found;
+    }
+    // No query reads these yet.
+    Result<std::vector<SpanRow>> spans(uint32_t, Window) const override { return std::vector<SpanRow>(); }
+    Result<std::vector<SpanRow>> spans_of(std::string_view) const override { return std::vector<SpanRow>(); }
+    Result<std::vector<IncidentRow>> incidents(uint32_t, Window) const override { return std::vector<IncidentRow>(); }
+    Result<std::vector<StateRow>> states(uint32_t, Window) const override { return std::vector<StateRow>(); }
+    Result<std::vector<ClockRow>> clocks(uint32_t, Window) const override { return std::vector<ClockRow>(); }
+
     Result<void> scan(uint32_t boot_index, Window window,
                       const std::function<bool(std::span<const Event>)>& visit) const override {
         if (scan_error_) return tl::unexpected(*scan_error_);
@@ -150,6 +165,7 @@ class MemorySnapshot : public StoreSnapshot {
     std::vector<Process> processes_;
     std::vector<LossRow> losses_;
     std::vector<GapRow> gaps_;
+    std::vector<RollupRow> rollups_;
     std::vector<FunctionRow> functions_;
     std::map<uint32_t, StackRow> stacks_;
     std::map<uint32_t, FileRow> files_;

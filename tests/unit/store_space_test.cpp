@@ -135,8 +135,11 @@ TEST_F(AFullStore, NoLongerClaimsToCoverWhatWentAndForgetsItsLosses) {
     const auto snapshot = open_snapshot(directory_.path());
     const auto events = scan_all(*snapshot);
     ASSERT_TRUE(events);
-    ASSERT_EQ(snapshot->sessions().size(), 1u) << "the first session's time is gone";
-    const Session& session = snapshot->sessions()[0];
+    ASSERT_EQ(snapshot->sessions().size(), 2u) << "the first one's calls are still told of by rollups";
+    EXPECT_EQ(snapshot->sessions()[0].rolled_up_from_ns, 1u);
+    EXPECT_EQ(snapshot->sessions()[0].first_covered_ns, snapshot->sessions()[0].last_covered_ns);
+    const Session& session = snapshot->sessions()[1];
+    EXPECT_EQ(session.rolled_up_from_ns, 1u);
     EXPECT_LE(session.first_covered_ns, events->front().start_ns);
     EXPECT_GT(session.first_covered_ns, events->front().start_ns - 10'000);
     const auto losses = snapshot->losses(0, everything);

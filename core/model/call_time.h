@@ -30,12 +30,18 @@ struct CallTime {
     uint64_t preemptor_ns = 0;
 };
 
-inline CallTime call_time(const Event& event) {
+/// All but preemptor_ns.
+constexpr CallTime split_time(uint64_t duration_ns, uint64_t runnable_ns, uint64_t blocked_ns) {
     CallTime time;
-    time.duration_ns = event.duration_ns;
-    time.runnable_ns = std::min(event.runnable_ns, time.duration_ns);
-    time.blocked_ns = std::min(event.blocked_ns, time.duration_ns - time.runnable_ns);
-    time.on_cpu_ns = time.duration_ns - time.runnable_ns - time.blocked_ns;
+    time.duration_ns = duration_ns;
+    time.runnable_ns = std::min(runnable_ns, duration_ns);
+    time.blocked_ns = std::min(blocked_ns, duration_ns - time.runnable_ns);
+    time.on_cpu_ns = duration_ns - time.runnable_ns - time.blocked_ns;
+    return time;
+}
+
+inline CallTime call_time(const Event& event) {
+    CallTime time = split_time(event.duration_ns, event.runnable_ns, event.blocked_ns);
     time.preemptor_ns = std::min(event.preemptor_ns, time.runnable_ns);
     return time;
 }
