@@ -9,6 +9,7 @@
 #include "core/diagnosis/assign.h"
 #include "core/query/event_filter.h"
 #include "core/query/op_lookup.h"
+#include "core/spans/span.h"
 
 namespace ingero {
 
@@ -16,7 +17,8 @@ const char* const shared_calls_note =
     "Note: under continuous batching a kernel inside a request's span is not exclusively that request's work; the same "
     "event is counted in every request whose span contains it. Do not sum these counts across rows.";
 const char* const ranking_note =
-    "Note: rows are ranked by measured span duration only. prompt_tokens and output_tokens are advisory labels from the "
+    "Note: rows are ranked by measured span duration only. prompt_tokens and output_tokens are advisory labels from "
+    "the "
     "emitter and never affect ranking.";
 
 namespace {
@@ -73,7 +75,7 @@ RequestStall to_stall(const Event& event, const Op* op, const ClockTriple& clock
     stall.kind = named ? std::string(to_string(cause)) : "unexplained";
     if (named) {
         const auto [comm, pid] = suspect_of(cause, event);
-        stall.culprit = {to_text(comm), pid, *largest};
+        stall.culprit = {std::string(to_string_view(comm)), pid, *largest};
     }
     stall.op = event.op;
     stall.pid = event.tgid;
@@ -188,10 +190,15 @@ Result<void> RequestsOfBoot::read_spans() {
         if (span.kind == query_.kind) spans_.push_back(std::move(span));
     }
     // A process is registered once, and long before most of its spans.
-    auto all = snapshot_.spans(boot_.boot_index, {0, boot_.monotonic.to_ns});
-    if (!all) return tl::unexpected(all.error());
-    for (SpanRow& span : *all)
-        if (span.kind == SpanKind::scope) registrations_.push_back(std::move(span));
+    std::set<std::string> scopes;
+    for (const SpanRow& span : spans_)
+        if (!span.scope.empty()) scopes.insert(span.scope);
+    for (const std::string& scope : scopes) {
+        auto registered = snapshot_.spans_of(registration_id(scope));
+        if (!registered) return tl::unexpected(registered.error());
+        for (SpanRow& span : *registered)
+            if (span.kind == SpanKind::scope && span.scope == scope) registrations_.push_back(std::move(span));
+    }
     return {};
 }
 
@@ -255,10 +262,15 @@ void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
     OpLookup find;
     uint64_t longest = 0;
     for (const SpanRow& span : group.spans) longest = std::max(longest, span.end_ns - span.start_ns);
-    for (size_t i = 0; i < group.spans.size(); ++i) {
+    const auto duration = [&](size_t i) { return group.spans[i].end_ns - group.spans[i].start_ns; };
+    std::vector<size_t> wanted;
+    for (size_t i = 0; i < group.spans.size(); ++i)
+        if (is_wanted(group.spans[i])) wanted.push_back(i);
+    answer.found += wanted.size();
+    std::stable_sort(wanted.begin(), wanted.end(), [&](size_t a, size_t b) { return duration(a) > duration(b); });
+    if (query_.limit != 0 && wanted.size() > query_.limit) wanted.resize(query_.limit);
+    for (const size_t i : wanted) {
         const SpanRow& span = group.spans[i];
-        if (!is_wanted(span)) continue;
-        ++answer.found;
         RequestStats request;
         request.span = span;
         request.start_realtime_ns = boot_.clock.to_realtime(span.start_ns);

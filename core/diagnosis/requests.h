@@ -37,7 +37,7 @@ struct RequestStall {
 /// Who had the engine while a request waited for its first token, or for its end where none is told.
 struct Occupant {
     std::string id;
-    uint64_t ns = 0;     ///< its spans' overlap with the wait, each span for itself
+    uint64_t ns = 0;   ///< its spans' overlap with the wait, each span for itself
     double share = 0;  ///< of all other spans' overlap with the wait
 };
 

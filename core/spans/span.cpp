@@ -1,9 +1,13 @@
 #include "core/spans/span.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -243,6 +247,15 @@ SpanResult<IncomingSpan> to_annotation(const json& map) {
         if (const std::string* model = label("model"); model && model->size() <= max_model_bytes) row.model = *model;
     }
     return span;
+}
+
+std::string registration_id(std::string_view scope) {
+    constexpr size_t digits = 16;
+    std::string id("scope:");
+    if (id.size() + scope.size() <= max_span_id_bytes) return id.append(scope);
+    char hash[digits + 1];
+    std::snprintf(hash, sizeof(hash), "%016" PRIx64, static_cast<uint64_t>(XXH3_64bits(scope.data(), scope.size())));
+    return id.append(scope.substr(0, max_span_id_bytes - id.size() - digits)).append(hash, digits);
 }
 
 SpanResult<void> place_in_time(IncomingSpan& span, const SpanRules& rules) {

@@ -53,6 +53,9 @@ SpanResult<IncomingSpan> to_span(const nlohmann::json& fields);
 /// One line of the earlier agent's annotation protocol.
 SpanResult<IncomingSpan> to_annotation(const nlohmann::json& fields);
 
+/// Under which id the processes of a scope group are registered: rows of kind `scope`.
+std::string registration_id(std::string_view scope);
+
 struct SpanRules {
     ClockTriple now;  ///< at receipt
     uint64_t max_span_ns = 24 * 3'600'000'000'000ULL;
