@@ -160,4 +160,11 @@ Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* o
     return assignment;
 }
 
+std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event) {
+    if (cause == Cause::cpu_contention) return {event.preemptor_comm, visible_pid(event.preemptor_tgid)};
+    if (cause != Cause::lock_wait) return {to_comm(to_string(event.blocked_reason)), 0};
+    if (event.waker_kind == WakerKind::task) return {event.waker_comm, visible_pid(event.waker_tgid)};
+    return {to_comm(to_string(event.waker_kind)), 0};
+}
+
 }  // namespace ingero

@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "core/diagnosis/expected.h"
+#include "core/model/call_time.h"
 #include "core/model/event.h"
 #include "core/model/op.h"
-#include "core/model/call_time.h"
 
 namespace ingero {
 
@@ -53,6 +54,9 @@ std::string_view suspect_exclusion(const Comm& comm);
 /// parts together exceed the excess, which they do when the call made up for it elsewhere.
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full);
+
+/// Who is to be named for a cause: a task, or what was waited for. An empty name: nobody is known; pid 0: no process.
+std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event);
 
 /// For a call whose like is not known: its off-CPU time by cause, as if all of it were too much.
 Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op);

@@ -47,23 +47,10 @@ void add_to(uint64_t& total, uint64_t ns) {
 
 /// Who or what the time went to. A preemptor is charged the part it was seen to take.
 void add_culprit(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, uint64_t ns) {
-    Comm name{};
-    uint32_t pid = 0;
     uint64_t named_ns = ns;
-    if (cause == Cause::cpu_contention) {
-        name = event.preemptor_comm;
-        pid = visible_pid(event.preemptor_tgid);
-        if (time.runnable_ns) {
-            named_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * time.preemptor_ns / time.runnable_ns);
-        }
-    } else if (cause == Cause::lock_wait) {
-        const bool task = event.waker_kind == WakerKind::task;
-        name = task ? event.waker_comm : to_comm(to_string(event.waker_kind));
-        pid = task ? visible_pid(event.waker_tgid) : 0;
-    } else {
-        name = to_comm(to_string(event.blocked_reason));
-    }
-    if (!add_bounded(kind.by_culprit, std::pair(name, pid), named_ns)) named_ns = 0;
+    if (cause == Cause::cpu_contention && time.runnable_ns)
+        named_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * time.preemptor_ns / time.runnable_ns);
+    if (!add_bounded(kind.by_culprit, suspect_of(cause, event), named_ns)) named_ns = 0;
     add_to(kind.unnamed_culprits_ns, ns - named_ns);
 }
 

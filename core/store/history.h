@@ -27,6 +27,7 @@ enum class SpanKind : uint8_t {
 
 inline constexpr size_t max_span_id_bytes = 128;
 inline constexpr size_t max_span_labels = 32;
+inline constexpr size_t max_span_values = 32;
 
 /// A span as a program told it, and who told it.
 struct SpanRow {
@@ -40,6 +41,7 @@ struct SpanRow {
     std::optional<uint64_t> output_tokens;
     std::string model;
     std::vector<std::pair<std::string, std::string>> labels;
+    std::vector<std::pair<std::string, double>> values;  ///< named numbers, such as a step's loss
     ProcessKey process;  ///< whose span it is
     uint32_t uid = 0;    ///< of that process
     std::string scope;   ///< the scope group; empty: the process alone

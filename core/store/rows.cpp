@@ -322,6 +322,7 @@ void fields(Codec& codec, Row& row) {
     codec(row.uid);
     codec(row.scope);
     codec(row.received_ns);
+    codec.list(row.values, max_span_values, pair_fields);
 }
 
 template <class Codec, class Row>

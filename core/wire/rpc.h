@@ -42,6 +42,7 @@ struct RpcLimits {
     size_t depth = 8;
     size_t string_bytes = 64 << 10;
     size_t elements = 4096;
+    bool keep_invalid_text = false;  ///< a value's text that is not UTF-8 arrives as a binary, not with U+FFFD in it
 };
 
 std::string encode(const RpcRequest& request);

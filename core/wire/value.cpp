@@ -105,6 +105,7 @@ class JsonBuilder : public msgpack::null_visitor {
     }
     json take() { return std::exchange(root_, nullptr); }
     const std::optional<Error>& error() const { return error_; }
+    bool too_deep() const { return too_deep_; }
 
     bool visit_nil() { return add(nullptr); }
     bool visit_boolean(bool value) { return add(value); }
@@ -118,6 +119,8 @@ class JsonBuilder : public msgpack::null_visitor {
 
     bool visit_str(const char* text, uint32_t size) {
         if (size > limits_.string_bytes) return refuse(ErrorCode::limit, "a string is too long");
+        if (limits_.keep_invalid_text && !in_key_ && !is_utf8({size == 0 ? "" : text, size}))
+            return visit_bin(text, size);
         std::string valid = to_valid_utf8({size == 0 ? "" : text, size});
         if (!in_key_) return add(std::move(valid));
         frames_.back().key = std::move(valid);
@@ -160,7 +163,10 @@ class JsonBuilder : public msgpack::null_visitor {
     };
 
     bool start(json container, size_t elements) {
-        if (frames_.size() >= limits_.depth) return refuse(ErrorCode::limit, "nested too deeply");
+        if (frames_.size() >= limits_.depth) {
+            too_deep_ = true;
+            return refuse(ErrorCode::limit, "nested too deeply");
+        }
         if (elements > limits_.elements - elements_) return refuse(ErrorCode::limit, "too many elements");
         elements_ += elements;
         json* added = nullptr;
@@ -197,6 +203,7 @@ class JsonBuilder : public msgpack::null_visitor {
     std::vector<Frame> frames_;
     size_t elements_ = 0;
     bool in_key_ = false;
+    bool too_deep_ = false;
     std::optional<Error> error_;
 };
 
@@ -254,6 +261,10 @@ Result<std::optional<json>> ValueDecoder::next() {
 
 size_t ValueDecoder::pending_bytes() const {
     return impl_->parser.message_size();
+}
+
+bool ValueDecoder::too_deep() const {
+    return impl_->parser.visitor().too_deep();
 }
 
 std::optional<std::byte> ValueDecoder::first_byte() const {

@@ -38,6 +38,8 @@ class ValueDecoder {
     Result<std::optional<nlohmann::json>> next();
     /// Bytes fed and not yet part of a value that next() returned.
     size_t pending_bytes() const;
+    /// The error is that a value is nested beyond the limit.
+    bool too_deep() const;
     /// The first byte of the value to come, where none of it has been looked at yet.
     std::optional<std::byte> first_byte() const;
 

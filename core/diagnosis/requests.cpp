@@ -1,0 +1,313 @@
+#include "core/diagnosis/requests.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "core/diagnosis/assign.h"
+#include "core/query/event_filter.h"
+#include "core/query/op_lookup.h"
+#include "core/spans/span.h"
+
+namespace ingero {
+
+const char* const shared_calls_note =
+    "Note: under continuous batching a kernel inside a request's span is not exclusively that request's work; the same "
+    "event is counted in every request whose span contains it. Do not sum these counts across rows.";
+const char* const ranking_note =
+    "Note: rows are ranked by measured span duration only. prompt_tokens and output_tokens are advisory labels from "
+    "the "
+    "emitter and never affect ranking.";
+
+namespace {
+
+constexpr size_t max_spans = 1'000'000;
+constexpr size_t max_occupants = 3;
+constexpr uint64_t stall_floor_ns = 10'000;
+
+/// Which processes a scope group has: those that were registered for it, those of its cgroup, and the descendants of
+/// the process that told of its spans.
+class ScopeGroups {
+  public:
+    ScopeGroups(const std::vector<Process>& processes, const std::vector<SpanRow>& registrations)
+        : processes_(processes), registrations_(registrations) {
+        for (const Process& process : processes_) by_parent_.emplace(process.parent_pid, &process);
+    }
+
+    std::set<ProcessKey> members(const SpanRow& span) const {
+        std::set<ProcessKey> members{span.process};
+        if (span.scope.empty()) return members;
+        for (const SpanRow& one : registrations_)
+            if (one.scope == span.scope) members.insert(one.process);
+        if (span.scope.front() == '/')
+            for (const Process& process : processes_)
+                if (process.cgroup == span.scope || process.cgroup.starts_with(span.scope + "/"))
+                    members.insert(process.key);
+        std::vector<ProcessKey> to_visit(members.begin(), members.end());
+        while (!to_visit.empty()) {
+            const ProcessKey parent = to_visit.back();
+            to_visit.pop_back();
+            const auto [first, last] = by_parent_.equal_range(parent.pid);
+            for (auto child = first; child != last; ++child)
+                // A child begins after its parent; one that begins before has another parent of the same pid.
+                if (child->second->key.start_ns >= parent.start_ns && members.insert(child->second->key).second)
+                    to_visit.push_back(child->second->key);
+        }
+        return members;
+    }
+
+  private:
+    const std::vector<Process>& processes_;
+    const std::vector<SpanRow>& registrations_;
+    std::multimap<uint32_t, const Process*> by_parent_;
+};
+
+RequestStall to_stall(const Event& event, const Op* op, const ClockTriple& clock) {
+    RequestStall stall;
+    const CallTime time = call_time(event);
+    stall.ns = time.runnable_ns + time.blocked_ns;
+    const Assignment assigned = assign_unjudged(event, time, op);
+    const auto largest = std::max_element(assigned.ns.begin(), assigned.ns.end());
+    const bool named = *largest > 0;
+    const auto cause = static_cast<Cause>(largest - assigned.ns.begin());
+    stall.kind = named ? std::string(to_string(cause)) : "unexplained";
+    if (named) {
+        const auto [comm, pid] = suspect_of(cause, event);
+        stall.culprit = {std::string(to_string_view(comm)), pid, *largest};
+    }
+    stall.op = event.op;
+    stall.pid = event.tgid;
+    stall.tid = event.tid;
+    stall.start_realtime_ns = clock.to_realtime(event.start_ns);
+    stall.sequence = event.sequence;
+    return stall;
+}
+
+/// The spans of one scope group and boot.
+struct Group {
+    std::vector<SpanRow> spans;
+    std::unique_ptr<SpanJoin> join;
+    std::vector<Event> stalled;  ///< by tag
+};
+
+CallSums sums_of(const Event& event, const Op* op) {
+    CallSums sums;
+    const CallTime time = call_time(event);
+    const uint64_t weight = event.weight;
+    sums[CallSums::calls] = weight;
+    if (op_source(event.op) == source_nccl) {
+        sums[CallSums::collectives] = weight;
+    } else if (op) {
+        if (op->op_class == OpClass::launch) sums[CallSums::launches] = weight;
+        if (op->op_class == OpClass::copy) sums[CallSums::copies] = weight;
+        if (op->op_class == OpClass::sync) sums[CallSums::syncs] = weight;
+        if (op->op_class == OpClass::alloc) sums[CallSums::allocations] = weight;
+    }
+    sums[CallSums::errors] = event.return_code != 0 ? weight : 0;
+    const bool waits = op && op->waits_for_device;
+    sums[waits ? CallSums::device_wait_ns : CallSums::on_cpu_ns] = saturating_multiply(time.on_cpu_ns, weight);
+    sums[CallSums::runnable_ns] = saturating_multiply(time.runnable_ns, weight);
+    sums[CallSums::blocked_ns] = saturating_multiply(time.blocked_ns, weight);
+    sums[CallSums::duration_ns] = saturating_multiply(time.duration_ns, weight);
+    return sums;
+}
+
+/// The part of a request in which it had nothing yet.
+Window wait_of(const SpanRow& span) {
+    return {span.start_ns, span.first_token_ns.value_or(span.end_ns)};
+}
+
+/// `by_start`: all spans of the group, by start; `longest_ns`: of the longest of them.
+std::vector<Occupant> occupants(const SpanRow& span, const std::vector<SpanRow>& by_start, uint64_t longest_ns) {
+    const Window wait = wait_of(span);
+    std::map<std::string, uint64_t> overlap;
+    uint64_t total = 0;
+    // What begins more than the longest span's length before the wait has ended by then.
+    const uint64_t earliest = saturating_subtract(wait.from_ns, longest_ns);
+    auto other = std::lower_bound(by_start.begin(), by_start.end(), earliest,
+                                  [](const SpanRow& row, uint64_t time) { return row.start_ns < time; });
+    for (; other != by_start.end() && other->start_ns < wait.to_ns; ++other) {
+        if (other->id == span.id) continue;
+        const uint64_t from = std::max(other->start_ns, wait.from_ns), to = std::min(other->end_ns, wait.to_ns);
+        if (to <= from) continue;
+        overlap[other->id] += to - from;
+        total += to - from;
+    }
+    std::vector<Occupant> result;
+    for (const auto& [id, ns] : overlap)
+        result.push_back({id, ns, static_cast<double>(ns) / static_cast<double>(total)});
+    std::stable_sort(result.begin(), result.end(), [](const Occupant& a, const Occupant& b) { return a.ns > b.ns; });
+    if (result.size() > max_occupants) result.resize(max_occupants);
+    return result;
+}
+
+class RequestsOfBoot {
+  public:
+    RequestsOfBoot(const StoreSnapshot& snapshot, const RequestsQuery& query, const BootWindow& boot,
+                   const std::vector<Process>& processes)
+        : snapshot_(snapshot), query_(query), boot_(boot), processes_(processes) {}
+
+    Result<void> run(RequestsAnswer& answer);
+
+  private:
+    Result<void> read_spans();
+    void form_groups();
+    Result<void> read_calls(RequestsAnswer& answer);
+    void take(const Event& event, const Op* op);
+    void give(Group& group, RequestsAnswer& answer);
+    bool is_wanted(const SpanRow& span) const {
+        return (!query_.id || span.id == *query_.id) && span.end_ns - span.start_ns >= query_.slower_than_ns;
+    }
+
+    const StoreSnapshot& snapshot_;
+    const RequestsQuery& query_;
+    const BootWindow& boot_;
+    const std::vector<Process>& processes_;
+    std::vector<SpanRow> spans_, registrations_;
+    std::vector<std::unique_ptr<Group>> groups_;
+    std::map<ProcessKey, std::vector<Group*>> groups_of_;
+    Window calls_;  ///< from the first span's start to the last one's end
+};
+
+Result<void> RequestsOfBoot::run(RequestsAnswer& answer) {
+    if (auto read = read_spans(); !read) return read;
+    if (spans_.empty()) return {};
+    form_groups();
+    if (auto read = read_calls(answer); !read) return read;
+    for (const auto& group : groups_) give(*group, answer);
+    return {};
+}
+
+Result<void> RequestsOfBoot::read_spans() {
+    auto spans = snapshot_.spans(boot_.boot_index, boot_.monotonic);
+    if (!spans) return tl::unexpected(spans.error());
+    if (spans->size() > max_spans)
+        return fail(ErrorCode::limit, "more than 1,000,000 spans are in the window", "ask for a shorter window");
+    for (SpanRow& span : *spans) {
+        if (query_.filter.uid && span.uid != *query_.filter.uid) continue;
+        if (span.kind == query_.kind) spans_.push_back(std::move(span));
+    }
+    // A process is registered once, and long before most of its spans.
+    std::set<std::string> scopes;
+    for (const SpanRow& span : spans_)
+        if (!span.scope.empty()) scopes.insert(span.scope);
+    for (const std::string& scope : scopes) {
+        auto registered = snapshot_.spans_of(registration_id(scope));
+        if (!registered) return tl::unexpected(registered.error());
+        for (SpanRow& span : *registered)
+            if (span.kind == SpanKind::scope && span.scope == scope) registrations_.push_back(std::move(span));
+    }
+    return {};
+}
+
+void RequestsOfBoot::form_groups() {
+    const ScopeGroups scopes(processes_, registrations_);
+    std::map<std::tuple<std::string, ProcessKey>, Group*> known;
+    calls_ = {UINT64_MAX, 0};
+    for (SpanRow& span : spans_) {
+        calls_.from_ns = std::min(calls_.from_ns, span.start_ns);
+        calls_.to_ns = std::max(calls_.to_ns, span.end_ns);
+        // A scope that is a cgroup is one group, whoever of it tells; else each process has its own.
+        const bool shared = !span.scope.empty() && span.scope.front() == '/';
+        Group*& group = known[{span.scope, shared ? ProcessKey{} : span.process}];
+        if (!group) {
+            group = groups_.emplace_back(std::make_unique<Group>()).get();
+            for (const ProcessKey& member : scopes.members(span)) groups_of_[member].push_back(group);
+        }
+        group->spans.push_back(std::move(span));
+    }
+    spans_.clear();
+    for (const auto& group : groups_) {
+        std::stable_sort(group->spans.begin(), group->spans.end(),
+                         [](const SpanRow& a, const SpanRow& b) { return a.start_ns < b.start_ns; });
+        std::vector<Window> windows;
+        windows.reserve(group->spans.size());
+        for (const SpanRow& span : group->spans) windows.push_back({span.start_ns, span.end_ns});
+        group->join = std::make_unique<SpanJoin>(std::move(windows));
+    }
+}
+
+void RequestsOfBoot::take(const Event& event, const Op* op) {
+    const auto groups = groups_of_.find(event.process());
+    if (groups == groups_of_.end()) return;
+    const Window call{event.start_ns, saturating_end_ns(event)};
+    const CallTime time = call_time(event);
+    const uint64_t stalled = time.runnable_ns + time.blocked_ns;
+    for (Group* group : groups->second) {
+        if (group->join->add(call, sums_of(event, op)) == 0) continue;
+        if (stalled < std::max(stall_floor_ns, group->join->stall_floor())) continue;
+        group->join->add_stall(call, stalled, group->stalled.size());
+        group->stalled.push_back(event);
+    }
+}
+
+Result<void> RequestsOfBoot::read_calls(RequestsAnswer& answer) {
+    EventFilter filter({.window = {}, .uid = query_.filter.uid, .pid = query_.filter.pid}, processes_);
+    OpLookup find;
+    return snapshot_.scan(boot_.boot_index, calls_, [&](std::span<const Event> block) {
+        for (const Event& event : block) {
+            // A call inside another is that one's time already.
+            if (!is_call(event.op) || event.depth != 0 || !filter.matches(event)) continue;
+            answer.counts_collectives = answer.counts_collectives || op_source(event.op) == source_nccl;
+            take(event, find(event.op));
+        }
+        return true;
+    });
+}
+
+void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
+    const std::vector<JoinedSpan> joined = group.join->finish();
+    OpLookup find;
+    uint64_t longest = 0;
+    for (const SpanRow& span : group.spans) longest = std::max(longest, span.end_ns - span.start_ns);
+    const auto duration = [&](size_t i) { return group.spans[i].end_ns - group.spans[i].start_ns; };
+    std::vector<size_t> wanted;
+    for (size_t i = 0; i < group.spans.size(); ++i)
+        if (is_wanted(group.spans[i])) wanted.push_back(i);
+    answer.found += wanted.size();
+    std::stable_sort(wanted.begin(), wanted.end(), [&](size_t a, size_t b) { return duration(a) > duration(b); });
+    if (query_.limit != 0 && wanted.size() > query_.limit) wanted.resize(query_.limit);
+    for (const size_t i : wanted) {
+        const SpanRow& span = group.spans[i];
+        RequestStats request;
+        request.span = span;
+        request.start_realtime_ns = boot_.clock.to_realtime(span.start_ns);
+        request.duration_ns = span.end_ns - span.start_ns;
+        if (span.scheduled_ns) request.queue_ns = saturating_subtract(*span.scheduled_ns, span.start_ns);
+        if (span.first_token_ns) request.ttft_ns = saturating_subtract(*span.first_token_ns, span.start_ns);
+        request.sums = joined[i].sums;
+        request.co_resident = joined[i].co_resident;
+        if (const auto tag = joined[i].longest_stall) {
+            const Event& event = group.stalled[*tag];
+            request.longest_stall = to_stall(event, find(event.op), boot_.clock);
+        }
+        request.occupied_by = occupants(span, group.spans, longest);
+        answer.requests.push_back(std::move(request));
+    }
+}
+
+}  // namespace
+
+Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const RequestsQuery& query) {
+    RequestsAnswer answer;
+    answer.window = query.filter.window;
+    answer.kind = query.kind;
+    auto covered = coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
+    if (!covered) return tl::unexpected(covered.error());
+    answer.coverage = std::move(*covered);
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+    for (const BootWindow& boot : boot_windows(snapshot, query.filter.window))
+        if (auto done = RequestsOfBoot(snapshot, query, boot, *processes).run(answer); !done)
+            return tl::unexpected(done.error());
+    // By what was measured alone, and by arrival where that is equal.
+    std::stable_sort(answer.requests.begin(), answer.requests.end(), [](const RequestStats& a, const RequestStats& b) {
+        return std::tuple(b.duration_ns, a.start_realtime_ns) < std::tuple(a.duration_ns, b.start_realtime_ns);
+    });
+    if (query.limit != 0 && answer.requests.size() > query.limit) answer.requests.resize(query.limit);
+    return answer;
+}
+
+}  // namespace ingero

@@ -1,0 +1,68 @@
+// Requests, or steps, of a window: which calls overlap each, where their time went, and what stalled it longest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/diagnosis/explain.h"
+#include "core/spans/span_join.h"
+#include "core/store/history.h"
+
+namespace ingero {
+
+/// Printed with every such answer, above the rows.
+extern const char* const shared_calls_note;
+extern const char* const ranking_note;
+
+struct RequestsQuery {
+    Filter filter;                      ///< spans that overlap the window
+    SpanKind kind = SpanKind::request;  ///< or step
+    std::optional<std::string> id;      ///< only this one
+    uint64_t slower_than_ns = 0;
+    size_t limit = 20;  ///< rows, the longest; 0: all
+};
+
+struct RequestStall {
+    uint64_t ns = 0;   ///< off the CPU in one call
+    std::string kind;  ///< what most of it was: "cpu-contention", "lock-wait", "device wait"
+    Culprit culprit;   ///< name empty where nobody is known
+    OpId op = 0;
+    uint32_t pid = 0, tid = 0;
+    uint64_t start_realtime_ns = 0;
+    uint64_t sequence = 0;
+};
+
+/// Who had the engine while a request waited for its first token, or for its end where none is told.
+struct Occupant {
+    std::string id;
+    uint64_t ns = 0;   ///< its spans' overlap with the wait, each span for itself
+    double share = 0;  ///< of all other spans' overlap with the wait
+};
+
+struct RequestStats {
+    SpanRow span;
+    uint64_t start_realtime_ns = 0;
+    uint64_t duration_ns = 0;
+    std::optional<uint64_t> queue_ns;  ///< from arrival to being scheduled
+    std::optional<uint64_t> ttft_ns;   ///< from arrival to the first token
+    CallSums sums;                     ///< of the calls that overlap it, a call inside another not for itself
+    uint64_t co_resident = 0;          ///< other spans of its kind and scope group that overlap it
+    std::optional<RequestStall> longest_stall;
+    std::vector<Occupant> occupied_by;  ///< largest first
+};
+
+struct RequestsAnswer {
+    Window window;
+    Coverage coverage;
+    SpanKind kind = SpanKind::request;
+    std::vector<RequestStats> requests;  ///< by measured duration, longest first
+    uint64_t found = 0;                  ///< before the limit
+    bool counts_collectives = false;     ///< calls of NCCL are in the store
+};
+
+/// Errors: those of the store; limit.
+Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const RequestsQuery& query);
+
+}  // namespace ingero

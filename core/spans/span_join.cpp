@@ -1,0 +1,126 @@
+#include "core/spans/span_join.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace ingero {
+
+namespace {
+
+Window at_least_1_ns(Window window) {
+    if (window.to_ns <= window.from_ns)
+        window.to_ns = window.from_ns == UINT64_MAX ? window.from_ns : window.from_ns + 1;
+    return window;
+}
+
+/// The largest of each stretch of a list, so that the leftmost entry over a bound is found in O(log n).
+class MaximumTree {
+  public:
+    explicit MaximumTree(const std::vector<uint64_t>& values)
+        : leaves_(std::bit_ceil(std::max<size_t>(values.size(), 1))), largest_(2 * leaves_) {
+        std::copy(values.begin(), values.end(), largest_.begin() + static_cast<std::ptrdiff_t>(leaves_));
+        for (size_t i = leaves_ - 1; i > 0; --i) largest_[i] = std::max(largest_[2 * i], largest_[2 * i + 1]);
+    }
+
+    /// The first entry greater than `bound` among the first `count`.
+    std::optional<size_t> first_over(uint64_t bound, size_t count) const {
+        if (largest_[1] <= bound) return std::nullopt;
+        size_t node = 1;
+        while (node < leaves_) node = 2 * node + (largest_[2 * node] > bound ? 0 : 1);
+        const size_t found = node - leaves_;
+        return found < count ? std::optional(found) : std::nullopt;
+    }
+
+    void clear(size_t entry) {
+        size_t node = entry + leaves_;
+        largest_[node] = 0;
+        while ((node /= 2) > 0) largest_[node] = std::max(largest_[2 * node], largest_[2 * node + 1]);
+    }
+
+  private:
+    size_t leaves_;
+    std::vector<uint64_t> largest_;
+};
+
+}  // namespace
+
+SpanJoin::SpanJoin(std::vector<Window> spans) : spans_(std::move(spans)) {
+    for (Window& span : spans_) {
+        span = at_least_1_ns(span);
+        starts_.push_back(span.from_ns);
+        ends_.push_back(span.to_ns);
+    }
+    std::sort(starts_.begin(), starts_.end());
+    std::sort(ends_.begin(), ends_.end());
+    // One more: calls after the last end, or that end after the last start.
+    began_.resize(spans_.size() + 1);
+    ended_.resize(spans_.size() + 1);
+}
+
+size_t SpanJoin::ended_before_or_at(uint64_t time) const {
+    return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), time) - ends_.begin());
+}
+
+size_t SpanJoin::started_before(uint64_t time) const {
+    return static_cast<size_t>(std::lower_bound(starts_.begin(), starts_.end(), time) - starts_.begin());
+}
+
+uint64_t SpanJoin::add(const Window& call, CallSums sums) {
+    const Window window = at_least_1_ns(call);
+    const size_t ended = ended_before_or_at(window.from_ns), started = started_before(window.to_ns);
+    if (started <= ended) return 0;
+    const uint64_t overlapped = started - ended;
+    sums[CallSums::fair_share_ns] = sums[CallSums::duration_ns] / overlapped;
+    began_[ended] += sums;
+    ended_[started] += sums;
+    return overlapped;
+}
+
+void SpanJoin::add_stall(const Window& call, uint64_t stalled_ns, size_t tag) {
+    if (stalled_ns < stall_floor_) return;
+    stalls_.push_back({stalled_ns, at_least_1_ns(call), tag});
+    if (stalls_.size() < max_stalls) return;
+    const auto middle = stalls_.begin() + static_cast<std::ptrdiff_t>(stalls_.size() / 2);
+    std::nth_element(stalls_.begin(), middle, stalls_.end(),
+                     [](const Stall& a, const Stall& b) { return a.ns > b.ns; });
+    stall_floor_ = middle->ns + 1;
+    stalls_.erase(middle, stalls_.end());
+}
+
+std::vector<JoinedSpan> SpanJoin::finish() {
+    for (auto* sums : {&began_, &ended_})
+        for (size_t i = 1; i < sums->size(); ++i) (*sums)[i] += (*sums)[i - 1];
+    std::vector<JoinedSpan> joined(spans_.size());
+    for (size_t i = 0; i < spans_.size(); ++i) {
+        const Window& span = spans_[i];
+        // Calls that began before the span ended: added at the ends up to this one. Likewise those that ended.
+        joined[i].sums = began_[ended_before_or_at(span.to_ns) - 1];
+        joined[i].sums -= ended_[started_before(span.from_ns)];
+        joined[i].co_resident = started_before(span.to_ns) - ended_before_or_at(span.from_ns) - 1;
+    }
+    assign_stalls(joined);
+    return joined;
+}
+
+/// From the longest on, each stall goes to the spans it overlaps that have none yet.
+void SpanJoin::assign_stalls(std::vector<JoinedSpan>& joined) {
+    std::vector<size_t> order(spans_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return spans_[a].from_ns < spans_[b].from_ns; });
+    std::vector<uint64_t> ends;
+    ends.reserve(order.size());
+    for (const size_t span : order) ends.push_back(spans_[span].to_ns);
+    MaximumTree waiting(ends);
+    std::stable_sort(stalls_.begin(), stalls_.end(), [](const Stall& a, const Stall& b) { return a.ns > b.ns; });
+    for (const Stall& stall : stalls_) {
+        const size_t started = started_before(stall.call.to_ns);
+        while (const auto found = waiting.first_over(stall.call.from_ns, started)) {
+            joined[order[*found]].longest_stall = stall.tag;
+            waiting.clear(*found);
+        }
+    }
+}
+
+}  // namespace ingero
