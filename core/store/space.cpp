@@ -177,7 +177,6 @@ class Eviction {
         int rc = blocks_by_age();
         if (rc == 0) rc = blocks_for_space();
         if (rc == 0 && evicted_.horizon) rc = tellers(*evicted_.horizon);
-        if (rc == 0) rc = spans_by_age();
         if (rc == 0) rc = rollups_.flush();
         if (rc == 0) rc = rollups();
         if (rc == 0) rc = last_resort();
@@ -206,7 +205,9 @@ class Eviction {
             if (rc != 0) return rc;
             for (const Candidate& block : old)
                 if (const int erased = erase(block)) return erased;
-            if (evicted_.more_by_age || kept) return 0;
+            if (evicted_.more_by_age) return 0;
+            if (limit_ns != 0) raise_horizon({boot_index, limit_ns});
+            if (kept) return 0;
         }
         return 0;
     }
@@ -234,9 +235,7 @@ class Eviction {
         }
         if (const int rc = mdb_del(txn_, environment_.tables().events, &key, nullptr)) return rc;
         evicted_.bytes += block.bytes;
-        auto& horizon = evicted_.horizon;
-        if (!horizon || horizon->boot_index < block.boot_index) horizon = Horizon{block.boot_index, 0};
-        if (horizon->boot_index == block.boot_index) horizon->from_ns = std::max(horizon->from_ns, block.max_end_ns);
+        raise_horizon({block.boot_index, block.max_end_ns});
         return 0;
     }
 
@@ -247,14 +246,12 @@ class Eviction {
         return rc == 0 ? forget_history(txn_, environment_.tables().states, horizon) : rc;
     }
 
-    int spans_by_age() {
-        for (const auto& [boot_index, limit_ns] : demand_.calls) {
-            const Horizon horizon{boot_index, limit_ns};
-            if (const int rc = forget_spans(environment_, txn_, horizon)) return rc;
-            if (const int rc = forget_history(txn_, environment_.tables().states, horizon)) return rc;
-        }
-        return 0;
+    static void raise(std::optional<Horizon>& known, const Horizon& horizon) {
+        if (!known || known->boot_index < horizon.boot_index ||
+            (known->boot_index == horizon.boot_index && known->from_ns < horizon.from_ns))
+            known = horizon;
     }
+    void raise_horizon(const Horizon& horizon) { raise(evicted_.horizon, horizon); }
 
     uint64_t rollup_bytes() const {
         MDB_stat stat{};
@@ -266,7 +263,7 @@ class Eviction {
     /// By age, and down to their share.
     int rollups() {
         for (const auto& [boot_index, limit_ns] : demand_.rollups)
-            if (limit_ns != 0) raise_rollup_horizon({boot_index, limit_ns});
+            if (limit_ns != 0) raise(evicted_.rollups, {boot_index, limit_ns});
         const uint64_t used = rollup_bytes();
         const uint64_t share = used > demand_.most_rollup_bytes ? used - demand_.most_rollup_bytes : 0;
         if (const int rc = oldest_rollups(share)) return rc;
@@ -280,13 +277,6 @@ class Eviction {
                limit->second - key.minute_ns >= rollup_minute_ns;
     }
 
-    void raise_rollup_horizon(const Horizon& horizon) {
-        auto& known = evicted_.rollups;
-        if (!known || known->boot_index < horizon.boot_index ||
-            (known->boot_index == horizon.boot_index && known->from_ns < horizon.from_ns))
-            known = horizon;
-    }
-
     /// Those too old, and others until `bytes` have gone.
     int oldest_rollups(uint64_t bytes) {
         uint64_t gone = 0;
@@ -294,7 +284,7 @@ class Eviction {
             const auto fields = decode_rollup_key(key);
             if (fields && gone >= bytes && !is_past_rollups(*fields)) return Verdict::stop;
             gone += key.size() + value.size() + 16;
-            if (fields) raise_rollup_horizon({fields->boot_index, fields->minute_ns + rollup_minute_ns});
+            if (fields) raise(evicted_.rollups, {fields->boot_index, fields->minute_ns + rollup_minute_ns});
             return Verdict::erase;
         });
     }

@@ -7,3 +7,4 @@ ingero_add_test(store_verify_test LABEL unit SOURCES store_verify_test.cpp LIBRA
 ingero_add_test(store_space_test LABEL unit SOURCES store_space_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
 ingero_add_test(coverage_test LABEL unit SOURCES coverage_test.cpp LIBRARIES ingero-core)
 ingero_add_test(store_upkeep_test LABEL unit SOURCES store_upkeep_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
+ingero_add_test(store_history_test LABEL unit SOURCES store_history_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
