@@ -72,7 +72,7 @@ int run(int argc, char** argv) {
     const auto chosen = app.get_subcommands();
     if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
         return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
-                                     "a stored trace answers stats, explain, stacks and processes"});
+                                     "a stored trace answers query, stats, explain, stacks and processes"});
     return command(options);
 }
 

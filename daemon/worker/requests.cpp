@@ -362,6 +362,7 @@ Result<json> RequestHandler::query(const json& params) {
     wanted.limit = parsed->limit == 0 ? default_sql_rows : std::min(parsed->limit, most_sql_rows);
     for (const char* key : {"from_ns", "to_ns", "since_ns"})
         if (params.contains(key) && !params[key].is_null()) wanted.whole_trace = parsed->whole_trace;
+    parsed->whole_trace = wanted.whole_trace;
     auto snapshot = snapshot_for(*parsed);
     if (!snapshot) return tl::unexpected(snapshot.error());
     wanted.filter = parsed->filter;
