@@ -102,6 +102,31 @@ TEST_F(StoredTrace, IsAskedWithSqlWhereverItsRowsAre) {
     }
 }
 
+TEST_F(StoredTrace, IsExportedWholeOrNotAtAll) {
+    const std::string file = folder_.store() + ".out";
+    const Outcome csv = ingeroctl("--db " + folder_.trace() + " --json export --format csv -o " + file);
+    ASSERT_EQ(csv.exit_code, 0) << csv.text;
+    expect_valid("export", csv.text);
+    EXPECT_EQ(csv.answer()["events"], 100);
+    EXPECT_EQ(csv.answer()["bytes"], std::filesystem::file_size(file));
+    EXPECT_EQ(test::read_file(file),
+              ingeroctl("--db " + folder_.trace() + " query --csv 'SELECT * FROM events ORDER BY timestamp, id'").text);
+    const Outcome lines = ingeroctl("export --db " + folder_.trace() + " --format jsonl --since 10s");
+    EXPECT_EQ(std::count(lines.text.begin(), lines.text.end(), '\n'), 10);
+    for (const char* format : {"perfetto", "chrome", "folded"}) {
+        const Outcome other =
+            ingeroctl("--db " + folder_.trace() + " --json export -o " + file + " --format " + format);
+        ASSERT_EQ(other.exit_code, 0) << other.text;
+        EXPECT_EQ(other.answer()["events"], 100);
+        expect_valid("export", other.text);
+    }
+    EXPECT_EQ(ingeroctl("--db " + folder_.trace() + " export --format yaml").exit_code, 2);
+    const Outcome outside =
+        ingeroctl("--db " + folder_.trace() + " export --format csv --from 2024-11-14T22:13:30Z -o " + file);
+    EXPECT_EQ(outside.exit_code, 1);
+    EXPECT_FALSE(std::filesystem::exists(file)) << "nothing of a file that could not be written stays";
+}
+
 TEST_F(StoredTrace, SinceCountsBackFromItsEnd) {
     const Outcome last = ingeroctl("--db " + folder_.trace() + " --json stats --since 10s");
     ASSERT_EQ(last.exit_code, 0) << last.text;
