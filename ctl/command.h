@@ -48,6 +48,7 @@ void add_monitor(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
 void add_import(CLI::App& app, Command& command);
+void add_export(CLI::App& app, Command& command);
 void add_db(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.

@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
     add_monitor(app, command);
     add_reload(app, command);
     add_import(app, command);
+    add_export(app, command);
     add_db(app, command);
     try {
         app.parse(argc, argv);
@@ -73,7 +74,7 @@ int run(int argc, char** argv) {
     const auto chosen = app.get_subcommands();
     if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
         return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
-                                     "a stored trace answers stats, explain, stacks and processes"});
+                                     "a stored trace answers query, stats, explain, stacks, processes and export"});
     return command(options);
 }
 

@@ -31,7 +31,7 @@ int run(const Options& options, const QueryOptions& query) {
                                      "such as: ingeroctl query \"SELECT * FROM events LIMIT 20\""});
     if (query.csv && options.json)
         return usage_error("query", {ErrorCode::bad_request, "--csv and --json exclude each other", ""});
-    auto params = query.window.to_params();
+    auto params = query.window.to_params(options);
     if (!params) return usage_error("query", params.error());
     // Without a window the statement is about all that the store has: its own conditions say which time.
     if (!query.window.is_given()) params->erase("since_ns");

@@ -1,4 +1,5 @@
-// --db: a closed store, or a SQLite trace by way of a store that lasts as long as the command.
+#include "ctl/stored.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -29,7 +30,9 @@ std::string find_worker() {
     return INGERO_WORKER_INSTALL_PATH;
 }
 
-/// A live store belongs to its daemon. The lock is only looked at: a daemon that starts meanwhile is not to find it.
+}  // namespace
+
+// The lock is only looked at: a daemon that starts meanwhile is not to find it.
 Result<void> check_closed(const std::string& directory) {
     const UniqueFd lock(open((directory + "/ingerod.lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || flock(lock.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
@@ -37,46 +40,20 @@ Result<void> check_closed(const std::string& directory) {
                 "ask that ingerod: leave --db out, and name its control socket with --socket");
 }
 
-/// Gone with its content when this ends.
-class TemporaryStore {
-  public:
-    TemporaryStore() {
-        std::error_code error;
-        path_ = (fs::temp_directory_path(error) / "ingeroctl-XXXXXX").string();
-        if (!mkdtemp(path_.data())) path_.clear();
-    }
-    TemporaryStore(const TemporaryStore&) = delete;
-    TemporaryStore& operator=(const TemporaryStore&) = delete;
-    ~TemporaryStore() {
-        std::error_code error;
-        if (!path_.empty()) fs::remove_all(path_, error);
-    }
-    const std::string& path() const { return path_; }
+TemporaryStore::TemporaryStore() {
+    std::error_code error;
+    path_ = (fs::temp_directory_path(error) / "ingeroctl-XXXXXX").string();
+    if (!mkdtemp(path_.data())) path_.clear();
+}
 
-  private:
-    std::string path_;
+TemporaryStore::~TemporaryStore() {
+    std::error_code error;
+    if (!path_.empty()) fs::remove_all(path_, error);
+}
+
+struct StoredSource::Worker {
+    OwnWorkerSession session;
 };
-
-Result<json> ask_store(const std::string& directory, const std::string& method, json params) {
-    if (auto closed = check_closed(directory); !closed) return tl::unexpected(closed.error());
-    params["stored"] = true;
-    OwnWorker worker;
-    worker.program = find_worker();
-    worker.store_directory = directory;
-    return ask_own_worker(worker, method, std::move(params));
-}
-
-Result<json> ask_trace(const std::string& path, const std::string& method, json params) {
-    const TemporaryStore store;
-    if (store.path().empty()) return fail(ErrorCode::internal, errno_message("cannot make a temporary store", errno));
-    ImportOptions options;
-    if (const std::string stem = fs::path(path).stem().string(); !stem.empty()) options.fallback_node = stem;
-    const auto imported = import_trace(path, store.path(), options);
-    if (!imported) return tl::unexpected(imported.error());
-    return ask_store(store.path(), method, std::move(params));
-}
-
-}  // namespace
 
 Result<std::string> find_store(const std::string& path) {
     // A directory that a daemon was given by --directory has its store inside.
@@ -96,20 +73,53 @@ Result<json> ask_closed_store(const std::string& directory, const std::string& m
         json::object());
 }
 
-Result<json> ask_stored(const std::string& path, const std::string& method, json params) {
+StoredSource::StoredSource(StoredSource&&) noexcept = default;
+StoredSource& StoredSource::operator=(StoredSource&&) noexcept = default;
+StoredSource::~StoredSource() = default;
+
+Result<StoredSource> StoredSource::open(const std::string& path, const std::string& node) {
+    StoredSource source;
     struct stat status {};
     if (stat(path.c_str(), &status) != 0)
         return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
-    if (!S_ISDIR(status.st_mode)) return ask_trace(path, method, std::move(params));
+    if (!S_ISDIR(status.st_mode)) {
+        source.temporary_ = std::make_unique<TemporaryStore>();
+        source.directory_ = source.temporary_->path();
+        if (source.directory_.empty())
+            return fail(ErrorCode::internal, errno_message("cannot make a temporary store", errno));
+        ImportOptions options;
+        options.node = node;
+        if (const std::string stem = fs::path(path).stem().string(); !stem.empty()) options.fallback_node = stem;
+        if (const auto imported = import_trace(path, source.directory_, options); !imported)
+            return tl::unexpected(imported.error());
+        return source;
+    }
     // A directory that a daemon was given by --directory has its store inside.
     const std::string inner = path + "/store";
     const bool is_outer =
         access((path + "/data.mdb").c_str(), F_OK) != 0 && access((inner + "/data.mdb").c_str(), F_OK) == 0;
-    const std::string& store = is_outer ? inner : path;
-    if (access((store + "/data.mdb").c_str(), F_OK) != 0)
+    source.directory_ = is_outer ? inner : path;
+    if (access((source.directory_ + "/data.mdb").c_str(), F_OK) != 0)
         return fail(ErrorCode::not_found, "there is no event store in " + path,
                     "name the directory that has a data.mdb, or a SQLite trace");
-    return ask_store(store, method, std::move(params));
+    if (auto closed = check_closed(source.directory_); !closed) return tl::unexpected(closed.error());
+    return source;
+}
+
+Result<json> StoredSource::ask(const std::string& method, json params) {
+    if (!worker_) {
+        auto started = OwnWorkerSession::start({.program = find_worker(), .store_directory = directory_});
+        if (!started) return tl::unexpected(started.error());
+        worker_ = std::make_unique<Worker>(Worker{std::move(*started)});
+    }
+    params["stored"] = true;
+    return worker_->session.ask(method, std::move(params));
+}
+
+Result<json> ask_stored(const std::string& path, const std::string& method, json params) {
+    auto source = StoredSource::open(path);
+    if (!source) return tl::unexpected(source.error());
+    return source->ask(method, std::move(params));
 }
 
 }  // namespace ingero::ctl

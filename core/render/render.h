@@ -63,6 +63,7 @@ std::string text_explain(const nlohmann::json& answer, const TextStyle& style = 
 std::string text_query(const nlohmann::json& answer, const TextStyle& style = {});
 /// RFC 4180: a line of names, then the rows, lines ending in CRLF; null is an empty field, an empty text is "".
 std::string csv_query(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_export(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_check(const nlohmann::json& answer, const TextStyle& style = {});
 
 /// Text that cannot move the cursor, colour the terminal, reorder or hide what stands beside it. Control characters,

@@ -7,9 +7,8 @@
 #include <memory>
 #include <new>
 
-#include "core/model/error_names.h"
 #include "core/sql/catalogue.h"
-#include "core/sql/syscall_names.h"
+#include "core/sql/event_row.h"
 
 namespace ingero {
 
@@ -46,10 +45,7 @@ struct Cursor {
     sqlite3_vtab_cursor base{};
     Table* table = nullptr;
     std::optional<EventCursor> rows;
-    // Rows come in runs of one process.
-    ProcessKey process;
-    const EventIndex::ProcessEntry* entry = nullptr;
-    bool has_process = false;
+    LastProcess process;
 };
 
 int fail_with(Table& table, Error error) {
@@ -433,7 +429,7 @@ int filter(sqlite3_vtab_cursor* raw, int plan_number, const char*, int count, sq
             keep_ops(*index, selection, [&](const EventIndex::OpEntry& op) {
                 return std::find(table.sources.begin(), table.sources.end(), op.source_number()) != table.sources.end();
             });
-        cursor.has_process = false;
+        cursor.process = {};
         if (!cursor.rows) cursor.rows.emplace(*index);
         return to_code(table,
                        cursor.rows->start(std::move(selection), plan.order, plan.terms, table.context->deadline));
@@ -452,230 +448,26 @@ int at_end(sqlite3_vtab_cursor* raw) {
     return reinterpret_cast<Cursor*>(raw)->rows->at_end();
 }
 
-/// Gives one column of the row; what fails to decode is kept and told at the end.
-class ColumnGiver {
-  public:
-    ColumnGiver(Cursor& cursor, sqlite3_context* out) : cursor_(cursor), rows_(*cursor.rows), out_(out) {}
+/// What a column of a row goes to. Nothing given is null.
+struct SqliteSink {
+    sqlite3_context* out;
 
-    void give(EventColumn column);
-    const std::optional<Error>& error() const { return error_; }
-
-  private:
-    uint64_t value(ColumnId id) {
-        if (const uint64_t* decoded = rows_.decoded(id)) return *decoded;
-        auto found = rows_.value(id);
-        if (found) return *found;
-        error_ = found.error();
-        return 0;
-    }
-    void number(uint64_t value) { sqlite3_result_int64(out_, static_cast<int64_t>(value)); }
-    void number(ColumnId id) { number(value(id)); }
-    /// Null where it is 0.
-    void number_or_null(uint64_t value) {
-        if (value != 0) number(value);
-    }
-    /// Of what lives as long as the statement.
+    void number(uint64_t value) { sqlite3_result_int64(out, static_cast<int64_t>(value)); }
     void lasting_text(std::string_view text) {
-        sqlite3_result_text(out_, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
+        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
     }
     void passing_text(std::string_view text) {
-        if (!text.empty()) sqlite3_result_text(out_, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
     }
-    ProcessKey process() { return {static_cast<uint32_t>(value(ColumnId::tgid)), value(ColumnId::process_start)}; }
-    const EventIndex::ProcessEntry* entry() {
-        const ProcessKey key = process();
-        if (!cursor_.has_process || key != cursor_.process) {
-            cursor_.process = key;
-            cursor_.entry = cursor_.table->context->index()->process(key);
-            cursor_.has_process = true;
-        }
-        return cursor_.entry;
-    }
-    bool is(OpClass op_class) const { return rows_.op().known && rows_.op().known->op_class == op_class; }
-    uint64_t realtime(uint64_t monotonic) const { return rows_.boot().window.clock.to_realtime(monotonic); }
-
-    void times(EventColumn column);
-    void identity(EventColumn column);
-    void waits(EventColumn column);
-    void call(EventColumn column);
-
-    Cursor& cursor_;
-    EventCursor& rows_;
-    sqlite3_context* out_;
-    std::optional<Error> error_;
 };
-
-void ColumnGiver::times(EventColumn column) {
-    const uint64_t duration = value(ColumnId::duration);
-    const uint64_t runnable = std::min(value(ColumnId::runnable), duration);
-    const uint64_t blocked = std::min(value(ColumnId::blocked), duration - runnable);
-    if (column == EventColumn::on_cpu_ns) number(duration - runnable - blocked);
-    if (column == EventColumn::runnable_ns) number(runnable);
-    if (column == EventColumn::blocked_ns) number(blocked);
-}
-
-void ColumnGiver::identity(EventColumn column) {
-    switch (column) {
-        case EventColumn::comm:
-            if (const auto* found = entry()) lasting_text(found->process.comm);
-            return;
-        case EventColumn::cgroup_id: {
-            const auto* found = entry();
-            return number(found ? static_cast<uint64_t>(found->cgroup_id) : 0);
-        }
-        case EventColumn::node:
-            return lasting_text(rows_.boot().node);
-        default:
-            return;  // rank, local rank, world size: not known
-    }
-}
-
-void ColumnGiver::waits(EventColumn column) {
-    switch (column) {
-        case EventColumn::blocked_on: {
-            const auto reason = static_cast<BlockedReason>(value(ColumnId::blocked_reason));
-            if (reason != BlockedReason::none) lasting_text(to_string(reason));
-            return;
-        }
-        case EventColumn::syscall: {
-            const uint64_t number = value(ColumnId::blocked_syscall);
-            constexpr uint64_t none = Event{}.blocked_syscall;
-            if (number != none) passing_text(syscall_name(static_cast<uint16_t>(number)));
-            return;
-        }
-        case EventColumn::preemptor: {
-            const uint64_t comm = value(ColumnId::preemptor_comm);
-            return passing_text(to_string_view(rows_.comm(comm)));
-        }
-        case EventColumn::waker: {
-            const uint64_t comm = value(ColumnId::waker_comm);
-            return passing_text(to_string_view(rows_.comm(comm)));
-        }
-        case EventColumn::preemptor_pid:
-            return number_or_null(visible_pid(static_cast<uint32_t>(value(ColumnId::preemptor_tgid))));
-        case EventColumn::waker_pid:
-            return number_or_null(visible_pid(static_cast<uint32_t>(value(ColumnId::waker_tgid))));
-        case EventColumn::preemptor_ns:
-            return number(ColumnId::preemptor_time);
-        case EventColumn::preempted_ns:
-            return number(ColumnId::preempted);
-        case EventColumn::longest_sleep_ns:
-            return number(ColumnId::longest_sleep);
-        case EventColumn::waits:
-            return number(ColumnId::waits);
-        default:
-            return;
-    }
-}
-
-void ColumnGiver::call(EventColumn column) {
-    switch (column) {
-        case EventColumn::kernel:
-            if (is(OpClass::launch)) {
-                const auto& name = cursor_.table->context->index()->kernel_name(process(), value(ColumnId::argument_0));
-                if (!name.empty()) lasting_text(name);
-            }
-            return;
-        case EventColumn::bytes:
-            if (is(OpClass::alloc) || is(OpClass::copy)) number(ColumnId::argument_0);
-            return;
-        case EventColumn::direction: {
-            static constexpr std::array<std::string_view, 5> names = {"H2H", "H2D", "D2H", "D2D", "default"};
-            if (!is(OpClass::copy)) return;
-            const uint64_t direction = value(ColumnId::argument_1);
-            if (direction < names.size()) lasting_text(names[direction]);
-            return;
-        }
-        case EventColumn::gpu_id:
-        case EventColumn::device: {
-            const uint64_t device = value(ColumnId::device);
-            if (device != INGERO_DEVICE_UNKNOWN) number(device);
-            return;
-        }
-        case EventColumn::error:
-            return passing_text(error_name(rows_.op().id, static_cast<int32_t>(value(ColumnId::return_code))));
-        case EventColumn::split_uncertain:
-            return number(value(ColumnId::flags) & INGERO_CALL_SPLIT_UNCERTAIN ? 1 : 0);
-        case EventColumn::stream:
-            return number(ColumnId::stream);
-        case EventColumn::depth:
-            return number(ColumnId::depth);
-        case EventColumn::cpu:
-            return number(ColumnId::cpu);
-        case EventColumn::arg2:
-            return number(ColumnId::argument_2);
-        default:
-            return;
-    }
-}
-
-void ColumnGiver::give(EventColumn column) {
-    switch (column) {
-        case EventColumn::id:
-            return number(ColumnId::sequence);
-        case EventColumn::timestamp:
-        case EventColumn::start_ns:
-            return number(realtime(value(ColumnId::start)));
-        case EventColumn::end_ns:
-            return number(realtime(value(ColumnId::start) + value(ColumnId::duration)));
-        case EventColumn::pid:
-            return number(visible_pid(static_cast<uint32_t>(value(ColumnId::tgid))));
-        case EventColumn::tid:
-            return number(ColumnId::tid);
-        case EventColumn::source:
-            return lasting_text(rows_.op().source);
-        case EventColumn::op:
-            return lasting_text(rows_.op().name);
-        case EventColumn::source_num:
-            return number(rows_.op().source_number());
-        case EventColumn::op_num:
-            return number(rows_.op().number());
-        case EventColumn::duration:
-        case EventColumn::duration_ns:
-            return number(ColumnId::duration);
-        case EventColumn::arg0:
-            return number(ColumnId::argument_0);
-        case EventColumn::arg1:
-            return number(ColumnId::argument_1);
-        case EventColumn::ret_code:
-            return number(ColumnId::return_code);
-        case EventColumn::stack_hash:
-            return number(ColumnId::stack);
-        case EventColumn::weight:
-            return number(ColumnId::weight);
-        case EventColumn::on_cpu_ns:
-        case EventColumn::runnable_ns:
-        case EventColumn::blocked_ns:
-            return times(column);
-        case EventColumn::rank:
-        case EventColumn::local_rank:
-        case EventColumn::world_size:
-        case EventColumn::comm:
-        case EventColumn::cgroup_id:
-        case EventColumn::node:
-            return identity(column);
-        case EventColumn::blocked_on:
-        case EventColumn::syscall:
-        case EventColumn::preemptor:
-        case EventColumn::waker:
-        case EventColumn::preemptor_pid:
-        case EventColumn::waker_pid:
-        case EventColumn::preemptor_ns:
-        case EventColumn::preempted_ns:
-        case EventColumn::longest_sleep_ns:
-        case EventColumn::waits:
-            return waits(column);
-        default:
-            return call(column);
-    }
-}
 
 int column(sqlite3_vtab_cursor* raw, sqlite3_context* out, int number) {
     Cursor& cursor = *reinterpret_cast<Cursor*>(raw);
     return guarded(*cursor.table, [&] {
-        ColumnGiver giver(cursor, out);
-        giver.give(static_cast<EventColumn>(number));
-        return giver.error() ? fail_with(*cursor.table, *giver.error()) : SQLITE_OK;
+        SqliteSink sink{out};
+        EventRow row(*cursor.table->context->index(), *cursor.rows, cursor.process, sink);
+        row.give(static_cast<EventColumn>(number));
+        return row.error() ? fail_with(*cursor.table, *row.error()) : SQLITE_OK;
     });
 }
 

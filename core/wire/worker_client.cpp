@@ -25,6 +25,8 @@ using std::chrono::steady_clock;
 
 namespace {
 
+constexpr const char* worker_ended = "the worker ended";
+
 /// Killed and reaped when this ends.
 class Child {
   public:
@@ -75,8 +77,7 @@ Result<void> send(int socket, std::string_view bytes, int fd) {
     return {};
 }
 
-Result<nlohmann::json> receive(int socket, uint64_t id, steady_clock::time_point deadline) {
-    RpcDecoder decoder(worker_rpc_limits);
+Result<nlohmann::json> receive(int socket, RpcDecoder& decoder, uint64_t id, steady_clock::time_point deadline) {
     std::vector<std::byte> buffer(256 << 10);
     for (;;) {
         auto message = decoder.next();
@@ -94,30 +95,56 @@ Result<nlohmann::json> receive(int socket, uint64_t id, steady_clock::time_point
         if (ready <= 0) return fail(ErrorCode::deadline, "the answer takes too long", "ask for a shorter window");
         const ssize_t n = recv(socket, buffer.data(), buffer.size(), 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail(ErrorCode::internal, "the worker ended");
+        if (n <= 0) return fail(ErrorCode::internal, worker_ended);
         decoder.feed({buffer.data(), static_cast<size_t>(n)});
     }
 }
 
 }  // namespace
 
-Result<nlohmann::json> ask_own_worker(const OwnWorker& worker, const std::string& method, nlohmann::json params) {
+struct OwnWorkerSession::Impl {
+    Impl(UniqueFd our_socket, pid_t pid, std::chrono::milliseconds answer_timeout, int fd_to_send)
+        : socket(std::move(our_socket)), child(pid), timeout(answer_timeout), fd(fd_to_send) {}
+
+    UniqueFd socket;
+    Child child;
+    RpcDecoder decoder{worker_rpc_limits};
+    std::chrono::milliseconds timeout;
+    int fd;
+    uint64_t last_id = 0;
+};
+
+OwnWorkerSession::OwnWorkerSession(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+OwnWorkerSession::OwnWorkerSession(OwnWorkerSession&&) noexcept = default;
+OwnWorkerSession& OwnWorkerSession::operator=(OwnWorkerSession&&) noexcept = default;
+OwnWorkerSession::~OwnWorkerSession() = default;
+
+Result<OwnWorkerSession> OwnWorkerSession::start(const OwnWorker& worker) {
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
         return fail(ErrorCode::internal, errno_message("socketpair", errno));
-    const UniqueFd ours(ends[0]);
-    UniqueFd theirs(ends[1]);
-    const auto pid = start(worker, theirs.get());
+    UniqueFd ours(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    const auto pid = ingero::start(worker, theirs.get());
     if (!pid) return tl::unexpected(pid.error());
-    Child child(*pid);
-    theirs.reset();
-    constexpr uint64_t id = 1;
-    auto sent = send(ours.get(), encode(RpcRequest{id, method, std::move(params)}), worker.fd);
-    auto answer = sent ? receive(ours.get(), id, steady_clock::now() + worker.timeout)
+    return OwnWorkerSession(std::make_unique<Impl>(std::move(ours), *pid, worker.timeout, worker.fd));
+}
+
+Result<nlohmann::json> OwnWorkerSession::ask(const std::string& method, nlohmann::json params) {
+    const uint64_t id = ++impl_->last_id;
+    const int socket = impl_->socket.get();
+    auto sent = send(socket, encode(RpcRequest{id, method, std::move(params)}), impl_->fd);
+    auto answer = sent ? receive(socket, impl_->decoder, id, steady_clock::now() + impl_->timeout)
                        : Result<nlohmann::json>(tl::unexpected(sent.error()));
-    if (answer || answer.error().message != "the worker ended") return answer;
+    if (answer || answer.error().message != worker_ended) return answer;
     // It has said why on standard error, if it could.
-    return fail(ErrorCode::internal, "the worker " + describe_wait_status(child.wait()));
+    return fail(ErrorCode::internal, "the worker " + describe_wait_status(impl_->child.wait()));
+}
+
+Result<nlohmann::json> ask_own_worker(const OwnWorker& worker, const std::string& method, nlohmann::json params) {
+    auto session = OwnWorkerSession::start(worker);
+    if (!session) return tl::unexpected(session.error());
+    return session->ask(method, std::move(params));
 }
 
 }  // namespace ingero

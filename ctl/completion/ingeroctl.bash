@@ -11,7 +11,7 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor reload import db'
+    local commands='status processes probes stats stacks explain query check trace monitor reload import export db'
     local window='--since --from --to --pid'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
@@ -23,9 +23,10 @@ _ingeroctl() {
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
         [import]='--output --node -o'
+        [export]="$window --format --output -o"
         [db]='--output -o'
     )
-    local with_value=' --socket --db --output -o --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
+    local with_value=' --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.
@@ -58,6 +59,7 @@ _ingeroctl() {
         --min-duration) words='50us 1ms 10ms 1s' ;;
         --duration) words='10s 1m 5m' ;;
         --by) words='op process kernel' ;;
+        --format) words='perfetto chrome csv jsonl folded' ;;
         --fail-on) words='low medium high' ;;
         --*) ;;
         *)

@@ -41,9 +41,18 @@ Result<bool> check_sql_param(const std::string& key, const json& value) {
     return key == "explain" || key == "sql";
 }
 
-/// What only `query` takes, or `stacks`, and of it `stats`. False where the key is none of it.
+/// What only `export` takes. The worker knows the formats.
+Result<bool> check_export_param(const std::string& key, const json& value) {
+    if (key == "format" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a text: " + key);
+    if (key == "cursor" && !value.is_null() && !value.is_object())
+        return fail(ErrorCode::bad_request, "parameter is not a map: " + key);
+    return key == "format" || key == "cursor";
+}
+
+/// What only `query` takes, or `export`, or `stacks`, and of it `stats`. False where the key is none of it.
 Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
     if (method == "query") return check_sql_param(key, value);
+    if (method == "export") return check_export_param(key, value);
     const bool stacks = method == "stacks";
     if (stacks && key == "off_cpu") {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
@@ -168,7 +177,7 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "probes") return answer(request.id, host_.backend().probes());
     if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "stacks" || request.method == "explain" ||
-        request.method == "query")
+        request.method == "query" || request.method == "export")
         return start_query(request);
     if (request.method == "check") return start_check(request);
     if (request.method == "trace") return start_trace(request);
@@ -190,8 +199,8 @@ void ControlConnection::hello(const RpcRequest& request) {
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},
                         {"features",
-                         {"status", "processes", "probes", "stats", "stacks", "explain", "query", "check", "trace",
-                          "reload", "snapshot", "cancel"}}});
+                         {"status", "processes", "probes", "stats", "stacks", "explain", "query", "export", "check",
+                          "trace", "reload", "snapshot", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {

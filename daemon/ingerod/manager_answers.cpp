@@ -175,13 +175,19 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
         request["to_ns"] = now;
         request.erase("since_ns");
     }
-    after_commit([this, method, request = std::move(request), done = std::move(done), alive = alive_] {
+    const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
+    auto ask = [this, method, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
         workers_->request(method, request, std::nullopt, [this, done, alive](Result<json> answer) {
             if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
             done(std::move(answer));
         });
-    });
+    };
+    // The pages of an export are of one window, which has been committed since the first.
+    if (goes_on)
+        ask();
+    else
+        after_commit(std::move(ask));
 }
 
 WorkerOptions Manager::worker_options() const {

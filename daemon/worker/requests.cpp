@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/diagnosis/explain.h"
+#include "core/export/export.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
 #include "core/render/render.h"
@@ -37,6 +38,7 @@ namespace {
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr size_t default_stacks = 50;
 constexpr size_t most_stacks = 10'000;
+constexpr std::chrono::seconds export_deadline{29};  // before the worker's own, which ends the worker
 
 /// An unsigned parameter, or nothing where it is absent or null.
 Result<std::optional<uint64_t>> number(const json& params, const char* name, uint64_t most) {
@@ -141,6 +143,28 @@ Result<json> symbols(const json& params, int fd) {
     return json{{"build_id", library->build_id},
                 {"functions", std::move(functions)},
                 {"misplaced", std::move(library->misplaced)}};
+}
+
+/// Binaries that stay within the limit of a string.
+json to_parts(std::string_view bytes) {
+    constexpr size_t part_bytes = 48 << 10;
+    json parts = json::array();
+    for (size_t at = 0; at < bytes.size(); at += part_bytes) {
+        const std::string_view part = bytes.substr(at, part_bytes);
+        parts.push_back(json::binary({part.begin(), part.end()}));
+    }
+    return parts;
+}
+
+Result<std::optional<ExportCursor>> to_cursor(const json& params) {
+    const json cursor = params.value("cursor", json());
+    if (cursor.is_null()) return std::nullopt;
+    constexpr uint64_t most = std::numeric_limits<int64_t>::max();
+    if (!cursor.is_object()) return fail(ErrorCode::bad_request, "parameter cursor is none that an export gave");
+    const auto start = number(cursor, "start_ns", most), base = number(cursor, "base_ns", most);
+    if (!start || !*start || !base || !*base)
+        return fail(ErrorCode::bad_request, "parameter cursor is none that an export gave");
+    return ExportCursor{**start, **base};
 }
 
 /// Whole rows in binaries that stay within the limit of a string.
@@ -250,6 +274,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
         return store_ ? describe_answer(**store_) : Result<json>(tl::unexpected(store_.error()));
     if (request.method == "snapshot")
         return store_ ? copy_answer(**store_, fd) : Result<json>(tl::unexpected(store_.error()));
+    if (request.method == "export") return export_events(request.params);
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
 
@@ -368,6 +393,7 @@ Result<json> RequestHandler::query(const json& params) {
     wanted.limit = parsed->limit == 0 ? default_sql_rows : std::min(parsed->limit, most_sql_rows);
     for (const char* key : {"from_ns", "to_ns", "since_ns"})
         if (params.contains(key) && !params[key].is_null()) wanted.whole_trace = parsed->whole_trace;
+    parsed->whole_trace = wanted.whole_trace;
     auto snapshot = snapshot_for(*parsed);
     if (!snapshot) return tl::unexpected(snapshot.error());
     wanted.filter = parsed->filter;
@@ -379,6 +405,38 @@ Result<json> RequestHandler::query(const json& params) {
     auto answer = sql_->run(**snapshot, wanted);
     if (!answer) return tl::unexpected(answer.error());
     return to_json(std::move(*answer), parsed->context);
+}
+
+Result<json> RequestHandler::export_events(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const json name = params.value("format", json());
+    const auto format = name.is_string() ? export_format(name.get_ref<const std::string&>()) : std::nullopt;
+    if (!format) return fail(ErrorCode::bad_request, "parameter format is none of perfetto, chrome, csv, jsonl");
+    const auto cursor = to_cursor(params);
+    if (!cursor) return tl::unexpected(cursor.error());
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    ExportQuery wanted;
+    wanted.filter = query->filter;
+    wanted.format = *format;
+    wanted.cursor = *cursor;
+    wanted.deadline = EventCursor::Clock::now() + export_deadline;
+    const auto page = export_page(**snapshot, wanted);
+    if (!page) return tl::unexpected(page.error());
+    // What is told once is told with the first page.
+    Coverage covered;
+    if (!*cursor) {
+        auto found = coverage(**snapshot, wanted.filter.window, {wanted.filter.uid, wanted.filter.pid});
+        if (!found) return tl::unexpected(found.error());
+        covered = std::move(*found);
+    }
+    json answer = answer_head("export", query->context, wanted.filter.window, covered);
+    answer["format"] = name;
+    answer["events"] = page->events;
+    answer["parts"] = to_parts(page->bytes);
+    answer["cursor"] = page->next ? json{{"start_ns", page->next->start_ns}, {"base_ns", page->next->base_ns}} : json();
+    return answer;
 }
 
 }  // namespace ingero

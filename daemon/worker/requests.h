@@ -1,5 +1,5 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query.
-// Parameters and results: docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query,
+// export. Parameters and results: docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -30,6 +30,7 @@ class RequestHandler {
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
     Result<nlohmann::json> processes();
     Result<nlohmann::json> query(const nlohmann::json& params);
+    Result<nlohmann::json> export_events(const nlohmann::json& params);
 
     struct Query;
     static Result<Query> to_query(const nlohmann::json& params);

@@ -85,6 +85,48 @@ TEST_F(StoredTrace, AnswersFromAStoreAndFromTheTraceAlike) {
     EXPECT_EQ(processes["processes"][0]["comm"], "train");
 }
 
+TEST_F(StoredTrace, IsAskedWithSqlWhereverItsRowsAre) {
+    ASSERT_EQ(ingeroctl("import " + folder_.trace() + " -o " + folder_.store()).exit_code, 0);
+    const std::string statement = "'SELECT op, count(*) AS n, sum(arg0) FROM events GROUP BY op'";
+    for (const std::string& path : {folder_.store(), folder_.trace()}) {
+        const Outcome all = ingeroctl("--db " + path + " --json query " + statement);
+        ASSERT_EQ(all.exit_code, 0) << all.text;
+        EXPECT_EQ(all.answer()["rows"], json::parse(R"([["cudaLaunchKernel", 100, 7700]])")) << all.text;
+        expect_valid("query", all.text);
+        // As the end of the trace has it, and not the end of the day.
+        const Outcome last = ingeroctl("--db " + path + " --json query --since 10s " + statement);
+        EXPECT_EQ(last.answer()["rows"], json::parse(R"([["cudaLaunchKernel", 10, 770]])")) << last.text;
+        const Outcome from = ingeroctl("query --db " + path + " --csv --from 2023-11-14T22:13:30Z " + statement);
+        EXPECT_EQ(from.text, "op,n,sum(arg0)\r\ncudaLaunchKernel,90,6930\r\n");
+        EXPECT_EQ(ingeroctl("--db " + path + " query 'DELETE FROM events'").exit_code, 1);
+    }
+}
+
+TEST_F(StoredTrace, IsExportedWholeOrNotAtAll) {
+    const std::string file = folder_.store() + ".out";
+    const Outcome csv = ingeroctl("--db " + folder_.trace() + " --json export --format csv -o " + file);
+    ASSERT_EQ(csv.exit_code, 0) << csv.text;
+    expect_valid("export", csv.text);
+    EXPECT_EQ(csv.answer()["events"], 100);
+    EXPECT_EQ(csv.answer()["bytes"], std::filesystem::file_size(file));
+    EXPECT_EQ(test::read_file(file),
+              ingeroctl("--db " + folder_.trace() + " query --csv 'SELECT * FROM events ORDER BY timestamp, id'").text);
+    const Outcome lines = ingeroctl("export --db " + folder_.trace() + " --format jsonl --since 10s");
+    EXPECT_EQ(std::count(lines.text.begin(), lines.text.end(), '\n'), 10);
+    for (const char* format : {"perfetto", "chrome", "folded"}) {
+        const Outcome other =
+            ingeroctl("--db " + folder_.trace() + " --json export -o " + file + " --format " + format);
+        ASSERT_EQ(other.exit_code, 0) << other.text;
+        EXPECT_EQ(other.answer()["events"], 100);
+        expect_valid("export", other.text);
+    }
+    EXPECT_EQ(ingeroctl("--db " + folder_.trace() + " export --format yaml").exit_code, 2);
+    const Outcome outside =
+        ingeroctl("--db " + folder_.trace() + " export --format csv --from 2024-11-14T22:13:30Z -o " + file);
+    EXPECT_EQ(outside.exit_code, 1);
+    EXPECT_FALSE(std::filesystem::exists(file)) << "nothing of a file that could not be written stays";
+}
+
 TEST_F(StoredTrace, SinceCountsBackFromItsEnd) {
     const Outcome last = ingeroctl("--db " + folder_.trace() + " --json stats --since 10s");
     ASSERT_EQ(last.exit_code, 0) << last.text;

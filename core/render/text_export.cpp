@@ -1,0 +1,14 @@
+// What there is to say of a file that was written.
+#include "core/render/text.h"
+
+namespace ingero {
+
+using nlohmann::json;
+using namespace text;
+
+std::string text_export(const json& answer, const TextStyle& style) {
+    return window_line(answer) + count(answer, "events") + " events, " + bytes(answer, "bytes") + "\n" +
+           coverage_lines(answer, style);
+}
+
+}  // namespace ingero

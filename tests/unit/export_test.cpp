@@ -1,0 +1,300 @@
+// Exports against the store they are of. Pages are of a few events here, so that there are many.
+#include "core/export/export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/export/slices.h"
+#include "core/model/op.h"
+#include "core/render/render.h"
+#include "core/wire/child_process.h"
+#include "tests/unit/store_fixture.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr uint32_t boot_ns = 1'000;  // of make_session's clock
+constexpr uint64_t realtime_ns = 1'700'000'000'000'000'000;
+const OpId launch = *op_of_name("cudaLaunchKernel");
+const OpId copy = *op_of_name("cudaMemcpyAsync");
+
+struct Made {
+    std::vector<Event> events;
+    uint64_t sequence = 0;
+
+    Event& add(OpId op, uint32_t tid, uint8_t depth, uint64_t start_ns, uint64_t duration_ns) {
+        Event event;
+        event.sequence = ++sequence;
+        event.op = op;
+        event.tgid = 10;
+        event.tid = tid;
+        event.process_start_ns = 500;
+        event.depth = depth;
+        event.start_ns = start_ns;
+        event.duration_ns = duration_ns;
+        return events.emplace_back(event);
+    }
+
+    /// Calls that nest to three levels, those inside stored before those around them, as they return.
+    void add_nested(uint32_t tid, uint64_t at) {
+        add(launch, tid, 1, at, 400);  // begins with its parent
+        add(launch, tid, 2, at + 500, 0);
+        add(copy, tid, 1, at + 400, 600).args = {4096, 1, 0};  // right after, and ends with its parent
+        Event& parent = add(launch, tid, 0, at, 1'000);
+        parent.runnable_ns = 100;
+        parent.blocked_ns = 250;
+        parent.blocked_reason = BlockedReason::futex;
+        add(launch, tid, 0, at + 1'000, 0);
+        add(copy, tid, 0, at + 1'000, 50).return_code = 2;
+    }
+};
+
+class Export : public testing::Test {
+  protected:
+    void write(const std::string& node, const std::vector<Event>& events, const std::string& comm = "train") {
+        StoreOptions options;
+        options.clock = [] { return make_session("").clock; };
+        auto writer = open_writer(directory_.path(), options);
+        Session session = make_session("boot of " + node);
+        session.node = node;
+        session.first_covered_ns = boot_ns;
+        ASSERT_TRUE(writer->begin_session(session));
+        Batch batch;
+        batch.events = events;
+        batch.processes.push_back({.key = {10, 500},
+                                   .uid = 1000,
+                                   .parent_pid = 1,
+                                   .comm = comm,
+                                   .cgroup = {},
+                                   .unit = {},
+                                   .first_seen_ns = 500,
+                                   .exited_ns = 0,
+                                   .exit_code = 0});
+        batch.covered_until_ns = 100'000'000;
+        // In several blocks that overlap in time, as a daemon commits them.
+        const size_t half = batch.events.size() / 2;
+        Batch second;
+        second.events.assign(batch.events.begin() + static_cast<std::ptrdiff_t>(half), batch.events.end());
+        second.covered_until_ns = batch.covered_until_ns;
+        batch.events.resize(half);
+        ASSERT_TRUE(writer->commit(batch));
+        ASSERT_TRUE(writer->commit(second));
+        ASSERT_TRUE(writer->end_session());
+    }
+
+    std::string all_pages(ExportFormat format, size_t page_bytes = 600, Filter filter = {}) {
+        const auto snapshot = open_snapshot(directory_.path());
+        filter.window = whole_trace(*snapshot);
+        ExportQuery query;
+        query.filter = filter;
+        query.format = format;
+        query.page_bytes = page_bytes;
+        std::string bytes;
+        for (pages_ = events_ = 0;;) {
+            const auto page = export_page(*snapshot, query);
+            EXPECT_TRUE(page) << page.error().message;
+            if (!page) return bytes;
+            bytes += page->bytes;
+            events_ += page->events;
+            ++pages_;
+            if (!page->next) return bytes;
+            query.cursor = page->next;
+        }
+    }
+
+    json query(const std::string& sql) {
+        prepare_sqlite();
+        const auto snapshot = open_snapshot(directory_.path());
+        SqlQuery wanted;
+        wanted.sql = sql;
+        wanted.limit = most_sql_rows;
+        auto answer = (*SqlEngine::open())->run(*snapshot, wanted);
+        EXPECT_TRUE(answer) << answer.error().message;
+        return answer ? to_json(std::move(*answer), {}) : json();
+    }
+
+    /// Of a Perfetto trace, by the protobuf library. Null where there is none.
+    json read_perfetto(const std::string& bytes) {
+        const std::string file = directory_.path() + "/trace.pftrace";
+        write_file(file, bytes);
+        const auto ran =
+            run_program({"/usr/bin/python3", PERFETTO_READER, file}, {}, std::chrono::seconds(60), 64 << 20);
+        EXPECT_TRUE(ran);
+        if (!ran || (WIFEXITED(ran->status) && WEXITSTATUS(ran->status) == 77)) return {};
+        EXPECT_EQ(ran->status, 0) << ran->text;
+        return json::parse(ran->text, nullptr, false).value("slices", json());
+    }
+
+    TemporaryDirectory directory_;
+    size_t pages_ = 0;
+    uint64_t events_ = 0;
+};
+
+Made many_calls() {
+    Made made;
+    for (uint64_t i = 0; i < 200; ++i)
+        for (const uint32_t tid : {10u, 11u}) made.add_nested(tid, 10'000 + i * 2'000);
+    return made;
+}
+
+TEST_F(Export, CsvIsWhatSqlGives) {
+    Made made = many_calls();
+    made.events[3].preemptor_comm = to_comm("a,\"b\"\n\xff");
+    made.events[4].preemptor_comm = to_comm("c");
+    write("node-1", made.events, "tr\"ain");
+    const std::string csv = all_pages(ExportFormat::csv);
+    EXPECT_GT(pages_, 100u);
+    EXPECT_EQ(events_, made.events.size());
+    EXPECT_EQ(csv, csv_query(query("SELECT * FROM events ORDER BY timestamp, id")));
+    EXPECT_THAT(csv, HasSubstr("\"a,\"\"b\"\"\n\xef\xbf\xbd\""));
+}
+
+TEST_F(Export, JsonLinesHaveEachColumnThatIsNotNull) {
+    const Made made = many_calls();
+    write("node-1", made.events);
+    const std::string text = all_pages(ExportFormat::jsonl);
+    const json rows = query("SELECT * FROM events ORDER BY timestamp, id");
+    size_t at = 0;
+    for (const json& row : rows["rows"]) {
+        const size_t end = text.find('\n', at);
+        ASSERT_NE(end, std::string::npos);
+        json expected = json::object();
+        for (size_t column = 0; column < row.size(); ++column)
+            if (!row[column].is_null()) expected[rows["columns"][column]["name"]] = row[column];
+        EXPECT_EQ(json::parse(text.substr(at, end - at), nullptr, false), expected);
+        at = end + 1;
+    }
+    EXPECT_EQ(at, text.size());
+}
+
+/// Each event is a slice with its times, as deep as it was called.
+void expect_slices(const std::vector<Event>& events, const std::map<uint64_t, json>& slices) {
+    ASSERT_EQ(slices.size(), events.size());
+    for (const Event& event : events) {
+        const auto found = slices.find(event.sequence);
+        ASSERT_NE(found, slices.end()) << event.sequence;
+        const json& slice = found->second;
+        EXPECT_EQ(slice["ts"], event.start_ns - boot_ns + realtime_ns);
+        EXPECT_EQ(slice["dur"], event.duration_ns);
+        EXPECT_EQ(slice["depth"], event.depth) << slice;
+        EXPECT_EQ(slice["name"], op_name(event.op));
+        EXPECT_EQ(slice["track"]["tid"], event.tid);
+        EXPECT_EQ(slice["track"]["pid"], 10);
+    }
+}
+
+TEST_F(Export, PerfettoHasEachCallOnItsThreadAndNested) {
+    const Made made = many_calls();
+    write("node-1", made.events);
+    const json slices = read_perfetto(all_pages(ExportFormat::perfetto, 20'000));
+    EXPECT_GT(pages_, 3u);
+    if (slices.is_null()) GTEST_SKIP() << "SKIPPED: no python3-protobuf";
+    std::map<uint64_t, json> calls;
+    std::map<std::string, uint64_t> off_cpu;
+    for (const json& slice : slices) {
+        if (slice["category"] == "CUDA") {
+            EXPECT_TRUE(calls.emplace(slice["args"]["id"], slice).second);
+        }
+        if (slice["category"] == "off-cpu") off_cpu[slice["name"]] += slice["dur"].get<uint64_t>();
+    }
+    expect_slices(made.events, calls);
+    const uint64_t parents = made.events.size() / 6;
+    EXPECT_EQ(off_cpu, (std::map<std::string, uint64_t>{{"asleep: futex", parents * 250},
+                                                        {"waiting for a CPU", parents * 100}}));
+    EXPECT_EQ(calls[3]["args"]["bytes"], 4096);
+    EXPECT_EQ(calls[3]["args"]["direction"], "H2D");
+    EXPECT_EQ(calls[6]["args"]["error"], "cudaErrorMemoryAllocation");
+    EXPECT_EQ(calls[3]["track"]["process"], "train");
+}
+
+TEST_F(Export, ChromeHasTheSameSlices) {
+    const Made made = many_calls();
+    write("node-1", made.events);
+    const json trace = json::parse(all_pages(ExportFormat::chrome), nullptr, false);
+    ASSERT_FALSE(trace.is_discarded());
+    EXPECT_EQ(trace["otherData"]["start_realtime_ns"], std::to_string(realtime_ns + 10'000 - boot_ns));
+    std::set<uint64_t> ids;
+    for (const json& event : trace["traceEvents"]) {
+        if (event.value("cat", "") != "CUDA") continue;
+        const uint64_t id = event["args"]["id"];
+        EXPECT_TRUE(ids.insert(id).second);
+        const Event& made_of = made.events[id - 1];
+        EXPECT_EQ(event["ph"], "X");
+        EXPECT_EQ(event["name"], op_name(made_of.op));
+        EXPECT_EQ(event["tid"], made_of.tid);
+        EXPECT_DOUBLE_EQ(event["ts"], static_cast<double>(made_of.start_ns - 10'000) / 1e3);
+        EXPECT_DOUBLE_EQ(event["dur"], static_cast<double>(made_of.duration_ns) / 1e3);
+    }
+    EXPECT_THAT(ids, SizeIs(made.events.size()));
+}
+
+TEST_F(Export, CallsThatOverlapInPartStandBesideEachOther) {
+    Made made;
+    made.add(launch, 10, 0, 10'000, 1'000);
+    made.add(launch, 10, 0, 10'500, 1'000);
+    made.add(launch, 10, 0, 10'700, 200);
+    write("node-1", made.events);
+    const json slices = read_perfetto(all_pages(ExportFormat::perfetto));
+    if (slices.is_null()) GTEST_SKIP() << "SKIPPED: no python3-protobuf";
+    std::map<uint64_t, json> calls;
+    for (const json& slice : slices)
+        if (slice["category"] == "CUDA") calls[slice["args"]["id"]] = slice;
+    ASSERT_THAT(calls, SizeIs(3));
+    for (const auto& [id, slice] : calls) EXPECT_EQ(slice["dur"], made.events[id - 1].duration_ns);
+    EXPECT_EQ(calls[1]["track"]["name"], nullptr);
+    EXPECT_EQ(calls[2]["track"]["name"], "calls, overlapping 1");
+    EXPECT_EQ(calls[2]["track"]["tid"], 10);
+}
+
+TEST_F(Export, NodesAreKeptApart) {
+    Made made;
+    made.add(launch, 10, 0, 10'000, 1'000);
+    write("alpha", made.events);
+    made.events[0].sequence = 2;
+    write("beta", made.events, "train");
+    const json slices = read_perfetto(all_pages(ExportFormat::perfetto));
+    if (slices.is_null()) GTEST_SKIP() << "SKIPPED: no python3-protobuf";
+    std::map<int64_t, std::string> processes;
+    for (const json& slice : slices)
+        if (slice["category"] == "CUDA") processes[slice["track"]["pid"]] = slice["track"]["process"];
+    EXPECT_EQ(processes, (std::map<int64_t, std::string>{{10, "train on alpha, pid 10"},
+                                                         {(1 << 22) + 10, "train on beta, pid 10"}}));
+}
+
+TEST_F(Export, WhoMaySeeNothingGetsNoEvent) {
+    write("node-1", many_calls().events);
+    for (const ExportFormat format :
+         {ExportFormat::csv, ExportFormat::jsonl, ExportFormat::chrome, ExportFormat::perfetto}) {
+        const std::string other = all_pages(format, 600, {.window = {}, .uid = 1001, .pid = {}});
+        EXPECT_EQ(events_, 0u);
+        EXPECT_THAT(other, testing::Not(HasSubstr("cudaLaunchKernel")));
+        all_pages(format, 600, {.window = {}, .uid = 1000, .pid = {}});
+        EXPECT_EQ(events_, 2'400u);
+        all_pages(format, 600, {.window = {}, .uid = {}, .pid = 11});
+        EXPECT_EQ(events_, 0u);
+    }
+}
+
+TEST_F(Export, MoreEventsOfOneNanosecondThanAPageHoldsAreRefused) {
+    Made made;
+    for (int i = 0; i < 20'000; ++i) made.add(launch, 10, 0, 10'000, 1'000);
+    write("node-1", made.events);
+    const auto snapshot = open_snapshot(directory_.path());
+    ExportQuery query;
+    query.filter.window = whole_trace(*snapshot);
+    const auto page = export_page(*snapshot, query);
+    ASSERT_FALSE(page);
+    EXPECT_EQ(page.error().code, ErrorCode::limit);
+}
+
+}  // namespace
+}  // namespace ingero
