@@ -68,6 +68,9 @@ class FakeBusBackend : public BusBackend {
         answer["echo"] = {{"uid", caller.uid}, {"sees_all", caller.sees_all}, {"method", method}, {"params", params}};
         done(std::move(answer));
     }
+    void snapshot(UniqueFd, std::function<bool()>, std::function<void(Result<nlohmann::json>)> done) override {
+        done(fail(ErrorCode::busy, "not by bus"));
+    }
     Result<nlohmann::json> reload() override {
         if (failure) return tl::unexpected(*failure);
         ++reloads;
