@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/query/call_time.h"
+#include "core/model/call_time.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {
