@@ -113,6 +113,18 @@ Result<void> set_worker_deadline(Config& config, const toml::node& node) {
     return {};
 }
 
+Setter age(uint64_t Config::*member) {
+    return [member](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<std::string>();
+        if (!value) return wrong("must be a time in quotes, such as \"30d\"");
+        const auto ns = parse_duration_ns(*value);
+        if (!ns) return wrong(ns.error().message);
+        if (*ns < 3'600'000'000'000) return wrong("must be at least 1h");
+        config.*member = *ns;
+        return {};
+    };
+}
+
 /// A key: how it is set, whether two configurations differ in it, and whether a reload takes it up.
 struct Key {
     Setter set;
@@ -135,6 +147,8 @@ const std::map<std::string, Key>& config_keys() {
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},
+        {"store.max_age", key(age(&Config::store_max_age_ns), &Config::store_max_age_ns, false)},
+        {"store.rollup_age", key(age(&Config::store_rollup_age_ns), &Config::store_rollup_age_ns, false)},
         {"workers.count", key(set_worker_count, &Config::worker_count, true)},
         {"workers.memory", key(size(&Config::worker_memory_bytes, 64ULL << 20), &Config::worker_memory_bytes, true)},
         {"workers.deadline", key(set_worker_deadline, &Config::worker_deadline, true)},

@@ -20,6 +20,8 @@ struct Config {
     uint64_t in_flight_floor_ns = 1'000'000'000;  ///< [capture] inflight_floor
     std::string store_path = "/var/lib/ingero/store";
     uint64_t store_max_size_bytes = 10ULL << 30;
+    uint64_t store_max_age_ns = 30 * 86'400'000'000'000ULL;
+    uint64_t store_rollup_age_ns = 365 * 86'400'000'000'000ULL;
     unsigned worker_count = 2;
     uint64_t worker_memory_bytes = 512ULL << 20;
     std::chrono::milliseconds worker_deadline{30'000};

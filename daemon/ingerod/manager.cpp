@@ -73,7 +73,11 @@ Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, const Journal& 
 
 Result<void> Manager::open() {
     const Config& config = options_.config;
-    auto store = StoreWriter::open(config.store_path, {.max_size_bytes = config.store_max_size_bytes});
+    StoreOptions limits;
+    limits.max_size_bytes = config.store_max_size_bytes;
+    limits.max_age_ns = config.store_max_age_ns;
+    limits.max_rollup_age_ns = config.store_rollup_age_ns;
+    auto store = StoreWriter::open(config.store_path, limits);
     if (!store) return tl::unexpected(store.error());
     auto probes = CallProbes::load(features_);
     if (!probes) return tl::unexpected(probes.error());

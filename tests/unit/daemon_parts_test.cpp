@@ -189,17 +189,20 @@ TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {
     Config config;
     ASSERT_TRUE(apply_config_text(config,
                                   "[node]\nname = \"n1\"\n[store]\npath = \"/s\"\nmax_size = \"1GiB\"\n"
+                                  "max_age = \"2d\"\nrollup_age = \"90d\"\n"
                                   "[workers]\ncount = 3\nmemory = \"128MiB\"\ndeadline = \"5s\"\n",
                                   "c"));
     EXPECT_EQ(config.node, "n1");
     EXPECT_EQ(config.store_path, "/s");
     EXPECT_EQ(config.store_max_size_bytes, 1u << 30);
+    EXPECT_EQ(config.store_max_age_ns, 2 * 86'400'000'000'000u);
+    EXPECT_EQ(config.store_rollup_age_ns, 90 * 86'400'000'000'000u);
     EXPECT_EQ(config.worker_count, 3u);
     EXPECT_EQ(config.worker_memory_bytes, 128u << 20);
     EXPECT_EQ(config.worker_deadline, std::chrono::milliseconds(5000));
     for (const char* text :
-         {"\n\n[store]\nmax_size = 5", "\n\n[store]\npath = \"relative\"", "\n\n[workers]\ncount = 99",
-          "\n\n[workers]\ndeadline = \"soon\"", "\n\n[nowhere]\nx = 1", "\n\nstore = 1"}) {
+         {"\n\n[store]\nmax_size = 5", "\n\n[store]\nmax_age = \"1m\"", "\n\n[store]\npath = \"relative\"",
+          "\n\n[workers]\ncount = 99", "\n\n[workers]\ndeadline = \"soon\"", "\n\n[nowhere]\nx = 1", "\n\nstore = 1"}) {
         const auto result = apply_config_text(config, text, "c");
         ASSERT_FALSE(result) << text;
         EXPECT_TRUE(result.error().message.starts_with("c:4: ") || result.error().message.starts_with("c:3: "))
