@@ -38,7 +38,7 @@ class ControlBackend {
     virtual std::string node() const = 0;
     virtual nlohmann::json status() = 0;                         ///< the whole object of contracts.md
     virtual nlohmann::json processes(const Caller& caller) = 0;  ///< likewise
-    virtual nlohmann::json probes() = 0;                         ///< likewise: what everyone may see
+    virtual nlohmann::json probes(const Caller& caller) = 0;     ///< likewise
     /// "stats" or "explain": answered by a worker; "check": by a program of its own. `done` is called once, on the loop
     /// thread, unless `cancelled` first.
     virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,

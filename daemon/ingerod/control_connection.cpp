@@ -174,7 +174,7 @@ void ControlConnection::handle(RpcRequest request) {
         return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
     if (request.method == "status") return answer(request.id, host_.backend().status());
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
-    if (request.method == "probes") return answer(request.id, host_.backend().probes());
+    if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
     if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "stacks" || request.method == "explain" ||
         request.method == "query" || request.method == "export")

@@ -14,6 +14,7 @@
 
 #include "core/model/time.h"
 #include "core/render/render.h"
+#include "daemon/ingerod/shortage.h"
 
 namespace ingero {
 
@@ -30,6 +31,8 @@ constexpr size_t max_name_bytes = 64;
 constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t retry_us = 100'000;
 constexpr unsigned max_attempts = 10;
+/// And of those without end: each 13 s.
+constexpr unsigned max_attempts_later = 7;
 constexpr uint64_t disuse_us = 600'000'000;
 
 bool same_time(const timespec& a, const timespec& b) {
@@ -165,12 +168,28 @@ void Libraries::on_rewritten(FileId id) {
     callbacks_.on_change();
 }
 
+// Descriptors or memory are used up: not the file's fault, and nothing is held meanwhile.
+void Libraries::later(FileId id, const Error& why) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || found->second.state != LibraryState::reading) return;
+    LibraryEntry& entry = found->second;
+    if (entry.attempts == 0)
+        spdlog::warn("{} is tried again later: {}", escape_text(entry.path), escape_text(why.message));
+    entry.attempts = std::min(entry.attempts + 1, max_attempts_later);
+    entry.retry_timer = loop_.add_timer(
+        retry_us << entry.attempts, [this, id] { find_again(id); }, settle_us);
+    callbacks_.on_change();
+}
+
 void Libraries::find_again(FileId id) {
+    const auto busy = [](const auto& fd) { return !fd && fd.error().code == ErrorCode::busy; };
+    if (!can_open_files()) return later(id, {ErrorCode::busy, "no descriptor is left", ""});
     for (const uint32_t pid : proc_.pids())
         for (const Mapping& mapping : proc_.executable_mappings(pid)) {
             if (mapping.file != id) continue;
-            if (auto fd = proc_.open_mapped_file(pid, mapping))
-                return request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
+            auto fd = proc_.open_mapped_file(pid, mapping);
+            if (fd) return request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
+            if (busy(fd)) return later(id, fd.error());
         }
     // Nobody maps it any more: the next who does has it read.
     if (const auto found = entries_.find(id); found != entries_.end()) forget(found);
@@ -196,13 +215,17 @@ Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mappi
     auto fd = proc_.open_mapped_file(pid, mapping);
     // Gone meanwhile is no failure: the next process that maps the file tries again.
     if (!fd && fd.error().code == ErrorCode::not_found) return {.refused = {}, .gone = true};
-    if (!fd) return {.refused = fd.error().message};
+    const bool shortage = !fd && fd.error().code == ErrorCode::busy;
+    if (!fd && !shortage) return {.refused = fd.error().message};
     budget.attached++;
     LibraryEntry& entry = entries_[id];
     entry.file = file;
     entry.path = mapping.path;
     entry.uid = uid;
-    request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
+    if (shortage)
+        later(id, fd.error());
+    else
+        request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
     return {.entry = find(id), .refused = {}};
 }
 
@@ -265,6 +288,10 @@ void Libraries::attach(FileId id, std::shared_ptr<UniqueFd> fd, const json& answ
     if (!sites.empty()) {
         watch(id, entry, fd->get());
         auto attached = probes_.attach(fd->get(), sites);
+        if (!attached && attached.error().code == ErrorCode::busy) {
+            unwatch(entry);
+            return later(id, attached.error());
+        }
         if (!attached) return failed(id, attached.error().message, true);
         // Once more: what was written meanwhile is what the probes now lie in.
         if (!is_as_read(fd->get(), entry.read_as, sites)) {

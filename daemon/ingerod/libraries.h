@@ -63,6 +63,8 @@ struct LibraryEntry {
     size_t stepped = 0;  ///< functions whose first instruction is single-stepped
 
     std::string name() const { return path.substr(path.rfind('/') + 1); }
+    /// Root's file, and no program: that there is one tells nothing of any user.
+    bool is_system_wide() const { return !file.is_program && read_as.st_uid == 0; }
 };
 
 class Libraries {
@@ -110,6 +112,7 @@ class Libraries {
     void read_watch();
     void on_rewritten(FileId id);
     void find_again(FileId id);
+    void later(FileId id, const Error& why);
     void forget(std::map<FileId, LibraryEntry>::iterator entry);
 
     EventLoop& loop_;

@@ -35,7 +35,6 @@ constexpr uint64_t row_period_ns = 100'000;
 constexpr size_t rows_a_chunk = 128;
 constexpr size_t max_name_bytes = 512;
 constexpr size_t max_names = 8'192;
-constexpr size_t max_in_flight = 1'024;
 constexpr uint64_t look_period_us = 1'000'000;
 constexpr uint64_t look_slack_us = 50'000;
 constexpr size_t max_ops = 64;
@@ -132,10 +131,17 @@ class LiveTrace::Subscriber final : public CallStream {
         return is_ready();
     }
 
-    bool accept(const std::vector<InFlightCall>& calls, const ClockTriple& clock) {
+    /// What others have in flight takes nothing of what this one may be told.
+    void look_at(const InFlightCall& call, const Process* process) {
+        if (filter_.errors || !wants(call.call) || !may_see(process)) return;
+        if (in_flight_.size() < max_in_flight)
+            in_flight_.push_back(call);
+        else
+            cut_++;
+    }
+    bool end_look(const ClockTriple& clock) {
         std::map<std::pair<uint32_t, uint64_t>, uint64_t> still;
-        for (const InFlightCall& one : calls) {
-            if (filter_.errors || !wants(one.call)) continue;
+        for (const InFlightCall& one : in_flight_) {
             const std::pair key{one.call.tid, one.call.start_ns};
             const auto told = told_.find(key);
             // Told when it is found, and again whenever it has lasted twice as long.
@@ -149,6 +155,10 @@ class LiveTrace::Subscriber final : public CallStream {
             accept(std::move(traced), clock);
         }
         told_ = std::move(still);
+        in_flight_.clear();
+        // Told as they come to be too many, not at each look.
+        skipped_ += cut_ - std::min(cut_, cut_before_);
+        cut_before_ = std::exchange(cut_, 0);
         return is_ready();
     }
 
@@ -173,12 +183,13 @@ class LiveTrace::Subscriber final : public CallStream {
         if (filter_.pid && call.tgid != *filter_.pid) return false;
         return call.duration_ns >= filter_.min_duration_ns && (filter_.ops.empty() || filter_.ops.contains(call.op));
     }
+    bool may_see(const Process* process) const { return caller_.sees_all || (process && process->uid == caller_.uid); }
     bool is_ready() const { return !waiting_.empty() || skipped_ != 0; }
 
     // What belongs to others does not even count.
     void accept(TracedCall traced, const ClockTriple& clock) {
         const Process* process = trace_.host_.find_process(traced.call.process());
-        if (!caller_.sees_all && (!process || process->uid != caller_.uid)) return;
+        if (!may_see(process)) return;
         if (waiting_.size() >= max_waiting || !allowance_.take(clock.monotonic_ns)) {
             skipped_++;
             return;
@@ -225,6 +236,9 @@ class LiveTrace::Subscriber final : public CallStream {
     Names names_;  ///< empty: it has none
     bool asking_ = false;
     std::map<std::pair<uint32_t, uint64_t>, uint64_t> told_;  ///< thread and start to how long it lasts when told again
+    std::vector<InFlightCall> in_flight_;                     ///< seen at this look
+    uint64_t cut_ = 0;                                        ///< that were more than are told
+    uint64_t cut_before_ = 0;
     const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };
 
@@ -298,15 +312,15 @@ void LiveTrace::take_staged() {
 }
 
 void LiveTrace::look_in_flight() {
-    const auto calls = host_.in_flight(in_flight_floor_ns_, max_in_flight);
-    if (!calls) {
-        if (!std::exchange(in_flight_fails_, true)) spdlog::warn("{}", calls.error().message);
-        return;
-    }
-    in_flight_fails_ = false;
+    const auto looked = host_.in_flight(in_flight_floor_ns_, [this](const InFlightCall& call) {
+        const Process* process = host_.find_process(call.call.process());
+        for (Subscriber* subscriber : subscribers_) subscriber->look_at(call, process);
+    });
+    if (!looked && !std::exchange(in_flight_fails_, true)) spdlog::warn("{}", looked.error().message);
+    in_flight_fails_ = !looked;
     const ClockTriple clock = ClockTriple::now();
     for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
-        if (subscribers_.contains(subscriber) && subscriber->accept(*calls, clock)) subscriber->tell_ready();
+        if (subscribers_.contains(subscriber) && subscriber->end_look(clock)) subscriber->tell_ready();
 }
 
 }  // namespace ingero

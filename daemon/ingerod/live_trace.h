@@ -45,7 +45,8 @@ class LiveTrace {
     struct Host {
         /// nullptr where the process is not traced.
         std::function<const Process*(const ProcessKey&)> find_process;
-        std::function<Result<std::vector<InFlightCall>>(uint64_t floor_ns, size_t most)> in_flight;
+        /// Visits all of the host.
+        std::function<Result<void>(uint64_t floor_ns, const std::function<void(const InFlightCall&)>& visit)> in_flight;
         /// Asks for names; `done` is called once, on the loop thread, with those that are known.
         std::function<void(std::vector<Handle>, std::function<void(Names)> done)> names;
     };
@@ -57,6 +58,8 @@ class LiveTrace {
     Result<std::unique_ptr<CallStream>> subscribe(const Caller& caller, TraceFilter filter,
                                                   std::function<void()> on_ready);
     size_t subscribers() const { return subscribers_.size(); }
+    /// Calls in flight that one subscriber is told of at a look; what is beyond them counts as skipped.
+    static constexpr size_t max_in_flight = 1'024;
     void set_in_flight_floor(uint64_t ns) { in_flight_floor_ns_ = ns; }
 
     /// Ingest thread: a call was read.

@@ -26,6 +26,9 @@ constexpr size_t max_listed = 256;
 constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t settle_us = 10'000;
+constexpr uint64_t rescan_period_us = 1'000'000;
+/// Who reads the journal, and who may reload.
+constexpr Caller everything{.uid = 0, .pid = 0, .sees_all = true};
 
 std::string kernel_release() {
     utsname names{};
@@ -99,7 +102,10 @@ Result<void> Manager::open() {
     session.clock = session.latest_clock = started_;
     if (auto begun = (*store)->begin_session(session); !begun) return tl::unexpected(begun.error());
 
-    workers_ = std::make_unique<WorkerPool>(loop_, worker_options());
+    WorkerOptions workers = worker_options();
+    workers_ = std::make_unique<WorkerPool>(loop_, workers);
+    workers.count = 1;
+    file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
     const StoreFigures stored = (*store)->figures();
     live_ = std::make_unique<LiveDiagnosis>(
@@ -112,7 +118,7 @@ Result<void> Manager::open() {
                 const ProcessEntry* entry = processes_->find(key);
                 return entry && !entry->excluded ? &entry->process : nullptr;
             },
-            .in_flight = [this](uint64_t floor, size_t most) { return probes_->in_flight().read(floor, most); },
+            .in_flight = [this](uint64_t floor, const auto& visit) { return probes_->in_flight().read(floor, visit); },
             .names = [this](auto handles, auto done) { name_functions(std::move(handles), std::move(done)); }},
         config.in_flight_floor_ns);
     ingest_ = std::make_unique<Ingest>(
@@ -134,7 +140,7 @@ Result<void> Manager::open() {
                           .on_drained = [this] { live_trace_->flush(); }});
 
     stacks_ = std::make_unique<NativeStacks>(
-        loop_, *probes_, *workers_, proc_,
+        loop_, *probes_, *file_workers_, proc_,
         NativeStacks::Store{.put_stack = [this](StackRow row) { ingest_->put_stack(std::move(row)); },
                             .put_file = [this](FileRow row) { ingest_->put_file(std::move(row)); },
                             .put_symbol = [this](SymbolRow row) { ingest_->put_symbol(std::move(row)); },
@@ -142,30 +148,26 @@ Result<void> Manager::open() {
                             .last_file = stored.last_file},
         config.native_stacks);
 
-    auto watch = MmapWatch::start(
-        loop_, [](std::string_view path) { return library_of_path(path).has_value(); }, may_be_program,
-        {.on_mapping = [this](uint32_t pid, const Mapping& mapping,
-                              uint64_t time_ns) { processes_->on_mapping(pid, mapping, time_ns); },
-         .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
-         .on_program = [this](uint32_t pid, const Mapping& mapping,
-                              uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
-         .on_lost =
-             [this] {
-                 spdlog::warn("mmap records were dropped: scanning all processes again");
-                 rescan_ = loop_.add_timer(settle_us, [this] { processes_->scan(started_.monotonic_ns); });
-             }});
+    auto watch =
+        MmapWatch::start(loop_, [](std::string_view path) { return library_of_path(path).has_value(); }, may_be_program,
+                         {.on_mapping = [this](uint32_t pid, const Mapping& mapping,
+                                               uint64_t time_ns) { processes_->on_mapping(pid, mapping, time_ns); },
+                          .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
+                          .on_program = [this](uint32_t pid, const Mapping& mapping,
+                                               uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
+                          .on_lost = [this] { rescan_soon(); }});
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
     libraries_ = std::make_unique<Libraries>(
-        loop_, proc_, *probes_, *workers_,
+        loop_, proc_, *probes_, *file_workers_,
         Libraries::Callbacks{.on_change = [this] { changed(); },
                              .on_settled = [this](FileId id) { processes_->on_settled(id); },
                              .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
                              .off = [this](std::string_view set) { return disabled_sets_.contains(set); }});
-    programs_ =
-        std::make_unique<Programs>(proc_, *workers_, [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
-            processes_->on_program(pid, mapping, time_ns);
-        });
+    programs_ = std::make_unique<Programs>(proc_, *file_workers_,
+                                           [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+                                               processes_->on_program(pid, mapping, time_ns);
+                                           });
     auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(
@@ -186,6 +188,22 @@ Result<void> Manager::open() {
     scanned_ = true;
     begin_coverage();
     return {};
+}
+
+// However often records are lost: soon after the first, and not again for a while.
+void Manager::rescan_soon() {
+    if (const auto more = lost_mappings_log_.take())
+        spdlog::warn("mmap records were dropped: scanning all processes again{}", *more);
+    if (rescan_.active()) return;
+    const uint64_t since_us = (monotonic_now_ns() - rescanned_ns_) / 1'000;
+    rescan_ = loop_.add_timer(std::max(settle_us, rescan_period_us - std::min(since_us, rescan_period_us)),
+                              [this] { rescan(); });
+}
+
+void Manager::rescan() {
+    rescan_.reset();
+    processes_->scan(started_.monotonic_ns);
+    rescanned_ns_ = monotonic_now_ns();
 }
 
 void Manager::put_process(const Process& process) {
@@ -233,13 +251,26 @@ std::string Manager::state() const {
     return attached && processes_->traced() != 0 ? "tracing" : "idle";
 }
 
-// Everyone reads this: where in their home others keep a library is none of it.
-std::vector<std::string> Manager::missing_probes() const {
+bool Manager::may_see(const Caller& caller, FileId id, const LibraryEntry& entry) const {
+    if (caller.sees_all || entry.is_system_wide()) return true;
+    return std::any_of(processes_->all().begin(), processes_->all().end(), [&](const auto& process) {
+        return process.second.process.uid == caller.uid && process.second.libraries.contains(id);
+    });
+}
+
+// Where in their home others keep a library is none of it.
+std::vector<std::string> Manager::missing_probes(const Caller& caller) const {
     std::set<std::string> missing;
-    for (const auto& [id, library] : libraries_->all())
-        if (library.degrades && missing.size() < max_listed)
+    size_t others = 0;
+    for (const auto& [id, library] : libraries_->all()) {
+        if (!library.degrades || missing.size() == max_listed) continue;
+        if (may_see(caller, id, library))
             missing.insert(to_valid_utf8(library.name() + ": " + library.reason));
+        else
+            ++others;
+    }
     std::vector<std::string> result(missing.begin(), missing.end());
+    if (others != 0) result.push_back("files of other users: " + std::to_string(others));
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
 }
@@ -270,7 +301,7 @@ void Manager::changed() {
     const std::string now = state();
     if (now == "degraded" && journaled_state_ != now) {
         std::string why = ingest_->figures().commits.store_error;
-        for (const std::string& missing : missing_probes()) why += (why.empty() ? "" : "; ") + missing;
+        for (const std::string& missing : missing_probes(everything)) why += (why.empty() ? "" : "; ") + missing;
         journal_.send(MessageKind::degraded, LOG_WARNING, "degraded: " + escape_text(why));
     }
     journaled_state_ = now;
@@ -323,10 +354,11 @@ std::vector<PublicProcess> Manager::public_processes() const {
     return list;
 }
 
-// By base name, as everyone reads it: attached where all copies of the name are.
+// Everyone reads this, so it has system-wide libraries only. By base name: attached where all copies of the name are.
 std::vector<ProbeSetState> Manager::probe_sets() const {
     std::map<std::pair<std::string, std::string_view>, bool> sets;
     for (const auto& [id, library] : libraries_->all()) {
+        if (!library.is_system_wide()) continue;
         const std::string name = to_valid_utf8(library.name());
         for (const auto& [set, functions] : library.sets) {
             if (sets.size() >= max_listed && !sets.contains({name, set})) continue;
@@ -394,13 +426,14 @@ Result<json> Manager::take_up_config() {
     if (auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude))
         processes_->set_policy(std::move(*policy));
     workers_->reconfigure(config.worker_count, config.worker_memory_bytes, config.worker_deadline);
+    file_workers_->reconfigure(1, config.worker_memory_bytes, config.worker_deadline);
     journal_.send(MessageKind::reloaded, LOG_NOTICE,
                   "configuration reloaded, changed: " + (text.empty() ? "nothing" : text));
     const uint64_t now = ClockTriple::now().realtime_ns;
     Coverage coverage;
     coverage.complete = true;
-    json answer =
-        answer_head("reload", {.node = node_, .missing_probes = missing_probes(), .comms = {}}, {now, now}, coverage);
+    json answer = answer_head("reload", {.node = node_, .missing_probes = missing_probes(everything), .comms = {}},
+                              {now, now}, coverage);
     answer["changed"] = std::move(changed);
     answer["needs_restart"] = std::move(needs_restart);
     return answer;

@@ -23,6 +23,7 @@
 #include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/libraries.h"
 #include "daemon/ingerod/live_trace.h"
+#include "daemon/ingerod/log_throttle.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/processes.h"
 #include "daemon/ingerod/programs.h"
@@ -60,7 +61,7 @@ class Manager : public BusBackend {
     std::string node() const override { return node_; }
     nlohmann::json status() override;
     nlohmann::json processes(const Caller& caller) override;
-    nlohmann::json probes() override;
+    nlohmann::json probes(const Caller& caller) override;
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override;
     Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
@@ -84,13 +85,17 @@ class Manager : public BusBackend {
     Result<nlohmann::json> take_up_config();
     void tell_loss();
     void measure_rates();
+    void rescan_soon();
+    void rescan();
     /// Runs `then` once all that was recorded up to now is in the store, or the disk takes too long.
     void after_commit(std::function<void()> then);
     void name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done);
     void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done);
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
-    std::vector<std::string> missing_probes() const;
+    /// Whether the caller is told of the file: everybody is of system-wide ones, and all of what their processes map.
+    bool may_see(const Caller& caller, FileId id, const LibraryEntry& entry) const;
+    std::vector<std::string> missing_probes(const Caller& caller) const;
     WorkerOptions worker_options() const;
     void watch_snapshot();
     void begin_coverage();
@@ -104,7 +109,8 @@ class Manager : public BusBackend {
     KernelFeatures features_;
     ProcFs proc_;
     std::unique_ptr<CallProbes> probes_;
-    std::unique_ptr<WorkerPool> workers_;
+    std::unique_ptr<WorkerPool> workers_;           ///< for what clients ask
+    std::unique_ptr<WorkerPool> file_workers_;      ///< for what attaching and stacks need: no query holds them up
     std::unique_ptr<WorkerPool> snapshot_workers_;  ///< one, while a copy of the store is made
     std::function<bool()> snapshot_wanted_;
     EventLoop::Source snapshot_watch_;
@@ -123,6 +129,8 @@ class Manager : public BusBackend {
     bool scanned_ = false;  ///< all processes there were at the start
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
+    uint64_t rescanned_ns_ = 0;
+    LogThrottle lost_mappings_log_;
     size_t sockets_ = 0;
     uint64_t seen_lost_ = 0;
     uint64_t told_lost_ = 0;  ///< by the journal

@@ -21,6 +21,8 @@ namespace {
 /// Libraries named in an answer.
 constexpr size_t max_listed = 256;
 constexpr uint64_t default_window_ns = 300'000'000'000;
+/// Who asks is not known.
+constexpr Caller anyone{.uid = nobody_uid, .pid = 0, .sees_all = false};
 constexpr uint64_t commit_wait_us = 50'000;
 constexpr std::chrono::hours snapshot_deadline{2};
 constexpr uint64_t snapshot_watch_us = 500'000;
@@ -56,7 +58,7 @@ json Manager::status() {
     coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
-    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(anyone), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["state"] = state();
     answer["version"] = version;
@@ -103,24 +105,25 @@ json Manager::processes(const Caller& caller) {
     coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
-    json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+    json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["processes"] = std::move(list);
     return answer;
 }
 
-json Manager::probes() {
+json Manager::probes(const Caller& caller) {
     const ClockTriple now = ClockTriple::now();
     const IngestFigures figures = ingest_->figures();
     Coverage coverage;
     coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
-    json answer = answer_head("probes", {.node = node_, .missing_probes = missing_probes(), .comms = {}},
+    json answer = answer_head("probes", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["attach_method"] = to_string(probes_->method());
-    answer.update(probe_figures(*libraries_, probes_->counters(),
-                                [this](std::string_view set) { return disabled_sets_.contains(set); }));
+    answer.update(probe_figures(
+        *libraries_, probes_->counters(), [this](std::string_view set) { return disabled_sets_.contains(set); },
+        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }));
     return answer;
 }
 
@@ -154,7 +157,7 @@ void Manager::check(const Caller& caller, bool probe, std::function<void(Result<
                                                     .state = state(),
                                                     .attach_method = std::string(to_string(probes_->method())),
                                                     .store_error = ingest_->figures().commits.store_error,
-                                                    .missing_probes = missing_probes(),
+                                                    .missing_probes = missing_probes(caller),
                                                     .libraries = mapped_libraries(caller)}));
     });
 }
@@ -176,10 +179,10 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
         request.erase("since_ns");
     }
     const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
-    auto ask = [this, method, request = std::move(request), done = std::move(done), alive = alive_] {
+    auto ask = [this, method, caller, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request(method, request, std::nullopt, [this, done, alive](Result<json> answer) {
-            if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes();
+        workers_->request(method, request, std::nullopt, [this, caller, done, alive](Result<json> answer) {
+            if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes(caller);
             done(std::move(answer));
         });
     };

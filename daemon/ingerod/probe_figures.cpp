@@ -49,10 +49,12 @@ void add(Copies& copies, const LibraryEntry& entry) {
 }  // namespace
 
 json probe_figures(const Libraries& libraries, const OpCounters& counters,
-                   const std::function<bool(std::string_view)>& is_off) {
+                   const std::function<bool(std::string_view)>& is_off,
+                   const std::function<bool(FileId, const LibraryEntry&)>& may_see) {
     std::map<std::string, Copies> by_name;
     std::map<OpId, size_t> functions;
     for (const auto& [id, entry] : libraries.all()) {
+        if (!may_see(id, entry)) continue;
         if (entry.state == LibraryState::attached)
             for (const auto& [op, count] : entry.functions) functions[op] += count;
         const std::string name = to_valid_utf8(entry.name());

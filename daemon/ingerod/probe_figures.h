@@ -11,8 +11,10 @@
 namespace ingero {
 
 /// Members "libraries" and "probes" of docs/schemas/probes.schema.json. Copies of a library are told together by base
-/// name, as everyone reads it; counts are sums over all copies since the start.
+/// name; counts are sums over all copies since the start.
+/// Only of files that `may_see` lets through; how often each function was called is told of all.
 nlohmann::json probe_figures(const Libraries& libraries, const OpCounters& counters,
-                             const std::function<bool(std::string_view set)>& is_off);
+                             const std::function<bool(std::string_view set)>& is_off,
+                             const std::function<bool(FileId, const LibraryEntry&)>& may_see);
 
 }  // namespace ingero

@@ -71,11 +71,13 @@ TEST_F(Crash, of_a_worker_fails_its_query_alone) {
     for (int attempt = 0; attempt < 20 && !hit; ++attempt) {
         ASSERT_TRUE(daemon.try_call("stats"));
         const std::vector<int> workers = daemon.workers();
-        ASSERT_EQ(workers.size(), 1u);
-        kill(workers[0], SIGSTOP);
+        // One for queries, and one that reads files.
+        ASSERT_FALSE(workers.empty());
+        ASSERT_LE(workers.size(), 2u);
+        for (const int pid : workers) kill(pid, SIGSTOP);
         auto answer = std::async(std::launch::async, [&] { return daemon.try_call("stats"); });
         for (int i = 0; i < 100; ++i) ASSERT_TRUE(daemon.try_call("status")) << "a query must not hold back the daemon";
-        kill(workers[0], SIGKILL);
+        for (const int pid : workers) kill(pid, SIGKILL);
         const auto result = answer.get();
         if (!result) hit = result.error();
     }

@@ -42,7 +42,7 @@ class FakeBusBackend : public BusBackend {
         answer["overhead"] = {{"measured_permille", overhead_permille}};
         return answer;
     }
-    nlohmann::json probes() override { return nlohmann::json::object(); }
+    nlohmann::json probes(const Caller&) override { return nlohmann::json::object(); }
     Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json&, std::function<void()>) override {
         return fail(ErrorCode::busy, "not by bus");
     }

@@ -64,7 +64,7 @@ class FakeBackend : public ControlBackend {
     nlohmann::json processes(const Caller& caller) override {
         return {{"uid", caller.uid}, {"pid", caller.pid}, {"sees_all", caller.sees_all}};
     }
-    nlohmann::json probes() override { return {{"probes", nlohmann::json::array()}}; }
+    nlohmann::json probes(const Caller&) override { return {{"probes", nlohmann::json::array()}}; }
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override {
         if (answer) return done(answer(method, params));

@@ -3,3 +3,6 @@ ingero_add_test(capture_policy_test LABEL unit SOURCES capture_policy_test.cpp L
 ingero_add_test(coverage_gaps_test LABEL unit SOURCES coverage_gaps_test.cpp LIBRARIES ingerod-lib)
 ingero_add_test(libraries_test LABEL unit SOURCES libraries_test.cpp LIBRARIES ingerod-lib)
 ingero_add_test(mapped_file_test LABEL unit SOURCES mapped_file_test.cpp LIBRARIES ingerod-lib)
+ingero_add_test(live_trace_test LABEL unit SOURCES live_trace_test.cpp LIBRARIES ingerod-lib)
+ingero_add_test(mapped_files_test LABEL unit SOURCES mapped_files_test.cpp LIBRARIES ingerod-lib)
+ingero_add_test(mapping_filter_test LABEL unit SOURCES mapping_filter_test.cpp LIBRARIES ingerod-lib)

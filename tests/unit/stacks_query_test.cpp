@@ -70,6 +70,31 @@ std::vector<std::string> names(const StackStats& stack) {
     return result;
 }
 
+TEST(StacksQueryTest, TellsOthersGapsToThoseWhoMaySeeThemOnly) {
+    MemorySnapshot snapshot = make_snapshot();
+    const auto gap = [](uint32_t pid, uint32_t uid) {
+        return GapRow{.process = {pid, second},
+                      .uid = uid,
+                      .from_ns = 10 * second,
+                      .to_ns = 20 * second,
+                      .reason = GapReason::late_attach,
+                      .subject = "program of " + std::to_string(pid)};
+    };
+    snapshot.add(gap(100, 0));
+    snapshot.add(gap(200, 1000));
+    snapshot.add(gap(300, 1000));
+    const auto subjects = [&](std::optional<uint32_t> uid, std::optional<uint32_t> pid) {
+        std::vector<std::string> result;
+        const StacksAnswer answer = stacks_of(
+            snapshot, asks([&](StacksQuery& query) { query.filter.uid = uid, query.filter.pid = pid; }));
+        for (const Gap& one : answer.coverage.gaps) result.push_back(one.reason);
+        return result;
+    };
+    EXPECT_EQ(subjects({}, {}).size(), 3U);
+    EXPECT_THAT(subjects(1000, {}), ElementsAre(HasSubstr("program of 200"), HasSubstr("program of 300")));
+    EXPECT_THAT(subjects(1000, 300), ElementsAre(HasSubstr("program of 300")));
+}
+
 TEST(StacksQueryTest, SumsCallsOfOneStackUnderWhateverIdMostTimeFirst) {
     MemorySnapshot snapshot = make_snapshot();
     snapshot.add(call(launch, 1, 100));

@@ -14,13 +14,19 @@
 #include <atomic>
 #include <vector>
 
+#include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/discovery/mapping_filter.h"
 
 namespace ingero {
 
 namespace {
 
 constexpr size_t ring_pages = 16;
+/// More in one turn, and the rings rest for a while.
+constexpr size_t calm_records = 128;
+constexpr uint64_t pause_us = 2'000;
+constexpr uint64_t due_period_us = 20'000;
 
 // PERF_RECORD_MMAP2 up to the file name (include/uapi/linux/perf_event.h).
 struct MmapRecord {
@@ -109,28 +115,66 @@ struct MmapWatch::Impl {
     std::function<bool(std::string_view)> may_be_program;
     Callbacks callbacks;
 
+    EventLoop* loop = nullptr;
+    MappingFilter filter;
+    EventLoop::Source resume_timer;
+    EventLoop::Source due_timer;
+
     void read(MappedRing& ring) {
         bool lost = false;
+        size_t records = 0;
+        filter.begin_turn();
         ring.read([&](const perf_event_header& header, const std::vector<char>& bytes) {
+            ++records;
             if (header.type == PERF_RECORD_LOST) lost = true;
-            if (header.type == PERF_RECORD_MMAP2) take(bytes);
+            if (header.type == PERF_RECORD_MMAP2) lost |= !take(bytes);
         });
         if (lost) callbacks.on_lost();
+        // Who maps as fast as it can would have all turns of the loop: what is urgent comes before all else.
+        if (records > calm_records) pause();
+        if (filter.has_waiting() && !due_timer.active())
+            due_timer = loop->add_timer(
+                due_period_us, [this] { look_at_due(); }, due_period_us / 5);
     }
 
-    void take(const std::vector<char>& bytes) {
+    void pause() {
+        if (resume_timer.active()) return;
+        for (EventLoop::Source& source : sources) loop->set_io_events(source, 0);
+        resume_timer = loop->add_timer(pause_us, [this] { resume(); });
+    }
+
+    void resume() {
+        resume_timer.reset();
+        for (EventLoop::Source& source : sources) loop->set_io_events(source, EPOLLIN);
+    }
+
+    void look_at_due() {
+        due_timer.reset();
+        filter.begin_turn();
+        for (const MappingFilter::Sight& sight : filter.due(monotonic_now_ns()))
+            tell(sight.pid, sight.mapping, sight.time_ns);
+        if (filter.has_waiting() && !due_timer.active())
+            due_timer = loop->add_timer(
+                due_period_us, [this] { look_at_due(); }, due_period_us / 5);
+    }
+
+    void tell(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+        (is_library(mapping.path) ? callbacks.on_mapping : callbacks.on_program)(pid, mapping, time_ns);
+    }
+
+    /// False where it is neither looked at nor remembered.
+    bool take(const std::vector<char>& bytes) {
         MmapRecord record;
         uint64_t time_ns = 0;  // behind the name, as sample_id_all has it
-        if (bytes.size() <= sizeof(record) + sizeof(time_ns)) return;
+        if (bytes.size() <= sizeof(record) + sizeof(time_ns)) return true;
         memcpy(&record, bytes.data(), sizeof(record));
         const size_t name_bytes = bytes.size() - sizeof(record) - sizeof(time_ns);
         memcpy(&time_ns, bytes.data() + sizeof(record) + name_bytes, sizeof(time_ns));
         const char* name = bytes.data() + sizeof(record);
         const std::string_view path(name, strnlen(name, name_bytes));
-        if (record.inode == 0) return;
+        if (record.inode == 0) return true;
         if (callbacks.on_executable) callbacks.on_executable(record.pid);
-        const bool library = is_library(path);
-        if (!library && !may_be_program(path)) return;
+        if (!is_library(path) && !may_be_program(path)) return true;
         Mapping mapping;
         mapping.start = record.address;
         mapping.end = record.address + record.length;
@@ -138,7 +182,9 @@ struct MmapWatch::Impl {
         mapping.executable = true;
         mapping.file = {makedev(record.device_major, record.device_minor), record.inode};
         mapping.path = path;
-        (library ? callbacks.on_mapping : callbacks.on_program)(record.pid, mapping, time_ns);
+        const auto verdict = filter.take(record.pid, mapping, time_ns, monotonic_now_ns());
+        if (verdict == MappingFilter::Verdict::now) tell(record.pid, mapping, time_ns);
+        return verdict != MappingFilter::Verdict::too_many;
     }
 };
 
@@ -146,6 +192,7 @@ Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::functi
                                                     std::function<bool(std::string_view)> may_be_program,
                                                     Callbacks callbacks) {
     auto impl = std::make_unique<Impl>();
+    impl->loop = &loop;
     impl->is_library = std::move(is_library);
     impl->may_be_program = std::move(may_be_program);
     impl->callbacks = std::move(callbacks);

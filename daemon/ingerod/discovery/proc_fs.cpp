@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "daemon/ingerod/shortage.h"
+
 namespace ingero {
 
 namespace {
@@ -21,7 +23,8 @@ constexpr size_t max_proc_file = 16 << 20;
 
 Result<std::string> read_file(const std::string& path) {
     const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd) return fail(ErrorCode::not_found, errno_message(path, errno));
+    const int error = errno;
+    if (!fd) return fail(is_shortage(error) ? ErrorCode::busy : ErrorCode::not_found, errno_message(path, error));
     std::string text;
     char buffer[16384];
     ssize_t got = 0;
@@ -210,6 +213,7 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
         if (!type) type = mount_type(process, device);
     const bool by_host = type.has_value();
     if (!type) type = mount_type(std::to_string(pid), device);
+    if (!type && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
     if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
         return fail(ErrorCode::not_found, "the process is gone");
     if (!type)
@@ -253,7 +257,9 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
         return fail(ErrorCode::denied,
                     errno_message("cannot open a library of process " + std::to_string(pid), first_error),
                     "give CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE");
-    if (!fd) return fail(ErrorCode::not_found, errno_message(mapping.path, first_error));
+    if (!fd)
+        return fail(is_shortage(first_error) ? ErrorCode::busy : ErrorCode::not_found,
+                    errno_message(mapping.path, first_error));
     struct stat facts {};
     if (fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
         return fail(ErrorCode::not_found, mapping.path + ": no regular file");

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "daemon/ingerod/shortage.h"
+
 namespace ingero {
 
 namespace {
@@ -50,7 +52,9 @@ Result<UniqueFd> link_uprobes(int program_fd, UprobeLinkKind kind, const std::st
     const int fd = create_link(program_fd, kind, path.c_str(), offsets, cookies);
     if (fd >= 0) return UniqueFd(fd);
     const bool denied = errno == EPERM || errno == EACCES;
-    return fail(denied ? ErrorCode::denied : ErrorCode::internal, errno_message("cannot attach uprobes", errno));
+    const int error = errno;
+    const ErrorCode code = denied ? ErrorCode::denied : is_shortage(error) ? ErrorCode::busy : ErrorCode::internal;
+    return fail(code, errno_message("cannot attach uprobes", error));
 }
 
 int probe_uprobe_link(int program_fd, UprobeLinkKind kind) {

@@ -22,6 +22,7 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/probes/bpf_syscall.h"
 #include "daemon/ingerod/probes/libbpf_log.h"
+#include "daemon/ingerod/shortage.h"
 
 namespace ingero {
 
@@ -363,6 +364,15 @@ AttachMethod CallProbes::method() const {
     return impl_->method;
 }
 
+namespace {
+
+Error attach_error(const ProbeSite& site, int error) {
+    return {is_shortage(error) ? ErrorCode::busy : ErrorCode::internal,
+            errno_message("cannot attach to " + site.symbol, error), ""};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<const ProbeSite> sites) {
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
@@ -377,7 +387,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
                 bpf_program* program =
                     bpf_object__find_program_by_name(impl_->object.get(), at_return ? "call_return" : "call_entry");
                 bpf_link* link = bpf_program__attach_uprobe_opts(program, -1, path.c_str(), site.file_offset, &options);
-                if (!link) return fail(ErrorCode::internal, errno_message("cannot attach to " + site.symbol, errno));
+                if (!link) return tl::unexpected(attach_error(site, errno));
                 (at_return ? attached->return_links : attached->links).emplace_back(link);
             }
         }
@@ -416,7 +426,7 @@ Result<void> CallProbes::Impl::attach_names(const std::string& path, std::span<c
             bpf_link* link =
                 bpf_program__attach_uprobe_opts(bpf_object__find_program_by_name(object.get(), "name_entry"), -1,
                                                 path.c_str(), site.file_offset, &options);
-            if (!link) return fail(ErrorCode::internal, errno_message("cannot attach to " + site.symbol, errno));
+            if (!link) return tl::unexpected(attach_error(site, errno));
             attached.links.emplace_back(link);
             continue;
         }

@@ -30,27 +30,27 @@ Result<InFlightReader> InFlightReader::open(const bpf_program* program, uint64_t
     return reader;
 }
 
-Result<std::vector<InFlightCall>> InFlightReader::read(uint64_t floor_ns, size_t most) const {
+Result<void> InFlightReader::read(uint64_t floor_ns, const std::function<void(const InFlightCall&)>& visit) const {
     std::atomic_ref<uint64_t>(*floor_ns_).store(floor_ns, std::memory_order_relaxed);
     const UniqueFd list(bpf_iter_create(bpf_link__fd(link_.get())));
     if (!list) return fail(ErrorCode::internal, errno_message("cannot list calls in flight", errno));
-    std::vector<InFlightCall> calls;
     std::vector<std::byte> bytes(calls_a_read * sizeof(ingero_in_flight_call));
     size_t filled = 0;
-    while (calls.size() < most) {
+    for (;;) {
         const ssize_t got = ::read(list.get(), bytes.data() + filled, bytes.size() - filled);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (got < 0) return fail(ErrorCode::internal, errno_message("cannot list calls in flight", errno));
-        if (got == 0) break;
+        if (got == 0) return {};
         filled += static_cast<size_t>(got);
         size_t at = 0;
-        for (; filled - at >= sizeof(ingero_in_flight_call) && calls.size() < most; at += sizeof(ingero_in_flight_call))
-            decode_in_flight(std::span(bytes).subspan(at, sizeof(ingero_in_flight_call)), calls.emplace_back());
+        for (; filled - at >= sizeof(ingero_in_flight_call); at += sizeof(ingero_in_flight_call)) {
+            InFlightCall call;
+            if (decode_in_flight(std::span(bytes).subspan(at, sizeof(ingero_in_flight_call)), call)) visit(call);
+        }
         std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.begin() + static_cast<std::ptrdiff_t>(filled),
                   bytes.begin());
         filled -= at;
     }
-    return calls;
 }
 
 }  // namespace ingero

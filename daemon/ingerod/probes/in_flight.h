@@ -21,9 +21,9 @@ class InFlightReader {
     /// Of the program "list_in_flight"; `floor_ns` is its variable. Both must outlive this. Errors: internal.
     static Result<InFlightReader> open(const bpf_program* program, uint64_t* floor_ns);
 
-    /// Calls in flight for at least `floor_ns`, thread by thread, each thread's outermost first. Takes about 0.1 µs a
-    /// thread of the host. At most `most` of them. Errors: internal.
-    Result<std::vector<InFlightCall>> read(uint64_t floor_ns, size_t most) const;
+    /// Visits the calls in flight for at least `floor_ns`, thread by thread, each thread's outermost first. Takes about
+    /// 0.1 µs a thread of the host. Errors: internal.
+    Result<void> read(uint64_t floor_ns, const std::function<void(const InFlightCall&)>& visit) const;
 
   private:
     struct LinkDeleter {

@@ -3,6 +3,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <utility>
+
 #include "core/model/time.h"
 #include "core/render/render.h"
 
@@ -17,8 +19,6 @@ constexpr uint64_t purge_period_us = 5'000'000;
 constexpr uint64_t keep_unused_ns = 600'000'000'000;
 constexpr uint64_t retry_us = 200'000;
 constexpr unsigned max_attempts = 6;
-/// Descriptors are not without end; a file without one is opened again when it is needed.
-constexpr size_t max_open_files = 512;
 
 }  // namespace
 
@@ -53,15 +53,26 @@ MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
         mapping.file,
         static_cast<uint64_t>(facts.st_mtim.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(facts.st_mtim.tv_nsec),
         static_cast<uint64_t>(facts.st_size)};
-    MappedFilePtr& file = files_[key];
-    const bool is_new = !file;
+    const auto known = files_.find(key);
+    const bool is_new = known == files_.end();
+    if ((is_new || !known->second->fd) && !make_room()) {
+        if (const auto more = log_.take())
+            spdlog::warn("more files are mapped than can be read at once: stacks end in {} for now{}",
+                         escape_text(mapping.path), *more);
+        return is_new ? nullptr : known->second;
+    }
+    MappedFilePtr& file = is_new ? files_[key] : known->second;
     if (is_new) {
         file = std::make_shared<MappedFile>();
         file->key = key;
         file->row.id = next_id_++;
         file->row.path = mapping.path;
     }
-    if (!file->fd && (is_new || files_.size() < max_open_files)) file->fd = std::move(*fd);
+    if (!file->fd) {
+        file->fd = std::move(*fd);
+        file->opened = ++opened_;
+        open_.emplace(file->opened, file.get());
+    }
     if (!purge_timer_.active())
         purge_timer_ = loop_.add_periodic(
             purge_period_us, [this] { let_go(); }, purge_period_us / 5);
@@ -70,6 +81,20 @@ MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
         compile_next();
     }
     return file;
+}
+
+void MappedFiles::close(MappedFile& file) {
+    open_.erase(std::exchange(file.opened, 0));
+    file.fd.reset();
+}
+
+/// False where each file that is open waits for its table or for names.
+bool MappedFiles::make_room() {
+    for (auto oldest = open_.begin(); open_.size() >= max_open && oldest != open_.end();) {
+        MappedFile& file = *(oldest++)->second;
+        if (file.compiled && file.pending.empty()) close(file);
+    }
+    return open_.size() < max_open;
 }
 
 MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState state) {
@@ -133,7 +158,9 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
     }
     // Code that a compiler made at run time and wrote to memory by way of a descriptor: no ELF file, frame pointers.
     if (files_fault && file->row.path.starts_with("/memfd:")) file->table = INGERO_TABLE_FRAME_POINTER;
-    if (!problem.empty()) spdlog::info("stacks end in {}: {}", escape_text(file->row.path), escape_text(problem));
+    if (!problem.empty())
+        if (const auto more = log_.take())
+            spdlog::info("stacks end in {}: {}{}", escape_text(file->row.path), escape_text(problem), *more);
     on_compiled_(*file);
     compile_next();
 }
@@ -147,7 +174,7 @@ void MappedFiles::let_go() {
             unused_since_ns_.erase(key);
             return false;
         }
-        file->fd.reset();
+        close(*file);
         const uint64_t since = unused_since_ns_.try_emplace(key, now).first->second;
         if (file->compiled && now - since < keep_unused_ns) return false;
         tables_.remove_table(file->table);

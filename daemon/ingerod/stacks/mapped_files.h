@@ -14,6 +14,7 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/log_throttle.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
 #include "daemon/ingerod/worker_pool.h"
 
@@ -43,6 +44,7 @@ struct MappedFile {
     std::set<uint64_t> named;       ///< places whose names were asked for
     std::vector<uint64_t> pending;  ///< places whose names are to be asked for
     unsigned failures = 0;          ///< of asking for names, in a row
+    uint64_t opened = 0;            ///< in which order; 0: it has no descriptor
 
     /// Of a place by its file offset; what the table's rows go by.
     uint64_t address_of(uint64_t offset) const;
@@ -56,7 +58,11 @@ class MappedFiles {
                 std::function<void(const MappedFile&)> on_compiled);
     ~MappedFiles();
 
-    /// The file behind a mapping; null where it cannot be opened.
+    /// Descriptors held at once: of a file whose table is there the oldest is closed for another.
+    static constexpr size_t max_open = 512;
+
+    /// The file behind a mapping, with a descriptor; null where it cannot be opened, or too many wait for their tables:
+    /// it may be asked for again later.
     MappedFilePtr find(uint32_t pid, const Mapping& mapping);
     /// A file that is none, for frames outside all files: a row of this name.
     MappedFilePtr make_nameless(const std::string& name, FileState state);
@@ -65,6 +71,8 @@ class MappedFiles {
     void compile_next();
     void take_answer(const MappedFilePtr& file, const Result<nlohmann::json>& answer);
     void let_go();
+    bool make_room();
+    void close(MappedFile& file);
 
     EventLoop& loop_;
     WorkerPool& workers_;
@@ -74,6 +82,9 @@ class MappedFiles {
     std::function<void(const MappedFile&)> on_compiled_;
     std::map<MappedFile::Key, MappedFilePtr> files_;
     std::map<MappedFile::Key, uint64_t> unused_since_ns_;
+    std::map<uint64_t, MappedFile*> open_;  ///< oldest first; each is in files_ too
+    uint64_t opened_ = 0;
+    LogThrottle log_;
     std::deque<std::weak_ptr<MappedFile>> waiting_;
     bool compiling_ = false;
     unsigned attempts_ = 0;

@@ -24,6 +24,8 @@ constexpr uint64_t table_budget_bytes = 96ULL << 20;
 constexpr size_t kept_generations = 32;
 /// Of a process with new stacks, what is mapped is read again after this.
 constexpr uint64_t reread_ns = 1'000'000'000;
+/// Opening one takes some 50 µs of the loop's time.
+constexpr size_t max_opened_at_once = 1'024;
 /// Records of a process may still be in the rings when it is gone.
 constexpr uint64_t keep_gone_ns = 2'000'000'000;
 
@@ -63,8 +65,8 @@ void NativeStacks::add_process(const ProcessKey& key) {
     ProcessMappings& process = processes_[key.pid];
     if (process.key != key) {
         if (process.key.pid != 0) tables_.forget(process.key);
-        process =
-            ProcessMappings{.key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .gone_ns = 0};
+        process = ProcessMappings{
+            .key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .retry_ns = 0, .gone_ns = 0};
     }
     // A host without traced processes is left in peace.
     if (!tick_timer_.active()) {
@@ -95,15 +97,22 @@ void NativeStacks::on_process_gone(const ProcessKey& key) {
     process->gone_ns = monotonic_now_ns();
 }
 
-std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(uint32_t pid, const List* before) {
+std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMappings& process) {
+    const uint32_t pid = process.key.pid;
+    const List* before = process.list.get();
+    const uint64_t now = monotonic_now_ns();
+    const bool retry = now - process.retry_ns >= reread_ns;
+    if (retry) process.retry_ns = now;
+    size_t opened = 0;
     auto list = std::make_shared<List>();
     size_t at = 0;
     for (Mapping& mapping : proc_.executable_mappings(pid)) {
         // Both are in order of address.
         while (before && at < before->size() && (*before)[at].mapping.start < mapping.start) ++at;
         MappedFilePtr file;
-        if (before && at < before->size() && same_mapping((*before)[at].mapping, mapping)) file = (*before)[at].file;
-        if (!file) file = files_.find(pid, mapping);
+        const bool same = before && at < before->size() && same_mapping((*before)[at].mapping, mapping);
+        if (same) file = (*before)[at].file;
+        if (!file && (!same || retry) && opened++ < max_opened_at_once) file = files_.find(pid, mapping);
         if (file && mapping.deleted && file->row.state != FileState::rebuilt) {
             // What lies under its path now is only looked at, never opened.
             struct stat facts {};
@@ -120,7 +129,7 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(uint32_t pid, 
 void NativeStacks::refresh(ProcessMappings& process) {
     if (process.gone_ns != 0) return;
     const uint64_t from_ns = monotonic_now_ns();
-    const auto list = read_list(process.key.pid, process.list.get());
+    const auto list = read_list(process);
     // Of another process that has the pid by now, or of none.
     const auto facts = proc_.read_process(process.key.pid);
     if (!facts || facts->key != process.key || list->empty()) return;
@@ -153,7 +162,8 @@ void NativeStacks::publish(ProcessMappings& process) {
     process.history.push_back({process.generation, process.list, process.read_ns});
     if (process.history.size() > kept_generations) process.history.pop_front();
     if (const auto told = tables_.set_mappings(process.key, process.generation, mappings); !told)
-        spdlog::warn("stacks of process {} are cut short: {}", process.key.pid, told.error().message);
+        if (const auto more = log_.take())
+            spdlog::warn("stacks of process {} are cut short: {}{}", process.key.pid, told.error().message, *more);
     // Read of the program before: the kernel side forgot that one's list already, and this one came too late.
     if (tables_.exec_time(process.key.pid) < process.read_ns) return;
     tables_.forget(process.key);
@@ -224,8 +234,12 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
                                             [](uint64_t at, const auto& one) { return at < one.mapping.start; });
         if (after == list.begin() || place >= (after - 1)->mapping.end) return false;
         const ListedMapping& one = *(after - 1);
+        const uint64_t offset = place - one.mapping.start + one.mapping.offset;
+        // Closed meanwhile, for others.
+        if (one.file && !one.file->fd && !one.file->named.contains(offset) && process->gone_ns == 0)
+            files_.find(process->key.pid, one.mapping);
         if (one.file)
-            add_frame(row, one.file, place - one.mapping.start + one.mapping.offset);
+            add_frame(row, one.file, offset);
         else
             add_frame(row, nameless(unknown_, "[unreadable file]", FileState::unread), place);
         return true;

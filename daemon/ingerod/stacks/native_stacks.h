@@ -68,12 +68,13 @@ class NativeStacks {
         uint32_t generation = 0;
         /// What the generations before stood for: a stack may be read after its list was replaced.
         std::deque<ToldList> history;
-        uint64_t read_ns = 0;  ///< when the reading of the list began
+        uint64_t read_ns = 0;   ///< when the reading of the list began
+        uint64_t retry_ns = 0;  ///< when files that could not be opened were tried again
         uint64_t gone_ns = 0;
     };
 
     ProcessMappings* find(const ProcessKey& key);
-    std::shared_ptr<const List> read_list(uint32_t pid, const List* before);
+    std::shared_ptr<const List> read_list(ProcessMappings& process);
     void refresh(ProcessMappings& process);
     void publish(ProcessMappings& process);
     void on_compiled(const MappedFile& file);
@@ -100,6 +101,7 @@ class NativeStacks {
     MappedFilePtr anonymous_;
     MappedFilePtr unknown_;
     uint64_t kept_stacks_ = 0;
+    LogThrottle log_;
 };
 
 }  // namespace ingero

@@ -1,0 +1,96 @@
+// Calls in flight are told to each subscriber by what it may see and asked for, whatever others have in flight.
+#include "daemon/ingerod/live_trace.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "core/model/op.h"
+#include "core/model/time.h"
+
+using namespace ingero;
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t second = 1'000'000'000;
+constexpr uint32_t others = 1001, own = 1000;
+
+class CallsInFlight : public testing::Test {
+  protected:
+    void add(uint32_t pid, uint32_t uid, size_t count) {
+        Process& process = processes_[pid];
+        process.key = {pid, second};
+        process.uid = uid;
+        for (size_t i = 0; i < count; ++i) {
+            InFlightCall& one = calls_.emplace_back();
+            one.call.op = make_op(source_cuda, 4);
+            one.call.tgid = pid;
+            one.call.tid = static_cast<uint32_t>(calls_.size());
+            one.call.process_start_ns = second;
+            one.call.start_ns = 5 * second;
+            one.call.duration_ns = second;
+        }
+    }
+
+    struct Told {
+        size_t rows = 0;
+        uint64_t skipped = 0;
+    };
+    /// What a subscriber has been told after one look.
+    Told look(const Caller& caller, TraceFilter filter) {
+        filter.in_flight = true;
+        auto stream = trace_.subscribe(caller, std::move(filter), [this] { loop_.exit(0); });
+        EXPECT_TRUE(stream);
+        const auto timeout = loop_.add_timer(2 * 1'000'000, [this] { loop_.exit(0); });
+        EXPECT_EQ(loop_.run(), 0);
+        Told told;
+        while (const auto chunk = (*stream)->next()) {
+            told.rows += chunk->at("rows").size();
+            told.skipped += chunk->at("skipped").get<uint64_t>();
+        }
+        return told;
+    }
+
+    EventLoop loop_;
+    std::map<uint32_t, Process> processes_;
+    std::vector<InFlightCall> calls_;
+    LiveTrace trace_{loop_,
+                     {.find_process = [this](const ProcessKey& key) -> const Process* {
+                          const auto found = processes_.find(key.pid);
+                          return found == processes_.end() ? nullptr : &found->second;
+                      },
+                      .in_flight = [this](uint64_t, const auto& visit) -> Result<void> {
+                          for (const InFlightCall& call : calls_) visit(call);
+                          return {};
+                      },
+                      .names = [](const auto&, auto done) { done({}); }},
+                     second};
+};
+
+TEST_F(CallsInFlight, of_another_user_hide_none_of_the_callers_own) {
+    add(10, others, 2 * LiveTrace::max_in_flight);
+    add(20, own, 3);
+    const Told told = look({.uid = own, .pid = 1, .sees_all = false}, {});
+    EXPECT_EQ(told.rows, 3U);
+    EXPECT_EQ(told.skipped, 0U) << "what belongs to others does not even count";
+}
+
+TEST_F(CallsInFlight, of_another_process_hide_none_of_the_one_asked_for) {
+    add(10, own, 2 * LiveTrace::max_in_flight);
+    add(20, own, 3);
+    TraceFilter filter;
+    filter.pid = 20;
+    const Told told = look({.uid = 0, .pid = 1, .sees_all = true}, filter);
+    EXPECT_EQ(told.rows, 3U);
+    EXPECT_EQ(told.skipped, 0U);
+}
+
+TEST_F(CallsInFlight, beyond_what_is_told_are_counted) {
+    add(10, own, LiveTrace::max_in_flight + 7);
+    const Told told = look({.uid = own, .pid = 1, .sees_all = false}, {});
+    EXPECT_EQ(told.rows, LiveTrace::max_in_flight);
+    EXPECT_EQ(told.skipped, 7U);
+}
+
+}  // namespace
