@@ -180,12 +180,15 @@ class Survivor {
         last_ = (*snapshot)->figures().last_sequence;
         if (last_ != at_least_.last && last_ != at_most_.last)
             return "it ends at " + std::to_string(last_) + ", acknowledged were " + std::to_string(at_least_.last);
+        // Each sequence once and none above the last: so many of them are all of them.
+        if (!thorough_ && at_most_.first == 1 && events_ == last_) return {};
         return check_rows(**snapshot);
     }
 
-    static std::string check_whole(StoreReader& reader) {
+    std::string check_whole(StoreReader& reader) {
         const auto verified = reader.verify();
         if (!verified) return "it cannot be verified: " + verified.error().message;
+        events_ = verified->events;
         if (verified->is_clean()) return {};
         const StoreDamage& first = verified->damages.front();
         return first.table + " " + first.key + ": " + first.what;
@@ -219,7 +222,7 @@ class Survivor {
     }
 
     /// As the next daemon would.
-    std::string write() const {
+    std::string write() {
         auto writer = StoreWriter::open(directory_.path(), {.max_size_bytes = cap});
         if (!writer) return "no writer: " + writer.error().message;
         if (auto begun = (*writer)->begin_session(make_session("boot-c")); !begun)
@@ -227,7 +230,8 @@ class Survivor {
         Batch batch;
         for (uint64_t i = 1; i <= 20; ++i) batch.events.push_back(make_call((*writer)->figures().last_sequence + i));
         if (auto committed = (*writer)->commit(batch); !committed) return "no commit: " + committed.error().message;
-        if (auto tidied = (*writer)->tidy(); !tidied && tidied.error().code != ErrorCode::limit)
+        if (auto tidied = thorough_ ? (*writer)->tidy() : Result<bool>(false);
+            !tidied && tidied.error().code != ErrorCode::limit)
             return "no upkeep: " + tidied.error().message;
         writer->reset();
         auto reader = StoreReader::open(directory_.path());
@@ -242,7 +246,7 @@ class Survivor {
     Acknowledged at_least_, at_most_;
     bool begun_ = false;
     bool thorough_ = false;  ///< all is verified after the new commit too
-    uint64_t last_ = 0;
+    uint64_t last_ = 0, events_ = 0;
 };
 
 struct Outcome {
