@@ -7,8 +7,8 @@
 #include <set>
 #include <tuple>
 
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 
@@ -204,8 +204,7 @@ Result<StacksAnswer> compute_stacks(const StoreSnapshot& snapshot, const StacksQ
     std::optional<OpId> op;
     if (!query.op.empty() && !(op = op_of_name(query.op)))
         return fail(ErrorCode::bad_request, "no operation is called that", "`ingeroctl stats` lists those there are");
-    auto covered =
-        coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
+    auto covered = coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();

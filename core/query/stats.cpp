@@ -4,8 +4,8 @@
 #include <map>
 #include <memory>
 
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/query/key_index.h"

@@ -42,9 +42,9 @@ struct SpanRow {
     std::string model;
     std::vector<std::pair<std::string, std::string>> labels;
     std::vector<std::pair<std::string, double>> values;  ///< named numbers, such as a step's loss
-    ProcessKey process;  ///< whose span it is
-    uint32_t uid = 0;    ///< of that process
-    std::string scope;   ///< the scope group; empty: the process alone
+    ProcessKey process;                                  ///< whose span it is
+    uint32_t uid = 0;                                    ///< of that process
+    std::string scope;                                   ///< the scope group; empty: the process alone
     uint64_t received_ns = 0;
 };
 

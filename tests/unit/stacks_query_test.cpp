@@ -85,8 +85,8 @@ TEST(StacksQueryTest, TellsOthersGapsToThoseWhoMaySeeThemOnly) {
     snapshot.add(gap(300, 1000));
     const auto subjects = [&](std::optional<uint32_t> uid, std::optional<uint32_t> pid) {
         std::vector<std::string> result;
-        const StacksAnswer answer = stacks_of(
-            snapshot, asks([&](StacksQuery& query) { query.filter.uid = uid, query.filter.pid = pid; }));
+        const StacksAnswer answer =
+            stacks_of(snapshot, asks([&](StacksQuery& query) { query.filter.uid = uid, query.filter.pid = pid; }));
         for (const Gap& one : answer.coverage.gaps) result.push_back(one.reason);
         return result;
     };
