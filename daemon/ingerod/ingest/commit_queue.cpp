@@ -13,8 +13,8 @@ namespace {
 
 /// Events that share a transaction, at most; a batch has up to 8,192.
 constexpr size_t max_commit_events = 65'536;
-/// What may wait for a slow disk, about 50 MB; beyond it the rings fill and the kernel side counts what it drops.
-constexpr size_t max_waiting_events = 262'144;
+/// What may wait for a slow disk, about 28 MB; beyond it the rings fill and the kernel side counts what it drops.
+constexpr size_t max_waiting_events = 131'072;
 /// Names that wait for a commit, at most 512 bytes each.
 constexpr size_t max_waiting_functions = 16'384;
 constexpr size_t max_waiting_gaps = 65'536;
