@@ -185,7 +185,9 @@ class Eviction {
 
   private:
     int blocks_by_age() {
-        for (const auto& [boot_index, limit_ns] : demand_.calls) {
+        for (const auto& demanded : demand_.calls) {
+            const uint32_t boot_index = demanded.first;
+            const uint64_t limit_ns = demanded.second;
             std::vector<Candidate> old;
             const std::string from = encode_key(EventKey{boot_index, 0, 0});
             uint64_t bytes = 0;
