@@ -220,8 +220,11 @@ TEST_P(CheckProbe, is_done_by_a_daemon_beside_what_it_traces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CheckProbe,
-                         testing::Values(Method{"uprobe-session", {}}, Method{"uprobe-multi", {"uprobe-session"}},
-                                         Method{"perf-uprobe", {"uprobe-session", "uprobe-multi"}}),
+                         testing::ValuesIn(once_under_sanitizers<Method>({
+                             {"uprobe-session", {}},
+                             {"uprobe-multi", {"uprobe-session"}},
+                             {"perf-uprobe", {"uprobe-session", "uprobe-multi"}},
+                         })),
                          [](const auto& info) {
                              std::string name = info.param.name;
                              std::replace(name.begin(), name.end(), '-', '_');

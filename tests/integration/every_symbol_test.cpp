@@ -128,14 +128,16 @@ TEST_P(EverySymbol, is_recorded_as_it_was_called) {
     EXPECT_GT(named, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(with, EverySymbol,
-                         testing::Values(Way{"runtime_12", CUDART12_LIBRARY, {}},
-                                         Way{"runtime_13", CUDART13_LIBRARY, {}},
-                                         Way{"uprobe_multi", CUDART12_LIBRARY, {"--deny-feature", "uprobe-session"}},
-                                         Way{"perf_uprobes_and_no_sleeping_ones",
-                                             CUDART13_LIBRARY,
-                                             {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi",
-                                              "--deny-feature", "sleepable-uprobe"}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    with, EverySymbol,
+    testing::ValuesIn(once_under_sanitizers<Way>({
+        {"runtime_12", CUDART12_LIBRARY, {}},
+        {"runtime_13", CUDART13_LIBRARY, {}},
+        {"uprobe_multi", CUDART12_LIBRARY, {"--deny-feature", "uprobe-session"}},
+        {"perf_uprobes_and_no_sleeping_ones",
+         CUDART13_LIBRARY,
+         {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi", "--deny-feature", "sleepable-uprobe"}},
+    })),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
