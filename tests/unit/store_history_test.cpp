@@ -328,7 +328,9 @@ TEST_F(ARollup, IsRightAfterTheWriterWasKilled) {
     std::mt19937 random(11);
     SumsByOp sums;
     uint64_t last = 0;
-    for (int round = 0; round < 10; ++round) {
+    bool rolled_up = false;
+    // A slow machine needs more rounds until there is something to roll up.
+    for (int round = 0; round < 10 || (!rolled_up && round < 100); ++round) {
         const pid_t child = fork();
         if (child == 0) {
             const auto writer = start();
@@ -352,10 +354,11 @@ TEST_F(ARollup, IsRightAfterTheWriterWasKilled) {
         for (; last < reached; last += 8'192) add(sums, usual_events(last + 1, 8'192, 0, 1));
         ASSERT_EQ(last, reached);
         const auto kept = snapshot->rollups(0, everything);
-        ASSERT_TRUE(kept->empty() || kept->front().minute_ns == minute) << "so many that the first had to go";
+        rolled_up = !kept->empty();
+        ASSERT_TRUE(!rolled_up || kept->front().minute_ns == minute) << "so many that the first had to go";
         ASSERT_EQ(stored_sums(*snapshot), sums) << "round " << round;
     }
-    EXPECT_FALSE(open_snapshot(directory_.path())->rollups(0, everything)->empty()) << "the load was too small";
+    EXPECT_TRUE(rolled_up) << "the load was too small";
 }
 
 TEST_F(ARollup, TellsTheProcessesOfACrowdedMinuteTogether) {
