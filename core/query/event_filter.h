@@ -30,6 +30,12 @@ class EventFilter {
         return last_visible_;
     }
 
+    /// A rollup knows its user, even where the process's own row has gone.
+    bool matches(const RollupRow& row) const {
+        if (pid_ && row.process.pid != *pid_) return false;
+        return !by_uid_ || (row.process.pid != 0 && row.uid == *by_uid_);
+    }
+
   private:
     std::optional<uint32_t> pid_;
     std::optional<uint32_t> by_uid_;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 
 namespace ingero {
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <tuple>
 
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 

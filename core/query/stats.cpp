@@ -4,8 +4,8 @@
 #include <map>
 #include <memory>
 
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/query/key_index.h"
@@ -50,6 +50,14 @@ class Durations {
         }
         folded_->add(duration_ns, weight);
     }
+
+    void add(const QuantileSketch& sketch, size_t& exact_rows) {
+        if (!folded_) fold(exact_rows);
+        for (const QuantileSketch::Bucket& bucket : sketch.buckets())
+            folded_->add(log_buckets::middle_of(bucket.index), bucket.count);
+    }
+
+    bool approximate() const { return folded_ != nullptr; }
 
     /// Nearest rank, in order of ascending shares; each call starts where the one before it ended.
     uint64_t percentile(unsigned percent) {
@@ -130,6 +138,25 @@ class StatsQuery {
         return true;
     }
 
+    /// False as above.
+    bool add(const RollupRow& row) {
+        if (row.calls == 0 || !filter_.matches(row)) return true;
+        Group* group = group_of(Key{row.process, row.op, 0});
+        if (!group) return false;
+        OpStats& stats = group->stats;
+        stats.count = saturating_add(stats.count, row.calls);
+        stats.errors = saturating_add(stats.errors, row.errors);
+        stats.max_ns = std::max(stats.max_ns, row.max_ns);
+        stats.total_ns = saturating_add(stats.total_ns, row.total_ns);
+        stats.runnable_ns = saturating_add(stats.runnable_ns, row.runnable_ns);
+        stats.blocked_ns = saturating_add(stats.blocked_ns, row.blocked_ns);
+        stats.bytes = saturating_add(stats.bytes, row.bytes);
+        uint64_t& on_cpu = group->waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
+        on_cpu = saturating_add(on_cpu, row.on_cpu_ns);
+        group->durations.add(row.durations, exact_rows_);
+        return true;
+    }
+
     bool overflowed() const { return overflowed_; }
 
     std::vector<OpStats> finish(const std::map<OpId, uint64_t>& lost) {
@@ -150,7 +177,11 @@ class StatsQuery {
     }
 
     Group* group_of(const Event& event) {
-        const Key key{event.process(), event.op, kernels_ ? kernels_->number(event.process(), event.args[0]) : 0};
+        return group_of(
+            Key{event.process(), event.op, kernels_ ? kernels_->number(event.process(), event.args[0]) : 0});
+    }
+
+    Group* group_of(const Key& key) {
         if (last_ < groups_.size() && key == last_key_) return &groups_[last_];
         last_ = keys_.find_or_add(key);
         if (last_ == KeyIndex<Key>::none) {
@@ -198,9 +229,11 @@ class StatsQuery {
 
     static OpStats finish(Group& group, const std::map<OpId, uint64_t>& lost) {
         OpStats& stats = group.stats;
-        stats.p50_ns = group.durations.percentile(50);
-        stats.p95_ns = group.durations.percentile(95);
-        stats.p99_ns = group.durations.percentile(99);
+        // A bucket's middle may be past all that is in it.
+        stats.p50_ns = std::min(group.durations.percentile(50), stats.max_ns);
+        stats.p95_ns = std::min(group.durations.percentile(95), stats.max_ns);
+        stats.p99_ns = std::min(group.durations.percentile(99), stats.max_ns);
+        stats.approximate = group.durations.approximate();
         if (group.launches) {
             stats.device_wait_ns = std::min(group.launches->device_wait_ns(), stats.on_cpu_ns);
             stats.on_cpu_ns -= stats.device_wait_ns;
@@ -224,13 +257,48 @@ class StatsQuery {
 
 }  // namespace
 
+namespace {
+
+auto too_many_kinds() {
+    return fail(ErrorCode::limit, "the window has more than 65536 kinds of calls",
+                "ask for a shorter window, or for one process with --pid");
+}
+
+/// Whether the part of a minute that rollups tell of counts as in the window: where its middle is, so that as many
+/// minutes count as the window is long.
+bool counts_in(const RollupRow& row, const RolledUp& boot, Window realtime) {
+    const uint64_t from = std::max(row.minute_ns, boot.monotonic.from_ns);
+    const uint64_t to = std::max(from, std::min(row.minute_ns + rollup_minute_ns, boot.monotonic.to_ns));
+    return realtime.contains(boot.clock.to_realtime(from + (to - from) / 2));
+}
+
+Result<void> add_rollups(const StoreSnapshot& snapshot, Window realtime, StatsQuery& query,
+                         std::map<OpId, uint64_t>& lost, Coverage& coverage) {
+    for (const RolledUp& boot : rolled_up(snapshot, realtime)) {
+        const Window window{boot.clock.to_monotonic(realtime.from_ns), boot.clock.to_monotonic(realtime.to_ns)};
+        const auto rows = snapshot.rollups(boot.boot_index, window);
+        if (!rows) return tl::unexpected(rows.error());
+        for (const RollupRow& row : *rows) {
+            if (!counts_in(row, boot, realtime)) continue;
+            if (!query.add(row)) return too_many_kinds();
+            lost[row.op] = saturating_add(lost[row.op], row.lost);
+            coverage.lost = saturating_add(coverage.lost, row.lost);
+            coverage.sampled_out = saturating_add(coverage.sampled_out, row.thinned);
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
 // Every op stands for itself, with its own layer: a driver call inside a runtime call has its own row, and neither is
 // added to the other.
 Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, StatsBy by) {
     StatsAnswer answer;
     answer.window = filter.window;
     answer.by = by;
-    auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
+    auto covered =
+        coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid, .by_rollups = by == StatsBy::op});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
@@ -245,16 +313,17 @@ Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& f
         const auto scanned = snapshot.scan(boot.boot_index, boot.monotonic,
                                            [&](std::span<const Event> block) { return query.add(block); });
         if (!scanned) return tl::unexpected(scanned.error());
-        if (query.overflowed()) {
-            return fail(ErrorCode::limit, "the window has more than 65536 kinds of calls",
-                        "ask for a shorter window, or for one process with --pid");
-        }
+        if (query.overflowed()) return too_many_kinds();
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);
         if (!losses) return tl::unexpected(losses.error());
         for (const LossRow& row : *losses) {
             const uint64_t frames_and_ring = saturating_add(row.lost_ring, row.lost_frames);
             lost[row.op] = saturating_add(lost[row.op], saturating_add(frames_and_ring, row.lost_depth));
         }
+    }
+    if (by == StatsBy::op) {
+        const auto added = add_rollups(snapshot, filter.window, query, lost, answer.coverage);
+        if (!added) return tl::unexpected(added.error());
     }
     answer.ops = query.finish(lost);
     return answer;
