@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "core/diagnosis/expected.h"
+#include "core/model/call_time.h"
 #include "core/model/event.h"
 #include "core/model/op.h"
-#include "core/model/call_time.h"
 
 namespace ingero {
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/call_time.h"
 #include "core/model/event.h"
 #include "core/model/op.h"
-#include "core/model/call_time.h"
 #include "core/query/key_index.h"
 #include "core/query/sampler.h"
 

@@ -1,5 +1,5 @@
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 

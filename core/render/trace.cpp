@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "core/model/call_time.h"
 #include "core/model/error_names.h"
 #include "core/model/op.h"
-#include "core/model/call_time.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
 #include "core/wire/utf8.h"

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/model/op.h"
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "core/query/stacks.h"
 #include "core/sql/catalogue.h"
