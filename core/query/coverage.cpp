@@ -27,16 +27,17 @@ std::map<uint32_t, ClockTriple> boot_clocks(const std::vector<Session>& sessions
 }
 
 /// Sessions that cover something, in order of wall time.
-std::vector<Covered> covered_intervals(const std::vector<Session>& sessions) {
+std::vector<Covered> covered_intervals(const std::vector<Session>& sessions, bool by_rollups = false) {
     const auto clocks = boot_clocks(sessions);
     std::vector<Covered> covered;
     for (const Session& session : sessions) {
-        if (session.first_covered_ns == 0 || session.last_covered_ns <= session.first_covered_ns) continue;
+        const bool rolled_up = by_rollups && session.rolled_up_from_ns != 0;
+        const uint64_t from_ns = rolled_up ? session.rolled_up_from_ns : session.first_covered_ns;
+        if (from_ns == 0 || session.last_covered_ns <= from_ns) continue;
         const ClockTriple& clock = clocks.at(session.boot_index);
-        covered.push_back(
-            {.realtime = {clock.to_realtime(session.first_covered_ns), clock.to_realtime(session.last_covered_ns)},
-             .ended_cleanly = session.ended_cleanly,
-             .latest_commit_ns = clock.to_realtime(session.latest_clock.monotonic_ns)});
+        covered.push_back({.realtime = {clock.to_realtime(from_ns), clock.to_realtime(session.last_covered_ns)},
+                           .ended_cleanly = session.ended_cleanly,
+                           .latest_commit_ns = clock.to_realtime(session.latest_clock.monotonic_ns)});
     }
     std::stable_sort(covered.begin(), covered.end(),
                      [](const Covered& a, const Covered& b) { return a.realtime.from_ns < b.realtime.from_ns; });
@@ -88,6 +89,25 @@ std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realt
     }
     std::vector<BootWindow> result;
     for (const auto& [boot, window] : windows) result.push_back(window);
+    return result;
+}
+
+std::vector<RolledUp> rolled_up(const StoreSnapshot& snapshot, Window realtime) {
+    const auto clocks = boot_clocks(snapshot.sessions());
+    std::map<uint32_t, RolledUp> boots;
+    for (const Session& session : snapshot.sessions()) {
+        const Window gone{session.rolled_up_from_ns, session.first_covered_ns};
+        if (gone.from_ns == 0 || gone.length_ns() == 0) continue;
+        const ClockTriple& clock = clocks.at(session.boot_index);
+        auto& boot = boots.try_emplace(session.boot_index, RolledUp{session.boot_index, gone, clock}).first->second;
+        boot.monotonic.from_ns = std::min(boot.monotonic.from_ns, gone.from_ns);
+        boot.monotonic.to_ns = std::max(boot.monotonic.to_ns, gone.to_ns);
+    }
+    std::vector<RolledUp> result;
+    for (const auto& [index, boot] : boots) {
+        const Window wall{boot.clock.to_realtime(boot.monotonic.from_ns), boot.clock.to_realtime(boot.monotonic.to_ns)};
+        if (overlap(wall, realtime)) result.push_back(boot);
+    }
     return result;
 }
 
@@ -203,7 +223,15 @@ Result<void> add_process_gaps(const StoreSnapshot& snapshot, const BootWindow& b
 
 Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter) {
     Coverage result;
-    result.gaps = find_gaps(covered_intervals(snapshot.sessions()), realtime);
+    result.gaps = find_gaps(covered_intervals(snapshot.sessions(), filter.by_rollups), realtime);
+    if (filter.by_rollups) {
+        for (const RolledUp& boot : rolled_up(snapshot, realtime)) {
+            const uint64_t from = boot.clock.to_realtime(boot.monotonic.from_ns);
+            const uint64_t to = boot.clock.to_realtime(boot.monotonic.to_ns);
+            result.gaps.push_back(
+                {std::max(from, realtime.from_ns), std::min(to, realtime.to_ns), "rolled-up: whole minutes", true});
+        }
+    }
     std::vector<ProcessGap> process_gaps;
     for (const BootWindow& boot : boot_windows(snapshot, realtime)) {
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);

@@ -33,6 +33,15 @@ struct BootWindow {
     ClockTriple clock;  ///< converts the monotonic times of this boot
 };
 
+/// What of one boot only rollups tell of. Times are CLOCK_MONOTONIC.
+struct RolledUp {
+    uint32_t boot_index = 0;
+    Window monotonic;
+    ClockTriple clock;
+};
+
+/// For each boot that has any in the window (CLOCK_REALTIME), in order.
+std::vector<RolledUp> rolled_up(const StoreSnapshot& snapshot, Window realtime);
 /// The boots whose sessions overlap the window (CLOCK_REALTIME), in order.
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime);
 /// The realtime window from the first to the last covered instant of the store; empty when nothing is covered.
@@ -41,6 +50,7 @@ Window whole_trace(const StoreSnapshot& snapshot);
 struct GapFilter {
     std::optional<uint32_t> uid;  ///< only this user's processes; nullopt: all
     std::optional<uint32_t> pid;
+    bool by_rollups = false;  ///< the answer counts in what rollups tell of: its time is a gap in part only
 };
 /// Gaps of single processes that an answer lists; the shortest beyond them are told of in one line.
 inline constexpr size_t max_process_gaps = 256;

@@ -19,15 +19,27 @@ class EventFilter {
         }
     }
 
-    bool matches(const Event& event) {
-        if (pid_ && event.tgid != *pid_) return false;
+    bool matches(const Event& event) { return matches(event.process()); }
+    bool matches(const ProcessKey& process) {
+        if (pid_ && process.pid != *pid_) return false;
         if (!by_uid_) return true;
-        if (!last_known_ || event.process() != last_) {
-            last_ = event.process();
+        if (!last_known_ || process != last_) {
+            last_ = process;
             last_visible_ = visible_.count(last_) > 0;
             last_known_ = true;
         }
         return last_visible_;
+    }
+
+    /// A rollup knows its user, even where the process's own row has gone.
+    bool matches(const RollupRow& row) const {
+        if (pid_ && row.process.pid != *pid_) return false;
+        return !by_uid_ || (row.process.pid != 0 && row.uid == *by_uid_);
+    }
+
+    /// Whether a block can hold a row that matches.
+    bool may_match(const BlockHeader& header) const {
+        return !pid_ || (*pid_ >= header.min_tgid && *pid_ <= header.max_tgid);
     }
 
   private:

@@ -41,20 +41,20 @@ class Roles {
 
 }  // namespace
 
-void LaunchQueues::order_by_start(std::span<const Event> block) {
-    order_.clear();
+bool LaunchQueues::matters(OpId op) {
+    return role_of(op) != Role::none;
+}
+
+void LaunchQueues::order_by_start(std::span<const QueueCall> calls) {
+    order_.resize(calls.size());
     runs_.assign(1, 0);
-    Roles roles;
-    for (uint32_t row = 0; row < block.size(); ++row) {
-        if (roles(block[row].op) == Role::none) continue;
-        if (!order_.empty() && block[row].start_ns < block[order_.back()].start_ns) {
-            runs_.push_back(static_cast<uint32_t>(order_.size()));
-        }
-        order_.push_back(row);
+    for (uint32_t i = 0; i < calls.size(); ++i) {
+        if (i != 0 && calls[i].start_ns < calls[i - 1].start_ns) runs_.push_back(i);
+        order_[i] = i;
     }
-    runs_.push_back(static_cast<uint32_t>(order_.size()));
+    runs_.push_back(static_cast<uint32_t>(calls.size()));
     // The store keeps a block's rows in order of start within each op: merging the few runs is a fifth of sorting.
-    const auto earlier = [&](uint32_t a, uint32_t b) { return block[a].start_ns < block[b].start_ns; };
+    const auto earlier = [&](uint32_t a, uint32_t b) { return calls[a].start_ns < calls[b].start_ns; };
     while (runs_.size() > 2) {
         size_t out = 1;
         for (size_t run = 0; run + 2 < runs_.size(); run += 2) {
@@ -87,30 +87,46 @@ LaunchQueues::Stream* LaunchQueues::stream_of(const ProcessKey& process, uint64_
     return &state;
 }
 
-void LaunchQueues::synchronised(const Event& event) {
-    const uint32_t owner = processes_.find({event.process()});
+void LaunchQueues::synchronised(const ProcessKey& process) {
+    const uint32_t owner = processes_.find({process});
     if (owner != KeyIndex<OwnerKey>::none) ++epochs_[owner];
 }
 
 const std::vector<uint8_t>& LaunchQueues::observe(std::span<const Event> block) {
-    full_.assign(block.size(), 0);
-    order_by_start(block);
+    calls_.clear();
+    rows_.clear();
     Roles roles;
-    for (const uint32_t row : order_) {
+    for (uint32_t row = 0; row < block.size(); ++row) {
         const Event& event = block[row];
-        const Role role = roles(event.op);
-        const bool outermost = event.depth == 0;
+        if (roles(event.op) == Role::none) continue;
+        calls_.push_back({event.start_ns, event.stream, event.process(), event.weight, event.op, event.depth});
+        rows_.push_back(row);
+    }
+    observe(calls_);
+    full_rows_.assign(block.size(), 0);
+    for (size_t i = 0; i < rows_.size(); ++i) full_rows_[rows_[i]] = full_[i];
+    return full_rows_;
+}
+
+const std::vector<uint8_t>& LaunchQueues::observe(std::span<const QueueCall> calls) {
+    full_.assign(calls.size(), 0);
+    order_by_start(calls);
+    Roles roles;
+    for (const uint32_t i : order_) {
+        const QueueCall& call = calls[i];
+        const Role role = roles(call.op);
+        const bool outermost = call.depth == 0;
         if (role == Role::device_sync) {
-            if (outermost) synchronised(event);
+            if (outermost) synchronised(call.process);
             continue;
         }
-        if (event.stream == unknown_stream) continue;
-        Stream* stream = stream_of(event.process(), event.stream);
+        if (role == Role::none || call.stream == unknown_stream) continue;
+        Stream* stream = stream_of(call.process, call.stream);
         if (!stream) continue;
         if (role == Role::launch) {
-            full_[row] = stream->launches >= full_at;
+            full_[i] = stream->launches >= full_at;
             // A driver launch inside a runtime launch is the same launch.
-            if (outermost) stream->launches = saturating_add(stream->launches, event.weight);
+            if (outermost) stream->launches = saturating_add(stream->launches, call.weight);
         } else if (outermost) {
             stream->launches = 0;
         }

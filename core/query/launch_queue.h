@@ -11,6 +11,16 @@
 
 namespace ingero {
 
+/// What of a call decides about queues.
+struct QueueCall {
+    uint64_t start_ns = 0;
+    uint64_t stream = 0;
+    ProcessKey process;
+    uint32_t weight = 1;
+    OpId op = 0;
+    uint8_t depth = 0;
+};
+
 class LaunchQueues {
   public:
     /// The driver's queue takes about 1,024 launches a stream; the count is a lower bound of what is queued only if
@@ -23,6 +33,10 @@ class LaunchQueues {
     /// synchronisation of it in between. Blocks in order of start; rows of a block in any order. The answer lives until
     /// the next call.
     const std::vector<uint8_t>& observe(std::span<const Event> block);
+    /// The same for those of a block's calls whose op matters.
+    const std::vector<uint8_t>& observe(std::span<const QueueCall> calls);
+    /// Whether calls of this op launch or synchronise.
+    static bool matters(OpId op);
 
   private:
     static constexpr size_t max_streams = 65'536;
@@ -44,9 +58,9 @@ class LaunchQueues {
         uint32_t owner = 0;
     };
 
-    void order_by_start(std::span<const Event> block);
+    void order_by_start(std::span<const QueueCall> calls);
     Stream* stream_of(const ProcessKey& process, uint64_t stream);
-    void synchronised(const Event& event);
+    void synchronised(const ProcessKey& process);
 
     KeyIndex<StreamKey> streams_;
     std::vector<Stream> stream_states_;
@@ -57,6 +71,9 @@ class LaunchQueues {
     std::vector<uint32_t> order_;
     std::vector<uint32_t> runs_;
     std::vector<uint8_t> full_;
+    std::vector<QueueCall> calls_;
+    std::vector<uint32_t> rows_;
+    std::vector<uint8_t> full_rows_;
 };
 
 }  // namespace ingero

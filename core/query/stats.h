@@ -21,13 +21,15 @@ struct Filter {
 
 struct OpStats {
     OpId op = 0;
-    uint32_t pid = 0;
+    uint32_t pid = 0;                   ///< 0: several processes, of which rollups tell together
     std::optional<std::string> kernel;  ///< with StatsBy::kernel; empty where it is not known
     uint64_t count = 0;
     uint64_t errors = 0;  ///< return code other than success
     std::map<int32_t, uint64_t>
         error_codes;  ///< how often each; those that came after max_error_codes others are left out
-    uint64_t p50_ns = 0, p95_ns = 0, p99_ns = 0, max_ns = 0;  ///< nearest rank, exact
+    uint64_t p50_ns = 0, p95_ns = 0, p99_ns = 0, max_ns = 0;  ///< nearest rank
+    bool approximate = false;  ///< the percentiles are within 0.8 %: from rollups, from calls that stand for several,
+                               ///< or because there are too many; max_ns is exact always
     uint64_t total_ns = 0;
     uint64_t bytes = 0;
     uint64_t on_cpu_ns = 0;       ///< without device wait
@@ -49,7 +51,9 @@ struct StatsAnswer {
     std::vector<OpStats> ops;  ///< by total_ns, largest first
 };
 
-/// By kernel only launches count. Errors: those of the store; limit (too many rows for an answer).
+/// By kernel only launches count. Where calls have gone, rollups answer, by operation only: a minute counts where its
+/// middle is in the window. They know neither error codes nor which part of a launch was waiting. Errors: those of the
+/// store; limit (too many rows for an answer).
 Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, StatsBy by = StatsBy::op);
 
 }  // namespace ingero

@@ -59,7 +59,7 @@ json to_json(OpId op, const std::map<int32_t, uint64_t>& codes) {
 json to_json(const OpStats& stats) {
     return {{"source", std::string(source_name(op_source(stats.op)))},
             {"op", op_name(stats.op)},
-            {"pid", stats.pid},
+            {"pid", stats.pid == 0 ? json(nullptr) : json(stats.pid)},
             {"count", stats.count},
             {"kernel", stats.kernel ? text_or_null(*stats.kernel) : json(nullptr)},
             {"errors", stats.errors},
@@ -68,6 +68,7 @@ json to_json(const OpStats& stats) {
             {"p95_ns", stats.p95_ns},
             {"p99_ns", stats.p99_ns},
             {"max_ns", stats.max_ns},
+            {"approximate", stats.approximate},
             {"total_ns", stats.total_ns},
             {"lost_ns", nullptr},  // time lost against the expected is explain's to say
             {"lost", stats.lost},

@@ -282,7 +282,12 @@ std::string text_stats(const json& answer, const TextStyle& style) {
                        text::share(op, "on_cpu_ns"), text::share(op, "device_wait_ns"), text::share(op, "runnable_ns"),
                        text::share(op, "blocked_ns"), text::bytes(op, "bytes")});
     }
-    return result + table.render(style.width) + text::error_lines(ops, style);
+    const bool approximate = std::any_of(ops.begin(), ops.end(), [](const json& op) {
+        const json& value = text::member(op, "approximate");
+        return value.is_boolean() && value.get<bool>();
+    });
+    return result + table.render(style.width) + (approximate ? "Percentiles are within 0.8 %.\n" : "") +
+           text::error_lines(ops, style);
 }
 
 }  // namespace ingero

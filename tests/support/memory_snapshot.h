@@ -190,6 +190,20 @@ class GeneratedSnapshot : public MemorySnapshot {
         return {};
     }
 
+    Result<void> scan_blocks(uint32_t, Window window, const std::function<bool(BlockView&)>& visit) const override {
+        BlockView view;
+        std::string bytes;
+        std::optional<Error> error;
+        const auto scanned = scan(0, window, [&](std::span<const Event> rows) {
+            bytes = encode_block(0, rows);
+            const auto opened = view.open(bytes);
+            if (!opened) error = opened.error();
+            return opened && visit(view);
+        });
+        if (error) return tl::unexpected(*error);
+        return scanned;
+    }
+
   private:
     uint64_t rows_;
     std::function<void(uint64_t, Event&)> make_;

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "core/model/call_time.h"
+#include "core/query/stats.h"
 #include "core/store/rows.h"
 #include "tests/unit/store_fixture.h"
 
@@ -457,6 +458,80 @@ TEST_F(ARollup, OfEarlierBootsAgesByTheWallClock) {
     EXPECT_TRUE(snapshot->rollups(0, everything)->empty());
     ASSERT_EQ(snapshot->sessions().size(), 1u) << "nothing tells of the first session any more";
     EXPECT_EQ(snapshot->sessions().front().boot_id, "boot-b");
+}
+
+TEST_F(ARollup, AnswersStatisticsOfCallsThatHaveGone) {
+    const ClockTriple begun = now_;
+    const auto writer = start();
+    SumsByOp all, early;
+    std::map<OpId, std::vector<uint64_t>> durations;
+    while (writer->figures().events_dropped_for_space < 500'000) {
+        Batch batch = next_batch();
+        add(all, batch.events);
+        commit(*writer, batch);
+        std::erase_if(batch.events, [](const Event& event) { return event.start_ns >= 11 * minute; });
+        add(early, batch.events);
+        for (const Event& event : batch.events)
+            durations[event.op].insert(durations[event.op].end(), event.weight, event.duration_ns);
+    }
+    const auto snapshot = open_snapshot(directory_.path());
+    const auto stats = [&](Window realtime, Filter filter = {}, StatsBy by = StatsBy::op) {
+        filter.window = realtime;
+        auto answer = compute_stats(*snapshot, filter, by);
+        EXPECT_TRUE(answer);
+        return answer ? std::move(*answer) : StatsAnswer{};
+    };
+    const auto sums = [](const StatsAnswer& answer) {
+        SumsByOp result;
+        for (const OpStats& op : answer.ops) {
+            Sums& sum = result[op.op];
+            sum.calls += op.count;
+            sum.sketched += op.count;
+            sum.errors += op.errors;
+            sum.total_ns += op.total_ns;
+            sum.on_cpu_ns += op.on_cpu_ns + op.device_wait_ns;
+            sum.runnable_ns += op.runnable_ns;
+            sum.blocked_ns += op.blocked_ns;
+        }
+        return result;
+    };
+    const uint64_t wall = begun.realtime_ns;
+    const Window first_minutes{wall, wall + 10 * minute};
+    const StatsAnswer gone = stats(first_minutes);
+    EXPECT_EQ(sums(gone), early);
+    EXPECT_FALSE(gone.coverage.complete);
+    ASSERT_EQ(gone.coverage.gaps.size(), 1u);
+    EXPECT_TRUE(gone.coverage.gaps[0].partial);
+    EXPECT_EQ(gone.coverage.gaps[0].reason, "rolled-up: whole minutes");
+    EXPECT_EQ(gone.coverage.gaps[0].to_ns, wall + 10 * minute);
+    ASSERT_EQ(gone.ops.size(), 15u);
+    for (const OpStats& op : gone.ops) {
+        EXPECT_TRUE(op.approximate);
+        auto& values = durations.at(op.op);
+        std::sort(values.begin(), values.end());
+        const auto exact = static_cast<double>(values[(values.size() * 95 + 99) / 100 - 1]);
+        EXPECT_NEAR(static_cast<double>(op.p95_ns), exact, exact * 0.03) << "of one process of three";
+        EXPECT_LE(op.p99_ns, op.max_ns);
+    }
+    const StatsAnswer whole = stats({wall - minute, now_.realtime_ns});
+    EXPECT_EQ(sums(whole), all) << "rows and rollups together";
+    EXPECT_FALSE(whole.coverage.gaps.front().partial) << "before the first record";
+    // What is still there in rows alone is answered by them alone.
+    const Window rest = whole_trace(*snapshot);
+    const StatsAnswer exact = stats(rest);
+    EXPECT_TRUE(exact.coverage.gaps.empty());
+    uint64_t calls = 0;
+    const Session& session = snapshot->sessions().front();
+    const auto left = scan_all(*snapshot, 0, {session.first_covered_ns, session.last_covered_ns});
+    for (const Event& event : *left) calls += event.weight;
+    uint64_t counted = 0;
+    for (const OpStats& op : exact.ops) counted += op.count;
+    EXPECT_EQ(counted, calls);
+    EXPECT_TRUE(stats(first_minutes, {.window = {}, .uid = 5, .pid = {}}).ops.empty()) << "nobody knows whose they are";
+    EXPECT_EQ(stats(first_minutes, {.window = {}, .uid = {}, .pid = 11}).ops.size(), 5u);
+    const StatsAnswer by_kernel = stats(first_minutes, {}, StatsBy::kernel);
+    EXPECT_TRUE(by_kernel.ops.empty());
+    EXPECT_FALSE(by_kernel.coverage.gaps.front().partial);
 }
 
 TEST_F(ARollup, NeverTakesMoreThanItsShare) {
