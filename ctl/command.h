@@ -50,6 +50,7 @@ void add_reload(CLI::App& app, Command& command);
 void add_import(CLI::App& app, Command& command);
 void add_export(CLI::App& app, Command& command);
 void add_db(CLI::App& app, Command& command);
+void add_merge(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.
 struct WindowOptions {
@@ -57,6 +58,7 @@ struct WindowOptions {
     std::string from;
     std::string to;
     std::optional<uint32_t> pid;
+    std::string node;
 
     void add_to(CLI::App& command);
     bool is_given() const { return !since.empty() || !from.empty(); }

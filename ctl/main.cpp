@@ -35,8 +35,8 @@ void add_global_options(CLI::App& app, Options& options) {
 
 /// What a stored trace has no answer to.
 bool is_live_only(std::string_view command) {
-    constexpr std::array<std::string_view, 7> names = {"status",  "probes", "check", "trace",
-                                                       "monitor", "reload", "import"};
+    constexpr std::array<std::string_view, 8> names = {"status",  "probes", "check",  "trace",
+                                                       "monitor", "reload", "import", "merge"};
     return std::find(names.begin(), names.end(), command) != names.end();
 }
 
@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
     add_import(app, command);
     add_export(app, command);
     add_db(app, command);
+    add_merge(app, command);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& wanted) {  // --help, --version

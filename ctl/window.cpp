@@ -39,6 +39,7 @@ void WindowOptions::add_to(CLI::App& command) {
     command.add_option("--pid", pid, "Only this process")
         ->type_name("PID")
         ->check(CLI::Range(1u, 0x7fffffffu).description(""));
+    command.add_option("--node", node, "With --db: only this node of a store that has several")->type_name("NAME");
 }
 
 Result<json> WindowOptions::to_params() const {
@@ -66,8 +67,11 @@ Result<json> WindowOptions::to_params() const {
 }
 
 Result<json> WindowOptions::to_params(const Options& options) const {
+    if (!node.empty() && options.db.empty())
+        return fail(ErrorCode::bad_request, "--node goes with --db", "the daemon's store is of its own node");
     auto params = to_params();
     if (!params || options.db.empty()) return params;
+    if (!node.empty()) (*params)["node"] = node;
     if (to.empty()) params->erase("to_ns");
     if (since.empty() && from.empty()) {
         params->erase("since_ns");

@@ -72,6 +72,18 @@ std::vector<Gap> find_gaps(const std::vector<Covered>& covered, Window window) {
     return gaps;
 }
 
+/// A store of several nodes tells of each what it lacks: one node's records say nothing of another's time.
+std::vector<Gap> find_node_gaps(const std::vector<Session>& sessions, Window window) {
+    std::map<std::string, std::vector<Session>> nodes;
+    for (const Session& session : sessions) nodes[session.node].push_back(session);
+    if (nodes.size() < 2) return {};
+    std::vector<Gap> gaps;
+    for (const auto& [node, own] : nodes)
+        for (Gap& gap : find_gaps(covered_intervals(own), window))
+            gaps.push_back({gap.from_ns, gap.to_ns, "node " + node + ": " + gap.reason, true});
+    return gaps;
+}
+
 }  // namespace
 
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime) {
@@ -232,6 +244,7 @@ Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const 
                 {std::max(from, realtime.from_ns), std::min(to, realtime.to_ns), "rolled-up: whole minutes", true});
         }
     }
+    for (Gap& gap : find_node_gaps(snapshot.sessions(), realtime)) result.gaps.push_back(std::move(gap));
     std::vector<ProcessGap> process_gaps;
     for (const BootWindow& boot : boot_windows(snapshot, realtime)) {
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);

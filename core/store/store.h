@@ -166,6 +166,8 @@ class StoreSnapshot {
 
     virtual const std::vector<Session>& sessions() const = 0;  ///< in order of start
     virtual Result<std::vector<Process>> processes() const = 0;
+    /// The boot of each process; one that is not there, of a snapshot that does not know.
+    virtual Result<std::map<ProcessKey, uint32_t>> process_boots() const { return std::map<ProcessKey, uint32_t>(); }
     /// Loss rows that overlap the window. The window is CLOCK_MONOTONIC of the given boot.
     virtual Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const = 0;
     /// Gaps that overlap the window; an open one reaches to the end of the boot's last session.

@@ -53,17 +53,16 @@ class LmdbSnapshot final : public StoreSnapshot {
 
     Result<std::vector<Process>> processes() const override {
         std::vector<Process> rows;
-        bool damaged = false;
-        const int rc = for_each_row(transaction_.get(), tables().processes, {}, [&](auto key, auto value) {
-            const auto content = unseal(key, value);
-            auto row = content ? decode_process(*content) : std::nullopt;
-            damaged = !row;
-            if (row) rows.push_back(std::move(row->process));
-            return !damaged;
-        });
-        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the processes", rc));
-        if (damaged) return tl::unexpected(damaged_row("process"));
+        auto read = for_each_process([&](StoredProcess& row) { rows.push_back(std::move(row.process)); });
+        if (!read) return tl::unexpected(read.error());
         return rows;
+    }
+
+    Result<std::map<ProcessKey, uint32_t>> process_boots() const override {
+        std::map<ProcessKey, uint32_t> boots;
+        auto read = for_each_process([&](const StoredProcess& row) { boots[row.process.key] = row.boot_index; });
+        if (!read) return tl::unexpected(read.error());
+        return boots;
     }
 
     Result<std::vector<LossRow>> losses(uint32_t boot_index, Window window) const override {
@@ -267,6 +266,21 @@ class LmdbSnapshot final : public StoreSnapshot {
     /// As calls do: one of no length where its start is in the window.
     static bool span_overlaps(const SpanRow& span, Window window) {
         return span.end_ns > window.from_ns || (span.start_ns == span.end_ns && window.contains(span.start_ns));
+    }
+
+    template <class Visit>
+    Result<void> for_each_process(const Visit& visit) const {
+        bool damaged = false;
+        const int rc = for_each_row(transaction_.get(), tables().processes, {}, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            auto row = content ? decode_process(*content) : std::nullopt;
+            damaged = !row;
+            if (row) visit(*row);
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the processes", rc));
+        if (damaged) return tl::unexpected(damaged_row("process"));
+        return {};
     }
 
     /// The row of a key; nothing where there is none.

@@ -11,10 +11,11 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor reload import export db'
-    local window='--since --from --to --pid'
+    local commands='status processes probes stats stacks explain query check trace monitor reload import export merge db'
+    local window='--since --from --to --pid --node'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
+        [processes]='--node'
         [stats]="$window --by --limit"
         [stacks]="$window --op --by --off-cpu --folded --limit"
         [explain]="$window --fail-on"
@@ -23,6 +24,7 @@ _ingeroctl() {
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
         [import]='--output --node -o'
+        [merge]='--output --node -o'
         [export]="$window --format --output -o"
         [db]='--output -o'
     )

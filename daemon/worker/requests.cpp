@@ -7,6 +7,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/export/export.h"
+#include "core/query/node_snapshot.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
 #include "core/render/render.h"
@@ -30,6 +31,8 @@ struct RequestHandler::Query {
     bool whole_trace = false;
     bool ends_with_trace = false;          ///< the window does, and not now
     std::optional<uint64_t> since_end_ns;  ///< then: how long it is, where it has no start
+    std::string node;                      ///< of a stored trace; empty: all that it has
+    bool takes_all_nodes = false;          ///< the answer says of each row which node it is of
     AnswerContext context;
 };
 
@@ -108,6 +111,9 @@ Result<RequestHandler::Query> RequestHandler::to_query(const json& params) {
     query.whole_trace = *whole_trace;
     query.ends_with_trace = *stored && !*to;
     query.since_end_ns = *since;
+    const json node = params.value("node", json(""));
+    if (!node.is_string()) return fail(ErrorCode::bad_request, "parameter node is no text");
+    query.node = node.get<std::string>();
     query.context.missing_probes = std::move(*missing_probes);
     return query;
 }
@@ -267,7 +273,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "stats") return stats(request.params);
     if (request.method == "stacks") return stacks(request.params);
     if (request.method == "explain") return explain_window(request.params);
-    if (request.method == "processes") return processes();
+    if (request.method == "processes") return processes(request.params);
     if (request.method == "query") return query(request.params);
     if (request.method == "db_verify") return verify_answer(store_);
     if (request.method == "db_info")
@@ -278,11 +284,29 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
 
+/// What has no node in its rows is of one node: a pid of one is not a pid of another, and their times need not meet.
+Result<void> RequestHandler::choose_node(std::unique_ptr<StoreSnapshot>& snapshot, const Query& query) {
+    const auto nodes = stored_nodes(*snapshot);
+    std::string names;
+    for (const std::string& node : nodes) names += (names.empty() ? "" : ", ") + to_valid_utf8(node);
+    if (!query.node.empty()) {
+        if (std::find(nodes.begin(), nodes.end(), query.node) == nodes.end())
+            return fail(ErrorCode::not_found, "there is no such node in the store", "it has " + names);
+        snapshot = of_node(std::move(snapshot), query.node);
+    } else if (nodes.size() > 1 && !query.takes_all_nodes) {
+        return fail(ErrorCode::bad_request, "the store has several nodes, which are not compared",
+                    "choose one with --node: " + names);
+    }
+    return {};
+}
+
 /// A snapshot, and what of the query only it can tell.
 Result<std::unique_ptr<StoreSnapshot>> RequestHandler::snapshot_for(Query& query) {
     if (!store_) return tl::unexpected(store_.error());
     auto snapshot = (*store_)->snapshot();
     if (!snapshot) return snapshot;
+    if (node_.empty())
+        if (auto chosen = choose_node(*snapshot, query); !chosen) return tl::unexpected(chosen.error());
     if (query.whole_trace || query.ends_with_trace) {
         const Window whole = whole_trace(**snapshot);
         Window& window = query.filter.window;
@@ -294,17 +318,22 @@ Result<std::unique_ptr<StoreSnapshot>> RequestHandler::snapshot_for(Query& query
                         "it ends at " + format_time(whole.to_ns));
     }
     query.context.node = node_;
-    // A copied store answers for the node that wrote it.
-    if (node_.empty() && !(*snapshot)->sessions().empty()) query.context.node = (*snapshot)->sessions().back().node;
+    // A copied store answers for the node that wrote it, or for those that did.
+    if (node_.empty()) {
+        query.context.node.clear();
+        for (const std::string& node : stored_nodes(**snapshot))
+            query.context.node += (query.context.node.empty() ? "" : ", ") + node;
+    }
     return snapshot;
 }
 
-Result<json> RequestHandler::processes() {
-    Query query;
-    query.whole_trace = true;
-    auto snapshot = snapshot_for(query);
+Result<json> RequestHandler::processes(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    query->whole_trace = true;
+    auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
-    return stored_processes(**snapshot, query.context);
+    return stored_processes(**snapshot, query->context);
 }
 
 Result<json> RequestHandler::stats(const json& params) {
@@ -394,6 +423,7 @@ Result<json> RequestHandler::query(const json& params) {
     for (const char* key : {"from_ns", "to_ns", "since_ns"})
         if (params.contains(key) && !params[key].is_null()) wanted.whole_trace = parsed->whole_trace;
     parsed->whole_trace = wanted.whole_trace;
+    parsed->takes_all_nodes = true;
     auto snapshot = snapshot_for(*parsed);
     if (!snapshot) return tl::unexpected(snapshot.error());
     wanted.filter = parsed->filter;
@@ -415,6 +445,7 @@ Result<json> RequestHandler::export_events(const json& params) {
     if (!format) return fail(ErrorCode::bad_request, "parameter format is none of perfetto, chrome, csv, jsonl");
     const auto cursor = to_cursor(params);
     if (!cursor) return tl::unexpected(cursor.error());
+    query->takes_all_nodes = true;
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
     ExportQuery wanted;

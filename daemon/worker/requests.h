@@ -28,12 +28,13 @@ class RequestHandler {
     Result<nlohmann::json> names(const nlohmann::json& params);
     Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
-    Result<nlohmann::json> processes();
+    Result<nlohmann::json> processes(const nlohmann::json& params);
     Result<nlohmann::json> query(const nlohmann::json& params);
     Result<nlohmann::json> export_events(const nlohmann::json& params);
 
     struct Query;
     static Result<Query> to_query(const nlohmann::json& params);
+    static Result<void> choose_node(std::unique_ptr<StoreSnapshot>& snapshot, const Query& query);
     Result<std::unique_ptr<StoreSnapshot>> snapshot_for(Query& query);
 
     std::string node_;

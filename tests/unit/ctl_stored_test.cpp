@@ -127,6 +127,50 @@ TEST_F(StoredTrace, IsExportedWholeOrNotAtAll) {
     EXPECT_FALSE(std::filesystem::exists(file)) << "nothing of a file that could not be written stays";
 }
 
+TEST_F(StoredTrace, TracesOfTwoNodesAreMergedOnce) {
+    TraceFolder second;
+    std::string script = first_generation;
+    for (uint64_t i = 0; i < 40; ++i)
+        script += "INSERT INTO events(timestamp,pid,tid,source,op,duration,arg0) VALUES(" +
+                  std::to_string(1'700'000'000'000'000'000 + i * 1'000'000'000) + ",10,10,1,3,7000,5);";
+    second.make_trace(script);
+    ASSERT_EQ(ingeroctl("import " + second.trace() + " -o " + second.store() + " --node beta").exit_code, 0);
+    const std::string merge = "--json merge " + folder_.trace() + " " + second.store() + " -o " + folder_.store();
+    const Outcome merged = ingeroctl(merge);
+    ASSERT_EQ(merged.exit_code, 0) << merged.text;
+    expect_valid("merge", merged.text);
+    EXPECT_EQ(merged.answer()["events"], 140);
+    const std::string counts =
+        " --json query 'SELECT node, count(*), sum(duration) FROM events GROUP BY node ORDER BY 1'";
+    const json wanted = json::parse(R"([["beta", 40, 280000], ["trace", 100, 500000]])");
+    EXPECT_EQ(ingeroctl("--db " + folder_.store() + counts).answer()["rows"], wanted);
+    // What has no node in its rows is of one node.
+    const std::string db = "--db " + folder_.store() + " --json ";
+    for (const std::string command : {"stats", "stacks", "explain", "processes"}) {
+        const Outcome mixed = ingeroctl(db + command);
+        EXPECT_EQ(mixed.exit_code, 1) << mixed.text;
+        EXPECT_THAT(mixed.text, HasSubstr("choose one with --node: beta, trace"));
+        const Outcome one = ingeroctl(db + command + " --node beta");
+        EXPECT_EQ(one.exit_code, 0) << one.text;
+        EXPECT_EQ(one.answer()["node"], "beta");
+    }
+    EXPECT_EQ(ingeroctl(db + "stats --node beta").answer()["ops"][0]["count"], 40);
+    EXPECT_EQ(ingeroctl(db + "stats --node trace").answer()["ops"][0]["count"], 100);
+    EXPECT_EQ(ingeroctl(db + "processes --node trace").answer()["processes"].size(), 1u);
+    EXPECT_THAT(ingeroctl(db + "stats --node gamma").text, HasSubstr("no such node"));
+    EXPECT_THAT(ingeroctl(db + counts.substr(8)).text, HasSubstr("node beta: "));
+    const std::string bytes = folder_.store_bytes();
+    const Outcome again = ingeroctl(merge);
+    ASSERT_EQ(again.exit_code, 0) << again.text;
+    EXPECT_EQ(again.answer()["already_there"], true);
+    EXPECT_EQ(folder_.store_bytes(), bytes);
+    // One more beside those that are there.
+    const Outcome third = ingeroctl("--json merge " + second.trace() + " --node gamma -o " + folder_.store());
+    ASSERT_EQ(third.exit_code, 0) << third.text;
+    EXPECT_EQ(third.answer()["already_there"], true) << "it is the trace that beta is of";
+    EXPECT_EQ(ingeroctl("merge " + folder_.trace() + " -o " + second.trace()).exit_code, 1);
+}
+
 TEST_F(StoredTrace, SinceCountsBackFromItsEnd) {
     const Outcome last = ingeroctl("--db " + folder_.trace() + " --json stats --since 10s");
     ASSERT_EQ(last.exit_code, 0) << last.text;

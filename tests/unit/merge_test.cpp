@@ -1,0 +1,222 @@
+// Stores merged into one: what each had is there, and nothing of two nodes is taken for the same.
+#include "core/import/merge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/model/op.h"
+#include "core/query/coverage.h"
+#include "tests/unit/store_fixture.h"
+
+namespace ingero {
+namespace {
+
+using testing::ElementsAre;
+using testing::SizeIs;
+
+const OpId launch = *op_of_name("cudaLaunchKernel");
+
+struct Content {
+    std::string node = "alpha";
+    std::string session_id = "a";
+    std::string boot_id = "boot-a";
+    std::string comm = "train";
+    uint64_t events = 10;
+    uint64_t clock_ns = 1'000;
+    bool ended_cleanly = true;
+};
+
+/// Every store gives out the same numbers: pid 10 started at 500, stack 1, file 1, events from 1.
+void add_session(const std::string& directory, const Content& content) {
+    StoreOptions options;
+    const ClockTriple clock{content.clock_ns + 900'000, content.clock_ns + 900'000,
+                            1'700'000'000'000'000'000 + content.clock_ns + 900'000};
+    options.clock = [clock] { return clock; };
+    auto writer = open_writer(directory, options);
+    const uint64_t first = writer->figures().last_sequence;
+    Session session = make_session(content.boot_id);
+    session.id = content.session_id;
+    session.node = content.node;
+    session.clock = {content.clock_ns, content.clock_ns, 1'700'000'000'000'000'000 + content.clock_ns};
+    session.first_covered_ns = content.clock_ns;
+    ASSERT_TRUE(writer->begin_session(session));
+    Batch batch;
+    for (uint64_t i = 0; i < content.events; ++i) {
+        Event event = make_event(first + i + 1, content.clock_ns + i * 1'000, 500);
+        event.op = launch;
+        event.tgid = 10;
+        event.process_start_ns = 500;
+        event.stack = 1;
+        batch.events.push_back(event);
+    }
+    const ProcessKey process{10, 500};
+    Process row;
+    row.key = process;
+    row.uid = 1000;
+    row.comm = content.comm;
+    batch.processes.push_back(row);
+    batch.functions.push_back({process, 77, 600, "kernel_of_" + content.comm});
+    batch.files.push_back({1, "/lib/" + content.comm + ".so", "", FileState::ok});
+    batch.symbols.push_back({1, 64, "function_of_" + content.comm, "", 0});
+    StackRow stack;
+    stack.id = 1;
+    stack.process = process;
+    stack.frames = {{1, 64}};
+    batch.stacks.push_back(stack);
+    LossRow loss;
+    loss.from_ns = content.clock_ns;
+    loss.to_ns = content.clock_ns + 1'000;
+    loss.op = launch;
+    loss.lost_ring = content.events;
+    batch.losses.push_back(loss);
+    batch.gaps.push_back({process, 1000, content.clock_ns, content.clock_ns + 100, GapReason::late_attach, "lib"});
+    batch.covered_until_ns = content.clock_ns + content.events * 1'000;
+    ASSERT_TRUE(writer->commit(batch));
+    if (content.ended_cleanly) {
+        ASSERT_TRUE(writer->end_session());
+    }
+}
+
+/// What a node has in a store, by the names that its rows lead to.
+struct Seen {
+    uint64_t events = 0;
+    std::set<std::string> comms, kernels, frames;
+    uint64_t lost = 0;
+    size_t gaps = 0;
+    auto operator<=>(const Seen&) const = default;
+};
+
+/// For a loop over it: a temporary inside another would be gone.
+template <class T>
+T all(Result<T> result) {
+    EXPECT_TRUE(result);
+    return result ? std::move(*result) : T();
+}
+
+std::map<std::string, Seen> seen_in(const std::string& directory) {
+    const auto snapshot = open_snapshot(directory);
+    std::map<std::string, Seen> nodes;
+    std::map<uint32_t, std::string> node_of;
+    for (const Session& session : snapshot->sessions()) node_of[session.boot_index] = session.node;
+    std::map<ProcessKey, std::string> comms;
+    for (const Process& process : all(snapshot->processes())) comms[process.key] = process.comm;
+    const auto files = *snapshot->files();
+    std::set<uint64_t> sequences;
+    for (const auto& [boot, node] : node_of) {
+        Seen& seen = nodes[node];
+        for (const Event& event : all(scan_all(*snapshot, boot))) {
+            ++seen.events;
+            EXPECT_TRUE(sequences.insert(event.sequence).second) << "a number given out twice";
+            seen.comms.insert(comms[event.process()]);
+            if (const auto function = *snapshot->function(event.process(), 77)) seen.kernels.insert(function->name);
+            const auto stacks = *snapshot->stacks({event.stack});
+            EXPECT_THAT(stacks, SizeIs(1));
+            for (const auto& [id, stack] : stacks) {
+                EXPECT_EQ(comms[stack.process], comms[event.process()]);
+                for (const StackFrame& frame : stack.frames) {
+                    const auto symbols = *snapshot->symbols({frame});
+                    for (const auto& [place, symbol] : symbols)
+                        seen.frames.insert(files.at(frame.file).path + " " + symbol.name);
+                }
+            }
+        }
+        for (const LossRow& row : all(snapshot->losses(boot, everything))) seen.lost += row.lost();
+        for (const GapRow& row : all(snapshot->gaps(boot, everything))) {
+            ++seen.gaps;
+            seen.comms.insert(comms[row.process]);
+        }
+    }
+    return nodes;
+}
+
+class Merge : public testing::Test {
+  protected:
+    Result<MergeSummary> merge(std::vector<const TemporaryDirectory*> from) {
+        std::vector<MergeSource> sources;
+        for (const TemporaryDirectory* one : from) sources.push_back({one->path(), "unnamed", one->path()});
+        return merge_stores(sources, out_.path());
+    }
+
+    TemporaryDirectory a_, b_, out_;
+};
+
+TEST_F(Merge, EachNodeKeepsWhatItHad) {
+    add_session(a_.path(), {.events = 10});
+    add_session(b_.path(), {.node = "beta", .session_id = "b", .boot_id = "boot-b", .comm = "serve", .events = 7});
+    std::map<std::string, Seen> wanted = seen_in(a_.path());
+    wanted.merge(seen_in(b_.path()));
+    const auto merged = merge({&a_, &b_});
+    ASSERT_TRUE(merged) << merged.error().message;
+    EXPECT_EQ(seen_in(out_.path()), wanted);
+    EXPECT_EQ(wanted["alpha"].comms, std::set<std::string>{"train"});
+    EXPECT_EQ(wanted["beta"].frames, std::set<std::string>{"/lib/serve.so function_of_serve"});
+    EXPECT_EQ(merged->events, 17u);
+    EXPECT_EQ(merged->sessions, 2u);
+    EXPECT_EQ(merged->nodes.at("beta").events, 7u);
+    EXPECT_EQ(merged->stacks, 2u);
+}
+
+TEST_F(Merge, TheSameBootIdOfTwoNodesIsTwoBoots) {
+    add_session(a_.path(), {});
+    add_session(b_.path(), {.node = "beta", .session_id = "b"});
+    ASSERT_TRUE(merge({&a_, &b_}));
+    const std::vector<Session> sessions = open_snapshot(out_.path())->sessions();
+    ASSERT_THAT(sessions, SizeIs(2));
+    EXPECT_NE(sessions[0].boot_index, sessions[1].boot_index);
+    EXPECT_NE(sessions[0].boot_id, sessions[1].boot_id);
+}
+
+TEST_F(Merge, ASessionIsTakenOnceAndThenTheLongerOne) {
+    add_session(a_.path(), {.events = 4, .ended_cleanly = false});
+    add_session(b_.path(), {.events = 9});  // the same session, as it ended
+    for (const auto& order : {std::vector<const TemporaryDirectory*>{&a_, &b_}, {&b_, &a_}}) {
+        const TemporaryDirectory out;
+        std::vector<MergeSource> sources;
+        for (const auto* one : order) sources.push_back({one->path(), "", one->path()});
+        const auto merged = merge_stores(sources, out.path());
+        ASSERT_TRUE(merged) << merged.error().message;
+        EXPECT_EQ(merged->events, 9u);
+        EXPECT_EQ(merged->repeated_sessions, 1u);
+        EXPECT_EQ(seen_in(out.path()), seen_in(b_.path()));
+    }
+}
+
+TEST_F(Merge, SessionsOfABootAreTakenFromTheirOwnStores) {
+    add_session(a_.path(), {.events = 5});
+    add_session(a_.path(), {.session_id = "a2", .events = 6, .clock_ns = 2'000'000});
+    // A copy of the store as it was after the first.
+    add_session(b_.path(), {.events = 5});
+    const auto merged = merge({&b_, &a_});
+    ASSERT_TRUE(merged) << merged.error().message;
+    EXPECT_EQ(merged->events, 11u);
+    const auto snapshot = open_snapshot(out_.path());
+    ASSERT_THAT(snapshot->sessions(), SizeIs(2));
+    EXPECT_EQ(snapshot->sessions()[0].boot_index, snapshot->sessions()[1].boot_index);
+    EXPECT_EQ(snapshot->sessions()[1].id, "a2");
+    EXPECT_EQ(snapshot->sessions()[0].last_covered_ns, 1'000u + 5'000);
+}
+
+TEST_F(Merge, ASessionThatDidNotEndCleanlyStaysOne) {
+    add_session(a_.path(), {.ended_cleanly = false});
+    add_session(b_.path(), {.node = "", .session_id = "b", .boot_id = "boot-b"});
+    ASSERT_TRUE(merge({&a_, &b_}));
+    std::map<std::string, bool> clean;
+    const auto merged = open_snapshot(out_.path());
+    for (const Session& session : merged->sessions()) clean[session.node] = session.ended_cleanly;
+    EXPECT_EQ(clean, (std::map<std::string, bool>{{"alpha", false}, {"unnamed", true}}));
+}
+
+TEST_F(Merge, ADamagedSourceIsNamed) {
+    add_session(a_.path(), {});
+    write_file(b_.data_file(), "no store");
+    const auto merged = merge({&a_, &b_});
+    ASSERT_FALSE(merged);
+    EXPECT_THAT(merged.error().message, testing::HasSubstr(b_.path()));
+}
+
+}  // namespace
+}  // namespace ingero
