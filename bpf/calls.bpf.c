@@ -372,7 +372,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     if (frame->waits || uncertain) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
         if (!record) {
-            COUNT(counters, lost_ring);
+            lose_record(counters, weight);
             return;
         }
         record->call.type = INGERO_RECORD_CALL_WAIT;
@@ -385,7 +385,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     } else {
         struct ingero_call_record *record = reserve(sizeof(*record));
         if (!record) {
-            COUNT(counters, lost_ring);
+            lose_record(counters, weight);
             return;
         }
         record->type = INGERO_RECORD_CALL;

@@ -193,7 +193,7 @@ struct ingero_undecided {
 struct ingero_op_counters {
     ingero_u64 entries;      /* entry probe hits */
     ingero_u64 records;      /* records written */
-    ingero_u64 lost_ring;    /* no room in the ring */
+    ingero_u64 lost_ring;    /* no room in the ring, with those that the record stood for */
     ingero_u64 lost_frames;  /* entered and never returned: longjmp, thread death, exec */
     ingero_u64 lost_depth;   /* nested deeper than INGERO_MAX_DEPTH, or no memory for the thread's state */
     ingero_u64 uncertain;    /* records whose split is marked uncertain */

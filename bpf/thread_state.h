@@ -207,11 +207,18 @@ static __always_inline struct ingero_op_counters *counters_of(__u64 cookie) {
 }
 
 /* A program may be preempted by another on the same CPU between load and store, hence atomic. */
-#define COUNT(counters, field)                                              \
+#define COUNT_BY(counters, field, by)                                       \
     do {                                                                    \
         struct ingero_op_counters *counted = (counters);                    \
-        if (counted) __sync_fetch_and_add(&counted->field, 1ULL);           \
+        if (counted) __sync_fetch_and_add(&counted->field, (__u64)(by));    \
     } while (0)
+#define COUNT(counters, field) COUNT_BY(counters, field, 1)
+
+/* Lost with it are the calls that it would have stood for, which were counted as thinned. */
+static __always_inline void lose_record(struct ingero_op_counters *counters, __u32 weight) {
+    COUNT_BY(counters, lost_ring, weight);
+    COUNT_BY(counters, thinned, 1 - (__s64)weight);
+}
 
 static __always_inline __u64 submit_flags(void) {
     if (reader_sleeps && __sync_lock_test_and_set(&reader_sleeps, 0)) return BPF_RB_FORCE_WAKEUP;

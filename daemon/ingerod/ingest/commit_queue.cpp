@@ -201,9 +201,9 @@ void CommitQueue::give_up(Batch& batch) {
         row.op = event.op;
         row.from_ns = row.lost_ring == 0 ? event.start_ns : std::min(row.from_ns, event.start_ns);
         row.to_ns = std::max(row.to_ns, event.end_ns());
-        row.lost_ring++;
+        row.lost_ring += event.weight;
+        figures_.dropped += event.weight;
     }
-    figures_.dropped += batch.events.size();
     // One row an op, however long the store refuses: what is carried stays small.
     for (const auto& [op, row] : rows) carry_loss(row);
     for (const LossRow& row : batch.losses) carry_loss(row);
