@@ -225,9 +225,18 @@ static __always_inline __u64 submit_flags(void) {
     return BPF_RB_NO_WAKEUP;
 }
 
-static __always_inline void *reserve(__u64 size) {
+static __always_inline void *ring_of_cpu(void) {
     __u32 cpu = bpf_get_smp_processor_id();
-    void *ring = bpf_map_lookup_elem(&rings, &cpu);
+    return bpf_map_lookup_elem(&rings, &cpu);
+}
+
+static __always_inline int is_ring_filling(void) {
+    void *ring = ring_of_cpu();
+    return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4 * 3;
+}
+
+static __always_inline void *reserve(__u64 size) {
+    void *ring = ring_of_cpu();
     return ring ? bpf_ringbuf_reserve(ring, size, 0) : 0;
 }
 

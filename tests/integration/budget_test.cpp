@@ -1,5 +1,6 @@
 // The overhead budget: hot calls are thinned, what matters is kept, and sums over what is kept stay right.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -118,6 +119,33 @@ TEST_F(Budget, a_launch_storm_is_thinned_with_errors_and_slow_calls_kept_and_cou
     if (!sanitized) {
         EXPECT_LE(memory_bytes, most_memory_bytes);
     }
+}
+
+TEST_F(Budget, what_a_full_ring_has_no_room_for_is_stood_for_and_no_error_is_lost) {
+    Daemon daemon(directory_ / "run", with_budget());
+    const std::string rules = "at=cudaLaunchKernel:/" + std::to_string(error_every) + ":error=719";
+    Workload storm(
+        {"calls", "--op", "launch", "--count", "600000", "--rate", "0", "--threads", "2", "--standin", rules});
+    ASSERT_TRUE(daemon.wait_traced(storm.pid()));
+    const auto pid = static_cast<uint32_t>(storm.pid());
+    ASSERT_EQ(kill(daemon.process().pid(), SIGSTOP), 0);
+    storm.open_gate();
+    EXPECT_EQ(storm.finish(milliseconds(300'000)), 0) << storm.child().errors();
+    ASSERT_EQ(kill(daemon.process().pid(), SIGCONT), 0);
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+
+    const StoreContents store = read_store(daemon.store());
+    const uint64_t made = figure_of(storm.child().output(), "launches");
+    const Sums runtime = sum_up(store, pid, launch);
+    std::cout << made << " launches: " << runtime.rows << " rows for " << runtime.calls << " calls, heaviest "
+              << runtime.heaviest << ", " << runtime.errors << " errors, lost " << lost_of(store, launch) << "\n";
+    ASSERT_GE(made, 600'000u);
+    EXPECT_GT(runtime.heaviest, 200u) << "the rings never filled";
+    EXPECT_EQ(lost_of(store, launch), 0u);
+    EXPECT_NEAR(static_cast<double>(runtime.errors), static_cast<double>(made / error_every), 2);
+    // After the last record of each thread, those that none came to stand for.
+    EXPECT_LE(runtime.calls, made);
+    EXPECT_GE(runtime.calls + 2 * 4100, made);
 }
 
 TEST_F(Budget, calls_within_the_budget_and_synchronisations_all_have_records_of_their_own) {
