@@ -46,6 +46,7 @@ void add_check(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);
+void add_annotate(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
 void add_import(CLI::App& app, Command& command);
 void add_export(CLI::App& app, Command& command);

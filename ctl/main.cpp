@@ -35,8 +35,8 @@ void add_global_options(CLI::App& app, Options& options) {
 
 /// What a stored trace has no answer to.
 bool is_live_only(std::string_view command) {
-    constexpr std::array<std::string_view, 8> names = {"status",  "probes", "check",  "trace",
-                                                       "monitor", "reload", "import", "merge"};
+    constexpr std::array<std::string_view, 9> names = {"annotate", "status", "probes", "check", "trace",
+                                                       "monitor",  "reload", "import", "merge"};
     return std::find(names.begin(), names.end(), command) != names.end();
 }
 
@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
     add_check(app, command);
     add_trace(app, command);
     add_monitor(app, command);
+    add_annotate(app, command);
     add_reload(app, command);
     add_import(app, command);
     add_export(app, command);

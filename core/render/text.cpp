@@ -197,6 +197,18 @@ std::string error_lines(const json& ops, const TextStyle& style) {
     return lines.empty() ? "" : "\n" + paint(lines, Colour::red, style);
 }
 
+std::string spans_text(const json& spans) {
+    std::string result = count(spans, "accepted") + " accepted, " + count(spans, "connections") + " programs connected";
+    if (const json& refused = member(spans, "refused"); refused.is_object() && !refused.empty()) {
+        std::string reasons;
+        for (const auto& [why, number] : refused.items())
+            reasons += (reasons.empty() ? "" : ", ") + std::to_string(number.is_number() ? number.get<uint64_t>() : 0) +
+                       " " + escape_text(why);
+        result += "; refused: " + reasons;
+    }
+    return result;
+}
+
 }  // namespace
 
 }  // namespace text
@@ -217,6 +229,7 @@ std::string text_status(const json& answer, const TextStyle& style) {
     result += "Memory    " + text::bytes(answer, "memory_bytes") + "\n";
     result += "Traced    " + text::count(answer, "processes") + " processes, " + text::count(answer, "incidents_open") +
               " open incidents\n";
+    result += "Spans     " + text::spans_text(text::member(answer, "spans")) + "\n";
     result += "Sockets   " + text::count(answer, "sockets") + " listening\n";
     return result + text::coverage_lines(answer, style);
 }

@@ -57,8 +57,7 @@ SpanResult<IncomingSpan> to_annotation(const nlohmann::json& fields);
 std::string registration_id(std::string_view scope);
 
 struct SpanRules {
-    ClockTriple now;  ///< at receipt
-    uint64_t max_span_ns = 24 * 3'600'000'000'000ULL;
+    ClockTriple now;         ///< at receipt
     uint64_t oldest_ns = 0;  ///< CLOCK_MONOTONIC of the oldest event kept; 0: none
 };
 inline constexpr uint64_t span_future_ns = 1'000'000'000;

@@ -26,6 +26,7 @@ enum class SpanKind : uint8_t {
 };
 
 inline constexpr size_t max_span_id_bytes = 128;
+inline constexpr uint64_t max_span_ns = 24 * 3'600'000'000'000ULL;
 inline constexpr size_t max_span_labels = 32;
 inline constexpr size_t max_span_values = 32;
 

@@ -114,7 +114,7 @@ struct Batch {
     std::vector<StackRow> stacks;
     std::vector<FileRow> files;  ///< replaces the row of the same id
     std::vector<SymbolRow> symbols;
-    std::vector<SpanRow> spans;
+    std::vector<SpanRow> spans;  ///< those that the boot has already are stored once
     std::vector<IncidentRow> incidents;
     std::vector<StateRow> states;
     std::vector<RollupRow> rollups;  ///< added to those there are; only what copies a store has any

@@ -162,7 +162,8 @@ class LmdbSnapshot final : public StoreSnapshot {
     }
 
     Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window) const override {
-        return history<SpanRow>(tables().spans, boot_index, 0, window, decode_span, "span",
+        const uint64_t from = window.from_ns - std::min(window.from_ns, max_span_ns);
+        return history<SpanRow>(tables().spans, boot_index, from, window, decode_span, "span",
                                 [&](const SpanRow& span) { return span_overlaps(span, window); });
     }
 

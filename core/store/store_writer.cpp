@@ -17,6 +17,7 @@
 #include "core/store/rollup.h"
 #include "core/store/rows.h"
 #include "core/store/space.h"
+#include "core/store/span_repeats.h"
 #include "core/store/store.h"
 #include "core/store/tables.h"
 #include "core/store/upkeep.h"
@@ -96,8 +97,11 @@ void note_ids(const Batch& batch, State& state) {
 }
 
 /// Rows of history, which are only ever added. Spans, incidents and states are numbered together.
-void prepare_history(const Batch& batch, uint32_t boot_index, uint64_t last_row, Prepared& prepared) {
-    for (const SpanRow& span : batch.spans) {
+void prepare_history(const Batch& batch, const std::vector<size_t>& repeats, uint32_t boot_index, uint64_t last_row,
+                     Prepared& prepared) {
+    for (size_t i = 0; i < batch.spans.size(); ++i) {
+        if (std::binary_search(repeats.begin(), repeats.end(), i)) continue;
+        const SpanRow& span = batch.spans[i];
         const HistoryKey key{boot_index, span.start_ns, ++last_row};
         SpanRow row = span;
         row.id.resize(std::min(row.id.size(), max_span_id_bytes));
@@ -112,7 +116,8 @@ void prepare_history(const Batch& batch, uint32_t boot_index, uint64_t last_row,
         prepared.add_row(&Tables::states, HistoryKey{boot_index, state.time_ns, ++last_row}, state);
 }
 
-Prepared prepare(const Batch& batch, uint32_t boot_index, uint64_t last_row, BlockEncoder& encoder) {
+Prepared prepare(const Batch& batch, const std::vector<size_t>& repeats, uint32_t boot_index, uint64_t last_row,
+                 BlockEncoder& encoder) {
     Prepared prepared;
     prepared.blocks = make_blocks(encoder, boot_index, batch.events);
     for (const Process& process : batch.processes)
@@ -130,7 +135,7 @@ Prepared prepare(const Batch& batch, uint32_t boot_index, uint64_t last_row, Blo
     std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
                  [](const LossRow& row) { return !row.is_empty(); });
     prepared.rollups = batch.rollups;
-    prepare_history(batch, boot_index, last_row, prepared);
+    prepare_history(batch, repeats, boot_index, last_row, prepared);
     return prepared;
 }
 
@@ -427,7 +432,15 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
     const Session* running = state_.running();
     if (running == nullptr) return fail(ErrorCode::internal, "no session is running: begin_session comes first");
     const ClockTriple clock = options_.clock();
-    const Prepared prepared = prepare(batch, running->boot_index, state_.last_row, encoder_);
+    std::vector<size_t> repeats;
+    if (!batch.spans.empty()) {
+        const auto txn = environment_->begin_read();
+        if (!txn) return tl::unexpected(txn.error());
+        auto found = find_repeats(*environment_, txn->get(), running->boot_index, batch.spans);
+        if (!found) return tl::unexpected(found.error());
+        repeats = std::move(*found);
+    }
+    const Prepared prepared = prepare(batch, repeats, running->boot_index, state_.last_row, encoder_);
     auto written = write(prepared, [&](State& state) {
         Session& session = *state.running();
         session.latest_clock = clock;

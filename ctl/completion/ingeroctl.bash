@@ -11,7 +11,7 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor reload import export merge db'
+    local commands='status processes probes stats stacks explain query check trace monitor annotate reload import export merge db'
     local window='--since --from --to --pid --node'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
@@ -23,12 +23,13 @@ _ingeroctl() {
         [check]='--probe --local'
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
+        [annotate]='--kind --id --label --pid --spans --lines'
         [import]='--output --node -o'
         [merge]='--output --node -o'
         [export]="$window --format --output -o"
         [db]='--output -o'
     )
-    local with_value=' --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
+    local with_value=' --kind --id --label --spans --lines --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.
@@ -51,12 +52,13 @@ _ingeroctl() {
 
     local words=''
     case $option in
-        --socket | --db | --output | -o)
+        --socket | --db | --spans | --lines | --output | -o)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return
             ;;
         --pid) words=$(__ingeroctl_pids "$1" "$socket") ;;
+        --kind) words='request step phase label' ;;
         --since) words='90s 5m 2h 1d' ;;
         --min-duration) words='50us 1ms 10ms 1s' ;;
         --duration) words='10s 1m 5m' ;;

@@ -77,6 +77,20 @@ Setter patterns(std::vector<std::string> Config::*member) {
     };
 }
 
+Result<void> set_hash_ids(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<bool>();
+    if (!value) return wrong("must be true or false");
+    config.hash_span_ids = *value;
+    return {};
+}
+
+Result<void> set_span_rate(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<int64_t>();
+    if (!value || *value < 1 || *value > 100'000) return wrong("must be a number from 1 to 100000");
+    config.span_rate = static_cast<uint64_t>(*value);
+    return {};
+}
+
 Result<void> set_worker_count(Config& config, const toml::node& node) {
     const auto value = node.value_exact<int64_t>();
     if (!value || *value < 1 || *value > 16) return wrong("must be a number from 1 to 16");
@@ -145,6 +159,8 @@ const std::map<std::string, Key>& config_keys() {
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
+        {"spans.hash_ids", key(set_hash_ids, &Config::hash_span_ids, false)},
+        {"spans.rate", key(set_span_rate, &Config::span_rate, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},
         {"store.max_age", key(age(&Config::store_max_age_ns), &Config::store_max_age_ns, false)},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/model/result.h"
+#include "daemon/ingerod/spans/span_limits.h"
 
 namespace ingero {
 
@@ -22,9 +23,18 @@ struct Config {
     uint64_t store_max_size_bytes = 10ULL << 30;
     uint64_t store_max_age_ns = 30 * 86'400'000'000'000ULL;
     uint64_t store_rollup_age_ns = 365 * 86'400'000'000'000ULL;
+    bool hash_span_ids = false;  ///< [spans] hash_ids
+    uint64_t span_rate = 5'000;  ///< [spans] rate: a second, of a user and of a service
     unsigned worker_count = 2;
     uint64_t worker_memory_bytes = 512ULL << 20;
     std::chrono::milliseconds worker_deadline{30'000};
+
+    SpanQuota span_quota() const {
+        SpanQuota quota;
+        quota.spans_per_s = span_rate;
+        quota.burst = 2 * span_rate;
+        return quota;
+    }
 };
 
 /// Lays the text's keys over `config`. Errors: bad_request, as "NAME:LINE: what".

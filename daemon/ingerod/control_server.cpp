@@ -4,18 +4,16 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "core/wire/rpc.h"
 #include "daemon/ingerod/control_connection.h"
+#include "daemon/ingerod/listening_socket.h"
 #include "daemon/ingerod/peer.h"
 
 namespace ingero {
@@ -24,42 +22,6 @@ namespace {
 
 constexpr int accepts_per_turn = 16;
 constexpr uint64_t accept_pause_us = 1'000'000;
-
-bool somebody_listens(const sockaddr_un& address) {
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return true;
-    const int result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-    const bool listens = result == 0 || errno == EAGAIN;
-    ::close(fd);
-    return listens;
-}
-
-bool is_socket(const std::string& path) {
-    struct stat status {};
-    return lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
-}
-
-Result<int> listen_at(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof(address.sun_path))
-        return fail(ErrorCode::bad_request, "a socket's path has 1 to 107 bytes: " + path, "use a shorter directory");
-    std::memcpy(address.sun_path, path.data(), path.size());
-    if (is_socket(path)) {
-        if (somebody_listens(address))
-            return fail(ErrorCode::busy, "another ingerod listens at " + path, "stop it, or use another --directory");
-        unlink(path.c_str());
-    }
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return fail(ErrorCode::internal, errno_message("socket", errno));
-    const bool made = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-                      chmod(path.c_str(), 0666) == 0 && listen(fd, SOMAXCONN) == 0;
-    if (made) return fd;
-    const int error_number = errno;
-    ::close(fd);
-    return fail(ErrorCode::internal, errno_message("cannot make the socket " + path, error_number),
-                "the directory must exist and be writable for ingerod");
-}
 
 }  // namespace
 
@@ -194,9 +156,9 @@ struct ControlServer::Impl : ControlHost {
 
 Result<std::unique_ptr<ControlServer>> ControlServer::bind(EventLoop& loop, ControlBackend& backend,
                                                            const std::string& path, ControlOptions options) {
-    const auto fd = listen_at(path);
+    auto fd = listen_at(path);
     if (!fd) return tl::unexpected(fd.error());
-    auto server = std::make_unique<ControlServer>(loop, backend, *fd, std::move(options));
+    auto server = std::make_unique<ControlServer>(loop, backend, fd->release(), std::move(options));
     server->impl_->path_ = path;
     return server;
 }

@@ -25,6 +25,7 @@
 #include "daemon/ingerod/control_server.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/journal.h"
+#include "daemon/ingerod/listening_socket.h"
 #include "daemon/ingerod/manager.h"
 #include "daemon/ingerod/refusing_listener.h"
 #include "daemon/ingerod/version.h"
@@ -139,14 +140,23 @@ std::map<std::string, int> inherited_sockets() {
 struct Sockets {
     std::unique_ptr<ControlServer> control;
     std::vector<std::unique_ptr<RefusingListener>> unserved;
-    size_t count() const { return 1 + unserved.size(); }
+    size_t for_spans = 0;
+    size_t count() const { return 1 + for_spans + unserved.size(); }
 };
 
-Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::string& path, ControlOptions control) {
+/// Without systemd, where `directory` is not empty: the sockets where programs tell of spans lie in it.
+Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::string& path, const std::string& directory,
+                             ControlOptions control) {
     Sockets sockets;
+    const auto serve_spans = [&](UniqueFd fd, std::string at) {
+        manager.listen_for_spans(std::move(fd), std::move(at));
+        ++sockets.for_spans;
+    };
     for (const auto& [name, fd] : inherited_sockets()) {
         if (name == "control")
             sockets.control = std::make_unique<ControlServer>(loop, manager, fd, control);
+        else if (name == "spans" || name == "annotate")
+            serve_spans(UniqueFd(fd), {});
         else
             sockets.unserved.push_back(std::make_unique<RefusingListener>(loop, fd, name));
     }
@@ -154,6 +164,13 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         auto bound = ControlServer::bind(loop, manager, path, std::move(control));
         if (!bound) return tl::unexpected(bound.error());
         sockets.control = std::move(*bound);
+    }
+    for (const char* name : {"spans", "annotate"}) {
+        if (directory.empty() || sockets.for_spans == 2) break;
+        const std::string place = directory + "/" + name + ".sock";
+        auto bound = listen_at(place);
+        if (!bound) return tl::unexpected(bound.error());
+        serve_spans(std::move(*bound), place);
     }
     return sockets;
 }
@@ -176,7 +193,9 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
     control.on_refusal = [&journal](const Caller& caller, const std::string& text) {
         journal.send(MessageKind::peer_refused, LOG_WARNING, text, {{"INGERO_PID", std::to_string(caller.pid)}});
     };
-    auto sockets = open_sockets(loop, manager, socket, std::move(control));
+    const std::string directory =
+        options.directory.empty() ? "" : std::filesystem::absolute(options.directory).string();
+    auto sockets = open_sockets(loop, manager, socket, directory, std::move(control));
     if (!sockets) return report(sockets.error(), exit_failed);
     manager.set_sockets(sockets->count());
 

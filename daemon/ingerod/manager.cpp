@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "core/model/op.h"
@@ -57,6 +58,7 @@ Manager::~Manager() {
     *alive_ = false;
     // Probes first: what they have written is drained and committed, and only then is the session's end known.
     watch_.reset();
+    spans_.reset();
     if (processes_) processes_->close_gaps();
     if (libraries_) libraries_->clear();
     if (ingest_) ingest_->stop_reading();
@@ -183,10 +185,44 @@ Result<void> Manager::open() {
                              .look_at_program = [this](uint32_t pid, const Mapping& mapping,
                                                        uint64_t time_ns) { programs_->look(pid, mapping, time_ns); }});
     processes_->set_policy(std::move(*policy));
+    if (auto opened = open_spans(); !opened) return opened;
     ingest_->start();
     processes_->scan(started_.monotonic_ns);
     scanned_ = true;
     begin_coverage();
+    return {};
+}
+
+Result<std::optional<SpanHash>> Manager::span_hash() const {
+    if (!options_.config.hash_span_ids) return std::optional<SpanHash>();
+    const auto directory = std::filesystem::path(options_.config.store_path).parent_path();
+    auto hash = SpanHash::open(directory / "span-ids.key");
+    if (!hash) return tl::unexpected(hash.error());
+    return std::optional(std::move(*hash));
+}
+
+Result<void> Manager::open_spans() {
+    auto hash = span_hash();
+    if (!hash) return tl::unexpected(hash.error());
+    spans_ = std::make_unique<SpanServer>(
+        loop_, proc_,
+        SpanServer::Host{
+            .store = [this](auto rows, auto done) { ingest_->put_spans(std::move(rows), std::move(done)); },
+            .oldest_ns =
+                [this] {
+                    // One before this boot: then all of it is kept.
+                    const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
+                    return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
+                },
+            .processes =
+                [this] {
+                    std::vector<Process> traced;
+                    for (const auto& [pid, entry] : processes_->all())
+                        if (!entry.excluded) traced.push_back(entry.process);
+                    return traced;
+                }},
+        options_.config.span_quota());
+    spans_->set_hash(std::move(*hash));
     return {};
 }
 
@@ -209,6 +245,7 @@ void Manager::rescan() {
 void Manager::put_process(const Process& process) {
     ingest_->put_process(process);
     live_->put_process(process);
+    if (spans_ && process.exited_ns == 0) spans_->on_process(process);
     if (process.exited_ns != 0)
         stacks_->on_process_gone(process.key);
     else
@@ -416,6 +453,8 @@ Result<json> Manager::take_up_config() {
     probes_->set_overhead_budget(config.overhead_budget_permille);
     config.in_flight_floor_ns = loaded->in_flight_floor_ns;
     live_trace_->set_in_flight_floor(config.in_flight_floor_ns);
+    config.span_rate = loaded->span_rate;
+    spans_->set_quota(config.span_quota());
     config.worker_count = loaded->worker_count;
     config.worker_memory_bytes = loaded->worker_memory_bytes;
     config.worker_deadline = loaded->worker_deadline;

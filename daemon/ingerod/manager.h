@@ -27,6 +27,7 @@
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/processes.h"
 #include "daemon/ingerod/programs.h"
+#include "daemon/ingerod/spans/span_server.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/worker_pool.h"
 
@@ -55,6 +56,10 @@ class Manager : public BusBackend {
     void on_incident(std::function<void(const IncidentChange&)> callback) { on_incident_ = std::move(callback); }
     /// The threads it stands on are alive. For the watchdog.
     bool is_alive() { return ingest_->made_progress(); }
+    /// One more socket where programs tell of spans; `path` is removed in the end where it is given.
+    void listen_for_spans(UniqueFd socket, std::string path = {}) {
+        spans_->listen(std::move(socket), std::move(path));
+    }
     /// How many sockets are served, for the status answer.
     void set_sockets(size_t count) { sockets_ = count; }
 
@@ -98,6 +103,8 @@ class Manager : public BusBackend {
     std::vector<std::string> missing_probes(const Caller& caller) const;
     WorkerOptions worker_options() const;
     void watch_snapshot();
+    Result<void> open_spans();
+    Result<std::optional<SpanHash>> span_hash() const;
     void begin_coverage();
     void changed();
 
@@ -123,6 +130,7 @@ class Manager : public BusBackend {
     std::unique_ptr<Libraries> libraries_;
     std::unique_ptr<Programs> programs_;
     std::unique_ptr<Processes> processes_;
+    std::unique_ptr<SpanServer> spans_;
     IncidentTracker incidents_;
     std::set<std::string, std::less<>> disabled_sets_;
     std::optional<uint64_t> first_covered_ns_;

@@ -45,6 +45,16 @@ json overhead_answer(unsigned budget_permille, const OverheadFigures& figures) {
             {"thinned", std::move(thinned)}};
 }
 
+json spans_answer(const SpanFigures& figures) {
+    json refused = json::object();
+    for (size_t i = 0; i < figures.refused.size(); ++i)
+        if (figures.refused[i] != 0) refused[std::string(to_string(static_cast<SpanRefusal>(i)))] = figures.refused[i];
+    return {{"connections", figures.connections},
+            {"accepted", figures.accepted},
+            {"waiting", figures.waiting},
+            {"refused", std::move(refused)}};
+}
+
 json null_if_empty(const std::string& text) {
     return text.empty() ? json(nullptr) : json(text);
 }
@@ -78,6 +88,7 @@ json Manager::status() {
     answer["processes"] = processes_->traced();
     answer["sockets"] = sockets_;
     answer["traces"] = live_trace_->subscribers();
+    answer["spans"] = spans_answer(spans_->figures());
     answer["incidents_open"] = incidents_.open().size();
     return answer;
 }

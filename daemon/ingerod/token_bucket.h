@@ -13,20 +13,26 @@ class TokenBucket {
 
     /// False where there is none left. `now_ns` never goes back.
     bool take(uint64_t now_ns) {
-        if (tokens_ == burst_) filled_ns_ = now_ns;
-        const uint64_t come = (now_ns - std::min(filled_ns_, now_ns)) / period_ns_;
-        if (come != 0) {
-            tokens_ = std::min(burst_, tokens_ + std::min(come, burst_));
-            filled_ns_ += come * period_ns_;
-        }
+        fill(now_ns);
         if (tokens_ == 0) return false;
         --tokens_;
         return true;
+    }
+    bool is_full(uint64_t now_ns) const {
+        return (now_ns - std::min(filled_ns_, now_ns)) / period_ns_ >= burst_ - tokens_;
     }
     /// When the next token comes, where there is none.
     uint64_t next_ns() const { return filled_ns_ + period_ns_; }
 
   private:
+    void fill(uint64_t now_ns) {
+        if (tokens_ == burst_) filled_ns_ = now_ns;
+        const uint64_t come = (now_ns - std::min(filled_ns_, now_ns)) / period_ns_;
+        if (come == 0) return;
+        tokens_ = std::min(burst_, tokens_ + std::min(come, burst_));
+        filled_ns_ += come * period_ns_;
+    }
+
     uint64_t burst_;
     uint64_t period_ns_;
     uint64_t tokens_;

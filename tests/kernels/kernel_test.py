@@ -28,7 +28,7 @@ from packages import Archive, Unavailable, unpack
 SKIPPED = 77
 GUEST_LIMIT_S = 110
 CHECK_LIMIT_S = 60
-CROSS_PACKAGES = ["libbpf-dev", "libcap-dev", "libelf-dev", "liblmdb-dev", "libsdbus-c++-dev", "libseccomp-dev",
+CROSS_PACKAGES = ["libbpf-dev", "libcap-dev", "libelf-dev", "libgcrypt20-dev", "liblmdb-dev", "libsdbus-c++-dev", "libseccomp-dev",
                   "libspdlog-dev", "libsqlite3-dev", "libsystemd-dev", "libxxhash-dev", "libzstd-dev",
                   "libgtest-dev", "libgmock-dev", "libc6-dev", "libstdc++6", "zlib1g-dev", "libcli11-dev", "libexpected-dev",
                   "libmsgpack-cxx-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"]

@@ -267,7 +267,6 @@ class PlaceInTime : public testing::Test {
     const SpanRules rules_{.now = {.monotonic_ns = 1'000'000 * second,
                                    .boottime_ns = 1'000'000 * second,
                                    .realtime_ns = 1'800'000'000 * second},
-                           .max_span_ns = 24 * 3'600 * second,
                            .oldest_ns = 500'000 * second};
 
     static IncomingSpan span(uint64_t start, uint64_t end, bool realtime = false) {

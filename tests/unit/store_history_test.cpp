@@ -88,11 +88,34 @@ TEST_F(AHistory, GivesBackEveryFieldOfASpan) {
                        span.scope, span.received_ns));
 }
 
+TEST_F(AHistory, HasASpanThatIsToldAgainOnce) {
+    auto writer = start();
+    Batch batch;
+    batch.spans = {make_span("r", 100, 200), make_span("", 100, 200), make_span("r", 100, 200)};
+    commit(*writer, batch);
+    commit(*writer, batch);
+    const auto stored = [&] { return open_snapshot(directory_.path())->spans(0, everything)->size(); };
+    EXPECT_EQ(stored(), 2u);
+    writer.reset();
+    writer = start();  // another session of the same boot
+    commit(*writer, batch);
+    EXPECT_EQ(stored(), 2u);
+    std::vector<SpanRow> others(4, make_span("r", 100, 200));
+    others[0].id = "s";
+    others[1].end_ns++;
+    others[2].kind = SpanKind::step;
+    others[3].process.start_ns++;
+    batch.spans = others;
+    commit(*writer, batch);
+    EXPECT_EQ(stored(), 6u);
+}
+
 TEST_F(AHistory, FindsSpansByWindowAndById) {
     const auto writer = start();
     Batch batch;
     batch.spans = {make_span("r", 100, 200), make_span("r2", 100, 900), make_span("r", 300, 300), make_span("", 1, 2)};
     commit(*writer, batch);
+    for (SpanRow& span : batch.spans) span.process.pid++;
     commit(*writer, batch);
     const auto snapshot = open_snapshot(directory_.path());
     EXPECT_EQ(snapshot->spans(0, everything)->size(), 8u) << "rows are added, not replaced";

@@ -173,6 +173,8 @@ Result<Process> ProcFs::read_process(uint32_t pid) const {
     if (!start) return fail(ErrorCode::not_found, directory + "/stat: no start time in it");
     const auto status = read_file(directory + "/status");
     if (!status) return tl::unexpected(status.error());
+    // /proc has every thread by its number too.
+    if (status_number(*status, "Tgid:") != pid) return fail(ErrorCode::not_found, directory + ": a thread");
     Process process;
     process.key = {pid, *start};
     process.uid = status_number(*status, "Uid:");
@@ -182,6 +184,11 @@ Result<Process> ProcFs::read_process(uint32_t pid) const {
     if (const auto cgroup = read_file(directory + "/cgroup")) process.cgroup = cgroup_path(*cgroup);
     process.unit = unit_of_cgroup(process.cgroup);
     return process;
+}
+
+std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
+    const auto stat = read_file(root_ + "/" + std::to_string(pid) + "/stat");
+    return stat ? parse_start_time(*stat) : std::nullopt;
 }
 
 std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {

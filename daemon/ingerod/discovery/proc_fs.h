@@ -55,6 +55,8 @@ class ProcFs {
     std::vector<uint32_t> pids() const;
     /// Facts of a living process; not_found once it is gone. first_seen_ns is left 0.
     Result<Process> read_process(uint32_t pid) const;
+    /// ProcessKey::start_ns of the process that has the pid now.
+    std::optional<uint64_t> start_of(uint32_t pid) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
     /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,

@@ -52,7 +52,9 @@ void CommitQueue::Queued::append(Queued&& next) {
     ingero::append(batch.stacks, std::move(next.batch.stacks));
     ingero::append(batch.files, std::move(next.batch.files));
     ingero::append(batch.symbols, std::move(next.batch.symbols));
+    ingero::append(batch.spans, std::move(next.batch.spans));
     ingero::append(requests, std::move(next.requests));
+    ingero::append(told, std::move(next.told));
     batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
 }
 
@@ -121,6 +123,12 @@ void CommitQueue::put(SymbolRow symbol) {
     put_row(std::move(symbol), next_.symbols, max_waiting_stacks);
 }
 
+void CommitQueue::put(std::vector<SpanRow> spans, std::function<void(bool)> done) {
+    const std::lock_guard lock(mutex_);
+    append(next_.spans, std::move(spans));
+    next_told_.push_back(std::move(done));
+}
+
 void CommitQueue::set_covered_since(uint64_t monotonic_ns) {
     const std::lock_guard lock(mutex_);
     if (covered_since_ == 0) covered_since_ = monotonic_ns;
@@ -134,7 +142,7 @@ bool CommitQueue::is_covering() const {
 void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, uint64_t covered_until_ns,
                        std::vector<Call> requests) {
     std::unique_lock lock(mutex_);
-    Queued queued{std::exchange(next_, {}), std::move(requests)};
+    Queued queued{std::exchange(next_, {}), std::move(requests), std::exchange(next_told_, {})};
     queued.batch.events = std::move(events);
     queued.batch.losses = std::move(losses);
     queued.batch.covered_until_ns = covered_until_ns;
@@ -244,6 +252,7 @@ void CommitQueue::run() {
         wake_.notify_all();
         lock.unlock();
         for (Call& call : queued->requests) post_(std::move(call));
+        for (auto& told : queued->told) post_([told = std::move(told), stored] { told(stored); });
         if (stored) tidy();
     }
 }

@@ -47,6 +47,8 @@ class CommitQueue {
     void put(StackRow stack);
     void put(FileRow file);
     void put(SymbolRow symbol);
+    /// All in one batch. `done` is posted once it was committed (true) or given up (false). Any thread.
+    void put(std::vector<SpanRow> spans, std::function<void(bool)> done);
     /// Coverage begins; the first time counts. Any thread.
     void set_covered_since(uint64_t monotonic_ns);
     bool is_covering() const;
@@ -67,6 +69,7 @@ class CommitQueue {
     struct Queued {
         Batch batch;
         std::vector<Call> requests;
+        std::vector<std::function<void(bool)>> told;  ///< whether it was stored
 
         size_t events() const { return batch.events.size(); }
         void append(Queued&& next);
@@ -93,7 +96,8 @@ class CommitQueue {
     std::deque<Queued> queue_;
     size_t queued_events_ = 0;
     bool closed_ = false;
-    Batch next_;                              ///< what is put; its events, losses and coverage stay empty
+    Batch next_;  ///< what is put; its events, losses and coverage stay empty
+    std::vector<std::function<void(bool)>> next_told_;
     std::map<OpId, LossRow> carried_losses_;  ///< of batches that could not be stored
     uint64_t covered_since_ = 0;
     CommitFigures figures_;

@@ -426,6 +426,11 @@ void Ingest::put_symbol(SymbolRow symbol) {
     impl_->commits.put(std::move(symbol));
 }
 
+void Ingest::put_spans(std::vector<SpanRow> spans, std::function<void(bool)> done) {
+    impl_->commits.put(std::move(spans), std::move(done));
+    commit_now([] {});
+}
+
 void Ingest::set_covered_since(uint64_t monotonic_ns) {
     impl_->commits.set_covered_since(monotonic_ns);
 }

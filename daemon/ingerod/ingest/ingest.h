@@ -74,6 +74,8 @@ class Ingest {
     void put_stack(StackRow stack);
     void put_file(FileRow file);
     void put_symbol(SymbolRow symbol);
+    /// Commits the rows soon; `done` runs on the loop thread, with whether they are stored.
+    void put_spans(std::vector<SpanRow> spans, std::function<void(bool stored)> done);
     /// The first probe is attached: coverage begins.
     void set_covered_since(uint64_t monotonic_ns);
     /// Commits what has been recorded up to now; `done` runs on the loop thread, also when the commit failed.

@@ -1,0 +1,231 @@
+// ingeroctl annotate: tells the daemon of a span, from a shell: a moment, or as long as a command runs.
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <span>
+
+#include "core/model/time.h"
+#include "core/model/unique_fd.h"
+#include "core/wire/spawn_plan.h"
+#include "core/wire/value.h"
+#include "ctl/command.h"
+
+extern char** environ;
+
+namespace ingero::ctl {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* default_span_socket = "/run/ingero/spans.sock";
+constexpr std::chrono::seconds reply_timeout{10};
+
+struct AnnotateCommand {
+    std::string kind = "label";
+    std::string id;
+    std::vector<std::string> labels;
+    std::optional<uint32_t> pid;
+    std::string socket;
+    std::string lines;  ///< a file of JSON lines, "-" for standard input; empty: none
+    std::vector<std::string> command;
+};
+
+/// The daemon's end of the span socket.
+class SpanConnection {
+  public:
+    static Result<SpanConnection> open(const std::string& path) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        if (path.size() >= sizeof(address.sun_path))
+            return fail(ErrorCode::bad_request, "a socket's path has at most 107 bytes: " + path);
+        path.copy(address.sun_path, path.size());
+        SpanConnection connection;
+        connection.fd_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (!connection.fd_ ||
+            connect(connection.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+            return fail(ErrorCode::not_found, errno_message("cannot reach ingerod at " + path, errno),
+                        "start it with 'systemctl start ingerod', or give --spans");
+        return connection;
+    }
+
+    Result<void> send(std::string_view bytes) {
+        while (!bytes.empty()) {
+            const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (sent < 0 && errno == EINTR) continue;
+            if (sent <= 0) return fail(ErrorCode::internal, errno_message("cannot send to ingerod", errno));
+            bytes.remove_prefix(static_cast<size_t>(sent));
+        }
+        return {};
+    }
+
+    /// More of what the daemon sends.
+    Result<std::string> receive() {
+        pollfd asked{fd_.get(), POLLIN, 0};
+        const int ready = poll(&asked, 1, static_cast<int>(std::chrono::milliseconds(reply_timeout).count()));
+        if (ready == 0) return fail(ErrorCode::deadline, "ingerod does not say whether the span is stored");
+        std::array<char, 4096> buffer;
+        const ssize_t size = ready < 0 ? -1 : recv(fd_.get(), buffer.data(), buffer.size(), 0);
+        if (size <= 0) return fail(ErrorCode::internal, "ingerod closed the connection");
+        return std::string(buffer.data(), static_cast<size_t>(size));
+    }
+
+  private:
+    UniqueFd fd_;
+};
+
+Result<json> read_reply(SpanConnection& connection) {
+    ValueDecoder decoder{RpcLimits{}};
+    for (;;) {
+        auto value = decoder.next();
+        if (!value) return tl::unexpected(value.error());
+        if (*value) return std::move(**value);
+        const auto bytes = connection.receive();
+        if (!bytes) return tl::unexpected(bytes.error());
+        decoder.feed(std::as_bytes(std::span(*bytes)));
+    }
+}
+
+/// What the daemon thinks of it, as an error where it took less than all.
+Result<void> check_reply(const json& reply) {
+    if (reply.is_object() && reply.value("rejected", uint64_t{0}) == 0) return {};
+    std::string reasons;
+    if (reply.is_object() && reply.contains("reasons") && reply["reasons"].is_object())
+        for (const auto& [why, count] : reply["reasons"].items()) reasons += (reasons.empty() ? "" : ", ") + why;
+    return fail(ErrorCode::denied, "ingerod refuses it: " + (reasons.empty() ? "for no reason that it gives" : reasons),
+                "docs/spans.md says what each reason means");
+}
+
+Result<json> to_labels(const std::vector<std::string>& texts) {
+    json labels = json::object();
+    for (const std::string& text : texts) {
+        const size_t equals = text.find('=');
+        if (equals == std::string::npos || equals == 0)
+            return fail(ErrorCode::bad_request, "a label is KEY=VALUE, not " + text);
+        labels[text.substr(0, equals)] = text.substr(equals + 1);
+    }
+    return labels;
+}
+
+/// Runs the command to its end; its exit code, 128 and the signal's number, or 127 where there is none such.
+int run_command(std::vector<std::string> command) {
+    const SpawnPlan plan;
+    pid_t pid = 0;
+    const int error =
+        posix_spawnp(&pid, command[0].c_str(), &plan.files, &plan.attributes, spawn_pointers(command).data(), environ);
+    if (error != 0) {
+        constexpr int no_such_command = 127;
+        report(command[0], {ErrorCode::not_found, std::strerror(error), ""}, exit_failed);
+        return no_such_command;
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int send_lines(const AnnotateCommand& annotate, SpanConnection& connection) {
+    std::ifstream file;
+    if (annotate.lines != "-") file.open(annotate.lines);
+    if (annotate.lines != "-" && !file)
+        return report("annotate", {ErrorCode::not_found, errno_message(annotate.lines, errno), ""}, exit_failed);
+    std::istream& input = annotate.lines == "-" ? std::cin : file;
+    std::string pending;
+    uint64_t sent = 0, refused = 0;
+    for (std::string line; std::getline(input, line);) {
+        if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+        json fields = json::parse(line, nullptr, false);
+        ++sent;
+        Result<json> reply = fail(ErrorCode::bad_request, "it is no JSON object");
+        if (fields.is_object()) {
+            fields["ack"] = sent;
+            const auto gone = connection.send(fields.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+            reply = gone ? Result<json>() : tl::unexpected(gone.error());
+        }
+        while (reply && pending.find('\n') == std::string::npos) {
+            const auto bytes = connection.receive();
+            if (!bytes) return report("annotate", bytes.error(), exit_failed);
+            pending += *bytes;
+        }
+        if (reply) {
+            const size_t end = pending.find('\n');
+            reply = json::parse(pending.substr(0, end), nullptr, false);
+            pending.erase(0, end + 1);
+        }
+        const Result<void> taken = reply ? check_reply(*reply) : tl::unexpected(reply.error());
+        if (taken) continue;
+        ++refused;
+        report("annotate: line " + std::to_string(sent), taken.error(), exit_partial);
+    }
+    if (refused == 0) return exit_done;
+    return refused == sent ? exit_failed : exit_partial;
+}
+
+int run_annotate(const AnnotateCommand& annotate, const Options&) {
+    const auto labels = to_labels(annotate.labels);
+    if (!labels) return usage_error("annotate", labels.error());
+    const bool is_named = !annotate.id.empty() || !annotate.labels.empty();
+    if (annotate.lines.empty() ? !is_named : is_named || !annotate.command.empty())
+        return usage_error("annotate", {ErrorCode::bad_request, "it takes an --id or --label, or --lines alone", ""});
+    if (annotate.kind == "request" && annotate.id.empty())
+        return usage_error("annotate", {ErrorCode::bad_request, "a request needs an --id", ""});
+    // Before the command: the daemon then sees which processes are its descendants.
+    auto connection = SpanConnection::open(annotate.socket);
+    if (!connection && annotate.command.empty()) return report("annotate", connection.error(), exit_failed);
+    if (!annotate.lines.empty()) return send_lines(annotate, *connection);
+
+    json span = {{"kind", annotate.kind}, {"ack", 1}};
+    if (!annotate.id.empty()) span["id"] = annotate.id;
+    if (!labels->empty()) span["labels"] = *labels;
+    if (annotate.pid) span["pid"] = *annotate.pid;
+    span["start"] = monotonic_now_ns();
+    const int exit_code = annotate.command.empty() ? exit_done : run_command(annotate.command);
+    span["end"] = annotate.command.empty() ? span["start"] : json(monotonic_now_ns());
+    Result<void> told = connection ? connection->send(encode_value(span)) : tl::unexpected(connection.error());
+    if (told) {
+        const auto reply = read_reply(*connection);
+        told = reply ? check_reply(*reply) : tl::unexpected(reply.error());
+    }
+    // The command's own end is what a script wants to know; that its span is not stored is said.
+    if (!told) report("annotate", told.error(), exit_failed);
+    return annotate.command.empty() && !told ? exit_failed : exit_code;
+}
+
+}  // namespace
+
+void add_annotate(CLI::App& app, Command& command) {
+    auto annotate = std::make_shared<AnnotateCommand>();
+    const char* from_environment = std::getenv("INGERO_SPANS_SOCKET");
+    annotate->socket = from_environment && *from_environment ? from_environment : default_span_socket;
+    auto* subcommand = app.add_subcommand("annotate", "Tell the daemon of a request, step, phase or label");
+    subcommand->add_option("--kind", annotate->kind, "request, step, phase or label (default: label)")
+        ->check(CLI::IsMember({"request", "step", "phase", "label"}));
+    subcommand->add_option("--id", annotate->id, "What the span is called by")->type_name("ID");
+    subcommand->add_option("--label", annotate->labels, "A label of it; may be given again")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    subcommand->add_option("--pid", annotate->pid, "Whose span it is (default: this program's, and what it runs)")
+        ->type_name("PID");
+    subcommand->add_option("--spans", annotate->socket, "The daemon's span socket")->type_name("PATH");
+    subcommand->add_option("--lines", annotate->lines, "Annotations as JSON lines, from a file or - instead")
+        ->type_name("FILE");
+    subcommand->prefix_command();
+    subcommand->callback([&command, annotate, subcommand] {
+        annotate->command = subcommand->remaining();
+        command = [annotate](const Options& options) { return run_annotate(*annotate, options); };
+    });
+}
+
+}  // namespace ingero::ctl

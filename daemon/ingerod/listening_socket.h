@@ -1,0 +1,15 @@
+// A Unix socket of our own, where systemd passes none.
+#pragma once
+
+#include <string>
+
+#include "core/model/result.h"
+#include "core/model/unique_fd.h"
+
+namespace ingero {
+
+/// Listens at `path`, mode 0666, in place of a socket that nobody listens on any more. Errors: busy (another daemon
+/// listens there), bad_request (a path too long), internal; each with a hint.
+Result<UniqueFd> listen_at(const std::string& path);
+
+}  // namespace ingero

@@ -1,0 +1,69 @@
+// Who writes to the span socket, as the kernel says, and whose spans they may tell. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+
+#include "core/model/process.h"
+#include "core/model/unique_fd.h"
+#include "core/spans/span.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/token_bucket.h"
+
+namespace ingero {
+
+/// Whose a span is.
+struct SpanOwner {
+    ProcessKey process;
+    uint32_t uid = 0;   ///< of that process
+    std::string scope;  ///< SpanRow::scope
+};
+
+/// The scope group of a process: its service's, scope's or container's cgroup, else its descendants', which
+/// is_tree_scope() tells.
+std::string scope_of(const Process& process);
+bool is_tree_scope(std::string_view scope);
+
+/// Reading all of /proc for a pid of another pid namespace, where the kernel has no call for it, is for few.
+using ScanBudget = TokenBucket;
+
+class SpanWriter {
+  public:
+    /// Of a connected stream socket. Errors: no_such_process where who connected is gone, or cannot be told from a
+    /// successor of its pid; `proc` must outlive the writer.
+    static SpanResult<SpanWriter> identify(int socket, const ProcFs& proc);
+
+    uint32_t uid() const { return uid_; }  ///< effective, in the daemon's numbering
+    /// Root of the daemon's own user and pid namespaces, not of a container.
+    bool is_root() const { return is_root_; }
+    const Process& process() const { return process_; }
+    const std::string& scope() const { return scope_; }
+
+    /// Whose a span with this pid and start time is; without a pid, its own scope group's. Errors: no_such_process,
+    /// not_yours, rate_limit (too many pids of other namespaces that the kernel cannot translate).
+    SpanResult<SpanOwner> owner(std::optional<uint32_t> pid, std::optional<uint64_t> start_ticks, ScanBudget& scans);
+
+  private:
+    SpanWriter() = default;
+    SpanResult<Process> find(uint32_t pid, ScanBudget& scans) const;
+    SpanResult<uint32_t> translate(uint32_t pid, ScanBudget& scans) const;
+    bool may_tell_of(const Process& target) const;
+
+    const ProcFs* proc_ = nullptr;
+    uint32_t uid_ = 0;
+    bool is_root_ = false;
+    Process process_;
+    std::string scope_;
+    bool in_own_namespace_ = false;  ///< the daemon's pid namespace
+    FileId pid_namespace_;
+    /// The latest pids asked for; each is looked at again before it is believed.
+    struct Known {
+        uint32_t pid = 0;
+        Process process;
+    };
+    std::list<Known> known_;
+};
+
+}  // namespace ingero

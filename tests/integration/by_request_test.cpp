@@ -1,0 +1,154 @@
+// The question that brings people here, end to end: an engine serves, the plug-in tells of its requests, and
+// `explain --by-request` says which were slow and what held them up.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "core/model/op.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t requests = 200;
+/// The log's clock is read before and after the probes'.
+constexpr uint64_t margin_ns = 100'000;
+
+/// What each of the injected faults is, by the op that it held up.
+constexpr const char* faults =
+    "sync=block,kernel_us=300,at=cudaMalloc:40:mutex=400000,at=cudaMalloc:90:socket=500000,"
+    "at=cudaMalloc:150:timer=600000";
+
+struct Bounds {
+    uint64_t certain = 0, possible = 0;
+};
+
+class ByRequest : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+
+    json ask(Daemon& daemon, std::vector<std::string> command) {
+        command.insert(command.begin(), {INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json"});
+        const Finished finished = run(command);
+        EXPECT_EQ(finished.status, 0) << finished.errors << finished.output;
+        return json::parse(finished.output, nullptr, false);
+    }
+
+    void validate(const json& answer) {
+        std::ofstream(directory_ / "answer.json") << answer.dump();
+        const Finished checked =
+            run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/requests.schema.json",
+                 directory_ / "answer.json"});
+        EXPECT_EQ(checked.status, 0) << checked.errors << checked.output;
+    }
+
+    const TemporaryDirectory directory_;
+};
+
+/// Outermost calls of a class that overlap the interval.
+Bounds overlapping(const standin::GroundTruth& log, OpClass op_class, uint64_t from_ns, uint64_t to_ns) {
+    Bounds bounds;
+    for (const standin::Record& record : log.records()) {
+        if (!standin::finished(record) || record.depth != 0) continue;
+        const auto op = op_of_function(log.name(record));
+        const Op* known = op ? find_op(*op) : nullptr;
+        if (!known || known->op_class != op_class) continue;
+        bounds.certain += record.start_ns + margin_ns < to_ns && record.end_ns > from_ns + margin_ns;
+        bounds.possible += record.start_ns < to_ns + margin_ns && record.end_ns + margin_ns > from_ns;
+    }
+    return bounds;
+}
+
+TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
+    Daemon daemon(directory_ / "run");
+    const std::string log_path = directory_ / "truth-%p";
+    Child server({"/usr/bin/python3", "-B", SERVE, CUDART13_LIBRARY, std::to_string(requests), EMITTER_SOURCE},
+                 {.environment = {{"INGERO_STANDIN", faults},
+                                  {"INGERO_STANDIN_LOG", log_path},
+                                  {"INGERO_SPANS_SOCKET", directory_ / "run" + "/spans.sock"}},
+                  .uid = {},
+                  .drop_capabilities = false,
+                  .wanted_pid = {}});
+    const auto engine = server.read_line();
+    ASSERT_TRUE(engine) << server.errors();
+    ASSERT_TRUE(daemon.wait_traced(std::stoi(*engine)));
+    server.write_line("go");
+    const auto last = server.read_line(milliseconds(120'000));
+    ASSERT_TRUE(last) << server.errors();
+    const json result = json::parse(*last);
+    ASSERT_EQ(server.wait(), 0) << server.errors();
+    ASSERT_EQ(result["held_up"].size(), 3u) << result;
+    EXPECT_EQ(result["stats"]["rejected"], json::object()) << result;
+
+    const json answer = ask(daemon, {"explain", "--by-request", "--top", "1000"});
+    validate(answer);
+    EXPECT_EQ(answer["found"], requests);
+    ASSERT_EQ(answer["requests"].size(), requests);
+    const json& rows = answer["requests"];
+    for (size_t i = 1; i < rows.size(); ++i)
+        EXPECT_GE(rows[i - 1]["rank_by_ns"].get<uint64_t>(), rows[i]["rank_by_ns"].get<uint64_t>());
+    std::set<std::string> first, held_up;
+    for (const json& id : result["held_up"]) held_up.insert(id.get<std::string>());
+    std::vector<std::string> kinds;
+    for (size_t i = 0; i < 3; ++i) {
+        first.insert(rows[i]["id"].get<std::string>());
+        const json& stall = rows[i]["longest_stall"];
+        ASSERT_FALSE(stall.is_null()) << rows[i];
+        EXPECT_EQ(stall["op"], "cudaMalloc") << rows[i];
+        EXPECT_GE(stall["ns"].get<uint64_t>(), 390'000'000u);
+        kinds.push_back(stall["kind"].get<std::string>());
+    }
+    EXPECT_EQ(first, held_up);
+    EXPECT_EQ(kinds, (std::vector<std::string>{"waiting for a timer, child or pipe", "network", "lock-wait"}));
+
+    // Each count is the log's, a call that several requests share counted in each.
+    const auto log = standin::GroundTruth::open(directory_ / ("truth-" + *engine));
+    ASSERT_TRUE(log);
+    const ClockTriple now = ClockTriple::now();
+    uint64_t launches = 0, made = 0;
+    for (const standin::Record& record : log->records()) made += log->name(record) == "cudaLaunchKernel";
+    for (const json& row : rows) {
+        const uint64_t from = now.to_monotonic(row["start_ns"]), to = from + row["rank_by_ns"].get<uint64_t>();
+        for (const auto& [name, op_class] : {std::pair<const char*, OpClass>{"launches", OpClass::launch},
+                                             {"syncs", OpClass::sync},
+                                             {"allocations", OpClass::alloc}}) {
+            const Bounds bounds = overlapping(*log, op_class, from, to);
+            const uint64_t counted = row["events"][name];
+            EXPECT_GE(counted, bounds.certain) << name << " of " << row["id"];
+            EXPECT_LE(counted, bounds.possible) << name << " of " << row["id"];
+        }
+        EXPECT_TRUE(row["events"]["collectives"].is_null());
+        launches += row["events"]["launches"].get<uint64_t>();
+    }
+    EXPECT_GT(launches, made) << "shared ones count in each";
+    std::cout << made << " launches, counted " << launches << " times; the three: " << rows[0]["rank_by_ns"] << ", "
+              << rows[1]["rank_by_ns"] << ", " << rows[2]["rank_by_ns"] << " ns, then " << rows[3]["rank_by_ns"]
+              << "\n";
+
+    // In text, the notes stand above the rows; the short name shows the same.
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"explain", "--by-request"}, {"requests"}, {"query", "--by-request"}}) {
+        std::vector<std::string> whole = {INGEROCTL_PROGRAM, "--socket", daemon.socket()};
+        whole.insert(whole.end(), command.begin(), command.end());
+        const Finished text = run(whole);
+        EXPECT_EQ(text.status, 0) << text.errors;
+        const size_t note = text.output.find("Do not sum these counts across rows."),
+                     row = text.output.find(rows[0]["id"].get<std::string>());
+        EXPECT_NE(note, std::string::npos) << text.output;
+        EXPECT_NE(row, std::string::npos) << text.output;
+        EXPECT_LT(note, row);
+    }
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+}
+
+}  // namespace

@@ -1,0 +1,102 @@
+"""An inference server as vLLM is built: this process answers clients and has the plug-in, its child calls CUDA.
+
+serve.py RUNTIME_LIBRARY REQUESTS SOURCE_FOLDER: prints the child's pid, and after a line on standard input serves the
+requests, which overlap, and prints one line of JSON: which of them one call held up, by the call's number.
+The child is the same program with `--engine`."""
+
+import concurrent.futures
+import ctypes
+import json
+import subprocess
+import sys
+import threading
+import time
+import types
+
+ITERATIONS, LAUNCHES, IN_FLIGHT, ARRIVAL_SECONDS, HELD_UP_SECONDS = 6, 3, 12, 0.004, 0.2
+
+
+def engine(library, requests):
+    runtime = ctypes.CDLL(library)
+    runtime.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
+    runtime.cudaFree.argtypes = [ctypes.c_void_p]
+    runtime.cudaStreamSynchronize.argtypes = [ctypes.c_void_p]
+    runtime.cudaLaunchKernel.argtypes = [ctypes.c_void_p] + 2 * [Dim3] + [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    runtime.cudaStreamCreate.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
+    output = threading.Lock()
+    allocations = [0]
+
+    def serve(number, arrived):
+        scheduled = time.monotonic()
+        memory, stream = ctypes.c_void_p(), ctypes.c_void_p()
+        runtime.cudaStreamCreate(ctypes.byref(stream))
+        begin = time.monotonic()
+        runtime.cudaMalloc(ctypes.byref(memory), 1 << 20)
+        held_up = time.monotonic() - begin > HELD_UP_SECONDS
+        first = None
+        for _ in range(ITERATIONS):
+            for _ in range(LAUNCHES):
+                runtime.cudaLaunchKernel(0x1000, Dim3(8, 1, 1), Dim3(32, 1, 1), None, 0, stream)
+            runtime.cudaStreamSynchronize(stream)
+            first = first or time.monotonic()
+        runtime.cudaFree(memory)
+        end = time.monotonic()
+        result = {"id": f"request-{number}", "latency": end - arrived, "queued": scheduled - arrived,
+                  "prefill": first - scheduled, "decode": end - first, "held_up": held_up}
+        with output:
+            print(json.dumps(result), flush=True)
+
+    print("loaded", flush=True)
+    sys.stdin.readline()
+    with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
+        for number in range(requests):
+            pool.submit(serve, number, time.monotonic())
+            time.sleep(ARRIVAL_SECONDS)
+
+
+class Dim3(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+
+
+def vllm_interface():
+    """As vLLM has it: the plug-in derives from its base class."""
+    for name in ("vllm", "vllm.v1", "vllm.v1.metrics", "vllm.v1.metrics.loggers"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["vllm.v1.metrics.loggers"].StatLoggerBase = type("StatLoggerBase", (), {})
+
+
+def serve(library, requests, source):
+    sys.path.insert(0, source)
+    vllm_interface()
+    from ingero.vllm import StatLogger
+    from ingero.writer import default_writer
+
+    child = subprocess.Popen([sys.executable, "-B", __file__, "--engine", library, requests], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "loaded\n"
+    print(child.pid, flush=True)
+    sys.stdin.readline()
+    config = types.SimpleNamespace(model_config=types.SimpleNamespace(served_model_name="stand-in"))
+    logger = StatLogger(config, 0)
+    print("go", file=child.stdin, flush=True)
+    held_up = []
+    for line in child.stdout:
+        result = json.loads(line)
+        if result["held_up"]:
+            held_up.append(result["id"])
+        finished = types.SimpleNamespace(
+            request_id=result["id"], e2e_latency=result["latency"], queued_time=result["queued"],
+            prefill_time=result["prefill"], decode_time=result["decode"],
+            # Lies of an emitter: they change no order.
+            num_prompt_tokens=1_000_000 if result["id"] == "request-1" else 8, num_generation_tokens=ITERATIONS)
+        logger.record(types.SimpleNamespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.5),
+                      types.SimpleNamespace(finished_requests=[finished], num_preempted_reqs=0))
+    assert child.wait() == 0
+    assert default_writer().flush(30)
+    print(json.dumps({"held_up": held_up, "stats": default_writer().stats()}), flush=True)
+
+
+if sys.argv[1] == "--engine":
+    engine(sys.argv[2], int(sys.argv[3]))
+else:
+    serve(*sys.argv[1:])
