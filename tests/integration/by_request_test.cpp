@@ -37,6 +37,26 @@ class ByRequest : public testing::Test {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
     }
 
+    /// Serves to the end; what the server printed last.
+    json serve(Daemon& daemon, uint64_t count, int completions, const std::string& standin, int& ret_engine) {
+        Child server({"/usr/bin/python3", "-B", SERVE, CUDART13_LIBRARY, std::to_string(count), EMITTER_SOURCE,
+                      std::to_string(completions)},
+                     {.environment = {{"INGERO_STANDIN", standin},
+                                      {"INGERO_STANDIN_LOG", directory_ / "truth-%p"},
+                                      {"INGERO_SPANS_SOCKET", directory_ / "run" + "/spans.sock"}},
+                      .uid = {},
+                      .drop_capabilities = false,
+                      .wanted_pid = {}});
+        const auto engine = server.read_line();
+        if (!engine) return ADD_FAILURE() << server.errors(), json();
+        ret_engine = std::stoi(*engine);
+        EXPECT_TRUE(daemon.wait_traced(ret_engine));
+        server.write_line("go");
+        const auto last = server.read_line(milliseconds(120'000));
+        EXPECT_EQ(server.wait(), 0) << server.errors();
+        return last ? json::parse(*last) : (ADD_FAILURE() << server.errors(), json());
+    }
+
     json ask(Daemon& daemon, std::vector<std::string> command) {
         command.insert(command.begin(), {INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json"});
         const Finished finished = run(command);
@@ -71,22 +91,9 @@ Bounds overlapping(const standin::GroundTruth& log, OpClass op_class, uint64_t f
 
 TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
     Daemon daemon(directory_ / "run");
-    const std::string log_path = directory_ / "truth-%p";
-    Child server({"/usr/bin/python3", "-B", SERVE, CUDART13_LIBRARY, std::to_string(requests), EMITTER_SOURCE},
-                 {.environment = {{"INGERO_STANDIN", faults},
-                                  {"INGERO_STANDIN_LOG", log_path},
-                                  {"INGERO_SPANS_SOCKET", directory_ / "run" + "/spans.sock"}},
-                  .uid = {},
-                  .drop_capabilities = false,
-                  .wanted_pid = {}});
-    const auto engine = server.read_line();
-    ASSERT_TRUE(engine) << server.errors();
-    ASSERT_TRUE(daemon.wait_traced(std::stoi(*engine)));
-    server.write_line("go");
-    const auto last = server.read_line(milliseconds(120'000));
-    ASSERT_TRUE(last) << server.errors();
-    const json result = json::parse(*last);
-    ASSERT_EQ(server.wait(), 0) << server.errors();
+    int engine = 0;
+    const json result = serve(daemon, requests, 1, faults, engine);
+    ASSERT_TRUE(result.is_object());
     ASSERT_EQ(result["held_up"].size(), 3u) << result;
     EXPECT_EQ(result["stats"]["rejected"], json::object()) << result;
 
@@ -112,7 +119,7 @@ TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
     EXPECT_EQ(kinds, (std::vector<std::string>{"waiting for a timer, child or pipe", "network", "lock-wait"}));
 
     // Each count is the log's, a call that several requests share counted in each.
-    const auto log = standin::GroundTruth::open(directory_ / ("truth-" + *engine));
+    const auto log = standin::GroundTruth::open(directory_ / ("truth-" + std::to_string(engine)));
     ASSERT_TRUE(log);
     const ClockTriple now = ClockTriple::now();
     uint64_t launches = 0, made = 0;
@@ -148,6 +155,31 @@ TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
         EXPECT_NE(row, std::string::npos) << text.output;
         EXPECT_LT(note, row);
     }
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+}
+
+TEST_F(ByRequest, light_ones_behind_a_heavy_one_name_it) {
+    Daemon daemon(directory_ / "run");
+    int engine = 0;
+    ASSERT_TRUE(serve(daemon, 60, 8, "sync=block,kernel_us=300", engine).is_object());
+    const json answer = ask(daemon, {"requests", "--top", "1000"});
+    ASSERT_EQ(answer["found"], 67u) << "eight completions of one, and the others";
+    uint64_t heavy_from = 0, heavy_to = UINT64_MAX;
+    for (const json& row : answer["requests"]) {
+        if (row["id"] != "request-20") continue;
+        heavy_from = std::max(heavy_from, row["start_ns"].get<uint64_t>());
+        heavy_to = std::min(heavy_to, row["start_ns"].get<uint64_t>() + row["rank_by_ns"].get<uint64_t>());
+    }
+    ASSERT_LT(heavy_from, heavy_to);
+    int light = 0;
+    for (const json& row : answer["requests"]) {
+        const uint64_t from = row["start_ns"], to = from + row["rank_by_ns"].get<uint64_t>();
+        if (row["id"] == "request-20" || from < heavy_from || to > heavy_to) continue;
+        ++light;
+        ASSERT_FALSE(row["occupied_by"].empty()) << row;
+        EXPECT_EQ(row["occupied_by"][0]["id"], "request-20") << row;
+    }
+    EXPECT_GT(light, 10);
     ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
 }
 

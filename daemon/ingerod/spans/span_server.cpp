@@ -27,6 +27,7 @@ constexpr size_t read_bytes = 64 << 10;
 constexpr size_t max_output_bytes = 64 << 10;
 /// Spans that are not stored yet: a disk that stands still is told, not waited for.
 constexpr size_t max_waiting = 65'536;
+constexpr size_t max_waiting_bytes = 32 << 20;
 /// Spans that nobody waits for are stored together.
 constexpr uint64_t store_after_us = 200'000;
 constexpr size_t store_after_spans = 4'096;
@@ -38,6 +39,13 @@ constexpr size_t max_registered = 65'536;
 constexpr uint64_t scan_burst = 8, scan_period_ns = 250'000'000;
 
 using Refusals = std::map<SpanRefusal, uint32_t>;
+
+size_t bytes_of(const SpanRow& row) {
+    size_t bytes = sizeof(SpanRow) + row.id.size() + row.model.size() + row.scope.size();
+    for (const auto& [key, value] : row.labels) bytes += sizeof(row.labels[0]) + key.size() + value.size();
+    for (const auto& [key, value] : row.values) bytes += sizeof(row.values[0]) + key.size();
+    return bytes;
+}
 
 struct Connection {
     uint64_t number = 0;
@@ -89,9 +97,10 @@ struct SpanServer::Impl {
     void write_to(Connection& connection);
     void update_io(Connection& connection);
     void close(uint64_t number);
+    void add(SpanRow row);
     void store_soon();
     void store_now();
-    void on_stored(size_t spans, std::vector<Reply> replies, bool stored);
+    void on_stored(size_t spans, size_t bytes, std::vector<Reply> replies, bool stored);
     void reply(Reply& reply);
     std::vector<ProcessKey> ancestors_of(const Process& process) const;
     void register_in(const std::string& scope, const Process& process);
@@ -110,6 +119,8 @@ struct SpanServer::Impl {
     uint64_t oldest_ns = 0;
 
     std::vector<SpanRow> rows;  ///< for the next commit
+    size_t row_bytes = 0;       ///< of these
+    size_t waiting_bytes = 0;   ///< of all that wait
     std::vector<Reply> replies;
     bool storing = false;
     EventLoop::Source store_timer;
@@ -228,9 +239,8 @@ void SpanServer::Impl::take(Connection& connection, SpanFrame frame) {
         }
         auto row = to_row(connection, std::move(span));
         if (row) {
-            rows.push_back(std::move(*row));
             ++accepted;
-            ++figures.waiting;
+            add(std::move(*row));
         } else {
             ++refused[row.error()];
         }
@@ -251,7 +261,8 @@ void SpanServer::Impl::take(Connection& connection, SpanFrame frame) {
 }
 
 SpanResult<SpanRow> SpanServer::Impl::to_row(Connection& connection, IncomingSpan span) {
-    if (figures.waiting >= max_waiting) return tl::unexpected(SpanRefusal::store_full);
+    if (figures.waiting >= max_waiting || waiting_bytes >= max_waiting_bytes)
+        return tl::unexpected(SpanRefusal::store_full);
     if (auto placed = place_in_time(span, {.now = now, .oldest_ns = oldest_ns}); !placed)
         return tl::unexpected(placed.error());
     auto owner = connection.writer.owner(span.pid, span.start_ticks, scans);
@@ -300,6 +311,14 @@ void SpanServer::Impl::close(uint64_t number) {
     connections.erase(held);
 }
 
+void SpanServer::Impl::add(SpanRow row) {
+    const size_t bytes = bytes_of(row);
+    row_bytes += bytes;
+    waiting_bytes += bytes;
+    ++figures.waiting;
+    rows.push_back(std::move(row));
+}
+
 /// Whoever waits for a reply waits for one commit at most that is under way, and for its own.
 void SpanServer::Impl::store_soon() {
     if (storing || (rows.empty() && replies.empty())) return;
@@ -313,20 +332,21 @@ void SpanServer::Impl::store_soon() {
 
 void SpanServer::Impl::store_now() {
     store_timer.reset();
-    const size_t spans = rows.size();
-    if (spans == 0) return on_stored(0, std::exchange(replies, {}), true);
+    const size_t spans = rows.size(), bytes = std::exchange(row_bytes, 0);
+    if (spans == 0) return on_stored(0, 0, std::exchange(replies, {}), true);
     storing = true;
     host.store(std::exchange(rows, {}),
-               [this, spans, told = std::exchange(replies, {}), is_alive = alive](bool stored) mutable {
+               [this, spans, bytes, told = std::exchange(replies, {}), is_alive = alive](bool stored) mutable {
                    if (!*is_alive) return;
                    storing = false;
-                   on_stored(spans, std::move(told), stored);
+                   on_stored(spans, bytes, std::move(told), stored);
                    store_soon();
                });
 }
 
-void SpanServer::Impl::on_stored(size_t spans, std::vector<Reply> told, bool stored) {
+void SpanServer::Impl::on_stored(size_t spans, size_t bytes, std::vector<Reply> told, bool stored) {
     figures.waiting -= spans;
+    waiting_bytes -= bytes;
     if (!stored) figures.refused[static_cast<size_t>(SpanRefusal::store_full)] += spans;
     for (Reply& one : told) {
         if (!stored && one.accepted != 0) one.refused[SpanRefusal::store_full] += std::exchange(one.accepted, 0);
@@ -372,8 +392,7 @@ void SpanServer::Impl::register_in(const std::string& scope, const Process& proc
     row.process = process.key;
     row.uid = process.uid;
     row.start_ns = row.end_ns = row.received_ns = monotonic_now_ns();
-    rows.push_back(std::move(row));
-    ++figures.waiting;
+    add(std::move(row));
     store_soon();
 }
 

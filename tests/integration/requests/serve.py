@@ -1,7 +1,8 @@
 """An inference server as vLLM is built: this process answers clients and has the plug-in, its child calls CUDA.
 
-serve.py RUNTIME_LIBRARY REQUESTS SOURCE_FOLDER: prints the child's pid, and after a line on standard input serves the
-requests, which overlap, and prints one line of JSON: which of them one call held up, by the call's number.
+serve.py RUNTIME_LIBRARY REQUESTS SOURCE_FOLDER COMPLETIONS: prints the child's pid, and after a line on standard input serves the
+requests, which overlap, and prints one line of JSON: which of them one call held up. The twentieth request has so many
+completions: more than one, and each is long.
 The child is the same program with `--engine`."""
 
 import concurrent.futures
@@ -14,9 +15,10 @@ import time
 import types
 
 ITERATIONS, LAUNCHES, IN_FLIGHT, ARRIVAL_SECONDS, HELD_UP_SECONDS = 6, 3, 12, 0.004, 0.2
+HEAVY, HEAVY_ITERATIONS = 20, 300
 
 
-def engine(library, requests):
+def engine(library, requests, completions):
     runtime = ctypes.CDLL(library)
     runtime.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
     runtime.cudaFree.argtypes = [ctypes.c_void_p]
@@ -26,7 +28,7 @@ def engine(library, requests):
     output = threading.Lock()
     allocations = [0]
 
-    def serve(number, arrived):
+    def serve(number, arrived, iterations):
         scheduled = time.monotonic()
         memory, stream = ctypes.c_void_p(), ctypes.c_void_p()
         runtime.cudaStreamCreate(ctypes.byref(stream))
@@ -34,7 +36,7 @@ def engine(library, requests):
         runtime.cudaMalloc(ctypes.byref(memory), 1 << 20)
         held_up = time.monotonic() - begin > HELD_UP_SECONDS
         first = None
-        for _ in range(ITERATIONS):
+        for _ in range(iterations):
             for _ in range(LAUNCHES):
                 runtime.cudaLaunchKernel(0x1000, Dim3(8, 1, 1), Dim3(32, 1, 1), None, 0, stream)
             runtime.cudaStreamSynchronize(stream)
@@ -50,7 +52,9 @@ def engine(library, requests):
     sys.stdin.readline()
     with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
         for number in range(requests):
-            pool.submit(serve, number, time.monotonic())
+            heavy = number == HEAVY and completions > 1
+            for _ in range(completions if heavy else 1):
+                pool.submit(serve, number, time.monotonic(), HEAVY_ITERATIONS if heavy else ITERATIONS)
             time.sleep(ARRIVAL_SECONDS)
 
 
@@ -65,14 +69,14 @@ def vllm_interface():
     sys.modules["vllm.v1.metrics.loggers"].StatLoggerBase = type("StatLoggerBase", (), {})
 
 
-def serve(library, requests, source):
+def serve(library, requests, source, completions):
     sys.path.insert(0, source)
     vllm_interface()
     from ingero.vllm import StatLogger
     from ingero.writer import default_writer
 
-    child = subprocess.Popen([sys.executable, "-B", __file__, "--engine", library, requests], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-B", __file__, "--engine", library, requests, completions],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "loaded\n"
     print(child.pid, flush=True)
     sys.stdin.readline()
@@ -97,6 +101,6 @@ def serve(library, requests, source):
 
 
 if sys.argv[1] == "--engine":
-    engine(sys.argv[2], int(sys.argv[3]))
+    engine(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 else:
     serve(*sys.argv[1:])
