@@ -178,7 +178,10 @@ class LmdbSnapshot final : public StoreSnapshot {
             if (!boots.empty() && !boots.contains(fields->span.boot_index)) return true;
             auto row = find(tables().spans, encode_key(fields->span), decode_span, "span");
             if (!row) error = row.error();
-            if (row && *row) rows.push_back(std::move(**row));
+            if (row && *row) {
+                (*row)->number = fields->span.number;
+                rows.push_back(std::move(**row));
+            }
             return !error;
         });
         if (error) return tl::unexpected(*error);
@@ -256,6 +259,8 @@ class LmdbSnapshot final : public StoreSnapshot {
             const auto content = unseal(key, value);
             auto row = content ? decode(*content) : std::nullopt;
             damaged = !row;
+            if constexpr (requires { row->number; })
+                if (row) row->number = fields->number;
             if (row && wanted(*row)) rows.push_back(std::move(*row));
             return !damaged;
         });
