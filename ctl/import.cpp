@@ -40,6 +40,11 @@ json to_json(const ImportSummary& summary, const ImportCommand& command) {
             {"unused_stacks", summary.unused_stacks},
             {"unreadable_stacks", summary.unreadable_stacks},
             {"lost_stacks", summary.lost_stacks},
+            {"snapshots", summary.snapshots},
+            {"annotations", summary.annotations},
+            {"chains", summary.chains},
+            {"rollups", summary.rollups},
+            {"unreadable_texts", summary.unreadable_texts},
             {"left_out", std::move(left_out)}};
 }
 
@@ -58,6 +63,11 @@ std::string text_import(const json& answer, const TextStyle&) {
     tell("unreadable_events", "rows cannot be events and were left out");
     tell("unreadable_stacks", "stacks cannot be read and have no frames");
     tell("lost_stacks", "stacks that events have are missing in the trace");
+    tell("snapshots", "snapshots of the host");
+    tell("annotations", "annotations");
+    tell("chains", "findings of the agent, which nothing here trusts");
+    tell("rollups", "sums by minute, operation and process of what the agent did not keep");
+    tell("unreadable_texts", "texts of annotations and findings cannot be read and were left out");
     for (const json& table : answer["left_out"])
         text += "left out: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of " +
                 table["table"].get<std::string>() + "\n";

@@ -122,7 +122,9 @@ json to_json(const std::optional<MergeSummary>& summary, const std::string& stor
     return {
         {"schema", "ingero/merge/1"}, {"store", to_valid_utf8(store)}, {"already_there", !summary},
         {"nodes", std::move(nodes)},  {"sessions", told.sessions},     {"repeated_sessions", told.repeated_sessions},
-        {"events", told.events},      {"processes", told.processes},   {"stacks", told.stacks}};
+        {"events", told.events},      {"processes", told.processes},   {"stacks", told.stacks},
+        {"spans", told.spans},        {"incidents", told.incidents},   {"states", told.states},
+        {"rollups", told.rollups}};
 }
 
 std::string text_merge(const json& answer, const TextStyle&) {
@@ -137,6 +139,8 @@ std::string text_merge(const json& answer, const TextStyle&) {
                 format_time(node["from_ns"]) + " to " + format_time(node["to_ns"]) + "\n";
     }
     text += count(answer, "processes") + " processes, " + count(answer, "stacks") + " stacks\n";
+    text += count(answer, "spans") + " spans, " + count(answer, "incidents") + " rows of incidents, " +
+            count(answer, "states") + " states, " + count(answer, "rollups") + " rollups\n";
     if (answer.value("repeated_sessions", uint64_t{0}) != 0)
         text += count(answer, "repeated_sessions") + " sessions were in several, and were taken once\n";
     return text;

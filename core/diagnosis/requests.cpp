@@ -194,7 +194,7 @@ Result<void> RequestsOfBoot::read_spans() {
     for (const SpanRow& span : spans_)
         if (!span.scope.empty()) scopes.insert(span.scope);
     for (const std::string& scope : scopes) {
-        auto registered = snapshot_.spans_of(registration_id(scope));
+        auto registered = snapshot_.spans_of(registration_id(scope), {});
         if (!registered) return tl::unexpected(registered.error());
         for (SpanRow& span : *registered)
             if (span.kind == SpanKind::scope && span.scope == scope) registrations_.push_back(std::move(span));

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,8 +16,10 @@
 #include "core/import/trace_copy.h"
 #include "core/import/trace_database.h"
 #include "core/import/trace_events.h"
+#include "core/import/trace_history.h"
 #include "core/import/trace_stacks.h"
 #include "core/model/op.h"
+#include "core/store/rows.h"
 
 namespace ingero {
 
@@ -27,6 +30,10 @@ constexpr size_t max_sessions = 4'096;
 constexpr size_t max_facts = 1'000'000;  // processes, threads, cgroups, intervals of aggregates
 constexpr size_t max_text_bytes = 256;
 constexpr size_t batch_rows = 8'192;
+/// Of rows of history; a batch of more than a quarter of the store would be refused.
+constexpr size_t batch_history_bytes = 512 << 10;
+/// That a rollup may come to take: a page of its own.
+constexpr size_t rollup_bytes = 4'096;
 constexpr uint64_t minute_ns = 60'000'000'000;
 constexpr std::string_view boot_prefix = "import-";
 
@@ -74,6 +81,18 @@ struct AggregateKey {
     auto operator<=>(const AggregateKey&) const = default;
 };
 
+/// What the rows of a bucket have of it.
+struct RawSums {
+    uint64_t rows = 0;
+    uint64_t total_ns = 0;
+    uint64_t arg0 = 0;
+};
+
+bool moves_bytes(OpId id) {
+    const Op* op = find_op(id);
+    return op && (op->op_class == OpClass::alloc || op->op_class == OpClass::copy);
+}
+
 std::string cut(std::string_view text, size_t most) {
     return std::string(text.substr(0, most));
 }
@@ -103,6 +122,15 @@ class Importer {
     Result<void> write_stacks(StoreWriter& writer);
     Result<void> write_node(StoreWriter& writer, size_t number);
     Result<void> write_events(StoreWriter& writer, const TraceNode& node);
+    Result<void> write_history(StoreWriter& writer, const std::string& stated, const TraceNode& node);
+    Result<void> write_chains(StoreWriter& writer, const std::string& stated);
+    Result<void> write_rollups(StoreWriter& writer, const TraceNode& node);
+    /// Reads a table, makes rows of its rows, and stores them.
+    template <class Row, class Make>
+    Result<void> write_rows(StoreWriter& writer, const char* table, const std::vector<std::string>& columns,
+                            std::vector<Row> Batch::*into, uint64_t& ret_written, const Make& make);
+    template <class Row>
+    Result<void> add_row(StoreWriter& writer, std::vector<Row> Batch::*into, Row row);
     Result<void> begin(StoreWriter& writer, size_t node_number, size_t session_number);
     void add_processes(const TraceNode& node, Batch& batch);
     Result<void> flush(StoreWriter& writer, bool last);
@@ -115,11 +143,13 @@ class Importer {
     std::map<std::string, TraceNode, std::less<>> nodes_;  ///< by what the rows say
     std::unordered_map<uint32_t, std::string> names_;
     std::unordered_map<uint64_t, std::string> cgroups_;
-    std::map<AggregateKey, uint64_t> raw_;
+    std::map<AggregateKey, RawSums> raw_;
+    std::map<AggregateKey, RollupRow> rollups_;  ///< by minute; the process's start is still to come
     std::vector<LossRow> losses_;
     uint64_t bucket_ns_ = 0;  ///< of the aggregates; 0: there are none
     std::unique_ptr<TraceStacks> stacks_;
     Batch batch_;
+    size_t history_bytes_ = 0;  ///< of the batch
     uint64_t covered_until_ns_ = 0;
     uint64_t sequence_ = 0;
 };
@@ -177,7 +207,12 @@ bool Importer::plan_event(const TraceEvent& row) {
     if (row.cgroup != 0) process.cgroup = row.cgroup;
     if (!row.comm.empty()) process.comm = cut(row.comm, INGERO_COMM_LENGTH - 1);
     if (row.op == op_process_exit && row.pid == row.tid) process.exited_ns = row.timestamp_ns;
-    if (bucket_ns_ != 0) ++raw_[{row.timestamp_ns / bucket_ns_ * bucket_ns_, row.op, row.pid}];
+    if (bucket_ns_ != 0) {
+        RawSums& raw = raw_[{row.timestamp_ns / bucket_ns_ * bucket_ns_, row.op, row.pid}];
+        ++raw.rows;
+        raw.total_ns += row.duration_ns;
+        raw.arg0 += row.arg0;
+    }
     return std::max({node.processes.size(), node.thread_group.size(), node.switched.size(), raw_.size()}) <= max_facts;
 }
 
@@ -254,22 +289,33 @@ Result<void> Importer::plan_names() {
 Result<void> Importer::plan_losses() {
     if (bucket_ns_ == 0 || nodes_.size() != 1) return {};
     std::map<std::pair<uint64_t, OpId>, uint64_t> missing;
-    auto read =
-        trace_.for_each(bucket_ns_ == minute_ns ? "event_aggregates" : "event_aggregates_5s",
-                        {"bucket", "source", "op", "pid", "count"}, "", [&](const TraceRow& row) {
-                            const int64_t bucket = row.integer(0).value_or(0), source = row.integer(1).value_or(0),
-                                          number = row.integer(2).value_or(0), pid = row.integer(3).value_or(0),
-                                          count = row.integer(4).value_or(0);
-                            if (bucket <= 0 || source <= 0 || source > 255 || number <= 0 || number > 255 || pid < 0 ||
-                                pid > UINT32_MAX || count <= 0 || bucket > INT64_MAX - static_cast<int64_t>(minute_ns))
-                                return true;
-                            const OpId op = make_op(static_cast<uint8_t>(source), static_cast<uint8_t>(number));
-                            const auto raw = raw_.find({static_cast<uint64_t>(bucket), op, static_cast<uint32_t>(pid)});
-                            const uint64_t kept = raw == raw_.end() ? 0 : raw->second;
-                            if (static_cast<uint64_t>(count) > kept)
-                                missing[{static_cast<uint64_t>(bucket), op}] += static_cast<uint64_t>(count) - kept;
-                            return missing.size() < max_facts;
-                        });
+    const auto more = [](const TraceRow& row, int column, uint64_t known) {
+        const auto told = static_cast<uint64_t>(std::max<int64_t>(row.integer(column).value_or(0), 0));
+        return told - std::min(told, known);
+    };
+    auto read = trace_.for_each(
+        bucket_ns_ == minute_ns ? "event_aggregates" : "event_aggregates_5s",
+        {"bucket", "source", "op", "pid", "count", "sum_dur", "max_dur", "sum_arg0"}, "", [&](const TraceRow& row) {
+            const int64_t bucket = row.integer(0).value_or(0), source = row.integer(1).value_or(0),
+                          number = row.integer(2).value_or(0), pid = row.integer(3).value_or(0),
+                          count = row.integer(4).value_or(0);
+            if (bucket <= 0 || source <= 0 || source > 255 || number <= 0 || number > 255 || pid < 0 ||
+                pid > UINT32_MAX || count <= 0 || bucket > INT64_MAX - static_cast<int64_t>(minute_ns))
+                return true;
+            const OpId op = make_op(static_cast<uint8_t>(source), static_cast<uint8_t>(number));
+            const auto raw = raw_.find({static_cast<uint64_t>(bucket), op, static_cast<uint32_t>(pid)});
+            const RawSums kept = raw == raw_.end() ? RawSums() : raw->second;
+            if (static_cast<uint64_t>(count) <= kept.rows) return true;
+            const uint64_t calls = static_cast<uint64_t>(count) - kept.rows;
+            missing[{static_cast<uint64_t>(bucket), op}] += calls;
+            RollupRow& rollup =
+                rollups_[{static_cast<uint64_t>(bucket) / minute_ns * minute_ns, op, static_cast<uint32_t>(pid)}];
+            rollup.calls += calls;
+            rollup.total_ns += more(row, 5, kept.total_ns);
+            rollup.max_ns = std::max(rollup.max_ns, more(row, 6, 0));
+            if (moves_bytes(op)) rollup.bytes += more(row, 7, kept.arg0);
+            return missing.size() < max_facts && rollups_.size() < max_facts;
+        });
     if (!read) return read;
     for (const auto& [key, count] : missing) {
         LossRow loss{.from_ns = key.first, .to_ns = key.first + bucket_ns_, .op = key.second};
@@ -301,6 +347,7 @@ Result<void> Importer::write(StoreWriter& writer) {
     summary_.unused_stacks = stacks_->stacks() - stacks_->used();
     summary_.unreadable_stacks = stacks_->unreadable();
     summary_.lost_stacks = stacks_->lost();
+    std::erase_if(summary_.left_out, [](const auto& table) { return table.second == 0; });
     return {};
 }
 
@@ -345,6 +392,8 @@ Result<void> Importer::write_node(StoreWriter& writer, size_t number) {
                 batch_.losses = std::move(losses_);
             }
             if (auto written = write_events(writer, node); !written) return written;
+            const std::string& stated = std::next(nodes_.begin(), static_cast<std::ptrdiff_t>(number))->first;
+            if (auto written = write_history(writer, stated, node); !written) return written;
             add_processes(node, batch_);
         }
         if (auto flushed = flush(writer, true); !flushed) return flushed;
@@ -402,6 +451,74 @@ Result<void> Importer::write_events(StoreWriter& writer, const TraceNode& node) 
     return written;
 }
 
+template <class Row>
+Result<void> Importer::add_row(StoreWriter& writer, std::vector<Row> Batch::*into, Row row) {
+    history_bytes_ += std::max(encode_row(row).size(), std::is_same_v<Row, RollupRow> ? rollup_bytes : 0);
+    (batch_.*into).push_back(std::move(row));
+    return flush(writer, false);
+}
+
+template <class Row, class Make>
+Result<void> Importer::write_rows(StoreWriter& writer, const char* table, const std::vector<std::string>& columns,
+                                  std::vector<Row> Batch::*into, uint64_t& ret_written, const Make& make) {
+    Result<void> written;
+    auto read = trace_.for_each(table, columns, "", [&](const TraceRow& row) {
+        std::optional<Row> made = make(row);
+        if (!made) return true;
+        ++ret_written;
+        --summary_.left_out[table];
+        written = add_row(writer, into, std::move(*made));
+        return written.has_value();
+    });
+    return read ? written : read;
+}
+
+/// Of which node a snapshot or an annotation is they do not say: of a trace with several they are left out.
+Result<void> Importer::write_history(StoreWriter& writer, const std::string& stated, const TraceNode& node) {
+    if (auto written = write_chains(writer, stated); !written) return written;
+    if (nodes_.size() != 1) return {};
+    const auto state_of = [](const TraceRow& row) { return read_snapshot(row); };
+    if (auto written =
+            write_rows(writer, "system_snapshots", snapshot_columns(), &Batch::states, summary_.snapshots, state_of);
+        !written)
+        return written;
+    const auto span_of = [&](const TraceRow& row) {
+        auto span = read_annotation(row, summary_.unreadable_texts);
+        if (!span) return span;
+        if (const auto known = node.processes.find(span->process.pid); known != node.processes.end())
+            span->process.start_ns = known->second.first_ns;
+        return span;
+    };
+    if (auto written =
+            write_rows(writer, "annotations", annotation_columns(), &Batch::spans, summary_.annotations, span_of);
+        !written)
+        return written;
+    return write_rollups(writer, node);
+}
+
+Result<void> Importer::write_chains(StoreWriter& writer, const std::string& stated) {
+    return write_rows(writer, "causal_chains", chain_columns(), &Batch::incidents, summary_.chains,
+                      [&](const TraceRow& row) -> std::optional<IncidentRow> {
+                          constexpr int node_column = 4;
+                          if (nodes_.size() != 1 && row.text(node_column) != stated) return std::nullopt;
+                          return read_chain(row, summary_.unreadable_texts);
+                      });
+}
+
+/// No statistics answer from them: nothing of the trace has gone from the store, and the coverage tells of them.
+Result<void> Importer::write_rollups(StoreWriter& writer, const TraceNode& node) {
+    for (auto& [key, rollup] : rollups_) {
+        rollup.minute_ns = key.bucket_ns;
+        rollup.op = key.op;
+        rollup.process.pid = key.pid;
+        if (const auto known = node.processes.find(key.pid); key.pid != 0 && known != node.processes.end())
+            rollup.process.start_ns = known->second.first_ns;
+        ++summary_.rollups;
+        if (auto added = add_row(writer, &Batch::rollups, std::move(rollup)); !added) return added;
+    }
+    return {};
+}
+
 void Importer::add_processes(const TraceNode& node, Batch& batch) {
     for (const auto& [pid, facts] : node.processes) {
         if (pid == 0) continue;  // an interrupt, which is nobody's
@@ -421,11 +538,12 @@ void Importer::add_processes(const TraceNode& node, Batch& batch) {
 /// Commits what there is once it is a batch.
 Result<void> Importer::flush(StoreWriter& writer, bool last) {
     const size_t rows = std::max({batch_.events.size(), batch_.stacks.size() * 16, batch_.symbols.size()});
-    if (!last && rows < batch_rows) return {};
+    if (!last && rows < batch_rows && history_bytes_ < batch_history_bytes) return {};
     for (StackRow& made : stacks_->take_lost()) batch_.stacks.push_back(std::move(made));
     if (last) batch_.covered_until_ns = covered_until_ns_;
     auto committed = writer.commit(batch_);
     batch_ = {};
+    history_bytes_ = 0;
     return committed;
 }
 
@@ -500,7 +618,7 @@ Result<ImportSummary> import_trace(const std::string& path, const std::string& d
         const auto clock = std::make_shared<ClockTriple>();
         StoreOptions store;
         // Nothing is to be let go: room for what is there, and for several times what comes.
-        store.max_size_bytes = 2 * file_bytes(directory + "/data.mdb") + 4 * copy->bytes().size() + (16 << 20);
+        store.max_size_bytes = 2 * file_bytes(directory + "/data.mdb") + 6 * copy->bytes().size() + (16 << 20);
         store.clock = [clock] { return *clock; };
         return import_bytes(copy->bytes(), hash, options, clock, [&]() -> Result<StoreWriter*> {
             auto opened = StoreWriter::open(directory, store);

@@ -34,11 +34,16 @@ struct ImportSummary {
     uint64_t unreadable = 0;  ///< rows that cannot be events
     uint64_t processes = 0;
     uint64_t stacks = 0;
-    uint64_t unused_stacks = 0;                ///< no event has them any more
-    uint64_t unreadable_stacks = 0;            ///< kept without frames
-    uint64_t lost_stacks = 0;                  ///< events have them, the trace does not: kept without frames
-    uint64_t sampled_out = 0;                  ///< that the agent counted and did not keep: a lower bound
-    std::map<std::string, uint64_t> left_out;  ///< rows of tables that a store has no place for
+    uint64_t unused_stacks = 0;      ///< no event has them any more
+    uint64_t unreadable_stacks = 0;  ///< kept without frames
+    uint64_t lost_stacks = 0;        ///< events have them, the trace does not: kept without frames
+    uint64_t sampled_out = 0;        ///< that the agent counted and did not keep: a lower bound
+    uint64_t snapshots = 0;          ///< of the host
+    uint64_t annotations = 0;
+    uint64_t chains = 0;            ///< what the agent found, which nothing here trusts
+    uint64_t rollups = 0;           ///< sums of what the agent counted and did not keep: a minute, op and process each
+    uint64_t unreadable_texts = 0;  ///< JSON of annotations and chains, which are kept without it
+    std::map<std::string, uint64_t> left_out;  ///< rows that a store has no place for, or that cannot be read
 };
 
 /// Imports the file into the store in `directory`, which is made where it is missing. A trace that is there already

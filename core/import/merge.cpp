@@ -9,12 +9,20 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "core/store/rows.h"
 
 namespace ingero {
 
 namespace {
 
 constexpr size_t batch_rows = 32'768;
+/// Of rows besides events; a batch of more than a quarter of the store would be refused.
+constexpr size_t batch_history_bytes = 1 << 20;
+/// That a rollup may come to take: a page of its own.
+constexpr size_t rollup_bytes = 4'096;
 
 uint64_t file_bytes(const std::string& path) {
     struct stat status {};
@@ -89,8 +97,13 @@ class Merger {
     using Boot = std::pair<std::string, std::string>;  // node, boot id
 
     std::vector<Part> plan();
+    static void leave_out_first_minute(const Part& part, Session& session);
     Result<void> write(const Part& part);
     Result<void> write_events(const Part& part);
+    Result<void> write_history(const Part& part);
+    template <class Row>
+    Result<void> take_rows(Source& source, std::vector<Row>& rows, std::vector<Row> Batch::*into);
+    Result<void> take_clocks(const Part& part);
     Result<void> take(Source& source, const Event& event);
     Result<void> take_stacks(Source& source);
     Result<void> flush(Source& source, bool last);
@@ -107,10 +120,12 @@ class Merger {
     std::unique_ptr<StoreWriter> writer_;
     MergeSummary summary_;
     Batch batch_;
+    size_t history_bytes_ = 0;  ///< of the batch
     uint32_t last_stack_ = 0;
     uint32_t last_file_ = 0;
     std::map<std::string, std::string> boot_nodes_;  ///< boot id to the node that has it
     Boot boot_;                                      ///< of the part in progress
+    const Source* boot_source_ = nullptr;            ///< of the part before it, of the same boot
     std::set<ProcessKey> part_processes_;            ///< of the part in progress, as its source has them
     std::map<std::pair<Boot, ProcessKey>, ProcessKey> processes_;
     std::map<ProcessKey, Boot> taken_;
@@ -180,6 +195,12 @@ Result<MergeSummary> Merger::run() {
     return std::move(summary_);
 }
 
+/// It may tell of calls of the session before too, which another source has.
+void Merger::leave_out_first_minute(const Part& part, Session& session) {
+    const uint64_t next_ns = (part.starts.from_ns + rollup_minute_ns - 1) / rollup_minute_ns * rollup_minute_ns;
+    session.rolled_up_from_ns = std::min(std::max(session.rolled_up_from_ns, next_ns), session.first_covered_ns);
+}
+
 std::string Merger::boot_id(const Boot& boot) {
     const auto& [node, id] = boot;
     const auto [at, added] = boot_nodes_.try_emplace(id, node);
@@ -193,16 +214,21 @@ Result<void> Merger::write(const Part& part) {
         writer_ = std::move(*opened);
     }
     Source& source = *part.source;
-    boot_ = {part.session.node, part.session.boot_id};
+    const Boot boot_before = std::exchange(boot_, {part.session.node, part.session.boot_id});
+    const Source* source_before = std::exchange(boot_source_, part.source);
     part_processes_.clear();
     Session session = part.session;
+    if (session.rolled_up_from_ns != 0 && boot_before == boot_ && source_before != part.source)
+        leave_out_first_minute(part, session);
     session.boot_id = boot_id(boot_);
     clock_ = session.latest_clock;
     if (auto begun = writer_->begin_session(session); !begun) return begun;
 
     MergeSummary::Node& node = summary_.nodes[session.node];
     const uint64_t before = summary_.events;
+    if (auto taken = take_clocks(part); !taken) return taken;
     if (auto written = write_events(part); !written) return written;
+    if (auto written = write_history(part); !written) return written;
     const uint32_t boot = part.session.boot_index;
     for (const auto& [key, index] : source.boots)
         if (index == boot) part_processes_.insert(key);
@@ -248,6 +274,56 @@ Result<void> Merger::write_events(const Part& part) {
     });
     if (!scanned) return of_source(source, scanned.error());
     return done;
+}
+
+/// First of all: once there is one, the writer adds none of its own.
+Result<void> Merger::take_clocks(const Part& part) {
+    auto clocks = part.source->snapshot->clocks(part.session.boot_index, part.starts);
+    if (!clocks) return of_source(*part.source, clocks.error());
+    batch_.clocks = std::move(*clocks);
+    return {};
+}
+
+/// What is left of a minute's calls belongs to the session in which the minute begins: there is one row for it, however
+/// many sessions had calls in it.
+Result<void> Merger::write_history(const Part& part) {
+    Source& source = *part.source;
+    const StoreSnapshot& snapshot = *source.snapshot;
+    const uint32_t boot = part.session.boot_index;
+    auto spans = snapshot.spans(boot, part.starts);
+    if (!spans) return of_source(source, spans.error());
+    std::erase_if(*spans, [&](const SpanRow& row) { return !part.starts.contains(row.start_ns); });
+    summary_.spans += spans->size();
+    if (auto taken = take_rows(source, *spans, &Batch::spans); !taken) return taken;
+    auto incidents = snapshot.incidents(boot, part.starts);
+    if (!incidents) return of_source(source, incidents.error());
+    summary_.incidents += incidents->size();
+    if (auto taken = take_rows(source, *incidents, &Batch::incidents); !taken) return taken;
+    auto states = snapshot.states(boot, part.starts);
+    if (!states) return of_source(source, states.error());
+    summary_.states += states->size();
+    if (auto taken = take_rows(source, *states, &Batch::states); !taken) return taken;
+    auto rollups = snapshot.rollups(boot, part.starts);
+    if (!rollups) return of_source(source, rollups.error());
+    std::erase_if(*rollups, [&](const RollupRow& row) { return !part.starts.contains(row.minute_ns); });
+    summary_.rollups += rollups->size();
+    return take_rows(source, *rollups, &Batch::rollups);
+}
+
+template <class Row>
+Result<void> Merger::take_rows(Source& source, std::vector<Row>& rows, std::vector<Row> Batch::*into) {
+    for (Row& row : rows) {
+        if constexpr (requires { row.process; }) {
+            if (row.process.pid != 0) {
+                part_processes_.insert(row.process);
+                row.process = process_of(row.process);
+            }
+        }
+        history_bytes_ += std::max(encode_row(row).size(), std::is_same_v<Row, RollupRow> ? rollup_bytes : 0);
+        (batch_.*into).push_back(std::move(row));
+        if (auto flushed = flush(source, false); !flushed) return flushed;
+    }
+    return {};
 }
 
 Result<void> Merger::take(Source& source, const Event& event) {
@@ -325,12 +401,13 @@ Result<void> Merger::take_stacks(Source& source) {
 
 /// Commits what there is once it is a batch.
 Result<void> Merger::flush(Source& source, bool last) {
-    if (!last && batch_.events.size() < batch_rows) return {};
+    if (!last && batch_.events.size() < batch_rows && history_bytes_ < batch_history_bytes) return {};
     if (auto taken = take_stacks(source); !taken) return taken;
     for (Event& event : batch_.events)
         if (event.stack != 0) event.stack = source.stack_ids.at(event.stack);
     auto committed = writer_->commit(batch_);
     batch_ = {};
+    history_bytes_ = 0;
     return committed;
 }
 

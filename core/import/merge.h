@@ -30,6 +30,10 @@ struct MergeSummary {
     uint64_t events = 0;
     uint64_t processes = 0;
     uint64_t stacks = 0;
+    uint64_t spans = 0;
+    uint64_t incidents = 0;  ///< events in the lives of incidents
+    uint64_t states = 0;
+    uint64_t rollups = 0;
 };
 
 /// Writes all sessions of the sources to a new store in `directory`, which exists and is empty. A session that several

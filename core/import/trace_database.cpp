@@ -116,6 +116,12 @@ std::optional<int64_t> TraceRow::integer(int column) const {
     return sqlite3_column_int64(statement_, column);
 }
 
+std::optional<double> TraceRow::real(int column) const {
+    const int type = sqlite3_column_type(statement_, column);
+    if (type != SQLITE_FLOAT && type != SQLITE_INTEGER) return std::nullopt;
+    return sqlite3_column_double(statement_, column);
+}
+
 int64_t TraceRow::integer_or(int column, int64_t otherwise, bool& ret_wrong) const {
     if (is_null(column)) return otherwise;
     const auto value = integer(column);

@@ -29,6 +29,8 @@ class TraceRow {
     bool is_null(int column) const;
     /// Nothing where it is none.
     std::optional<int64_t> integer(int column) const;
+    /// A REAL or an INTEGER.
+    std::optional<double> real(int column) const;
     /// The integer, or `otherwise` where it is null; a value of another type sets `ret_wrong`.
     int64_t integer_or(int column, int64_t otherwise, bool& ret_wrong) const;
     /// Empty where it is none.

@@ -49,13 +49,11 @@ class NodeSnapshot final : public StoreSnapshot {
     Result<std::vector<SpanRow>> spans(uint32_t boot, Window window) const override {
         return all_->spans(boot, window);
     }
-    Result<std::vector<SpanRow>> spans_of(std::string_view id) const override {
-        auto spans = all_->spans_of(id);
-        if (!spans) return spans;
-        const auto boots = process_boots();
-        if (!boots) return tl::unexpected(boots.error());
-        std::erase_if(*spans, [&](const SpanRow& span) { return !boots->contains(span.process); });
-        return spans;
+    Result<std::vector<SpanRow>> spans_of(std::string_view id, const std::set<uint32_t>& boots) const override {
+        std::set<uint32_t> own = boots_;
+        if (!boots.empty()) std::erase_if(own, [&](uint32_t boot) { return !boots.contains(boot); });
+        if (own.empty()) return std::vector<SpanRow>();
+        return all_->spans_of(id, own);
     }
     Result<std::vector<IncidentRow>> incidents(uint32_t boot, Window window) const override {
         return all_->incidents(boot, window);

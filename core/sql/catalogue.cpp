@@ -100,7 +100,7 @@ constexpr auto columns_of_stack_traces = std::to_array<SqlColumnInfo>({
 });
 
 constexpr auto columns_of_causal_chains = std::to_array<SqlColumnInfo>({
-    {"id", "TEXT PRIMARY KEY", "identifier"},
+    {"id", "TEXT", "identifier"},
     {"detected_at", "INTEGER", "CLOCK_REALTIME, ns"},
     {"severity", "TEXT", "LOW, MEDIUM or HIGH"},
     {"summary", "TEXT", "in one line"},
@@ -116,7 +116,7 @@ constexpr auto columns_of_causal_chains = std::to_array<SqlColumnInfo>({
 });
 
 constexpr auto columns_of_system_snapshots = std::to_array<SqlColumnInfo>({
-    {"id", "INTEGER PRIMARY KEY", "number of the row"},
+    {"id", "INTEGER", "number of the row"},
     {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
     {"cpu_pct", "REAL", "CPU time in use, percent"},
     {"mem_pct", "REAL", "memory in use, percent"},
@@ -157,11 +157,11 @@ constexpr auto columns_of_event_aggregates = std::to_array<SqlColumnInfo>({
     {"source", "TEXT", "as events.source has it"},
     {"op", "TEXT", "as events.op has it"},
     {"pid", "INTEGER", "process that called"},
-    {"count", "INTEGER", "calls, thinned ones too"},
+    {"count", "INTEGER", "calls, thinned ones and those of rollups too"},
     {"stored", "INTEGER", "rows of events"},
-    {"sum_dur", "INTEGER", "duration of these rows, ns"},
-    {"min_dur", "INTEGER", "shortest of these rows, ns"},
-    {"max_dur", "INTEGER", "longest of these rows, ns"},
+    {"sum_dur", "INTEGER", "duration of these rows and of the rollups' calls, ns"},
+    {"min_dur", "INTEGER", "shortest of these rows, ns; null: there are only rollups"},
+    {"max_dur", "INTEGER", "longest of these rows and of the rollups' calls, ns"},
     {"sum_arg0", "INTEGER", "bytes copied or allocated"},
 });
 
@@ -174,16 +174,17 @@ constexpr auto columns_of_cgroup_metadata = std::to_array<SqlColumnInfo>({
 });
 
 constexpr auto columns_of_annotations = std::to_array<SqlColumnInfo>({
-    {"id", "INTEGER PRIMARY KEY", "number of the row"},
+    {"id", "INTEGER", "number of the row"},
     {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
     {"labels", "TEXT", "JSON object"},
     {"pid", "INTEGER", "process it is about; 0: all"},
-    {"start_time", "INTEGER", "of that process"},
-    {"span_start", "INTEGER", "CLOCK_REALTIME, ns"},
-    {"span_end", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"start_time", "INTEGER", "of that process, in clock ticks; null: not told"},
+    {"span_start", "INTEGER", "CLOCK_REALTIME, ns; 0: it is about an instant"},
+    {"span_end", "INTEGER", "CLOCK_REALTIME, ns; 0: it is about an instant"},
     {"peer_uid", "INTEGER", "user that sent it"},
-    {"peer_gid", "INTEGER", "group that sent it"},
-    {"peer_pid", "INTEGER", "process that sent it"},
+    {"peer_gid", "INTEGER", "group that sent it; null: not told"},
+    {"peer_pid", "INTEGER", "process that sent it; null: not told"},
+    {"node", "TEXT", "machine"},
 });
 
 constexpr auto columns_of_requests = std::to_array<SqlColumnInfo>({
@@ -192,11 +193,11 @@ constexpr auto columns_of_requests = std::to_array<SqlColumnInfo>({
     {"start_ns", "INTEGER", "CLOCK_REALTIME, ns"},
     {"end_ns", "INTEGER", "CLOCK_REALTIME, ns"},
     {"duration_ns", "INTEGER", "how long it took, ns"},
-    {"queue_ns", "INTEGER", "of it, waiting to begin"},
-    {"ttft_ns", "INTEGER", "up to the first token"},
+    {"queue_ns", "INTEGER", "of it, waiting to begin; null: not told"},
+    {"ttft_ns", "INTEGER", "up to the first token; null: not told"},
     {"model", "TEXT", "model that was asked"},
-    {"prompt_tokens", "INTEGER", "tokens of the prompt"},
-    {"output_tokens", "INTEGER", "tokens of the answer"},
+    {"prompt_tokens", "INTEGER", "tokens of the prompt, as the program says"},
+    {"output_tokens", "INTEGER", "tokens of the answer, as the program says"},
     {"node", "TEXT", "machine"},
 });
 
@@ -210,6 +211,70 @@ constexpr auto columns_of_incidents = std::to_array<SqlColumnInfo>({
     {"closed_ns", "INTEGER", "CLOCK_REALTIME, ns; null: it is open"},
     {"lost_ns", "INTEGER", "time lost by it"},
     {"explained", "REAL", "part of it that has a cause, 0 to 1"},
+    {"node", "TEXT", "machine"},
+    {"pid", "INTEGER", "process that lost the time; 0: none of its own"},
+    {"updated_ns", "INTEGER", "what these columns say was so at: CLOCK_REALTIME, ns"},
+    {"culprits", "TEXT", "JSON list of {name, pid, ns}, largest first"},
+    {"finding", "TEXT", "JSON as explain gives it"},
+});
+
+constexpr auto columns_of_spans = std::to_array<SqlColumnInfo>({
+    {"id", "TEXT", "identifier that the program gave; null: none"},
+    {"pid", "INTEGER", "process it is about; 0: all of a scope, or of the machine"},
+    {"start_ns", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"end_ns", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"duration_ns", "INTEGER", "how long it took, ns"},
+    {"queue_ns", "INTEGER", "of it, waiting to begin; null: not told"},
+    {"ttft_ns", "INTEGER", "up to the first token; null: not told"},
+    {"model", "TEXT", "model that was asked"},
+    {"prompt_tokens", "INTEGER", "tokens of the prompt, as the program says"},
+    {"output_tokens", "INTEGER", "tokens of the answer, as the program says"},
+    {"node", "TEXT", "machine"},
+    {"kind", "TEXT", "request, step, phase, label, sample or scope"},
+    {"labels", "TEXT", "JSON object of texts"},
+    {"numbers", "TEXT", "JSON object of numbers"},
+    {"uid", "INTEGER", "user of the process"},
+    {"scope", "TEXT", "group of processes it is about; null: the process alone"},
+    {"received_ns", "INTEGER", "when it was told: CLOCK_REALTIME, ns"},
+    {"number", "INTEGER", "of the row"},
+});
+
+constexpr auto columns_of_states = std::to_array<SqlColumnInfo>({
+    {"id", "INTEGER", "number of the row in the store, the same for all values of one time and source"},
+    {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"source", "TEXT", "who measured: host, nvml"},
+    {"name", "TEXT", "what was measured"},
+    {"value", "REAL", "in the unit that the name says"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_clocks = std::to_array<SqlColumnInfo>({
+    {"monotonic_ns", "INTEGER", "CLOCK_MONOTONIC"},
+    {"boottime_ns", "INTEGER", "CLOCK_BOOTTIME at that time"},
+    {"realtime_ns", "INTEGER", "CLOCK_REALTIME at that time"},
+    {"session", "INTEGER", "number of the run of ingerod in the store, from 0"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_rollups = std::to_array<SqlColumnInfo>({
+    {"minute_ns", "INTEGER", "where the minute begins: CLOCK_REALTIME, ns"},
+    {"source", "TEXT", "as events.source has it"},
+    {"op", "TEXT", "as events.op has it"},
+    {"pid", "INTEGER", "process that called; 0: several together"},
+    {"uid", "INTEGER", "user of the process; null: not known"},
+    {"calls", "INTEGER", "that began in the minute and are no rows of events, by weight"},
+    {"errors", "INTEGER", "of them that failed"},
+    {"total_ns", "INTEGER", "how long they took together"},
+    {"max_ns", "INTEGER", "how long the longest took"},
+    {"p50_ns", "INTEGER", "median, within 0.8 %; null: not known"},
+    {"p95_ns", "INTEGER", "95th percentile, within 0.8 %; null: not known"},
+    {"p99_ns", "INTEGER", "99th percentile, within 0.8 %; null: not known"},
+    {"bytes", "INTEGER", "copied or allocated"},
+    {"on_cpu_ns", "INTEGER", "of the time, on a CPU or waiting for the device"},
+    {"runnable_ns", "INTEGER", "of the time, waiting for a CPU"},
+    {"blocked_ns", "INTEGER", "of the time, asleep"},
+    {"lost", "INTEGER", "records lost in the minute"},
+    {"sampled_out", "INTEGER", "calls that other records stand for"},
     {"node", "TEXT", "machine"},
 });
 
@@ -246,16 +311,25 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
     {"sources", filled, "where calls are seen", columns_of_sources, ", PRIMARY KEY(id)"},
     {"process_names", filled, "processes", columns_of_process_names, ""},
     {"stack_traces", filled, "native stacks", columns_of_stack_traces, ""},
-    {"causal_chains", filled, "findings in traces of other tools", columns_of_causal_chains, ""},
-    {"system_snapshots", filled, "state of the host", columns_of_system_snapshots, ""},
+    {"causal_chains", history, "findings in traces of other tools", columns_of_causal_chains, ""},
+    {"system_snapshots", history, "state of the host", columns_of_system_snapshots, ""},
     {"sessions", filled, "runs of ingerod", columns_of_sessions, ""},
-    {"event_aggregates", view, "events by minute, operation and process", columns_of_event_aggregates,
-     "SELECT timestamp / 60000000000 * 60000000000, source, op, pid, SUM(weight), COUNT(*), SUM(duration), "
-     "MIN(duration), MAX(duration), SUM(bytes) FROM events GROUP BY 1, 2, 3, 4"},
+    {"event_aggregates", view, "calls by minute, operation and process", columns_of_event_aggregates,
+     "SELECT bucket, source, op, pid, SUM(calls), SUM(stored), SUM(total), MIN(shortest), MAX(longest), SUM(bytes) "
+     "FROM ("
+     "SELECT timestamp / 60000000000 * 60000000000 AS bucket, source, op, pid, SUM(weight) AS calls, "
+     "COUNT(*) AS stored, SUM(duration) AS total, MIN(duration) AS shortest, MAX(duration) AS longest, "
+     "SUM(bytes) AS bytes FROM events GROUP BY 1, 2, 3, 4 UNION ALL "
+     "SELECT minute_ns / 60000000000 * 60000000000, source, op, pid, calls, 0, total_ns, NULL, max_ns, bytes "
+     "FROM rollups) GROUP BY 1, 2, 3, 4"},
     {"cgroup_metadata", filled, "control groups of processes", columns_of_cgroup_metadata, ""},
-    {"annotations", filled, "labels that programs gave", columns_of_annotations, ""},
-    {"requests", filled, "requests that programs served", columns_of_requests, ""},
-    {"incidents", filled, "what was found to be wrong", columns_of_incidents, ""},
+    {"annotations", history, "labels that programs gave", columns_of_annotations, ""},
+    {"requests", history, "requests that programs served", columns_of_requests, ""},
+    {"incidents", history, "what was found to be wrong, a row each", columns_of_incidents, ""},
+    {"spans", history, "requests, steps, phases and labels that programs told", columns_of_spans, ""},
+    {"states", history, "what was measured of hosts and devices, a row each value", columns_of_states, ""},
+    {"rollups", history, "what is left of calls whose rows have gone", columns_of_rollups, ""},
+    {"clocks", history, "how the clocks moved against each other", columns_of_clocks, ""},
     {"coverage", filled, "what was not seen, and what was lost", columns_of_coverage, ""},
     {"schema_columns", filled, "these descriptions", columns_of_schema, ""},
 });

@@ -67,9 +67,10 @@ struct SqlColumnInfo {
 
 struct SqlTableInfo {
     enum class Kind {
-        events,  ///< rows of the blocks
-        filled,  ///< a table in memory, filled when a statement names it
-        view,    ///< `definition` is its SELECT
+        events,   ///< rows of the blocks
+        filled,   ///< a table in memory, filled when a statement names it
+        view,     ///< `definition` is its SELECT
+        history,  ///< rows of spans, incidents, states, clocks and rollups, as they are asked for
     };
     std::string_view name;
     Kind kind;

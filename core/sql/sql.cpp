@@ -12,6 +12,7 @@
 #include "core/sql/catalogue.h"
 #include "core/sql/event_table.h"
 #include "core/sql/functions.h"
+#include "core/sql/history_table.h"
 #include "core/sql/small_tables.h"
 #include "core/wire/utf8.h"
 
@@ -248,7 +249,8 @@ Result<void> SqlEngine::Impl::open() {
                                          : "PRAGMA temp_store = MEMORY");
         !done)
         return done;
-    if (register_event_table(raw, context) != SQLITE_OK || register_functions(raw, context) != SQLITE_OK)
+    if (register_event_table(raw, context) != SQLITE_OK || register_history_tables(raw, context) != SQLITE_OK ||
+        register_functions(raw, context) != SQLITE_OK)
         return fail(ErrorCode::internal, std::string("SQLite: ") + sqlite3_errmsg(raw));
     std::string schema = "BEGIN;";
     for (const SqlTableInfo& table : sql_tables()) {
@@ -256,6 +258,9 @@ Result<void> SqlEngine::Impl::open() {
         switch (table.kind) {
             case SqlTableInfo::Kind::events:
                 schema += "CREATE VIRTUAL TABLE " + name + " USING ingero_events(" + definition + ");";
+                break;
+            case SqlTableInfo::Kind::history:
+                schema += "CREATE VIRTUAL TABLE " + name + " USING ingero_history(" + name + ");";
                 break;
             case SqlTableInfo::Kind::filled:
                 schema += "CREATE TABLE " + name + "(" + column_declarations(table.columns) + definition + ");";

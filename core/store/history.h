@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct SpanRow {
     uint32_t uid = 0;                                    ///< of that process
     std::string scope;                                   ///< the scope group; empty: the process alone
     uint64_t received_ns = 0;
+    uint64_t number = 0;  ///< the store's, of all spans, incidents and states; 0: not read from one
 };
 
 enum class IncidentEvent : uint8_t {
@@ -58,6 +60,9 @@ enum class IncidentEvent : uint8_t {
 
 inline constexpr size_t max_incident_culprits = 64;
 inline constexpr size_t max_finding_bytes = 65'536;
+
+/// The kind of what another tool found, in an imported trace: told, and trusted in nothing.
+inline constexpr std::string_view imported_finding = "imported-finding";
 
 /// One event in an incident's life. Rows are only ever added: the history of an incident is all rows of its id.
 struct IncidentRow {
@@ -81,6 +86,7 @@ struct IncidentRow {
     uint32_t explained_permille = 0;
     std::vector<Culprit> culprits;  ///< largest first
     std::string finding;            ///< JSON as `explain` gives it; one longer than max_finding_bytes is left out whole
+    uint64_t number = 0;            ///< as of a span
 };
 
 inline constexpr size_t max_state_values = 1'024;
@@ -90,6 +96,7 @@ struct StateRow {
     uint64_t time_ns = 0;
     std::string source;  ///< who measured: "host", "nvml"
     std::vector<std::pair<std::string, double>> values;
+    uint64_t number = 0;  ///< as of a span
 };
 
 /// The three clocks at one time: how the wall clock moved against the others.

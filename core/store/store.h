@@ -118,7 +118,10 @@ struct Batch {
     std::vector<IncidentRow> incidents;
     std::vector<StateRow> states;
     std::vector<RollupRow> rollups;  ///< added to those there are; only what copies a store has any
-    uint64_t covered_until_ns = 0;   ///< CLOCK_MONOTONIC; everything before it was read from the rings
+    /// Of the running session, which is then written as their own. Only what copies a store has any: from the first
+    /// commit that does, the writer adds none of the clock it reads.
+    std::vector<ClockRow> clocks;
+    uint64_t covered_until_ns = 0;  ///< CLOCK_MONOTONIC; everything before it was read from the rings
 };
 
 struct StoreFigures {
@@ -182,8 +185,8 @@ class StoreSnapshot {
     virtual Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const = 0;
     /// Spans that overlap the window, in order of start.
     virtual Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window) const = 0;
-    /// All spans of this id, in order of boot and start.
-    virtual Result<std::vector<SpanRow>> spans_of(std::string_view id) const = 0;
+    /// The spans of this id, in order of boot and start: of these boots, of all where there are none.
+    virtual Result<std::vector<SpanRow>> spans_of(std::string_view id, const std::set<uint32_t>& boots) const = 0;
     /// What happened to incidents within the window, in order of time.
     virtual Result<std::vector<IncidentRow>> incidents(uint32_t boot_index, Window window) const = 0;
     virtual Result<std::vector<StateRow>> states(uint32_t boot_index, Window window) const = 0;

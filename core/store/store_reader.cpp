@@ -167,7 +167,7 @@ class LmdbSnapshot final : public StoreSnapshot {
                                 [&](const SpanRow& span) { return span_overlaps(span, window); });
     }
 
-    Result<std::vector<SpanRow>> spans_of(std::string_view id) const override {
+    Result<std::vector<SpanRow>> spans_of(std::string_view id, const std::set<uint32_t>& boots) const override {
         std::vector<SpanRow> rows;
         std::optional<Error> error;
         const std::string prefix = span_id_prefix(id);
@@ -176,9 +176,13 @@ class LmdbSnapshot final : public StoreSnapshot {
             const auto fields = unseal(key, value) ? decode_span_id_key(key) : std::nullopt;
             if (!fields) error = damaged_row("span id");
             if (error) return false;
+            if (!boots.empty() && !boots.contains(fields->span.boot_index)) return true;
             auto row = find(tables().spans, encode_key(fields->span), decode_span, "span");
             if (!row) error = row.error();
-            if (row && *row) rows.push_back(std::move(**row));
+            if (row && *row) {
+                (*row)->number = fields->span.number;
+                rows.push_back(std::move(**row));
+            }
             return !error;
         });
         if (error) return tl::unexpected(*error);
@@ -256,6 +260,8 @@ class LmdbSnapshot final : public StoreSnapshot {
             const auto content = unseal(key, value);
             auto row = content ? decode(*content) : std::nullopt;
             damaged = !row;
+            if constexpr (requires { row->number; })
+                if (row) row->number = fields->number;
             if (row && wanted(*row)) rows.push_back(std::move(*row));
             return !damaged;
         });

@@ -116,6 +116,13 @@ void prepare_history(const Batch& batch, const std::vector<size_t>& repeats, uin
         prepared.add_row(&Tables::states, HistoryKey{boot_index, state.time_ns, ++last_row}, state);
 }
 
+void prepare_clocks(const Batch& batch, uint32_t boot_index, uint32_t session, Prepared& prepared) {
+    for (ClockRow row : batch.clocks) {
+        row.session = session;
+        prepared.add_row(&Tables::clocks, HistoryKey{boot_index, row.clock.monotonic_ns, session}, row);
+    }
+}
+
 Prepared prepare(const Batch& batch, const std::vector<size_t>& repeats, uint32_t boot_index, uint64_t last_row,
                  BlockEncoder& encoder) {
     Prepared prepared;
@@ -440,8 +447,10 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
         if (!found) return tl::unexpected(found.error());
         repeats = std::move(*found);
     }
-    const Prepared prepared = prepare(batch, repeats, running->boot_index, state_.last_row, encoder_);
+    Prepared prepared = prepare(batch, repeats, running->boot_index, state_.last_row, encoder_);
+    prepare_clocks(batch, running->boot_index, *state_.current, prepared);
     auto written = write(prepared, [&](State& state) {
+        if (!batch.clocks.empty()) state.next_clock_row_ns = UINT64_MAX;
         Session& session = *state.running();
         session.latest_clock = clock;
         session.last_covered_ns = std::max(session.last_covered_ns, batch.covered_until_ns);

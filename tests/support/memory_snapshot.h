@@ -104,7 +104,9 @@ class MemorySnapshot : public StoreSnapshot {
     }
     // No query reads these yet.
     Result<std::vector<SpanRow>> spans(uint32_t, Window) const override { return std::vector<SpanRow>(); }
-    Result<std::vector<SpanRow>> spans_of(std::string_view) const override { return std::vector<SpanRow>(); }
+    Result<std::vector<SpanRow>> spans_of(std::string_view, const std::set<uint32_t>&) const override {
+        return std::vector<SpanRow>();
+    }
     Result<std::vector<IncidentRow>> incidents(uint32_t, Window) const override { return std::vector<IncidentRow>(); }
     Result<std::vector<StateRow>> states(uint32_t, Window) const override { return std::vector<StateRow>(); }
     Result<std::vector<ClockRow>> clocks(uint32_t, Window) const override { return std::vector<ClockRow>(); }

@@ -1,4 +1,8 @@
 ingero_add_test(import_test LABEL unit SOURCES import_test.cpp LIBRARIES ingero-import PkgConfig::SQLITE)
+ingero_add_test(import_history_test LABEL unit SOURCES import_history_test.cpp
+  LIBRARIES ingero-import ingero-sql PkgConfig::SQLITE)
+target_compile_definitions(import_history_test PRIVATE
+  INGERO_PUBLISHED_SQL="${PROJECT_SOURCE_DIR}/tests/data/published.sql")
 ingero_add_test(import_traces_test LABEL unit SOURCES import_traces_test.cpp LIBRARIES ingero-import PkgConfig::SQLITE)
 # Published traces, too large for this repository.
 if(EXISTS ${PROJECT_SOURCE_DIR}/../shared/traces)

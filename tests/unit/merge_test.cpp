@@ -10,6 +10,9 @@
 
 #include "core/model/op.h"
 #include "core/query/coverage.h"
+#include "core/query/node_snapshot.h"
+#include "core/store/rows.h"
+#include "core/store/verify.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -81,6 +84,106 @@ void add_session(const std::string& directory, const Content& content) {
     }
 }
 
+/// For a loop over it: a temporary inside another would be gone.
+template <class T>
+T all(Result<T> result) {
+    EXPECT_TRUE(result);
+    return result ? std::move(*result) : T();
+}
+
+/// A row of each kind, and rollups of two minutes.
+void add_history(const std::string& directory, const Content& content, uint32_t uid) {
+    StoreOptions options;
+    const uint64_t realtime_ns = 1'700'000'000'000'000'000;
+    const uint64_t begin_ns = content.clock_ns;
+    ClockTriple clock{begin_ns, begin_ns, realtime_ns + begin_ns};
+    options.clock = [&clock] { return clock; };
+    auto writer = open_writer(directory, options);
+    Session session = make_session(content.boot_id);
+    session.id = content.session_id;
+    session.node = content.node;
+    session.clock = clock;
+    session.first_covered_ns = begin_ns + 3 * rollup_minute_ns;
+    session.rolled_up_from_ns = begin_ns;
+    ASSERT_TRUE(writer->begin_session(session));
+    const ProcessKey process{10, 500};
+    Batch batch;
+    Process row;
+    row.key = process;
+    row.comm = content.comm;
+    batch.processes.push_back(row);
+    SpanRow request;
+    request.id = "request";
+    request.start_ns = begin_ns + 10;
+    request.end_ns = begin_ns + 500;
+    request.process = process;
+    request.uid = uid;
+    request.labels = {{"of", content.comm}};
+    batch.spans.push_back(request);
+    request.id = "registration";  // of a process that has no row
+    request.kind = SpanKind::scope;
+    request.process = {11, 900};
+    batch.spans.push_back(request);
+    request.id.clear();
+    request.process = {};
+    batch.spans.push_back(request);
+    IncidentRow incident;
+    incident.id = "incident of " + content.comm;
+    incident.at_ns = incident.opened_ns = begin_ns + 600;
+    incident.process = process;
+    incident.uid = uid;
+    incident.finding = "{}";
+    batch.incidents.push_back(incident);
+    batch.states.push_back({begin_ns + 700, "host", {{"load", 1.5 + uid}}});
+    for (uint64_t minute = 0; minute < 2; ++minute) {
+        RollupRow rollup;
+        rollup.minute_ns = (begin_ns / rollup_minute_ns + minute) * rollup_minute_ns;
+        rollup.op = launch;
+        rollup.process = process;
+        rollup.uid = uid;
+        rollup.calls = rollup.total_ns = rollup.max_ns = 1 + minute;
+        rollup.durations.add(1 + minute, 1 + minute);
+        batch.rollups.push_back(rollup);
+        rollup.process = {};
+        batch.rollups.push_back(rollup);
+    }
+    batch.covered_until_ns = begin_ns + 4 * rollup_minute_ns;
+    for (int commits = 0; commits < 4; ++commits) {
+        ASSERT_TRUE(writer->commit(batch));
+        batch = {};
+        clock = {clock.monotonic_ns + rollup_minute_ns, clock.boottime_ns + rollup_minute_ns,
+                 clock.realtime_ns + rollup_minute_ns + 5};
+    }
+    ASSERT_TRUE(writer->end_session());
+}
+
+/// Rows of history as they are stored, but for the start of their process; with the node they are of.
+std::multiset<std::string> history_in(const std::string& directory) {
+    const auto snapshot = open_snapshot(directory);
+    std::multiset<std::string> rows;
+    std::map<uint32_t, std::string> node_of;
+    for (const Session& session : snapshot->sessions()) node_of[session.boot_index] = session.node;
+    std::map<ProcessKey, std::string> comms;
+    for (const Process& process : all(snapshot->processes())) comms[process.key] = process.comm;
+    for (const auto& [boot, node] : node_of) {
+        const auto add = [&, &node = node](auto row) {
+            std::string name;
+            if constexpr (requires { row.process; }) {
+                name = comms[row.process];
+                row.process.start_ns = 0;
+            }
+            if constexpr (requires { row.session; }) row.session = 0;
+            rows.insert(node + "/" + name + "/" + encode_row(row));
+        };
+        for (const SpanRow& row : all(snapshot->spans(boot, everything))) add(row);
+        for (const IncidentRow& row : all(snapshot->incidents(boot, everything))) add(row);
+        for (const StateRow& row : all(snapshot->states(boot, everything))) add(row);
+        for (const RollupRow& row : all(snapshot->rollups(boot, everything))) add(row);
+        for (const ClockRow& row : all(snapshot->clocks(boot, everything))) add(row);
+    }
+    return rows;
+}
+
 /// What a node has in a store, by the names that its rows lead to.
 struct Seen {
     uint64_t events = 0;
@@ -89,13 +192,6 @@ struct Seen {
     size_t gaps = 0;
     auto operator<=>(const Seen&) const = default;
 };
-
-/// For a loop over it: a temporary inside another would be gone.
-template <class T>
-T all(Result<T> result) {
-    EXPECT_TRUE(result);
-    return result ? std::move(*result) : T();
-}
 
 std::map<std::string, Seen> seen_in(const std::string& directory) {
     const auto snapshot = open_snapshot(directory);
@@ -158,6 +254,52 @@ TEST_F(Merge, EachNodeKeepsWhatItHad) {
     EXPECT_EQ(merged->sessions, 2u);
     EXPECT_EQ(merged->nodes.at("beta").events, 7u);
     EXPECT_EQ(merged->stacks, 2u);
+}
+
+TEST_F(Merge, HistoryIsAsItWas) {
+    const uint64_t begin_ns = 5 * rollup_minute_ns;
+    add_history(a_.path(), {.clock_ns = begin_ns}, 1'000);
+    add_history(b_.path(),
+                {.node = "beta", .session_id = "b", .boot_id = "boot-b", .comm = "serve", .clock_ns = begin_ns}, 2'000);
+    std::multiset<std::string> wanted = history_in(a_.path());
+    const size_t of_one = wanted.size();
+    EXPECT_EQ(of_one, 3u + 1 + 1 + 4 + 5);
+    wanted.merge(history_in(b_.path()));
+    const auto merged = merge({&a_, &b_});
+    ASSERT_TRUE(merged) << merged.error().message;
+    EXPECT_EQ(history_in(out_.path()), wanted);
+    EXPECT_EQ(merged->spans, 6u);
+    EXPECT_EQ(merged->incidents, 2u);
+    EXPECT_EQ(merged->states, 2u);
+    EXPECT_EQ(merged->rollups, 8u);
+    const auto verified = verify_store(out_.path());
+    ASSERT_TRUE(verified);
+    EXPECT_TRUE(verified->is_clean()) << verified->damages.front().what;
+
+    EXPECT_THAT(all(open_snapshot(out_.path())->spans_of("registration", {})), SizeIs(2));
+    const auto beta = of_node(open_snapshot(out_.path()), "beta");
+    const auto registrations = all(beta->spans_of("registration", {}));
+    ASSERT_THAT(registrations, SizeIs(1)) << "of a process that has no row";
+    EXPECT_EQ(registrations.front().uid, 2'000u);
+    EXPECT_THAT(all(beta->spans_of("registration", {0})), SizeIs(0)) << "a boot of the other node";
+
+    TemporaryDirectory again;
+    ASSERT_TRUE(merge_stores({{out_.path(), "", "out"}, {a_.path(), "", "a"}}, again.path()));
+    EXPECT_EQ(history_in(again.path()), wanted);
+}
+
+TEST_F(Merge, HistoryOfSessionsOfABootIsTakenOnce) {
+    add_history(a_.path(), {.clock_ns = 5 * rollup_minute_ns}, 1'000);
+    add_history(b_.path(), {.clock_ns = 5 * rollup_minute_ns}, 1'000);
+    // The minute in which it begins has calls of the session before it too, which are of the other store.
+    add_history(b_.path(), {.session_id = "a2", .clock_ns = 20 * rollup_minute_ns + 1}, 1'000);
+    const auto merged = merge({&a_, &b_});
+    ASSERT_TRUE(merged) << merged.error().message;
+    EXPECT_EQ(merged->rollups, 4u + 2) << "one minute of two, of two processes";
+    EXPECT_EQ(merged->spans, 6u);
+    const std::vector<Session> sessions = open_snapshot(out_.path())->sessions();
+    ASSERT_THAT(sessions, SizeIs(2));
+    EXPECT_EQ(sessions[1].rolled_up_from_ns, 21 * rollup_minute_ns) << "what is not there is not claimed";
 }
 
 TEST_F(Merge, TheSameBootIdOfTwoNodesIsTwoBoots) {

@@ -122,12 +122,12 @@ TEST_F(AHistory, FindsSpansByWindowAndById) {
     EXPECT_EQ(snapshot->spans(0, {200, 300})->size(), 2u);
     EXPECT_EQ(snapshot->spans(0, {300, 301})->size(), 4u);
     EXPECT_EQ(snapshot->spans(1, everything)->size(), 0u);
-    const auto found = snapshot->spans_of("r");
+    const auto found = snapshot->spans_of("r", {});
     ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(found->size(), 4u);
     EXPECT_EQ(found->back().start_ns, 300u);
-    EXPECT_TRUE(snapshot->spans_of("")->empty());
-    EXPECT_TRUE(snapshot->spans_of("r3")->empty());
+    EXPECT_TRUE(snapshot->spans_of("", {})->empty());
+    EXPECT_TRUE(snapshot->spans_of("r3", {})->empty());
 }
 
 TEST_F(AHistory, OfAnIncidentIsKeptInFull) {
@@ -211,14 +211,14 @@ TEST_F(AHistory, IsAddedToAStoreThatHasNoTablesForIt) {
     {
         const auto snapshot = open_snapshot(directory_.path());
         EXPECT_TRUE(snapshot->spans(0, everything)->empty());
-        EXPECT_TRUE(snapshot->spans_of("r")->empty());
+        EXPECT_TRUE(snapshot->spans_of("r", {})->empty());
         EXPECT_TRUE(snapshot->rollups(0, everything)->empty());
     }
     const auto writer = start();
     Batch batch;
     batch.spans = {make_span("r", 1, 2)};
     commit(*writer, batch);
-    EXPECT_EQ(open_snapshot(directory_.path())->spans_of("r")->size(), 1u);
+    EXPECT_EQ(open_snapshot(directory_.path())->spans_of("r", {})->size(), 1u);
 }
 
 /// Calls of a few ops and processes, as a program makes them: small enough that millions go through.
@@ -441,8 +441,8 @@ TEST_F(ARollup, ReplacesCallsThatAreTooOld) {
         EXPECT_EQ(stored_sums(*snapshot), sums);
         EXPECT_NEAR(static_cast<double>(scan_all(*snapshot)->size()), 30 * 600, 2 * 600);
         EXPECT_NEAR(static_cast<double>(snapshot->spans(0, everything)->size()), 30, 2);
-        EXPECT_TRUE(snapshot->spans_of("r0")->empty());
-        EXPECT_EQ(snapshot->spans_of("r59")->size(), 1u);
+        EXPECT_TRUE(snapshot->spans_of("r0", {})->empty());
+        EXPECT_EQ(snapshot->spans_of("r59", {})->size(), 1u);
         EXPECT_NEAR(static_cast<double>(snapshot->rollups(0, everything)->back().minute_ns), 31.0 * minute,
                     2.0 * minute);
     }
@@ -601,10 +601,10 @@ TEST_F(AHistory, GoesWhereNoCallIsLeftToGoAndIncidentsGoLast) {
     }
     const auto snapshot = open_snapshot(directory_.path());
     EXPECT_EQ(snapshot->incidents(0, everything)->size(), 1u);
-    EXPECT_TRUE(snapshot->spans_of("0")->empty());
+    EXPECT_TRUE(snapshot->spans_of("0", {})->empty());
     const auto spans = snapshot->spans(0, everything);
     ASSERT_FALSE(spans->empty());
-    for (const SpanRow& span : *spans) ASSERT_EQ(snapshot->spans_of(span.id)->size(), 1u);
+    for (const SpanRow& span : *spans) ASSERT_EQ(snapshot->spans_of(span.id, {})->size(), 1u);
 }
 
 TEST(QuantileSketch, AddsUpAndComesBackFromItsBytes) {

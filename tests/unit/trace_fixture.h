@@ -46,6 +46,19 @@ CREATE TABLE events(id TEXT PRIMARY KEY, timestamp INTEGER NOT NULL, pid INTEGER
 CREATE TABLE process_names(pid INTEGER PRIMARY KEY, name TEXT NOT NULL, seen_at INTEGER NOT NULL DEFAULT 0);
 )";
 
+/// What an agent of any generation kept beside events.
+inline constexpr const char* history_tables = R"(
+CREATE TABLE system_snapshots(id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp INTEGER NOT NULL UNIQUE, cpu_pct REAL,
+  mem_pct REAL, mem_avail INTEGER, swap_mb INTEGER, load_avg REAL);
+CREATE TABLE annotations(id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp INTEGER NOT NULL, labels TEXT NOT NULL,
+  pid INTEGER NOT NULL DEFAULT 0, start_time INTEGER NOT NULL DEFAULT 0, span_start INTEGER NOT NULL DEFAULT 0,
+  span_end INTEGER NOT NULL DEFAULT 0, peer_uid INTEGER, peer_gid INTEGER, peer_pid INTEGER);
+CREATE TABLE causal_chains(id TEXT PRIMARY KEY, detected_at INTEGER NOT NULL, severity TEXT, summary TEXT,
+  root_cause TEXT, explanation TEXT, recommendations TEXT, cuda_op TEXT, cuda_p99_us INTEGER, cuda_p50_us INTEGER,
+  tail_ratio REAL, timeline TEXT, node TEXT NOT NULL DEFAULT '');
+CREATE TABLE cgroup_schedstat(cgroup_id INTEGER, window_end INTEGER, p99_off_cpu INTEGER);
+)";
+
 /// 0.10: the command of each row; another order of columns.
 inline constexpr const char* latest_generation = R"(
 CREATE TABLE events(comm TEXT NOT NULL DEFAULT '', id TEXT PRIMARY KEY, node TEXT NOT NULL DEFAULT '',

@@ -1,0 +1,252 @@
+// SQL over spans, incidents, states, clocks and rollups.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/model/op.h"
+#include "core/sql/catalogue.h"
+#include "core/sql/sql.h"
+#include "tests/unit/store_fixture.h"
+
+namespace ingero {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr uint64_t second = 1'000'000'000;
+constexpr uint64_t minute = 60 * second;
+constexpr uint64_t wall = 1'700'000'040 * second;  ///< minus CLOCK_MONOTONIC; a multiple of a minute
+
+/// Two boots, of two nodes, ten minutes each. Every minute has a request, a step, a label, a state and rollups.
+class SqlHistory : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* node : {"alpha", "beta"}) write_boot(node);
+        snapshot_ = open_snapshot(directory_.path());
+        auto engine = SqlEngine::open();
+        ASSERT_TRUE(engine) << engine.error().message;
+        engine_ = std::move(*engine);
+    }
+
+    void write_boot(const std::string& node) {
+        StoreOptions options;
+        ClockTriple clock{minute, minute, wall + minute};
+        options.clock = [&clock] { return clock; };
+        auto writer = open_writer(directory_.path(), options);
+        Session session = make_session("boot of " + node);
+        session.id = node;
+        session.node = node;
+        session.clock = clock;
+        session.first_covered_ns = minute;
+        ASSERT_TRUE(writer->begin_session(session));
+        for (uint64_t i = 1; i <= 10; ++i) {
+            const uint64_t now = i * minute;
+            const auto uid = static_cast<uint32_t>(1'000 + i % 2);
+            Batch batch;
+            SpanRow span;
+            span.id = "r" + std::to_string(i);
+            span.start_ns = now;
+            span.end_ns = now + i * second;
+            span.scheduled_ns = now + 5;
+            span.first_token_ns = now + 9;
+            span.output_tokens = i;
+            span.model = "m";
+            span.process = {100, 7};
+            span.uid = uid;
+            span.labels = {{"tenant", "\xff"}};
+            span.values = {{"loss", 0.5}};
+            span.received_ns = now + 11 * second;
+            batch.spans.push_back(span);
+            span.kind = SpanKind::step;
+            span.id.clear();
+            batch.spans.push_back(span);
+            span.kind = SpanKind::label;
+            span.end_ns = span.start_ns;
+            span.values = {{"peer_gid", 50}};
+            batch.spans.push_back(span);
+            IncidentRow incident;
+            incident.id = "i" + std::to_string(i / 2);
+            incident.at_ns = now;
+            incident.opened_ns = i / 2 * 2 * minute;
+            incident.event = i % 2 == 1 ? IncidentEvent::closed : IncidentEvent::opened;
+            incident.kind = "cpu-contention";
+            incident.uid = 1'000;
+            incident.process = {100, 7};
+            incident.lost_ns = i;
+            incident.explained_permille = 250;
+            incident.culprits = {{"hog", 9, 8}};
+            batch.incidents.push_back(incident);
+            incident.kind = imported_finding;
+            incident.finding = R"({"severity": "HIGH", "cuda_p99_us": 7, "tail_ratio": 2.5, "timeline": "[]"})";
+            batch.incidents.push_back(incident);
+            batch.states.push_back({now, "host", {{"cpu_pct", 12.5}, {"mem_avail", 2'048}}});
+            batch.states.push_back({now, "nvml", {{"watts", 61.25}}});
+            RollupRow rollup;
+            rollup.minute_ns = now;
+            rollup.op = *op_of_name("cudaMemcpy");
+            rollup.process = {100, 7};
+            rollup.uid = uid;
+            rollup.calls = 100;
+            rollup.total_ns = 100 * second;
+            rollup.max_ns = 2 * second;
+            rollup.bytes = 4'096;
+            rollup.durations.add(90, 60);
+            rollup.durations.add(120, 40);
+            batch.rollups.push_back(rollup);
+            rollup.process = {};
+            rollup.uid = UINT32_MAX;
+            rollup.durations = {};
+            batch.rollups.push_back(rollup);
+            Event event = make_event(++sequence_, now, 3 * second);
+            event.op = rollup.op;
+            event.tgid = 100;
+            event.process_start_ns = 7;
+            event.weight = 1;
+            event.args[0] = 10;
+            batch.events.push_back(event);
+            batch.covered_until_ns = now + 30 * second;
+            clock = {now + 30 * second, now + 30 * second, wall + now + 30 * second};
+            ASSERT_TRUE(writer->commit(batch));
+        }
+        ASSERT_TRUE(writer->end_session());
+    }
+
+    Result<SqlAnswer> run(SqlQuery query) { return engine_->run(*snapshot_, query); }
+    json rows(const std::string& sql, const Filter* filter = nullptr) {
+        SqlQuery query;
+        query.sql = sql;
+        query.whole_trace = !filter;
+        if (filter) query.filter = *filter;
+        auto answer = run(query);
+        EXPECT_TRUE(answer) << sql << ": " << (answer ? "" : answer.error().message);
+        return answer ? answer->rows : json("failed");
+    }
+    std::string plan(const std::string& sql) {
+        SqlQuery query;
+        query.sql = sql;
+        query.explain = true;
+        auto answer = run(query);
+        return answer ? answer->rows.dump() : answer.error().message;
+    }
+
+    TemporaryDirectory directory_;
+    std::unique_ptr<StoreSnapshot> snapshot_;
+    std::unique_ptr<SqlEngine> engine_;
+    uint64_t sequence_ = 0;
+};
+
+TEST_F(SqlHistory, ColumnsSayWhatTheRowsSay) {
+    const uint64_t at = wall + 3 * minute;
+    EXPECT_EQ(rows("SELECT id, pid, start_ns, end_ns, duration_ns, queue_ns, ttft_ns, model, prompt_tokens, "
+                   "output_tokens, node FROM requests WHERE id = 'r3' AND node = 'beta'"),
+              (json{{"r3", 100, at, at + 3 * second, 3 * second, 5, 9, "m", nullptr, 3, "beta"}}));
+    EXPECT_EQ(rows("SELECT kind, labels, numbers, uid, scope, received_ns FROM spans WHERE id = 'r3' LIMIT 1"),
+              (json{{"request", "{\"tenant\":\"\xef\xbf\xbd\"}", R"({"loss":0.5})", 1'001, nullptr, at + 11 * second}}))
+        << rows("SELECT kind, labels, numbers, uid, scope, received_ns FROM spans WHERE id = 'r3' LIMIT 1").dump();
+    EXPECT_EQ(rows("SELECT kind, COUNT(*), COUNT(DISTINCT number) FROM spans GROUP BY kind ORDER BY kind"),
+              (json{{"label", 20, 20}, {"request", 20, 20}, {"step", 20, 20}}));
+    EXPECT_EQ(rows("SELECT timestamp, pid, start_time, span_start, span_end, peer_uid, peer_gid, peer_pid FROM "
+                   "annotations WHERE timestamp = " +
+                   std::to_string(at) + " LIMIT 1"),
+              (json{{at, 100, nullptr, 0, 0, 1'001, 50, nullptr}}));
+    EXPECT_EQ(rows("SELECT source, name, value FROM states WHERE node = 'alpha' ORDER BY timestamp, id LIMIT 3"),
+              (json{{"host", "cpu_pct", 12.5}, {"host", "mem_avail", 2'048.0}, {"nvml", "watts", 61.25}}));
+    EXPECT_EQ(rows("SELECT COUNT(*), MIN(cpu_pct), MIN(mem_pct), typeof(mem_avail), SUM(mem_avail) "
+                   "FROM system_snapshots"),
+              (json{{20, 12.5, nullptr, "integer", 20 * 2'048}}));
+    EXPECT_EQ(rows("SELECT source, op, uid, calls, total_ns, max_ns, p50_ns, p95_ns, bytes FROM rollups "
+                   "WHERE node = 'alpha' AND pid = 100 AND minute_ns = " +
+                   std::to_string(at)),
+              (json{{"CUDA", "cudaMemcpy", 1'001, 100, 100 * second, 2 * second, 90, 120, 4'096}}));
+    EXPECT_EQ(rows("SELECT uid, p99_ns FROM rollups WHERE pid = 0 LIMIT 1"), (json{{nullptr, nullptr}}));
+    EXPECT_EQ(rows("SELECT node, COUNT(*), MIN(realtime_ns - monotonic_ns), COUNT(DISTINCT session) FROM clocks "
+                   "GROUP BY node"),
+              (json{{"alpha", 10, wall, 1}, {"beta", 10, wall, 1}}));
+}
+
+TEST_F(SqlHistory, AnIncidentIsOneRowAsItWasLast) {
+    EXPECT_EQ(
+        rows("SELECT id, opened_ns, closed_ns, lost_ns, explained, culprits, node FROM incidents "
+             "WHERE id IN ('i4', 'i5') AND node = 'alpha' ORDER BY id"),
+        (json{{"i4", wall + 8 * minute, wall + 9 * minute, 9, 0.25, R"([{"name":"hog","ns":8,"pid":9}])", "alpha"},
+              {"i5", wall + 10 * minute, nullptr, 10, 0.25, R"([{"name":"hog","ns":8,"pid":9}])", "alpha"}}));
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM incidents WHERE closed_ns IS NULL"), (json{{2}}));
+    EXPECT_EQ(rows("SELECT id, detected_at, severity, cuda_p99_us, tail_ratio, timeline, root_cause FROM causal_chains "
+                   "WHERE node = 'beta' ORDER BY detected_at DESC LIMIT 1"),
+              (json{{"i5", wall + 10 * minute, "HIGH", 7, 2.5, "[]", nullptr}}));
+}
+
+TEST_F(SqlHistory, AConditionOnTimeOrIdLeavesWhatSqliteWould) {
+    const std::pair<const char*, const char*> columns[] = {
+        {"spans", "start_ns"},       {"spans", "end_ns"},
+        {"requests", "end_ns"},      {"annotations", "timestamp"},
+        {"incidents", "opened_ns"},  {"incidents", "closed_ns"},
+        {"incidents", "updated_ns"}, {"causal_chains", "detected_at"},
+        {"states", "timestamp"},     {"system_snapshots", "timestamp"},
+        {"rollups", "minute_ns"},    {"clocks", "realtime_ns"}};
+    for (const auto& [table, column] : columns) {
+        for (const char* operation : {"=", "<", "<=", ">", ">="}) {
+            for (const uint64_t at : {uint64_t{0}, 4 * minute, 4 * minute + 1, 4 * minute + 4 * second, 5 * minute}) {
+                const std::string time = std::to_string(wall + at);
+                const std::string from = std::string("SELECT COUNT(*), COUNT(DISTINCT node) FROM ") + table + " WHERE ";
+                const auto where = [&](const std::string& name) { return from + name + " " + operation + " " + time; };
+                EXPECT_EQ(rows(where(column)), rows(where("+" + std::string(column)))) << where(column);
+            }
+        }
+    }
+    for (const char* id : {"r3", "R3", "r", "", "r3 "}) {
+        const std::string wanted = std::string(" = '") + id + "'";
+        for (const char* collation : {"", " COLLATE NOCASE", " COLLATE RTRIM"})
+            EXPECT_EQ(rows("SELECT COUNT(*) FROM spans WHERE id" + wanted + collation),
+                      rows("SELECT COUNT(*) FROM spans WHERE +id" + wanted + collation));
+    }
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM spans WHERE id IN ('r3', 'r4', 'nobody')"), (json{{4}}));
+}
+
+TEST_F(SqlHistory, OnlyWhatIsAskedForIsRead) {
+    EXPECT_THAT(plan("SELECT * FROM spans WHERE id = 'r3'"), HasSubstr("spans: by id"));
+    EXPECT_THAT(plan("SELECT * FROM rollups WHERE minute_ns > 5"), HasSubstr("rollups: by time"));
+    EXPECT_THAT(plan("SELECT * FROM spans"), HasSubstr("spans: all rows"));
+    // The calls of each request by the time of the request.
+    EXPECT_EQ(rows("SELECT r.id, COUNT(*) FROM requests r JOIN events e ON e.timestamp BETWEEN r.start_ns AND r.end_ns "
+                   "AND e.node = r.node WHERE r.id = 'r4' GROUP BY r.id, r.node"),
+              json::array({json::array({"r4", 1}), json::array({"r4", 1})}));
+}
+
+TEST_F(SqlHistory, AggregatesHoldRowsAndWhatIsLeftOfThem) {
+    const std::string at = std::to_string(wall + 3 * minute);
+    EXPECT_EQ(rows("SELECT source, op, pid, count, stored, sum_dur, min_dur, max_dur, sum_arg0 FROM event_aggregates "
+                   "WHERE bucket = " +
+                   at + " ORDER BY pid"),
+              (json{{"CUDA", "cudaMemcpy", 0, 200, 0, 200 * second, nullptr, 2 * second, 8'192},
+                    {"CUDA", "cudaMemcpy", 100, 202, 2, 206 * second, 3 * second, 3 * second, 8'212}}));
+    EXPECT_EQ(rows("SELECT SUM(count), SUM(stored) FROM event_aggregates"), (json{{4'020, 20}}));
+}
+
+TEST_F(SqlHistory, OneUserAndOneProcessAreSeen) {
+    Filter filter;
+    filter.window = {0, INT64_MAX};
+    filter.uid = 1'001;
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM requests", &filter), (json{{10}}));
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM spans WHERE id = 'r4'", &filter), (json{{0}}));
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM incidents", &filter), (json{{0}}));
+    EXPECT_EQ(rows("SELECT COUNT(*), MIN(pid) FROM rollups", &filter), (json{{10, 100}}));
+    filter = {};
+    filter.window = {0, INT64_MAX};
+    filter.pid = 200;
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM spans", &filter), (json{{0}}));
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM states", &filter), (json{{60}}));
+}
+
+TEST_F(SqlHistory, AWindowLeavesWhatOverlapsIt) {
+    Filter filter;
+    filter.window = {wall + 4 * minute + second, wall + 6 * minute};
+    EXPECT_EQ(rows("SELECT DISTINCT id FROM requests ORDER BY id", &filter), (json{{"r4"}, {"r5"}}));
+    EXPECT_EQ(rows("SELECT DISTINCT id FROM spans WHERE id = 'r6'", &filter), json::array());
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM system_snapshots", &filter), (json{{2}}));
+    EXPECT_EQ(rows("SELECT DISTINCT id FROM incidents", &filter), (json{{"i2"}})) << "open over its begin";
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM rollups", &filter), (json{{8}}));
+}
+
+}  // namespace
+}  // namespace ingero
