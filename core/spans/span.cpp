@@ -269,6 +269,8 @@ SpanResult<void> place_in_time(IncomingSpan& span, const SpanRules& rules) {
     if (row.end_ns > now && row.end_ns - now > span_future_ns) return refuse(SpanRefusal::in_future);
     if (row.end_ns - row.start_ns > max_span_ns) return refuse(SpanRefusal::too_long);
     if (span.realtime) {
+        // The monotonic clock cannot say when that was.
+        if (row.start_ns < rules.now.realtime_ns - rules.now.monotonic_ns) return refuse(SpanRefusal::too_old);
         const auto convert = [&](uint64_t time) { return rules.now.to_monotonic(time); };
         row.start_ns = convert(row.start_ns);
         row.end_ns = convert(row.end_ns);

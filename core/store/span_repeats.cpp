@@ -13,9 +13,11 @@ namespace ingero {
 namespace {
 
 constexpr size_t most_looked_at = 64;
+/// Of one list together: spans that all begin at once must not make a commit long.
+constexpr size_t looks_a_span = 4, more_looks = 256;
 
 auto identity(const SpanRow& span) {
-    return std::tie(span.kind, span.id, span.start_ns, span.end_ns, span.process);
+    return std::tie(span.kind, span.id, span.start_ns, span.end_ns, span.process, span.scope, span.labels, span.values);
 }
 
 struct Earlier {
@@ -28,6 +30,7 @@ Result<std::vector<size_t>> find_repeats(const Environment& environment, MDB_txn
                                          std::span<const SpanRow> spans) {
     std::vector<size_t> repeats;
     std::set<const SpanRow*, Earlier> seen;
+    size_t looks_left = looks_a_span * spans.size() + more_looks;
     Cursor cursor;
     if (const int rc = cursor.open(transaction, environment.tables().spans))
         return tl::unexpected(lmdb_error("cannot read the spans", rc));
@@ -39,7 +42,8 @@ Result<std::vector<size_t>> find_repeats(const Environment& environment, MDB_txn
         MDB_val key = to_value(after), value{};
         int rc = is_repeat ? MDB_NOTFOUND : cursor.get(key, value, MDB_SET_RANGE);
         if (!is_repeat) rc = cursor.get(key, value, rc == MDB_NOTFOUND ? MDB_LAST : MDB_PREV);
-        for (size_t looked = 0; rc == 0 && looked < most_looked_at && !is_repeat && !damaged; ++looked) {
+        for (size_t looked = 0; rc == 0 && looked < most_looked_at && looks_left != 0 && !is_repeat && !damaged;
+             ++looked, --looks_left) {
             const auto fields = decode_history_key(to_text(key));
             if (!fields || fields->boot_index != boot_index || fields->time_ns != span.start_ns) break;
             const auto content = unseal(to_text(key), to_text(value));

@@ -148,15 +148,16 @@ struct Sockets {
 Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::string& path, const std::string& directory,
                              ControlOptions control) {
     Sockets sockets;
-    const auto serve_spans = [&](UniqueFd fd, std::string at) {
-        manager.listen_for_spans(std::move(fd), std::move(at));
+    const auto serve_spans = [&](std::string_view name, UniqueFd fd, std::string at) {
+        const auto form = name == "annotate" ? SpanServer::Form::lines : SpanServer::Form::messagepack;
+        manager.listen_for_spans(std::move(fd), form, std::move(at));
         ++sockets.for_spans;
     };
     for (const auto& [name, fd] : inherited_sockets()) {
         if (name == "control")
             sockets.control = std::make_unique<ControlServer>(loop, manager, fd, control);
         else if (name == "spans" || name == "annotate")
-            serve_spans(UniqueFd(fd), {});
+            serve_spans(name, UniqueFd(fd), {});
         else
             sockets.unserved.push_back(std::make_unique<RefusingListener>(loop, fd, name));
     }
@@ -170,7 +171,7 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         const std::string place = directory + "/" + name + ".sock";
         auto bound = listen_at(place);
         if (!bound) return tl::unexpected(bound.error());
-        serve_spans(std::move(*bound), place);
+        serve_spans(name, std::move(*bound), place);
     }
     return sockets;
 }

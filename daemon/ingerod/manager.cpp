@@ -214,13 +214,7 @@ Result<void> Manager::open_spans() {
                     const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
                     return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
                 },
-            .processes =
-                [this] {
-                    std::vector<Process> traced;
-                    for (const auto& [pid, entry] : processes_->all())
-                        if (!entry.excluded) traced.push_back(entry.process);
-                    return traced;
-                }},
+            .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64)},
         options_.config.span_quota());
     spans_->set_hash(std::move(*hash));
     return {};
@@ -245,7 +239,7 @@ void Manager::rescan() {
 void Manager::put_process(const Process& process) {
     ingest_->put_process(process);
     live_->put_process(process);
-    if (spans_ && process.exited_ns == 0) spans_->on_process(process);
+    if (spans_) spans_->on_process(process);
     if (process.exited_ns != 0)
         stacks_->on_process_gone(process.key);
     else

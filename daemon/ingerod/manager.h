@@ -57,8 +57,8 @@ class Manager : public BusBackend {
     /// The threads it stands on are alive. For the watchdog.
     bool is_alive() { return ingest_->made_progress(); }
     /// One more socket where programs tell of spans; `path` is removed in the end where it is given.
-    void listen_for_spans(UniqueFd socket, std::string path = {}) {
-        spans_->listen(std::move(socket), std::move(path));
+    void listen_for_spans(UniqueFd socket, SpanServer::Form form, std::string path = {}) {
+        spans_->listen(std::move(socket), form, std::move(path));
     }
     /// How many sockets are served, for the status answer.
     void set_sockets(size_t count) { sockets_ = count; }

@@ -11,11 +11,11 @@ class TokenBucket {
     /// Full at first. `period_ns` is what one token takes to come back.
     TokenBucket(uint64_t burst, uint64_t period_ns) : burst_(burst), period_ns_(period_ns), tokens_(burst) {}
 
-    /// False where there is none left. `now_ns` never goes back.
-    bool take(uint64_t now_ns) {
+    /// False where so many are not left, and then none is taken. `now_ns` never goes back.
+    bool take(uint64_t now_ns, uint64_t count = 1) {
         fill(now_ns);
-        if (tokens_ == 0) return false;
-        --tokens_;
+        if (tokens_ < count) return false;
+        tokens_ -= count;
         return true;
     }
     bool is_full(uint64_t now_ns) const {

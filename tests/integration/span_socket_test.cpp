@@ -237,6 +237,56 @@ TEST_F(SpanSocket, annotations_of_the_earlier_agent_are_taken_at_their_path_and_
     }
 }
 
+TEST_F(SpanSocket, two_labels_of_one_moment_are_two) {
+    Daemon daemon(directory_ / "run");
+    SpanClient client(annotations());
+    const std::string at = std::to_string(ClockTriple::now().realtime_ns);
+    ASSERT_TRUE(client.send_bytes(R"({"ts":)" + at + R"(,"labels":{"epoch":"1"}})" + "\n" + R"({"ts":)" + at +
+                                  R"(,"labels":{"phase":"load"},"ack":1})" + "\n"));
+    ASSERT_TRUE(client.reply_line());
+    ASSERT_EQ(daemon.stop(), 0);
+    EXPECT_EQ(stored().size(), 2u);
+}
+
+TEST_F(SpanSocket, tiny_frames_hold_nobody_up_and_replies_come_before_the_last_word) {
+    Daemon daemon(directory_ / "run");
+    SpanClient flood(socket());
+    const std::string empty(60'000, '\x80');  // a map without a field: a frame of one byte
+    ASSERT_TRUE(flood.send_bytes(empty));
+    ChildOptions as_owner;
+    as_owner.uid = owner_uid;
+    EXPECT_EQ(send_as({}, {{{"id", "calm"}, {"start", 2}, {"end", 1}, {"ack", 1}}}, as_owner)[0], accepted(1, 1));
+    // What cannot be read on is told after what came before it.
+    SpanClient last(socket());
+    json span = request("last");
+    span["ack"] = 77;
+    ASSERT_TRUE(last.send(span));
+    ASSERT_TRUE(last.send_bytes("\xc1"));
+    const auto first = last.reply(), second_one = last.reply();
+    ASSERT_TRUE(first && second_one);
+    EXPECT_EQ((*first)["ack"], 77);
+    EXPECT_EQ((*second_one)["reasons"], json({{"bad-frame", 1}}));
+    EXPECT_EQ(last.reply(), std::nullopt);
+}
+
+TEST_F(SpanSocket, what_was_sent_before_a_sudden_end_is_stored) {
+    Daemon daemon(directory_ / "run");
+    json frame = json::array();
+    for (int i = 0; i < 600; ++i) frame.push_back(request("r" + std::to_string(i)));
+    {
+        SpanClient client(socket());
+        for (int i = 0; i < 3; ++i) {
+            for (json& span : frame) span["id"] = span["id"].get<std::string>() + "x";
+            frame.back()["ack"] = i;
+            ASSERT_TRUE(client.send(frame));
+        }
+    }
+    while (daemon.status()["spans"]["connections"] != 0) {
+    }
+    ASSERT_EQ(daemon.stop(), 0);
+    EXPECT_EQ(stored().size(), 1'800u);
+}
+
 TEST_F(SpanSocket, another_users_process_is_not_told_of_but_ones_own_is) {
     Daemon daemon(directory_ / "run");
     const std::vector<json> frames = {{{"id", "self"}, {"start", 2}, {"end", 1}, {"pid", "<self>"}, {"ack", 1}},
@@ -391,13 +441,23 @@ TEST_F(SpanSocket, ids_are_kept_as_keyed_hashes_where_the_configuration_says_so)
         json span = request("secret", i);
         span["ack"] = 1;
         EXPECT_EQ(client.ask(span), accepted(1, 1));
+        SpanClient older(annotations());
+        ASSERT_TRUE(older.send_bytes(R"({"labels":{"request_id":"secret"},"ack":3})"
+                                     "\n"));
+        ASSERT_TRUE(older.reply_line());
         json step = request("12");
         step.update({{"kind", "step"}, {"ack", 2}});
         EXPECT_EQ(client.ask(step), accepted(2, 1));
         ASSERT_EQ(daemon.stop(), 0);
     }
     std::set<std::string> ids;
-    for (const SpanRow& row : stored()) ids.insert(row.id);
+    for (const SpanRow& row : stored()) {
+        if (row.kind != SpanKind::label) ids.insert(row.id);
+        for (const auto& [key, value] : row.labels) {
+            EXPECT_EQ(key, "request_id");
+            ids.insert(value);
+        }
+    }
     ASSERT_EQ(ids.size(), 2u) << "the same id has the same hash, by a key that stays";
     EXPECT_TRUE(ids.contains("12"));
     ids.erase("12");

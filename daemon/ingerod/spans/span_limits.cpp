@@ -1,5 +1,8 @@
 #include "daemon/ingerod/spans/span_limits.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "core/model/time.h"
 
 namespace ingero {
@@ -12,46 +15,66 @@ constexpr size_t max_idle = 1'024;
 template <class Shares>
 void forget_full(Shares& shares, uint64_t now_ns) {
     if (shares.size() < max_idle) return;
-    std::erase_if(
-        shares, [&](const auto& entry) { return entry.second.connections == 0 && entry.second.spans.is_full(now_ns); });
+    std::erase_if(shares, [&](const auto& entry) {
+        const auto& share = entry.second;
+        return share.connections == 0 && share.spans.is_full(now_ns) && share.arrivals.is_full(now_ns);
+    });
 }
 
 }  // namespace
 
+std::string SpanLimits::group_of(const std::string& cgroup) {
+    constexpr std::string_view users = "/user.slice/";
+    if (cgroup.size() <= 1) return {};
+    return cgroup.starts_with(users) ? cgroup.substr(0, cgroup.find('/', users.size())) : cgroup;
+}
+
+bool SpanLimits::may_look_at(const std::string& name, uint64_t now_ns) {
+    if (connections_ >= quota_.connections) return false;
+    forget_idle(now_ns);
+    Share& share = user(name);
+    return share.connections < quota_.connections_per_user && share.arrivals.take(now_ns);
+}
+
 bool SpanLimits::connect(const Party& party) {
     if (connections_ >= quota_.connections) return false;
     if (!party.is_root && unprivileged_ >= quota_.unprivileged_connections) return false;
-    forget_idle();
-    Share& user = share_of_uid(party.uid);
-    if (user.connections >= quota_.connections_per_uid) return false;
-    if (counts(party.cgroup)) {
-        Share& group = share_of_cgroup(party.cgroup);
-        if (group.connections >= quota_.connections_per_cgroup) return false;
-        ++group.connections;
+    forget_idle(monotonic_now_ns());
+    Share& own = user(party.user);
+    if (own.connections >= quota_.connections_per_user) return false;
+    if (!party.group.empty()) {
+        Share& shared = group(party.group);
+        if (shared.connections >= quota_.connections_per_group) return false;
+        ++shared.connections;
     }
-    ++user.connections;
+    ++own.connections;
     ++connections_;
     if (!party.is_root) ++unprivileged_;
     return true;
 }
 
 void SpanLimits::disconnect(const Party& party) {
-    --share_of_uid(party.uid).connections;
-    if (counts(party.cgroup)) --share_of_cgroup(party.cgroup).connections;
+    --user(party.user).connections;
+    if (!party.group.empty()) --group(party.group).connections;
     --connections_;
     if (!party.is_root) --unprivileged_;
 }
 
-bool SpanLimits::take(const Party& party, uint64_t now_ns) {
-    // What the cgroup has no room for is not taken from its user's other services.
-    if (counts(party.cgroup) && !share_of_cgroup(party.cgroup).spans.take(now_ns)) return false;
-    return share_of_uid(party.uid).spans.take(now_ns);
+bool SpanLimits::take(const Party& party, uint64_t units, uint64_t now_ns) {
+    // What the group has no room for is not taken from its user's other services.
+    if (!party.group.empty() && !group(party.group).spans.take(now_ns, units)) return false;
+    return user(party.user).spans.take(now_ns, units);
 }
 
-void SpanLimits::forget_idle() {
-    const uint64_t now_ns = monotonic_now_ns();
-    forget_full(uids_, now_ns);
-    forget_full(cgroups_, now_ns);
+void SpanLimits::set_quota(const SpanQuota& quota) {
+    quota_ = quota;
+    for (auto* shares : {&users_, &groups_})
+        for (auto& [name, share] : *shares) share.spans = Share::bucket(quota);
+}
+
+void SpanLimits::forget_idle(uint64_t now_ns) {
+    forget_full(users_, now_ns);
+    forget_full(groups_, now_ns);
 }
 
 }  // namespace ingero

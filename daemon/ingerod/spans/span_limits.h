@@ -13,55 +13,64 @@ namespace ingero {
 struct SpanQuota {
     unsigned connections = 256;
     unsigned unprivileged_connections = 240;  ///< of these, those that are not root's
-    unsigned connections_per_uid = 16;
-    unsigned connections_per_cgroup = 16;
-    uint64_t spans_per_s = 5'000;  ///< a uid, and a cgroup
+    unsigned connections_per_user = 16;
+    unsigned connections_per_group = 16;
+    uint64_t spans_per_s = 5'000;  ///< a user, and a group
     uint64_t burst = 10'000;
+};
+
+/// What looking at processes for somebody may cost the loop. A scan reads all of /proc.
+struct LookupBudget {
+    TokenBucket lookups{400, 5'000'000};
+    TokenBucket scans{8, 250'000'000};
 };
 
 class SpanLimits {
   public:
-    /// Who a connection counts for.
+    /// Who a connection counts for. Users by uid; root of the host for itself; root of a container, whose uid every
+    /// container has, by its pid namespace.
     struct Party {
-        uint32_t uid = 0;
-        std::string cgroup;  ///< empty, or "/": does not count
+        std::string user;
+        std::string group;  ///< of the cgroup, see group_of(); empty: does not count
         bool is_root = false;
     };
+    static std::string user_of(uint32_t uid) { return "uid " + std::to_string(uid); }
+    /// What counts together: the cgroup, but for one that a user can make at will, below user.slice, all of that
+    /// user's.
+    static std::string group_of(const std::string& cgroup);
 
     explicit SpanLimits(const SpanQuota& quota) : quota_(quota) {}
 
-    /// False where connect() would refuse whoever has this uid.
-    bool may_connect(uint32_t uid) const {
-        const auto share = uids_.find(uid);
-        return connections_ < quota_.connections &&
-               (share == uids_.end() || share->second.connections < quota_.connections_per_uid);
-    }
+    /// False where connect() would refuse this user, or they come too often to be looked at.
+    bool may_look_at(const std::string& user, uint64_t now_ns);
     /// Counts the connection, or returns false where there is no room for it.
     bool connect(const Party& party);
     void disconnect(const Party& party);
-    /// Whether one more span may be taken from it.
-    bool take(const Party& party, uint64_t now_ns);
+    /// Whether so many more units, of a span and its size, may be taken from it.
+    bool take(const Party& party, uint64_t units, uint64_t now_ns);
+    LookupBudget& lookups_of(const Party& party) { return user(party.user).lookups; }
     size_t connections() const { return connections_; }
-    /// Takes effect for those who come; what was used up stays used up.
-    void set_quota(const SpanQuota& quota) { quota_ = quota; }
+    /// What was used up is given anew.
+    void set_quota(const SpanQuota& quota);
 
   private:
     struct Share {
-        explicit Share(const SpanQuota& quota) : spans(quota.burst, 1'000'000'000 / quota.spans_per_s) {}
+        explicit Share(const SpanQuota& quota) : spans(bucket(quota)) {}
+        static TokenBucket bucket(const SpanQuota& quota) { return {quota.burst, 1'000'000'000 / quota.spans_per_s}; }
         unsigned connections = 0;
         TokenBucket spans;
+        TokenBucket arrivals{64, 50'000'000};
+        LookupBudget lookups;
     };
-    static bool counts(const std::string& cgroup) { return cgroup.size() > 1; }
-    Share& share_of_uid(uint32_t uid) { return uids_.try_emplace(uid, quota_).first->second; }
-    Share& share_of_cgroup(const std::string& cgroup) { return cgroups_.try_emplace(cgroup, quota_).first->second; }
-    void forget_idle();
+    Share& user(const std::string& name) { return users_.try_emplace(name, quota_).first->second; }
+    Share& group(const std::string& name) { return groups_.try_emplace(name, quota_).first->second; }
+    void forget_idle(uint64_t now_ns);
 
     SpanQuota quota_;
     size_t connections_ = 0;
     size_t unprivileged_ = 0;
     /// Kept for a while after the last connection: coming again brings no new tokens.
-    std::map<uint32_t, Share> uids_;
-    std::map<std::string, Share> cgroups_;
+    std::map<std::string, Share> users_, groups_;
 };
 
 }  // namespace ingero

@@ -34,8 +34,8 @@ class SpanServer {
         std::function<void(std::vector<SpanRow>, std::function<void(bool)> done)> store;
         /// CLOCK_MONOTONIC of the oldest event kept; 0: none.
         std::function<uint64_t()> oldest_ns;
-        /// The traced processes.
-        std::function<std::vector<Process>()> processes;
+        /// That may wait for a commit, so that one is never too large for the store.
+        size_t waiting_bytes = 32 << 20;
     };
 
     /// Loop and `proc` must outlive it; the host may call `done` after it is gone.
@@ -44,12 +44,14 @@ class SpanServer {
     SpanServer(const SpanServer&) = delete;
     SpanServer& operator=(const SpanServer&) = delete;
 
+    /// What clients of a socket mostly speak, and are told in before they have spoken.
+    enum class Form { messagepack, lines };
     /// Serves one more listening socket; `path` is removed in the end where it is given.
-    void listen(UniqueFd socket, std::string path = {});
+    void listen(UniqueFd socket, Form form, std::string path = {});
     void set_quota(const SpanQuota& quota);
     /// Ids of requests are kept as hashes from now on, or as they are.
     void set_hash(std::optional<SpanHash> hash);
-    /// A process is traced: it works for those of its ancestors that tell of spans.
+    /// A process is traced, or is gone: it works for those of its ancestors that tell of spans.
     void on_process(const Process& process);
     SpanFigures figures() const;
 

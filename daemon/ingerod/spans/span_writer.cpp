@@ -22,6 +22,7 @@
 #endif
 // Linux 6.11, commit ca567df74a28: the thread group of that id in a pid namespace, in the caller's numbering.
 #ifndef NS_GET_TGID_FROM_PIDNS
+#define NS_GET_PID_FROM_PIDNS _IOR(0xb7, 0x6, int)
 #define NS_GET_TGID_FROM_PIDNS _IOR(0xb7, 0x7, int)
 #endif
 
@@ -30,6 +31,7 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_known = 16;
+constexpr uint64_t believed_ns = 1'000'000'000;
 constexpr std::string_view tree_prefix = "tree:";
 
 tl::unexpected<SpanRefusal> refuse(SpanRefusal refusal) {
@@ -83,6 +85,12 @@ bool is_tree_scope(std::string_view scope) {
     return scope.starts_with(tree_prefix);
 }
 
+SpanLimits::Party SpanWriter::party() const {
+    std::string user = is_root_ ? "root" : SpanLimits::user_of(uid_);
+    if (!is_root_ && uid_ == 0) user += " in " + std::to_string(pid_namespace_.inode);
+    return {std::move(user), SpanLimits::group_of(process_.cgroup), is_root_};
+}
+
 SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
@@ -90,7 +98,10 @@ SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {
         return refuse(SpanRefusal::no_such_process);
     int raw_pidfd = -1;
     size = sizeof(raw_pidfd);
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &raw_pidfd, &size) != 0) raw_pidfd = -1;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &raw_pidfd, &size) != 0) {
+        if (errno != ENOPROTOOPT) return refuse(SpanRefusal::no_such_process);  // gone, or no descriptor is left
+        raw_pidfd = -1;
+    }
     const UniqueFd pidfd(raw_pidfd);
 
     SpanWriter writer;
@@ -106,24 +117,27 @@ SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {
     writer.in_own_namespace_ = *own == *theirs;
     const Identity identity =
         identify_process({.uid = credentials.uid, .pid = pid, .groups = {}}, pidfd.get(), std::nullopt);
-    writer.is_root_ = identity.at_home && credentials.uid == 0;
+    writer.is_root_ = pidfd && identity.at_home && credentials.uid == 0;
     // Whoever has the pid now: the same process by its descriptor, or on kernels without one a process of the same
-    // user, which the writer could tell of anyway.
+    // user, for which the writer could tell as an equal, but not as root.
     if (pidfd ? is_gone(pidfd.get()) : writer.process_.uid != writer.uid_) return refuse(SpanRefusal::no_such_process);
     writer.scope_ = scope_of(writer.process_);
     return writer;
 }
 
-SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, ScanBudget& scans) const {
+SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, LookupBudget& budget) const {
     if (in_own_namespace_) return pid;
     const UniqueFd space(open(("/proc/" + std::to_string(process_.key.pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status {};
     if (!space || fstat(space.get(), &status) != 0 || FileId{status.st_dev, status.st_ino} != pid_namespace_)
         return refuse(SpanRefusal::no_such_process);
     const int found = ioctl(space.get(), NS_GET_TGID_FROM_PIDNS, static_cast<unsigned long>(pid));
+    // Of a thread it is another number: threads are no processes.
+    if (found > 0 && ioctl(space.get(), NS_GET_PID_FROM_PIDNS, static_cast<unsigned long>(pid)) != found)
+        return refuse(SpanRefusal::no_such_process);
     if (found > 0) return static_cast<uint32_t>(found);
     if (errno != ENOTTY && errno != EINVAL) return refuse(SpanRefusal::no_such_process);
-    if (!scans.take(monotonic_now_ns())) return refuse(SpanRefusal::rate_limit);
+    if (!budget.scans.take(monotonic_now_ns())) return refuse(SpanRefusal::rate_limit);
     for (const uint32_t candidate : proc_->pids())
         if (pid_namespace_of(std::to_string(candidate)) == pid_namespace_ && innermost_pid(candidate) == pid)
             return candidate;
@@ -131,15 +145,18 @@ SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, ScanBudget& scans) cons
 }
 
 bool SpanWriter::may_tell_of(const Process& target) const {
-    if (is_root_ || target.key == process_.key) return true;
+    if (is_root_) return true;
+    // Of itself with the user that it had, also where a program was started that runs as another.
+    if (target.key == process_.key) return target.uid == process_.uid;
     if (target.uid != uid_) return false;
     if (pid_namespace_of(std::to_string(target.key.pid)) == pid_namespace_) return true;
     const std::string cgroup = scope_of_cgroup(process_.cgroup);
     return !cgroup.empty() && lies_below(target.cgroup, cgroup);
 }
 
-SpanResult<Process> SpanWriter::find(uint32_t pid, ScanBudget& scans) const {
-    const auto translated = translate(pid, scans);
+SpanResult<Process> SpanWriter::find(uint32_t pid, LookupBudget& budget) const {
+    if (!budget.lookups.take(monotonic_now_ns())) return refuse(SpanRefusal::rate_limit);
+    const auto translated = translate(pid, budget);
     if (!translated) return refuse(translated.error());
     auto process = proc_->read_process(*translated);
     if (!process) return refuse(SpanRefusal::no_such_process);
@@ -151,18 +168,23 @@ SpanResult<Process> SpanWriter::find(uint32_t pid, ScanBudget& scans) const {
 }
 
 SpanResult<SpanOwner> SpanWriter::owner(std::optional<uint32_t> pid, std::optional<uint64_t> start_ticks,
-                                        ScanBudget& scans) {
+                                        LookupBudget& budget) {
     if (!pid) return SpanOwner{process_.key, process_.uid, scope_};
     if (*pid == 0) return refuse(SpanRefusal::no_such_process);
     auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& one) { return one.pid == *pid; });
-    if (known != known_.end() && proc_->start_of(known->process.key.pid) != known->process.key.start_ns)
-        known = (known_.erase(known), known_.end());
+    if (known != known_.end() && (monotonic_now_ns() - known->looked_ns > believed_ns ||
+                                  proc_->start_of(known->process.key.pid) != known->process.key.start_ns)) {
+        known_.erase(known);
+        known = known_.end();
+    }
     if (known == known_.end()) {
-        auto found = find(*pid, scans);
+        auto found = find(*pid, budget);
         if (!found) return refuse(found.error());
-        known_.push_front({*pid, std::move(*found)});
+        known_.push_front({*pid, monotonic_now_ns(), std::move(*found)});
         if (known_.size() > max_known) known_.pop_back();
         known = known_.begin();
+    } else {
+        known_.splice(known_.begin(), known_, known);
     }
     const Process& process = known->process;
     if (start_ticks && *start_ticks != start_ticks_of(process)) return refuse(SpanRefusal::no_such_process);

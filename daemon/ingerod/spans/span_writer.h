@@ -10,7 +10,7 @@
 #include "core/model/unique_fd.h"
 #include "core/spans/span.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/token_bucket.h"
+#include "daemon/ingerod/spans/span_limits.h"
 
 namespace ingero {
 
@@ -26,29 +26,27 @@ struct SpanOwner {
 std::string scope_of(const Process& process);
 bool is_tree_scope(std::string_view scope);
 
-/// Reading all of /proc for a pid of another pid namespace, where the kernel has no call for it, is for few.
-using ScanBudget = TokenBucket;
-
 class SpanWriter {
   public:
+    SpanWriter() = default;  ///< nobody
     /// Of a connected stream socket. Errors: no_such_process where who connected is gone, or cannot be told from a
     /// successor of its pid; `proc` must outlive the writer.
     static SpanResult<SpanWriter> identify(int socket, const ProcFs& proc);
 
     uint32_t uid() const { return uid_; }  ///< effective, in the daemon's numbering
-    /// Root of the daemon's own user and pid namespaces, not of a container.
+    /// Root of the daemon's own user and pid namespaces, not of a container; only where a pidfd proves it (Linux 6.5).
     bool is_root() const { return is_root_; }
     const Process& process() const { return process_; }
     const std::string& scope() const { return scope_; }
+    SpanLimits::Party party() const;
 
     /// Whose a span with this pid and start time is; without a pid, its own scope group's. Errors: no_such_process,
-    /// not_yours, rate_limit (too many pids of other namespaces that the kernel cannot translate).
-    SpanResult<SpanOwner> owner(std::optional<uint32_t> pid, std::optional<uint64_t> start_ticks, ScanBudget& scans);
+    /// not_yours, rate_limit (the budget is used up).
+    SpanResult<SpanOwner> owner(std::optional<uint32_t> pid, std::optional<uint64_t> start_ticks, LookupBudget& budget);
 
   private:
-    SpanWriter() = default;
-    SpanResult<Process> find(uint32_t pid, ScanBudget& scans) const;
-    SpanResult<uint32_t> translate(uint32_t pid, ScanBudget& scans) const;
+    SpanResult<Process> find(uint32_t pid, LookupBudget& budget) const;
+    SpanResult<uint32_t> translate(uint32_t pid, LookupBudget& budget) const;
     bool may_tell_of(const Process& target) const;
 
     const ProcFs* proc_ = nullptr;
@@ -58,9 +56,10 @@ class SpanWriter {
     std::string scope_;
     bool in_own_namespace_ = false;  ///< the daemon's pid namespace
     FileId pid_namespace_;
-    /// The latest pids asked for; each is looked at again before it is believed.
+    /// The latest pids asked for, the latest first; believed for a second, while its start time stays.
     struct Known {
         uint32_t pid = 0;
+        uint64_t looked_ns = 0;
         Process process;
     };
     std::list<Known> known_;
