@@ -160,6 +160,20 @@ TEST_F(Record, ends_at_its_duration_or_when_it_is_interrupted) {
     EXPECT_TRUE(read_store(recording_).sessions.at(0).ended_cleanly);
 }
 
+TEST_F(Record, of_another_users_process_is_refused) {
+    Workload workload({"train", "--duration", "60", "--launches", "20", "--kernel-us", "100"});
+    ASSERT_TRUE(daemon_->wait_traced(workload.pid()));
+    std::filesystem::permissions(directory_.path(), std::filesystem::perms::all);
+    ChildOptions stranger;
+    stranger.uid = 12'345;
+    const std::vector<std::string> words = {
+        "--socket", daemon_->socket(), "record", "-o", recording_, "--pid", std::to_string(workload.pid())};
+    const Finished refused = run(ingeroctl(words), stranger);
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.errors, HasSubstr("that you may see"));
+    EXPECT_FALSE(std::filesystem::exists(recording_));
+}
+
 TEST_F(Record, of_what_is_not_traced_makes_no_store) {
     const Finished refused = run(ingeroctl({"--socket", daemon_->socket(), "record", "-o", recording_, "--pid", "1"}));
     EXPECT_EQ(refused.status, 1);
