@@ -8,6 +8,7 @@
 
 #include "core/wire/client.h"
 #include "ctl/command.h"
+#include "ctl/record.h"
 
 namespace {
 
@@ -35,8 +36,8 @@ void add_global_options(CLI::App& app, Options& options) {
 
 /// What a stored trace has no answer to.
 bool is_live_only(std::string_view command) {
-    constexpr std::array<std::string_view, 9> names = {"annotate", "status", "probes", "check", "trace",
-                                                       "monitor",  "reload", "import", "merge"};
+    constexpr std::array<std::string_view, 10> names = {"annotate", "status", "probes", "check", "trace",
+                                                        "monitor",  "reload", "import", "merge", "record"};
     return std::find(names.begin(), names.end(), command) != names.end();
 }
 
@@ -62,6 +63,7 @@ int run(int argc, char** argv) {
     add_export(app, command);
     add_db(app, command);
     add_merge(app, command);
+    add_record(app, command);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& wanted) {  // --help, --version

@@ -11,7 +11,7 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor annotate reload import export merge db'
+    local commands='status processes probes stats stacks explain query check trace monitor annotate reload import export merge db record'
     local window='--since --from --to --pid --node'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
@@ -28,8 +28,9 @@ _ingeroctl() {
         [merge]='--output --node -o'
         [export]="$window --format --output -o"
         [db]='--output -o'
+        [record]='--pid --unit --duration --since --output -o'
     )
-    local with_value=' --kind --id --label --spans --lines --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration '
+    local with_value=' --kind --id --label --spans --lines --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration --unit '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.

@@ -49,10 +49,23 @@ Result<bool> check_export_param(const std::string& key, const json& value) {
     return key == "format" || key == "cursor";
 }
 
+/// What only `record` takes.
+Result<bool> check_record_param(const std::string& key, const json& value) {
+    if (key == "unit" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    if (key == "rest" && !value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "stacks" && !value.is_array()) return fail(ErrorCode::bad_request, "parameter is not a list: " + key);
+    const bool number = key == "start_ns" || key == "after" || key == "after_ns";
+    if (number && !value.is_number_unsigned())
+        return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+    return number || key == "unit" || key == "rest" || key == "stacks";
+}
+
 /// What only `query` takes, or `export`, or `stacks`, and of it `stats`. False where the key is none of it.
 Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
     if (method == "query") return check_sql_param(key, value);
     if (method == "export") return check_export_param(key, value);
+    if (method == "record") return check_record_param(key, value);
     const bool stacks = method == "stacks";
     if (stacks && key == "off_cpu") {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
@@ -177,7 +190,7 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
     if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "stacks" || request.method == "explain" ||
-        request.method == "query" || request.method == "export")
+        request.method == "query" || request.method == "export" || request.method == "record")
         return start_query(request);
     if (request.method == "check") return start_check(request);
     if (request.method == "trace") return start_trace(request);
@@ -199,8 +212,8 @@ void ControlConnection::hello(const RpcRequest& request) {
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},
                         {"features",
-                         {"status", "processes", "probes", "stats", "stacks", "explain", "query", "export", "check",
-                          "trace", "reload", "snapshot", "cancel"}}});
+                         {"status", "processes", "probes", "stats", "stacks", "explain", "query", "export", "record",
+                          "check", "trace", "reload", "snapshot", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {

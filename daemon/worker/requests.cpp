@@ -8,6 +8,7 @@
 #include "core/diagnosis/explain.h"
 #include "core/export/export.h"
 #include "core/query/node_snapshot.h"
+#include "core/query/recording.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
 #include "core/render/render.h"
@@ -281,6 +282,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "snapshot")
         return store_ ? copy_answer(**store_, fd) : Result<json>(tl::unexpected(store_.error()));
     if (request.method == "export") return export_events(request.params);
+    if (request.method == "record") return record(request.params);
     return fail(ErrorCode::unknown_method, "a worker knows no method \"" + request.method + "\"");
 }
 
@@ -468,6 +470,43 @@ Result<json> RequestHandler::export_events(const json& params) {
     answer["parts"] = to_parts(page->bytes);
     answer["cursor"] = page->next ? json{{"start_ns", page->next->start_ns}, {"base_ns", page->next->base_ns}} : json();
     return answer;
+}
+
+Result<json> RequestHandler::record(const json& params) {
+    if (!store_) return tl::unexpected(store_.error());
+    constexpr uint64_t most = std::numeric_limits<int64_t>::max(), most_id = std::numeric_limits<uint32_t>::max();
+    const auto uid = number(params, "uid", most_id), pid = number(params, "pid", most_id),
+               start = number(params, "start_ns", most), after = number(params, "after", most),
+               after_ns = number(params, "after_ns", most);
+    for (const auto* parameter : {&uid, &pid, &start, &after, &after_ns})
+        if (!*parameter) return tl::unexpected(parameter->error());
+    const auto rest = flag(params, "rest");
+    if (!rest) return tl::unexpected(rest.error());
+    const json unit = params.value("unit", json("")), stacks = params.value("stacks", json::array());
+    const bool lists_stacks = stacks.is_array() && stacks.size() <= most_recorded_stacks &&
+                              std::all_of(stacks.begin(), stacks.end(), [](const json& id) {
+                                  return id.is_number_unsigned() && id.get<uint64_t>() <= most_id;
+                              });
+    if (!unit.is_string() || !lists_stacks || pid->has_value() == !unit.get_ref<const std::string&>().empty())
+        return fail(ErrorCode::bad_request, "record needs pid or unit, and stacks is a list of numbers");
+    RecordQuery wanted;
+    if (*uid) wanted.uid = static_cast<uint32_t>(**uid);
+    wanted.pid = static_cast<uint32_t>(pid->value_or(0));
+    wanted.unit = unit.get<std::string>();
+    wanted.start_ns = start->value_or(0);
+    wanted.after = after->value_or(0);
+    wanted.after_ns = after_ns->value_or(0);
+    wanted.rest = *rest;
+    wanted.stacks = stacks.get<std::vector<uint32_t>>();
+    const auto snapshot = (*store_)->snapshot();
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    const auto page = record_page(**snapshot, wanted);
+    if (!page) return tl::unexpected(page.error());
+    return json{{"parts", to_parts(encode_batch(page->rows))},
+                {"after", page->after},
+                {"start_ns", page->start_ns},
+                {"more", page->more},
+                {"ended", page->has_ended}};
 }
 
 }  // namespace ingero

@@ -1,5 +1,5 @@
 // What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query,
-// export. Parameters and results: docs/worker.md.
+// export, record. Parameters and results: docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -31,6 +31,7 @@ class RequestHandler {
     Result<nlohmann::json> processes(const nlohmann::json& params);
     Result<nlohmann::json> query(const nlohmann::json& params);
     Result<nlohmann::json> export_events(const nlohmann::json& params);
+    Result<nlohmann::json> record(const nlohmann::json& params);
 
     struct Query;
     static Result<Query> to_query(const nlohmann::json& params);

@@ -150,6 +150,11 @@ TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
     EXPECT_EQ(code("query", json::object()), "bad-request");
     EXPECT_EQ(code("query", {{"sql", 1}}), "bad-request");
     EXPECT_EQ(code("query", {{"sql", "SELECT 1"}, {"uid", 0}}), "bad-request");
+    EXPECT_EQ(code("record", {{"unit", 1}}), "bad-request");
+    EXPECT_EQ(code("record", {{"pid", 1}, {"stacks", "1"}}), "bad-request");
+    EXPECT_EQ(code("record", {{"pid", 1}, {"after", -1}}), "bad-request");
+    EXPECT_EQ(code("record", {{"pid", 1}, {"uid", 0}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"after", 1}}), "bad-request");
     EXPECT_EQ(code("stats", {{"pid", 0}}), "bad-request");
     EXPECT_EQ(code("stats", {{"pid", 1ULL << 40}}), "bad-request");
     EXPECT_EQ(code("stats", {{"from_ns", 1}}), "bad-request");

@@ -146,7 +146,14 @@ TEST_F(RealTrace, TheDataLoaderHasNoOffCpuTimeInACall) {
     EXPECT_EQ(summary_.events, 3'807u);
     EXPECT_EQ(summary_.unreadable, 0u);
     EXPECT_EQ(summary_.stacks, 21u);
-    EXPECT_EQ(summary_.left_out["causal_chains"], 316u);
+    EXPECT_EQ(summary_.chains, 316u);
+    EXPECT_EQ(summary_.snapshots, 40u);
+    EXPECT_EQ(summary_.left_out, (std::map<std::string, uint64_t>{{"cgroup_schedstat", 217}}));
+    uint64_t calls = summary_.events;
+    const auto rollups = folder_.snapshot()->rollups(0, {0, UINT64_MAX});
+    ASSERT_TRUE(rollups);
+    for (const RollupRow& row : *rollups) calls += row.calls;
+    EXPECT_EQ(calls, 1'623'496u) << "what the agent counted";
     EXPECT_EQ(count_of("sched_switch"), 3'676u);
     EXPECT_EQ(stats_of("cudaLaunchKernel").count, 16u);
     for (const Event& event : folder_.events()) {

@@ -8,3 +8,4 @@ ingero_add_test(store_space_test LABEL unit SOURCES store_space_test.cpp LIBRARI
 ingero_add_test(coverage_test LABEL unit SOURCES coverage_test.cpp LIBRARIES ingero-core)
 ingero_add_test(store_upkeep_test LABEL unit SOURCES store_upkeep_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
 ingero_add_test(store_history_test LABEL unit SOURCES store_history_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
+ingero_add_test(recording_test LABEL unit SOURCES recording_test.cpp LIBRARIES ingero-core)
