@@ -4,10 +4,14 @@
 //   map PATH    maps the file executable and touches nothing of it; "mapped"
 //   calls N     that many calls of cudaDeviceSynchronize, in this process; "done"
 //   fork N      the same in a child; "child PID", when it has ended
+//   storm DIR   until this process ends, children map all files of the directory executable and unmap them, as fast as
+//               they can; "storming"
+//   storms 0    how often they did so far
 //   name TEXT   takes another command name; "named"
 //   exit
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,8 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -55,6 +62,32 @@ int map_file(const std::string& path) {
     return 0;
 }
 
+std::atomic<uint64_t>* storms;
+
+int storm(const std::string& directory) {
+    std::vector<int> files;
+    for (const auto& entry : std::filesystem::directory_iterator(directory))
+        files.push_back(open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    void* shared = mmap(nullptr, sizeof(*storms), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || files.empty()) return fail("storm " + directory);
+    storms = new (shared) std::atomic<uint64_t>(0);
+    for (int child = 0; child < 16; ++child) {
+        const pid_t pid = fork();
+        if (pid < 0) return fail("fork");
+        if (pid > 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (true)
+            for (const int file : files) {
+                void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+                if (memory == MAP_FAILED) _exit(1);
+                munmap(memory, 4096);
+                storms->fetch_add(1, std::memory_order_relaxed);
+            }
+    }
+    std::cout << "storming" << std::endl;
+    return 0;
+}
+
 }  // namespace
 
 int main() {
@@ -80,6 +113,10 @@ int main() {
         } else if (command == "name") {
             prctl(PR_SET_NAME, argument.c_str());
             std::cout << "named" << std::endl;
+        } else if (command == "storm") {
+            result = storm(argument);
+        } else if (command == "storms") {
+            std::cout << storms->load() << std::endl;
         } else if (command == "map") {
             result = map_file(argument);
         } else {
