@@ -13,6 +13,7 @@
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
+#include "daemon/ingerod/check/host_checks.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -76,6 +77,9 @@ Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, const Journal& 
 
 Result<void> Manager::open() {
     const Config& config = options_.config;
+    if (!may_look_at_other_users())
+        blind_ = "all processes of other users: ingerod cannot look at them without CAP_SYS_PTRACE";
+    if (!blind_.empty()) spdlog::warn("not traced: {}", blind_);
     StoreOptions limits;
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
@@ -240,7 +244,7 @@ void Manager::tell_loss() {
 }
 
 std::string Manager::state() const {
-    if (!ingest_->figures().commits.store_error.empty()) return "degraded";
+    if (!ingest_->figures().commits.store_error.empty() || !blind_.empty()) return "degraded";
     bool reading = false, attached = false;
     for (const auto& [id, library] : libraries_->all()) {
         if (library.degrades) return "degraded";
@@ -271,6 +275,7 @@ std::vector<std::string> Manager::missing_probes(const Caller& caller) const {
     }
     std::vector<std::string> result(missing.begin(), missing.end());
     if (others != 0) result.push_back("files of other users: " + std::to_string(others));
+    if (!blind_.empty()) result.push_back(blind_);
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
 }
