@@ -167,11 +167,16 @@ Result<void> Manager::open() {
         Libraries::Callbacks{.on_change = [this] { changed(); },
                              .on_settled = [this](FileId id) { processes_->on_settled(id); },
                              .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
-                             .off = [this](std::string_view set) { return disabled_sets_.contains(set); }});
-    programs_ = std::make_unique<Programs>(proc_, *file_workers_,
-                                           [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
-                                               processes_->on_program(pid, mapping, time_ns);
-                                           });
+                             .off = [this](std::string_view set) { return disabled_sets_.contains(set); },
+                             .in_use = [this](FileId id) { return processes_->has_library(id); }});
+    programs_ = std::make_unique<Programs>(
+        proc_, *file_workers_,
+        Programs::Callbacks{.on_found = [this](uint32_t pid, const Mapping& mapping,
+                                               uint64_t time_ns) { processes_->on_program(pid, mapping, time_ns); },
+                            .on_unexamined =
+                                [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
+                                    processes_->on_unexamined(pid, mapping, time_ns, why);
+                                }});
     auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(

@@ -1,6 +1,7 @@
 // The target of attaching tests: does as told on standard input, a line a command, and answers each with a line.
 //   load PATH   dlopen; "loaded"
 //   call NAME   the number that the function of the library loaded last returns
+//   register N  that many calls of __cudaRegisterFunction, each with a name of its own; "registered"
 //   map PATH    maps the file executable and touches nothing of it; "mapped"
 //   calls N     that many calls of cudaDeviceSynchronize, in this process; "done"
 //   fork N      the same in a child; "child PID", when it has ended
@@ -42,6 +43,20 @@ int make_calls(void* library, int count) {
     const Function function = function_of(library, "cudaDeviceSynchronize");
     if (!function) return fail("no function");
     for (int i = 0; i < count; ++i) function();
+    return 0;
+}
+
+int register_functions(void* library, int count) {
+    using Register = void (*)(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*);
+    const auto function = library ? reinterpret_cast<Register>(dlsym(library, "__cudaRegisterFunction")) : nullptr;
+    if (!function) return fail("no function");
+    static std::vector<char> stubs(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) {
+        std::string name = "kernel_" + std::to_string(i);
+        function(nullptr, &stubs[static_cast<size_t>(i)], name.data(), name.c_str(), -1, nullptr, nullptr, nullptr,
+                 nullptr, nullptr);
+    }
+    std::cout << "registered" << std::endl;
     return 0;
 }
 
@@ -108,6 +123,8 @@ int main() {
         } else if (command == "calls") {
             result = make_calls(library, std::stoi(argument));
             std::cout << "done" << std::endl;
+        } else if (command == "register") {
+            result = register_functions(library, std::stoi(argument));
         } else if (command == "fork") {
             result = fork_and_call(library, std::stoi(argument));
         } else if (command == "name") {
