@@ -171,7 +171,7 @@ bool tell_own_mappings(WalkTables& tables) {
         if (!table || table->rows.empty() || table->code.empty()) return false;
         const std::span<const uint8_t> rows(reinterpret_cast<const uint8_t*>(table->rows.data()),
                                             table->rows.size() * sizeof(ingero_unwind_row));
-        const auto added = tables.add_table({&rows, 1});
+        const auto added = tables.add_table({&rows, 1}, 0);
         if (!added) return false;
         list.push_back({.start = mapping.start,
                         .end = mapping.end,
@@ -261,7 +261,7 @@ int main(int argc, char** argv) {
         whole_stacks += stack.end == INGERO_STACK_WHOLE && stack.frames >= 5;
     });
     WalkTables tables((*probes)->stack_maps(), 256ULL << 20);
-    tables.set_next_stack(1);
+    tables.set_next_stack(1, INT32_MAX);
     tables.allow_stacks(1000);
     if (!tell_own_mappings(tables)) return fail_with("no unwind tables for this program");
     const OpId runtime = make_op(source_cuda, 4), driver = make_op(source_driver, 2);

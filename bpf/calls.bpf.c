@@ -209,8 +209,15 @@ static __always_inline struct frame *frame_of_return(struct thread_state *thread
     return 0;
 }
 
-static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
+static __always_inline struct ingero_function_record *reserve_name(void) {
     struct ingero_function_record *record = reserve(sizeof(*record));
+
+    if (!record) __sync_fetch_and_add(&names_lost, 1);
+    return record;
+}
+
+static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
+    struct ingero_function_record *record = reserve_name();
 
     if (!record) return;
     record->type = INGERO_RECORD_FUNCTION;
@@ -432,7 +439,7 @@ int name_entry(struct call_context *ctx) {
     if (!is_captured(task, 0)) return 0;
     read_registers(ctx, &parameters);
     name = read_parameter(ctx, &parameters, cookie >> 48);
-    record = reserve(sizeof(*record));
+    record = reserve_name();
     if (!record) return 0;
     record->type = INGERO_RECORD_FUNCTION;
     record->tgid = process_id(task);

@@ -77,9 +77,11 @@ struct ingero_stack_control {
     ingero_u32 enabled;
     ingero_u32 next_stack; /* id of the next new stack */
     ingero_u32 limit;      /* no new stacks from this id on: raised by the loader as time goes by */
+    ingero_u32 end;        /* nor from this one, ever */
+    ingero_u32 tick;       /* rises as the limit is raised */
     ingero_u32 walk_ns;    /* what a stack costs, of late */
     ingero_u32 reserved;
-    ingero_u64 lost;       /* stacks without an id: over the limit, or no room in the ring */
+    ingero_u64 lost;       /* stacks without an id: over a limit, or no room in the ring */
 };
 
 #endif

@@ -76,6 +76,21 @@ struct {
 
 struct ingero_stack_control stack_control;
 
+/* What a user has of the ids. Root, whom nothing else holds back either, is not counted. */
+struct stack_share {
+    __u32 kept;
+    __u32 tick;
+    __u32 fresh; /* of these, in this tick */
+    __u32 reserved;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 4096);
+    __type(key, __u32);
+    __type(value, struct stack_share);
+} stack_shares SEC(".maps");
+
 /* A rule as one word: the row without its address, or one of these. */
 #define RULE(cfa, frame_pointer, return_address) \
     ((__u32)(cfa) | (__u32)(frame_pointer) << 16 | (__u32)(return_address) << 24)
@@ -260,14 +275,38 @@ static __always_inline void forget_mappings(struct task_struct *task) {
     bpf_map_delete_elem(&mapping_lists, &key);
 }
 
+static __always_inline struct stack_share *share_of_user(__u32 uid) {
+    struct stack_share *share = bpf_map_lookup_elem(&stack_shares, &uid), none = {};
+
+    if (share) return share;
+    bpf_map_update_elem(&stack_shares, &uid, &none, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&stack_shares, &uid);
+}
+
 /* Writes a new stack out and returns its id; 0 where there is no room for it. */
 static __always_inline __u32 announce_stack(struct thread_state *thread) {
+    __u32 next = *(volatile __u32 *)&stack_control.next_stack, uid = bpf_get_current_uid_gid(), id;
+    __s32 left_of_tick = stack_control.limit - next, left = stack_control.end - next;
     struct ingero_stack_record *record;
-    __u32 id;
+    struct stack_share *share = 0;
 
-    if ((__s32)(stack_control.limit - *(volatile __u32 *)&stack_control.next_stack) <= 0) return 0;
+    if (left_of_tick <= 0 || left <= 0) return 0;
+    if (uid) {
+        share = share_of_user(uid);
+        if (!share) return 0;
+        if (share->tick != stack_control.tick) {
+            share->tick = stack_control.tick;
+            share->fresh = 0;
+        }
+        /* A user may have as many as are left to others: so there are always some left. */
+        if (share->fresh >= (__u32)left_of_tick || share->kept >= (__u32)left) return 0;
+    }
     record = reserve(sizeof(*record));
     if (!record) return 0;
+    if (share) {
+        __sync_fetch_and_add(&share->kept, 1);
+        __sync_fetch_and_add(&share->fresh, 1);
+    }
     id = __sync_fetch_and_add(&stack_control.next_stack, 1);
     record->type = INGERO_RECORD_STACK;
     record->stack = id;

@@ -172,6 +172,9 @@ __u32 reader_sleeps;
 /* The loader has attached name_entry as well. */
 __u32 names_told_at_entry;
 
+/* Names for which a ring had no room. */
+__u64 names_lost;
+
 /* Threads inside a call that wait for each CPU: only then are that CPU's slices kept. */
 __u32 waiting_threads[INGERO_MAX_CPUS];
 

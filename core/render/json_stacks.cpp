@@ -61,6 +61,7 @@ json to_json(const StacksAnswer& answer, const AnswerContext& context) {
     result["weight"] = answer.off_cpu ? "off_cpu_ns" : "total_ns";
     result["calls"] = answer.calls;
     result["calls_without_stack"] = answer.calls_no_stack;
+    result["stacks_lost"] = nullptr;  // what a daemon knows of itself
     result["more"] = answer.more;
     result["stacks"] = std::move(stacks);
     return result;

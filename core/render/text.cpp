@@ -223,7 +223,9 @@ std::string text_status(const json& answer, const TextStyle& style) {
     result += "Events    " + text::count(events, "recorded") + " recorded, " + text::count(events, "lost") + " lost, " +
               text::count(events, "sampled_out") + " sampled out, " + text::count(events, "split_uncertain") +
               " with an uncertain time split\n";
-    result += "          committed up to number " + text::count(events, "committed") + "\n";
+    result += "          committed up to number " + text::count(events, "committed") + "; " +
+              text::count(events, "stacks_lost") + " stacks and " + text::count(events, "names_lost") +
+              " names of functions lost\n";
     result += "Overhead  " + text::overhead_text(text::member(answer, "overhead")) + "\n";
     result += "Store     " + text::store_text(text::member(answer, "store")) + "\n";
     result += "Memory    " + text::bytes(answer, "memory_bytes") + "\n";

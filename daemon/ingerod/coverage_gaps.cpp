@@ -17,7 +17,6 @@ constexpr uint64_t second_ns = 1'000'000'000;
 }  // namespace
 
 bool CoverageGaps::may_tell(uint32_t uid, uint64_t now_ns) {
-    if (uid == 0) return true;
     return budgets_.try_emplace(uid, max_rows_a_uid, second_ns / rows_a_second).first->second.take(now_ns);
 }
 
@@ -48,7 +47,7 @@ void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
     put_(summed.row);
 }
 
-void CoverageGaps::open(const GapId& id, uint32_t uid, uint64_t from_ns, const std::string& subject) {
+void CoverageGaps::open(const GapId& id, uint32_t uid, uint64_t from_ns, const std::string& subject, bool of_root_too) {
     if (open_.contains(id)) return;
     Open gap;
     gap.row.process = id.process;
@@ -56,7 +55,7 @@ void CoverageGaps::open(const GapId& id, uint32_t uid, uint64_t from_ns, const s
     gap.row.from_ns = free_from_ns(id, from_ns);
     gap.row.reason = id.reason;
     gap.row.subject = to_valid_utf8(subject.substr(0, max_subject_bytes));
-    gap.told = may_tell(uid, monotonic_now_ns());
+    gap.told = (uid == 0 && !of_root_too) || may_tell(uid, monotonic_now_ns());
     if (gap.told)
         put_(gap.row);
     else

@@ -28,7 +28,7 @@ class CoverageGaps {
 
     /// Nothing where it is open already. `subject` is bounded and made valid UTF-8. A user who opens gaps faster than
     /// max_rows_a_uid and rows_a_second allow has them summed in one of any process of theirs.
-    void open(const GapId& id, uint32_t uid, uint64_t from_ns, const std::string& subject);
+    void open(const GapId& id, uint32_t uid, uint64_t from_ns, const std::string& subject, bool of_root_too = false);
     void close(const GapId& id, uint64_t to_ns);
     /// All gaps of the process.
     void end_process(const ProcessKey& process, uint64_t to_ns);

@@ -1,6 +1,7 @@
 #include "daemon/ingerod/libraries.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,6 +25,8 @@ namespace {
 
 /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
 constexpr unsigned max_libraries_a_uid = 64;
+/// All functions of some 50 copies of the runtime, or of 30 of the driver, which has most.
+constexpr size_t max_sites_a_uid = 4'096;
 /// New files of one user: so many at once, and then one a period. Copies that come and go cost reading and attaching.
 constexpr uint64_t attach_burst = 64;
 constexpr uint64_t attach_period_ns = 2'000'000'000;
@@ -33,7 +36,12 @@ constexpr uint64_t retry_us = 100'000;
 constexpr unsigned max_attempts = 10;
 /// And of those without end: each 13 s.
 constexpr unsigned max_attempts_later = 7;
+/// The next program that maps it finds it attached to.
 constexpr uint64_t disuse_us = 600'000'000;
+/// Where it may lie on a mount that somebody wants to take away. Doubled while processes map it that are not known.
+constexpr uint64_t short_disuse_us = 3'000'000;
+
+constexpr const char* root_paths[] = {"/proc/1/root", "/proc/1/root/usr"};
 
 bool same_time(const timespec& a, const timespec& b) {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
@@ -42,6 +50,17 @@ bool same_time(const timespec& a, const timespec& b) {
 bool same_file(const struct stat& a, const struct stat& b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && same_time(a.st_mtim, b.st_mtim) &&
            same_time(a.st_ctim, b.st_ctim);
+}
+
+/// The mount of the host's root, or of its /usr. Probes keep a reference to the mount that they were attached by.
+bool is_on_root_mount(int fd) {
+    struct statx file {};
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &file) != 0) return false;
+    return std::any_of(std::begin(root_paths), std::end(root_paths), [&](const char* path) {
+        struct statx root {};
+        return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_MNT_ID, &root) == 0 &&
+               (root.stx_mask & file.stx_mask & STATX_MNT_ID) != 0 && root.stx_mnt_id == file.stx_mnt_id;
+    });
 }
 
 /// What one version of the runtime has and others do not: a program does not say which one it was linked with.
@@ -117,7 +136,20 @@ void Libraries::forget(std::map<FileId, LibraryEntry>::iterator entry) {
     if (const auto budget = budgets_.find(entry->second.uid); budget != budgets_.end() && budget->second.attached != 0)
         --budget->second.attached;
     unwatch(entry->second);
+    detach(entry->second);
     entries_.erase(entry);
+}
+
+void Libraries::detach(LibraryEntry& entry) {
+    if (!entry.attached) return;
+    if (const auto budget = budgets_.find(entry.uid); budget != budgets_.end())
+        budget->second.sites -= std::min(budget->second.sites, entry.attached->sites());
+    entry.attached.reset();
+}
+
+bool Libraries::may_take_sites(uint32_t uid, size_t count) const {
+    const auto budget = budgets_.find(uid);
+    return uid == 0 || (budget == budgets_.end() ? 0 : budget->second.sites) + count <= max_sites_a_uid;
 }
 
 // An inode and no mount is held by this, so that a container's file system can go.
@@ -159,7 +191,7 @@ void Libraries::on_rewritten(FileId id) {
     unwatch(entry);
     if (entry.state == LibraryState::reading) return;  // attach() sees it
     spdlog::warn("{} is rewritten in place: detached, to be read anew", escape_text(entry.path));
-    entry.attached.reset();
+    detach(entry);
     entry.state = LibraryState::reading;
     callbacks_.on_let_go(id);
     if (++entry.attempts >= max_attempts) return failed(id, "it is rewritten in place again and again", false);
@@ -210,7 +242,7 @@ std::string Libraries::why_not(Budget& budget, uint32_t uid) const {
 Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file) {
     const FileId id = mapping.file;
     if (const LibraryEntry* known = find(id)) return {.entry = known, .refused = {}};
-    Budget& budget = budgets_.try_emplace(uid, Budget{0, {attach_burst, attach_period_ns}}).first->second;
+    Budget& budget = budgets_.try_emplace(uid, Budget{0, 0, {attach_burst, attach_period_ns}}).first->second;
     if (std::string why = why_not(budget, uid); !why.empty()) return {.refused = std::move(why)};
     auto fd = proc_.open_mapped_file(pid, mapping);
     // Gone meanwhile is no failure: the next process that maps the file tries again.
@@ -235,6 +267,7 @@ void Libraries::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
     LibraryEntry& entry = found->second;
     const int raw = held->get();
     if (fstat(raw, &entry.read_as) != 0) return failed(id, errno_message("fstat", errno), true);
+    entry.on_root_mount = is_on_root_mount(raw);
     std::vector<std::string> wanted = symbol_names(entry.file.library);
     if (entry.file.is_program) wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
     const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
@@ -285,6 +318,11 @@ void Libraries::attach(FileId id, std::shared_ptr<UniqueFd> fd, const json& answ
     entry.sets.clear();
     for (const ProbeSite& site : sites) entry.sets[probe_set_of(site.op)]++;
     std::erase_if(sites, [this](const ProbeSite& site) { return callbacks_.off(probe_set_of(site.op)); });
+    if (!may_take_sites(entry.uid, sites.size()))
+        return failed(id,
+                      "user " + std::to_string(entry.uid) + " has probes in as many functions as are allowed, " +
+                          std::to_string(max_sites_a_uid),
+                      false);
     if (!sites.empty()) {
         watch(id, entry, fd->get());
         auto attached = probes_.attach(fd->get(), sites);
@@ -300,6 +338,8 @@ void Libraries::attach(FileId id, std::shared_ptr<UniqueFd> fd, const json& answ
             return retry(id, fd, changed, false);
         }
         entry.attached = std::move(*attached);
+        if (const auto budget = budgets_.find(entry.uid); budget != budgets_.end())
+            budget->second.sites += sites.size();
     }
     entry.state = LibraryState::attached;
     entry.functions.clear();
@@ -328,19 +368,30 @@ void Libraries::failed(FileId id, const std::string& reason, bool degrades) {
 // Containers come and go, each with its own copy of a library: one that nobody maps any more is let go after a while.
 void Libraries::watch_for_disuse(FileId id) {
     const auto library = entries_.find(id);
-    if (library == entries_.end() || library->second.disuse_timer.active()) return;
-    library->second.disuse_timer = loop_.add_timer(
-        disuse_us,
-        [this, id] {
-            const auto found = entries_.find(id);
-            if (found == entries_.end()) return;
-            found->second.disuse_timer.reset();
-            if (found->second.state == LibraryState::reading || is_mapped(id)) return watch_for_disuse(id);
-            spdlog::info("no process maps {} any more: detached", escape_text(found->second.path));
-            forget(found);
-            callbacks_.on_change();
-        },
-        settle_us);
+    if (library == entries_.end()) return;
+    LibraryEntry& entry = library->second;
+    const uint64_t after_us = entry.on_root_mount ? disuse_us : short_disuse_us;
+    if (!entry.disuse_timer.active() || entry.disuse_us > after_us) start_disuse_timer(id, entry, after_us);
+}
+
+void Libraries::start_disuse_timer(FileId id, LibraryEntry& entry, uint64_t after_us) {
+    entry.disuse_us = after_us;
+    entry.disuse_timer = loop_.add_timer(
+        after_us, [this, id] { on_disuse(id); }, settle_us);
+}
+
+void Libraries::on_disuse(FileId id) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    LibraryEntry& entry = found->second;
+    const uint64_t waited_us = entry.disuse_us;
+    entry.disuse_timer.reset();
+    if (entry.state == LibraryState::reading) return watch_for_disuse(id);
+    if (callbacks_.in_use(id)) return;
+    if (is_mapped(id)) return start_disuse_timer(id, entry, std::min(2 * waited_us, disuse_us));
+    spdlog::info("no process maps {} any more: detached", escape_text(entry.path));
+    forget(found);
+    callbacks_.on_change();
 }
 
 // A forked child maps what its parent did without a record of it: so all are asked.

@@ -51,6 +51,8 @@ struct LibraryEntry {
     uint32_t uid = 0;       ///< whose process brought it
     bool degrades = false;  ///< the failure is ours, not the file's
     EventLoop::Source disuse_timer;
+    uint64_t disuse_us = 0;      ///< how long the timer runs
+    bool on_root_mount = false;  ///< which nobody unmounts
     EventLoop::Source retry_timer;
     unsigned attempts = 0;   ///< to read its symbols
     struct stat read_as {};  ///< the file when its symbols were asked for
@@ -74,6 +76,7 @@ class Libraries {
         std::function<void(FileId)> on_settled;     ///< attached or failed
         std::function<void(FileId)> on_let_go;      ///< of an attached one that was rewritten: it is read anew
         std::function<bool(std::string_view)> off;  ///< the probe set is turned off
+        std::function<bool(FileId)> in_use;         ///< a known process has it: it is told of when that one is gone
     };
     Libraries(EventLoop& loop, const ProcFs& proc, CallProbes& probes, WorkerPool& workers, Callbacks callbacks);
     ~Libraries();
@@ -88,7 +91,8 @@ class Libraries {
     Sight see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file);
     const LibraryEntry* find(FileId id) const;
     const std::map<FileId, LibraryEntry>& all() const { return entries_; }
-    /// Who mapped it may be gone: it is let go where nobody maps it any more, after a while.
+    /// Who mapped it may be gone: it is let go where nobody maps it any more, after a few seconds, since its probes
+    /// keep its mount busy; one on the root mount after a while.
     void watch_for_disuse(FileId id);
     /// All are detached; those that are seen again are read anew.
     void clear();
@@ -98,10 +102,15 @@ class Libraries {
   private:
     struct Budget {
         unsigned attached = 0;
+        size_t sites = 0;  ///< functions
         TokenBucket rate;
     };
 
     std::string why_not(Budget& budget, uint32_t uid) const;
+    bool may_take_sites(uint32_t uid, size_t count) const;
+    void detach(LibraryEntry& entry);
+    void start_disuse_timer(FileId id, LibraryEntry& entry, uint64_t after_us);
+    void on_disuse(FileId id);
     void request_symbols(FileId id, std::shared_ptr<UniqueFd> fd);
     void retry(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours);
     void attach(FileId id, std::shared_ptr<UniqueFd> fd, const nlohmann::json& answer);

@@ -14,6 +14,7 @@
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
+#include "daemon/ingerod/check/host_checks.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -78,6 +79,9 @@ Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, const Journal& 
 
 Result<void> Manager::open() {
     const Config& config = options_.config;
+    if (!may_look_at_other_users())
+        blind_ = "all processes of other users: ingerod cannot look at them without CAP_SYS_PTRACE";
+    if (!blind_.empty()) spdlog::warn("not traced: {}", blind_);
     StoreOptions limits;
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
@@ -165,11 +169,16 @@ Result<void> Manager::open() {
         Libraries::Callbacks{.on_change = [this] { changed(); },
                              .on_settled = [this](FileId id) { processes_->on_settled(id); },
                              .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
-                             .off = [this](std::string_view set) { return disabled_sets_.contains(set); }});
-    programs_ = std::make_unique<Programs>(proc_, *file_workers_,
-                                           [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
-                                               processes_->on_program(pid, mapping, time_ns);
-                                           });
+                             .off = [this](std::string_view set) { return disabled_sets_.contains(set); },
+                             .in_use = [this](FileId id) { return processes_->has_library(id); }});
+    programs_ = std::make_unique<Programs>(
+        proc_, *file_workers_,
+        Programs::Callbacks{.on_found = [this](uint32_t pid, const Mapping& mapping,
+                                               uint64_t time_ns) { processes_->on_program(pid, mapping, time_ns); },
+                            .on_unexamined =
+                                [this](uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
+                                    processes_->on_unexamined(pid, mapping, time_ns, why);
+                                }});
     auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(
@@ -271,7 +280,7 @@ void Manager::tell_loss() {
 }
 
 std::string Manager::state() const {
-    if (!ingest_->figures().commits.store_error.empty()) return "degraded";
+    if (!ingest_->figures().commits.store_error.empty() || !blind_.empty()) return "degraded";
     bool reading = false, attached = false;
     for (const auto& [id, library] : libraries_->all()) {
         if (library.degrades) return "degraded";
@@ -302,6 +311,7 @@ std::vector<std::string> Manager::missing_probes(const Caller& caller) const {
     }
     std::vector<std::string> result(missing.begin(), missing.end());
     if (others != 0) result.push_back("files of other users: " + std::to_string(others));
+    if (!blind_.empty()) result.push_back(blind_);
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
 }

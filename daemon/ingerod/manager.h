@@ -133,6 +133,7 @@ class Manager : public BusBackend {
     std::unique_ptr<SpanServer> spans_;
     IncidentTracker incidents_;
     std::set<std::string, std::less<>> disabled_sets_;
+    std::string blind_;  ///< why it cannot look at processes of other users; empty where it can
     std::optional<uint64_t> first_covered_ns_;
     bool scanned_ = false;  ///< all processes there were at the start
     EventLoop::Source rate_timer_;

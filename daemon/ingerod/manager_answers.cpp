@@ -77,7 +77,9 @@ json Manager::status() {
                         {"committed", figures.commits.committed_sequence},
                         {"lost", coverage.lost},
                         {"sampled_out", figures.thinned},
-                        {"split_uncertain", figures.uncertain}};
+                        {"split_uncertain", figures.uncertain},
+                        {"stacks_lost", stacks_->lost()},
+                        {"names_lost", figures.names_lost}};
     answer["overhead"] = overhead_answer(options_.config.overhead_budget_permille, figures.overhead);
     answer["store"] = {
         {"bytes", figures.commits.store.bytes},
@@ -192,8 +194,10 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
     auto ask = [this, method, caller, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request(method, request, std::nullopt, [this, caller, done, alive](Result<json> answer) {
+        workers_->request(method, request, std::nullopt, [this, method, caller, done, alive](Result<json> answer) {
             if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes(caller);
+            if (answer && *alive && answer->is_object() && method == "stacks")
+                (*answer)["stacks_lost"] = stacks_->lost();
             done(std::move(answer));
         });
     };

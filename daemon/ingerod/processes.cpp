@@ -24,6 +24,8 @@ constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
 constexpr size_t max_gone_unseen = 4096;
+/// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
+constexpr size_t max_unexamined = 1'024;
 
 /// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
 uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
@@ -146,6 +148,28 @@ void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_n
 
 void Processes::on_program(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
     trace(pid, mapping, {Library::cuda_runtime, true}, time_ns, false);
+}
+
+void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
+    const auto facts = proc_.read_process(pid);
+    // Gone without a trace: then root alone is told, since whose it was is not known.
+    const ProcessKey key = facts ? facts->key : ProcessKey{pid, 0};
+    const GapId id{key, GapReason::refused, mapping.file};
+    // A host may start any number of programs as root that come and go before they are looked at.
+    gaps_.open(id, facts ? facts->uid : 0, time_ns, mapping.path.substr(mapping.path.rfind('/') + 1) + ": " + why,
+               true);
+    const bool ended = !facts || proc_.executable_mappings(pid).empty();
+    if (ended) return gaps_.close(id, monotonic_now_ns());
+    if (processes_.contains(pid) || unexamined_.contains(pid) || unexamined_.size() >= max_unexamined) return;
+    Unexamined one{.key = key, .pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))), .exit_source = {}};
+    if (!one.pidfd) return gaps_.close(id, monotonic_now_ns());
+    one.exit_source = loop_.add_io(one.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_end_of_unexamined(pid); });
+    unexamined_.emplace(pid, std::move(one));
+}
+
+void Processes::on_end_of_unexamined(uint32_t pid) {
+    gaps_.end_process(unexamined_.at(pid).key, monotonic_now_ns());
+    unexamined_.erase(pid);
 }
 
 void Processes::trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
@@ -313,6 +337,11 @@ std::string Processes::state_of(const ProcessEntry& entry) const {
 size_t Processes::traced() const {
     return static_cast<size_t>(
         std::count_if(processes_.begin(), processes_.end(), [](const auto& entry) { return !entry.second.excluded; }));
+}
+
+bool Processes::has_library(FileId library) const {
+    return std::any_of(processes_.begin(), processes_.end(),
+                       [&](const auto& entry) { return entry.second.libraries.contains(library); });
 }
 
 ProcessEntry* Processes::find(const ProcessKey& key) {

@@ -53,6 +53,8 @@ class Processes {
     void on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded = false);
     /// The process's program has the CUDA runtime inside.
     void on_program(uint32_t pid, const Mapping& mapping, uint64_t time_ns);
+    /// Whether the program that the process runs, or ran, has it inside is not known.
+    void on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why);
     /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
     void on_call(const ProcessKey& key);
     void on_change(const ingero_process_record& change);
@@ -69,6 +71,8 @@ class Processes {
 
     const std::map<uint32_t, ProcessEntry>& all() const { return processes_; }
     ProcessEntry* find(const ProcessKey& key);
+    /// One that is known has the library mapped, or had.
+    bool has_library(FileId library) const;
     /// Without those that [capture] leaves out.
     size_t traced() const;
     /// "tracing", "attaching", "failed".
@@ -87,6 +91,7 @@ class Processes {
     void decide(ProcessEntry& entry);
     void apply_policy(ProcessEntry& entry);
     void read_undecided();
+    void on_end_of_unexamined(uint32_t pid);
     void on_call_of_gone(const ProcessKey& key);
     void on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change);
 
@@ -101,6 +106,13 @@ class Processes {
     /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
     /// the first call. Nothing: it called, and that record is still to come.
     std::map<ProcessKey, std::optional<Process>> gone_unseen_;
+    /// Not known otherwise, and with a gap that ends with them.
+    struct Unexamined {
+        ProcessKey key;
+        UniqueFd pidfd;
+        EventLoop::Source exit_source;
+    };
+    std::map<uint32_t, Unexamined> unexamined_;  ///< by pid
     EventLoop::Source undecided_timer_;
     uint64_t refusal_told_ns_ = 0;
 };

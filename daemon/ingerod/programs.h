@@ -9,6 +9,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,10 +25,15 @@ bool may_be_program(std::string_view path);
 
 class Programs {
   public:
-    using OnFound = std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns)>;
-
-    /// `on_found`: the program of the process has the CUDA runtime inside; called with what look() was.
-    Programs(const ProcFs& proc, WorkerPool& workers, OnFound on_found);
+    /// Called with what look() was.
+    struct Callbacks {
+        /// The program of the process has the CUDA runtime inside.
+        std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns)> on_found;
+        /// Whether it has could not be found out, and why.
+        std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why)>
+            on_unexamined;
+    };
+    Programs(const ProcFs& proc, WorkerPool& workers, Callbacks callbacks);
     ~Programs();
 
     /// A process maps a file that may be its program, since `time_ns` (CLOCK_MONOTONIC).
@@ -46,9 +53,11 @@ class Programs {
         Mapping mapping;
         uint64_t time_ns;
     };
-    enum class Verdict { asked, has_runtime, has_none };
+    enum class Verdict { asked, has_runtime, has_none, unreadable };
     struct Known {
         Verdict verdict = Verdict::asked;
+        std::string why;           ///< it is unreadable
+        bool asked_twice = false;  ///< since a worker failed
         std::vector<Sight> waiting;
     };
     struct Question {
@@ -57,15 +66,17 @@ class Programs {
     };
 
     void ask_next();
-    void settle(const Key& key, bool has_runtime);
+    void take_answer(Question question, const Result<nlohmann::json>& answer);
+    void settle(const Key& key, Verdict verdict, const std::string& why = {});
+    bool is_without(FileId file) const;
+    void tell(const std::vector<Sight>& sights, const std::string& why) const;
 
     const ProcFs& proc_;
     WorkerPool& workers_;
-    OnFound on_found_;
+    Callbacks callbacks_;
     std::map<Key, Known> known_;
     std::deque<Question> questions_;
     bool asking_ = false;
-    uint64_t refused_told_ns_ = 0;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

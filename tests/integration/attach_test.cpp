@@ -1,5 +1,6 @@
 // Libraries are found and traced whichever way they come and whatever the kernel offers.
 #include <bpf/btf.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 
 using namespace ingero;
 using namespace ingero::test;
+using testing::HasSubstr;
+using testing::Not;
 
 namespace {
 
@@ -172,6 +175,29 @@ TEST_P(StaticRuntime, inside_a_program_is_found_by_the_symbols_of_the_program) {
 INSTANTIATE_TEST_SUITE_P(Attach, StaticRuntime, testing::Bool(), [](const auto& info) {
     return info.param ? "that_runs_when_the_daemon_starts" : "that_starts_later";
 });
+
+TEST_F(Attach, a_program_with_the_runtime_inside_is_named_only_to_who_runs_it_or_sees_all) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    constexpr uint32_t owner = 12'345, stranger = 12'346;
+    const std::string name = "standin-workload-static";
+    Workload program({"calls", "--count", "10", "--op", "launch", "--load", "static"},
+                     {.environment = {}, .uid = owner, .drop_capabilities = false, .wanted_pid = {}});
+    Workload library({"calls", "--count", "10", "--op", "launch"});
+    ASSERT_TRUE(wait_attached(daemon, name)) << daemon.process().output();
+    ASSERT_TRUE(daemon.wait_traced(library.pid()));
+    const auto probes_as = [&](uint32_t uid) {
+        const Finished probes =
+            test::run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "probes"},
+                      {.environment = {}, .uid = uid, .drop_capabilities = false, .wanted_pid = {}});
+        EXPECT_EQ(probes.status, 0) << probes.errors;
+        return probes.output;
+    };
+    EXPECT_THAT(probes_as(owner), HasSubstr(name));
+    const std::string strange = probes_as(stranger);
+    EXPECT_THAT(strange, Not(HasSubstr(name)));
+    EXPECT_THAT(strange, HasSubstr("libcudart.so")) << "root's files are everybody's";
+}
 
 TEST_F(Attach, two_copies_of_the_runtime_are_both_traced) {
     const TemporaryDirectory directory;

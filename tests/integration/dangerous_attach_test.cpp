@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -312,6 +313,28 @@ std::vector<uint64_t> sorted_delays(const std::vector<GapRow>& gaps) {
         if (gap.reason == GapReason::late_attach) delays.push_back(gap.to_ns - gap.from_ns);
     std::sort(delays.begin(), delays.end());
     return delays;
+}
+
+TEST_F(DangerousAttach, leaves_no_mount_busy_some_seconds_after_the_last_process_that_used_it) {
+    start_daemon();
+    const std::string mount_point = directory_ / "mounted";
+    fs::create_directory(mount_point);
+    ASSERT_EQ(mount("none", mount_point.c_str(), "tmpfs", 0, nullptr), 0);
+    fs::copy_file(library_, mount_point + "/libcudart.so.12");
+    {
+        AttachTarget target;
+        target.load(mount_point + "/libcudart.so.12");
+        ASSERT_TRUE(daemon_->wait_traced(target.pid()));
+        EXPECT_EQ(target.tell("call cudaMalloc"), "101");
+    }
+    const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
+    int unmounted = -1;
+    while ((unmounted = umount2(mount_point.c_str(), 0)) != 0 && std::chrono::steady_clock::now() < until)
+        EXPECT_EQ(errno, EBUSY);
+    EXPECT_EQ(unmounted, 0);
+    if (unmounted != 0) umount2(mount_point.c_str(), MNT_DETACH);
+    EXPECT_EQ(daemon_->stop(), 0);
+    EXPECT_THAT(daemon_->process().output(), HasSubstr("any more: detached"));
 }
 
 TEST_F(DangerousAttach, takes_less_than_100_ms_from_the_mapping_wherever_the_library_comes_from) {

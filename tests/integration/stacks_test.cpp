@@ -304,6 +304,41 @@ TEST_F(Stacks, are_not_taken_where_the_configuration_says_off) {
     EXPECT_EQ(daemon_->stop(), 0);
 }
 
+TEST_F(Stacks, of_one_user_however_many_leave_room_for_those_of_others) {
+    copy_chain();
+    daemon_.emplace(directory_ / "run");
+    const auto start = [&](uint32_t uid, const std::string& way) {
+        auto program = std::make_unique<Child>(std::vector<std::string>{STACKS_PROGRAM, CUDART_LIBRARY, chain_, way},
+                                               ChildOptions{.environment = {}, .uid = uid, .wanted_pid = {}});
+        EXPECT_TRUE(program->wait_for_line("ready")) << program->errors();
+        EXPECT_TRUE(daemon_->wait_traced(program->pid()));
+        return program;
+    };
+    const auto stormy = start(12'345, "storm"), calm = start(12'346, "few");
+    stormy->write_line("go");
+    // Each second has its share: it is used up.
+    json status;
+    const auto lost = [&] { return (status = daemon_->status()).at("events").at("stacks_lost").get<uint64_t>(); };
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (lost() == 0) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    calm->write_line("go");
+    const auto calls_of = [&](const std::unique_ptr<Child>& program) {
+        return daemon_->call("stacks", {{"pid", program->pid()}, {"limit", 1}});
+    };
+    while (calls_of(calm).at("calls") < 600) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    const json of_calm = calls_of(calm), of_stormy = calls_of(stormy);
+    for (const auto* program : {&stormy, &calm}) {
+        (*program)->close_input();
+        EXPECT_EQ((*program)->wait(), 0);
+    }
+    EXPECT_EQ(of_calm.at("calls_without_stack"), 0) << of_stormy.dump() << of_calm.dump();
+    EXPECT_GT(of_stormy.at("calls_without_stack"), 0);
+    EXPECT_GT(of_stormy.at("stacks_lost"), 0);
+    const Finished text = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "stacks", "--limit", "1"});
+    EXPECT_THAT(text.output, HasSubstr("more of them than one user may have"));
+    EXPECT_EQ(daemon_->stop(), 0);
+}
+
 TEST_F(Stacks, are_printed_and_folded_by_ingeroctl) {
     copy_chain();
     daemon_.emplace(directory_ / "run");

@@ -87,6 +87,15 @@ TEST_F(OpenGaps, that_close_before_they_began_still_have_a_length) {
     EXPECT_EQ(rows.back().to_ns, 51u);
 }
 
+TEST_F(OpenGaps, of_programs_that_come_and_go_are_summed_of_root_too) {
+    const auto from = static_cast<uint32_t>(CoverageGaps::max_rows_a_uid);
+    for (uint32_t pid = 1; pid <= 2 * from; ++pid)
+        gaps.open({{pid, 1}, GapReason::refused, runtime}, 0, pid, "a", true);
+    EXPECT_LT(rows.size(), from + 100);
+    EXPECT_THAT(rows, testing::Contains(testing::AllOf(testing::Field(&GapRow::reason, GapReason::too_many),
+                                                       testing::Field(&GapRow::to_ns, 0))));
+}
+
 TEST_F(OpenGaps, of_a_user_with_too_many_are_summed_and_root_has_no_limit) {
     const uint64_t many = CoverageGaps::max_rows_a_uid + 100;
     for (uint32_t pid = 1; pid <= many; ++pid) gaps.open({{pid, 1}, GapReason::refused, runtime}, 1000, pid, "a");

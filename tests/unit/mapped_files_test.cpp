@@ -49,7 +49,7 @@ class ManyMappedFiles : public testing::Test {
     }
     std::vector<MappedFilePtr> find_all() {
         std::vector<MappedFilePtr> found;
-        for (const Mapping& one : mappings_) found.push_back(files_.find(pid_, one));
+        for (const Mapping& one : mappings_) found.push_back(files_.find(pid_, 1000, one));
         return found;
     }
 
@@ -75,14 +75,14 @@ TEST_F(ManyMappedFiles, give_up_their_descriptors_for_others_once_their_tables_a
     auto found = find_all();
     for (size_t i = 0; i < 100; ++i) found[i]->compiled = true;
     for (size_t i = MappedFiles::max_open; i < too_many; ++i) {
-        const MappedFilePtr later = files_.find(pid_, mappings_[i]);
+        const MappedFilePtr later = files_.find(pid_, 1000, mappings_[i]);
         ASSERT_NE(later, nullptr) << i;
         EXPECT_TRUE(later->fd);
     }
     EXPECT_LE(held(), MappedFiles::max_open + 1);
     EXPECT_FALSE(found[0]->fd) << "the oldest";
     EXPECT_TRUE(found[99]->fd);
-    EXPECT_EQ(files_.find(pid_, mappings_[0]), found[0]);
+    EXPECT_EQ(files_.find(pid_, 1000, mappings_[0]), found[0]);
     EXPECT_TRUE(found[0]->fd);
 }
 

@@ -3,6 +3,7 @@
 
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/stacks/shares.h"
 
 namespace ingero {
 namespace {
@@ -26,6 +27,25 @@ TEST(CaptureStacks, IsNativeOrOff) {
     const auto wrong = apply_config_text(config, "[capture]\nstacks = true\n", "test");
     ASSERT_FALSE(wrong);
     EXPECT_EQ(wrong.error().message, "test:2: capture.stacks must be \"native\" or \"off\"");
+}
+
+TEST(SharesOfUsers, LeaveAsMuchToOthersAsOneHas) {
+    Shares shares(100);
+    const auto take_all = [&](uint32_t uid) {
+        uint64_t taken = 0;
+        for (; shares.may_take(uid, 1); ++taken) shares.take(uid, 1);
+        return taken;
+    };
+    EXPECT_EQ(take_all(1000), 50U);
+    EXPECT_EQ(take_all(1001), 25U);
+    EXPECT_EQ(take_all(1002), 12U);
+    EXPECT_TRUE(shares.may_take(1003, 6)) << "the next one still finds some";
+    EXPECT_FALSE(shares.may_take(1003, 7));
+    shares.give_back(1000, 50);
+    EXPECT_TRUE(shares.may_take(1003, 31));
+    EXPECT_FALSE(shares.may_take(1003, 32));
+    EXPECT_EQ(take_all(0), 63U) << "root may have all";
+    EXPECT_FALSE(shares.may_take(0, 1));
 }
 
 }  // namespace

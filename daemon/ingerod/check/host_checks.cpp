@@ -147,6 +147,10 @@ std::string file_system_name(uint32_t type) {
 
 }  // namespace
 
+bool may_look_at_other_users() {
+    return has_capability(CAP_SYS_PTRACE);
+}
+
 CheckResults check_kernel(KernelFeatures& features) {
     return {check_release(),
             check_feature(features, Feature::btf, State::fail,

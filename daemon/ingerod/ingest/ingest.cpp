@@ -125,6 +125,8 @@ struct Ingest::Impl {
     mutable std::mutex mutex;
     // Below: guarded by mutex.
     NameBudget names;
+    uint64_t names_refused = 0;
+    uint64_t names_lost = 0;
     uint64_t names_refused_told_ns = 0;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
     std::vector<std::function<void()>> posted;           // about what was read
@@ -194,7 +196,10 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     if (decode_function(record, function)) {
         const uint64_t now = monotonic_now_ns();
         const std::lock_guard lock(mutex);
-        if (!names.take(function.process, now)) return tell_names_refused(function.process, now);
+        if (!names.take(function.process, now)) {
+            ++names_refused;
+            return tell_names_refused(function.process, now);
+        }
         return commits.put(std::move(function));
     }
     ingero_stack_record stack;
@@ -272,9 +277,16 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
         if (!row.is_empty()) rows.push_back(row);
     }
     last_counters = counters;
-    last_loss_ns = now;
+    const uint64_t since = std::exchange(last_loss_ns, now);
     measure_overhead(now);
     const std::lock_guard lock(mutex);
+    if (const uint64_t before = std::exchange(names_lost, probes.names_lost() + names_refused); before != names_lost)
+        commits.put(GapRow{.process = {},
+                           .uid = 0,
+                           .from_ns = since,
+                           .to_ns = now,
+                           .reason = GapReason::too_many,
+                           .subject = std::to_string(names_lost - before) + " names of functions were not kept"});
     thinned = thinned_now;
     lost = lost_now;
     uncertain = uncertain_now;
@@ -456,6 +468,7 @@ IngestFigures Ingest::figures() const {
             .lost = impl_->lost,
             .uncertain = impl_->uncertain,
             .thinned = impl_->thinned,
+            .names_lost = impl_->names_lost,
             .overhead = impl_->overhead,
             .commits = std::move(commits)};
 }

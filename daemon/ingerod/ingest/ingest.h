@@ -31,10 +31,11 @@ struct OverheadFigures {
 
 /// Sums since start.
 struct IngestFigures {
-    uint64_t recorded = 0;   ///< events read from the rings
-    uint64_t lost = 0;       ///< in the kernel: ring full, frames left behind, too deep
-    uint64_t uncertain = 0;  ///< events whose time split is marked uncertain
-    uint64_t thinned = 0;    ///< calls that other records stand for
+    uint64_t recorded = 0;    ///< events read from the rings
+    uint64_t lost = 0;        ///< in the kernel: ring full, frames left behind, too deep
+    uint64_t uncertain = 0;   ///< events whose time split is marked uncertain
+    uint64_t thinned = 0;     ///< calls that other records stand for
+    uint64_t names_lost = 0;  ///< of functions: no room in the ring, or too many of one user
     OverheadFigures overhead;
     CommitFigures commits;
 };

@@ -159,6 +159,7 @@ struct CallProbes::Impl {
     void* bss = MAP_FAILED;
     size_t bss_bytes = 0;
     uint32_t* reader_sleeps = nullptr;
+    uint64_t* names_lost = nullptr;
     ingero_stack_control* stack_control = nullptr;
     ingero_overhead_budget* budget = nullptr;
     std::optional<CallCost> cost;
@@ -304,6 +305,9 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto names_told = shared<uint32_t>("names_told_at_entry");
     if (!names_told) return tl::unexpected(names_told.error());
     **names_told = names_at_entry;
+    const auto names = shared<uint64_t>("names_lost");
+    if (!names) return tl::unexpected(names.error());
+    names_lost = *names;
     const auto control = shared<ingero_stack_control>("stack_control");
     if (!control) return tl::unexpected(control.error());
     stack_control = *control;
@@ -526,6 +530,10 @@ OpCounters CallProbes::counters() const {
         }
     }
     return sums;
+}
+
+uint64_t CallProbes::names_lost() const {
+    return std::atomic_ref<uint64_t>(*impl_->names_lost).load(std::memory_order_relaxed);
 }
 
 const InFlightReader& CallProbes::in_flight() const {

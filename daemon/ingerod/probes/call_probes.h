@@ -60,6 +60,8 @@ class CallProbes {
     void announce_sleep();
 
     OpCounters counters() const;
+    /// Names of functions for which the rings had no room, since load.
+    uint64_t names_lost() const;
     /// Calls that have not returned.
     const InFlightReader& in_flight() const;
     StackMaps stack_maps() const;

@@ -45,7 +45,7 @@ MappedFiles::~MappedFiles() {
     *alive_ = false;
 }
 
-MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
+MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mapping) {
     auto fd = proc_.open_mapped_file(pid, mapping);
     struct stat facts {};
     if (!fd || fstat(fd->get(), &facts) != 0) return nullptr;
@@ -67,6 +67,7 @@ MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
         file->key = key;
         file->row.id = next_id_++;
         file->row.path = mapping.path;
+        file->uid = uid;
     }
     if (!file->fd) {
         file->fd = std::move(*fd);
@@ -79,8 +80,19 @@ MappedFilePtr MappedFiles::find(uint32_t pid, const Mapping& mapping) {
     if (is_new) {
         waiting_.push_back(file);
         compile_next();
+    } else if (file->beyond_share && file->uid != uid) {
+        ask_again(file, uid);
     }
     return file;
+}
+
+/// Another user, who may have some of their share left, has it mapped too.
+void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t uid) {
+    file->uid = uid;
+    file->beyond_share = file->compiled = false;
+    file->code.clear();
+    waiting_.push_back(file);
+    compile_next();
 }
 
 void MappedFiles::close(MappedFile& file) {
@@ -145,12 +157,13 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
             for (const json& one : answer->at("code"))
                 file->code.push_back({one.at("address"), one.at("offset"), one.at("bytes")});
             file->row.build_id = answer->at("build_id");
-            const auto table = bytes != 0 ? tables_.add_table(rows) : uint32_t{INGERO_TABLE_FRAME_POINTER};
+            const auto table = bytes != 0 ? tables_.add_table(rows, file->uid) : uint32_t{INGERO_TABLE_FRAME_POINTER};
             if (table) {
                 file->table = *table;
                 file->table_rows = static_cast<uint32_t>(bytes / sizeof(ingero_unwind_row));
             } else {
                 problem = table.error().message;
+                file->beyond_share = table.error().code == ErrorCode::busy;
             }
         }
     } catch (const json::exception& wrong) {

@@ -44,6 +44,8 @@ struct MappedFile {
     std::set<uint64_t> named;       ///< places whose names were asked for
     std::vector<uint64_t> pending;  ///< places whose names are to be asked for
     unsigned failures = 0;          ///< of asking for names, in a row
+    uint32_t uid = 0;               ///< whose process has it mapped
+    bool beyond_share = false;      ///< it has no table, since the user has their share of them
     uint64_t opened = 0;            ///< in which order; 0: it has no descriptor
 
     /// Of a place by its file offset; what the table's rows go by.
@@ -62,14 +64,15 @@ class MappedFiles {
     static constexpr size_t max_open = 512;
 
     /// The file behind a mapping, with a descriptor; null where it cannot be opened, or too many wait for their tables:
-    /// it may be asked for again later.
-    MappedFilePtr find(uint32_t pid, const Mapping& mapping);
+    /// it may be asked for again later. Its table counts as one of user `uid`, the first who maps it.
+    MappedFilePtr find(uint32_t pid, uint32_t uid, const Mapping& mapping);
     /// A file that is none, for frames outside all files: a row of this name.
     MappedFilePtr make_nameless(const std::string& name, FileState state);
 
   private:
     void compile_next();
     void take_answer(const MappedFilePtr& file, const Result<nlohmann::json>& answer);
+    void ask_again(const MappedFilePtr& file, uint32_t uid);
     void let_go();
     bool make_room();
     void close(MappedFile& file);

@@ -18,7 +18,7 @@ constexpr uint64_t tick_us = 1'000'000;
 /// More new stacks in a second than any program has that runs the same loops; each costs a record and two rows.
 constexpr uint32_t new_stacks_a_tick = 4'000;
 /// In a session, so that a target cannot fill the store with them.
-constexpr uint64_t most_stacks = 1'000'000;
+constexpr uint32_t most_stacks = 1'000'000;
 /// A torch process takes some 40 MiB.
 constexpr uint64_t table_budget_bytes = 96ULL << 20;
 constexpr size_t kept_generations = 32;
@@ -26,6 +26,8 @@ constexpr size_t kept_generations = 32;
 constexpr uint64_t reread_ns = 1'000'000'000;
 /// Opening one takes some 50 µs of the loop's time.
 constexpr size_t max_opened_at_once = 1'024;
+/// Whose process it is could not be read any more.
+constexpr uint32_t unknown_uid = UINT32_MAX;
 /// Records of a process may still be in the rings when it is gone.
 constexpr uint64_t keep_gone_ns = 2'000'000'000;
 
@@ -43,7 +45,7 @@ NativeStacks::NativeStacks(EventLoop& loop, const CallProbes& probes, WorkerPool
       tables_(probes.stack_maps(), table_budget_bytes),
       files_(loop, workers, proc, tables_, store_.last_file + 1, [this](const MappedFile& file) { on_compiled(file); }),
       names_(loop, workers, {.put_file = store_.put_file, .put_symbol = store_.put_symbol}) {
-    tables_.set_next_stack(store_.last_stack + 1);
+    tables_.set_next_stack(store_.last_stack + 1, most_stacks);
     tables_.allow_stacks(new_stacks_a_tick);
     tables_.enable(on);
 }
@@ -65,8 +67,14 @@ void NativeStacks::add_process(const ProcessKey& key) {
     ProcessMappings& process = processes_[key.pid];
     if (process.key != key) {
         if (process.key.pid != 0) tables_.forget(process.key);
-        process = ProcessMappings{
-            .key = key, .list = nullptr, .generation = 0, .history = {}, .read_ns = 0, .retry_ns = 0, .gone_ns = 0};
+        process = ProcessMappings{.key = key,
+                                  .uid = {},
+                                  .list = nullptr,
+                                  .generation = 0,
+                                  .history = {},
+                                  .read_ns = 0,
+                                  .retry_ns = 0,
+                                  .gone_ns = 0};
     }
     // A host without traced processes is left in peace.
     if (!tick_timer_.active()) {
@@ -99,6 +107,9 @@ void NativeStacks::on_process_gone(const ProcessKey& key) {
 
 std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMappings& process) {
     const uint32_t pid = process.key.pid;
+    if (!process.uid)
+        if (const auto facts = proc_.read_process(pid)) process.uid = facts->uid;
+    const uint32_t uid = process.uid.value_or(unknown_uid);
     const List* before = process.list.get();
     const uint64_t now = monotonic_now_ns();
     const bool retry = now - process.retry_ns >= reread_ns;
@@ -112,7 +123,7 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMapping
         MappedFilePtr file;
         const bool same = before && at < before->size() && same_mapping((*before)[at].mapping, mapping);
         if (same) file = (*before)[at].file;
-        if (!file && (!same || retry) && opened++ < max_opened_at_once) file = files_.find(pid, mapping);
+        if (!file && (!same || retry) && opened++ < max_opened_at_once) file = files_.find(pid, uid, mapping);
         if (file && mapping.deleted && file->row.state != FileState::rebuilt) {
             // What lies under its path now is only looked at, never opened.
             struct stat facts {};
@@ -133,6 +144,7 @@ void NativeStacks::refresh(ProcessMappings& process) {
     // Of another process that has the pid by now, or of none.
     const auto facts = proc_.read_process(process.key.pid);
     if (!facts || facts->key != process.key || list->empty()) return;
+    process.uid = facts->uid;
     const bool same = process.list && std::equal(list->begin(), list->end(), process.list->begin(), process.list->end(),
                                                  [](const auto& a, const auto& b) {
                                                      return same_mapping(a.mapping, b.mapping) && a.file == b.file;
@@ -204,7 +216,7 @@ void NativeStacks::work_off() {
 }
 
 void NativeStacks::allow_new() {
-    tables_.allow_stacks(kept_stacks_ < most_stacks ? new_stacks_a_tick : 0);
+    tables_.allow_stacks(new_stacks_a_tick);
 }
 
 void NativeStacks::tick() {
@@ -237,7 +249,7 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
         const uint64_t offset = place - one.mapping.start + one.mapping.offset;
         // Closed meanwhile, for others.
         if (one.file && !one.file->fd && !one.file->named.contains(offset) && process->gone_ns == 0)
-            files_.find(process->key.pid, one.mapping);
+            files_.find(process->key.pid, process->uid.value_or(unknown_uid), one.mapping);
         if (one.file)
             add_frame(row, one.file, offset);
         else
@@ -291,7 +303,6 @@ void NativeStacks::on_stack(const ingero_stack_record& record) {
     }
     // A file that was deleted or replaced since is told by nothing else.
     if (process && monotonic_now_ns() - process->read_ns > reread_ns) on_executable_mapping(key.pid);
-    ++kept_stacks_;
     store_.put_stack(std::move(row));
 }
 

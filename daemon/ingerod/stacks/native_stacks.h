@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -48,7 +49,7 @@ class NativeStacks {
     void on_process_gone(const ProcessKey& process);
     void on_stack(const ingero_stack_record& record);
 
-    /// Stacks that got no id since the start: too many new ones at once, or no room in the ring.
+    /// Calls whose stack got no id since the start: too many new ones at once or of one user, or no room in the ring.
     uint64_t lost() const { return tables_.lost_stacks(); }
 
   private:
@@ -64,6 +65,7 @@ class NativeStacks {
     };
     struct ProcessMappings {
         ProcessKey key;
+        std::optional<uint32_t> uid;
         std::shared_ptr<const List> list;
         uint32_t generation = 0;
         /// What the generations before stood for: a stack may be read after its list was replaced.
@@ -100,7 +102,6 @@ class NativeStacks {
     EventLoop::Source tick_timer_;
     MappedFilePtr anonymous_;
     MappedFilePtr unknown_;
-    uint64_t kept_stacks_ = 0;
     LogThrottle log_;
 };
 

@@ -31,13 +31,15 @@ void WalkTables::enable(bool on) {
     bump_epoch();
 }
 
-void WalkTables::set_next_stack(uint32_t id) {
+void WalkTables::set_next_stack(uint32_t id, uint32_t most) {
     shared(maps_.control->next_stack).store(id);
     shared(maps_.control->limit).store(id);
+    shared(maps_.control->end).store(id + most);
 }
 
 void WalkTables::allow_stacks(uint32_t count) {
     shared(maps_.control->limit).store(shared(maps_.control->next_stack).load() + count);
+    shared(maps_.control->tick).fetch_add(1);
 }
 
 uint64_t WalkTables::lost_stacks() const {
@@ -48,18 +50,20 @@ void WalkTables::bump_epoch() {
     shared(maps_.control->epoch).fetch_add(1);
 }
 
-Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>> packed_rows) {
+Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>> packed_rows, uint32_t uid) {
     uint64_t bytes = 0;
     for (const auto& part : packed_rows) bytes += part.size();
     const uint64_t rows = bytes / sizeof(ingero_unwind_row);
     if (rows == 0 || rows > INGERO_MAX_UNWIND_ROWS)
         return fail(ErrorCode::limit, "an unwind table of " + std::to_string(rows) + " rows");
-    if (bytes > budget_bytes_ - std::min(used_bytes_, budget_bytes_))
-        return fail(ErrorCode::limit,
-                    "unwind tables would take more than " + std::to_string(budget_bytes_ >> 20) + " MiB");
+    if (bytes > bytes_.left() || tables_.left() == 0)
+        return fail(ErrorCode::limit, "unwind tables would take more than " + std::to_string(bytes_.total() >> 20) +
+                                          " MiB, or be more than " + std::to_string(tables_.total()));
+    if (!bytes_.may_take(uid, bytes) || !tables_.may_take(uid, 1))
+        return fail(ErrorCode::busy,
+                    "user " + std::to_string(uid) + " has half of the room there is for unwind tables");
     uint32_t slot = 0;
-    while (slot < INGERO_MAX_UNWIND_TABLES && table_bytes_.contains(slot)) ++slot;
-    if (slot == INGERO_MAX_UNWIND_TABLES) return fail(ErrorCode::limit, "more unwind tables than there is room for");
+    while (slots_.contains(slot)) ++slot;
 
     LIBBPF_OPTS(bpf_map_create_opts, options);
     options.map_flags = BPF_F_INNER_MAP | BPF_F_MMAPABLE;
@@ -74,19 +78,21 @@ Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>>
     const int fd = map.get();
     if (bpf_map_update_elem(maps_.unwind_tables, &slot, &fd, BPF_ANY) != 0)
         return fail(ErrorCode::internal, errno_message("cannot hand an unwind table to the kernel", errno));
-    table_bytes_[slot] = bytes;
-    used_bytes_ += bytes;
+    bytes_.take(uid, bytes);
+    tables_.take(uid, 1);
+    slots_[slot] = {uid, bytes};
     return slot + INGERO_TABLE_FIRST;
 }
 
 void WalkTables::remove_table(uint32_t table) {
     if (table < INGERO_TABLE_FIRST) return;
     const uint32_t slot = table - INGERO_TABLE_FIRST;
-    const auto known = table_bytes_.find(slot);
-    if (known == table_bytes_.end()) return;
+    const auto known = slots_.find(slot);
+    if (known == slots_.end()) return;
     bpf_map_delete_elem(maps_.unwind_tables, &slot);
-    used_bytes_ -= known->second;
-    table_bytes_.erase(known);
+    bytes_.give_back(known->second.uid, known->second.bytes);
+    tables_.give_back(known->second.uid, 1);
+    slots_.erase(known);
 }
 
 std::optional<uint32_t> WalkTables::allocate(uint32_t count) {

@@ -15,27 +15,28 @@
 #include "core/model/event.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/stacks/shares.h"
 
 namespace ingero {
 
 class WalkTables {
   public:
     /// `row_bytes`: what all tables together may take of kernel memory. The probes must outlive it.
-    WalkTables(const StackMaps& maps, uint64_t row_bytes) : maps_(maps), budget_bytes_(row_bytes) {}
+    WalkTables(const StackMaps& maps, uint64_t row_bytes) : maps_(maps), bytes_(row_bytes) {}
 
     /// From now on calls take stacks, or do not.
     void enable(bool on);
-    /// New stacks get ids from here on; before the first probe is attached.
-    void set_next_stack(uint32_t id);
+    /// New stacks get ids from here on, so many at most; before the first probe is attached. Of these and of those that
+    /// allow_stacks() allows a user who is not root gets no more than are left to others.
+    void set_next_stack(uint32_t id, uint32_t most);
     /// How many more new stacks there may be until the next call of this.
     void allow_stacks(uint32_t count);
     uint64_t lost_stacks() const;
 
     /// The value for ingero_mapping::table, with the rows given in packed form: struct ingero_unwind_row one after the
-    /// other, sorted. Errors: limit (the budget, or the number of tables), internal.
-    Result<uint32_t> add_table(std::span<const std::span<const uint8_t>> packed_rows);
+    /// other, sorted; `uid`: for whom. Errors: limit (all tables together), busy (the user has their share), internal.
+    Result<uint32_t> add_table(std::span<const std::span<const uint8_t>> packed_rows, uint32_t uid);
     void remove_table(uint32_t table);
-    uint64_t table_bytes() const { return used_bytes_; }
 
     /// Sorted by address. Errors: limit, internal: the process then has no list.
     Result<void> set_mappings(const ProcessKey& process, uint32_t generation, std::span<const ingero_mapping> mappings);
@@ -55,9 +56,13 @@ class WalkTables {
     void bump_epoch();
 
     StackMaps maps_;
-    uint64_t budget_bytes_;
-    uint64_t used_bytes_ = 0;
-    std::map<uint32_t, uint64_t> table_bytes_;  ///< by slot
+    struct Table {
+        uint32_t uid = 0;
+        uint64_t bytes = 0;
+    };
+    Shares bytes_;
+    Shares tables_{INGERO_MAX_UNWIND_TABLES};
+    std::map<uint32_t, Table> slots_;
     std::map<ProcessKey, Region> lists_;
     std::map<uint32_t, uint32_t> free_{{0, INGERO_MAX_MAPPINGS}};  ///< first to count
     struct Released {

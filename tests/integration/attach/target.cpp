@@ -1,13 +1,18 @@
 // The target of attaching tests: does as told on standard input, a line a command, and answers each with a line.
 //   load PATH   dlopen; "loaded"
 //   call NAME   the number that the function of the library loaded last returns
+//   register N  that many calls of __cudaRegisterFunction, each with a name of its own; "registered"
 //   map PATH    maps the file executable and touches nothing of it; "mapped"
 //   calls N     that many calls of cudaDeviceSynchronize, in this process; "done"
 //   fork N      the same in a child; "child PID", when it has ended
+//   storm DIR   until this process ends, children map all files of the directory executable and unmap them, as fast as
+//               they can; "storming"
+//   storms 0    how often they did so far
 //   name TEXT   takes another command name; "named"
 //   exit
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,8 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -38,6 +46,20 @@ int make_calls(void* library, int count) {
     return 0;
 }
 
+int register_functions(void* library, int count) {
+    using Register = void (*)(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*);
+    const auto function = library ? reinterpret_cast<Register>(dlsym(library, "__cudaRegisterFunction")) : nullptr;
+    if (!function) return fail("no function");
+    static std::vector<char> stubs(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) {
+        std::string name = "kernel_" + std::to_string(i);
+        function(nullptr, &stubs[static_cast<size_t>(i)], name.data(), name.c_str(), -1, nullptr, nullptr, nullptr,
+                 nullptr, nullptr);
+    }
+    std::cout << "registered" << std::endl;
+    return 0;
+}
+
 int fork_and_call(void* library, int count) {
     const pid_t pid = fork();
     if (pid == 0) _exit(make_calls(library, count));
@@ -52,6 +74,32 @@ int map_file(const std::string& path) {
     if (fd < 0) return fail("open " + path);
     if (mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED) return fail("mmap " + path);
     std::cout << "mapped" << std::endl;
+    return 0;
+}
+
+std::atomic<uint64_t>* storms;
+
+int storm(const std::string& directory) {
+    std::vector<int> files;
+    for (const auto& entry : std::filesystem::directory_iterator(directory))
+        files.push_back(open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    void* shared = mmap(nullptr, sizeof(*storms), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || files.empty()) return fail("storm " + directory);
+    storms = new (shared) std::atomic<uint64_t>(0);
+    for (int child = 0; child < 16; ++child) {
+        const pid_t pid = fork();
+        if (pid < 0) return fail("fork");
+        if (pid > 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (true)
+            for (const int file : files) {
+                void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+                if (memory == MAP_FAILED) _exit(1);
+                munmap(memory, 4096);
+                storms->fetch_add(1, std::memory_order_relaxed);
+            }
+    }
+    std::cout << "storming" << std::endl;
     return 0;
 }
 
@@ -75,11 +123,17 @@ int main() {
         } else if (command == "calls") {
             result = make_calls(library, std::stoi(argument));
             std::cout << "done" << std::endl;
+        } else if (command == "register") {
+            result = register_functions(library, std::stoi(argument));
         } else if (command == "fork") {
             result = fork_and_call(library, std::stoi(argument));
         } else if (command == "name") {
             prctl(PR_SET_NAME, argument.c_str());
             std::cout << "named" << std::endl;
+        } else if (command == "storm") {
+            result = storm(argument);
+        } else if (command == "storms") {
+            std::cout << storms->load() << std::endl;
         } else if (command == "map") {
             result = map_file(argument);
         } else {

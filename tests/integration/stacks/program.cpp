@@ -1,5 +1,6 @@
 // Calls the CUDA runtime from the end of a chain of known functions, until its input ends.
-//   stacks-program CUDART CHAIN plain|no-rules|jit
+//   stacks-program CUDART CHAIN plain|no-rules|jit|storm|few
+// storm: each time on another stack, as fast as it can; few: so too, and slower.
 #include <dlfcn.h>
 #include <poll.h>
 #include <string.h>
@@ -66,6 +67,19 @@ __attribute__((noinline, used)) void through_generated_code() {
     generated_code(make_calls);
     __asm__ volatile("" : : : "memory");
 }
+
+// A path of 20 turns, told by the bits of its number: no two are the same stack.
+__attribute__((noinline, used)) void go_left(unsigned path, unsigned turns);
+__attribute__((noinline, used)) void go_right(unsigned path, unsigned turns) {
+    if (turns == 0) return make_calls();
+    (path & 1 ? go_left : go_right)(path >> 1, turns - 1);
+    __asm__ volatile("" : : : "memory");
+}
+__attribute__((noinline, used)) void go_left(unsigned path, unsigned turns) {
+    if (turns == 0) return make_calls();
+    (path & 1 ? go_left : go_right)(path >> 1, turns - 1);
+    __asm__ volatile("" : : : "memory");
+}
 }
 
 int main(int argc, char** argv) {
@@ -85,6 +99,12 @@ int main(int argc, char** argv) {
     fflush(stdout);
     char line[16];
     if (!fgets(line, sizeof(line), stdin)) return 1;
+    unsigned path = 0;
+    while (way == "storm" || way == "few") {
+        pollfd input{0, POLLIN, 0};
+        if (poll(&input, 1, way == "few" ? 10 : 0) != 0) return 0;
+        for (int i = 0; i < (way == "few" ? 1 : 50); ++i) go_left(path++, 20);
+    }
     // Until the other end is closed, so that the test decides when it has seen enough.
     for (pollfd input{0, POLLIN, 0}; poll(&input, 1, 1) == 0;) chain(last);
     return 0;

@@ -1,0 +1,221 @@
+// What is not seen is told: in the coverage of answers, and in the status.
+#include <elf.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+
+#include "core/wire/client.h"
+#include "tests/integration/attach_target.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr milliseconds patience(20'000);
+
+class Unseen : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+    void start_daemon() { daemon_.emplace(directory_ / "run"); }
+
+    std::vector<std::string> reasons() {
+        std::vector<std::string> result;
+        const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}});
+        for (const json& gap : answer.at("coverage").at("gaps")) result.push_back(gap.at("reason"));
+        return result;
+    }
+    /// Waits for it.
+    bool has_reason(const std::string& start) {
+        const auto until = std::chrono::steady_clock::now() + patience;
+        while (std::chrono::steady_clock::now() < until)
+            for (const std::string& reason : reasons())
+                if (reason.starts_with(start)) return true;
+        return false;
+    }
+    /// The program has run and is gone before the daemon gets to look at anything.
+    void run_unseen(const std::string& program) {
+        daemon_->process().signal(SIGSTOP);
+        EXPECT_EQ(test::run({program}).status, 0);
+        daemon_->process().signal(SIGCONT);
+    }
+
+    const TemporaryDirectory directory_;
+    std::optional<Daemon> daemon_;
+};
+
+TEST_F(Unseen, programs_that_end_before_they_are_looked_at_are_gaps_until_their_file_is_known_to_have_no_runtime) {
+    start_daemon();
+    const std::string program = directory_ / "brief";
+    fs::copy_file("/bin/true", program);
+    run_unseen(program);
+    EXPECT_TRUE(has_reason("refused: brief: it ended before it was looked at of pid "));
+    const auto briefs = [&] {
+        const auto all = reasons();
+        return std::count_if(all.begin(), all.end(), [](const auto& one) { return one.starts_with("refused: brief"); });
+    };
+    EXPECT_EQ(briefs(), 1);
+    // Of root alone, since nobody knows whose it was.
+    const Finished stranger = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "stats"},
+                                        {.environment = {}, .uid = 12'345, .wanted_pid = {}});
+    EXPECT_THAT(stranger.output, Not(HasSubstr("brief")));
+
+    const std::string lasting = directory_ / "lasting";
+    fs::copy_file("/bin/cat", lasting);
+    {
+        Child cat({lasting});
+        cat.write_line("x");
+        ASSERT_TRUE(cat.wait_for_line("x"));
+        // What it mapped is dealt with before an answer is given.
+        ASSERT_TRUE(daemon_->status().contains("state"));
+    }
+    daemon_->process().signal(SIGSTOP);
+    EXPECT_EQ(test::run({lasting, "/dev/null"}).status, 0);
+    daemon_->process().signal(SIGCONT);
+    run_unseen(program);
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (briefs() < 2) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    EXPECT_THAT(reasons(), Not(Contains(StartsWith("refused: lasting"))));
+    EXPECT_EQ(daemon_->stop(), 0);
+}
+
+/// A symbol table that reaches beyond the end of the file: no matter for the program.
+void break_symbol_table(const std::string& path) {
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_TRUE(fd);
+    Elf64_Ehdr header{};
+    ASSERT_EQ(pread(fd.get(), &header, sizeof(header), 0), static_cast<ssize_t>(sizeof(header)));
+    for (unsigned i = 0; i < header.e_shnum; ++i) {
+        const auto at = static_cast<off_t>(header.e_shoff + i * sizeof(Elf64_Shdr));
+        Elf64_Shdr section{};
+        ASSERT_EQ(pread(fd.get(), &section, sizeof(section), at), static_cast<ssize_t>(sizeof(section)));
+        if (section.sh_type != SHT_SYMTAB) continue;
+        section.sh_size += section.sh_entsize << 32;
+        ASSERT_EQ(pwrite(fd.get(), &section, sizeof(section), at), static_cast<ssize_t>(sizeof(section)));
+    }
+}
+
+TEST_F(Unseen, programs_that_cannot_be_read_are_gaps_while_they_run_and_are_looked_at_again_when_their_file_changes) {
+    start_daemon();
+    const std::string program = directory_ / "odd-program";
+    const std::vector<std::string> command = {program,  "calls",  "--count", "10",    "--op",
+                                              "launch", "--load", "static",  "--gate"};
+    const ChildOptions engine{.environment = {{"LD_LIBRARY_PATH", fs::path(CUDA_LIBRARY).parent_path()}}};
+    fs::copy_file(STATIC_WORKLOAD, program);
+    ASSERT_NO_FATAL_FAILURE(break_symbol_table(program));
+    {
+        Child odd(command, engine);
+        ASSERT_TRUE(odd.wait_for_line("ready")) << odd.errors();
+        EXPECT_TRUE(has_reason("refused: odd-program: not a usable ELF file"));
+    }
+    const auto gap_ends = [&] {
+        const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}});
+        for (const json& gap : answer.at("coverage").at("gaps"))
+            if (gap.at("reason").get<std::string>().starts_with("refused: odd")) return gap.at("to_ns").get<uint64_t>();
+        return uint64_t{0};
+    };
+    // Over the same inode.
+    std::ofstream(program, std::ios::binary) << std::ifstream(STATIC_WORKLOAD, std::ios::binary).rdbuf();
+    Child mended(command, engine);
+    ASSERT_TRUE(mended.wait_for_line("ready")) << mended.errors();
+    EXPECT_TRUE(daemon_->wait_traced(mended.pid())) << daemon_->process().output();
+    // An open gap reaches as far as the answer does, which is further each time.
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (gap_ends() != gap_ends()) ASSERT_LT(std::chrono::steady_clock::now(), until) << "it ends with the process";
+    EXPECT_GT(gap_ends(), 0u);
+    mended.write_line("go");
+    EXPECT_EQ(mended.wait(), 0);
+    EXPECT_EQ(daemon_->stop(), 0);
+}
+
+TEST_F(Unseen, names_of_functions_that_find_no_room_are_counted_and_told) {
+    constexpr uint64_t registered = 60'000;
+    start_daemon();
+    AttachTarget target;
+    target.load(CUDART13_LIBRARY);
+    ASSERT_TRUE(daemon_->wait_traced(target.pid()));
+    daemon_->process().signal(SIGSTOP);
+    EXPECT_EQ(target.tell("register " + std::to_string(registered)), "registered");
+    daemon_->process().signal(SIGCONT);
+    EXPECT_TRUE(has_reason("too-many: "));
+    const uint64_t lost = daemon_->status().at("events").at("names_lost");
+    EXPECT_GT(lost, 0u);
+    EXPECT_THAT(reasons(), Contains("too-many: " + std::to_string(lost) + " names of functions were not kept"));
+    EXPECT_EQ(daemon_->stop(), 0);
+    const StoreContents store = read_store(daemon_->store());
+    const auto pid = static_cast<uint32_t>(target.pid());
+    const auto kept = std::count_if(store.functions.begin(), store.functions.end(),
+                                    [&](const FunctionRow& row) { return row.process.pid == pid; });
+    EXPECT_EQ(static_cast<uint64_t>(kept) + lost, registered);
+}
+
+TEST_F(Unseen, functions_of_one_user_beyond_what_is_allowed_are_refused_and_say_so) {
+    constexpr uint32_t user = 12'345;
+    constexpr size_t copies = 40;
+    start_daemon();
+    AttachTarget target({}, {.environment = {}, .uid = user, .wanted_pid = {}});
+    for (size_t i = 0; i < copies; ++i) {
+        const std::string folder = directory_ / std::to_string(i);
+        fs::create_directory(folder);
+        fs::copy_file(CUDA_LIBRARY, folder + "/libcuda.so.1");
+        ASSERT_EQ(target.tell("map " + folder + "/libcuda.so.1"), "mapped");
+    }
+    json library;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    const auto settled = [&] {
+        const json probes = daemon_->call("probes");
+        for (const json& one : probes.at("libraries"))
+            if (one.at("library") == "libcuda.so.1") library = one;
+        return !library.is_null() &&
+               library.at("attached").get<size_t>() + library.at("failed").get<size_t>() == copies;
+    };
+    while (!settled()) ASSERT_LT(std::chrono::steady_clock::now(), until) << library.dump();
+    size_t functions = 0;
+    for (const json& set : library.at("sets")) functions += set.at("functions").get<size_t>();
+    EXPECT_LE(functions, 4'096u);
+    EXPECT_GT(functions, 4'096u - 200) << "all that are allowed";
+    EXPECT_GT(library.at("failed"), 0) << "or there is nothing to see here";
+    EXPECT_THAT(reasons(), Contains(StartsWith("refused: libcuda.so.1: user 12345 has probes in as many functions")));
+    EXPECT_EQ(daemon_->status().at("state"), "tracing") << "nobody else's concern";
+    // Another's are attached to.
+    AttachTarget other({}, {.environment = {}, .uid = user + 1, .wanted_pid = {}});
+    fs::copy_file(CUDA_LIBRARY, directory_ / "libcuda.so.1");
+    ASSERT_EQ(other.tell("map " + directory_ / "libcuda.so.1"), "mapped");
+    EXPECT_TRUE(daemon_->wait_traced(other.pid()));
+    EXPECT_EQ(daemon_->stop(), 0);
+}
+
+TEST_F(Unseen, processes_of_others_without_the_right_to_look_at_them_make_the_state_degraded) {
+    Child daemon({"setpriv", "--bounding-set=-sys_ptrace", "/bin/sh", "-c", "exec \"$@\" 2>&1", "ingerod",
+                  INGEROD_PROGRAM, "--directory", directory_ / "run", "--worker", WORKER_PROGRAM});
+    ASSERT_TRUE(daemon.wait_for_line("is ready")) << daemon.output();
+    const std::vector<std::string> status = {INGEROCTL_PROGRAM, "--socket", directory_ / "run/control.sock", "status"};
+    const Finished text = test::run(status);
+    EXPECT_EQ(text.status, 4);
+    EXPECT_THAT(text.output, HasSubstr("degraded"));
+    EXPECT_THAT(text.output, HasSubstr("CAP_SYS_PTRACE"));
+    const Finished check = test::run({INGEROCTL_PROGRAM, "--socket", directory_ / "run/control.sock", "check"});
+    EXPECT_THAT(check.output, HasSubstr("CAP_SYS_PTRACE"));
+    daemon.signal(SIGTERM);
+    EXPECT_EQ(daemon.wait(), 0);
+    EXPECT_THAT(daemon.output(), HasSubstr("not traced: all processes of other users"));
+}
+
+}  // namespace
