@@ -324,15 +324,24 @@ void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
     }
 }
 
+/// The window, and what of the requests lies outside of it, up to the end of what there is.
+Window told_of(const StoreSnapshot& snapshot, const RequestsAnswer& answer) {
+    Window window = answer.window;
+    const uint64_t end = whole_trace(snapshot).to_ns;
+    for (const RequestStats& request : answer.requests) {
+        window.from_ns = std::min(window.from_ns, request.start_realtime_ns);
+        const uint64_t last = std::min(end, saturating_add(request.start_realtime_ns, request.duration_ns));
+        window.to_ns = std::max(window.to_ns, last);
+    }
+    return window;
+}
+
 }  // namespace
 
 Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const RequestsQuery& query) {
     RequestsAnswer answer;
     answer.window = query.filter.window;
     answer.kind = query.kind;
-    auto covered = coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
-    if (!covered) return tl::unexpected(covered.error());
-    answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
     for (const BootWindow& boot : boot_windows(snapshot, query.filter.window))
@@ -343,6 +352,9 @@ Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const Req
         return std::tuple(b.duration_ns, a.start_realtime_ns) < std::tuple(a.duration_ns, b.start_realtime_ns);
     });
     if (query.limit != 0 && answer.requests.size() > query.limit) answer.requests.resize(query.limit);
+    auto covered = coverage(snapshot, told_of(snapshot, answer), {.uid = query.filter.uid, .pid = query.filter.pid});
+    if (!covered) return tl::unexpected(covered.error());
+    answer.coverage = std::move(*covered);
     return answer;
 }
 

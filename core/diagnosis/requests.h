@@ -56,7 +56,7 @@ struct RequestStats {
 
 struct RequestsAnswer {
     Window window;
-    Coverage coverage;
+    Coverage coverage;  ///< of the window, and of what of the requests lies outside of it
     SpanKind kind = SpanKind::request;
     std::vector<RequestStats> requests;  ///< by measured duration, longest first
     uint64_t found = 0;                  ///< before the limit

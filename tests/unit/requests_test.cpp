@@ -417,6 +417,23 @@ TEST_F(Requests, AreChosenByIdDurationAndWindow) {
     EXPECT_THAT(ids(ask(query)), ElementsAre("b\xff"));
 }
 
+TEST_F(Requests, SayWhatOfThemWasNotCoveredAlsoOutsideOfTheWindow) {
+    add(make_span("early", second, 3 * second));
+    SpanRow span = make_span("before there was anything", 0, 5 * second);
+    span.start_ns = begin - 2 * second;
+    add(span);
+    RequestsQuery query;
+    query.filter.window = {1'700'000'002 * second, 1'700'000'004 * second};
+    query.id = "early";
+    EXPECT_TRUE(ask(query).coverage.complete);
+    query.id = {};
+    const RequestsAnswer answer = ask(query);
+    EXPECT_EQ(answer.window.from_ns, 1'700'000'002 * second);
+    ASSERT_THAT(answer.coverage.gaps, SizeIs(1));
+    EXPECT_EQ(answer.coverage.gaps[0].from_ns, 1'699'999'998 * second);
+    EXPECT_EQ(answer.coverage.gaps[0].to_ns, 1'700'000'000 * second);
+}
+
 TEST_F(Requests, AreNoStepsAndTheOtherWayRound) {
     add(make_span("request", 0, second));
     SpanRow step = make_span("step-17", 0, 2 * second);
