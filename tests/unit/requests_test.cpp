@@ -75,6 +75,17 @@ class Requests : public testing::Test {
         batch_.events.push_back(event);
     }
 
+    /// The first stands for one, the second for ten, the third for a hundred: a sum tells which of them count.
+    void add_call_of_each(const std::vector<ProcessKey>& processes) {
+        uint32_t weight = 1;
+        for (const ProcessKey& process : processes) {
+            Event event = make_call(launch, ms, ms, process);
+            event.weight = weight;
+            add(event);
+            weight *= 10;
+        }
+    }
+
     /// Of all that was added.
     RequestsAnswer ask(RequestsQuery query = {}) {
         commit();
@@ -329,10 +340,10 @@ TEST_F(Requests, HaveTheCallsOfTheWholeControlGroup) {
     span = make_span("b", 0, 8 * ms, engine);
     span.scope = service;
     add(span);
-    for (const ProcessKey& process : {server, engine, below, beside, child}) add(make_call(launch, ms, ms, process));
+    add_call_of_each({server, engine, below, child, beside});
     const RequestsAnswer answer = ask();
-    EXPECT_EQ(calls(answer, "a"), 4u) << "and of its descendants, but of no other group's";
-    EXPECT_EQ(calls(answer, "b"), 4u) << "whichever process of the group told of it";
+    EXPECT_EQ(calls(answer, "a"), 1'111u) << "and of its descendants, but of no other group's";
+    EXPECT_EQ(calls(answer, "b"), 1'111u) << "whichever process of the group told of it";
     EXPECT_EQ(find(answer, "a").co_resident, 1u);
 }
 
@@ -352,9 +363,8 @@ TEST_F(Requests, HaveTheCallsOfDescendantsAndOfRegisteredProcesses) {
     registration.kind = SpanKind::scope;
     registration.scope = scope;
     add(registration);
-    for (const ProcessKey& process : {server, engine, grandchild, registered, reused, other})
-        add(make_call(launch, ms, ms, process));
-    EXPECT_EQ(calls(ask(), "a"), 4u) << "not of one that is older than its parent, nor of one that is none of them";
+    add_call_of_each({server, engine, grandchild, registered, reused, other});
+    EXPECT_EQ(calls(ask(), "a"), 1'111u) << "not of one that is older than its parent, nor of one that is none of them";
 }
 
 TEST_F(Requests, OfOneUserAreAllThatTheUserSees) {
