@@ -43,6 +43,7 @@ void add_stats(CLI::App& app, Command& command);
 void add_stacks(CLI::App& app, Command& command);
 void add_query(CLI::App& app, Command& command);
 void add_check(CLI::App& app, Command& command);
+void add_requests(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "ctl/command.h"
+#include "ctl/requests.h"
 
 namespace ingero::ctl {
 
@@ -16,6 +17,9 @@ constexpr std::array<std::string_view, 3> severities = {"low", "medium", "high"}
 struct ExplainOptions {
     WindowOptions window;
     std::string fail_on;
+    RequestsOptions requests;
+    bool by_request = false;
+    bool by_step = false;
 };
 
 /// Position in `severities`; their number for a severity this version does not know, which is then the gravest.
@@ -33,6 +37,15 @@ bool has_finding_at(const json& answer, const std::string& threshold) {
 }
 
 int run(const Options& options, const ExplainOptions& explain) {
+    const bool by_spans = explain.by_request || explain.by_step;
+    if ((explain.by_request && explain.by_step) || (by_spans && !explain.fail_on.empty()))
+        return usage_error("explain", {ErrorCode::bad_request,
+                                       "--by-request, --by-step and --fail-on exclude each other", "choose one"});
+    if (by_spans)
+        return run_requests(options, "explain", explain.window, explain.requests, explain.by_step ? "step" : "request");
+    if (explain.requests.is_given())
+        return usage_error("explain", {ErrorCode::bad_request, "--request, --slower-than and --top choose requests",
+                                       "add --by-request or --by-step"});
     auto params = explain.window.to_params(options);
     if (!params) return usage_error("explain", params.error());
     int exit_code = exit_done;
@@ -60,6 +73,9 @@ void add_explain(CLI::App& app, Command& command) {
             "but the window was not covered in full")
         ->type_name("SEVERITY")
         ->check(CLI::IsMember({"low", "medium", "high"}).description(""));
+    subcommand->add_flag("--by-request", explain->by_request, "The requests of the window, the longest first");
+    subcommand->add_flag("--by-step", explain->by_step, "The training steps of the window, the longest first");
+    explain->requests.add_to(*subcommand);
     subcommand->callback(
         [&command, explain] { command = [explain](const Options& options) { return run(options, *explain); }; });
 }

@@ -53,6 +53,7 @@ int run(int argc, char** argv) {
     add_stats(app, command);
     add_stacks(app, command);
     add_explain(app, command);
+    add_requests(app, command);
     add_query(app, command);
     add_check(app, command);
     add_trace(app, command);
@@ -77,8 +78,9 @@ int run(int argc, char** argv) {
     }
     const auto chosen = app.get_subcommands();
     if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
-        return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
-                                     "a stored trace answers query, stats, explain, stacks, processes and export"});
+        return usage_error("usage",
+                           {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
+                            "a stored trace answers query, stats, explain, requests, stacks, processes and export"});
     return command(options);
 }
 

@@ -1,7 +1,9 @@
 #include <memory>
+#include <optional>
 
 #include "core/sql/sql.h"
 #include "ctl/command.h"
+#include "ctl/requests.h"
 
 namespace ingero::ctl {
 
@@ -10,10 +12,12 @@ namespace {
 struct QueryOptions {
     WindowOptions window;
     std::string sql;
-    uint32_t limit = default_sql_rows;
+    std::optional<uint32_t> limit;
     bool csv = false;
     bool explain = false;
     bool schema = false;
+    bool by_request = false;
+    RequestsOptions requests;
 };
 
 /// What --schema asks, of one table where one is named.
@@ -26,6 +30,14 @@ std::string schema_statement(const std::string& table) {
 }
 
 int run(const Options& options, const QueryOptions& query) {
+    const bool of_statement = !query.sql.empty() || query.limit || query.csv || query.explain || query.schema;
+    if (query.by_request && of_statement)
+        return usage_error("query", {ErrorCode::bad_request, "--by-request takes the place of a statement",
+                                     "it goes with a window, --request, --slower-than and --top"});
+    if (query.by_request) return run_requests(options, "query", query.window, query.requests, "request");
+    if (query.requests.is_given())
+        return usage_error("query", {ErrorCode::bad_request, "--request, --slower-than and --top choose requests",
+                                     "add --by-request, without a statement"});
     if (query.sql.empty() && !query.schema)
         return usage_error("query", {ErrorCode::bad_request, "there is no statement",
                                      "such as: ingeroctl query \"SELECT * FROM events LIMIT 20\""});
@@ -36,7 +48,7 @@ int run(const Options& options, const QueryOptions& query) {
     // Without a window the statement is about all that the store has: its own conditions say which time.
     if (!query.window.is_given()) params->erase("since_ns");
     (*params)["sql"] = query.schema ? schema_statement(query.sql) : query.sql;
-    (*params)["limit"] = query.limit;
+    (*params)["limit"] = query.limit.value_or(default_sql_rows);
     if (query.explain) (*params)["explain"] = true;
     int exit_code = exit_done;
     const auto answer = ask(options, "query", std::move(*params), exit_code);
@@ -63,6 +75,8 @@ void add_query(CLI::App& app, Command& command) {
     subcommand->add_flag("--csv", query->csv, "Comma-separated values, a line of names first");
     subcommand->add_flag("--explain", query->explain, "How the statement would be answered, in place of its rows");
     subcommand->add_flag("--schema", query->schema, "What tables and columns there are, and what they mean");
+    subcommand->add_flag("--by-request", query->by_request, "In place of a statement: the requests, the longest first");
+    query->requests.add_to(*subcommand);
     subcommand->callback(
         [&command, query] { command = [query](const Options& options) { return run(options, *query); }; });
 }

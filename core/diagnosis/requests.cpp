@@ -10,41 +10,47 @@
 #include "core/query/event_filter.h"
 #include "core/query/op_lookup.h"
 #include "core/spans/span.h"
+#include "core/wire/utf8.h"
 
 namespace ingero {
 
-const char* const shared_calls_note =
-    "Note: under continuous batching a kernel inside a request's span is not exclusively that request's work; the same "
-    "event is counted in every request whose span contains it. Do not sum these counts across rows.";
-const char* const ranking_note =
-    "Note: rows are ranked by measured span duration only. prompt_tokens and output_tokens are advisory labels from "
-    "the "
-    "emitter and never affect ranking.";
+// Each a single literal, so that a search finds it.
+// clang-format off
+const char* const shared_calls_note = "Note: under continuous batching a kernel inside a request's span is not exclusively that request's work; the same event is counted in every request whose span contains it. Do not sum these counts across rows.";
+const char* const ranking_note = "Note: rows are ranked by measured span duration only. prompt_tokens and output_tokens are advisory labels from the emitter and never affect ranking.";
+// clang-format on
 
 namespace {
 
 constexpr size_t max_spans = 1'000'000;
 constexpr size_t max_occupants = 3;
 constexpr uint64_t stall_floor_ns = 10'000;
+/// Stalls kept for later, and times the spans, before those that are nobody's longest go.
+constexpr size_t most_stalls = 1 << 16;
+constexpr size_t most_stalls_a_span = 4;
+
+bool is_cgroup(const std::string& scope) {
+    return scope.starts_with('/');
+}
 
 /// Which processes a scope group has: those that were registered for it, those of its cgroup, and the descendants of
-/// the process that told of its spans.
+/// all of them and of the process that told of its spans.
 class ScopeGroups {
   public:
-    ScopeGroups(const std::vector<Process>& processes, const std::vector<SpanRow>& registrations)
-        : processes_(processes), registrations_(registrations) {
+    explicit ScopeGroups(const std::vector<Process>& processes) : processes_(processes) {
         for (const Process& process : processes_) by_parent_.emplace(process.parent_pid, &process);
     }
 
-    std::set<ProcessKey> members(const SpanRow& span) const {
-        std::set<ProcessKey> members{span.process};
-        if (span.scope.empty()) return members;
-        for (const SpanRow& one : registrations_)
-            if (one.scope == span.scope) members.insert(one.process);
-        if (span.scope.front() == '/')
+    void register_process(const SpanRow& registration) { registered_[registration.scope].insert(registration.process); }
+
+    /// `members` has those who told.
+    void complete(std::set<ProcessKey>& members, const std::string& scope) const {
+        if (scope.empty()) return;
+        if (const auto registered = registered_.find(scope); registered != registered_.end())
+            members.insert(registered->second.begin(), registered->second.end());
+        if (is_cgroup(scope))
             for (const Process& process : processes_)
-                if (process.cgroup == span.scope || process.cgroup.starts_with(span.scope + "/"))
-                    members.insert(process.key);
+                if (process.cgroup == scope || process.cgroup.starts_with(scope + "/")) members.insert(process.key);
         std::vector<ProcessKey> to_visit(members.begin(), members.end());
         while (!to_visit.empty()) {
             const ProcessKey parent = to_visit.back();
@@ -55,19 +61,23 @@ class ScopeGroups {
                 if (child->second->key.start_ns >= parent.start_ns && members.insert(child->second->key).second)
                     to_visit.push_back(child->second->key);
         }
-        return members;
     }
 
   private:
     const std::vector<Process>& processes_;
-    const std::vector<SpanRow>& registrations_;
     std::multimap<uint32_t, const Process*> by_parent_;
+    std::map<std::string, std::set<ProcessKey>> registered_;
 };
 
-RequestStall to_stall(const Event& event, const Op* op, const ClockTriple& clock) {
+/// Of a damaged store a span may end before it begins.
+uint64_t duration_of(const SpanRow& span) {
+    return saturating_subtract(span.end_ns, span.start_ns);
+}
+
+RequestStall to_stall(const Event& event, uint64_t stalled_ns, const Op* op, const ClockTriple& clock) {
     RequestStall stall;
     const CallTime time = call_time(event);
-    stall.ns = time.runnable_ns + time.blocked_ns;
+    stall.ns = stalled_ns;
     const Assignment assigned = assign_unjudged(event, time, op);
     const auto largest = std::max_element(assigned.ns.begin(), assigned.ns.end());
     const bool named = *largest > 0;
@@ -75,7 +85,7 @@ RequestStall to_stall(const Event& event, const Op* op, const ClockTriple& clock
     stall.kind = named ? std::string(to_string(cause)) : "unexplained";
     if (named) {
         const auto [comm, pid] = suspect_of(cause, event);
-        stall.culprit = {std::string(to_string_view(comm)), pid, *largest};
+        stall.culprit = {std::string(to_string_view(comm)), pid, std::min(*largest, stalled_ns)};
     }
     stall.op = event.op;
     stall.pid = event.tgid;
@@ -87,10 +97,27 @@ RequestStall to_stall(const Event& event, const Op* op, const ClockTriple& clock
 
 /// The spans of one scope group and boot.
 struct Group {
-    std::vector<SpanRow> spans;
+    std::string scope;
+    std::set<ProcessKey> members;
+    std::vector<SpanRow> spans;  ///< by start
     std::unique_ptr<SpanJoin> join;
     std::vector<Event> stalled;  ///< by tag
+    bool is_wanted = true;       ///< the process asked for is in it
+
+    void add_stall(const Window& call, uint64_t stalled_ns, const Event& event) {
+        join->add_stall(call, stalled_ns, stalled.size());
+        stalled.push_back(event);
+        if (stalled.size() < std::max(most_stalls, most_stalls_a_span * spans.size())) return;
+        std::vector<Event> kept;
+        for (const size_t tag : join->prune_stalls()) kept.push_back(stalled[tag]);
+        stalled = std::move(kept);
+    }
 };
+
+/// Same kind, id, start, end and process: an emitter that was cut off sends again what was not acknowledged.
+bool tells_the_same(const SpanRow& a, const SpanRow& b) {
+    return std::tie(a.start_ns, a.end_ns, a.process, a.id) == std::tie(b.start_ns, b.end_ns, b.process, b.id);
+}
 
 CallSums sums_of(const Event& event, const Op* op) {
     CallSums sums;
@@ -129,7 +156,8 @@ std::vector<Occupant> occupants(const SpanRow& span, const std::vector<SpanRow>&
     auto other = std::lower_bound(by_start.begin(), by_start.end(), earliest,
                                   [](const SpanRow& row, uint64_t time) { return row.start_ns < time; });
     for (; other != by_start.end() && other->start_ns < wait.to_ns; ++other) {
-        if (other->id == span.id) continue;
+        // Several completions of one request do not hold each other up; what has no id is each for itself.
+        if (&*other == &span || (!span.id.empty() && other->id == span.id)) continue;
         const uint64_t from = std::max(other->start_ns, wait.from_ns), to = std::min(other->end_ns, wait.to_ns);
         if (to <= from) continue;
         overlap[other->id] += to - from;
@@ -147,7 +175,7 @@ class RequestsOfBoot {
   public:
     RequestsOfBoot(const StoreSnapshot& snapshot, const RequestsQuery& query, const BootWindow& boot,
                    const std::vector<Process>& processes)
-        : snapshot_(snapshot), query_(query), boot_(boot), processes_(processes) {}
+        : snapshot_(snapshot), query_(query), boot_(boot), processes_(processes), scopes_(processes) {}
 
     Result<void> run(RequestsAnswer& answer);
 
@@ -158,14 +186,16 @@ class RequestsOfBoot {
     void take(const Event& event, const Op* op);
     void give(Group& group, RequestsAnswer& answer);
     bool is_wanted(const SpanRow& span) const {
-        return (!query_.id || span.id == *query_.id) && span.end_ns - span.start_ns >= query_.slower_than_ns;
+        const bool named = !query_.id || span.id == *query_.id || to_valid_utf8(span.id) == *query_.id;
+        return named && duration_of(span) >= query_.slower_than_ns;
     }
 
     const StoreSnapshot& snapshot_;
     const RequestsQuery& query_;
     const BootWindow& boot_;
     const std::vector<Process>& processes_;
-    std::vector<SpanRow> spans_, registrations_;
+    std::vector<SpanRow> spans_;
+    ScopeGroups scopes_;
     std::vector<std::unique_ptr<Group>> groups_;
     std::map<ProcessKey, std::vector<Group*>> groups_of_;
     Window calls_;  ///< from the first span's start to the last one's end
@@ -176,7 +206,8 @@ Result<void> RequestsOfBoot::run(RequestsAnswer& answer) {
     if (spans_.empty()) return {};
     form_groups();
     if (auto read = read_calls(answer); !read) return read;
-    for (const auto& group : groups_) give(*group, answer);
+    for (const auto& group : groups_)
+        if (group->is_wanted) give(*group, answer);
     return {};
 }
 
@@ -189,6 +220,10 @@ Result<void> RequestsOfBoot::read_spans() {
         if (query_.filter.uid && span.uid != *query_.filter.uid) continue;
         if (span.kind == query_.kind) spans_.push_back(std::move(span));
     }
+    std::stable_sort(spans_.begin(), spans_.end(), [](const SpanRow& a, const SpanRow& b) {
+        return std::tie(a.start_ns, a.end_ns, a.process, a.id) < std::tie(b.start_ns, b.end_ns, b.process, b.id);
+    });
+    spans_.erase(std::unique(spans_.begin(), spans_.end(), tells_the_same), spans_.end());
     // A process is registered once, and long before most of its spans.
     std::set<std::string> scopes;
     for (const SpanRow& span : spans_)
@@ -196,32 +231,35 @@ Result<void> RequestsOfBoot::read_spans() {
     for (const std::string& scope : scopes) {
         auto registered = snapshot_.spans_of(registration_id(scope), {});
         if (!registered) return tl::unexpected(registered.error());
-        for (SpanRow& span : *registered)
-            if (span.kind == SpanKind::scope && span.scope == scope) registrations_.push_back(std::move(span));
+        for (const SpanRow& span : *registered)
+            if (span.kind == SpanKind::scope && span.scope == scope) scopes_.register_process(span);
     }
     return {};
 }
 
 void RequestsOfBoot::form_groups() {
-    const ScopeGroups scopes(processes_, registrations_);
     std::map<std::tuple<std::string, ProcessKey>, Group*> known;
     calls_ = {UINT64_MAX, 0};
     for (SpanRow& span : spans_) {
         calls_.from_ns = std::min(calls_.from_ns, span.start_ns);
-        calls_.to_ns = std::max(calls_.to_ns, span.end_ns);
+        calls_.to_ns = std::max({calls_.to_ns, span.end_ns, saturating_add(span.start_ns, 1)});
         // A scope that is a cgroup is one group, whoever of it tells; else each process has its own.
-        const bool shared = !span.scope.empty() && span.scope.front() == '/';
-        Group*& group = known[{span.scope, shared ? ProcessKey{} : span.process}];
+        Group*& group = known[{span.scope, is_cgroup(span.scope) ? ProcessKey{} : span.process}];
         if (!group) {
             group = groups_.emplace_back(std::make_unique<Group>()).get();
-            for (const ProcessKey& member : scopes.members(span)) groups_of_[member].push_back(group);
+            group->scope = span.scope;
         }
+        group->members.insert(span.process);
         group->spans.push_back(std::move(span));
     }
     spans_.clear();
     for (const auto& group : groups_) {
-        std::stable_sort(group->spans.begin(), group->spans.end(),
-                         [](const SpanRow& a, const SpanRow& b) { return a.start_ns < b.start_ns; });
+        scopes_.complete(group->members, group->scope);
+        group->is_wanted = !query_.filter.pid;
+        for (const ProcessKey& member : group->members) {
+            group->is_wanted = group->is_wanted || member.pid == *query_.filter.pid;
+            groups_of_[member].push_back(group.get());
+        }
         std::vector<Window> windows;
         windows.reserve(group->spans.size());
         for (const SpanRow& span : group->spans) windows.push_back({span.start_ns, span.end_ns});
@@ -237,9 +275,7 @@ void RequestsOfBoot::take(const Event& event, const Op* op) {
     const uint64_t stalled = time.runnable_ns + time.blocked_ns;
     for (Group* group : groups->second) {
         if (group->join->add(call, sums_of(event, op)) == 0) continue;
-        if (stalled < std::max(stall_floor_ns, group->join->stall_floor())) continue;
-        group->join->add_stall(call, stalled, group->stalled.size());
-        group->stalled.push_back(event);
+        if (stalled >= stall_floor_ns) group->add_stall(call, stalled, event);
     }
 }
 
@@ -261,8 +297,8 @@ void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
     const std::vector<JoinedSpan> joined = group.join->finish();
     OpLookup find;
     uint64_t longest = 0;
-    for (const SpanRow& span : group.spans) longest = std::max(longest, span.end_ns - span.start_ns);
-    const auto duration = [&](size_t i) { return group.spans[i].end_ns - group.spans[i].start_ns; };
+    for (const SpanRow& span : group.spans) longest = std::max(longest, duration_of(span));
+    const auto duration = [&](size_t i) { return duration_of(group.spans[i]); };
     std::vector<size_t> wanted;
     for (size_t i = 0; i < group.spans.size(); ++i)
         if (is_wanted(group.spans[i])) wanted.push_back(i);
@@ -274,18 +310,30 @@ void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
         RequestStats request;
         request.span = span;
         request.start_realtime_ns = boot_.clock.to_realtime(span.start_ns);
-        request.duration_ns = span.end_ns - span.start_ns;
+        request.duration_ns = duration_of(span);
         if (span.scheduled_ns) request.queue_ns = saturating_subtract(*span.scheduled_ns, span.start_ns);
         if (span.first_token_ns) request.ttft_ns = saturating_subtract(*span.first_token_ns, span.start_ns);
         request.sums = joined[i].sums;
         request.co_resident = joined[i].co_resident;
         if (const auto tag = joined[i].longest_stall) {
             const Event& event = group.stalled[*tag];
-            request.longest_stall = to_stall(event, find(event.op), boot_.clock);
+            request.longest_stall = to_stall(event, joined[i].stall_ns, find(event.op), boot_.clock);
         }
         request.occupied_by = occupants(span, group.spans, longest);
         answer.requests.push_back(std::move(request));
     }
+}
+
+/// The window, and what of the requests lies outside of it, up to the end of what there is.
+Window told_of(const StoreSnapshot& snapshot, const RequestsAnswer& answer) {
+    Window window = answer.window;
+    const uint64_t end = whole_trace(snapshot).to_ns;
+    for (const RequestStats& request : answer.requests) {
+        window.from_ns = std::min(window.from_ns, request.start_realtime_ns);
+        const uint64_t last = std::min(end, saturating_add(request.start_realtime_ns, request.duration_ns));
+        window.to_ns = std::max(window.to_ns, last);
+    }
+    return window;
 }
 
 }  // namespace
@@ -294,9 +342,6 @@ Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const Req
     RequestsAnswer answer;
     answer.window = query.filter.window;
     answer.kind = query.kind;
-    auto covered = coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
-    if (!covered) return tl::unexpected(covered.error());
-    answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
     for (const BootWindow& boot : boot_windows(snapshot, query.filter.window))
@@ -307,6 +352,9 @@ Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const Req
         return std::tuple(b.duration_ns, a.start_realtime_ns) < std::tuple(a.duration_ns, b.start_realtime_ns);
     });
     if (query.limit != 0 && answer.requests.size() > query.limit) answer.requests.resize(query.limit);
+    auto covered = coverage(snapshot, told_of(snapshot, answer), {.uid = query.filter.uid, .pid = query.filter.pid});
+    if (!covered) return tl::unexpected(covered.error());
+    answer.coverage = std::move(*covered);
     return answer;
 }
 

@@ -17,15 +17,16 @@ extern const char* const shared_calls_note;
 extern const char* const ranking_note;
 
 struct RequestsQuery {
-    Filter filter;                      ///< spans that overlap the window
+    /// Spans that overlap the window, of the user; of a process: its calls, and the spans of the scope groups it is in.
+    Filter filter;
     SpanKind kind = SpanKind::request;  ///< or step
-    std::optional<std::string> id;      ///< only this one
-    uint64_t slower_than_ns = 0;
-    size_t limit = 20;  ///< rows, the longest; 0: all
+    std::optional<std::string> id;      ///< only those; as it is, or as to_valid_utf8() makes it
+    uint64_t slower_than_ns = 0;        ///< at least so long
+    size_t limit = 20;                  ///< rows, the longest; 0: all
 };
 
 struct RequestStall {
-    uint64_t ns = 0;   ///< off the CPU in one call
+    uint64_t ns = 0;   ///< off the CPU in one call: what can lie inside the request
     std::string kind;  ///< what most of it was: "cpu-contention", "lock-wait", "device wait"
     Culprit culprit;   ///< name empty where nobody is known
     OpId op = 0;
@@ -55,7 +56,7 @@ struct RequestStats {
 
 struct RequestsAnswer {
     Window window;
-    Coverage coverage;
+    Coverage coverage;  ///< of the window, and of what of the requests lies outside of it
     SpanKind kind = SpanKind::request;
     std::vector<RequestStats> requests;  ///< by measured duration, longest first
     uint64_t found = 0;                  ///< before the limit

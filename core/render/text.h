@@ -40,4 +40,9 @@ std::string window_line(const nlohmann::json& answer);
 /// What the answer cannot speak of; empty where coverage is complete and no probe is missing.
 std::string coverage_lines(const nlohmann::json& answer, const TextStyle& style);
 
+/// "   Fix         pin the engine to …", wrapped under itself.
+std::string labelled(std::string_view label, std::string_view value, const TextStyle& style);
+/// A split of time as a bar of 40 cells and a legend: where it went, at a glance. Empty where there was none.
+std::string split_lines(const nlohmann::json& split, const TextStyle& style);
+
 }  // namespace ingero::text

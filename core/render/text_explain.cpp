@@ -10,17 +10,12 @@ namespace ingero {
 
 using nlohmann::json;
 using text::Colour;
+using text::labelled;
+using text::split_lines;
 
 namespace {
 
 constexpr size_t label_width = 15;  ///< three spaces, the label, padding
-
-/// "   Fix         pin the engine to …", wrapped under itself.
-std::string labelled(std::string_view label, std::string_view value, const TextStyle& style) {
-    std::string line = "   " + std::string(label);
-    line.resize(std::max(line.size() + 1, label_width), ' ');
-    return line + wrap_text(value, style.width, label_width) + "\n";
-}
 
 std::string continued(std::string_view value, const TextStyle& style) {
     return labelled("", value, style);
@@ -42,8 +37,15 @@ uint64_t part_ns(const json& split, const Part& part) {
     return std::min(text::number(split, part.key).value_or(0), UINT64_MAX / 8);
 }
 
-/// The call as a bar of 40 cells and a legend: where its time went, at a glance.
-std::string split_lines(const json& split, const TextStyle& style) {
+}  // namespace
+
+std::string text::labelled(std::string_view label, std::string_view value, const TextStyle& style) {
+    std::string line = "   " + std::string(label);
+    line.resize(std::max(line.size() + 1, label_width), ' ');
+    return line + wrap_text(value, style.width, label_width) + "\n";
+}
+
+std::string text::split_lines(const json& split, const TextStyle& style) {
     constexpr double cells = 40;
     uint64_t whole = 0;
     for (const Part& part : parts) whole += part_ns(split, part);
@@ -63,6 +65,8 @@ std::string split_lines(const json& split, const TextStyle& style) {
     }
     return continued("[" + bar + "]", style) + continued(legend, style);
 }
+
+namespace {
 
 std::string waker_text(const json& waker) {
     if (!waker.is_object()) return "";

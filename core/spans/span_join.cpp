@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <utility>
 
 namespace ingero {
 
@@ -78,14 +79,23 @@ uint64_t SpanJoin::add(const Window& call, CallSums sums) {
 }
 
 void SpanJoin::add_stall(const Window& call, uint64_t stalled_ns, size_t tag) {
-    if (stalled_ns < stall_floor_) return;
-    stalls_.push_back({stalled_ns, at_least_1_ns(call), tag});
-    if (stalls_.size() < max_stalls) return;
-    const auto middle = stalls_.begin() + static_cast<std::ptrdiff_t>(stalls_.size() / 2);
-    std::nth_element(stalls_.begin(), middle, stalls_.end(),
-                     [](const Stall& a, const Stall& b) { return a.ns > b.ns; });
-    stall_floor_ = middle->ns + 1;
-    stalls_.erase(middle, stalls_.end());
+    if (stalled_ns != 0) stalls_.push_back({stalled_ns, at_least_1_ns(call), tag});
+}
+
+std::vector<size_t> SpanJoin::prune_stalls() {
+    std::vector<bool> wanted(stalls_.size());
+    for (const StallIs where : {StallIs::inside, StallIs::overlapping})
+        for (const auto& longest : longest_stalls(where))
+            if (longest) wanted[*longest] = true;
+    std::vector<size_t> tags;
+    for (size_t i = 0; i < stalls_.size(); ++i) {
+        if (!wanted[i]) continue;
+        Stall stall = stalls_[i];
+        tags.push_back(std::exchange(stall.tag, tags.size()));
+        stalls_[stall.tag] = stall;
+    }
+    stalls_.resize(tags.size());
+    return tags;
 }
 
 std::vector<JoinedSpan> SpanJoin::finish() {
@@ -99,12 +109,23 @@ std::vector<JoinedSpan> SpanJoin::finish() {
         joined[i].sums -= ended_[started_before(span.from_ns)];
         joined[i].co_resident = started_before(span.to_ns) - ended_before_or_at(span.from_ns) - 1;
     }
-    assign_stalls(joined);
+    const auto inside = longest_stalls(StallIs::inside), overlapping = longest_stalls(StallIs::overlapping);
+    for (size_t i = 0; i < spans_.size(); ++i) {
+        for (const auto& longest : {inside[i], overlapping[i]}) {
+            if (!longest) continue;
+            const Stall& stall = stalls_[*longest];
+            const uint64_t from = std::max(stall.call.from_ns, spans_[i].from_ns);
+            const uint64_t ns = std::min(stall.ns, std::min(stall.call.to_ns, spans_[i].to_ns) - from);
+            if (ns <= joined[i].stall_ns) continue;
+            joined[i].longest_stall = stall.tag;
+            joined[i].stall_ns = ns;
+        }
+    }
     return joined;
 }
 
-/// From the longest on, each stall goes to the spans it overlaps that have none yet.
-void SpanJoin::assign_stalls(std::vector<JoinedSpan>& joined) {
+/// From the longest on, each stall goes to the spans that it lies in, or overlaps, and that have none yet.
+std::vector<std::optional<size_t>> SpanJoin::longest_stalls(StallIs where) {
     std::vector<size_t> order(spans_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -114,13 +135,17 @@ void SpanJoin::assign_stalls(std::vector<JoinedSpan>& joined) {
     for (const size_t span : order) ends.push_back(spans_[span].to_ns);
     MaximumTree waiting(ends);
     std::stable_sort(stalls_.begin(), stalls_.end(), [](const Stall& a, const Stall& b) { return a.ns > b.ns; });
-    for (const Stall& stall : stalls_) {
-        const size_t started = started_before(stall.call.to_ns);
-        while (const auto found = waiting.first_over(stall.call.from_ns, started)) {
-            joined[order[*found]].longest_stall = stall.tag;
+    std::vector<std::optional<size_t>> longest(spans_.size());
+    for (size_t i = 0; i < stalls_.size(); ++i) {
+        const Window& call = stalls_[i].call;
+        const bool inside = where == StallIs::inside;
+        const size_t started = started_before(inside ? call.from_ns + 1 : call.to_ns);
+        while (const auto found = waiting.first_over(inside ? call.to_ns - 1 : call.from_ns, started)) {
+            longest[order[*found]] = i;
             waiting.clear(*found);
         }
     }
+    return longest;
 }
 
 }  // namespace ingero

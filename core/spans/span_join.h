@@ -51,6 +51,7 @@ struct JoinedSpan {
     CallSums sums;
     uint64_t co_resident = 0;             ///< other spans that overlap it
     std::optional<size_t> longest_stall;  ///< the tag of add_stall(); of equals the first added
+    uint64_t stall_ns = 0;                ///< of it, what can lie inside the span
 };
 
 class SpanJoin {
@@ -60,13 +61,13 @@ class SpanJoin {
 
     /// A call in any order. Returns how many spans it overlaps. fair_share_ns is filled in here.
     uint64_t add(const Window& call, CallSums sums);
-    /// A call that stalled for so long. Beyond max_stalls the shorter ones are forgotten.
+    /// A call that stalled for so long. A span's longest stall is that of the calls which lie inside it, or, where that
+    /// is more, the part that can lie inside it of the longest of all that overlap it.
     void add_stall(const Window& call, uint64_t stalled_ns, size_t tag);
-    /// The smallest stall that is still of use: what is shorter need not be added.
-    uint64_t stall_floor() const { return stall_floor_; }
+    /// Forgets the stalls that would be no span's longest, all but twice the spans. Gives the tags of those left; their
+    /// new tags are their places in that list.
+    std::vector<size_t> prune_stalls();
     std::vector<JoinedSpan> finish();
-
-    static constexpr size_t max_stalls = 1 << 20;
 
   private:
     struct Stall {
@@ -76,13 +77,14 @@ class SpanJoin {
     };
     size_t ended_before_or_at(uint64_t time) const;
     size_t started_before(uint64_t time) const;
-    void assign_stalls(std::vector<JoinedSpan>& joined);
+    enum class StallIs { inside, overlapping };
+    /// For each span, by its place, the longest stall that is so: its place in stalls_, which this sorts.
+    std::vector<std::optional<size_t>> longest_stalls(StallIs where);
 
     std::vector<Window> spans_;
     std::vector<uint64_t> starts_, ends_;  ///< each sorted
     std::vector<CallSums> began_, ended_;  ///< by place in ends_ and starts_: added from there on
     std::vector<Stall> stalls_;
-    uint64_t stall_floor_ = 1;
 };
 
 }  // namespace ingero

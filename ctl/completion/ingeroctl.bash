@@ -11,15 +11,17 @@ __ingeroctl_pids() {
 
 _ingeroctl() {
     local IFS=$' \t\n'
-    local commands='status processes probes stats stacks explain query check trace monitor annotate reload import export merge db record'
+    local commands='status processes probes stats stacks explain requests query check trace monitor annotate reload import export merge db record'
     local window='--since --from --to --pid --node'
+    local requests='--request --slower-than --top'
     local -A options=(
         [global]='--socket --db --json --no-color --help --version'
         [processes]='--node'
         [stats]="$window --by --limit"
         [stacks]="$window --op --by --off-cpu --folded --limit"
-        [explain]="$window --fail-on"
-        [query]="$window --limit --csv --explain --schema"
+        [explain]="$window --fail-on --by-request --by-step $requests"
+        [requests]="$window $requests"
+        [query]="$window --limit --csv --explain --schema --by-request $requests"
         [check]='--probe --local'
         [trace]='--pid --op --min-duration --errors --in-flight --count --duration'
         [monitor]='--count'
@@ -30,7 +32,7 @@ _ingeroctl() {
         [db]='--output -o'
         [record]='--pid --unit --duration --since --output -o'
     )
-    local with_value=' --kind --id --label --spans --lines --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration --unit '
+    local with_value=' --kind --id --label --spans --lines --socket --db --output -o --format --node --since --from --to --pid --op --by --limit --fail-on --count --min-duration --duration --unit --request --slower-than --top '
 
     # What the word to be completed is the value of, and which command and socket stand before it. "--option=value"
     # comes as three words.
@@ -62,6 +64,7 @@ _ingeroctl() {
         --kind) words='request step phase label' ;;
         --since) words='90s 5m 2h 1d' ;;
         --min-duration) words='50us 1ms 10ms 1s' ;;
+        --slower-than) words='500ms 1s 2s 5s' ;;
         --duration) words='10s 1m 5m' ;;
         --by) words='op process kernel' ;;
         --format) words='perfetto chrome csv jsonl folded' ;;

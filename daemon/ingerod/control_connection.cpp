@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/render/render.h"
+#include "core/store/history.h"
 #include "core/wire/fd_passing.h"
 #include "core/wire/value.h"
 
@@ -32,6 +33,8 @@ constexpr size_t most_discarded_bytes = 1 << 20;
 constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_ns", "limit"};
 
 constexpr size_t most_name_bytes = 256;
+/// Of an id as an answer prints it: what is not UTF-8 has become longer.
+constexpr size_t most_request_id_bytes = 3 * max_span_id_bytes;
 
 /// What only `query` takes.
 Result<bool> check_sql_param(const std::string& key, const json& value) {
@@ -61,11 +64,23 @@ Result<bool> check_record_param(const std::string& key, const json& value) {
     return number || key == "unit" || key == "rest" || key == "stacks";
 }
 
-/// What only `query` takes, or `export`, or `stacks`, and of it `stats`. False where the key is none of it.
+/// What only `requests` takes.
+Result<bool> check_requests_param(const std::string& key, const json& value) {
+    if (key == "slower_than_ns" && !value.is_number_unsigned())
+        return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+    const bool text = key == "by" || key == "request";
+    if (text && (!value.is_string() || value.get_ref<const std::string&>().size() > most_request_id_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return text || key == "slower_than_ns";
+}
+
+/// What only `query` takes, or `export`, `record`, `requests`, or `stacks`, and of it `stats`. False where the key is
+/// none of it.
 Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
     if (method == "query") return check_sql_param(key, value);
     if (method == "export") return check_export_param(key, value);
     if (method == "record") return check_record_param(key, value);
+    if (method == "requests") return check_requests_param(key, value);
     const bool stacks = method == "stacks";
     if (stacks && key == "off_cpu") {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
@@ -190,7 +205,8 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
     if (request.method == "reload") return reload(request);
     if (request.method == "stats" || request.method == "stacks" || request.method == "explain" ||
-        request.method == "query" || request.method == "export" || request.method == "record")
+        request.method == "requests" || request.method == "query" || request.method == "export" ||
+        request.method == "record")
         return start_query(request);
     if (request.method == "check") return start_check(request);
     if (request.method == "trace") return start_trace(request);
@@ -212,8 +228,8 @@ void ControlConnection::hello(const RpcRequest& request) {
     answer(request.id, {{"version", host_.options().version},
                         {"node", host_.backend().node()},
                         {"features",
-                         {"status", "processes", "probes", "stats", "stacks", "explain", "query", "export", "record",
-                          "check", "trace", "reload", "snapshot", "cancel"}}});
+                         {"status", "processes", "probes", "stats", "stacks", "explain", "requests", "query", "export",
+                          "record", "check", "trace", "reload", "snapshot", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {

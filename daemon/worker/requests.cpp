@@ -12,6 +12,7 @@
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
 #include "core/render/render.h"
+#include "core/render/requests.h"
 #include "core/symbols/elf_symbols.h"
 #include "core/symbols/symbolizer.h"
 #include "core/symbols/unwind_table.h"
@@ -42,6 +43,8 @@ namespace {
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr size_t default_stacks = 50;
 constexpr size_t most_stacks = 10'000;
+constexpr size_t default_requests = 20;
+constexpr size_t most_requests = 10'000;
 constexpr std::chrono::seconds export_deadline{29};  // before the worker's own, which ends the worker
 
 /// An unsigned parameter, or nothing where it is absent or null.
@@ -274,6 +277,7 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "stats") return stats(request.params);
     if (request.method == "stacks") return stacks(request.params);
     if (request.method == "explain") return explain_window(request.params);
+    if (request.method == "requests") return requests(request.params);
     if (request.method == "processes") return processes(request.params);
     if (request.method == "query") return query(request.params);
     if (request.method == "db_verify") return verify_answer(store_);
@@ -407,6 +411,27 @@ Result<json> RequestHandler::explain_window(const json& params) {
     if (!comms) return tl::unexpected(comms.error());
     query->context.comms = std::move(*comms);
     if (query->limit != 0 && answer->findings.size() > query->limit) answer->findings.resize(query->limit);
+    return to_json(*answer, query->context);
+}
+
+Result<json> RequestHandler::requests(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const auto slower_than = number(params, "slower_than_ns", std::numeric_limits<int64_t>::max());
+    if (!slower_than) return tl::unexpected(slower_than.error());
+    const json by = params.value("by", json("request")), id = params.value("request", json());
+    if (by != "request" && by != "step") return fail(ErrorCode::bad_request, "parameter by is none of request, step");
+    if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter request is no text");
+    RequestsQuery wanted;
+    wanted.kind = by == "step" ? SpanKind::step : SpanKind::request;
+    if (id.is_string()) wanted.id = id.get<std::string>();
+    wanted.slower_than_ns = slower_than->value_or(0);
+    wanted.limit = query->limit == 0 ? default_requests : std::min(query->limit, most_requests);
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    wanted.filter = query->filter;
+    const auto answer = compute_requests(**snapshot, wanted);
+    if (!answer) return tl::unexpected(answer.error());
     return to_json(*answer, query->context);
 }
 

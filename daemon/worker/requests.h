@@ -1,5 +1,5 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, processes, query,
-// export, record. Parameters and results: docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, requests, processes,
+// query, export, record. Parameters and results: docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -28,6 +28,7 @@ class RequestHandler {
     Result<nlohmann::json> names(const nlohmann::json& params);
     Result<nlohmann::json> stacks(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
+    Result<nlohmann::json> requests(const nlohmann::json& params);
     Result<nlohmann::json> processes(const nlohmann::json& params);
     Result<nlohmann::json> query(const nlohmann::json& params);
     Result<nlohmann::json> export_events(const nlohmann::json& params);

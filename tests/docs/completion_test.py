@@ -130,7 +130,7 @@ def check_terminal(folder: pathlib.Path) -> None:
     seen = terminal.type(f"source '{FOLDER}/ingeroctl.bash'; echo rea''dy\n", "ready")
     for typed, wanted in [("ingeroctl expl\t--fail-on=hi\t--js\t\n", "<explain --fail-on=high --json>"),
                           ("ingeroctl stats --since 5m --lim\t3\n", "<stats --since 5m --limit 3>"),
-                          ("ingeroctl explain --from 14:32 --t\t15:00\n", "<explain --from 14:32 --to 15:00>")]:
+                          ("ingeroctl explain --fr\t14:32 --to 15:00\n", "<explain --from 14:32 --to 15:00>")]:
         seen = terminal.type(typed, wanted + "\r\n")
         if wanted not in seen:
             problems.append(f"typed {typed!r}: {seen!r} instead of {wanted!r}")

@@ -88,8 +88,8 @@ def check_methods(bus) -> None:
     assert manager.ListIncidents() == [("00000000000000aa", "cpu-contention", "high", 1700000000000000, INCIDENT)]
     assert json.loads(manager.Explain(0, 0, dbus.Dictionary({}, signature="sv")))["schema"] == "ingero/explain/1"
     requests = json.loads(manager.GetRequests(0, 0, dbus.Dictionary({}, signature="sv")))
-    assert requests["schema"] == "ingero/requests/1" and requests["requests"] == [] and requests["notes"] == []
-    assert set(requests) == {"schema", "node", "window", "coverage", "missing_probes", "notes", "requests"}, requests
+    assert requests["schema"] == "ingero/requests/1" and requests["echo"]["method"] == "requests", requests
+    assert requests["echo"]["params"] == {"since_ns": 300_000_000_000}, requests
     for what in ("status", "processes", "incidents", "probes"):
         dump = read_sealed(manager.DumpByFileDescriptor(what))
         assert dump["schema"] == f"ingero/{what}/1", dump

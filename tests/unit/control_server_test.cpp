@@ -72,6 +72,9 @@ TEST(ControlServer, QueriesGoToTheBackendWithCallerAndParameters) {
     const json params = {{"from_ns", 5}, {"to_ns", 6}, {"pid", 7}, {"limit", 8}};
     EXPECT_EQ(client->call("stats", params, test::patience).value(), (json{{"method", "stats"}, {"params", params}}));
     EXPECT_EQ(client->call("explain", json::object(), test::patience).value()["method"], "explain");
+    const json chosen = {{"by", "step"}, {"request", "a"}, {"slower_than_ns", 1}, {"limit", 3}};
+    EXPECT_EQ(client->call("requests", chosen, test::patience).value(),
+              (json{{"method", "requests"}, {"params", chosen}}));
 }
 
 TEST(ControlServer, AnErrorOfTheBackendReachesTheClient) {
@@ -160,6 +163,11 @@ TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
     EXPECT_EQ(code("stats", {{"from_ns", 1}}), "bad-request");
     EXPECT_EQ(code("stats", {{"from_ns", 2}, {"to_ns", 2}}), "bad-request");
     EXPECT_EQ(code("stats", {{"from_ns", 2}, {"to_ns", 3}, {"since_ns", 3}}), "bad-request");
+    EXPECT_EQ(code("requests", {{"by", 1}}), "bad-request");
+    EXPECT_EQ(code("requests", {{"request", std::string(385, 'x')}}), "bad-request");
+    EXPECT_EQ(code("requests", {{"slower_than_ns", "2s"}}), "bad-request");
+    EXPECT_EQ(code("requests", {{"uid", 0}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"request", "a"}}), "bad-request");
     EXPECT_EQ(code("cancel", json::object()), "bad-request");
     EXPECT_EQ(code("cancel", {{"stream", 1}}), "not-found");
 }

@@ -71,7 +71,7 @@ TEST_F(StoredTrace, IsImportedOnceAndSaysSo) {
 
 TEST_F(StoredTrace, AnswersFromAStoreAndFromTheTraceAlike) {
     ASSERT_EQ(ingeroctl("import " + folder_.trace() + " -o " + folder_.store()).exit_code, 0);
-    for (const char* command : {"stats", "stacks", "explain", "processes"}) {
+    for (const char* command : {"stats", "stacks", "explain", "processes", "requests"}) {
         const Outcome stored = ingeroctl("--db " + folder_.store() + " --json " + command);
         const Outcome direct = ingeroctl("--db " + folder_.trace() + " --json " + command);
         ASSERT_EQ(stored.exit_code, 0) << stored.text;
@@ -146,7 +146,7 @@ TEST_F(StoredTrace, TracesOfTwoNodesAreMergedOnce) {
     EXPECT_EQ(ingeroctl("--db " + folder_.store() + counts).answer()["rows"], wanted);
     // What has no node in its rows is of one node.
     const std::string db = "--db " + folder_.store() + " --json ";
-    for (const std::string command : {"stats", "stacks", "explain", "processes"}) {
+    for (const std::string command : {"stats", "stacks", "explain", "processes", "requests"}) {
         const Outcome mixed = ingeroctl(db + command);
         EXPECT_EQ(mixed.exit_code, 1) << mixed.text;
         EXPECT_THAT(mixed.text, HasSubstr("choose one with --node: beta, trace"));

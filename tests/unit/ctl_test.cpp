@@ -159,6 +159,35 @@ TEST(Ctl, QueriesGoToTheDaemonAsTheyWereWritten) {
     EXPECT_EQ(query({"SELECT 1", "--csv", "--json"}).exit_code, 2);
 }
 
+TEST(Ctl, RequestsAreAskedForByAnyOfTheirNames) {
+    LoopThread server;
+    server.answer_with([](const std::string& method, const json& params) -> Result<json> {
+        return answer_of("requests", {{"method", method}, {"requests", json::array()}, {"echo", params}});
+    });
+    const auto asked = [&](std::vector<std::string> options) {
+        options.insert(options.begin(), {"--socket", server.path(), "--json"});
+        const Outcome outcome = run(options);
+        if (outcome.exit_code != 0) return json(outcome.err);
+        const json answer = json::parse(outcome.out);
+        EXPECT_EQ(answer["method"], "requests");
+        return answer["echo"];
+    };
+    const json usual = {{"since_ns", 300'000'000'000}, {"by", "request"}};
+    EXPECT_EQ(asked({"requests"}), usual);
+    EXPECT_EQ(asked({"explain", "--by-request"}), usual);
+    EXPECT_EQ(asked({"query", "--by-request"}), usual) << "not all that is stored, as of a statement";
+    EXPECT_EQ(asked({"explain", "--by-step"}), (json{{"since_ns", 300'000'000'000}, {"by", "step"}}));
+    const json chosen = {{"since_ns", 60'000'000'000},      {"by", "request"}, {"request", "a\ufffd"},
+                         {"slower_than_ns", 2'500'000'000}, {"limit", 7},      {"pid", 9}};
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"requests"}, {"explain", "--by-request"}, {"query", "--by-request"}}) {
+        std::vector<std::string> options = command;
+        options.insert(options.end(),
+                       {"--request", "a\xff", "--slower-than", "2500ms", "--top", "7", "--since", "1m", "--pid", "9"});
+        EXPECT_EQ(asked(options), chosen) << command[0];
+    }
+}
+
 TEST(Ctl, UsageErrorsAreTwoAndSayWhy) {
     const std::vector<std::vector<std::string>> wrong = {
         {},
@@ -173,6 +202,14 @@ TEST(Ctl, UsageErrorsAreTwoAndSayWhy) {
         {"stats", "--pid", "0"},
         {"stats", "--pid", "x"},
         {"explain", "--fail-on", "awful"},
+        {"explain", "--request", "a"},
+        {"explain", "--by-step", "--by-request"},
+        {"explain", "--by-request", "--fail-on", "low"},
+        {"query", "SELECT 1", "--top", "3"},
+        {"query", "SELECT 1", "--by-request"},
+        {"query", "--by-request", "--csv"},
+        {"requests", "--slower-than", "2"},
+        {"requests", "--top", "0"},
         {"status", "extra"}};
     for (const auto& arguments : wrong) {
         const Outcome outcome = run(arguments, {"INGERO_SOCKET=/nonexistent"});

@@ -505,6 +505,17 @@ void fill_store(const std::string& directory) {
         process.comm = "trainer";
         batch.processes.push_back(process);
     }
+    for (const uint32_t pid : {100U, 200U})
+        for (const SpanKind kind : {SpanKind::request, SpanKind::step}) {
+            SpanRow span;
+            span.kind = kind;
+            span.id = (kind == SpanKind::step ? "step-" : "request-") + std::to_string(pid);
+            span.start_ns = begin;
+            span.end_ns = begin + pid * 1'000'000;
+            span.process = {pid, 5};
+            span.uid = pid;
+            batch.spans.push_back(span);
+        }
     batch.covered_until_ns = now.monotonic_ns;
     ASSERT_TRUE((*writer)->commit(batch));
 }
@@ -600,6 +611,34 @@ TEST_F(WorkerStoreTest, is_explained) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ((*answer)["schema"], "ingero/explain/1");
     EXPECT_TRUE((*answer)["findings"].is_array());
+}
+
+TEST_F(WorkerStoreTest, answers_requests_by_id_duration_user_and_number) {
+    fill_store(directory_.path());
+    start_with_store();
+    const auto answer = ask("requests");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["schema"], "ingero/requests/1");
+    ASSERT_THAT((*answer)["notes"], SizeIs(2));
+    ASSERT_THAT((*answer)["requests"], SizeIs(2));
+    EXPECT_EQ((*answer)["requests"][0]["id"], "request-200");
+    EXPECT_EQ((*answer)["requests"][0]["events"]["calls"], 40);
+    EXPECT_EQ((*answer)["requests"][1]["rank_by_ns"], 100'000'000);
+    const auto ids = [&](const json& params) {
+        json ids = json::array();
+        const auto found = ask("requests", params);
+        EXPECT_TRUE(found) << found.error().message;
+        for (const json& request : (*found)["requests"]) ids.push_back(request["id"]);
+        return ids;
+    };
+    EXPECT_EQ(ids({{"by", "step"}}), (json{"step-200", "step-100"}));
+    EXPECT_EQ(ids({{"request", "request-100"}}), (json{"request-100"}));
+    EXPECT_EQ(ids({{"slower_than_ns", 150'000'000}}), (json{"request-200"}));
+    EXPECT_EQ(ids({{"limit", 1}}), (json{"request-200"}));
+    EXPECT_EQ(ids({{"uid", 100}}), (json{"request-100"}));
+    EXPECT_EQ(ids({{"from_ns", 1}, {"to_ns", 2}}), json::array());
+    for (const json& wrong : {json{{"by", "phase"}}, json{{"request", 7}}, json{{"slower_than_ns", -1}}})
+        EXPECT_EQ(ask("requests", wrong).error().code, ErrorCode::bad_request) << wrong;
 }
 
 TEST_F(WorkerStoreTest, costs_its_worker_two_descriptors_and_no_right) {

@@ -209,13 +209,13 @@ void ManagerObject::give_process(const std::shared_ptr<PendingAnswer<VariantMap>
 }
 
 void ManagerObject::ask(const std::shared_ptr<PendingAnswer<std::string>>& call, const Caller& caller,
-                        const std::string& method, const json& params, std::function<json(json)> shape) {
-    const auto on_answer = [this, weak = std::weak_ptr(call), shape = std::move(shape)](Result<json> answer) {
+                        const std::string& method, const json& params) {
+    const auto on_answer = [this, weak = std::weak_ptr(call)](Result<json> answer) {
         const auto call = weak.lock();
         if (!call) return;
         if (!answer) return refuse(*call, answer.error());
         answer_with(*call, [&] {
-            const std::string text = to_bus_json(shape(std::move(*answer)));
+            const std::string text = to_bus_json(*answer);
             if (text.size() > most_text_bytes)
                 return refuse(*call,
                               {ErrorCode::limit, "the answer is too long for the bus", "ask for a shorter window"});
@@ -226,37 +226,26 @@ void ManagerObject::ask(const std::shared_ptr<PendingAnswer<std::string>>& call,
 }
 
 void ManagerObject::window_query(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
-                                 const VariantMap& options, const std::string& method, const json& more_params,
-                                 const std::function<json(json)>& shape) {
+                                 const VariantMap& options, const std::string& method) {
     auto query = guarded([&] { return window_query_of(from_usec, to_usec, options); });
     if (!query) return result.returnError(to_bus_error(query.error()));
-    query->params.update(more_params);
-    begin(std::move(result), [this, query = std::move(*query), method, shape](const auto& call, const Caller& caller) {
-        if (!query.all || caller.sees_all) return ask(call, caller, method, query.params, shape);
+    begin(std::move(result), [this, query = std::move(*query), method](const auto& call, const Caller& caller) {
+        if (!query.all || caller.sees_all) return ask(call, caller, method, query.params);
         const Caller authorised{caller.uid, caller.pid, true};
-        authorise(call, query_action,
-                  [this, call = std::weak_ptr(call), authorised, method, params = query.params, shape] {
-                      if (const auto held = call.lock()) ask(held, authorised, method, params, shape);
-                  });
+        authorise(call, query_action, [this, call = std::weak_ptr(call), authorised, method, params = query.params] {
+            if (const auto held = call.lock()) ask(held, authorised, method, params);
+        });
     });
 }
 
 void ManagerObject::Explain(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
                             VariantMap options) {
-    window_query(std::move(result), from_usec, to_usec, options, "explain", json::object(),
-                 [](json answer) { return answer; });
+    window_query(std::move(result), from_usec, to_usec, options, "explain");
 }
 
 void ManagerObject::GetRequests(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
                                 VariantMap options) {
-    // The same window's coverage; there are no spans yet that requests could be told from.
-    const auto shape = [](json answer) {
-        json requests = {{"schema", "ingero/requests/1"}, {"notes", json::array()}, {"requests", json::array()}};
-        for (const char* name : {"node", "window", "coverage", "missing_probes"})
-            requests[name] = answer.is_object() && answer.contains(name) ? answer[name] : json();
-        return requests;
-    };
-    window_query(std::move(result), from_usec, to_usec, options, "stats", {{"limit", 1u}}, shape);
+    window_query(std::move(result), from_usec, to_usec, options, "requests");
 }
 
 Result<json> ManagerObject::dump(const std::string& what, const Caller& caller) {

@@ -74,10 +74,9 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     template <class Answer, class... Values>
     void give(Answer& call, const Values&... values);
     void ask(const std::shared_ptr<PendingAnswer<std::string>>& call, const Caller& caller, const std::string& method,
-             const nlohmann::json& params, std::function<nlohmann::json(nlohmann::json)> shape);
+             const nlohmann::json& params);
     void window_query(sdbus::Result<std::string>&& result, uint64_t from_usec, uint64_t to_usec,
-                      const VariantMap& options, const std::string& method, const nlohmann::json& more_params,
-                      const std::function<nlohmann::json(nlohmann::json)>& shape);
+                      const VariantMap& options, const std::string& method);
     Result<nlohmann::json> dump(const std::string& what, const Caller& caller);
     void give_process(const std::shared_ptr<PendingAnswer<VariantMap>>& call, const ProcessKey& key,
                       const Caller& caller);

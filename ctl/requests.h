@@ -1,0 +1,24 @@
+// Requests and training steps by measured duration: `ingeroctl requests`, and the same of `explain` and `query`.
+#pragma once
+
+#include <string>
+
+#include "ctl/command.h"
+
+namespace ingero::ctl {
+
+/// Which of them, besides the window.
+struct RequestsOptions {
+    std::string request;
+    std::string slower_than;
+    uint32_t top = 0;  ///< 0: as many as usual
+
+    void add_to(CLI::App& command);
+    bool is_given() const { return !request.empty() || !slower_than.empty() || top != 0; }
+};
+
+/// `by`: "request" or "step". Returns the exit code; `command` is named in errors.
+int run_requests(const Options& options, const char* command, const WindowOptions& window,
+                 const RequestsOptions& requests, const char* by);
+
+}  // namespace ingero::ctl

@@ -1,0 +1,494 @@
+// Requests by measured duration, on a real store.
+#include "core/diagnosis/requests.h"
+
+#include <gmock/gmock.h>
+
+#include "core/model/op.h"
+#include "core/spans/span.h"
+#include "tests/unit/store_fixture.h"
+
+namespace ingero {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr uint64_t ms = 1'000'000;
+constexpr uint64_t second = 1'000'000'000;
+constexpr uint64_t begin = 60 * second;
+constexpr OpId device_malloc = make_op(source_cuda, 1);
+constexpr OpId launch = make_op(source_cuda, 3);
+constexpr OpId copy = make_op(source_cuda, 4);
+constexpr OpId stream_sync = make_op(source_cuda, 5);
+constexpr OpId all_reduce = make_op(source_nccl, 1);
+constexpr ProcessKey server{100, 5};
+constexpr ProcessKey engine{200, 6};
+
+/// Times are from `begin` on.
+Event make_call(OpId op, uint64_t start, uint64_t duration, ProcessKey process = server) {
+    Event event;
+    event.op = op;
+    event.start_ns = begin + start;
+    event.duration_ns = duration;
+    event.tgid = event.tid = process.pid;
+    event.process_start_ns = process.start_ns;
+    event.weight = 1;
+    return event;
+}
+
+Event preempted(Event event, uint64_t ns, const std::string& by, uint32_t pid) {
+    event.runnable_ns = event.preempted_ns = event.preemptor_ns = ns;
+    event.preemptor_comm = to_comm(by);
+    event.preemptor_tgid = pid;
+    event.waits = 1;
+    return event;
+}
+
+SpanRow make_span(const std::string& id, uint64_t start, uint64_t end, ProcessKey process = server) {
+    SpanRow span;
+    span.id = id;
+    span.start_ns = begin + start;
+    span.end_ns = begin + end;
+    span.process = process;
+    span.uid = 1'000;
+    return span;
+}
+
+Process make_process(ProcessKey key, const std::string& cgroup = "", uint32_t uid = 1'000, uint32_t parent = 1) {
+    Process process;
+    process.key = key;
+    process.uid = uid;
+    process.parent_pid = parent;
+    process.comm = "python";
+    process.cgroup = cgroup;
+    return process;
+}
+
+class Requests : public testing::Test {
+  protected:
+    Requests() { batch_.processes = {make_process(server)}; }
+
+    void add(SpanRow span) { batch_.spans.push_back(std::move(span)); }
+    void add(Event event) {
+        event.sequence = batch_.events.size() + 1;
+        batch_.events.push_back(event);
+    }
+
+    /// The first stands for one, the second for ten, the third for a hundred: a sum tells which of them count.
+    void add_call_of_each(const std::vector<ProcessKey>& processes) {
+        uint32_t weight = 1;
+        for (const ProcessKey& process : processes) {
+            Event event = make_call(launch, ms, ms, process);
+            event.weight = weight;
+            add(event);
+            weight *= 10;
+        }
+    }
+
+    /// Of all that was added.
+    RequestsAnswer ask(RequestsQuery query = {}) {
+        commit();
+        const auto snapshot = open_snapshot(directory_.path());
+        if (query.filter.window.to_ns == 0) query.filter.window = whole_trace(*snapshot);
+        auto answer = compute_requests(*snapshot, query);
+        EXPECT_TRUE(answer) << answer.error().message;
+        return answer ? std::move(*answer) : RequestsAnswer{};
+    }
+
+    static std::vector<std::string> ids(const RequestsAnswer& answer) {
+        std::vector<std::string> ids;
+        for (const RequestStats& request : answer.requests) ids.push_back(request.span.id);
+        return ids;
+    }
+
+    static const RequestStats& find(const RequestsAnswer& answer, const std::string& id) {
+        static const RequestStats none;
+        for (const RequestStats& request : answer.requests)
+            if (request.span.id == id) return request;
+        ADD_FAILURE() << "no request " << id;
+        return none;
+    }
+
+    static uint64_t calls(const RequestsAnswer& answer, const std::string& id) {
+        return find(answer, id).sums[CallSums::calls];
+    }
+
+    Batch batch_;
+
+  private:
+    void commit() {
+        if (committed_) return;
+        committed_ = true;
+        StoreOptions options;
+        const ClockTriple now{begin, begin, 1'700'000'000 * second};
+        options.clock = [now] { return now; };
+        const auto writer = open_writer(directory_.path(), options);
+        ASSERT_TRUE(writer);
+        Session session = make_session("boot-a");
+        session.clock = now;
+        ASSERT_TRUE(writer->begin_session(session));
+        writer->set_first_covered(begin);
+        batch_.covered_until_ns = begin + 100 * second;
+        const auto committed = writer->commit(batch_);
+        ASSERT_TRUE(committed) << committed.error().message;
+    }
+
+    TemporaryDirectory directory_;
+    bool committed_ = false;
+};
+
+TEST_F(Requests, AreRankedByMeasuredDurationWhateverTheyTellOfTokens) {
+    for (const auto& [id, took] : {std::pair{"middle", 3 * second}, {"long", 8 * second}, {"short", second}})
+        add(make_span(id, second, second + took));
+    batch_.spans[1].prompt_tokens = batch_.spans[1].output_tokens = 0;
+    batch_.spans[2].prompt_tokens = batch_.spans[2].output_tokens = UINT64_MAX;
+    const RequestsAnswer answer = ask();
+    EXPECT_THAT(ids(answer), ElementsAre("long", "middle", "short"));
+    EXPECT_EQ(answer.requests[0].duration_ns, 8 * second);
+    EXPECT_EQ(answer.requests[2].span.output_tokens, UINT64_MAX) << "what was told is shown";
+    EXPECT_EQ(answer.requests[0].start_realtime_ns, 1'700'000'001 * second);
+    RequestsQuery query;
+    query.limit = 1;
+    EXPECT_THAT(ids(ask(query)), ElementsAre("long")) << "what is cut off is not chosen by tokens either";
+    EXPECT_EQ(ask(query).found, 3u);
+}
+
+TEST_F(Requests, OfEqualDurationStandByArrival) {
+    add(make_span("second", 2 * second, 3 * second));
+    add(make_span("first", second, 2 * second));
+    batch_.spans[0].output_tokens = 1'000'000;
+    EXPECT_THAT(ids(ask()), ElementsAre("first", "second"));
+}
+
+TEST_F(Requests, CountASharedCallEachAndShareItsTime) {
+    add(make_span("a", 0, 10 * ms));
+    add(make_span("b", 5 * ms, 15 * ms));
+    add(make_span("alone", 50 * ms, 60 * ms));
+    add(make_call(launch, ms, ms));
+    add(make_call(launch, 6 * ms, 2 * ms));
+    add(make_call(copy, 9 * ms, 2 * ms));
+    add(make_call(stream_sync, 12 * ms, ms));
+    add(make_call(device_malloc, 55 * ms, 3 * ms));
+    add(make_call(launch, 30 * ms, ms));
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(calls(answer, "a"), 3u);
+    EXPECT_EQ(calls(answer, "b"), 3u);
+    const CallSums& a = find(answer, "a").sums;
+    EXPECT_EQ(a[CallSums::launches], 2u);
+    EXPECT_EQ(a[CallSums::copies], 1u);
+    EXPECT_EQ(a[CallSums::syncs], 0u);
+    EXPECT_EQ(a[CallSums::fair_share_ns], ms + 2 * ms / 2 + 2 * ms / 2);
+    EXPECT_EQ(find(answer, "b").sums[CallSums::syncs], 1u);
+    EXPECT_EQ(find(answer, "a").co_resident, 1u);
+    EXPECT_EQ(find(answer, "alone").co_resident, 0u);
+    EXPECT_EQ(find(answer, "alone").sums[CallSums::allocations], 1u);
+    EXPECT_EQ(find(answer, "alone").sums[CallSums::fair_share_ns], 3 * ms);
+}
+
+TEST_F(Requests, CountACallForAsManyAsItStandsFor) {
+    add(make_span("a", 0, 10 * ms));
+    Event event = make_call(launch, ms, 10);
+    event.weight = 8;
+    add(event);
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(find(answer, "a").sums[CallSums::launches], 8u);
+    EXPECT_EQ(find(answer, "a").sums[CallSums::on_cpu_ns], 80u);
+}
+
+TEST_F(Requests, CountNoCallInsideAnother) {
+    add(make_span("a", 0, 10 * ms));
+    add(make_call(launch, ms, 2 * ms));
+    Event inner = make_call(make_op(source_driver, 1), ms, ms);
+    inner.depth = 1;
+    add(inner);
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(calls(answer, "a"), 1u);
+    EXPECT_EQ(find(answer, "a").sums[CallSums::on_cpu_ns], 2 * ms);
+}
+
+TEST_F(Requests, CountCallsThatBeganBeforeThemOrEndAfter) {
+    add(make_span("a", 10 * ms, 20 * ms));
+    add(make_call(launch, 8 * ms, 4 * ms));
+    add(make_call(launch, 19 * ms, 4 * ms));
+    add(make_call(launch, 0, 10 * ms));
+    add(make_call(launch, 20 * ms, ms));
+    EXPECT_EQ(calls(ask(), "a"), 2u);
+}
+
+TEST_F(Requests, SplitTheTimeOfTheirCalls) {
+    add(make_span("a", 0, 100 * ms));
+    Event event = preempted(make_call(launch, ms, 10 * ms), 4 * ms, "hog", 7);
+    event.blocked_ns = 3 * ms;
+    add(event);
+    add(make_call(stream_sync, 20 * ms, 5 * ms));
+    const RequestsAnswer answer = ask();
+    const CallSums& sums = find(answer, "a").sums;
+    EXPECT_EQ(sums[CallSums::on_cpu_ns], 3 * ms);
+    EXPECT_EQ(sums[CallSums::runnable_ns], 4 * ms);
+    EXPECT_EQ(sums[CallSums::blocked_ns], 3 * ms);
+    EXPECT_EQ(sums[CallSums::device_wait_ns], 5 * ms);
+}
+
+TEST_F(Requests, NameTheLongestStallAndWhoCausedIt) {
+    add(make_span("stalled", 0, 900 * ms));
+    add(make_span("spared", 2 * second, 3 * second));
+    add(preempted(make_call(launch, 10 * ms, 60 * ms), 50 * ms, "smaller-hog", 8));
+    add(preempted(make_call(launch, 100 * ms, 600 * ms), 580 * ms, "stress-ng", 991));
+    add(make_call(launch, 2 * second + ms, ms));
+    const RequestsAnswer answer = ask();
+    const auto& stall = find(answer, "stalled").longest_stall;
+    ASSERT_TRUE(stall);
+    EXPECT_EQ(stall->ns, 580 * ms);
+    EXPECT_EQ(stall->kind, "cpu-contention");
+    EXPECT_EQ(stall->culprit.name, "stress-ng");
+    EXPECT_EQ(stall->culprit.pid, 991u);
+    EXPECT_EQ(stall->op, launch);
+    EXPECT_EQ(stall->sequence, 2u);
+    EXPECT_EQ(stall->start_realtime_ns, 1'700'000'000 * second + 100 * ms);
+    EXPECT_FALSE(find(answer, "spared").longest_stall);
+}
+
+TEST_F(Requests, AreNotBlamedForAStallThatWasOverBeforeThem) {
+    add(make_span("late", 500 * ms, 900 * ms));
+    add(preempted(make_call(launch, 0, 510 * ms), 500 * ms, "before", 8));
+    add(preempted(make_call(launch, 600 * ms, 110 * ms, server), 100 * ms, "within", 9));
+    const RequestsAnswer answer = ask();
+    const auto& stall = find(answer, "late").longest_stall;
+    ASSERT_TRUE(stall);
+    EXPECT_EQ(stall->culprit.name, "within");
+    EXPECT_EQ(stall->ns, 100 * ms);
+}
+
+TEST_F(Requests, KeepTheLongestStallHoweverManyThereAre) {
+    add(make_span("a", 0, 50 * second));
+    add(make_span("b", 60 * second, 99 * second));
+    add(preempted(make_call(launch, 0, 80 * ms), 70 * ms, "first", 1));
+    for (uint64_t i = 1; i < 140'000; ++i)
+        add(preempted(make_call(launch, i * 200'000 % (40 * second) + 100 * ms, 20'000), 15'000, "small", 2));
+    add(preempted(make_call(launch, 70 * second, 30'000), 20'000, "second", 3));
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(find(answer, "a").longest_stall->culprit.name, "first");
+    EXPECT_EQ(find(answer, "b").longest_stall->culprit.name, "second");
+}
+
+TEST_F(Requests, NameTheRequestThatHeldUpTheOthers) {
+    // One request with eight completions; light ones arrive meanwhile and wait for their first token.
+    for (uint64_t i = 0; i < 8; ++i) add(make_span("heavy", 0, 4 * second + i));
+    for (uint64_t i = 0; i < 6; ++i) {
+        SpanRow light = make_span("light-" + std::to_string(i), second + i * 100 * ms, 5 * second + i * 100 * ms);
+        light.scheduled_ns = light.start_ns + 2 * second;
+        light.first_token_ns = light.start_ns + 3 * second;
+        add(light);
+    }
+    const RequestsAnswer answer = ask();
+    for (uint64_t i = 0; i < 6; ++i) {
+        const RequestStats& light = find(answer, "light-" + std::to_string(i));
+        EXPECT_EQ(light.queue_ns, 2 * second);
+        EXPECT_EQ(light.ttft_ns, 3 * second);
+        EXPECT_EQ(light.co_resident, 13u);
+        ASSERT_THAT(light.occupied_by, SizeIs(3));
+        EXPECT_EQ(light.occupied_by[0].id, "heavy");
+        EXPECT_GT(light.occupied_by[0].share, 0.5);
+        EXPECT_LT(light.occupied_by[1].share, 0.2);
+    }
+    const Occupant& first = find(answer, "light-0").occupied_by[0];
+    EXPECT_EQ(first.ns, 8 * 3 * second) << "of each completion, until the first token";
+    for (const Occupant& other : find(answer, "heavy").occupied_by)
+        EXPECT_NE(other.id, "heavy") << "its own completions do not hold it up";
+}
+
+TEST_F(Requests, ThatWereSentAgainCountOnce) {
+    for (int i = 0; i < 3; ++i) {
+        add(make_span("twice", 0, 10 * ms));
+        batch_.spans.back().received_ns = begin + second + i;
+    }
+    add(make_span("twice", 0, 11 * ms));
+    add(make_span("twice", 0, 10 * ms, engine));
+    add(make_call(launch, ms, 3 * ms));
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(answer.found, 3u) << "another end or process is another span";
+    for (const RequestStats& request : answer.requests)
+        if (request.span.process == server) {
+            EXPECT_EQ(request.co_resident, 1u);
+            EXPECT_EQ(request.sums[CallSums::fair_share_ns], 3 * ms / 2);
+        }
+}
+
+TEST_F(Requests, HaveTheCallsOfTheirOwnProcessAlone) {
+    batch_.processes.push_back(make_process(engine, "", 1'000, server.pid));
+    add(make_span("a", 0, 10 * ms));
+    add(make_span("b", 0, 20 * ms, engine));
+    add(make_call(launch, ms, ms));
+    add(make_call(launch, 2 * ms, ms, engine));
+    add(make_call(launch, 3 * ms, ms, engine));
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(calls(answer, "a"), 1u);
+    EXPECT_EQ(calls(answer, "b"), 2u);
+    EXPECT_EQ(find(answer, "a").co_resident, 0u) << "another scope group";
+}
+
+TEST_F(Requests, HaveTheCallsOfTheWholeControlGroup) {
+    const std::string service = "/system.slice/vllm.service";
+    constexpr ProcessKey below{300, 7}, beside{400, 8}, child{500, 9};
+    batch_.processes = {make_process(server, service), make_process(engine, service),
+                        make_process(below, service + "/worker"), make_process(beside, service + "2"),
+                        make_process(child, "/elsewhere", 1'000, engine.pid)};
+    SpanRow span = make_span("a", 0, 10 * ms);
+    span.scope = service;
+    add(span);
+    span = make_span("b", 0, 8 * ms, engine);
+    span.scope = service;
+    add(span);
+    add_call_of_each({server, engine, below, child, beside});
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(calls(answer, "a"), 1'111u) << "and of its descendants, but of no other group's";
+    EXPECT_EQ(calls(answer, "b"), 1'111u) << "whichever process of the group told of it";
+    EXPECT_EQ(find(answer, "a").co_resident, 1u);
+}
+
+TEST_F(Requests, HaveTheCallsOfDescendantsAndOfRegisteredProcesses) {
+    constexpr ProcessKey grandchild{300, 7}, registered{400, 8}, reused{500, 1}, other{600, 9};
+    batch_.processes = {make_process(server),
+                        make_process(engine, "", 1'000, server.pid),
+                        make_process(grandchild, "", 1'000, engine.pid),
+                        make_process(registered),
+                        make_process(reused, "", 1'000, server.pid),
+                        make_process(other)};
+    const std::string scope = "process 100";
+    SpanRow span = make_span("a", 0, 10 * ms);
+    span.scope = scope;
+    add(span);
+    SpanRow registration = make_span(registration_id(scope), 0, 0, registered);
+    registration.kind = SpanKind::scope;
+    registration.scope = scope;
+    add(registration);
+    add_call_of_each({server, engine, grandchild, registered, reused, other});
+    EXPECT_EQ(calls(ask(), "a"), 1'111u) << "not of one that is older than its parent, nor of one that is none of them";
+}
+
+TEST_F(Requests, OfOneUserAreAllThatTheUserSees) {
+    batch_.processes = {make_process(server), make_process(engine, "", 2'000)};
+    add(make_span("mine", 0, 10 * ms));
+    add(make_span("theirs", 0, 20 * ms, engine));
+    batch_.spans.back().uid = 2'000;
+    const std::string shared = "/system.slice/shared.service";
+    for (SpanRow& span : batch_.spans) span.scope = shared;
+    for (Process& process : batch_.processes) process.cgroup = shared;
+    add(make_call(launch, ms, ms));
+    add(make_call(launch, 2 * ms, ms, engine));
+    RequestsQuery query;
+    EXPECT_EQ(calls(ask(query), "mine"), 2u);
+    EXPECT_THAT(find(ask(query), "mine").occupied_by, SizeIs(1));
+    query.filter.uid = 1'000;
+    const RequestsAnswer mine = ask(query);
+    EXPECT_THAT(ids(mine), ElementsAre("mine"));
+    EXPECT_EQ(mine.found, 1u);
+    EXPECT_EQ(calls(mine, "mine"), 1u);
+    EXPECT_EQ(find(mine, "mine").co_resident, 0u);
+    EXPECT_THAT(find(mine, "mine").occupied_by, IsEmpty());
+    query.filter.uid = 3'000;
+    EXPECT_THAT(ask(query).requests, IsEmpty());
+}
+
+TEST_F(Requests, OfOneProcessAreThoseOfItsScopeGroupsWithItsCalls) {
+    const std::string service = "/system.slice/vllm.service";
+    batch_.processes = {make_process(server, service), make_process(engine, service), make_process({300, 7})};
+    add(make_span("a", 0, 10 * ms));
+    batch_.spans.back().scope = service;
+    add(make_span("other", 0, 10 * ms, {300, 7}));
+    add(make_call(launch, ms, ms));
+    add(make_call(launch, 2 * ms, ms, engine));
+    RequestsQuery query;
+    query.filter.pid = engine.pid;
+    const RequestsAnswer answer = ask(query);
+    EXPECT_THAT(ids(answer), ElementsAre("a"));
+    EXPECT_EQ(calls(answer, "a"), 1u);
+}
+
+TEST_F(Requests, AreChosenByIdDurationAndWindow) {
+    add(make_span("a", 0, 2 * second));
+    add(make_span("b\xff", 3 * second, 4 * second));
+    add(make_span("c", 5 * second, 5 * second + ms));
+    RequestsQuery query;
+    query.id = "a";
+    EXPECT_THAT(ids(ask(query)), ElementsAre("a"));
+    query.id = "b\xff";
+    EXPECT_THAT(ids(ask(query)), ElementsAre("b\xff"));
+    query.id = "b\ufffd";
+    EXPECT_THAT(ids(ask(query)), ElementsAre("b\xff")) << "as an answer prints it";
+    query.id = "none";
+    EXPECT_THAT(ids(ask(query)), IsEmpty());
+    query.id = {};
+    query.slower_than_ns = second;
+    EXPECT_THAT(ids(ask(query)), ElementsAre("a", "b\xff"));
+    query.slower_than_ns = 0;
+    query.filter.window = {1'700'000'003 * second, 1'700'000'005 * second};
+    EXPECT_THAT(ids(ask(query)), ElementsAre("b\xff"));
+}
+
+TEST_F(Requests, SayWhatOfThemWasNotCoveredAlsoOutsideOfTheWindow) {
+    add(make_span("early", second, 3 * second));
+    SpanRow span = make_span("before there was anything", 0, 5 * second);
+    span.start_ns = begin - 2 * second;
+    add(span);
+    RequestsQuery query;
+    query.filter.window = {1'700'000'002 * second, 1'700'000'004 * second};
+    query.id = "early";
+    EXPECT_TRUE(ask(query).coverage.complete);
+    query.id = {};
+    const RequestsAnswer answer = ask(query);
+    EXPECT_EQ(answer.window.from_ns, 1'700'000'002 * second);
+    ASSERT_THAT(answer.coverage.gaps, SizeIs(1));
+    EXPECT_EQ(answer.coverage.gaps[0].from_ns, 1'699'999'998 * second);
+    EXPECT_EQ(answer.coverage.gaps[0].to_ns, 1'700'000'000 * second);
+}
+
+TEST_F(Requests, AreNoStepsAndTheOtherWayRound) {
+    add(make_span("request", 0, second));
+    SpanRow step = make_span("step-17", 0, 2 * second);
+    step.kind = SpanKind::step;
+    step.labels = {{"epoch", "3"}};
+    step.values = {{"loss", 0.25}};
+    add(step);
+    add(make_call(launch, ms, ms));
+    EXPECT_THAT(ids(ask()), ElementsAre("request"));
+    EXPECT_EQ(find(ask(), "request").co_resident, 0u);
+    RequestsQuery query;
+    query.kind = SpanKind::step;
+    const RequestsAnswer answer = ask(query);
+    EXPECT_EQ(answer.kind, SpanKind::step);
+    EXPECT_THAT(ids(answer), ElementsAre("step-17"));
+    EXPECT_EQ(calls(answer, "step-17"), 1u);
+    EXPECT_THAT(answer.requests[0].span.values, ElementsAre(std::pair<std::string, double>("loss", 0.25)));
+}
+
+TEST_F(Requests, SayWhetherCollectivesCount) {
+    add(make_span("a", 0, second));
+    add(make_call(launch, ms, ms));
+    EXPECT_FALSE(ask().counts_collectives);
+}
+
+TEST_F(Requests, CountCollectivesWhereThereAreAny) {
+    add(make_span("a", 0, second));
+    add(make_call(all_reduce, ms, ms));
+    const RequestsAnswer answer = ask();
+    EXPECT_TRUE(answer.counts_collectives);
+    EXPECT_EQ(find(answer, "a").sums[CallSums::collectives], 1u);
+}
+
+TEST_F(Requests, ThatEndBeforeTheyBeginAreOfNoLength) {
+    add(make_span("odd", 10 * ms, 5 * ms));
+    add(make_span("a", 0, 20 * ms));
+    add(make_call(launch, ms, ms));
+    EXPECT_EQ(ids(ask()).front(), "a");
+}
+
+TEST_F(Requests, OfAnEmptyWindowAreNone) {
+    const RequestsAnswer answer = ask();
+    EXPECT_THAT(answer.requests, IsEmpty());
+    EXPECT_EQ(answer.found, 0u);
+}
+
+}  // namespace
+}  // namespace ingero
