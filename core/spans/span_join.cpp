@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace ingero {
@@ -14,6 +15,9 @@ Window at_least_1_ns(Window window) {
         window.to_ns = window.from_ns == UINT64_MAX ? window.from_ns : window.from_ns + 1;
     return window;
 }
+
+/// Calls open at one time that are looked at for a span.
+constexpr size_t most_across = 256;
 
 /// The largest of each stretch of a list, so that the leftmost entry over a bound is found in O(log n).
 class MaximumTree {
@@ -84,9 +88,8 @@ void SpanJoin::add_stall(const Window& call, uint64_t stalled_ns, size_t tag) {
 
 std::vector<size_t> SpanJoin::prune_stalls() {
     std::vector<bool> wanted(stalls_.size());
-    for (const StallIs where : {StallIs::inside, StallIs::overlapping})
-        for (const auto& longest : longest_stalls(where))
-            if (longest) wanted[*longest] = true;
+    for (const Longest& longest : longest_stalls())
+        if (longest.ns != 0) wanted[longest.stall] = true;
     std::vector<size_t> tags;
     for (size_t i = 0; i < stalls_.size(); ++i) {
         if (!wanted[i]) continue;
@@ -109,23 +112,29 @@ std::vector<JoinedSpan> SpanJoin::finish() {
         joined[i].sums -= ended_[started_before(span.from_ns)];
         joined[i].co_resident = started_before(span.to_ns) - ended_before_or_at(span.from_ns) - 1;
     }
-    const auto inside = longest_stalls(StallIs::inside), overlapping = longest_stalls(StallIs::overlapping);
+    const std::vector<Longest> longest = longest_stalls();
     for (size_t i = 0; i < spans_.size(); ++i) {
-        for (const auto& longest : {inside[i], overlapping[i]}) {
-            if (!longest) continue;
-            const Stall& stall = stalls_[*longest];
-            const uint64_t from = std::max(stall.call.from_ns, spans_[i].from_ns);
-            const uint64_t ns = std::min(stall.ns, std::min(stall.call.to_ns, spans_[i].to_ns) - from);
-            if (ns <= joined[i].stall_ns) continue;
-            joined[i].longest_stall = stall.tag;
-            joined[i].stall_ns = ns;
-        }
+        joined[i].stall_ns = longest[i].ns;
+        if (longest[i].ns != 0) joined[i].longest_stall = stalls_[longest[i].stall].tag;
     }
     return joined;
 }
 
-/// From the longest on, each stall goes to the spans that it lies in, or overlaps, and that have none yet.
-std::vector<std::optional<size_t>> SpanJoin::longest_stalls(StallIs where) {
+uint64_t SpanJoin::possible_ns(const Stall& stall, const Window& span) {
+    const uint64_t from = std::max(stall.call.from_ns, span.from_ns), to = std::min(stall.call.to_ns, span.to_ns);
+    return to <= from ? 0 : std::min(stall.ns, to - from);
+}
+
+std::vector<SpanJoin::Longest> SpanJoin::longest_stalls() {
+    std::stable_sort(stalls_.begin(), stalls_.end(), [](const Stall& a, const Stall& b) { return a.ns > b.ns; });
+    std::vector<Longest> longest(spans_.size());
+    find_inside(longest);
+    find_across(longest);
+    return longest;
+}
+
+/// From the longest on, each stall goes to the spans that it lies in and that have none yet.
+void SpanJoin::find_inside(std::vector<Longest>& longest) const {
     std::vector<size_t> order(spans_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -134,18 +143,40 @@ std::vector<std::optional<size_t>> SpanJoin::longest_stalls(StallIs where) {
     ends.reserve(order.size());
     for (const size_t span : order) ends.push_back(spans_[span].to_ns);
     MaximumTree waiting(ends);
-    std::stable_sort(stalls_.begin(), stalls_.end(), [](const Stall& a, const Stall& b) { return a.ns > b.ns; });
-    std::vector<std::optional<size_t>> longest(spans_.size());
     for (size_t i = 0; i < stalls_.size(); ++i) {
         const Window& call = stalls_[i].call;
-        const bool inside = where == StallIs::inside;
-        const size_t started = started_before(inside ? call.from_ns + 1 : call.to_ns);
-        while (const auto found = waiting.first_over(inside ? call.to_ns - 1 : call.from_ns, started)) {
-            longest[order[*found]] = i;
+        const size_t started = started_before(call.from_ns + 1);
+        while (const auto found = waiting.first_over(call.to_ns - 1, started)) {
+            longest[order[*found]] = {possible_ns(stalls_[i], spans_[order[*found]]), i};
             waiting.clear(*found);
         }
     }
-    return longest;
+}
+
+/// What goes on over a span's start or its end, of which there are no more at a time than threads: looked at from the
+/// longest on.
+void SpanJoin::find_across(std::vector<Longest>& longest) const {
+    std::vector<std::pair<uint64_t, size_t>> points;
+    for (size_t i = 0; i < spans_.size(); ++i)
+        for (const uint64_t time : {spans_[i].from_ns, spans_[i].to_ns}) points.emplace_back(time, i);
+    std::sort(points.begin(), points.end());
+    std::vector<size_t> by_start(stalls_.size()), by_end(stalls_.size());
+    for (auto* order : {&by_start, &by_end}) std::iota(order->begin(), order->end(), size_t{0});
+    const auto call = [&](size_t i) { return stalls_[i].call; };
+    std::sort(by_start.begin(), by_start.end(), [&](size_t a, size_t b) { return call(a).from_ns < call(b).from_ns; });
+    std::sort(by_end.begin(), by_end.end(), [&](size_t a, size_t b) { return call(a).to_ns < call(b).to_ns; });
+    std::set<size_t> open;  // by place, which is by length
+    auto next = by_start.begin(), ended = by_end.begin();
+    for (const auto& [time, span] : points) {
+        for (; next != by_start.end() && call(*next).from_ns < time; ++next) open.insert(*next);
+        for (; ended != by_end.end() && call(*ended).to_ns <= time; ++ended) open.erase(*ended);
+        size_t looked = 0;
+        for (auto stall = open.begin(); stall != open.end() && looked < most_across; ++stall, ++looked) {
+            if (stalls_[*stall].ns <= longest[span].ns) break;
+            const uint64_t ns = possible_ns(stalls_[*stall], spans_[span]);
+            if (ns > longest[span].ns) longest[span] = {ns, *stall};
+        }
+    }
 }
 
 }  // namespace ingero

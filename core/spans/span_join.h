@@ -61,11 +61,10 @@ class SpanJoin {
 
     /// A call in any order. Returns how many spans it overlaps. fair_share_ns is filled in here.
     uint64_t add(const Window& call, CallSums sums);
-    /// A call that stalled for so long. A span's longest stall is that of the calls which lie inside it, or, where that
-    /// is more, the part that can lie inside it of the longest of all that overlap it.
+    /// A call that stalled for so long. A span's longest stall is the one of which most can lie inside it.
     void add_stall(const Window& call, uint64_t stalled_ns, size_t tag);
-    /// Forgets the stalls that would be no span's longest, all but twice the spans. Gives the tags of those left; their
-    /// new tags are their places in that list.
+    /// Forgets the stalls that would be no span's longest, all but as many as there are spans. Gives the tags of those
+    /// left; their new tags are their places in that list.
     std::vector<size_t> prune_stalls();
     std::vector<JoinedSpan> finish();
 
@@ -77,9 +76,15 @@ class SpanJoin {
     };
     size_t ended_before_or_at(uint64_t time) const;
     size_t started_before(uint64_t time) const;
-    enum class StallIs { inside, overlapping };
-    /// For each span, by its place, the longest stall that is so: its place in stalls_, which this sorts.
-    std::vector<std::optional<size_t>> longest_stalls(StallIs where);
+    struct Longest {
+        uint64_t ns = 0;   ///< 0: none
+        size_t stall = 0;  ///< its place in stalls_
+    };
+    static uint64_t possible_ns(const Stall& stall, const Window& span);
+    /// By place of the span. Sorts stalls_, the longest first.
+    std::vector<Longest> longest_stalls();
+    void find_inside(std::vector<Longest>& longest) const;
+    void find_across(std::vector<Longest>& longest) const;
 
     std::vector<Window> spans_;
     std::vector<uint64_t> starts_, ends_;  ///< each sorted

@@ -12,8 +12,8 @@
 namespace ingero {
 
 /// Of `spans`, in their order, those that are in the store as rows of this boot already, or come earlier in the list:
-/// same kind, id, start, end, process, scope, labels and values. By place in the list, ascending. Of many rows that begin
-/// at the same time only the latest are looked at. Errors: corrupt, internal.
+/// same kind, id, start, end, process, scope, labels and values. By place in the list, ascending. Of many rows that
+/// begin at the same time only the latest are looked at. Errors: corrupt, internal.
 Result<std::vector<size_t>> find_repeats(const Environment& environment, MDB_txn* transaction, uint32_t boot_index,
                                          std::span<const SpanRow> spans);
 

@@ -303,6 +303,8 @@ TEST_F(SpanSocket, another_users_process_is_not_told_of_but_ones_own_is) {
     // Root of the host may tell of all.
     SpanClient root(socket());
     Child other({"cat"}, as_owner);
+    other.write_line("it runs as its own user");
+    ASSERT_TRUE(other.read_line());
     json span = request("of another");
     span.update({{"pid", other.pid()}, {"ack", 5}});
     EXPECT_EQ(root.ask(span), accepted(5, 1));

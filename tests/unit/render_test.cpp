@@ -166,6 +166,7 @@ json status_answer() {
                {"stacks_lost", 3u},
                {"names_lost", 0u}}},
              {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
+             {"spans", {{"connections", 1u}, {"accepted", 2u}, {"waiting", 0u}, {"refused", {{"too-old", 3u}}}}},
              {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
              {"memory_bytes", 47'185'920u},
              {"processes", 3u},
