@@ -16,6 +16,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/render/render.h"
@@ -140,8 +141,8 @@ std::map<std::string, int> inherited_sockets() {
 struct Sockets {
     std::unique_ptr<ControlServer> control;
     std::vector<std::unique_ptr<RefusingListener>> unserved;
-    size_t for_spans = 0;
-    size_t count() const { return 1 + for_spans + unserved.size(); }
+    std::set<std::string, std::less<>> for_spans;  ///< by name
+    size_t count() const { return 1 + for_spans.size() + unserved.size(); }
 };
 
 /// Without systemd, where `directory` is not empty: the sockets where programs tell of spans lie in it.
@@ -151,7 +152,7 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
     const auto serve_spans = [&](std::string_view name, UniqueFd fd, std::string at) {
         const auto form = name == "annotate" ? SpanServer::Form::lines : SpanServer::Form::messagepack;
         manager.listen_for_spans(std::move(fd), form, std::move(at));
-        ++sockets.for_spans;
+        sockets.for_spans.emplace(name);
     };
     for (const auto& [name, fd] : inherited_sockets()) {
         if (name == "control")
@@ -167,7 +168,7 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         sockets.control = std::move(*bound);
     }
     for (const char* name : {"spans", "annotate"}) {
-        if (directory.empty() || sockets.for_spans == 2) break;
+        if (directory.empty() || sockets.for_spans.contains(name)) continue;
         const std::string place = directory + "/" + name + ".sock";
         auto bound = listen_at(place);
         if (!bound) return tl::unexpected(bound.error());

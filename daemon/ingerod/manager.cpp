@@ -81,7 +81,6 @@ Result<void> Manager::open() {
     const Config& config = options_.config;
     if (!may_look_at_other_users())
         blind_ = "all processes of other users: ingerod cannot look at them without CAP_SYS_PTRACE";
-    if (!blind_.empty()) spdlog::warn("not traced: {}", blind_);
     StoreOptions limits;
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
@@ -199,6 +198,7 @@ Result<void> Manager::open() {
     processes_->scan(started_.monotonic_ns);
     scanned_ = true;
     begin_coverage();
+    if (!blind_.empty()) spdlog::warn("not traced: {}", blind_);
     return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/wire/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/span_client.h"
 
 using namespace ingero;
 using namespace ingero::test;
@@ -89,31 +90,36 @@ TEST_F(Service, tells_systemd_when_it_is_ready_alive_reloading_and_stopping) {
 
 TEST_F(Service, serves_the_sockets_that_systemd_holds_and_leaves_them_when_it_ends) {
     const TemporaryDirectory directory;
-    const std::string path = directory / "control.sock", spans = directory / "spans.sock";
+    const std::string path = directory / "control.sock", spans = directory / "spans.sock", mcp = directory / "mcp.sock";
     const UniqueFd control_socket = listen_at(path, SOCK_STREAM);
     const UniqueFd spans_socket = listen_at(spans, SOCK_STREAM);
-    ASSERT_TRUE(control_socket && spans_socket);
+    const UniqueFd mcp_socket = listen_at(mcp, SOCK_STREAM);
+    ASSERT_TRUE(control_socket && spans_socket && mcp_socket);
     const ino_t inode = inode_of(path);
     // The shell gives itself the descriptors' numbers and its own pid, and becomes the daemon.
-    const std::string script = "exec 3<&$1 4<&$2; shift 2; LISTEN_PID=$$ exec \"$@\"";
+    const std::string script = "exec 3<&$1 4<&$2 5<&$3; shift 3; LISTEN_PID=$$ exec \"$@\"";
     for (int run = 0; run < 2; ++run) {
         // A client that comes while nobody serves waits, and is served once somebody does.
         const int early = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const sockaddr_un address = address_of(path);
         ASSERT_EQ(connect(early, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
         close(early);
-        const UniqueFd first(dup(control_socket.get())), second(dup(spans_socket.get()));  // without close-on-exec
+        // Without close-on-exec.
+        const UniqueFd first(dup(control_socket.get())), second(dup(spans_socket.get())), third(dup(mcp_socket.get()));
         Child daemon({"/bin/bash", "-c", script, "bash", std::to_string(first.get()), std::to_string(second.get()),
-                      INGEROD_PROGRAM, "--directory", directory / "run", "--worker", WORKER_PROGRAM},
-                     {.environment = {{"LISTEN_FDS", "2"}, {"LISTEN_FDNAMES", "control:spans"}}});
+                      std::to_string(third.get()), INGEROD_PROGRAM, "--directory", directory / "run", "--worker",
+                      WORKER_PROGRAM},
+                     {.environment = {{"LISTEN_FDS", "3"}, {"LISTEN_FDNAMES", "control:spans:mcp"}}});
         const Finished status = ingeroctl(path, {"--json", "status"});
         // 4: it answers, and has not attached to all there is yet.
         EXPECT_TRUE(status.status == 0 || status.status == 4) << status.errors << daemon.output();
-        EXPECT_EQ(json::parse(status.output).at("sockets"), 2);
+        EXPECT_EQ(json::parse(status.output).at("sockets"), 4) << "annotations in its own directory";
+        SpanClient program(spans);
+        EXPECT_EQ(program.ask({{"id", "r"}, {"start", 1}, {"end", 2}, {"ack", 1}})["ack"], 1);
         // What is not served yet lets nobody hang.
         const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        const sockaddr_un spans_address = address_of(spans);
-        ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&spans_address), sizeof(spans_address)), 0);
+        const sockaddr_un mcp_address = address_of(mcp);
+        ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&mcp_address), sizeof(mcp_address)), 0);
         char byte;
         EXPECT_EQ(read(client.get(), &byte, 1), 0);
         daemon.signal(SIGTERM);

@@ -272,9 +272,10 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
         if (are_parted(listed->read_ns)) return add_unknown() && innermost;
         if (add_from(*listed->list)) return true;
     }
-    // Mapped since, or no file: what is mapped now says which. Reading may have met the next program already.
+    // Mapped since, or no file: what is mapped now says which. Reading may have met the next program already; and where
+    // it came too late for this one, what there is may be of the one before.
     if (process->gone_ns == 0) refresh(*process);
-    if (are_parted(monotonic_now_ns())) return add_unknown() && innermost;
+    if (are_parted(process->read_ns) || are_parted(monotonic_now_ns())) return add_unknown() && innermost;
     if (process->list && add_from(*process->list)) return innermost;
     add_frame(row, nameless(anonymous_, "[anonymous]", FileState::anonymous), place);
     return true;
