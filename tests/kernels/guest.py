@@ -1,7 +1,8 @@
 """A virtual machine that boots another kernel into an initial RAM disk of ours, runs commands there, and tells how each
 ended.
 
-Programs lie in it where they lie here, so that paths compiled into tests hold.
+Programs lie in it where they lie here, so that paths compiled into tests hold: nothing is mounted on /tmp, where a checkout
+may lie, and which is in memory as all of the root is.
 """
 
 import collections
@@ -25,7 +26,7 @@ MACHINES = {
 
 INIT = r"""#!/bin/busybox sh
 export PATH=/bin HOME=/tmp INGERO_EMULATED=1
-for at in "proc /proc" "sysfs /sys" "devtmpfs /dev" "tmpfs /tmp" "tmpfs /var/tmp" "bpf /sys/fs/bpf" "cgroup2 /sys/fs/cgroup"; do
+for at in "proc /proc" "sysfs /sys" "devtmpfs /dev" "bpf /sys/fs/bpf" "cgroup2 /sys/fs/cgroup"; do
     set -- $at
     mount -t "$1" "$1" "$2"
 done
