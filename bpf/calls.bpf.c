@@ -11,11 +11,17 @@
 
 #include "arguments.h"
 #include "capture.h"
+#include "communicators.h"
 #include "devices.h"
 #include "in_flight.h"
+#include "interrupts.h"
+#include "memory_events.h"
 #include "off_cpu.h"
+#include "scheduler.h"
+#include "socket_events.h"
 #include "stacks.h"
 #include "thinning.h"
+#include "watch.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -28,28 +34,30 @@ extern bool bpf_session_is_return(void) __ksym __weak;
 #endif
 
 static __always_inline __u64 switches(struct task_struct *task, struct thread_state *thread) {
-    return task->nvcsw + task->nivcsw - thread->switches_seen;
+    return switches_of(task) - thread->wait.switches_seen;
 }
 
 /* A thread that runs this is on a CPU: if its state says otherwise, a switch-in was not delivered. */
 static __always_inline void set_right(struct thread_state *thread, struct task_struct *task, __u64 now) {
-    __u64 waited, off = thread->off_ns;
+    __u64 waited, off = thread->wait.off_ns;
 
     if (!off) return;
     /* Runnable time is what the scheduler says it was; the rest, up to now, counts as on CPU. */
-    waited = task->sched_info.run_delay - thread->run_delay;
-    if (thread->off_kind == OFF_BLOCKED && thread->wake_ns > off && thread->wake_ns < now)
-        thread->blocked_ns += thread->wake_ns - off;
+    waited = task->sched_info.run_delay - thread->wait.run_delay;
+    if (thread->wait.off_kind == OFF_BLOCKED && thread->wait.wake_ns > off && thread->wait.wake_ns < now)
+        thread->wait.blocked_ns += thread->wait.wake_ns - off;
     if (off + waited > now) waited = now > off ? now - off : 0;
-    thread->runnable_ns += waited;
-    thread->off_ns = 0;
-    thread->in_ns = now;
-    thread->wait_preemptor_ns = 0;
-    stop_waiting(thread);
+    thread->wait.runnable_ns += waited;
+    thread->wait.off_ns = 0;
+    thread->wait.in_ns = now;
+    thread->wait.wait_preemptor_ns = 0;
+    stop_waiting(&thread->wait);
     charge_frames(thread, 0, INGERO_BLOCKED_NONE, 1);
 }
 
-static __always_inline void lose_frame(struct frame *frame) { COUNT(counters_of(frame->cookie), lost_frames); }
+static __always_inline void lose_frame(struct frame *frame) {
+    if (!detaching) COUNT(counters_of(frame->cookie), lost_frames);
+}
 
 /* In a tail call the caller's return address was already taken by its own return probe. */
 static __always_inline int is_tail_call(struct call_context *ctx, struct task_struct *task) {
@@ -125,6 +133,7 @@ static __always_inline struct thread_state *first_call(struct task_struct *task)
 #define SOURCE_RUNTIME 1 /* core/model/op.h */
 
 #define SOURCE_GRAPH 8
+#define NCCL_IN_PROGRESS 7 /* success, of a communicator that does not block */
 #define FIRST_DRIVER_GRAPH 200
 
 static __always_inline int is_runtime(__u64 cookie) {
@@ -144,6 +153,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     if (!is_captured(task, thread)) return 1;
     if (thread && thread->depth && is_repeated(ctx, thread, task, stack_pointer)) return 1;
     COUNT(counters, entries);
+    if (wait_floor_ns && !is_watched(task)) watch_caller(task);
     if (!thread) thread = first_call(task);
     if (!thread) {
         COUNT(counters, lost_depth);
@@ -166,7 +176,12 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     frame->stack_pointer = stack_pointer;
     frame->entry = entry_address(ctx);
     frame->cookie = cookie;
-    read_arguments(ctx, frame, cookie);
+    if (!is_nccl(cookie)) read_arguments(ctx, frame, cookie);
+    else {
+        note_nccl_call(ctx, thread);
+        if (shape_of(cookie) == INGERO_SHAPE_COLLECTIVE) enter_collective(thread, depth);
+        else enter_communicator_call(thread, depth);
+    }
     frame->stack = capture_stack(ctx, thread, frame, depth, !is_to_be_left_out(thread, cookie));
     /* Before the clock: a preemption between the two then shows as a switch too many. */
     frame->switches_before = switches(task, thread);
@@ -174,15 +189,15 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     now = bpf_ktime_get_ns();
     if (depth == 0) {
         /* Outside calls nothing is kept, so what state says of then is of no interest. */
-        thread->off_ns = 0;
-        thread->in_ns = now;
-        if (thread->wait_cpu) stop_waiting(thread);
+        thread->wait.off_ns = 0;
+        thread->wait.in_ns = now;
+        if (thread->wait.wait_cpu) stop_waiting(&thread->wait);
     } else {
         set_right(thread, task, now);
     }
-    frame->runnable_before = thread->runnable_ns;
-    frame->preempted_before = thread->preempted_ns;
-    frame->blocked_before = thread->blocked_ns;
+    frame->runnable_before = thread->wait.runnable_ns;
+    frame->preempted_before = thread->wait.preempted_ns;
+    frame->blocked_before = thread->wait.blocked_ns;
     frame->waits = 0;
     frame->uncertain = 0;
     if (thread->implicit_device && is_runtime(cookie)) {
@@ -325,8 +340,8 @@ static __always_inline void fill_waits(struct ingero_call_wait_record *record, c
 
 static __always_inline void forget_frames(struct thread_state *thread) {
     thread->depth = 0;
-    thread->off_ns = 0;
-    stop_waiting(thread);
+    thread->wait.off_ns = 0;
+    stop_waiting(&thread->wait);
 }
 
 static __always_inline void leave_call(struct call_context *ctx) {
@@ -347,9 +362,9 @@ static __always_inline void leave_call(struct call_context *ctx) {
     }
     now = bpf_ktime_get_ns();
     set_right(thread, task, now);
-    sums.runnable_ns = thread->runnable_ns;
-    sums.preempted_ns = thread->preempted_ns;
-    sums.blocked_ns = thread->blocked_ns;
+    sums.runnable_ns = thread->wait.runnable_ns;
+    sums.preempted_ns = thread->wait.preempted_ns;
+    sums.blocked_ns = thread->wait.blocked_ns;
     switched = switches(task, thread);
     frame = frame_of_return(thread, return_stack_pointer(ctx));
     if (!frame) return;
@@ -365,7 +380,12 @@ static __always_inline void leave_call(struct call_context *ctx) {
         if (sums.preempted_ns > sums.runnable_ns) sums.preempted_ns = sums.runnable_ns;
     }
     if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_REGISTER) return_code = 0; /* it returns nothing */
-    read_out_arguments(frame, return_code);
+    if (is_nccl(frame->cookie)) {
+        if (return_code == NCCL_IN_PROGRESS) return_code = 0;
+        leave_nccl_call(thread, thread->depth, return_code != 0);
+    } else {
+        read_out_arguments(frame, return_code);
+    }
     if (((frame->cookie >> 24) & 0xff) >= INGERO_SHAPE_SET_DEVICE) {
         if (return_code == 0) take_effect(thread, task, frame, now);
         else if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_NAME) frame->args[2] = 0;
@@ -466,92 +486,16 @@ int name_entry(struct call_context *ctx) {
     return 0;
 }
 
-static __always_inline struct thread_state *traced(struct task_struct *task) {
+/* What the thread has not given records of, and will not any more. */
+static __always_inline void settle(struct task_struct *task) {
     struct thread_state *thread = task->bpf_storage ? bpf_task_storage_get(&threads, task, 0, 0) : 0;
-    return thread && thread->depth ? thread : 0;
-}
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next) {
-    __u32 cpu = bpf_get_smp_processor_id();
-    struct thread_state *leaving, *entering;
-    struct cpu_slices *slices = 0;
-    __u64 now;
-    __u32 waiting = waiting_threads[cpu & CPU_MASK];
-
-    if (!prev->bpf_storage && !next->bpf_storage && !waiting) return 0;
-    leaving = traced(prev);
-    entering = traced(next);
-    if (!leaving && !entering && !waiting) return 0;
-    now = bpf_ktime_get_ns();
-    slices = slices_of(cpu);
-    if (slices && waiting) record_slice(slices, prev, now);
-    if (leaving) leave_cpu(leaving, prev, preempt, cpu, now);
-    if (entering && entering->off_ns) enter_cpu(entering, next, slices, now, 0);
-    if (slices && waiting_threads[cpu & CPU_MASK]) record_current(slices, next, now);
-    return 0;
-}
-
-static __always_inline __u32 cpu_of(struct task_struct *task) {
-    struct task_struct___before_5_16 *older = (void *)task;
-    if (bpf_core_field_exists(task->thread_info.cpu)) return BPF_CORE_READ(task, thread_info.cpu);
-    return BPF_CORE_READ(older, cpu);
-}
-
-SEC("tp_btf/sched_waking")
-int BPF_PROG(on_waking, struct task_struct *task) {
-    struct thread_state *thread = traced(task);
-    struct task_struct *current;
-    struct cpu_slices *slices;
-    __u64 now;
-    __u32 cpu;
-
-    if (!thread) return 0;
-    now = bpf_ktime_get_ns();
-    current = bpf_get_current_task_btf();
-    thread->wake_ns = now;
-    if (in_interrupt(current)) {
-        thread->waker_kind = INGERO_WAKER_INTERRUPT;
-        thread->waker_tgid = 0;
-        thread->waker_comm[0] = 0;
-    } else {
-        thread->waker_kind = INGERO_WAKER_TASK;
-        thread->waker_tgid = process_id(current);
-        bpf_probe_read_kernel(thread->waker_comm, sizeof(thread->waker_comm), current->comm);
-    }
-    if (!thread->off_ns) return 0;
-    cpu = cpu_of(task);
-    slices = slices_of(cpu);
-    /* Nobody waited there, so the last switches were not kept and who runs now is not known. */
-    if (start_waiting(thread, cpu, now) == 0 && slices) slices->current_known = 0;
-    return 0;
-}
-
-SEC("tp_btf/sched_migrate_task")
-int BPF_PROG(on_migrate, struct task_struct *task, int to_cpu) {
-    struct thread_state *thread = traced(task);
-    struct cpu_slices *slices;
-    __u32 from_cpu;
-    __u64 now;
-
-    if (!thread || !thread->off_ns || !thread->wait_cpu) return 0;
-    now = bpf_ktime_get_ns();
-    from_cpu = thread->wait_cpu - 1;
-    slices = slices_of(from_cpu);
-    if (slices) charge_wait(thread, slices, thread->wait_from_ns, now, 1);
-    slices = slices_of(to_cpu);
-    if (start_waiting(thread, to_cpu, now) == 0 && slices) slices->current_known = 0;
-    return 0;
-}
-
-static __always_inline void drop_all_frames(struct task_struct *task) {
-    struct thread_state *thread = traced(task);
     if (!thread) return;
     for (__u32 i = 0; i < INGERO_MAX_DEPTH; i++) {
         if (i >= thread->depth) break;
         lose_frame(&thread->frames[i]);
     }
     forget_frames(thread);
+    lose_unkept(thread);
 }
 
 static __always_inline void report_process(struct task_struct *task, __u32 change, __u64 start, int exit_code) {
@@ -575,7 +519,8 @@ int BPF_PROG(on_exit, struct task_struct *task) {
     __u64 *start;
     int code;
 
-    drop_all_frames(task);
+    settle(task);
+    stop_watching(task);
     start = bpf_map_lookup_elem(&processes, &tgid);
     if (task->signal->live.counter != 0) return 0;
     if (!start) {
@@ -591,11 +536,13 @@ int BPF_PROG(on_exit, struct task_struct *task) {
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task) {
+int BPF_PROG(on_exec, struct task_struct *task, int old_id) {
     __u32 tgid = task->tgid;
     __u64 *start = bpf_map_lookup_elem(&processes, &tgid);
 
-    drop_all_frames(task);
+    settle(task);
+    stop_watching(task);
+    forget_watched(old_id); /* a thread that was not the first takes its id */
     forget_mappings(task);
     /* Another program, and a thread that was not the first now has the id of the one that was. */
     bpf_task_storage_delete(&threads, task);
@@ -610,6 +557,7 @@ int BPF_PROG(on_exec, struct task_struct *task) {
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child) {
     inherit_decision(parent, child);
+    watch_new_thread(parent, child);
     return 0;
 }
 
@@ -623,6 +571,7 @@ int find_pid_namespace(void *ctx) {
 
     bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + bpf_core_field_offset(struct pid, numbers) +
                                                        level * bpf_core_type_size(struct upid));
+    own_tgid = task->tgid;
     pid_namespace = (__u64)number.ns;
     pid_level = level;
     return 0;

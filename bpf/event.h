@@ -34,11 +34,15 @@ enum ingero_record_type {
     INGERO_RECORD_CALL_WAIT = 2, /* struct ingero_call_wait_record: off CPU at least once, or split uncertain */
     INGERO_RECORD_PROCESS = 3,   /* struct ingero_process_record */
     INGERO_RECORD_FUNCTION = 4,  /* struct ingero_function_record */
+    INGERO_RECORD_COMMUNICATOR = 6, /* struct ingero_communicator_record */
+    INGERO_RECORD_WAIT = 7,         /* struct ingero_wait_record */
+    INGERO_RECORD_SOCKET = 8,       /* struct ingero_socket_record */
 };
 
 /* Flags of a call. */
 #define INGERO_CALL_SPLIT_UNCERTAIN 0x01 /* a switch was missed: the time split is an estimate */
 #define INGERO_CALL_IN_IOWAIT 0x02       /* the longest sleep was counted as I/O wait by the scheduler */
+#define INGERO_CALL_THROTTLED 0x04       /* of a wait for a CPU: by the quota of its cgroup */
 
 /* What the longest sleep of a call waited for. */
 enum ingero_blocked_reason {
@@ -114,6 +118,83 @@ struct ingero_call_wait_record {
     char waker_comm[INGERO_COMM_LENGTH];
 };
 
+#define INGERO_CALL_WAKER_WATCHED 0x08   /* of a wait: what its waker did meanwhile is told too */
+
+/* Ops of what the kernel does to a thread, as in core/model/op.h. */
+#define INGERO_OP_WAIT 0x0301           /* off CPU, once */
+/* Off CPU, many times and each for short; detail[0]: ns in interrupts. INGERO_CALL_SPLIT_UNCERTAIN: once, and it was not
+ * seen until when: for duration_ns at most. */
+#define INGERO_OP_WAITS_SUMMED 0x0315
+#define INGERO_OP_OOM_KILL 0x0304
+#define INGERO_OP_DIRECT_RECLAIM 0x031e /* detail[0]: pages; [1]: how many, told together */
+#define INGERO_OP_INTERRUPT 0x031f      /* detail[0]: its number */
+#define INGERO_OP_SOFT_INTERRUPT 0x0320 /* detail[0]: its vector */
+#define INGERO_OP_RETRANSMIT 0x0601
+#define INGERO_OP_SOCKET_ERROR 0x0602
+
+/* What the three words of detail say. */
+enum ingero_wait_detail {
+    INGERO_DETAIL_NONE = 0,
+    INGERO_DETAIL_LOCK = 1,    /* address of the futex */
+    INGERO_DETAIL_FILE = 2,    /* device, as the kernel has it: major << 20 | minor; inode */
+    INGERO_DETAIL_SOCKET = 3,  /* address of the other end, 16 bytes, v4 mapped; family << 32 | port << 16 | own port */
+    INGERO_DETAIL_LOCAL_SOCKET = 4, /* pid of the other end, as it was when they connected */
+    INGERO_DETAIL_REQUEST = 5, /* device; bytes << 8 | operation of the block layer; ns that it took */
+};
+
+#define INGERO_LEVEL_NOT_WATCHED 255
+
+/* A thread off CPU, or kept from its work by the kernel. */
+struct ingero_wait_record {
+    ingero_u32 type;
+    ingero_u16 op; /* INGERO_OP_* */
+    ingero_u8 blocked_reason;
+    ingero_u8 waker_kind;
+    ingero_u64 start_ns;
+    ingero_u64 duration_ns;
+    ingero_u64 process_start_ns;
+    ingero_u64 runnable_ns;
+    ingero_u64 preempted_ns;
+    ingero_u64 blocked_ns;
+    ingero_u64 preemptor_ns;
+    ingero_u64 detail[3];
+    ingero_u32 tgid;
+    ingero_u32 tid;
+    ingero_u32 uid;
+    ingero_u32 cpu; /* where it went on */
+    ingero_u32 from_cpu;
+    ingero_u32 preemptor_tgid;
+    ingero_u32 waker_tgid;
+    ingero_u32 waker_tid;
+    ingero_u32 waits; /* off-CPU intervals that this stands for */
+    ingero_u16 blocked_syscall;
+    ingero_u8 flags; /* INGERO_CALL_* */
+    ingero_u8 depth; /* of calls that it was inside of */
+    ingero_u8 level; /* 0: of a process that calls; else how many wake-ups away from one, or INGERO_LEVEL_NOT_WATCHED */
+    ingero_u8 detail_kind;
+    ingero_u8 reserved[2];
+    char preemptor_comm[INGERO_COMM_LENGTH];
+    char waker_comm[INGERO_COMM_LENGTH];
+    char comm[INGERO_COMM_LENGTH]; /* of the thread */
+};
+
+/* Something of a socket that no task of its process did. */
+struct ingero_socket_record {
+    ingero_u32 type;
+    ingero_u16 op;
+    ingero_u16 reserved;
+    ingero_u64 time_ns;
+    ingero_u64 address[2]; /* of the other end, as INGERO_DETAIL_SOCKET has it */
+    ingero_u64 ports;
+    ingero_u64 inode; /* by which its owner is found; 0: nobody has it open any more */
+    ingero_u64 process_start_ns; /* of the watched process that connected it, with tgid */
+    ingero_u32 tgid;             /* 0: not known */
+    ingero_u32 uid;
+    ingero_s32 error;
+    /* Of a retransmit: for how long nothing that was sent had arrived, as far as was acknowledged; 0: not known. */
+    ingero_u32 stalled_us;
+};
+
 /* What a thread inside a call does. */
 enum ingero_thread_activity {
     INGERO_THREAD_RUNS = 0,
@@ -170,6 +251,33 @@ struct ingero_function_record {
     ingero_u64 time_ns;
     ingero_u64 handle;
     char name[2 * INGERO_MAX_NAME]; /* as the target has it: mangled. Ends with a NUL, or is cut at INGERO_MAX_NAME - 1 */
+};
+
+/* How a process came to a communicator. Numbers are stored: never used again for another. */
+enum ingero_communicator_origin {
+    INGERO_COMMUNICATOR_FOUND = 0,    /* made before it was traced: only the handle is known */
+    INGERO_COMMUNICATOR_INIT_RANK = 1,
+    INGERO_COMMUNICATOR_INIT_ALL = 2,
+    INGERO_COMMUNICATOR_SPLIT = 3,
+};
+
+/* One rank's communicator, as its process has it. */
+struct ingero_communicator_record {
+    ingero_u32 type;
+    ingero_u32 tgid;
+    ingero_u64 process_start_ns;
+    ingero_u64 time_ns;
+    ingero_u64 id;     /* what calls carry; never another's in its process */
+    ingero_u64 handle; /* ncclComm_t; 0: the split gave this rank none, or it is given out only at the group's end */
+    ingero_u64 hash;   /* the same for all ranks; 0: not known */
+    ingero_u64 parent; /* id of what it was split from; 0: none */
+    ingero_u64 parent_hash;
+    ingero_s32 rank;   /* -1: not known, as after a split */
+    ingero_u32 ranks;  /* 0: not known */
+    ingero_s32 color;  /* of a split, with key */
+    ingero_s32 key;
+    ingero_u32 split;  /* number of this split among the parent's, from 1; 0: none */
+    ingero_u32 origin; /* enum ingero_communicator_origin */
 };
 
 /* What is decided of a process by [capture]. Start times in the unit of /proc, 10 ms. */
@@ -242,6 +350,16 @@ enum ingero_shape {
     INGERO_SHAPE_NAME = 16,           /* plain; selector 2 is the name of the function args[0] */
     INGERO_SHAPE_REGISTER = 17,       /* the same of a call that returns nothing; the process is known from its start */
     INGERO_SHAPE_COPY_2D_STRUCT_OLD = 18, /* the structure of before 64-bit addresses */
+    /* NCCL, communicators.h. Selectors are parameter numbers. */
+    INGERO_SHAPE_COLLECTIVE = 19, /* 0: count, before the datatype; 1: communicator, before the stream; 2: peer or root;
+                                     3: reduction */
+    INGERO_SHAPE_COMMUNICATOR_INIT = 20, /* 0: where the handle is put; 1: ranks; 2: rank; the unique id, by value */
+    INGERO_SHAPE_COMMUNICATOR_INIT_ALL = 21, /* 0: where the handles are put; 1: how many */
+    INGERO_SHAPE_COMMUNICATOR_SPLIT = 22,    /* 0: where the handle is put; 1: parent, before color and key */
+    INGERO_SHAPE_COMMUNICATOR = 23,          /* 1: communicator */
+    INGERO_SHAPE_COMMUNICATOR_END = 24,      /* 1: communicator, which on success is gone */
+    INGERO_SHAPE_GROUP_START = 25,
+    INGERO_SHAPE_GROUP_END = 26,
 };
 
 /*
@@ -254,7 +372,24 @@ enum ingero_shape {
  *   graph:  graph; executable graph (new ones on success); mode or flags
  *   name:   function, module or library handle (new ones on success); what it is taken from; 0
  *   device: ordinal or context (new ones on success); of a new context, its device; 0
+ *   collective: bytes; id of the communicator; INGERO_COLLECTIVE_* below
+ *   communicator: handle (new ones on success); id of it (0: none); rank << 32 | ranks, of a split color << 32 | key;
+ *           of groups 0, 0, the depth inside
  *   other:  cuMemMap: bytes, address, handle; cuMemUnmap: bytes, address; host functions: function; events: event
  */
+
+/*
+ * The third argument of a collective. Sequence numbers count a communicator's from 1, its sends and receives on their
+ * own; 0 in a call that failed, or that another one of NCCL made.
+ */
+#define INGERO_COLLECTIVE_DATATYPE_SHIFT 0  /* 4 bits, ncclDataType_t; 15: not known, bytes are 0 */
+#define INGERO_COLLECTIVE_REDUCTION_SHIFT 4 /* 3 bits, ncclRedOp_t; 5: one that the program made; 7: none */
+#define INGERO_COLLECTIVE_GROUP_SHIFT 7     /* 3 bits: depth of groups around it, held at 7 */
+#define INGERO_COLLECTIVE_NESTED_SHIFT 10   /* 1 bit: made by another call of NCCL */
+#define INGERO_COLLECTIVE_PEER_SHIFT 11     /* 21 bits: peer or root, plus 1; 0: none */
+#define INGERO_COLLECTIVE_SEQUENCE_SHIFT 32
+#define INGERO_DATATYPE_UNKNOWN 15
+#define INGERO_REDUCTION_OWN 5
+#define INGERO_REDUCTION_NONE 7
 
 #endif

@@ -15,16 +15,16 @@ __u64 in_flight_floor_ns;
 
 static __always_inline void describe_activity(struct thread_state *thread, struct task_struct *task,
                                               struct ingero_in_flight_call *call) {
-    __u64 off = thread->off_ns;
+    __u64 off = thread->wait.off_ns;
 
     call->activity = INGERO_THREAD_RUNS;
     call->blocked_reason = INGERO_BLOCKED_NONE;
     call->off_ns = off;
     if (!off) return;
     call->activity = INGERO_THREAD_RUNNABLE;
-    if (thread->off_kind != OFF_BLOCKED || thread->wake_ns > off) return;
+    if (thread->wait.off_kind != OFF_BLOCKED || thread->wait.wake_ns > off) return;
     call->activity = INGERO_THREAD_BLOCKED;
-    call->blocked_reason = blocked_reason(thread, task, call->now_ns > off ? call->now_ns - off : 0);
+    call->blocked_reason = blocked_reason(&thread->wait, task, call->now_ns > off ? call->now_ns - off : 0);
 }
 
 static __always_inline void describe_call(struct frame *frame, struct ingero_in_flight_call *call) {
@@ -60,8 +60,8 @@ int list_in_flight(struct bpf_iter__task *ctx) {
         call.tid = thread->tid;
         call.device = thread->device;
         call.depth = i;
-        call.runnable_ns = thread->runnable_ns - frame->runnable_before;
-        call.blocked_ns = thread->blocked_ns - frame->blocked_before;
+        call.runnable_ns = thread->wait.runnable_ns - frame->runnable_before;
+        call.blocked_ns = thread->wait.blocked_ns - frame->blocked_before;
         describe_call(frame, &call);
         describe_activity(thread, task, &call);
         bpf_probe_read_kernel(call.comm, sizeof(call.comm), task->comm);

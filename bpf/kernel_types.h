@@ -12,16 +12,92 @@ typedef _Bool bool;
 struct bpf_local_storage;
 
 struct super_block {
+    __u32 s_dev;
     unsigned long s_magic;
 };
 
 struct inode {
     unsigned short i_mode;
     struct super_block *i_sb;
+    unsigned long i_ino;
 };
 
 struct file {
     struct inode *f_inode;
+    void *private_data;
+};
+
+typedef struct {
+    __u32 val;
+} kuid_t;
+
+struct cred {
+    kuid_t uid;
+};
+
+struct cfs_rq {
+    int throttle_count;
+};
+
+struct sched_entity {
+    struct cfs_rq *cfs_rq;
+    unsigned long long sum_exec_runtime;
+};
+
+struct gendisk {
+    int major;
+    int first_minor;
+};
+
+struct request_queue {
+    struct gendisk *disk;
+};
+
+struct request {
+    struct request_queue *q;
+    __u32 cmd_flags;
+    unsigned int __data_len;
+    __u64 start_time_ns;
+    __u64 io_start_time_ns;
+};
+
+struct in6_addr {
+    __u64 words[2];
+};
+
+struct socket;
+struct pid;
+
+struct sock_common {
+    __u32 skc_daddr;
+    __u16 skc_dport;
+    __u16 skc_num;
+    unsigned short skc_family;
+    unsigned char skc_state;
+    struct in6_addr skc_v6_daddr;
+};
+
+struct sock {
+    struct sock_common __sk_common;
+    struct pid *sk_peer_pid;
+    struct socket *sk_socket;
+    kuid_t sk_uid;
+    int sk_err;
+};
+
+struct inet_connection_sock {
+    __u8 icsk_pending;
+};
+
+struct tcp_sock {
+    __u64 delivered_mstamp;
+    __u32 packets_out;
+    __u32 snd_wnd;
+};
+
+struct socket {
+    struct file *file;
+    struct sock *sk;
 };
 
 struct fdtable {
@@ -91,6 +167,9 @@ struct task_struct {
     struct mm_struct *mm;
     int exit_code;
     unsigned in_iowait : 1;
+    unsigned int flags;
+    struct sched_entity se;
+    const struct cred *cred;
     int pid;
     int tgid;
     struct task_struct *real_parent;
@@ -112,6 +191,11 @@ struct task_struct {
 /* Before Linux 5.16 (bcf9033e5449) the CPU stood in the task itself. */
 struct task_struct___before_5_16 {
     unsigned int cpu;
+};
+
+/* Since Linux 6.18 a task is throttled, and before its queue was. */
+struct task_struct___throttled {
+    bool throttled;
 };
 
 struct seq_file;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Waits of a thread inside a call: who ran instead, what a sleep waited for, who ended it.
+ * Waits of a thread: who ran instead, what a sleep waited for, who ended it.
  *
- * Who ran instead is read from the last slices of the CPU waited for. They are kept only while a traced thread waits
- * there, so other CPUs pay one load a switch.
+ * Who ran instead is read from the last slices of the CPU waited for. They are kept only while a thread of interest
+ * waits there, so other CPUs pay one load a switch.
  */
 #ifndef INGERO_OFF_CPU_H
 #define INGERO_OFF_CPU_H
@@ -48,9 +48,12 @@ static __always_inline void copy_comm(char *to, const char *from) {
 /* A running CPU's open slice is closed: prev held it since the last recorded switch. */
 static __always_inline void record_slice(struct cpu_slices *cpu, struct task_struct *prev, __u64 now) {
     struct slice *slice = &cpu->slices[cpu->next & (SLICES - 1)];
+    __u32 tgid = process_id(prev);
+
+    if (cpu->current_known && cpu->current_tgid != tgid) return; /* a switch between was not told of */
     slice->from_ns = cpu->switched_ns;
     slice->to_ns = now;
-    slice->tgid = process_id(prev);
+    slice->tgid = tgid;
     bpf_probe_read_kernel(slice->comm, sizeof(slice->comm), prev->comm);
     cpu->next++;
 }
@@ -68,14 +71,14 @@ static __always_inline __u64 overlap(__u64 from, __u64 to, __u64 slice_from, __u
     return end > begin ? end - begin : 0;
 }
 
-static __always_inline void offer_preemptor(struct thread_state *thread, __u32 tgid, const char *comm, __u64 ns) {
+static __always_inline void offer_preemptor(struct wait_state *wait, __u32 tgid, const char *comm, __u64 ns) {
     if (ns == 0) return;
-    if (thread->wait_preemptor_ns != 0 && thread->wait_preemptor_tgid == tgid) {
-        thread->wait_preemptor_ns += ns;
-    } else if (ns > thread->wait_preemptor_ns) {
-        thread->wait_preemptor_ns = ns;
-        thread->wait_preemptor_tgid = tgid;
-        copy_comm(thread->wait_preemptor_comm, comm);
+    if (wait->wait_preemptor_ns != 0 && wait->wait_preemptor_tgid == tgid) {
+        wait->wait_preemptor_ns += ns;
+    } else if (ns > wait->wait_preemptor_ns) {
+        wait->wait_preemptor_ns = ns;
+        wait->wait_preemptor_tgid = tgid;
+        copy_comm(wait->wait_preemptor_comm, comm);
     }
 }
 
@@ -83,41 +86,41 @@ static __always_inline void offer_preemptor(struct thread_state *thread, __u32 t
  * Charges [from, to) of waiting for a CPU to the process whose slice overlaps it longest, with all its slices.
  * With `open`, the slice now running on that CPU takes part: the thread leaves the queue while it runs.
  */
-static __always_inline void charge_wait(struct thread_state *thread, struct cpu_slices *cpu, __u64 from, __u64 to,
+static __always_inline void charge_wait(struct wait_state *wait, struct cpu_slices *cpu, __u64 from, __u64 to,
                                         int open) {
-    /* In the thread's memory and not in registers: the verifier then need not follow each choice. */
-    thread->best_ns = 0;
+    /* In the state's memory and not in registers: the verifier then need not follow each choice. */
+    wait->best_ns = 0;
     for (__u32 i = 0; i < SLICES; i++) {
-        thread->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
-        if (*(volatile __u64 *)&thread->slice_ns <= *(volatile __u64 *)&thread->best_ns) continue;
-        thread->best_ns = thread->slice_ns;
-        thread->best_tgid = cpu->slices[i].tgid;
-        copy_comm(thread->best_comm, cpu->slices[i].comm);
+        wait->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
+        if (*(volatile __u64 *)&wait->slice_ns <= *(volatile __u64 *)&wait->best_ns) continue;
+        wait->best_ns = wait->slice_ns;
+        wait->best_tgid = cpu->slices[i].tgid;
+        copy_comm(wait->best_comm, cpu->slices[i].comm);
     }
-    if (open && cpu->current_known) offer_preemptor(thread, cpu->current_tgid, cpu->current_comm,
+    if (open && cpu->current_known) offer_preemptor(wait, cpu->current_tgid, cpu->current_comm,
                                                     overlap(from, to, cpu->switched_ns, to));
-    if (*(volatile __u64 *)&thread->best_ns == 0) return;
-    thread->best_ns = 0;
+    if (*(volatile __u64 *)&wait->best_ns == 0) return;
+    wait->best_ns = 0;
     for (__u32 i = 0; i < SLICES; i++) {
-        if (cpu->slices[i].tgid != thread->best_tgid) continue;
-        thread->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
-        thread->best_ns += *(volatile __u64 *)&thread->slice_ns;
+        if (cpu->slices[i].tgid != wait->best_tgid) continue;
+        wait->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
+        wait->best_ns += *(volatile __u64 *)&wait->slice_ns;
     }
-    offer_preemptor(thread, thread->best_tgid, thread->best_comm, *(volatile __u64 *)&thread->best_ns);
+    offer_preemptor(wait, wait->best_tgid, wait->best_comm, *(volatile __u64 *)&wait->best_ns);
 }
 
 /* The thread stands in no CPU's count, or in exactly one: its own word says which, so no missed event can leak. */
-static __always_inline void stop_waiting(struct thread_state *thread) {
-    __u32 cpu = __sync_lock_test_and_set(&thread->wait_cpu, 0);
+static __always_inline void stop_waiting(struct wait_state *wait) {
+    __u32 cpu = __sync_lock_test_and_set(&wait->wait_cpu, 0);
     if (cpu) __sync_fetch_and_sub(&waiting_threads[(cpu - 1) & CPU_MASK], 1);
 }
 
 /* Returns how many waited there before. */
-static __always_inline __u32 start_waiting(struct thread_state *thread, __u32 cpu, __u64 now) {
+static __always_inline __u32 start_waiting(struct wait_state *wait, __u32 cpu, __u64 now) {
     __u32 before;
 
-    thread->wait_from_ns = now;
-    before = __sync_lock_test_and_set(&thread->wait_cpu, cpu + 1);
+    wait->wait_from_ns = now;
+    before = __sync_lock_test_and_set(&wait->wait_cpu, cpu + 1);
     if (before) __sync_fetch_and_sub(&waiting_threads[(before - 1) & CPU_MASK], 1);
     return __sync_fetch_and_add(&waiting_threads[cpu & CPU_MASK], 1);
 }
@@ -162,12 +165,12 @@ static __always_inline __u8 file_reason(struct task_struct *task, __u64 descript
     }
 }
 
-static __always_inline __u8 blocked_reason(struct thread_state *thread, struct task_struct *task, __u64 slept) {
+static __always_inline __u8 blocked_reason(struct wait_state *wait, struct task_struct *task, __u64 slept) {
     __u8 class;
     struct pt_regs *regs;
 
-    if (thread->syscall < 0) return INGERO_BLOCKED_PAGE_FAULT;
-    class = thread->syscall < INGERO_MAX_SYSCALLS ? syscall_classes[thread->syscall & (INGERO_MAX_SYSCALLS - 1)]
+    if (wait->syscall < 0) return INGERO_BLOCKED_PAGE_FAULT;
+    class = wait->syscall < INGERO_MAX_SYSCALLS ? syscall_classes[wait->syscall & (INGERO_MAX_SYSCALLS - 1)]
                                                   : INGERO_SYSCALL_OTHER;
     switch (class) {
         case INGERO_SYSCALL_FUTEX: return INGERO_BLOCKED_FUTEX;
@@ -182,8 +185,8 @@ static __always_inline __u8 blocked_reason(struct thread_state *thread, struct t
                 regs = (struct pt_regs *)bpf_task_pt_regs(task);
                 return file_reason(task, syscall_first_argument(regs));
             }
-            return thread->in_iowait || class == INGERO_SYSCALL_DISK ? INGERO_BLOCKED_DISK : INGERO_BLOCKED_OTHER;
-        default: return thread->in_iowait ? INGERO_BLOCKED_DISK : INGERO_BLOCKED_OTHER;
+            return wait->in_iowait || class == INGERO_SYSCALL_DISK ? INGERO_BLOCKED_DISK : INGERO_BLOCKED_OTHER;
+        default: return wait->in_iowait ? INGERO_BLOCKED_DISK : INGERO_BLOCKED_OTHER;
     }
 }
 
@@ -208,81 +211,131 @@ static __always_inline void charge_frames(struct thread_state *thread, __u64 blo
         if (blocked > frame->longest_sleep_ns) {
             frame->longest_sleep_ns = blocked;
             frame->blocked_reason = reason;
-            frame->blocked_syscall = thread->syscall < 0 ? 0xffff : thread->syscall;
-            frame->in_iowait = thread->in_iowait;
-            frame->waker_kind = thread->waker_kind;
-            frame->waker_tgid = thread->waker_tgid;
-            copy_comm(frame->waker_comm, thread->waker_comm);
+            frame->blocked_syscall = thread->wait.syscall < 0 ? 0xffff : thread->wait.syscall;
+            frame->in_iowait = thread->wait.in_iowait;
+            frame->waker_kind = thread->wait.waker_kind;
+            frame->waker_tgid = thread->wait.waker_tgid;
+            copy_comm(frame->waker_comm, thread->wait.waker_comm);
         }
-        if (thread->wait_preemptor_ns == 0) continue;
-        if (frame->preemptor_ns != 0 && frame->preemptor_tgid == thread->wait_preemptor_tgid) {
-            frame->preemptor_ns += thread->wait_preemptor_ns;
-        } else if (thread->wait_preemptor_ns > frame->preemptor_ns) {
-            frame->preemptor_ns = thread->wait_preemptor_ns;
-            frame->preemptor_tgid = thread->wait_preemptor_tgid;
-            copy_comm(frame->preemptor_comm, thread->wait_preemptor_comm);
+        if (thread->wait.wait_preemptor_ns == 0) continue;
+        if (frame->preemptor_ns != 0 && frame->preemptor_tgid == thread->wait.wait_preemptor_tgid) {
+            frame->preemptor_ns += thread->wait.wait_preemptor_ns;
+        } else if (thread->wait.wait_preemptor_ns > frame->preemptor_ns) {
+            frame->preemptor_ns = thread->wait.wait_preemptor_ns;
+            frame->preemptor_tgid = thread->wait.wait_preemptor_tgid;
+            copy_comm(frame->preemptor_comm, thread->wait.wait_preemptor_comm);
         }
     }
 }
 
-/* `task` is switched out, in the middle of a call. */
-static __always_inline void leave_cpu(struct thread_state *thread, struct task_struct *task, int preempted, __u32 cpu,
+/* By the kernel's count, which has the one under way. */
+static __always_inline __u64 switches_of(struct task_struct *task) { return task->nvcsw + task->nivcsw; }
+
+/* `task` is switched out. */
+static __always_inline void leave_cpu(struct wait_state *wait, struct task_struct *task, int preempted, __u32 cpu,
                                       __u64 now) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
-    if (thread->off_ns) { /* its switch-in was missed */
-        thread->wait_preemptor_ns = 0;
-        charge_frames(thread, 0, INGERO_BLOCKED_NONE, 1);
-    }
-    thread->switches_seen++;
-    thread->off_ns = now;
-    thread->run_delay = task->sched_info.run_delay;
-    thread->wait_preemptor_ns = 0;
+    wait->switches_seen++;
+    wait->off_ns = now;
+    wait->run_delay = task->sched_info.run_delay;
+    wait->executed_ns = task->se.sum_exec_runtime;
+    wait->switches_of_task = switches_of(task);
+    wait->wait_preemptor_ns = 0;
     if (preempted || task->__state == 0) {
-        thread->off_kind = OFF_RUNNABLE;
-        start_waiting(thread, cpu, now);
+        wait->off_kind = OFF_RUNNABLE;
+        start_waiting(wait, cpu, now);
         return;
     }
-    thread->off_kind = OFF_BLOCKED;
-    thread->syscall = syscall_number(regs) >= 0 && syscall_number(regs) < 0x7fff ? (__s32)syscall_number(regs) : -1;
-    thread->in_iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
+    wait->off_kind = OFF_BLOCKED;
+    wait->syscall = syscall_number(regs) >= 0 && syscall_number(regs) < 0x7fff ? (__s32)syscall_number(regs) : -1;
+    wait->in_iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
 }
 
-/* `task` is switched in. With no wake-up seen the whole interval counts as sleep and the split is uncertain. */
-static __always_inline void enter_cpu(struct thread_state *thread, struct task_struct *task, struct cpu_slices *cpu,
-                                      __u64 now, __u32 uncertain) {
-    __u64 off = thread->off_ns, wake = thread->wake_ns, runnable = 0, blocked = 0, wait_from;
+/*
+ * `task` is switched in: what it waited comes into the sums and charged_*. With no wake-up seen the whole interval
+ * counts as sleep and the split is uncertain. `late`: it has run since, and its system call may be another by now.
+ */
+static __always_inline void enter_cpu(struct wait_state *wait, struct task_struct *task, struct cpu_slices *cpu,
+                                      __u64 now, __u32 late) {
+    __u32 uncertain = late;
+    __u64 off = wait->off_ns, wake = wait->wake_ns, runnable = 0, blocked = 0, wait_from;
     __u8 reason = INGERO_BLOCKED_NONE;
 
     if (now < off) now = off;
-    if (thread->off_kind == OFF_RUNNABLE) {
+    if (wait->off_kind == OFF_RUNNABLE) {
         runnable = now - off;
-        thread->preempted_ns += runnable;
+        wait->preempted_ns += runnable;
     } else if (wake >= off && wake <= now) {
         blocked = wake - off;
         runnable = now - wake;
-    } else if (wake < off && wake > thread->in_ns) { /* woken while it was still on its way out */
+    } else if (wake < off && wake > wait->in_ns) { /* woken while it was still on its way out */
         runnable = now - off;
     } else {
         blocked = now - off;
-        thread->waker_kind = INGERO_WAKER_UNKNOWN;
+        wait->waker_kind = INGERO_WAKER_UNKNOWN;
         uncertain = 1;
     }
-    wait_from = thread->wait_from_ns > off ? thread->wait_from_ns : off;
-    if (cpu && runnable) charge_wait(thread, cpu, wait_from, now, 0);
-    if (blocked) reason = blocked_reason(thread, task, blocked);
-    thread->runnable_ns += runnable;
-    thread->blocked_ns += blocked;
-    thread->off_ns = 0;
-    thread->in_ns = now;
-    stop_waiting(thread);
-    /* Through memory the verifier forgets by which way these came, and walks the loop below once and not once a way. */
-    thread->charged_ns = blocked;
-    thread->charged_reason = reason;
-    thread->charged_uncertain = uncertain;
+    wait_from = wait->wait_from_ns > off ? wait->wait_from_ns : off;
+    if (cpu && runnable) charge_wait(wait, cpu, wait_from, now, 0);
+    if (blocked) reason = blocked_reason(wait, task, late ? 0 : blocked);
+    wait->runnable_ns += runnable;
+    wait->blocked_ns += blocked;
+    wait->off_ns = 0;
+    wait->in_ns = now;
+    stop_waiting(wait);
+    wait->charged_ns = blocked;
+    wait->charged_runnable_ns = runnable;
+    wait->charged_reason = reason;
+    wait->charged_uncertain = uncertain;
+    /* Through memory the verifier forgets by which way these came, and walks what follows once and not once a way. */
     barrier();
-    charge_frames(thread, *(volatile __u64 *)&thread->charged_ns, *(volatile __u32 *)&thread->charged_reason,
-                  *(volatile __u32 *)&thread->charged_uncertain);
+}
+
+#define UNTOLD_SLACK_NS 20000 /* what it ran is by another clock, and has no interrupts in it */
+
+/* It was woken before, and its switch-in was not told of: whoever wakes it now ends another sleep. */
+static __always_inline int has_run_since(struct wait_state *wait) {
+    return wait->off_ns && wait->off_kind == OFF_BLOCKED && wait->wake_ns >= wait->off_ns;
+}
+
+/*
+ * When a thread that is switched out now was switched in, where that was not told of, as some kernels tell of no switch
+ * out of certain threads: by the scheduler's own sum of the time that it waited for a CPU. 0: not known.
+ */
+static __always_inline __u64 untold_switch_in(struct wait_state *wait, struct task_struct *task, __u64 now) {
+    __u64 from = wait->off_ns, waited = task->sched_info.run_delay - wait->run_delay;
+    __u64 ran = task->se.sum_exec_runtime - wait->executed_ns;
+
+    if (switches_of(task) != wait->switches_of_task + 1) return 0;
+    if (wait->off_kind == OFF_BLOCKED) {
+        if (wait->wake_ns >= from) from = wait->wake_ns;
+        else if (wait->wake_ns <= wait->in_ns) return 0;
+    }
+    /* The sum may have sleep in it, of a sleeper that was moved to another CPU while still queued (Linux 6.12). */
+    return waited && from + waited + ran <= now + UNTOLD_SLACK_NS ? from + waited : 0;
+}
+
+/* The same of a thread in the middle of a call, whose frames may each report it. */
+static __always_inline void leave_cpu_in_call(struct thread_state *thread, struct task_struct *task, int preempted,
+                                              __u32 cpu, __u64 now) {
+    __u64 in_ns;
+
+    if (thread->wait.off_ns) { /* its switch-in was not told of, nor who ran before */
+        in_ns = untold_switch_in(&thread->wait, task, now);
+        if (in_ns) enter_cpu(&thread->wait, task, 0, in_ns, 1);
+        thread->wait.wait_preemptor_ns = 0;
+        charge_frames(thread, 0, INGERO_BLOCKED_NONE, 1);
+    }
+    leave_cpu(&thread->wait, task, preempted, cpu, now);
+}
+
+static __always_inline void enter_cpu_in_call(struct thread_state *thread, struct task_struct *task,
+                                              struct cpu_slices *cpu, __u64 now) {
+    enter_cpu(&thread->wait, task, cpu, now, switches_of(task) != thread->wait.switches_of_task);
+    charge_frames(thread, *(volatile __u64 *)&thread->wait.charged_ns,
+                  *(volatile __u32 *)&thread->wait.charged_reason,
+                  *(volatile __u32 *)&thread->wait.charged_uncertain);
 }
 
 /*

@@ -37,6 +37,9 @@ static __always_inline void read_registers(struct call_context *ctx, struct para
 /* The first parameter in memory, at a function's entry, stands above the return address. */
 static __always_inline __u64 stack_parameters(struct call_context *ctx) { return ctx->sp + 8; }
 
+/* ncclUniqueId: 128 bytes by value, and so in memory, the first and only ones there. */
+static __always_inline __u64 unique_id_address(struct call_context *ctx) { return stack_parameters(ctx); }
+
 static __always_inline __u64 return_value(struct call_context *ctx) { return ctx->ax; }
 
 static __always_inline __u64 entry_stack_pointer(struct call_context *ctx) { return ctx->sp; }
@@ -80,6 +83,8 @@ static __always_inline void read_registers(struct call_context *ctx, struct para
 }
 
 static __always_inline __u64 stack_parameters(struct call_context *ctx) { return ctx->sp; }
+/* The third parameter: more than 16 bytes are passed as the address of a copy. */
+static __always_inline __u64 unique_id_address(struct call_context *ctx) { return ctx->regs[2]; }
 static __always_inline __u64 return_value(struct call_context *ctx) { return ctx->regs[0]; }
 static __always_inline __u64 entry_stack_pointer(struct call_context *ctx) { return ctx->sp; }
 static __always_inline __u64 return_stack_pointer(struct call_context *ctx) { return ctx->sp; }

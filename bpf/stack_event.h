@@ -82,6 +82,7 @@ struct ingero_stack_control {
     ingero_u32 walk_ns;    /* what a stack costs, of late */
     ingero_u32 reserved;
     ingero_u64 lost;       /* stacks without an id: over a limit, or no room in the ring */
+    ingero_u64 lost_ring;  /* of these, no room in the ring: one needs more than the record of a call */
 };
 
 #endif

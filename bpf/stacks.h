@@ -76,6 +76,8 @@ struct {
 
 struct ingero_stack_control stack_control;
 
+#define FEW_STACKS 64 /* of a user, in a tick */
+
 /* What a user has of the ids. Root, whom nothing else holds back either, is not counted. */
 struct stack_share {
     __u32 kept;
@@ -300,9 +302,14 @@ static __always_inline __u32 announce_stack(struct thread_state *thread) {
         }
         /* A user may have as many as are left to others: so there are always some left. */
         if (share->fresh >= (__u32)left_of_tick || share->kept >= (__u32)left) return 0;
+        /* What is left of a ring that fills is for those who announce few. */
+        if (share->fresh >= FEW_STACKS && is_ring_filling()) return 0;
     }
     record = reserve(sizeof(*record));
-    if (!record) return 0;
+    if (!record) {
+        __sync_fetch_and_add(&stack_control.lost_ring, 1);
+        return 0;
+    }
     if (share) {
         __sync_fetch_and_add(&share->kept, 1);
         __sync_fetch_and_add(&share->fresh, 1);

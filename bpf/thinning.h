@@ -4,6 +4,7 @@
  * in so many is kept and says how many it stands for, so that sums over the records stay what they were. What failed,
  * waited or took long is always kept, and so is every call of an op that has no slot. A ring that fills, because the
  * reader is held up, keeps its last quarter for those: the next record of the others stands for what found no room.
+ * What is left out when a thread ends is counted lost.
  *
  * Each thread decides for itself, ten times a second: nobody's storm thins the calls of another.
  */
@@ -20,8 +21,9 @@
 
 /* Set by the loader, also while the programs run. */
 struct ingero_overhead_budget overhead_budget;
-/* By op index: 0 for ops that are never thinned. */
+/* By op index: 0 for ops that are never thinned; and the op index of each slot. */
 __u8 thin_slots[INGERO_MAX_OPS];
+__u8 thin_ops[INGERO_THIN_SLOTS];
 
 static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed, __u32 stack_ns) {
     __u64 budget = elapsed / 1000 * overhead_budget.permille;
@@ -76,6 +78,20 @@ static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cooki
     /* At random, so that a loop's own period does not decide which of its calls is seen. */
     thread->keep_after[slot] = bpf_get_prandom_u32() % (2 * (keep_one_in & 0xff) - 1 ?: 1);
     return unkept + 1;
+}
+
+/* The thread ends: no record will come to stand for those left out since the last. */
+static __always_inline void lose_unkept(struct thread_state *thread) {
+    for (__u32 slot = 1; slot < INGERO_THIN_SLOTS; slot++) {
+        __u32 index = thin_ops[slot], unkept = thread->unkept[slot];
+        struct ingero_op_counters *counters;
+
+        if (unkept == 0) continue;
+        counters = bpf_map_lookup_elem(&op_counters, &index);
+        COUNT_BY(counters, lost_ring, unkept);
+        COUNT_BY(counters, thinned, -(__s64)unkept);
+        thread->unkept[slot] = 0;
+    }
 }
 
 #endif

@@ -35,6 +35,8 @@ struct frame {
     __u32 blocked_syscall;
     __u32 stack;          /* id of the native stack at entry; 0: none */
     __u64 return_address; /* before the return probe took its place */
+    __u64 communicator;   /* of a call of NCCL: handle; of one that makes some: hash of the unique id, or how many */
+    __u64 out;            /* where it puts handles */
     char preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
 };
@@ -59,9 +61,66 @@ struct stack_walk {
 };
 #define MAX_CONTEXTS 4
 
+#define MAX_PENDING_COMMUNICATORS 16
+
+/* What a call of NCCL was made with: for functions that are not given the registers. */
+struct nccl_call {
+    __u64 parameters[16]; /* those in registers, by number from 1 */
+    __u64 stack;          /* where the others lie */
+    __u64 unique_id;      /* where ncclUniqueId lies, in a call that takes one */
+};
+
+/* A communicator that a call made, see communicators.h. */
+struct made_communicator {
+    __u64 out; /* where its handle will be put; 0: none is waited for */
+    __u64 id;
+    __u64 hash;
+    __u64 parent;
+    __u64 parent_hash;
+    __s32 rank;
+    __u32 ranks;
+    __s32 color;
+    __s32 key;
+    __u32 split;
+    __u32 origin;
+};
+
 enum off_kind {
     OFF_RUNNABLE = 1, /* switched out while it could run on */
     OFF_BLOCKED = 2,
+};
+
+/* Where a thread is on its ways off a CPU and back. */
+struct wait_state {
+    __u64 off_ns; /* when it was switched out; 0 while on CPU */
+    __u64 in_ns;  /* when it was last switched in */
+    __u64 wake_ns;
+    __u64 runnable_ns; /* sums since the thread was first seen */
+    __u64 preempted_ns;
+    __u64 blocked_ns;
+    __u64 switches_seen;
+    __u64 run_delay; /* the scheduler's own sum at switch-out: a witness for a missed switch-in */
+    __u64 executed_ns;      /* and what it had executed */
+    __u64 switches_of_task; /* and the kernel's count of its switches, that one among them */
+    __u64 wait_from_ns;
+    __u64 wait_preemptor_ns;
+    __u64 best_ns; /* the slice that a wait overlaps longest, while it is looked for */
+    __u64 slice_ns;
+    __u64 charged_ns; /* of the latest wait: the sleep in it, what for, and whether that was seen */
+    __u64 charged_runnable_ns;
+    __u32 charged_reason;
+    __u32 charged_uncertain;
+    __u32 off_kind;
+    __u32 wait_cpu; /* the CPU in whose count this thread is, plus 1; 0 for none */
+    __u32 waker_kind;
+    __u32 waker_tgid;
+    __s32 syscall;
+    __u32 in_iowait;
+    __u32 wait_preemptor_tgid; /* best candidate of the wait in progress, kept over migrations */
+    __u32 best_tgid;
+    char best_comm[INGERO_COMM_LENGTH];
+    char wait_preemptor_comm[INGERO_COMM_LENGTH];
+    char waker_comm[INGERO_COMM_LENGTH];
 };
 
 struct thread_state {
@@ -69,7 +128,6 @@ struct thread_state {
     __u32 tgid;
     __u32 tid;
     __u32 depth;
-    __u32 off_kind;
     __u32 device;        /* ordinal, or INGERO_DEVICE_UNKNOWN */
     __u32 implicit_device; /* in a process seen from its start the runtime's device is 0 until it is set */
     __u32 contexts_pushed;
@@ -81,34 +139,17 @@ struct thread_state {
     __u32 keep_one_in;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
     __u16 keep_after[INGERO_THIN_SLOTS];
-    __u64 off_ns; /* when it was switched out; 0 while on CPU */
-    __u64 in_ns;  /* when it was last switched in */
-    __u64 wake_ns;
-    __u64 runnable_ns; /* sums since the thread was first seen */
-    __u64 preempted_ns;
-    __u64 blocked_ns;
-    __u64 switches_seen;
-    __u64 run_delay; /* the scheduler's own sum at switch-out: a witness for a missed switch-in */
-    __u64 wait_from_ns;
-    __u32 wait_cpu; /* the CPU in whose count this thread is, plus 1; 0 for none */
-    __u32 waker_kind;
-    __u32 waker_tgid;
-    __s32 syscall;
-    __u32 in_iowait;
-    __u32 wait_preemptor_tgid; /* best candidate of the wait in progress, kept over migrations */
-    __u64 wait_preemptor_ns;
-    __u64 best_ns; /* the slice that a wait overlaps longest, while it is looked for */
-    __u64 slice_ns;
-    char best_comm[INGERO_COMM_LENGTH];
-    __u32 best_tgid;
     __u32 exec_id; /* of the program that it runs */
-    __u64 charged_ns; /* what the latest wait comes to, handed on to the frames */
-    __u32 charged_reason;
-    __u32 charged_uncertain;
-    char wait_preemptor_comm[INGERO_COMM_LENGTH];
-    char waker_comm[INGERO_COMM_LENGTH];
+    __u32 reserved_2;
+    struct wait_state wait;
     struct frame frames[INGERO_MAX_DEPTH];
     struct stack_walk walk;
+    __u32 group_depth; /* of ncclGroupStart */
+    __u32 reserved;
+    __u64 unique_id[16];
+    struct nccl_call nccl_call; /* the latest */
+    struct made_communicator made; /* by the call that returns */
+    struct made_communicator pending[MAX_PENDING_COMMUNICATORS];
 };
 
 struct {
@@ -169,6 +210,9 @@ struct {
 /* The reader says it sleeps; the next record wakes it and takes the flag back. Mapped by the reader. */
 __u32 reader_sleeps;
 
+/* The loader detaches everything: a frame that no return ends is then of a call in flight. Mapped by the loader. */
+__u32 detaching;
+
 /* The loader has attached name_entry as well. */
 __u32 names_told_at_entry;
 
@@ -185,8 +229,8 @@ __u64 pid_namespace;
 /* Filled by the loader: enum ingero_syscall_class by number. */
 const volatile __u8 syscall_classes[INGERO_MAX_SYSCALLS];
 
-static __always_inline __u32 pid_in_namespace(struct task_struct *task) {
-    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+/* As the daemon sees it. */
+static __always_inline __u32 number_in_namespace(struct pid *pid) {
     struct upid number = {};
     __u64 offset = bpf_core_field_offset(struct pid, numbers) + pid_level * bpf_core_type_size(struct upid);
 
@@ -194,6 +238,10 @@ static __always_inline __u32 pid_in_namespace(struct task_struct *task) {
     bpf_probe_read_kernel(&number, bpf_core_type_size(struct upid) <= sizeof(number) ? sizeof(number) : 0,
                           (void *)pid + offset);
     return (__u64)number.ns == pid_namespace ? (__u32)number.nr : INGERO_PID_OUTSIDE;
+}
+
+static __always_inline __u32 pid_in_namespace(struct task_struct *task) {
+    return number_in_namespace(BPF_CORE_READ(task, thread_pid));
 }
 
 static __always_inline __u32 process_id(struct task_struct *task) {

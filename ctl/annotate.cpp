@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -18,9 +19,12 @@
 
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "core/store/history.h"
 #include "core/wire/spawn_plan.h"
+#include "core/wire/utf8.h"
 #include "core/wire/value.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 extern char** environ;
 
@@ -173,12 +177,24 @@ int send_lines(const AnnotateCommand& annotate, SpanConnection& connection) {
     return refused == sent ? exit_failed : exit_partial;
 }
 
+/// A program's as an id may be: without folders, valid UTF-8, and not too long.
+std::string name_of(const std::string& program) {
+    const std::string name = to_valid_utf8(std::filesystem::path(program).filename().string());
+    std::string_view left = name;
+    for (size_t length = 0; !left.empty(); left.remove_prefix(length)) {
+        length = first_code_point(left).length;
+        if (name.size() - left.size() + length > max_span_id_bytes) break;
+    }
+    return name.empty() ? "command" : name.substr(0, name.size() - left.size());
+}
+
 int run_annotate(const AnnotateCommand& annotate, const Options&) {
     const auto labels = to_labels(annotate.labels);
     if (!labels) return usage_error("annotate", labels.error());
-    const bool is_named = !annotate.id.empty() || !annotate.labels.empty();
-    if (annotate.lines.empty() ? !is_named : is_named || !annotate.command.empty())
-        return usage_error("annotate", {ErrorCode::bad_request, "it takes an --id or --label, or --lines alone", ""});
+    const bool is_named = !annotate.id.empty() || !annotate.labels.empty(), has_command = !annotate.command.empty();
+    if (annotate.lines.empty() ? !is_named && !has_command : is_named || has_command)
+        return usage_error("annotate",
+                           {ErrorCode::bad_request, "it takes an --id, a --label or a command, or --lines alone", ""});
     if (annotate.kind == "request" && annotate.id.empty())
         return usage_error("annotate", {ErrorCode::bad_request, "a request needs an --id", ""});
     // Before the command: the daemon then sees which processes are its descendants.
@@ -187,7 +203,10 @@ int run_annotate(const AnnotateCommand& annotate, const Options&) {
     if (!annotate.lines.empty()) return send_lines(annotate, *connection);
 
     json span = {{"kind", annotate.kind}, {"ack", 1}};
-    if (!annotate.id.empty()) span["id"] = annotate.id;
+    if (!annotate.id.empty())
+        span["id"] = annotate.id;
+    else if (!is_named)  // its name alone: arguments may hold what is nobody's business
+        span["id"] = name_of(annotate.command[0]);
     if (!labels->empty()) span["labels"] = *labels;
     if (annotate.pid) span["pid"] = *annotate.pid;
     span["start"] = monotonic_now_ns();
@@ -211,8 +230,12 @@ void add_annotate(CLI::App& app, Command& command) {
     annotate->socket = from_environment && *from_environment ? from_environment : default_span_socket;
     auto* subcommand = app.add_subcommand("annotate", "Tell the daemon of a request, step, phase or label");
     subcommand->add_option("--kind", annotate->kind, "request, step, phase or label (default: label)")
-        ->check(CLI::IsMember({"request", "step", "phase", "label"}));
-    subcommand->add_option("--id", annotate->id, "What the span is called by")->type_name("ID");
+        ->type_name("KIND")
+        ->check(one_of({"request", "step", "phase", "label"}));
+    subcommand
+        ->add_option("--id", annotate->id,
+                     "What the span is called by (default, of a command without a label: its name)")
+        ->type_name("ID");
     subcommand->add_option("--label", annotate->labels, "A label of it; may be given again")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
@@ -221,9 +244,18 @@ void add_annotate(CLI::App& app, Command& command) {
     subcommand->add_option("--spans", annotate->socket, "The daemon's span socket")->type_name("PATH");
     subcommand->add_option("--lines", annotate->lines, "Annotations as JSON lines, from a file or - instead")
         ->type_name("FILE");
+    // What follows the first word that is no option is the command's, and not looked for among the program's own
+    // options.
+    subcommand->fallthrough(false);
     subcommand->prefix_command();
+    add_examples(*subcommand, {{"What this training run calls step 17",
+                                "ingeroctl annotate --kind step --id step-17 python3 train.py"},
+                               {"A moment, to find it again", "ingeroctl annotate --label deployed=v42"}});
     subcommand->callback([&command, annotate, subcommand] {
         annotate->command = subcommand->remaining();
+        // No program, but an option that is not known.
+        if (!annotate->command.empty() && annotate->command[0].starts_with('-'))
+            throw CLI::ExtrasError(subcommand->get_name(), annotate->command);
         command = [annotate](const Options& options) { return run_annotate(*annotate, options); };
     });
 }

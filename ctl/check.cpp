@@ -7,7 +7,9 @@
 
 #include "core/wire/child_process.h"
 #include "core/wire/client.h"
+#include "ctl/check_locally.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -37,27 +39,11 @@ bool has_daemon(const Options& options) {
     return code != ErrorCode::not_found && code != ErrorCode::denied && code != ErrorCode::deadline;
 }
 
-Result<json> check_locally(const Options& options, const CheckOptions& check) {
-    constexpr std::chrono::seconds timeout{60};
-    constexpr size_t most_bytes = 1 << 20;
-    std::vector<std::string> command = {find_ingerod(), "--check", "--json", "--socket", options.socket};
-    if (check.probe) command.emplace_back("--probe");
-    auto done = run_program(command, {}, timeout, most_bytes);
-    if (!done) return tl::unexpected(done.error());
-    json answer = json::parse(done->text, nullptr, false);
-    const bool ended_well =
-        WIFEXITED(done->status) && (WEXITSTATUS(done->status) == 0 || WEXITSTATUS(done->status) == exit_not_ready);
-    if (!ended_well || !answer.is_object())
-        return fail(ErrorCode::internal, command[0] + " --check " + describe_wait_status(done->status),
-                    "run it by hand to see why");
-    return answer;
-}
-
 int run(const Options& options, const CheckOptions& check) {
     int exit_code = exit_done;
     std::optional<json> answer;
     if (check.local || !has_daemon(options)) {
-        auto local = check_locally(options, check);
+        auto local = check_locally(options, check.probe);
         if (!local) return report("check", local.error(), exit_failed);
         answer = std::move(*local);
     } else {
@@ -70,6 +56,22 @@ int run(const Options& options, const CheckOptions& check) {
 
 }  // namespace
 
+Result<json> check_locally(const Options& options, bool probe) {
+    constexpr std::chrono::seconds timeout{60};
+    constexpr size_t most_bytes = 1 << 20;
+    std::vector<std::string> command = {find_ingerod(), "--check", "--json", "--socket", options.socket};
+    if (probe) command.emplace_back("--probe");
+    auto done = run_program(command, {}, timeout, most_bytes);
+    if (!done) return tl::unexpected(done.error());
+    json answer = json::parse(done->text, nullptr, false);
+    const bool ended_well =
+        WIFEXITED(done->status) && (WEXITSTATUS(done->status) == 0 || WEXITSTATUS(done->status) == exit_not_ready);
+    if (!ended_well || !answer.is_object())
+        return fail(ErrorCode::internal, command[0] + " --check " + describe_wait_status(done->status),
+                    "run it by hand to see why");
+    return answer;
+}
+
 void add_check(CLI::App& app, Command& command) {
     const auto check = std::make_shared<CheckOptions>();
     CLI::App* subcommand =
@@ -77,6 +79,8 @@ void add_check(CLI::App& app, Command& command) {
     subcommand->add_flag("--probe", check->probe,
                          "Trace a program of the package for a moment, and compare (root only)");
     subcommand->add_flag("--local", check->local, "Check with the rights of the caller, not with the daemon's");
+    add_examples(*subcommand, {{"Can this host be traced?", "ingeroctl check"},
+                               {"Does it work, also in containers? As root", "ingeroctl check --probe"}});
     subcommand->callback(
         [&command, check] { command = [check](const Options& options) { return run(options, *check); }; });
 }

@@ -5,8 +5,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "core/wire/client.h"
+#include "ctl/pager.h"
 
 namespace ingero::ctl {
 
@@ -79,14 +81,36 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
     return std::nullopt;
 }
 
+namespace {
+
+std::string to_text(const Options& options, const json& answer, Renderer renderer) {
+    choose_zone(options);
+    // ASCII only: a target's text inside the JSON cannot play tricks on the terminal either.
+    return options.json ? answer.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
+                        : renderer(answer, terminal_style(options));
+}
+
+}  // namespace
+
+void choose_zone(const Options& options) {
+    if (!options.utc) return;
+    setenv("TZ", "UTC0", 1);
+    tzset();
+}
+
 bool print(const Options& options, const json& answer, Renderer renderer) {
-    return print_line(options, answer, renderer) && std::fflush(stdout) == 0;
+    const std::string text = to_text(options, answer, renderer);
+    if (!options.json) return print_text(options, text);
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+bool print_text(const Options& options, const std::string& text) {
+    if (options.pages && is_longer_than_terminal(text) && show_in_pager(text)) return true;
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
 }
 
 bool print_line(const Options& options, const json& line, Renderer renderer) {
-    // ASCII only: a target's text inside the JSON cannot play tricks on the terminal either.
-    const std::string text = options.json ? line.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
-                                          : renderer(line, terminal_style(options));
+    const std::string text = to_text(options, line, renderer);
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
 }
 

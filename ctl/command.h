@@ -30,6 +30,9 @@ struct Options {
     std::string db;  ///< a store or a trace to ask instead of a daemon; empty: the daemon
     bool json = false;
     bool no_colour = false;
+    bool utc = false;
+    bool no_pager = false;
+    bool pages = false;  ///< a long answer goes through a pager, where there is a terminal
 };
 
 using Renderer = std::string (*)(const nlohmann::json&, const TextStyle&);
@@ -39,12 +42,18 @@ using Command = std::function<int(const Options&)>;
 void add_status(CLI::App& app, Command& command);
 void add_processes(CLI::App& app, Command& command);
 void add_probes(CLI::App& app, Command& command);
+void add_gpus(CLI::App& app, Command& command);
 void add_stats(CLI::App& app, Command& command);
 void add_stacks(CLI::App& app, Command& command);
+void add_waits(CLI::App& app, Command& command);
+void add_stragglers(CLI::App& app, Command& command);
 void add_query(CLI::App& app, Command& command);
 void add_check(CLI::App& app, Command& command);
+void add_problems(CLI::App& app, Command& command);
 void add_requests(CLI::App& app, Command& command);
 void add_explain(CLI::App& app, Command& command);
+void add_incidents(CLI::App& app, Command& command);
+void add_demo(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);
 void add_annotate(CLI::App& app, Command& command);
@@ -52,6 +61,7 @@ void add_reload(CLI::App& app, Command& command);
 void add_import(CLI::App& app, Command& command);
 void add_export(CLI::App& app, Command& command);
 void add_db(CLI::App& app, Command& command);
+void add_mcp(CLI::App& app, Command& command);
 void add_merge(CLI::App& app, Command& command);
 
 /// --since, --from, --to and --pid, as every command about a window takes them.
@@ -91,8 +101,15 @@ std::optional<nlohmann::json> ask(const Options& options, const std::string& met
 /// One line of JSON with --json, else text in the width and colours of the terminal. False where stdout failed.
 bool print(const Options& options, const nlohmann::json& answer, Renderer renderer);
 
-/// The same of one line of many; not flushed.
+/// A text as it is, through a pager where that is wanted and it is long. False where stdout failed.
+bool print_text(const Options& options, const std::string& text);
+
+/// One line of many; not flushed, and never paged.
 bool print_line(const Options& options, const nlohmann::json& line, Renderer renderer);
+
+/// With --utc the local zone is UTC, for times read and printed from then on. Not called before a program is run, which
+/// has the caller's zone.
+void choose_zone(const Options& options);
 
 /// Nothing of the window was covered: the answer says nothing about it.
 bool covers_nothing(const nlohmann::json& answer);

@@ -8,6 +8,7 @@
 #include "core/wire/utf8.h"
 #include "ctl/command.h"
 #include "ctl/db_copy.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -179,12 +180,15 @@ void add_db(CLI::App& app, Command& command) {
     CLI::App* subcommand = app.add_subcommand("db", "What a store is made of, whether it is whole, and copies of it");
     subcommand->add_option("action", db->action, "info, verify, compact or snapshot")
         ->type_name("ACTION")
-        ->check(CLI::IsMember({"info", "verify", "compact", "snapshot"}).description(""))
+        ->check(one_of({"info", "verify", "compact", "snapshot"}))
         ->required();
     subcommand->add_option("path", db->path, "A closed store; of snapshot: the directory to make")
         ->type_name("DIR")
         ->required();
     subcommand->add_option("-o,--output", db->output, "Of compact: the directory to make")->type_name("DIR");
+    add_examples(*subcommand, {{"What is the store of the running daemon made of?",
+                                "ingeroctl db snapshot copy && ingeroctl db info copy"},
+                               {"Is all of a store whole?", "ingeroctl db verify recording"}});
     subcommand->callback([&command, db] { command = [db](const Options& options) { return run(options, *db); }; });
 }
 

@@ -1,9 +1,13 @@
+#include "ctl/explain.h"
+
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <string_view>
 
+#include "core/render/incidents.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 #include "ctl/requests.h"
 
 namespace ingero::ctl {
@@ -20,6 +24,11 @@ struct ExplainOptions {
     RequestsOptions requests;
     bool by_request = false;
     bool by_step = false;
+    bool per_process = false;
+    bool per_gpu = false;
+    std::string incident;
+    std::string verify;
+    std::vector<std::string> diff;
 };
 
 /// Position in `severities`; their number for a severity this version does not know, which is then the gravest.
@@ -36,22 +45,37 @@ bool has_finding_at(const json& answer, const std::string& threshold) {
     });
 }
 
+/// Of what it can show one thing is chosen at most.
+bool asks_for_two(const ExplainOptions& explain) {
+    const bool chosen[] = {explain.by_request,    explain.by_step,           explain.per_process,
+                           explain.per_gpu,       !explain.incident.empty(), !explain.verify.empty(),
+                           !explain.diff.empty(), !explain.fail_on.empty()};
+    return std::count(std::begin(chosen), std::end(chosen), true) > 1;
+}
+
 int run(const Options& options, const ExplainOptions& explain) {
-    const bool by_spans = explain.by_request || explain.by_step;
-    if ((explain.by_request && explain.by_step) || (by_spans && !explain.fail_on.empty()))
+    if (asks_for_two(explain))
         return usage_error("explain", {ErrorCode::bad_request,
-                                       "--by-request, --by-step and --fail-on exclude each other", "choose one"});
-    if (by_spans)
+                                       "--by-request, --by-step, --per-process, --per-gpu, --incident, --verify, "
+                                       "--diff and --fail-on exclude each other",
+                                       "choose one"});
+    if (explain.by_request || explain.by_step)
         return run_requests(options, "explain", explain.window, explain.requests, explain.by_step ? "step" : "request");
     if (explain.requests.is_given())
         return usage_error("explain", {ErrorCode::bad_request, "--request, --slower-than and --top choose requests",
                                        "add --by-request or --by-step"});
+    if (!explain.incident.empty()) return run_incident(options, explain.window, explain.incident);
+    if (!explain.verify.empty()) return run_verify(options, explain.window, explain.verify);
+    if (!explain.diff.empty()) return run_diff(options, explain.window, explain.diff[0], explain.diff[1]);
     auto params = explain.window.to_params(options);
     if (!params) return usage_error("explain", params.error());
     int exit_code = exit_done;
     const auto answer = ask(options, "explain", std::move(*params), exit_code);
     if (!answer) return exit_code;
-    if (!print(options, *answer, text_explain)) return exit_failed;
+    const Renderer renderer = explain.per_process ? text_lost_by_process
+                              : explain.per_gpu   ? text_lost_by_gpu
+                                                  : text_explain;
+    if (!print(options, *answer, renderer)) return exit_failed;
     if (!explain.fail_on.empty()) {
         if (has_finding_at(*answer, explain.fail_on)) return exit_findings;
         // "Nothing found" is worth something only where everything was seen.
@@ -72,10 +96,29 @@ void add_explain(CLI::App& app, Command& command) {
             "Exit with 3 where a finding is at least this severe (low, medium, high), with 5 where there is none "
             "but the window was not covered in full")
         ->type_name("SEVERITY")
-        ->check(CLI::IsMember({"low", "medium", "high"}).description(""));
+        ->check(one_of({"low", "medium", "high"}));
     subcommand->add_flag("--by-request", explain->by_request, "The requests of the window, the longest first");
     subcommand->add_flag("--by-step", explain->by_step, "The training steps of the window, the longest first");
+    subcommand->add_flag("--per-process", explain->per_process, "What the calls of each process lost, and to what");
+    subcommand->add_flag("--per-gpu", explain->per_gpu, "What the calls on each GPU lost, and to what");
+    subcommand->add_option("--incident", explain->incident, "One incident: its worst time, wait chain and evidence")
+        ->type_name("ID");
+    subcommand
+        ->add_option("--verify", explain->verify,
+                     "Whether an incident is over for good, by what was recorded since: exit with 3 where it is not, "
+                     "with 5 where too little was")
+        ->type_name("ID");
+    subcommand
+        ->add_option("--diff", explain->diff,
+                     "What changed from A to B: windows such as 10m, 10m..5m or 14:00..14:10, stores, or incidents")
+        ->type_name("A B")
+        ->expected(2);
     explain->requests.add_to(*subcommand);
+    add_examples(*subcommand, {{"What made calls slow in the last hour?", "ingeroctl explain --since 1h"},
+                               {"How did an incident come about? One of a recorded scenario:",
+                                "ingeroctl --db demo:cpu-contention explain --incident d1382c9f"},
+                               {"In a script: fail where something serious was found",
+                                "ingeroctl explain --since 2h --fail-on high"}});
     subcommand->callback(
         [&command, explain] { command = [explain](const Options& options) { return run(options, *explain); }; });
 }

@@ -9,6 +9,7 @@
 
 #include "core/model/unique_fd.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 #include "ctl/source.h"
 
 namespace ingero::ctl {
@@ -158,10 +159,13 @@ void add_export(CLI::App& app, Command& command) {
                      "perfetto (ui.perfetto.dev), chrome (JSON trace events), csv, jsonl or folded (flame graphs)")
         ->type_name("FORMAT")
         ->required()
-        ->check(CLI::IsMember({"perfetto", "chrome", "csv", "jsonl", "folded"}).description(""));
+        ->check(one_of({"perfetto", "chrome", "csv", "jsonl", "folded"}));
     subcommand->add_option("-o,--output", wanted->output, "The file to write (default: standard output)")
         ->type_name("FILE");
     wanted->window.add_to(*subcommand);
+    add_examples(*subcommand, {{"All of the last ten minutes, for ui.perfetto.dev",
+                                "ingeroctl export --since 10m --format perfetto -o trace.pftrace"},
+                               {"A flame graph's input", "ingeroctl export --format folded -o stacks.folded"}});
     subcommand->callback(
         [&command, wanted] { command = [wanted](const Options& options) { return run(options, *wanted); }; });
 }

@@ -6,6 +6,7 @@
 
 #include "core/wire/utf8.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -96,6 +97,7 @@ void add_import(CLI::App& app, Command& command) {
         ->required();
     subcommand->add_option("--node", import->node, "The node's name, for a trace whose rows name none")
         ->type_name("NAME");
+    add_examples(*subcommand, {{"A trace of the earlier agent, as a store", "ingeroctl import trace.db -o imported"}});
     subcommand->callback(
         [&command, import] { command = [import](const Options& options) { return run(options, *import); }; });
 }

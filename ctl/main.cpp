@@ -5,10 +5,14 @@
 #include <cstdio>
 #include <exception>
 #include <string_view>
+#include <vector>
 
 #include "core/wire/client.h"
 #include "ctl/command.h"
+#include "ctl/complete.h"
+#include "ctl/help.h"
 #include "ctl/record.h"
+#include "ctl/support_bundle.h"
 
 namespace {
 
@@ -20,6 +24,7 @@ constexpr const char* footer =
     "4 no daemon or not ready, 5 partial answer.";
 
 void add_global_options(CLI::App& app, Options& options) {
+    app.set_help_flag("-h,--help", "Print this help, or that of a command, and exit");
     app.add_option("--socket", options.socket, "The daemon's control socket")
         ->type_name("PATH")
         ->envname("INGERO_SOCKET")
@@ -27,11 +32,13 @@ void add_global_options(CLI::App& app, Options& options) {
     app.add_option("--db", options.db, "Ask a closed store or a SQLite trace of the earlier agent, and no daemon")
         ->type_name("PATH");
     app.add_flag("--json", options.json, "Print one line of JSON (docs/schemas)");
+    app.add_flag("--utc", options.utc, "Print times in UTC, and take those without a zone for UTC");
     app.add_flag("--no-color", options.no_colour, "No colours; NO_COLOR in the environment does the same");
-    app.set_version_flag("--version", "ingeroctl " INGERO_VERSION);
+    app.add_flag("--no-pager", options.no_pager, "No pager for what is longer than the terminal");
+    app.set_version_flag("--version", "ingeroctl " INGERO_VERSION, "Print the version and exit");
     app.fallthrough();
     app.require_subcommand(1);
-    app.footer(footer);
+    app.formatter(help_formatter());
 }
 
 /// What a stored trace has no answer to.
@@ -41,46 +48,89 @@ bool is_live_only(std::string_view command) {
     return std::find(names.begin(), names.end(), command) != names.end();
 }
 
+/// The terminal is that program's.
+bool runs_programs(std::string_view command) {
+    return command == "annotate" || command == "record";
+}
+
+struct Group {
+    const char* title;
+    std::vector<void (*)(CLI::App&, Command&)> commands;
+};
+
+/// By what one comes with, in the order of --help.
+void add_commands(CLI::App& app, Command& command) {
+    const std::vector<Group> groups = {
+        {"Ask why", {add_explain, add_incidents, add_stragglers, add_waits, add_stacks}},
+        {"Look", {add_status, add_processes, add_stats, add_trace, add_monitor, add_gpus, add_probes}},
+        {"Requests and steps", {add_requests, add_annotate}},
+        {"What is stored", {add_query, add_export, add_record, add_db, add_import, add_merge}},
+        {"Set up and learn", {add_check, add_reload, add_mcp, add_problems, add_demo, add_support_bundle}},
+    };
+    for (const Group& group : groups)
+        for (const auto& add : group.commands) {
+            add(app, command);
+            app.get_subcommands([](const CLI::App*) { return true; }).back()->group(group.title);
+        }
+}
+
+/// Where the first word is that is no option of `app`, nor an option's value. An empty value behind = becomes a word of
+/// its own: CLI11 would take the next one for it.
+size_t first_plain_word(const CLI::App& app, std::vector<std::string>& words, size_t at) {
+    while (at < words.size() && words[at].starts_with('-') && words[at] != "--") {
+        const size_t equals = words[at].find('=');
+        const CLI::Option* option = app.get_option_no_throw(words[at].substr(0, equals));
+        const bool takes_value = option && option->get_items_expected_max() > 0;
+        if (takes_value && equals == words[at].size() - 1) {
+            words[at].pop_back();
+            words.insert(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, "");
+            at += 2;
+        } else {
+            at += takes_value && equals == std::string::npos ? 2 : 1;
+        }
+    }
+    return at;
+}
+
+/// The command line, last word first. The -- before a command to annotate is left out: CLI11 looks for what follows it
+/// among the words of the program itself.
+std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    size_t at = first_plain_word(app, words, 0);
+    if (at < words.size() && words[at] == "annotate") {
+        at = first_plain_word(*app.get_subcommand("annotate"), words, at + 1);
+        if (at < words.size() && words[at] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    std::reverse(words.begin(), words.end());
+    return words;
+}
+
 int run(int argc, char** argv) {
     CLI::App app("Finds the host-side causes of slow GPU programs.", "ingeroctl");
     Options options;
     options.socket = default_control_socket;
     Command command;
     add_global_options(app, options);
-    add_status(app, command);
-    add_processes(app, command);
-    add_probes(app, command);
-    add_stats(app, command);
-    add_stacks(app, command);
-    add_explain(app, command);
-    add_requests(app, command);
-    add_query(app, command);
-    add_check(app, command);
-    add_trace(app, command);
-    add_monitor(app, command);
-    add_annotate(app, command);
-    add_reload(app, command);
-    add_import(app, command);
-    add_export(app, command);
-    add_db(app, command);
-    add_merge(app, command);
-    add_record(app, command);
+    add_commands(app, command);
+    app.footer(footer);  // not of the commands, which have their own
+    // Not a command of the tree: what it is given are words of another command line, options among them.
+    if (argc > 1 && std::string_view(argv[1]) == "complete") return complete(app, {argv + 2, argv + argc});
     try {
-        app.parse(argc, argv);
-    } catch (const CLI::Success& wanted) {  // --help, --version
+        app.parse(words_of(app, argc, argv));
+    } catch (const CLI::CallForHelp&) {
+        options.pages = !options.no_pager;
+        return print_text(options, app.help()) ? exit_done : exit_failed;
+    } catch (const CLI::Success& wanted) {  // --version
         return app.exit(wanted);
     } catch (const CLI::ParseError& error) {
-        // CLI11 reports a missing subcommand before the word it did not know.
-        const auto unknown = app.remaining();
-        const std::string why =
-            app.get_subcommands().empty() && !unknown.empty() ? "no such command: " + unknown.front() : error.what();
-        return usage_error("usage", {ErrorCode::bad_request, why, "see 'ingeroctl --help'"});
+        return usage_error("usage", explain_usage(app, error));
     }
     const auto chosen = app.get_subcommands();
+    options.pages = !options.no_pager && !chosen.empty() && !runs_programs(chosen.front()->get_name());
     if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
-        return usage_error("usage",
-                           {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
-                            "a stored trace answers query, stats, explain, requests, stacks, processes and export"});
+        return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
+                                     "a stored trace answers query, stats, explain, requests, stacks, waits, "
+                                     "stragglers, incidents, processes, gpus, mcp and export"});
     return command(options);
 }
 

@@ -17,6 +17,7 @@
 #include "core/model/time.h"
 #include "core/wire/utf8.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 #include "ctl/stored.h"
 
 namespace ingero::ctl {
@@ -165,6 +166,8 @@ void add_merge(CLI::App& app, Command& command) {
         ->required();
     subcommand->add_option("--node", merge->node, "The node's name, for stores and traces that name none")
         ->type_name("NAME");
+    add_examples(*subcommand,
+                 {{"One store of what two nodes recorded", "ingeroctl merge recording imported -o merged"}});
     subcommand->callback(
         [&command, merge] { command = [merge](const Options& options) { return run(options, *merge); }; });
 }

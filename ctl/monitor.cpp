@@ -1,7 +1,6 @@
 // ingeroctl monitor: what ingerod tells on the bus, as it comes.
 
 #include <poll.h>
-#include <sdbus-c++/sdbus-c++.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,7 +15,9 @@
 #include "core/model/time.h"
 #include "core/render/table.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 #include "dbus/manager_proxy.h"
+#include "dbus/sdbus.h"
 
 namespace ingero::ctl {
 
@@ -113,16 +114,17 @@ class Printer {
 class Watcher final : public sdbus::ProxyInterfaces<io::ingero::Ingero1_proxy> {
   public:
     Watcher(sdbus::IConnection& bus, Printer& printer)
-        : ProxyInterfaces(bus, bus_name, manager_path),
+        : ProxyInterfaces(bus, bus::ServiceName(bus_name), sdbus::ObjectPath(manager_path)),
           printer_(printer),
-          driver_(sdbus::createProxy(bus, "org.freedesktop.DBus", "/org/freedesktop/DBus")) {
+          driver_(sdbus::createProxy(bus, bus::ServiceName("org.freedesktop.DBus"),
+                                     sdbus::ObjectPath("/org/freedesktop/DBus"))) {
         registerProxy();
         driver_->uponSignal("NameOwnerChanged")
             .onInterface("org.freedesktop.DBus")
             .call([this](const std::string& name, const std::string&, const std::string& owner) {
                 if (name == bus_name) on_owner(owner);
             });
-        driver_->finishRegistration();
+        bus::finish(*driver_);
         std::string owner;
         try {
             driver_->callMethod("GetNameOwner")
@@ -146,13 +148,13 @@ class Watcher final : public sdbus::ProxyInterfaces<io::ingero::Ingero1_proxy> {
             .callMethodAsync("Get")
             .onInterface("org.freedesktop.DBus.Properties")
             .withArguments(std::string(bus_name), std::string("Node"))
-            .uponReplyInvoke([this](const sdbus::Error* error, const sdbus::Variant& node) {
+            .uponReplyInvoke([this](bus::ReplyError error, const sdbus::Variant& node) {
                 if (!error && node.containsValueOfType<std::string>()) node_ = node.get<std::string>();
             });
     }
 
     void print(const char* name, json fields) {
-        if (getProxy().getCurrentlyProcessedMessage()->getSender() != owner_ || printer_.finished()) return;
+        if (bus::current_message(getProxy()).getSender() != owner_ || printer_.finished()) return;
         printer_.print(name, std::move(fields), node_);
     }
 
@@ -203,7 +205,7 @@ bool wait_for(int fd, short events, int timeout_ms) {
 void watch(sdbus::IConnection& bus, Printer& printer) {
     Watcher watcher(bus, printer);
     while (!printer.finished()) {
-        if (bus.processPendingRequest()) continue;
+        if (bus::process_one(bus)) continue;
         const auto poll_data = bus.getEventLoopPollData();
         if (!wait_for(poll_data.fd, poll_data.events, poll_data.getPollTimeout())) return;
     }
@@ -215,6 +217,7 @@ int run(const Options& options, const MonitorOptions& monitor) {
     std::signal(SIGINT, leave);
     std::signal(SIGTERM, leave);
     std::signal(SIGPIPE, SIG_IGN);
+    choose_zone(options);
     Printer printer(options.json, monitor.count);
     for (bool connected_before = false;;) {
         bool connected = false;
@@ -242,6 +245,7 @@ void add_monitor(CLI::App& app, Command& command) {
     subcommand->add_option("--count", monitor->count, "Leave after so many lines")
         ->type_name("N")
         ->check(CLI::PositiveNumber.description(""));
+    add_examples(*subcommand, {{"Wait for the next thing that goes wrong", "ingeroctl monitor --count 1"}});
     subcommand->callback(
         [&command, monitor] { command = [monitor](const Options& options) { return run(options, *monitor); }; });
 }

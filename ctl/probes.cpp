@@ -1,5 +1,6 @@
 // ingeroctl probes: what is attached, and how often each probe was hit.
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -16,6 +17,7 @@ int run_probes(const Options& options) {
 
 void add_probes(CLI::App& app, Command& command) {
     auto* probes = app.add_subcommand("probes", "List what is attached to, and how often each probe was hit");
+    add_examples(*probes, {{"What is attached to, and is it hit?", "ingeroctl probes"}});
     probes->callback([&command] { command = run_probes; });
 }
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -25,6 +26,7 @@ void add_processes(CLI::App& app, Command& command) {
     const auto node = std::make_shared<std::string>();
     CLI::App* subcommand = app.add_subcommand("processes", "List the traced processes that you may see");
     subcommand->add_option("--node", *node, "With --db: only this node of a store that has several")->type_name("NAME");
+    add_examples(*subcommand, {{"Which programs are traced?", "ingeroctl processes"}});
     subcommand->callback(
         [&command, node] { command = [node](const Options& options) { return run(options, *node); }; });
 }

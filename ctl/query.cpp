@@ -3,6 +3,7 @@
 
 #include "core/sql/sql.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 #include "ctl/requests.h"
 
 namespace ingero::ctl {
@@ -77,6 +78,11 @@ void add_query(CLI::App& app, Command& command) {
     subcommand->add_flag("--schema", query->schema, "What tables and columns there are, and what they mean");
     subcommand->add_flag("--by-request", query->by_request, "In place of a statement: the requests, the longest first");
     query->requests.add_to(*subcommand);
+    add_examples(*subcommand,
+                 {{"Which operations fail?",
+                   "ingeroctl query \"SELECT op, count(*) FROM events WHERE ret_code != 0 GROUP BY op\""},
+                  {"What can be asked for?", "ingeroctl query --schema events"},
+                  {"The slowest requests of the last hour", "ingeroctl query --since 1h --by-request --top 5"}});
     subcommand->callback(
         [&command, query] { command = [query](const Options& options) { return run(options, *query); }; });
 }

@@ -1,6 +1,5 @@
 #include "ctl/record.h"
 
-#include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,9 @@
 #include "core/query/recording.h"
 #include "core/store/batch_stream.h"
 #include "core/wire/utf8.h"
+#include "ctl/footprint.h"
+#include "ctl/help.h"
+#include "ctl/interrupts.h"
 #include "ctl/source.h"
 
 namespace ingero::ctl {
@@ -31,31 +33,8 @@ struct RecordCommand {
     std::string duration;
     std::string since;
     std::string output;
-};
-
-/// While it lives SIGINT and SIGTERM are only noted: a recording ends with its last page.
-class Interrupts {
-  public:
-    Interrupts() {
-        sigemptyset(&signals_);
-        sigaddset(&signals_, SIGINT);
-        sigaddset(&signals_, SIGTERM);
-        sigprocmask(SIG_BLOCK, &signals_, &before_);
-    }
-    Interrupts(const Interrupts&) = delete;
-    Interrupts& operator=(const Interrupts&) = delete;
-    ~Interrupts() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
-    /// True where one came within the time.
-    bool wait(uint64_t ns) const {
-        constexpr uint64_t second_ns = 1'000'000'000;
-        const timespec time{static_cast<time_t>(ns / second_ns), static_cast<long>(ns % second_ns)};
-        return sigtimedwait(&signals_, nullptr, &time) > 0;
-    }
-
-  private:
-    sigset_t signals_{};
-    sigset_t before_{};
+    bool footprint = false;
+    std::vector<std::string> command;  ///< to be run, and recorded
 };
 
 std::string random_id() {
@@ -274,14 +253,26 @@ int run(const Options& options, const RecordCommand& command) {
     const auto wrong = [](const char* what, const char* hint) {
         return usage_error("record", {ErrorCode::bad_request, what, hint});
     };
-    if ((command.pid != 0) == !command.unit.empty())
-        return wrong("it takes --pid or --unit", "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
     std::optional<uint64_t> duration_ns;
     if (!command.duration.empty()) {
         const auto parsed = parse_duration_ns(command.duration);
         if (!parsed) return wrong(("--duration: " + parsed.error().message).c_str(), "such as 30s or 5m");
         duration_ns = *parsed;
     }
+    if (command.footprint) {
+        if ((command.pid != 0) == !command.command.empty() || !command.since.empty() || !command.unit.empty())
+            return wrong("--footprint takes --pid or a command, --duration and --output",
+                         "such as: ingeroctl record --footprint --pid 1234 --duration 30s");
+        return record_footprint(
+            options,
+            {.pid = command.pid, .command = command.command, .duration_ns = duration_ns, .output = command.output});
+    }
+    if (!command.command.empty()) return wrong("a command goes with --footprint only", "see 'ingeroctl record --help'");
+    if ((command.pid != 0) == !command.unit.empty())
+        return wrong("it takes --pid or --unit", "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
+    if (command.output.empty())
+        return wrong("it takes --output, unless it is a footprint",
+                     "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
     uint64_t since_ns = 0;
     if (!command.since.empty()) {
         const auto parsed = parse_duration_ns(command.since);
@@ -312,15 +303,26 @@ int run(const Options& options, const RecordCommand& command) {
 
 void add_record(CLI::App& app, Command& command) {
     const auto wanted = std::make_shared<RecordCommand>();
-    CLI::App* subcommand = app.add_subcommand("record", "Copy what one process does to a store of its own");
+    CLI::App* subcommand =
+        app.add_subcommand("record", "Copy what one process does to a store of its own, or tell what it touches");
     subcommand->add_option("--pid", wanted->pid, "This process")->type_name("PID");
     subcommand->add_option("--unit", wanted->unit, "All processes of this systemd unit")->type_name("UNIT");
     subcommand->add_option("--duration", wanted->duration, "End after this time (default: with the process, or ^C)")
         ->type_name("DURATION");
     subcommand->add_option("--since", wanted->since, "Begin this long ago (default: now)")->type_name("DURATION");
-    subcommand->add_option("-o,--output", wanted->output, "The store's directory, which has no store yet")
-        ->type_name("STORE")
-        ->required();
+    subcommand
+        ->add_option("-o,--output", wanted->output,
+                     "The store's directory, which has no store yet, or with --footprint a file")
+        ->type_name("STORE");
+    subcommand->add_flag("--footprint", wanted->footprint,
+                         "In place of a store: the system calls, files, endpoints, programs and libraries of the "
+                         "process, or of a command that is run, CUDA or not, and of what it starts");
+    subcommand->add_option("command", wanted->command, "With --footprint: a command to run, after --")
+        ->type_name("COMMAND");
+    add_examples(*subcommand, {{"Half a minute of one process, to take home",
+                                "ingeroctl record --pid 4711 --duration 30s -o recording"},
+                               {"Ask what was recorded", "ingeroctl --db recording explain"},
+                               {"Which files does a command open?", "ingeroctl record --footprint -- ls /etc"}});
     subcommand->callback(
         [&command, wanted] { command = [wanted](const Options& options) { return run(options, *wanted); }; });
 }

@@ -1,5 +1,6 @@
 // ingeroctl reload: the daemon reads its configuration again, and what it says of it.
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -31,6 +32,7 @@ int run_reload(const Options& options) {
 
 void add_reload(CLI::App& app, Command& command) {
     auto* reload = app.add_subcommand("reload", "Have the daemon read its configuration again (root only)");
+    add_examples(*reload, {{"After a change of /etc/ingero/ingerod.conf, as root", "ingeroctl reload"}});
     reload->callback([&command] { command = run_reload; });
 }
 

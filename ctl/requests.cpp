@@ -5,6 +5,7 @@
 #include "core/model/time.h"
 #include "core/render/requests.h"
 #include "core/wire/utf8.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -49,6 +50,8 @@ void add_requests(CLI::App& app, Command& command) {
         app.add_subcommand("requests", "List the requests of a window, the longest first, and what held them up");
     chosen->window.add_to(*subcommand);
     chosen->requests.add_to(*subcommand);
+    add_examples(*subcommand, {{"The slowest requests of the last hour", "ingeroctl requests --since 1h --top 5"},
+                               {"Why did this one take so long?", "ingeroctl requests --since 1h --request cmpl-17"}});
     subcommand->callback([&command, chosen] {
         command = [chosen](const Options& options) {
             return run_requests(options, "requests", chosen->window, chosen->requests, "request");

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -40,12 +41,15 @@ void add_stacks(CLI::App& app, Command& command) {
         ->type_name("NAME");
     subcommand->add_option("--by", stacks->by, "Tell stacks apart by op, process or kernel (default: op)")
         ->type_name("WHAT")
-        ->check(CLI::IsMember({"op", "process", "kernel"}).description(""));
+        ->check(one_of({"op", "process", "kernel"}));
     subcommand->add_flag("--off-cpu", stacks->off_cpu, "Weigh stacks by the time spent off the CPU, not by all time");
     subcommand->add_flag("--folded", stacks->folded, "One line a stack, as flame graph tools read them");
     subcommand->add_option("--limit", stacks->limit, "At most so many stacks, those with most time (default: 50)")
         ->type_name("STACKS")
         ->check(CLI::Range(1u, 10'000u).description(""));
+    add_examples(*subcommand, {{"Where do the launches of a process come from?",
+                                "ingeroctl stacks --pid 4711 --op cudaLaunchKernel"},
+                               {"Where do calls sleep?", "ingeroctl stacks --off-cpu --limit 5"}});
     subcommand->callback(
         [&command, stacks] { command = [stacks](const Options& options) { return run(options, *stacks); }; });
 }

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -33,10 +34,12 @@ void add_stats(CLI::App& app, Command& command) {
     stats->window.add_to(*subcommand);
     subcommand->add_option("--by", stats->by, "Tell calls apart by op, or launches by kernel (default: op)")
         ->type_name("WHAT")
-        ->check(CLI::IsMember({"op", "kernel"}).description(""));
+        ->check(one_of({"op", "kernel"}));
     subcommand->add_option("--limit", stats->limit, "At most so many rows, the largest by total time (default: all)")
         ->type_name("ROWS")
         ->check(CLI::Range(1u, 1'000'000u).description(""));
+    add_examples(*subcommand, {{"Which calls took the time?", "ingeroctl stats --since 1m --limit 10"},
+                               {"Which kernels are launched?", "ingeroctl stats --by kernel"}});
     subcommand->callback(
         [&command, stats] { command = [stats](const Options& options) { return run(options, *stats); }; });
 }

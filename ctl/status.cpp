@@ -1,4 +1,5 @@
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -17,9 +18,10 @@ int run(const Options& options) {
 }  // namespace
 
 void add_status(CLI::App& app, Command& command) {
-    app.add_subcommand("status", "Say whether ingerod traces, what it recorded and what it lost")->callback([&command] {
-        command = run;
-    });
+    CLI::App* subcommand =
+        app.add_subcommand("status", "Say whether ingerod traces, what it recorded and what it lost");
+    add_examples(*subcommand, {{"Does it trace, and is anything lost?", "ingeroctl status"}});
+    subcommand->callback([&command] { command = run; });
 }
 
 }  // namespace ingero::ctl

@@ -13,6 +13,7 @@
 #include "core/model/unique_fd.h"
 #include "core/wire/worker_client.h"
 #include "ctl/command.h"
+#include "ctl/demos.h"
 
 namespace ingero::ctl {
 
@@ -79,6 +80,14 @@ StoredSource::~StoredSource() = default;
 
 Result<StoredSource> StoredSource::open(const std::string& path, const std::string& node) {
     StoredSource source;
+    if (const auto demo = demo_of(path)) {
+        source.temporary_ = std::make_unique<TemporaryStore>();
+        source.directory_ = source.temporary_->path();
+        if (source.directory_.empty())
+            return fail(ErrorCode::internal, errno_message("cannot make a temporary store", errno));
+        if (auto unpacked = unpack_demo(*demo, source.directory_); !unpacked) return tl::unexpected(unpacked.error());
+        return source;
+    }
     struct stat status {};
     if (stat(path.c_str(), &status) != 0)
         return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
@@ -108,7 +117,8 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
 
 Result<json> StoredSource::ask(const std::string& method, json params) {
     if (!worker_) {
-        auto started = OwnWorkerSession::start({.program = find_worker(), .store_directory = directory_});
+        auto started =
+            OwnWorkerSession::start({.program = find_worker(), .store_directory = directory_, .timeout = timeout_});
         if (!started) return tl::unexpected(started.error());
         worker_ = std::make_unique<Worker>(Worker{std::move(*started)});
     }

@@ -1,6 +1,7 @@
 // What --db names, kept open for more than one question.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -32,6 +33,9 @@ class StoredSource {
     StoredSource& operator=(StoredSource&&) noexcept;
     ~StoredSource();
 
+    /// Before the first question, for each of them; a minute where it is not said.
+    void answer_within(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
     const std::string& directory() const { return directory_; }
     /// Asks a worker, which is started for the first question. Errors: those of a worker.
     Result<nlohmann::json> ask(const std::string& method, nlohmann::json params);
@@ -41,6 +45,7 @@ class StoredSource {
     struct Worker;
     std::unique_ptr<TemporaryStore> temporary_;
     std::string directory_;
+    std::chrono::milliseconds timeout_{60'000};
     std::unique_ptr<Worker> worker_;  // after the store: it ends first
 };
 

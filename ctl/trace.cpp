@@ -11,6 +11,7 @@
 #include "core/model/time.h"
 #include "core/wire/client.h"
 #include "ctl/command.h"
+#include "ctl/help.h"
 
 namespace ingero::ctl {
 
@@ -96,6 +97,10 @@ void add_trace(CLI::App& app, Command& command) {
         ->type_name("CALLS")
         ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 53).description(""));
     subcommand->add_option("--duration", trace->duration, "End after so long, such as 10s")->type_name("DURATION");
+    add_examples(*subcommand, {{"Slow calls as they come", "ingeroctl trace --min-duration 10ms --duration 10s"},
+                               {"What hangs?", "ingeroctl trace --in-flight --duration 10s"},
+                               {"The next hundred launches of a process",
+                                "ingeroctl trace --pid 4711 --op cudaLaunchKernel --count 100"}});
     subcommand->callback(
         [&command, trace] { command = [trace](const Options& options) { return run(options, *trace); }; });
 }

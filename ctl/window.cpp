@@ -56,7 +56,7 @@ Result<json> WindowOptions::to_params() const {
     const uint64_t now_ns = ClockTriple::now().realtime_ns;
     const auto from_ns = parse_time_ns(from, now_ns);
     if (!from_ns) return bad_option("--from", from_ns.error(), time_hint);
-    const auto to_ns = to.empty() ? Result<uint64_t>(now_ns) : parse_time_ns(to, now_ns);
+    const auto to_ns = to.empty() ? Result<uint64_t>(now_ns) : parse_end_time_ns(to, *from_ns, now_ns);
     if (!to_ns) return bad_option("--to", to_ns.error(), time_hint);
     if (*from_ns >= *to_ns)
         return bad_option(
@@ -69,6 +69,7 @@ Result<json> WindowOptions::to_params() const {
 Result<json> WindowOptions::to_params(const Options& options) const {
     if (!node.empty() && options.db.empty())
         return fail(ErrorCode::bad_request, "--node goes with --db", "the daemon's store is of its own node");
+    choose_zone(options);
     auto params = to_params();
     if (!params || options.db.empty()) return params;
     if (!node.empty()) (*params)["node"] = node;

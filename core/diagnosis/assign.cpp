@@ -64,12 +64,16 @@ std::string_view to_string(Cause cause) {
     switch (cause) {
         case Cause::cpu_contention:
             return "cpu-contention";
+        case Cause::noisy_neighbour:
+            return "noisy-neighbour";
         case Cause::own_io_wait:
             return "own-io-wait";
         case Cause::lock_wait:
             return "lock-wait";
         case Cause::memory_reclaim:
             return "memory-reclaim";
+        case Cause::network_retransmit:
+            return "network-retransmit";
         case Cause::excluded_task:
             return "ingero or kernel bookkeeping on the CPU";
         case Cause::wake_up:
@@ -96,6 +100,10 @@ uint64_t Assignment::host_excess_ns() const {
     return excess_ns - (*this)[Cause::device_wait] - (*this)[Cause::driver_wait] - (*this)[Cause::first_use];
 }
 
+uint64_t Assignment::host_explained_ns() const {
+    return explained_ns() - (*this)[Cause::device_wait] - (*this)[Cause::driver_wait] - (*this)[Cause::first_use];
+}
+
 std::string_view suspect_exclusion(const Comm& comm) {
     struct Excluded {
         std::string_view prefix;
@@ -112,6 +120,9 @@ std::string_view suspect_exclusion(const Comm& comm) {
         {"rcuc/", "cpu-contention by kernel threads (rcu)"},
         {"rcuog/", "cpu-contention by kernel threads (rcu)"},
         {"rcuop/", "cpu-contention by kernel threads (rcu)"},
+        {"kdamond.", "cpu-contention by kernel threads (kdamond)"},
+        {"khugepaged", "cpu-contention by kernel threads (khugepaged)"},
+        {"kcompactd", "cpu-contention by kernel threads (kcompactd)"},
         {"swapper", "cpu-contention by the idle task"},
     });
     const std::string_view text = to_string_view(comm);
@@ -134,13 +145,14 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
     const uint64_t slept = saturating_subtract(time.blocked_ns, usual_sleep);
     const uint64_t ran = saturating_subtract(time.on_cpu_ns, baseline.on_cpu_ns);
     uint64_t unexplained = 0;
-    if (first_use) {
+    const bool waits_for_device = op && op->waits_for_device;
+    if (first_use && !waits_for_device) {
         // Loading code runs, reads files and takes the driver's locks: all of it is the first use. Not being let run is
         // not, and stands for itself above.
         part(parts, Cause::first_use) = slept + ran;
     } else {
         part(parts, cause_of_sleep(event.blocked_reason, op, baseline.blocked_ns > 0)) += slept;
-        if (queue_full || (op && op->waits_for_device)) {
+        if (queue_full || waits_for_device) {
             part(parts, Cause::device_wait) += ran;
         } else {
             unexplained = ran;
@@ -161,7 +173,8 @@ Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* o
 }
 
 std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event) {
-    if (cause == Cause::cpu_contention) return {event.preemptor_comm, visible_pid(event.preemptor_tgid)};
+    if (cause == Cause::cpu_contention || cause == Cause::noisy_neighbour)
+        return {event.preemptor_comm, visible_pid(event.preemptor_tgid)};
     if (cause != Cause::lock_wait) return {to_comm(to_string(event.blocked_reason)), 0};
     if (event.waker_kind == WakerKind::task) return {event.waker_comm, visible_pid(event.waker_tgid)};
     return {to_comm(to_string(event.waker_kind)), 0};

@@ -14,14 +14,16 @@
 
 namespace ingero {
 
-/// The first four are kinds of finding; the rest explain time and accuse nobody.
+/// The first six are kinds of finding; the rest explain time and accuse nobody.
 enum class Cause : uint8_t {
     cpu_contention,
+    noisy_neighbour,  ///< the same, by a task of another control group
     own_io_wait,
     lock_wait,
     memory_reclaim,
-    excluded_task,  ///< runnable while one of `suspect_exclusion` had the CPU
-    wake_up,        ///< runnable with no task to name: the scheduler's own delay
+    network_retransmit,  ///< the wait for a socket on which what was sent had to be sent again
+    excluded_task,       ///< runnable while one of `suspect_exclusion` had the CPU
+    wake_up,             ///< runnable with no task to name: the scheduler's own delay
     network,
     driver_wait,
     other_wait,  ///< a timer, a child, a pipe, another poll
@@ -29,7 +31,9 @@ enum class Cause : uint8_t {
     first_use,
 };
 inline constexpr size_t cause_count = static_cast<size_t>(Cause::first_use) + 1;
-inline constexpr size_t finding_causes = 4;
+inline constexpr size_t finding_causes = 6;
+/// Who had the CPU, so to speak, where the quota of the thread's own control group forbade it to run.
+inline constexpr std::string_view quota_name = "cgroup quota";
 
 /// "cpu-contention" and so on: the kind of a finding, or the hypothesis in a list of rejected ones.
 std::string_view to_string(Cause cause);
@@ -38,12 +42,15 @@ struct Assignment {
     uint64_t expected_ns = 0;
     uint64_t excess_ns = 0;
     std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns
+    const Event* resent = nullptr;           ///< of network_retransmit, the longest wait
 
     uint64_t operator[](Cause cause) const { return ns[static_cast<size_t>(cause)]; }
     uint64_t& operator[](Cause cause) { return ns[static_cast<size_t>(cause)]; }
     uint64_t explained_ns() const;
     /// What the host may have to answer for: the excess without waiting for the device or its driver, and first use.
     uint64_t host_excess_ns() const;
+    /// What of that has a cause.
+    uint64_t host_explained_ns() const;
 };
 
 /// What to say of a task that is never a suspect; empty for one that is. Ingero's own programs, and kernel threads that

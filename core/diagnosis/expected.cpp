@@ -123,18 +123,21 @@ void ExpectedTimes::finish() {
 Baseline ExpectedTimes::baseline_of(const Kind& kind) {
     std::vector<float> on_cpu;
     std::vector<float> purpose;
+    std::vector<float> whole;
     std::vector<float> quiet;
     std::vector<float> quiet_purpose;
     for (const auto& [sample, hash] : kind.samples.kept()) {
         on_cpu.push_back(sample.on_cpu_ns);
         purpose.push_back(sample.purpose_ns);
         const float duration = sample.on_cpu_ns + sample.purpose_ns + sample.disturbed_ns;
+        whole.push_back(duration);
         if (!kind.waits_for_device || !is_quiet(duration, sample.disturbed_ns)) continue;
         quiet.push_back(duration);
         quiet_purpose.push_back(sample.purpose_ns);
     }
     Baseline baseline;
     baseline.calls = static_cast<uint32_t>(on_cpu.size());
+    baseline.high_ns = to_ns(quantile_of(whole, 0.95));
     if (quiet.size() >= enough_calls) {
         baseline.blocked_ns = to_ns(median_of(quiet_purpose));
         baseline.on_cpu_ns = saturating_subtract(to_ns(median_of(quiet)), baseline.blocked_ns);

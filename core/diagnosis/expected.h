@@ -30,9 +30,15 @@ bool sleep_may_be_purpose(BlockedReason reason, const Op* op);
 struct Baseline {
     uint64_t on_cpu_ns = 0;
     uint64_t blocked_ns = 0;  ///< in sleeps that may be the purpose
+    uint64_t high_ns = 0;     ///< 95th percentile of how long the calls took in all
     uint32_t calls = 0;       ///< it was taken from, as far as they were kept
     uint64_t expected_ns() const { return saturating_add(on_cpu_ns, blocked_ns); }
 };
+
+/// A first use costs what others nearly never cost: no more than twice their 95th percentile is a call like any other.
+constexpr bool is_cold(uint64_t duration_ns, const Baseline& baseline) {
+    return duration_ns / 2 > baseline.high_ns;
+}
 
 struct Expectation {
     const Baseline* baseline = nullptr;  ///< nullptr: too few calls to know

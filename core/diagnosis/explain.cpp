@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "core/diagnosis/expected.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/judge.h"
 #include "core/query/event_filter.h"
+#include "core/query/kernel_names.h"
+#include "core/spans/span.h"
+#include "core/store/block_rows.h"
+#include "core/store/state_names.h"
 
 namespace ingero {
 
@@ -16,36 +22,153 @@ constexpr size_t max_rejected = 16;
 /// One row lost in ten: what is missing could have told otherwise.
 constexpr uint64_t lossy_from = 10;
 
-/// Judges the calls of one boot, read twice from the store.
+struct RecordedBlock {
+    uint64_t last_start_ns = 0;
+    uint64_t min_sequence = 0;
+    bool is_inside = false;  ///< all of it
+    std::string_view bytes;
+    bool operator<(const RecordedBlock& other) const {
+        return std::pair(last_start_ns, min_sequence) < std::pair(other.last_start_ns, other.min_sequence);
+    }
+};
+
+/// The blocks of a window in the order in which they were recorded: one with a long wait or call in it begins far
+/// before its neighbours, and whatever follows a thread or a stream from call to call would lose its way.
+Result<std::vector<RecordedBlock>> recorded_blocks(const StoreSnapshot& snapshot, uint32_t boot_index,
+                                                   const Window& window) {
+    std::vector<RecordedBlock> blocks;
+    auto listed = snapshot.scan_blocks(boot_index, window, [&](BlockView& view) {
+        const BlockHeader& header = view.header();
+        blocks.push_back({header.last_start_ns, header.min_sequence, lies_within(header, window), view.bytes()});
+        return true;
+    });
+    if (!listed) return tl::unexpected(listed.error());
+    std::sort(blocks.begin(), blocks.end());
+    return blocks;
+}
+
+/// Of a block that is not all inside.
+Result<void> decode_within(const RecordedBlock& block, const Window& window, std::vector<Event>& ret_rows) {
+    ret_rows.clear();
+    if (auto decoded = decode_block(block.bytes, ret_rows); !decoded) return decoded;
+    std::erase_if(ret_rows, [&](const Event& event) { return !overlaps(event, window); });
+    return {};
+}
+
+/// Judges the calls of one boot, read twice from the store: most rows are never decoded, and of most of the others only
+/// what is learnt from.
 class BootExplainer {
   public:
-    BootExplainer(const BootWindow& boot, const ExplainOptions& options, EventFilter filter, SlowCalls& slow,
+    BootExplainer(const BootWindow& boot, const DetectorContext& context, EventFilter filter, SlowCalls& slow,
                   JudgedTotals& totals)
-        : boot_(boot), judge_(options, boot.monotonic, boot.clock, std::move(filter), slow, totals) {}
+        : boot_(boot), judge_(context, std::move(filter), slow, totals) {}
 
     Result<void> run(const StoreSnapshot& snapshot) {
-        Window known = boot_.monotonic;
-        known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
-        auto learnt = snapshot.scan(boot_.boot_index, known, [this](std::span<const Event> block) {
-            judge_.learn(block);
-            return true;
-        });
-        if (!learnt) return learnt;
+        if (auto learnt = learn(snapshot); !learnt) return learnt;
         judge_.finish_learning();
-        auto judged = snapshot.scan(boot_.boot_index, boot_.monotonic, [this](std::span<const Event> block) {
-            judge_.judge(block);
-            return true;
-        });
+        auto judged = judge(snapshot);
         judge_.forget_samples();  // a trace may span many boots: one's samples at a time
-        return judged;
+        const Window more = judge_.looks_back_at();
+        if (!judged || more.length_ns() == 0) return judged;
+        return look_back(snapshot, more);
     }
 
-    const Ledger& ledger() const { return judge_.ledger(); }
+    const Judge& judge() const { return judge_; }
 
   private:
+    Result<void> learn(const StoreSnapshot& snapshot) {
+        Window known = boot_.monotonic;
+        known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
+        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, known);
+        if (!blocks) return tl::unexpected(blocks.error());
+        for (const RecordedBlock& block : *blocks) {
+            if (block.is_inside) {
+                if (auto opened = view_.open(block.bytes); !opened) return opened;
+                if (auto learnt = judge_.learn(view_); !learnt) return learnt;
+                continue;
+            }
+            if (auto decoded = decode_within(block, known, rows_); !decoded) return decoded;
+            judge_.learn(rows_);
+        }
+        return {};
+    }
+
+    Result<void> judge(const StoreSnapshot& snapshot) {
+        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, boot_.monotonic);
+        if (!blocks) return tl::unexpected(blocks.error());
+        for (const RecordedBlock& block : *blocks) {
+            size_t others = 0;
+            if (block.is_inside) {
+                rows_.clear();
+                if (auto opened = view_.open(block.bytes); !opened) return opened;
+                auto decoded = decode_rows(
+                    view_, [](const OpSummary& op) { return Judge::is_judged(op.op); }, rows_);
+                if (!decoded) return decoded;
+                others = view_.rows() - rows_.size();
+            } else if (auto decoded = decode_within(block, boot_.monotonic, rows_); !decoded) {
+                return decoded;
+            }
+            judge_.judge(rows_, others);
+        }
+        return {};
+    }
+
+    Result<void> look_back(const StoreSnapshot& snapshot, const Window& more) {
+        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, more);
+        if (!blocks) return tl::unexpected(blocks.error());
+        for (const RecordedBlock& block : *blocks) {
+            if (auto decoded = decode_within(block, more, rows_); !decoded) return decoded;
+            judge_.look_back(rows_);
+        }
+        return {};
+    }
+
     BootWindow boot_;
     Judge judge_;
+    BlockView view_;
+    std::vector<Event> rows_;  ///< of one block
 };
+
+constexpr size_t max_states = 65'536;
+constexpr size_t max_spans = 262'144;
+
+/// What was told in the window besides calls.
+struct WindowHistory {
+    std::vector<StateRow> states;  ///< of GPUs
+    std::vector<SpanRow> spans;    ///< and who registered for their scopes
+};
+
+Result<WindowHistory> read_history(const StoreSnapshot& snapshot, const BootWindow& boot, const Filter& filter) {
+    WindowHistory history;
+    std::optional<Error> error;
+    auto scanned = snapshot.scan_states(boot.boot_index, boot.monotonic, [&](const StateHead& head) {
+        if (!head.source.starts_with(gpu_source)) return true;
+        auto row = read_state(head);
+        if (!row) error = row.error();
+        if (row) history.states.push_back(std::move(*row));
+        return !error && history.states.size() < max_states;
+    });
+    if (error) return tl::unexpected(*error);
+    if (!scanned) return tl::unexpected(scanned.error());
+    auto spans = snapshot.spans(boot.boot_index, boot.monotonic);
+    if (!spans) return tl::unexpected(spans.error());
+    std::set<std::string> scopes;
+    for (SpanRow& span : *spans) {
+        if (filter.uid && span.uid != *filter.uid) continue;
+        if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
+        if (!span.scope.empty()) scopes.insert(span.scope);
+        history.spans.push_back(std::move(span));
+    }
+    // Of more than these it is not known who is usual.
+    if (history.spans.size() > max_spans) history.spans.clear();
+    for (const std::string& scope : scopes) {
+        auto registered = snapshot.spans_of(registration_id(scope), {});
+        if (!registered) return tl::unexpected(registered.error());
+        for (SpanRow& span : *registered)
+            if (span.kind == SpanKind::scope && span.scope == scope) history.spans.push_back(std::move(span));
+    }
+    return history;
+}
 
 /// How much of the windows the sessions can answer for: time without probes can have lost nothing.
 uint64_t covered_ns(const StoreSnapshot& snapshot, const std::vector<BootWindow>& boots) {
@@ -68,12 +191,75 @@ std::string boot_id_of(const StoreSnapshot& snapshot, uint32_t boot_index) {
     return {};
 }
 
-std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals) {
+/// From when on the session has recorded what began after its start. Its coverage begins only when all that was mapped
+/// by then has its probes; where it begins much later, calls of before were dropped.
+uint64_t recorded_from_ns(const Session& session) {
+    constexpr uint64_t settling_ns = 10'000'000'000;
+    const uint64_t start_ns = std::max<uint64_t>(session.clock.monotonic_ns, 1);
+    const bool dropped =
+        session.rolled_up_from_ns != 0 || saturating_subtract(session.first_covered_ns, start_ns) > settling_ns;
+    return dropped ? session.first_covered_ns : std::min(start_ns, session.first_covered_ns);
+}
+
+/// What of the boot was looked at, and nothing of it missing: the latest session, of the window and the history before.
+/// from_ns is 0 where no session covers anything.
+Window looked_at(const StoreSnapshot& snapshot, const BootWindow& boot) {
+    Window known;
+    for (const Session& session : snapshot.sessions()) {
+        if (session.boot_index != boot.boot_index || session.first_covered_ns == 0) continue;
+        known.to_ns = std::max(known.to_ns, session.last_covered_ns);
+        // Between two sessions anything may have been called.
+        if (session.first_covered_ns < boot.monotonic.to_ns)
+            known.from_ns = std::max(known.from_ns, recorded_from_ns(session));
+    }
+    if (known.from_ns == 0) return known;
+    known.from_ns = std::max(known.from_ns, saturating_subtract(boot.monotonic.from_ns, baseline_history_ns));
+    return known;
+}
+
+Result<void> name_functions(const StoreSnapshot& snapshot, std::vector<Finding>& findings) {
+    std::optional<KernelNames> names;
+    for (Finding& finding : findings) {
+        for (Culprit& culprit : finding.culprits) {
+            if (culprit.function == 0) continue;
+            if (!names) {
+                auto read = KernelNames::read(snapshot);
+                if (!read) return tl::unexpected(read.error());
+                names = std::move(*read);
+            }
+            const std::string name = names->text(names->number(finding.worst.event.process(), culprit.function));
+            if (!name.empty()) culprit.name = name;
+        }
+    }
+    return {};
+}
+
+/// What was not recorded and could have told of a cause; empty where it is too little to matter.
+std::string missing_evidence(const Coverage& coverage, uint64_t rows, uint64_t covered_ns) {
+    std::string text;
+    if (coverage.lost > rows / lossy_from) text = std::to_string(coverage.lost) + " calls were lost";
+    std::map<std::string, uint64_t> turned_off;
+    const std::string prefix = std::string(to_string(GapReason::turned_off)) + ": ";
+    for (const Gap& gap : coverage.gaps)
+        if (gap.reason.starts_with(prefix)) turned_off[gap.reason.substr(prefix.size())] += gap.to_ns - gap.from_ns;
+    for (const auto& [what, ns] : turned_off) {
+        if (ns < covered_ns / lossy_from) continue;
+        if (!text.empty()) text += ", and ";
+        text += what + " was turned off for " + format_duration(ns);
+    }
+    return text;
+}
+
+std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const std::string& missing) {
     std::string text;
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
         const size_t more = answer.findings.size() - 1;
         if (more) text += ", and " + std::to_string(more) + (more == 1 ? " more finding" : " more findings");
+        if (!missing.empty()) text += "; of other causes there is insufficient evidence: " + missing;
+    } else if (!missing.empty()) {
+        text = "insufficient evidence: " + missing + "; no finding in the " + std::to_string(totals.calls) +
+               " calls that were recorded";
     } else if (totals.calls == 0) {
         text = "no call was recorded in the window";
     } else {
@@ -92,8 +278,65 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals) 
 
 }  // namespace
 
-Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& options) {
+namespace {
+
+/// As the driver told apart what the process may see: an index or UUID of the host, where its environment says.
+std::string gpu_name(const Process* process, uint16_t device) {
+    if (device == INGERO_DEVICE_UNKNOWN) return "unknown";
+    std::string_view visible = process ? std::string_view(process->facts.cuda_visible_devices) : std::string_view();
+    for (uint16_t ordinal = 0; !visible.empty(); ++ordinal) {
+        const size_t comma = visible.find(',');
+        if (ordinal == device) return std::string(visible.substr(0, comma));
+        if (comma == std::string_view::npos) break;
+        visible.remove_prefix(comma + 1);
+    }
+    return std::to_string(device);
+}
+
+/// What each boot's calls lost, all together and by process and GPU.
+class LostGroups {
+  public:
+    void add(const LostTime& lost, const KnownProcesses& processes) {
+        for (uint32_t number = 0; number < lost.groups().size(); ++number) {
+            const LostTime::Group& group = lost.groups().key(number);
+            const LostSums& sums = lost.of_group(number);
+            whole_.add(sums);
+            LostGroup& process = processes_[group.process];
+            process.name = processes.name(group.process);
+            process.pid = visible_pid(group.process.pid);
+            process.sums.add(sums);
+            LostGroup& gpu = gpus_[gpu_name(processes.find(group.process), group.device)];
+            gpu.sums.add(sums);
+        }
+        whole_.add(lost.others());
+    }
+    void take_to(ExplainAnswer& answer) {
+        answer.lost = whole_;
+        for (auto& [key, group] : processes_) answer.by_process.push_back(std::move(group));
+        for (auto& [name, group] : gpus_) {
+            answer.by_gpu.push_back(std::move(group));
+            answer.by_gpu.back().name = name;
+        }
+        for (auto* groups : {&answer.by_process, &answer.by_gpu}) {
+            std::stable_sort(groups->begin(), groups->end(),
+                             [](const auto& a, const auto& b) { return a.sums.excess_ns > b.sums.excess_ns; });
+            if (groups->size() > max_told_groups) groups->resize(max_told_groups);
+        }
+    }
+
+  private:
+    static constexpr size_t max_told_groups = 256;
+    LostSums whole_;
+    std::map<ProcessKey, LostGroup> processes_;
+    std::map<std::string, LostGroup> gpus_;
+};
+
+}  // namespace
+
+Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& given) {
     ExplainAnswer answer;
+    ExplainOptions options = given;
+    options.tells_groups = true;
     answer.window = filter.window;
     auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
     if (!covered) return tl::unexpected(covered.error());
@@ -101,38 +344,76 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
 
+    const KnownProcesses known(*processes);
+    auto communicators = Communicators::read(snapshot);
+    if (!communicators) return tl::unexpected(communicators.error());
+    // Of ranks whose calls are left out nothing is known, and they may be another user's.
+    EventFilter visible(filter, *processes);
+    communicators->keep_if([&](const ProcessKey& process) { return visible.matches(process); });
+
     const std::vector<BootWindow> boots = boot_windows(snapshot, filter.window);
     SlowCalls slow(options.slow_calls);
     JudgedTotals totals;
     std::vector<std::unique_ptr<BootExplainer>> explainers;
     for (const BootWindow& boot : boots) {
+        const DetectorContext context{.options = options,
+                                      .window = boot.monotonic,
+                                      .clock = boot.clock,
+                                      .processes = &known,
+                                      .communicators = &*communicators};
         explainers.push_back(
-            std::make_unique<BootExplainer>(boot, options, EventFilter(filter, *processes), slow, totals));
+            std::make_unique<BootExplainer>(boot, context, EventFilter(filter, *processes), slow, totals));
         if (const auto done = explainers.back()->run(snapshot); !done) return tl::unexpected(done.error());
     }
 
     JudgementContext context;
+    context.processes = &known;
+    context.filtered = filter.uid || filter.pid;
     context.covered_ns = covered_ns(snapshot, boots);
     if (context.covered_ns == 0) context.covered_ns = filter.window.length_ns();
     context.lossy = answer.coverage.lost > totals.rows / lossy_from;
     std::map<std::string, uint64_t> rejected;
+    LostGroups groups;
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
-        const Ledger& ledger = explainers[number]->ledger();
-        auto findings = ledger.findings(*processes, context);
-        ledger.add_rejected(findings, rejected);
+        const Window recorded = looked_at(snapshot, boots[number]);
+        context.learnt_from_ns = recorded.from_ns;
+        context.recorded_until_ns = recorded.to_ns;
+        context.clock = boots[number].clock;
+        auto losses = snapshot.losses(boots[number].boot_index, {recorded.from_ns, boots[number].monotonic.to_ns});
+        if (!losses) return tl::unexpected(losses.error());
+        context.losses = std::move(*losses);
+        auto gaps = snapshot.gaps(boots[number].boot_index, boots[number].monotonic);
+        if (!gaps) return tl::unexpected(gaps.error());
+        context.imported = std::any_of(gaps->begin(), gaps->end(),
+                                       [](const GapRow& gap) { return gap.reason == GapReason::imported; });
+        const bool counted = std::any_of(context.losses.begin(), context.losses.end(),
+                                         [](const LossRow& row) { return row.thinned != 0; });
+        context.calls_left_out = context.imported && !counted;
+        auto history = read_history(snapshot, boots[number], filter);
+        if (!history) return tl::unexpected(history.error());
+        context.states = &history->states;
+        context.spans = &history->spans;
+        auto findings = explainers[number]->judge().findings(context);
+        explainers[number]->judge().ledger().add_rejected(findings, rejected);
+        const LostTime& lost = explainers[number]->judge().lost_time();
+        groups.add(lost, known);
+        answer.slices.insert(answer.slices.end(), lost.slices().begin(), lost.slices().end());
+        if (auto named = name_functions(snapshot, findings); !named) return tl::unexpected(named.error());
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
     }
     std::sort(answer.findings.begin(), answer.findings.end(), [](const Finding& a, const Finding& b) {
         return a.lost_ns != b.lost_ns ? a.lost_ns > b.lost_ns : a.id < b.id;
     });
+    groups.take_to(answer);
     answer.rejected = ranked(rejected, max_rejected);
     answer.slow_calls = slow.take();
     answer.calls = totals.calls;
     answer.excess_ns = totals.excess_ns;
     answer.explained_ns = totals.explained_ns;
-    answer.healthy = answer.findings.empty();
-    answer.summary = summary_of(answer, totals);
+    const std::string missing = missing_evidence(answer.coverage, totals.rows, context.covered_ns);
+    answer.healthy = answer.findings.empty() && missing.empty();
+    answer.summary = summary_of(answer, totals, missing);
     return answer;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/diagnosis/lost_time.h"
 #include "core/query/coverage.h"
 #include "core/query/stats.h"
 
@@ -23,6 +24,7 @@ struct Culprit {
     std::string name;  ///< a command, or what was waited for
     uint32_t pid = 0;  ///< 0 where it is no process
     uint64_t ns = 0;
+    uint64_t function = 0;  ///< the handle of a launch's function, to be named by who knows the names; 0: none
 };
 
 struct SlowCall {
@@ -50,15 +52,17 @@ struct Finding {
     Verdict verdict = Verdict::unexplained;
     std::string summary;  ///< one line with the number that matters
     uint64_t lost_ns = 0;
-    uint64_t newly_lost_ns = 0;     ///< of it, in calls from ExplainOptions::new_from_sequence on
-    double window_share = 0;        ///< lost time of the busiest affected thread by the covered part of the window
-    double explained_fraction = 0;  ///< assigned by excess without device wait, of the calls this finding speaks of
-    uint32_t pid = 0;               ///< the process that lost the time
+    uint64_t newly_lost_ns = 0;  ///< of it, in calls from ExplainOptions::new_from_sequence on
+    double window_share = 0;     ///< lost time of the busiest affected thread by the covered part of the window
+    double explained_fraction =
+        0;             ///< of the excess without device wait, of the calls this finding speaks of: what has a cause
+    uint32_t pid = 0;  ///< the process that lost the time
     std::string comm;
     std::vector<Culprit> culprits;  ///< largest first
     std::vector<RejectedHypothesis> rejected;
     std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
     SlowCall worst;                  ///< the timeline shown
+    bool between_calls = false;      ///< it was lost
     std::string fix;
     std::string confirm;
 };
@@ -69,6 +73,15 @@ struct ExplainOptions {
     double ratio_floor = 2.0;            ///< and duration by expected at least this
     size_t slow_calls = 10;              ///< listed
     uint64_t new_from_sequence = 0;      ///< passes over a moving window tell what they had not seen before
+    size_t slices = 0;                   ///< equal parts of the window that are told of each by itself
+    bool tells_groups = false;           ///< of processes and devices
+};
+
+/// What the calls of one process, or on one GPU, lost.
+struct LostGroup {
+    std::string name;  ///< command; a GPU's index or UUID, "unknown"
+    uint32_t pid = 0;  ///< 0: of several
+    LostSums sums;
 };
 
 struct ExplainAnswer {
@@ -80,6 +93,9 @@ struct ExplainAnswer {
     uint64_t calls = 0;
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;
+    LostSums lost;                              ///< all of excess_ns by cause
+    std::vector<LostGroup> by_process, by_gpu;  ///< the most lost first
+    std::vector<LostSlice> slices;
     bool healthy = false;
     std::string summary;
 };

@@ -1,8 +1,8 @@
 #include "core/diagnosis/finding_text.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "core/diagnosis/network_retransmit.h"
 #include "core/model/time.h"
 
 namespace ingero {
@@ -14,12 +14,6 @@ typename Map::key_type most_of(const Map& map) {
     const auto most =
         std::max_element(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     return most == map.end() ? typename Map::key_type{} : most->first;
-}
-
-std::string percent(double share) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f %%", share * 100);
-    return text;
 }
 
 std::string ops_text(const KindLedger& kind) {
@@ -55,8 +49,21 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     const std::string who = process_text(finding);
     finding.summary = culprit.name + " ran " + format_duration(culprit.ns) + " of the " +
                       format_duration(kind.wanted_cpu_ns) + " that " + ops_text(kind) + " in " + who +
-                      " should have had the CPU: " + percent(finding.window_share) + " of the window";
-    if (culprit.pid == finding.pid) {
+                      " should have had the CPU: " + percent_text(finding.window_share) + " of the window";
+    if (culprit.name == quota_name && culprit.pid == 0) {
+        finding.summary = "the quota of its control group kept " + who + " off the CPU for " +
+                          format_duration(culprit.ns) + " in " + ops_text(kind) + ": " +
+                          percent_text(finding.window_share) + " of the window";
+        finding.fix =
+            "Raise CPUQuota= of its unit, or the container's CPU limit; or give it fewer threads, which use the quota "
+            "up "
+            "together before each period of it ends (cpu.stat: nr_throttled).";
+    } else if (finding.kind == to_string(Cause::noisy_neighbour)) {
+        finding.fix =
+            "It is of another control group: limit that one (CPUQuota=, CPUWeight= of its unit, the container's "
+            "CPU limit), or keep " +
+            culprit_text(culprit) + " off " + cpus_text(kind) + " by AllowedCPUs= there.";
+    } else if (culprit.pid == finding.pid) {
         finding.fix = "Its own threads compete: give " + who +
                       " fewer threads (OMP_NUM_THREADS, data loader workers) " + "or more CPUs than " +
                       cpus_text(kind) + " (AllowedCPUs= of its unit).";
@@ -73,8 +80,8 @@ void write_contention(Finding& finding, const KindLedger& kind) {
 /// The three kinds of sleep differ in words only.
 void write_sleep(Finding& finding, const KindLedger& kind, const std::string& what, const std::string& fix) {
     finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.lost_ns) +
-                      " in " + calls_text(kind.calls) + " waiting for " + what + ": " + percent(finding.window_share) +
-                      " of the window";
+                      " in " + calls_text(kind.calls) + " waiting for " + what + ": " +
+                      percent_text(finding.window_share) + " of the window";
     finding.fix = fix;
     finding.confirm = "Run explain again over a window as long: " + op_name(finding.worst.event.op) +
                       " should take about " + format_duration(finding.worst.expected_ns) + " and not sleep for " +
@@ -102,16 +109,16 @@ void write_io_wait(Finding& finding, const KindLedger& kind) {
         "with something else.");
 }
 
-}  // namespace
-
-std::string process_text(const Finding& finding) {
-    const std::string pid = "pid " + std::to_string(finding.pid);
-    return finding.comm.empty() ? pid : finding.comm + " (" + pid + ")";
+void write_resent(Finding& finding, const KindLedger& kind) {
+    write_sleep(finding, kind, "what had to be sent again to " + first_culprit(finding).name, std::string(resent_fix));
 }
+
+}  // namespace
 
 void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
     switch (cause) {
         case Cause::cpu_contention:
+        case Cause::noisy_neighbour:
             write_contention(finding, kind);
             break;
         case Cause::own_io_wait:
@@ -119,6 +126,9 @@ void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
             break;
         case Cause::lock_wait:
             write_lock_wait(finding, kind);
+            break;
+        case Cause::network_retransmit:
+            write_resent(finding, kind);
             break;
         default:
             write_sleep(

@@ -8,9 +8,6 @@
 
 namespace ingero {
 
-/// "python (pid 123)"; "pid 123" where the name is not known.
-std::string process_text(const Finding& finding);
-
 /// Fills summary, fix and confirm. The other fields are set already.
 void write_text(Finding& finding, Cause cause, const KindLedger& kind);
 

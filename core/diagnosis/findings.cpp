@@ -1,12 +1,10 @@
 #include "core/diagnosis/findings.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 
 #include "core/diagnosis/finding_text.h"
+#include "core/model/host_event.h"
 
 namespace ingero {
 
@@ -15,7 +13,6 @@ namespace {
 constexpr size_t max_processes = 16'384;
 constexpr size_t max_threads = 65'536;
 constexpr size_t max_map_entries = 1'024;
-constexpr size_t max_evidence = 20;
 constexpr size_t max_culprits = 10;
 constexpr size_t max_rejected = 8;
 constexpr size_t pids_before_merging = 3;
@@ -26,11 +23,6 @@ constexpr size_t pids_before_merging = 3;
 constexpr uint64_t speaks_for = 10;
 /// Of the time the affected threads were active: what a slow call or two in a long run come to is no finding.
 constexpr uint64_t active_share = 1'000;
-
-constexpr double proven_from = 0.8;
-constexpr double partial_from = 0.3;
-constexpr double high_from = 0.10;
-constexpr double medium_from = 0.02;
 
 template <class Map, class Key>
 bool add_bounded(Map& map, const Key& key, uint64_t ns) {
@@ -46,35 +38,30 @@ void add_to(uint64_t& total, uint64_t ns) {
 }
 
 /// Who or what the time went to. A preemptor is charged the part it was seen to take.
-void add_culprit(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, uint64_t ns) {
+void add_culprit(KindLedger& kind, Cause cause, const Event& event, const CallTime& time,
+                 const Assignment& assignment) {
+    const uint64_t ns = assignment[cause];
     uint64_t named_ns = ns;
-    if (cause == Cause::cpu_contention && time.runnable_ns)
+    if ((cause == Cause::cpu_contention || cause == Cause::noisy_neighbour) && time.runnable_ns)
         named_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * time.preemptor_ns / time.runnable_ns);
-    if (!add_bounded(kind.by_culprit, suspect_of(cause, event), named_ns)) named_ns = 0;
+    const auto [comm, pid] = suspect_of(cause, event);
+    std::string name(to_string_view(comm));
+    if (cause == Cause::network_retransmit && assignment.resent) name = peer_text(*assignment.resent);
+    if (!add_bounded(kind.by_culprit, std::pair(std::move(name), pid), named_ns)) named_ns = 0;
     add_to(kind.unnamed_culprits_ns, ns - named_ns);
-}
-
-void add_evidence(KindLedger& kind, uint64_t ns, uint64_t sequence) {
-    auto& heap = kind.evidence;
-    heap.emplace_back(ns, sequence);
-    std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    if (heap.size() <= max_evidence) return;
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    heap.pop_back();
 }
 
 /// A program of many processes is one culprit: beyond three pids the name alone is ranked.
 std::vector<Culprit> ranked_culprits(const KindLedger& kind) {
-    std::map<Comm, size_t> pids;
+    std::map<std::string, size_t> pids;
     for (const auto& [who, ns] : kind.by_culprit) ++pids[who.first];
-    std::map<std::pair<Comm, uint32_t>, uint64_t> merged;
+    std::map<std::pair<std::string, uint32_t>, uint64_t> merged;
     for (const auto& [who, ns] : kind.by_culprit) {
         add_to(merged[{who.first, pids[who.first] > pids_before_merging ? 0 : who.second}], ns);
     }
     std::vector<Culprit> culprits;
     for (const auto& [who, ns] : merged) {
-        const std::string_view name = to_string_view(who.first);
-        culprits.push_back({name.empty() ? "a task without a name" : std::string(name), who.second, ns});
+        culprits.push_back({who.first.empty() ? "a task without a name" : who.first, who.second, ns});
     }
     std::sort(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) { return a.ns > b.ns; });
     uint64_t others = kind.unnamed_culprits_ns;
@@ -82,32 +69,6 @@ std::vector<Culprit> ranked_culprits(const KindLedger& kind) {
     // Last whatever its size: it is what no name is known for, not a suspect.
     if (others) culprits.push_back({"other tasks", 0, others});
     return culprits;
-}
-
-std::string finding_id(Cause cause, const ProcessKey& process, const std::string& culprit, const std::string& boot_id) {
-    std::string text(to_string(cause));
-    for (const std::string& part : {std::to_string(process.pid), std::to_string(process.start_ns), culprit, boot_id}) {
-        text += '\0';
-        text += part;
-    }
-    char hex[17];
-    std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(XXH64(text.data(), text.size(), 0)));
-    return hex;
-}
-
-Verdict verdict_of(double explained, bool lossy) {
-    if (explained >= proven_from) return lossy ? Verdict::partial : Verdict::proven;
-    return explained >= partial_from ? Verdict::partial : Verdict::unexplained;
-}
-
-Severity severity_of(double share) {
-    if (share >= high_from) return Severity::high;
-    return share >= medium_from ? Severity::medium : Severity::low;
-}
-
-double share_of(uint64_t part, uint64_t whole) {
-    if (whole == 0) return part ? 1.0 : 0.0;
-    return std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
 }
 
 uint64_t busiest(const KindLedger& kind) {
@@ -185,8 +146,7 @@ void Ledger::add(const Event& event, const CallTime& time, const Op* op, const A
     }
 }
 
-void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op) {
-    const Assignment assignment = assign_unjudged(event, time, op);
+void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
     for (size_t number = 0; number < finding_causes; ++number) {
         if (assignment.ns[number] < options_.call_floor_ns) continue;
         ProcessLedger* process = process_of(event);
@@ -204,6 +164,7 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
     add_to(kind.lost_ns, ns);
     if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_lost_ns, ns);
     add_to(kind.host_excess_ns, assignment.host_excess_ns());
+    add_to(kind.explained_ns, assignment.host_explained_ns());
     add_to(kind.wanted_cpu_ns, time.on_cpu_ns + time.runnable_ns);
     const double ratio_floor = options_.ratio_floor * static_cast<double>(assignment.expected_ns);
     kind.over_call_floor |= ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
@@ -214,8 +175,8 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
     add_bounded(kind.by_thread, event.tid, ns);
     add_bounded(kind.by_cpu, event.cpu, ns);
     add_bounded(kind.by_op, event.op, ns);
-    add_culprit(kind, cause, event, time, ns);
-    add_evidence(kind, ns, event.sequence);
+    add_culprit(kind, cause, event, time, assignment);
+    kind.evidence.add(ns, event.sequence);
 }
 
 uint64_t Ledger::active_ns(const ProcessKey& process, const KindLedger& kind) const {
@@ -240,22 +201,18 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     finding.newly_lost_ns = kind.newly_lost_ns;
     finding.window_share = share;
     finding.severity = severity_of(share);
-    finding.explained_fraction = share_of(kind.lost_ns, kind.host_excess_ns);
+    finding.explained_fraction = share_of(kind.explained_ns, kind.host_excess_ns);
     finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
     finding.pid = process.pid;
     finding.culprits = ranked_culprits(kind);
     finding.worst = kind.worst;
-    finding.id = finding_id(cause, process, finding.culprits.empty() ? "" : finding.culprits[0].name, context.boot_id);
-    auto evidence = kind.evidence;
-    std::sort(evidence.begin(), evidence.end(), std::greater<>());
-    for (const auto& [ns, sequence] : evidence) finding.evidence.push_back(sequence);
+    finding.id = finding_id(to_string(cause), process, finding.culprits.empty() ? "" : finding.culprits[0].name,
+                            context.boot_id);
+    finding.evidence = kind.evidence.sequences();
     return finding;
 }
 
-std::vector<Finding> Ledger::findings(const std::vector<Process>& processes, const JudgementContext& context) const {
-    std::map<ProcessKey, std::string> names;
-    for (const Process& process : processes) names[process.key] = process.comm;
-
+std::vector<Finding> Ledger::findings(const JudgementContext& context) const {
     std::vector<Finding> all;
     for (uint32_t number = 0; number < processes_.size(); ++number) {
         const ProcessKey& key = process_index_.key(number).key;
@@ -275,7 +232,7 @@ std::vector<Finding> Ledger::findings(const std::vector<Process>& processes, con
                 }
             }
             if (!finding) continue;
-            finding->comm = names[key];
+            if (context.processes) finding->comm = context.processes->name(key);
             write_text(*finding, static_cast<Cause>(cause), *kind);
             own.push_back(std::move(*finding));
         }
@@ -296,14 +253,27 @@ void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, c
         if (cause == Cause::excluded_task) continue;
         const std::string name(to_string(cause));
         uint64_t found = 0;
+        const std::string_view kind = cause == Cause::first_use ? "cold-start" : std::string_view(name);
         for (const Finding& finding : findings) {
-            const bool assigned = finding.verdict != Verdict::insufficient_evidence;
-            if (assigned && finding.kind == name && same_process(finding, key)) found = finding.lost_ns;
+            // What was lost between calls was never among what calls lost.
+            const bool assigned = finding.verdict != Verdict::insufficient_evidence && !finding.between_calls;
+            if (assigned && finding.kind == kind && same_process(finding, key)) found = finding.lost_ns;
         }
         add_to(rejected[name], saturating_subtract(process.ns[number], found));
     }
     for (const auto& [name, ns] : process.excluded) add_to(rejected[std::string(name)], ns);
     add_to(rejected["unexplained"], process.unexplained_ns);
+}
+
+void Ledger::add_rejected(Finding& finding) const {
+    const ProcessKey process = finding.worst.event.process();
+    const uint32_t number = process_index_.find({process});
+    if (number == KeyIndex<ProcessId>::none) return;
+    std::map<std::string, uint64_t> rejected;
+    add_rejected(process, processes_[number], {finding}, rejected);
+    // What the detector itself rejected stays.
+    for (const auto& [hypothesis, ns] : finding.rejected) add_to(rejected[hypothesis], ns);
+    finding.rejected = ranked(rejected, max_rejected);
 }
 
 void Ledger::add_rejected(const std::vector<Finding>& findings, std::map<std::string, uint64_t>& rejected) const {

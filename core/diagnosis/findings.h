@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/diagnosis/assign.h"
+#include "core/diagnosis/detector.h"
 #include "core/diagnosis/explain.h"
 #include "core/model/process.h"
 #include "core/query/key_index.h"
@@ -27,6 +28,7 @@ struct KindLedger {
     uint64_t lost_ns = 0;         ///< assigned to the cause
     uint64_t newly_lost_ns = 0;   ///< the part of it in calls from ExplainOptions::new_from_sequence on
     uint64_t host_excess_ns = 0;  ///< of the same calls
+    uint64_t explained_ns = 0;    ///< of that, assigned to this cause or another: several may meet in one call
     uint64_t wanted_cpu_ns = 0;   ///< they ran or could have run
     bool over_call_floor = false;
     uint64_t worst_ns = 0;
@@ -34,16 +36,9 @@ struct KindLedger {
     std::map<uint32_t, uint64_t> by_thread;
     std::map<uint32_t, uint64_t> by_cpu;
     std::map<OpId, uint64_t> by_op;
-    std::map<std::pair<Comm, uint32_t>, uint64_t> by_culprit;
+    std::map<std::pair<std::string, uint32_t>, uint64_t> by_culprit;
     uint64_t unnamed_culprits_ns = 0;
-    std::vector<std::pair<uint64_t, uint64_t>> evidence;  ///< (ns, sequence), a heap with the least on top
-};
-
-/// What judging needs to know of the window.
-struct JudgementContext {
-    uint64_t covered_ns = 0;  ///< of the window, by sessions
-    std::string boot_id;
-    bool lossy = false;  ///< so much was lost that nothing is proven
+    Evidence evidence;
 };
 
 class Ledger {
@@ -54,9 +49,11 @@ class Ledger {
     void saw(const Event& event);
     void add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
     /// A call whose like is not known: evidence that too little is known, where it lost much off the CPU.
-    void add_unjudged(const Event& event, const CallTime& time, const Op* op);
+    void add_unjudged(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
 
-    std::vector<Finding> findings(const std::vector<Process>& processes, const JudgementContext& context) const;
+    std::vector<Finding> findings(const JudgementContext& context) const;
+    /// Adds what of a finding's process was assigned to other causes.
+    void add_rejected(Finding& finding) const;
     /// Adds what was assigned and is in no finding, by hypothesis.
     void add_rejected(const std::vector<Finding>& findings, std::map<std::string, uint64_t>& rejected) const;
 

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/diagnosis/explain.h"
@@ -26,6 +28,7 @@ struct Incident {
     uint64_t opened_realtime_ns = 0;
     uint64_t closed_realtime_ns = 0;  ///< 0 while open
     std::vector<Culprit> culprits;    ///< of the latest window that had the finding; largest first, pids visible ones
+    Finding finding;                  ///< the one of those that lost the most, or the latest of who decides its life
 };
 
 struct IncidentChange {
@@ -40,6 +43,8 @@ struct IncidentOptions {
     Severity open_from = Severity::medium;
     uint64_t quiet_to_close_ns = 15'000'000'000;
     size_t max_open = 256;  ///< further ones are counted and not opened
+    /// The kind of which put() and end() tell.
+    std::string_view put_kind = "straggler";
     /// An update is told when the lost time has grown by so much, or severity or verdict have changed.
     double update_growth = 0.1;
 };
@@ -51,7 +56,13 @@ class IncidentTracker {
 
     /// The findings of one pass over the live window, with newly_lost_ns. A pass is due each second while waiting(),
     /// also one without findings: only time closes.
+    /// Findings of a kind whose incidents put() has are left to it.
     std::vector<IncidentChange> observe(const std::vector<Finding>& findings, const ClockTriple& now);
+    /// An incident of which others know when it begins and ends: opened, or brought up to date. Of an unchanged one
+    /// nothing is told. The finding's lost_ns is all that it lost.
+    std::optional<IncidentChange> put(const std::string& id, const Finding& finding, const ClockTriple& now);
+    /// It is over.
+    std::optional<IncidentChange> end(const std::string& id, uint64_t at_realtime_ns);
 
     /// In order of opening.
     std::vector<Incident> open() const;

@@ -1,8 +1,13 @@
 #include "core/diagnosis/judge.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/diagnosis/assign.h"
+#include "core/diagnosis/gap_causes.h"
+#include "core/model/host_event.h"
+#include "core/store/block_rows.h"
 
 namespace ingero {
 
@@ -28,25 +33,222 @@ std::vector<SlowCall> SlowCalls::take() {
     return std::move(heap_);
 }
 
-Judge::Judge(const ExplainOptions& options, const Window& monotonic, const ClockTriple& clock, EventFilter filter,
-             SlowCalls& slow, JudgedTotals& totals)
-    : filter_(std::move(filter)), clock_(clock), ledger_(options, monotonic, clock), slow_(slow), totals_(totals) {}
+Judge::Judge(const DetectorContext& context, EventFilter filter, SlowCalls& slow, JudgedTotals& totals)
+    : window_(context.window),
+      of_ops_(all_ops().size()),
+      filter_(std::move(filter)),
+      any_process_(filter_.of_any_process()),
+      waits_(context.processes, any_process_),
+      gaps_(context.window, context.processes),
+      processes_(context.processes),
+      clock_(context.clock),
+      ledger_(context.options, context.window, context.clock),
+      tells_groups_(context.options.tells_groups),
+      lost_(context.window, context.options.slices),
+      slow_(slow),
+      totals_(totals) {
+    for (const CatalogueEntry& entry : catalogue()) {
+        if (!entry.make) continue;
+        detectors_.push_back(entry.make(context));
+        if (detectors_.back()->wants_failures()) of_failures_.push_back(detectors_.back().get());
+    }
+}
+
+const std::vector<Detector*>& Judge::watchers_of(const Op& op) {
+    Watched& watched = of_ops_[static_cast<size_t>(&op - all_ops().data())];
+    if (!watched.known) {
+        watched.known = true;
+        for (const auto& detector : detectors_)
+            if (detector->wants(op)) watched.detectors.push_back(detector.get());
+    }
+    return watched.detectors;
+}
+
+void Judge::show(std::span<const Event> block, bool before) {
+    shown_.clear();
+    for (const Event& event : block) {
+        if (before != (event.start_ns < window_.from_ns)) continue;
+        const Op* op = ops_(event.op);
+        if (!op || (watchers_of(*op).empty() && event.return_code == 0)) continue;
+        if (filter_.matches(event)) shown_.push_back(&event);
+    }
+    const auto earlier = [](const Event* a, const Event* b) { return a->start_ns < b->start_ns; };
+    if (!std::is_sorted(shown_.begin(), shown_.end(), earlier)) std::stable_sort(shown_.begin(), shown_.end(), earlier);
+    for (const Event* event : shown_) {
+        const Op& op = *ops_(event->op);
+        const auto tell = [&](Detector* detector) {
+            if (before)
+                detector->before(*event, op);
+            else
+                detector->see(*event, op);
+        };
+        const auto& watchers = watchers_of(op);
+        for (Detector* detector : watchers) tell(detector);
+        if (event->return_code == 0) continue;
+        for (Detector* detector : of_failures_)
+            if (std::find(watchers.begin(), watchers.end(), detector) == watchers.end()) tell(detector);
+    }
+}
+
+Window Judge::looks_back_at() const {
+    Window all;
+    for (const auto& detector : detectors_) {
+        const Window wanted = detector->looks_back_at();
+        if (wanted.length_ns() == 0) continue;
+        all = all.length_ns() == 0 ? wanted
+                                   : Window{std::min(all.from_ns, wanted.from_ns), std::max(all.to_ns, wanted.to_ns)};
+    }
+    return all;
+}
+
+void Judge::look_back(std::span<const Event> block) {
+    shown_.clear();
+    for (const Event& event : block)
+        if (ops_(event.op) && filter_.matches(event)) shown_.push_back(&event);
+    std::stable_sort(shown_.begin(), shown_.end(),
+                     [](const Event* a, const Event* b) { return a->start_ns < b->start_ns; });
+    for (const auto& detector : detectors_) {
+        if (detector->looks_back_at().length_ns() == 0) continue;
+        for (const Event* event : shown_) detector->look_back(*event, *ops_(event->op));
+    }
+}
+
+std::vector<Finding> Judge::findings(const JudgementContext& context) const {
+    std::vector<Finding> all = ledger_.findings(context);
+    const size_t of_splits = all.size();
+    const GapCauses gaps(gaps_, waits_, context);
+    JudgementContext with_gaps = context;
+    with_gaps.gaps = &gaps;
+    with_gaps.drained = &gaps_;
+    for (const auto& detector : detectors_) detector->find(with_gaps, all);
+    for (size_t i = of_splits; i < all.size(); ++i) ledger_.add_rejected(all[i]);
+    return all;
+}
+
+void Judge::take_waits(std::span<const Event> block) {
+    for (const Event& event : block) {
+        if (!WaitTable::wants(event.op)) continue;
+        if (event.op == op_retransmit) {
+            if (event.start_ns > window_.from_ns && any_process_.matches(event)) waits_.add(event);
+            continue;
+        }
+        if (event.start_ns >= window_.to_ns) continue;
+        const uint64_t until_ns = saturating_add(event.start_ns, std::max(event.duration_ns, event.args[1]));
+        const bool in_window =
+            event.op == op_wait ? saturating_end_ns(event) > window_.from_ns : until_ns > window_.from_ns;
+        if (in_window && any_process_.matches(event)) waits_.add(event);
+    }
+}
 
 void Judge::learn(std::span<const Event> block) {
+    show(block, true);
+    take_waits(block);
     for (const Event& event : block)
         if (event.depth == 0 && is_call(event.op) && !event.split_uncertain() && filter_.matches(event))
             expected_.add(event, ops_(event.op));
 }
 
+Result<void> Judge::learn(BlockView& block) {
+    const BlockHeader& header = block.header();
+    const bool may_match = filter_.may_match(header);
+    const bool has_history = may_match && header.first_start_ns < window_.from_ns;
+    rows_.clear();
+    const auto as_rows = [&](const OpSummary& summary) {
+        if (summary.op == op_waits_summed || summary.op == op_retransmit) return true;
+        const Op* op = has_history ? ops_(summary.op) : nullptr;
+        return op && (summary.errors != 0 || !watchers_of(*op).empty());
+    };
+    auto decoded = decode_rows(block, as_rows, rows_);
+    if (!decoded) return decoded;
+    show(rows_, true);
+    take_waits(rows_);
+    for (size_t segment = 0; segment < block.ops().size(); ++segment) {
+        const OpId op = block.ops()[segment].op;
+        columns_.open(block, segment);
+        Result<void> learnt;
+        if (op == op_wait && header.max_end_ns > window_.from_ns)
+            learnt = learn_waits(block, segment);
+        else if (may_match && is_call(op))
+            learnt = learn_calls(op);
+        if (!learnt) return learnt;
+    }
+    return {};
+}
+
+/// Of the many short ones that are not kept no row is made.
+Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
+    using enum ColumnId;
+    if (auto decoded = columns_.decode(tgid, tid, process_start, start, duration); !decoded) return decoded;
+    const auto tgids = columns_[tgid], tids = columns_[tid], process_starts = columns_[process_start],
+               starts = columns_[start], durations = columns_[duration];
+    wanted_.clear();
+    for (size_t row = 0; row < starts.size(); ++row) {
+        const Window time{starts[row], saturating_add(starts[row], durations[row])};
+        if (time.from_ns < window_.to_ns && time.to_ns > window_.from_ns && !waits_.is_short(durations[row]))
+            wanted_.push_back(static_cast<uint16_t>(row));
+    }
+    rows_.clear();
+    if (auto decoded = decode_rows(block, segment, wanted_, rows_); !decoded) return decoded;
+    auto next = rows_.begin();
+    for (size_t row = 0; row < starts.size(); ++row) {
+        const Window time{starts[row], saturating_add(starts[row], durations[row])};
+        if (time.from_ns >= window_.to_ns || time.to_ns <= window_.from_ns) continue;
+        const bool has_row = next != rows_.end() && wanted_[static_cast<size_t>(next - rows_.begin())] == row;
+        const ProcessKey process{static_cast<uint32_t>(tgids[row]), process_starts[row]};
+        if (any_process_.matches(process)) {
+            if (has_row)
+                waits_.add(*next);
+            else
+                waits_.add_short(process, static_cast<uint32_t>(tids[row]), time);
+        }
+        if (has_row) ++next;
+    }
+    return {};
+}
+
+Result<void> Judge::learn_calls(OpId id) {
+    using enum ColumnId;
+    auto decoded = columns_.decode(depth, flags, tgid, process_start, start, sequence, duration, runnable, blocked,
+                                   blocked_reason, argument_0, stream);
+    if (!decoded) return decoded;
+    const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid],
+               process_starts = columns_[process_start], starts = columns_[start], sequences = columns_[sequence],
+               durations = columns_[duration], runnables = columns_[runnable], blocks = columns_[blocked],
+               reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream];
+    const Op* const known = ops_(id);
+    Event call;
+    call.op = id;
+    for (size_t row = 0; row < depths.size(); ++row) {
+        if (depths[row] != 0 || (all_flags[row] & INGERO_CALL_SPLIT_UNCERTAIN)) continue;
+        call.tgid = static_cast<uint32_t>(tgids[row]);
+        call.process_start_ns = process_starts[row];
+        if (!filter_.matches(call)) continue;
+        call.sequence = sequences[row];
+        call.start_ns = starts[row];
+        call.duration_ns = durations[row];
+        call.runnable_ns = runnables[row];
+        call.blocked_ns = blocks[row];
+        call.blocked_reason = static_cast<BlockedReason>(reasons[row]);
+        call.args[0] = arguments[row];
+        call.stream = streams[row];
+        expected_.add(call, known);
+    }
+    return {};
+}
+
 void Judge::finish_learning() {
     expected_.finish();
+    waits_.finish();
 }
 
 void Judge::forget_samples() {
     expected_ = ExpectedTimes();
 }
 
-void Judge::judge(std::span<const Event> block) {
+void Judge::judge(std::span<const Event> block, size_t others) {
+    totals_.rows += others;
+    show(block, false);
+    gaps_.take(block, filter_);
     const std::vector<uint8_t>& queue_full = queues_.observe(block);
     for (size_t row = 0; row < block.size(); ++row) {
         ++totals_.rows;
@@ -55,27 +257,78 @@ void Judge::judge(std::span<const Event> block) {
     }
 }
 
-void Judge::judge(const Event& event, bool queue_full) {
+Event Judge::blame_quota(const Event& event) const {
+    const uint64_t ns = waits_.throttled_ns(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
+    // Waits too short to be told one by one are not known to be of the quota.
+    if (ns == 0 || ns < event.runnable_ns - std::min(ns, event.runnable_ns)) return event;
+    Event changed = event;
+    changed.preemptor_comm = to_comm(quota_name);
+    changed.preemptor_tgid = INGERO_PID_OUTSIDE;
+    changed.preemptor_ns = ns;
+    return changed;
+}
+
+bool Judge::is_neighbour(const Event& event) const {
+    if (!processes_ || event.preemptor_tgid == event.tgid) return false;
+    const Process* const own = processes_->find(event.process());
+    const Process* const other = processes_->at(event.preemptor_tgid, event.start_ns);
+    if (!own || !other || own->cgroup.empty() || other->cgroup.empty()) return false;
+    // A group below its own is its own too. All are below the root, which is nobody's.
+    const auto is_below = [](const std::string& path, const std::string& above) {
+        return above != "/" && path.starts_with(above + "/");
+    };
+    return own->cgroup != other->cgroup && !is_below(own->cgroup, other->cgroup) &&
+           !is_below(other->cgroup, own->cgroup);
+}
+
+Assignment Judge::name_neighbour(const Event& event, Assignment assignment) const {
+    if (assignment[Cause::cpu_contention] != 0 && is_neighbour(event))
+        assignment[Cause::noisy_neighbour] = std::exchange(assignment[Cause::cpu_contention], 0);
+    return assignment;
+}
+
+Assignment Judge::name_resent(const Event& event, Assignment assignment) const {
+    if (assignment[Cause::network] == 0 || !waits_.has_resent()) return assignment;
+    const auto [ns, longest] = waits_.resent(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
+    const uint64_t moved_ns = std::min(ns, assignment[Cause::network]);
+    assignment[Cause::network] -= moved_ns;
+    assignment[Cause::network_retransmit] = moved_ns;
+    assignment.resent = longest;
+    return assignment;
+}
+
+void Judge::judge(const Event& returned, bool queue_full) {
     ++totals_.calls;
-    totals_.uncertain += event.split_uncertain();
-    ledger_.saw(event);
-    const Op* op = ops_(event.op);
-    const auto [baseline, first_use] = expected_.of(event, op);
-    if (baseline && event.duration_ns <= baseline->expected_ns()) return;
+    totals_.uncertain += returned.split_uncertain();
+    ledger_.saw(returned);
+    if (tells_groups_) lost_.saw(returned);
+    const Op* op = ops_(returned.op);
+    const auto [baseline, first] = expected_.of(returned, op);
+    if (baseline && returned.duration_ns <= baseline->expected_ns()) return;
+    std::optional<Event> by_quota;
+    if (returned.runnable_ns != 0 && waits_.has_throttled()) by_quota = blame_quota(returned);
+    const Event& event = by_quota ? *by_quota : returned;
     const CallTime time = call_time(event);
     if (!baseline) {
         // A first call of its kind is always unlike what is known: no sign of anything.
-        if (!first_use && !event.split_uncertain()) ledger_.add_unjudged(event, time, op);
+        if (!first && !event.split_uncertain())
+            ledger_.add_unjudged(event, time, op,
+                                 name_resent(event, name_neighbour(event, assign_unjudged(event, time, op))));
         return;
     }
+    const bool first_use = first && is_cold(time.duration_ns, *baseline);
     Assignment assignment;
     if (event.split_uncertain()) {
         // How long it took is known, what it did meanwhile is not: it counts, and is no evidence.
         assignment.expected_ns = baseline->expected_ns();
         assignment.excess_ns = time.duration_ns - assignment.expected_ns;
+        if (tells_groups_) lost_.add_uncertain(event, assignment.excess_ns);
     } else {
-        assignment = assign(event, time, op, *baseline, first_use, queue_full);
+        assignment = name_neighbour(event, assign(event, time, op, *baseline, first_use, queue_full));
+        assignment = name_resent(event, assignment);
         ledger_.add(event, time, op, assignment);
+        if (tells_groups_) lost_.add(event, assignment);
+        for (const auto& detector : detectors_) detector->judged({event, time, op, assignment, first_use});
     }
     totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.excess_ns);
     totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.explained_ns());

@@ -3,14 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "core/diagnosis/detector.h"
+#include "core/diagnosis/drained_gaps.h"
 #include "core/diagnosis/expected.h"
 #include "core/diagnosis/findings.h"
+#include "core/diagnosis/lost_time.h"
+#include "core/diagnosis/wait_table.h"
 #include "core/query/event_filter.h"
 #include "core/query/launch_queue.h"
 #include "core/query/op_lookup.h"
+#include "core/query/segment_columns.h"
 
 namespace ingero {
 
@@ -42,25 +48,68 @@ struct JudgedTotals {
 /// One boot's calls. `slow` and `totals` are added to and must outlive it.
 class Judge {
   public:
-    Judge(const ExplainOptions& options, const Window& monotonic, const ClockTriple& clock, EventFilter filter,
-          SlowCalls& slow, JudgedTotals& totals);
+    Judge(const DetectorContext& context, EventFilter filter, SlowCalls& slow, JudgedTotals& totals);
 
     /// Calls of the window and of the history before it, in any order.
     void learn(std::span<const Event> block);
+    /// The same of a stored block all of whose rows count, of which no more is decoded than is asked for. Errors:
+    /// corrupt.
+    Result<void> learn(BlockView& block);
     void finish_learning();
-    /// Calls of the window; blocks in order of start, rows of a block in any order.
-    void judge(std::span<const Event> block);
+    /// Whether rows of an op can be anything to judge(); of others it is enough to know how many there are.
+    static bool is_judged(OpId op) { return is_call(op); }
+    /// Calls of the window; blocks in order of start, rows of a block in any order. `others`: its rows that are left
+    /// out.
+    void judge(std::span<const Event> block, size_t others = 0);
     void forget_samples();
 
+    /// Of what time look_back() is to be shown all calls; empty where nothing asks for it. After judging.
+    Window looks_back_at() const;
+    void look_back(std::span<const Event> block);
+
+    /// Of all detectors, in no order.
+    std::vector<Finding> findings(const JudgementContext& context) const;
     const Ledger& ledger() const { return ledger_; }
+    /// Empty unless ExplainOptions::tells_groups.
+    const LostTime& lost_time() const { return lost_; }
 
   private:
+    struct Watched {
+        std::vector<Detector*> detectors;
+        bool known = false;
+    };
     void judge(const Event& event, bool queue_full);
+    void take_waits(std::span<const Event> block);
+    Result<void> learn_calls(OpId op);
+    Result<void> learn_waits(BlockView& block, size_t segment);
+    /// Where the quota of its control group kept the thread off the CPU: as if that had had it.
+    Event blame_quota(const Event& event) const;
+    bool is_neighbour(const Event& event) const;
+    Assignment name_neighbour(const Event& event, Assignment assignment) const;
+    Assignment name_resent(const Event& event, Assignment assignment) const;
+    /// The block's calls that some detector wants, in order of start.
+    void show(std::span<const Event> block, bool before);
+    const std::vector<Detector*>& watchers_of(const Op& op);
+
+    Window window_;
+    std::vector<std::unique_ptr<Detector>> detectors_;
+    std::vector<Detector*> of_failures_;
+    std::vector<Watched> of_ops_;  ///< by place among all_ops()
+    std::vector<const Event*> shown_;
+    std::vector<Event> rows_;  ///< of the block that is learnt from
+    SegmentColumns columns_;   ///< the same
+    std::vector<uint16_t> wanted_;
 
     EventFilter filter_;
+    EventFilter any_process_;  ///< whom a thread waited for may be of another process than is asked about
+    WaitTable waits_;
+    DrainedGaps gaps_;
+    const KnownProcesses* processes_;
     ClockTriple clock_;
     ExpectedTimes expected_;
     Ledger ledger_;
+    bool tells_groups_;
+    LostTime lost_;
     LaunchQueues queues_;
     OpLookup ops_;
     SlowCalls& slow_;

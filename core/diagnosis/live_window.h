@@ -14,6 +14,8 @@
 #include "core/model/event.h"
 #include "core/model/process.h"
 #include "core/model/time.h"
+#include "core/query/communicators.h"
+#include "core/store/history.h"
 
 namespace ingero {
 
@@ -22,6 +24,7 @@ struct LiveWindowOptions {
     uint64_t history_ns = 30'000'000'000;
     size_t max_bytes = 32 << 20;
     uint64_t judged_ns = 10'000'000'000;  ///< the part that is judged; all of it teaches what is usual
+    uint64_t since_ns = 0;                ///< CLOCK_MONOTONIC from which on calls were captured; 0: since the first one
 };
 
 class LiveWindow {
@@ -31,6 +34,9 @@ class LiveWindow {
 
     /// Calls as they were recorded, sequence ascending, and how many were lost meanwhile.
     void add(std::vector<Event> events, uint64_t lost);
+    /// What was told besides; kept as long as calls are, within limits.
+    void add_spans(const std::vector<SpanRow>& spans);
+    void add_state(const StateRow& state);
     /// Drops what is too old.
     void trim(uint64_t now_monotonic_ns);
     /// Calls that no pass has seen.
@@ -40,7 +46,8 @@ class LiveWindow {
 
     /// Runs the detectors over the calls that ended in the last `judged_ns`. Findings carry newly_lost_ns: what calls
     /// that no earlier pass saw have lost.
-    std::vector<Finding> pass(const ClockTriple& now, const std::vector<Process>& processes);
+    std::vector<Finding> pass(const ClockTriple& now, const std::vector<Process>& processes,
+                              const Communicators& communicators = {});
 
   private:
     struct Impl;

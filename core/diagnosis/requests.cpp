@@ -1,10 +1,12 @@
 #include "core/diagnosis/requests.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <memory>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "core/diagnosis/assign.h"
 #include "core/query/event_filter.h"
@@ -38,8 +40,14 @@ bool is_cgroup(const std::string& scope) {
 class ScopeGroups {
   public:
     explicit ScopeGroups(const std::vector<Process>& processes) : processes_(processes) {
-        for (const Process& process : processes_) by_parent_.emplace(process.parent_pid, &process);
+        for (const Process& process : processes_) {
+            by_parent_.emplace(process.parent_pid, &process);
+            know(process.key);
+        }
     }
+
+    /// Of a process that told of spans: it may call no CUDA, and then is not among the processes.
+    void know(const ProcessKey& process) { known_.insert(process); }
 
     void register_process(const SpanRow& registration) { registered_[registration.scope].insert(registration.process); }
 
@@ -57,14 +65,21 @@ class ScopeGroups {
             to_visit.pop_back();
             const auto [first, last] = by_parent_.equal_range(parent.pid);
             for (auto child = first; child != last; ++child)
-                // A child begins after its parent; one that begins before has another parent of the same pid.
-                if (child->second->key.start_ns >= parent.start_ns && members.insert(child->second->key).second)
+                if (is_parent(parent, child->second->key) && members.insert(child->second->key).second)
                     to_visit.push_back(child->second->key);
         }
     }
 
   private:
+    /// Pids are given out again: of those that had the pid, the latest that had begun when the child did.
+    bool is_parent(const ProcessKey& parent, const ProcessKey& child) const {
+        if (child.start_ns < parent.start_ns) return false;
+        const auto next = known_.upper_bound(parent);
+        return next == known_.end() || next->pid != parent.pid || next->start_ns > child.start_ns;
+    }
+
     const std::vector<Process>& processes_;
+    std::set<ProcessKey> known_;
     std::multimap<uint32_t, const Process*> by_parent_;
     std::map<std::string, std::set<ProcessKey>> registered_;
 };
@@ -125,7 +140,7 @@ CallSums sums_of(const Event& event, const Op* op) {
     const uint64_t weight = event.weight;
     sums[CallSums::calls] = weight;
     if (op_source(event.op) == source_nccl) {
-        sums[CallSums::collectives] = weight;
+        if (!op || op->op_class == OpClass::collective) sums[CallSums::collectives] = weight;
     } else if (op) {
         if (op->op_class == OpClass::launch) sums[CallSums::launches] = weight;
         if (op->op_class == OpClass::copy) sums[CallSums::copies] = weight;
@@ -178,12 +193,16 @@ class RequestsOfBoot {
         : snapshot_(snapshot), query_(query), boot_(boot), processes_(processes), scopes_(processes) {}
 
     Result<void> run(RequestsAnswer& answer);
+    /// Of the spans that overlap `wanted`.
+    Result<void> list(const Window& wanted, RequestCalls& ret_calls);
 
   private:
     Result<void> read_spans();
     void form_groups();
-    Result<void> read_calls(RequestsAnswer& answer);
-    void take(const Event& event, const Op* op);
+    /// take(group, call, op) of each call of a process of a group; it returns false to end.
+    template <class Take>
+    Result<void> read_calls(Take take);
+    void take(Group& group, const Event& event, const Op* op);
     void give(Group& group, RequestsAnswer& answer);
     bool is_wanted(const SpanRow& span) const {
         const bool named = !query_.id || span.id == *query_.id || to_valid_utf8(span.id) == *query_.id;
@@ -205,7 +224,12 @@ Result<void> RequestsOfBoot::run(RequestsAnswer& answer) {
     if (auto read = read_spans(); !read) return read;
     if (spans_.empty()) return {};
     form_groups();
-    if (auto read = read_calls(answer); !read) return read;
+    const auto take_all = [&](Group& group, const Event& event, const Op* op) {
+        answer.counts_collectives = answer.counts_collectives || op_source(event.op) == source_nccl;
+        take(group, event, op);
+        return true;
+    };
+    if (auto read = read_calls(take_all); !read) return read;
     for (const auto& group : groups_)
         if (group->is_wanted) give(*group, answer);
     return {};
@@ -250,6 +274,7 @@ void RequestsOfBoot::form_groups() {
             group->scope = span.scope;
         }
         group->members.insert(span.process);
+        scopes_.know(span.process);
         group->spans.push_back(std::move(span));
     }
     spans_.clear();
@@ -267,30 +292,139 @@ void RequestsOfBoot::form_groups() {
     }
 }
 
-void RequestsOfBoot::take(const Event& event, const Op* op) {
-    const auto groups = groups_of_.find(event.process());
-    if (groups == groups_of_.end()) return;
+void RequestsOfBoot::take(Group& group, const Event& event, const Op* op) {
     const Window call{event.start_ns, saturating_end_ns(event)};
     const CallTime time = call_time(event);
     const uint64_t stalled = time.runnable_ns + time.blocked_ns;
-    for (Group* group : groups->second) {
-        if (group->join->add(call, sums_of(event, op)) == 0) continue;
-        if (stalled >= stall_floor_ns) group->add_stall(call, stalled, event);
-    }
+    if (group.join->add(call, sums_of(event, op)) == 0) return;
+    if (stalled >= stall_floor_ns) group.add_stall(call, stalled, event);
 }
 
-Result<void> RequestsOfBoot::read_calls(RequestsAnswer& answer) {
+template <class Take>
+Result<void> RequestsOfBoot::read_calls(Take take) {
     EventFilter filter({.window = {}, .uid = query_.filter.uid, .pid = query_.filter.pid}, processes_);
     OpLookup find;
     return snapshot_.scan(boot_.boot_index, calls_, [&](std::span<const Event> block) {
         for (const Event& event : block) {
             // A call inside another is that one's time already.
             if (!is_call(event.op) || event.depth != 0 || !filter.matches(event)) continue;
-            answer.counts_collectives = answer.counts_collectives || op_source(event.op) == source_nccl;
-            take(event, find(event.op));
+            const auto groups = groups_of_.find(event.process());
+            if (groups == groups_of_.end()) continue;
+            for (Group* group : groups->second)
+                if (!take(*group, event, find(event.op))) return false;
         }
         return true;
     });
+}
+
+/// Which of the listed spans a call overlaps, and how many of all: in a time that spans which last long do not
+/// lengthen. Half-open all; what is empty counts as 1 ns, as in SpanJoin.
+class Overlaps {
+  public:
+    template <class IsListed>
+    Overlaps(const std::vector<SpanRow>& by_start, IsListed is_listed) {
+        for (size_t i = 0; i < by_start.size(); ++i) {
+            starts_.push_back(by_start[i].start_ns);
+            ends_.push_back(end_of(by_start[i]));
+            if (is_listed(by_start[i])) listed_.push_back(i);
+        }
+        leaves_ = std::bit_ceil(std::max<size_t>(listed_.size(), 1));
+        latest_end_.resize(2 * leaves_);
+        for (size_t i = 0; i < listed_.size(); ++i) latest_end_[leaves_ + i] = ends_[listed_[i]];
+        for (size_t i = leaves_; i-- > 1;) latest_end_[i] = std::max(latest_end_[2 * i], latest_end_[2 * i + 1]);
+        std::sort(ends_.begin(), ends_.end());
+    }
+
+    /// Those that have begun before its end, less those that had ended at its begin.
+    size_t count(const Window& call) const {
+        const auto begun = std::lower_bound(starts_.begin(), starts_.end(), end_of(call)) - starts_.begin();
+        const auto ended = std::upper_bound(ends_.begin(), ends_.end(), call.from_ns) - ends_.begin();
+        return static_cast<size_t>(begun - ended);
+    }
+
+    /// take(index in all spans) of each listed one, by start; it returns false to end.
+    template <class Take>
+    bool visit(const Window& call, Take take) const {
+        const auto begins_before = [&](size_t i, uint64_t time) { return starts_[i] < time; };
+        const auto end = std::lower_bound(listed_.begin(), listed_.end(), end_of(call), begins_before);
+        return visit(1, 0, leaves_, static_cast<size_t>(end - listed_.begin()), call.from_ns, take);
+    }
+
+    static uint64_t end_of(const SpanRow& span) { return std::max(span.end_ns, saturating_add(span.start_ns, 1)); }
+
+  private:
+    static uint64_t end_of(const Window& call) { return std::max(call.to_ns, saturating_add(call.from_ns, 1)); }
+
+    /// Of the leaves [first, first + leaves) under a node, those before `end` that last beyond `time`.
+    template <class Take>
+    bool visit(size_t node, size_t first, size_t leaves, size_t end, uint64_t time, Take& take) const {
+        if (first >= end || latest_end_[node] <= time) return true;
+        if (leaves == 1) return take(listed_[first]);
+        return visit(2 * node, first, leaves / 2, end, time, take) &&
+               visit(2 * node + 1, first + leaves / 2, leaves / 2, end, time, take);
+    }
+
+    std::vector<uint64_t> starts_, ends_;  ///< of all, each sorted
+    std::vector<size_t> listed_;
+    size_t leaves_ = 1;
+    std::vector<uint64_t> latest_end_;  ///< a tree over listed_: of the leaves under each node, from 1
+};
+
+Result<void> RequestsOfBoot::list(const Window& wanted, RequestCalls& ret_calls) {
+    if (auto read = read_spans(); !read) return read;
+    if (spans_.empty()) return {};
+    form_groups();
+    const auto is_listed = [&](const SpanRow& span) {
+        return is_wanted(span) && span.start_ns < wanted.to_ns && Overlaps::end_of(span) > wanted.from_ns;
+    };
+    // Who else shares a call is known of all spans, and the calls are read of those listed.
+    calls_ = {UINT64_MAX, 0};
+    for (const auto& group : groups_) {
+        for (const SpanRow& span : group->spans) {
+            if (!is_listed(span)) continue;
+            calls_ = {std::min(calls_.from_ns, span.start_ns), std::max(calls_.to_ns, Overlaps::end_of(span))};
+        }
+    }
+    if (calls_.from_ns >= calls_.to_ns) return {};
+    std::map<const Group*, Overlaps> overlaps;
+    for (const auto& group : groups_) overlaps.emplace(group.get(), Overlaps(group->spans, is_listed));
+    std::map<std::pair<const Group*, size_t>, uint32_t> places;
+    bool too_many = false;
+    auto read = read_calls([&](Group& group, const Event& event, const Op*) {
+        const Window call{event.start_ns, saturating_end_ns(event)};
+        const Overlaps& of_group = overlaps.at(&group);
+        const auto shared_by = static_cast<uint32_t>(of_group.count(call));
+        const CallTime time = call_time(event);
+        return of_group.visit(call, [&](size_t i) {
+            const SpanRow& span = group.spans[i];
+            too_many = ret_calls.calls.size() == max_request_calls;
+            if (too_many) return false;
+            const auto [place, added] =
+                places.try_emplace({&group, i}, static_cast<uint32_t>(ret_calls.requests.size()));
+            if (added) ret_calls.requests.push_back(span);
+            const uint64_t from = std::max(call.from_ns, span.start_ns), to = std::min(call.to_ns, span.end_ns);
+            ret_calls.calls.push_back({.request = place->second,
+                                       .tgid = event.tgid,
+                                       .tid = event.tid,
+                                       .op = event.op,
+                                       .return_code = event.return_code,
+                                       .weight = event.weight,
+                                       .shared_by = shared_by,
+                                       .start_ns = event.start_ns,
+                                       .duration_ns = time.duration_ns,
+                                       .overlap_ns = saturating_subtract(to, from),
+                                       .on_cpu_ns = time.on_cpu_ns,
+                                       .runnable_ns = time.runnable_ns,
+                                       .blocked_ns = time.blocked_ns,
+                                       .sequence = event.sequence});
+            return true;
+        });
+    });
+    if (!read) return read;
+    if (too_many)
+        return fail(ErrorCode::limit, "more than 1,000,000 pairs of a request and a call",
+                    "ask for a shorter time, or one request: WHERE request_id = 'ID'");
+    return {};
 }
 
 void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
@@ -337,6 +471,16 @@ Window told_of(const StoreSnapshot& snapshot, const RequestsAnswer& answer) {
 }
 
 }  // namespace
+
+Result<RequestCalls> list_request_calls(const StoreSnapshot& snapshot, const BootWindow& boot,
+                                        const RequestsQuery& query, const Window& wanted) {
+    RequestCalls calls;
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+    if (auto done = RequestsOfBoot(snapshot, query, boot, *processes).list(wanted, calls); !done)
+        return tl::unexpected(done.error());
+    return calls;
+}
 
 Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const RequestsQuery& query) {
     RequestsAnswer answer;

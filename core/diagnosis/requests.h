@@ -63,6 +63,34 @@ struct RequestsAnswer {
     bool counts_collectives = false;     ///< calls of NCCL are in the store
 };
 
+/// A call that overlaps a request of its scope group.
+struct RequestCall {
+    uint32_t request = 0;  ///< its place among the requests
+    uint32_t tgid = 0, tid = 0;
+    OpId op = 0;
+    int32_t return_code = 0;
+    uint32_t weight = 1;
+    uint32_t shared_by = 0;  ///< requests of the group that it overlaps
+    uint64_t start_ns = 0;   ///< CLOCK_MONOTONIC
+    uint64_t duration_ns = 0;
+    uint64_t overlap_ns = 0;  ///< of the duration, inside the request
+    uint64_t on_cpu_ns = 0, runnable_ns = 0, blocked_ns = 0;
+    uint64_t sequence = 0;
+};
+
+struct RequestCalls {
+    std::vector<SpanRow> requests;
+    std::vector<RequestCall> calls;
+};
+
+inline constexpr size_t max_request_calls = 1'000'000;
+
+/// The calls of the boot's requests that overlap `wanted` (CLOCK_MONOTONIC), each pair for itself; calls inside of
+/// others are left out, as in compute_requests(). Neither the query's window nor its limit holds. Errors: those of the
+/// store; limit where there are more than max_request_calls.
+Result<RequestCalls> list_request_calls(const StoreSnapshot& snapshot, const BootWindow& boot,
+                                        const RequestsQuery& query, const Window& wanted);
+
 /// Errors: those of the store; limit.
 Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const RequestsQuery& query);
 

@@ -37,6 +37,7 @@ struct Source {
     std::map<ProcessKey, Process> processes;
     std::map<ProcessKey, uint32_t> boots;
     std::map<ProcessKey, std::vector<FunctionRow>> functions;
+    std::map<ProcessKey, std::vector<CommunicatorRow>> communicators;
     std::map<uint32_t, FileRow> files;
     uint64_t first_sequence = 0;  ///< what is added to its own
     std::map<uint32_t, uint32_t> stack_ids;
@@ -76,6 +77,9 @@ Result<Source> open_source(const MergeSource& from) {
     auto functions = source.snapshot->functions();
     if (!functions) return of_source(source, functions.error());
     for (FunctionRow& function : *functions) source.functions[function.process].push_back(std::move(function));
+    const auto communicators = source.snapshot->communicators();
+    if (!communicators) return of_source(source, communicators.error());
+    for (const CommunicatorRow& row : *communicators) source.communicators[row.process].push_back(row);
     auto files = source.snapshot->files();
     if (!files) return of_source(source, files.error());
     source.files = std::move(*files);
@@ -104,6 +108,7 @@ class Merger {
     template <class Row>
     Result<void> take_rows(Source& source, std::vector<Row>& rows, std::vector<Row> Batch::*into);
     Result<void> take_clocks(const Part& part);
+    Result<void> take_states(const Part& part);
     Result<void> take(Source& source, const Event& event);
     Result<void> take_stacks(Source& source);
     Result<void> flush(Source& source, bool last);
@@ -284,6 +289,27 @@ Result<void> Merger::take_clocks(const Part& part) {
     return {};
 }
 
+/// One by one: of GPUs there are more than memory holds.
+Result<void> Merger::take_states(const Part& part) {
+    Source& source = *part.source;
+    Result<void> taken;
+    auto scanned =
+        source.snapshot->scan_states(part.session.boot_index, part.starts, [&](const StateHead& head) -> bool {
+            auto row = read_state(head);
+            if (!row) {
+                taken = of_source(source, row.error());
+                return false;
+            }
+            ++summary_.states;
+            std::vector<StateRow> one;
+            one.push_back(std::move(*row));
+            taken = take_rows(source, one, &Batch::states);
+            return taken.has_value();
+        });
+    if (!scanned) return of_source(source, scanned.error());
+    return taken;
+}
+
 /// What is left of a minute's calls belongs to the session in which the minute begins: there is one row for it, however
 /// many sessions had calls in it.
 Result<void> Merger::write_history(const Part& part) {
@@ -299,10 +325,7 @@ Result<void> Merger::write_history(const Part& part) {
     if (!incidents) return of_source(source, incidents.error());
     summary_.incidents += incidents->size();
     if (auto taken = take_rows(source, *incidents, &Batch::incidents); !taken) return taken;
-    auto states = snapshot.states(boot, part.starts);
-    if (!states) return of_source(source, states.error());
-    summary_.states += states->size();
-    if (auto taken = take_rows(source, *states, &Batch::states); !taken) return taken;
+    if (auto taken = take_states(part); !taken) return taken;
     auto rollups = snapshot.rollups(boot, part.starts);
     if (!rollups) return of_source(source, rollups.error());
     std::erase_if(*rollups, [&](const RollupRow& row) { return !part.starts.contains(row.minute_ns); });
@@ -353,12 +376,16 @@ void Merger::take_process(Source& source, const ProcessKey& key) {
         batch_.processes.push_back(row->second);
         batch_.processes.back().key = own;
     }
-    const auto functions = source.functions.find(key);
-    if (functions == source.functions.end()) return;
-    for (const FunctionRow& function : functions->second) {
-        batch_.functions.push_back(function);
-        batch_.functions.back().process = own;
-    }
+    if (const auto functions = source.functions.find(key); functions != source.functions.end())
+        for (const FunctionRow& function : functions->second) {
+            batch_.functions.push_back(function);
+            batch_.functions.back().process = own;
+        }
+    if (const auto communicators = source.communicators.find(key); communicators != source.communicators.end())
+        for (const CommunicatorRow& communicator : communicators->second) {
+            batch_.communicators.push_back(communicator);
+            batch_.communicators.back().process = own;
+        }
 }
 
 uint32_t Merger::file_of(Source& source, uint32_t id) {

@@ -255,17 +255,24 @@ constexpr Name driver_names[] = {
     {999, "CUDA_ERROR_UNKNOWN"},
 };
 
+/// ncclResult_t.
+constexpr Name nccl_names[] = {
+    {1, "ncclUnhandledCudaError"}, {2, "ncclSystemError"}, {3, "ncclInternalError"}, {4, "ncclInvalidArgument"},
+    {5, "ncclInvalidUsage"},       {6, "ncclRemoteError"}, {7, "ncclInProgress"},
+};
+
 constexpr bool ascends(std::span<const Name> names) {
     return std::is_sorted(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.code < b.code; });
 }
-static_assert(ascends(runtime_names) && ascends(driver_names));
+static_assert(ascends(runtime_names) && ascends(driver_names) && ascends(nccl_names));
 
 }  // namespace
 
 std::string error_name(OpId op, int32_t return_code) {
     if (return_code == 0) return {};
-    const std::span<const Name> names =
-        is_driver_op(op) ? std::span<const Name>(driver_names) : std::span<const Name>(runtime_names);
+    const std::span<const Name> names = op_source(op) == source_nccl ? std::span<const Name>(nccl_names)
+                                        : is_driver_op(op)           ? std::span<const Name>(driver_names)
+                                                                     : std::span<const Name>(runtime_names);
     const auto found = std::lower_bound(names.begin(), names.end(), return_code,
                                         [](const Name& name, int32_t code) { return name.code < code; });
     if (found != names.end() && found->code == return_code) return std::string(found->name);

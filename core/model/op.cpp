@@ -17,6 +17,9 @@ constexpr OpId driver(uint8_t number) {
 constexpr OpId graph(uint8_t number) {
     return make_op(source_graph, number);
 }
+constexpr OpId nccl(uint8_t number) {
+    return make_op(source_nccl, number);
+}
 
 // Numbers below 100 are those of published traces, with their names; new ones start at 100.
 constexpr std::array ops = std::to_array<Op>({
@@ -130,17 +133,43 @@ constexpr std::array ops = std::to_array<Op>({
     {graph(208), "cuGraphExecDestroy", OpClass::graph, false},
     {graph(209), "cuGraphInstantiateWithFlags", OpClass::graph, false},
     {graph(210), "cuGraphInstantiateWithParams", OpClass::graph, false},
+    {nccl(1), "ncclCommInitRank", OpClass::communicator, false},
+    {nccl(2), "ncclCommDestroy", OpClass::communicator, false},
+    {nccl(3), "ncclAllReduce", OpClass::collective, false},
+    {nccl(4), "ncclAllGather", OpClass::collective, false},
+    {nccl(5), "ncclReduceScatter", OpClass::collective, false},
+    {nccl(6), "ncclBcast", OpClass::collective, false},
+    {nccl(7), "ncclSend", OpClass::collective, false},
+    {nccl(8), "ncclRecv", OpClass::collective, false},
+    {nccl(9), "ncclCommInitAll", OpClass::communicator, false},
+    {nccl(100), "ncclCommInitRankConfig", OpClass::communicator, false},
+    {nccl(101), "ncclCommSplit", OpClass::communicator, false},
+    {nccl(102), "ncclCommAbort", OpClass::communicator, false},
+    {nccl(103), "ncclCommFinalize", OpClass::communicator, false},
+    {nccl(104), "ncclBroadcast", OpClass::collective, false},
+    {nccl(105), "ncclReduce", OpClass::collective, false},
+    {nccl(106), "ncclGroupStart", OpClass::communicator, false},
+    {nccl(107), "ncclGroupEnd", OpClass::communicator, false},
 });
+
+/// Where an op is among them, from 1, by its id: looked up for every row that is read.
+constexpr size_t sources_with_ops = 10;
+constexpr auto places = [] {
+    std::array<uint8_t, sources_with_ops * 256> table{};
+    static_assert(ops.size() < 255);
+    for (size_t i = 0; i < ops.size(); ++i) table[ops[i].id] = static_cast<uint8_t>(i + 1);
+    return table;
+}();
 
 static_assert(std::is_sorted(ops.begin(), ops.end(), [](const Op& a, const Op& b) { return a.id < b.id; }));
 
-struct ImportedOp {
+struct KernelOp {
     OpId id;
     std::string_view name;
 };
 
 // What only imported traces have. Not among all_ops(), for which counters are kept and probes may be attached.
-constexpr std::array imported_ops = std::to_array<ImportedOp>({
+constexpr std::array kernel_ops = std::to_array<KernelOp>({
     {make_op(source_host, 1), "sched_switch"},
     {make_op(source_host, 2), "sched_wakeup"},
     {make_op(source_host, 3), "mm_page_alloc"},
@@ -153,21 +182,17 @@ constexpr std::array imported_ops = std::to_array<ImportedOp>({
     {make_op(source_host, 12), "pod_oom_kill"},
     {make_op(source_host, 20), "mm_page_alloc_summary"},
     {make_op(source_host, 21), "sched_switch_summary"},
+    {make_op(source_host, 30), "direct_reclaim"},
+    {make_op(source_host, 31), "interrupt"},
+    {make_op(source_host, 32), "soft_interrupt"},
     {make_op(source_io, 1), "block_read"},
     {make_op(source_io, 2), "block_write"},
     {make_op(source_io, 3), "block_discard"},
+    {make_op(source_io, 4), "block_flush"},
     {make_op(source_tcp, 1), "tcp_retransmit"},
+    {make_op(source_tcp, 2), "socket_error"},
     {make_op(source_net, 1), "net_send"},
     {make_op(source_net, 2), "net_recv"},
-    {make_op(source_nccl, 1), "ncclCommInitRank"},
-    {make_op(source_nccl, 2), "ncclCommDestroy"},
-    {make_op(source_nccl, 3), "ncclAllReduce"},
-    {make_op(source_nccl, 4), "ncclAllGather"},
-    {make_op(source_nccl, 5), "ncclReduceScatter"},
-    {make_op(source_nccl, 6), "ncclBcast"},
-    {make_op(source_nccl, 7), "ncclSend"},
-    {make_op(source_nccl, 8), "ncclRecv"},
-    {make_op(source_nccl, 9), "ncclCommInitAll"},
 });
 
 }  // namespace
@@ -197,13 +222,13 @@ std::span<const Op> all_ops() {
 }
 
 const Op* find_op(OpId id) {
-    const auto found = std::lower_bound(ops.begin(), ops.end(), id, [](const Op& op, OpId key) { return op.id < key; });
-    return found != ops.end() && found->id == id ? &*found : nullptr;
+    const size_t place = id < places.size() ? places[id] : 0;
+    return place != 0 ? &ops[place - 1] : nullptr;
 }
 
 std::string op_name(OpId id) {
     if (const Op* op = find_op(id)) return std::string(op->name);
-    for (const ImportedOp& op : imported_ops)
+    for (const KernelOp& op : kernel_ops)
         if (op.id == id) return std::string(op.name);
     return "op-" + std::to_string(op_source(id)) + "-" + std::to_string(id & 0xff);
 }
@@ -211,7 +236,7 @@ std::string op_name(OpId id) {
 std::optional<OpId> op_of_name(std::string_view name) {
     for (const Op& op : ops)
         if (op.name == name) return op.id;
-    for (const ImportedOp& op : imported_ops)
+    for (const KernelOp& op : kernel_ops)
         if (op.name == name) return op.id;
     return std::nullopt;
 }

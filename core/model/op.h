@@ -11,7 +11,7 @@
 
 namespace ingero {
 
-enum class OpClass : uint8_t { launch, alloc, free, copy, sync, graph, name, device, other };
+enum class OpClass : uint8_t { launch, alloc, free, copy, sync, graph, name, device, collective, communicator, other };
 
 struct Op {
     OpId id;
@@ -54,7 +54,8 @@ bool may_be_thinned(const Op& op);
 std::span<const Op> all_ops();
 /// nullptr where the id is not among them.
 const Op* find_op(OpId id);
-/// The op's name, of those that only imported traces have too; "op-SOURCE-NUMBER" for an id this version does not know.
+/// The op's name, of what the kernel does (host_event.h) and imported traces have too; "op-SOURCE-NUMBER" for an id
+/// this version does not know.
 std::string op_name(OpId id);
 /// The inverse; nothing where no op is called that.
 std::optional<OpId> op_of_name(std::string_view name);

@@ -2,11 +2,37 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/model/event.h"
 
 namespace ingero {
+
+/// What a process is part of, as its control group, its environment at the start and its command line say. Empty or
+/// absent where they do not, or where what they say is not of the form it must have.
+struct ProcessFacts {
+    std::string command;                 ///< by [processes] cmdline; redacted unless that says otherwise
+    std::string container;               ///< id: 64 hex digits, or as ECS and LXC name theirs
+    std::string container_runtime;       ///< "docker", "containerd", "cri-o", "podman", "lxc"; empty: not known
+    std::string pod_uid;                 ///< Kubernetes: 8-4-4-4-12 hex digits, or 32 of a static pod
+    std::string pod_name;                ///< Kubernetes
+    std::string pod_namespace;           ///< Kubernetes
+    std::string slurm_job;               ///< number
+    std::string slurm_step;              ///< number, or "batch", "extern", "interactive"
+    std::string ecs_task;                ///< id: 32 hex digits
+    std::optional<uint32_t> rank;        ///< of its job, below world_size
+    std::optional<uint32_t> local_rank;  ///< of its job on this node
+    std::optional<uint32_t> world_size;  ///< processes of its job
+    std::string rank_source;             ///< whose variables said so: "torchrun", "openmpi", "pmix", "pmi", "slurm"
+    std::string cuda_visible_devices;    ///< as set; "none" where it is set to nothing
+    std::string nvidia_visible_devices;  ///< as set
+    /// Variables that [processes] environ_allow names.
+    std::vector<std::pair<std::string, std::string>> environment;
+    bool operator==(const ProcessFacts&) const = default;
+};
 
 struct Process {
     ProcessKey key;
@@ -18,6 +44,9 @@ struct Process {
     uint64_t first_seen_ns = 0;  ///< CLOCK_MONOTONIC
     uint64_t exited_ns = 0;      ///< CLOCK_MONOTONIC; 0 while it lives
     int32_t exit_code = 0;       ///< as wait(2) reports it; valid once exited
+    ProcessFacts facts = {};
+    std::string cpus_allowed = {};  ///< list of CPUs it may run on, "0-3,8"
+    std::string mems_allowed = {};  ///< list of NUMA nodes it may have memory of
 };
 
 }  // namespace ingero

@@ -273,6 +273,17 @@ Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns) 
     return result;
 }
 
+Result<uint64_t> parse_end_time_ns(std::string_view text, uint64_t from_ns, uint64_t now_realtime_ns) {
+    constexpr uint64_t half_a_day_ns = 43'200 * ns_per_s;
+    auto latest = parse_time_ns(text, now_realtime_ns);
+    if (!latest || scan_time(text)->date) return latest;
+    const auto next = parse_time_ns(text, from_ns + 2 * half_a_day_ns - 1);
+    if (!next || *next <= from_ns) return latest;
+    if (*next <= now_realtime_ns) return next;
+    // Still to come: soon after the start it is meant; else the two were taken for each other.
+    return *next - from_ns <= half_a_day_ns ? Result<uint64_t>(std::max(from_ns, now_realtime_ns)) : latest;
+}
+
 std::string format_duration(uint64_t ns) {
     static constexpr std::array units = std::to_array<Unit>({{"ns", 1},
                                                              {"µs", 1'000},

@@ -19,6 +19,13 @@ class EventFilter {
         }
     }
 
+    /// The same for the rows of all processes that the caller may see.
+    EventFilter of_any_process() const {
+        EventFilter filter = *this;
+        filter.pid_.reset();
+        return filter;
+    }
+
     bool matches(const Event& event) { return matches(event.process()); }
     bool matches(const ProcessKey& process) {
         if (pid_ && process.pid != *pid_) return false;

@@ -36,6 +36,7 @@ class NodeSnapshot final : public StoreSnapshot {
     }
     Result<std::vector<GapRow>> gaps(uint32_t boot, Window window) const override { return all_->gaps(boot, window); }
     Result<std::vector<FunctionRow>> functions() const override { return all_->functions(); }
+    Result<std::vector<CommunicatorRow>> communicators() const override { return all_->communicators(); }
     Result<std::optional<FunctionRow>> function(const ProcessKey& process, uint64_t handle) const override {
         return all_->function(process, handle);
     }
@@ -60,6 +61,10 @@ class NodeSnapshot final : public StoreSnapshot {
     }
     Result<std::vector<StateRow>> states(uint32_t boot, Window window) const override {
         return all_->states(boot, window);
+    }
+    Result<void> scan_states(uint32_t boot, Window window,
+                             const std::function<bool(const StateHead&)>& visit) const override {
+        return all_->scan_states(boot, window, visit);
     }
     Result<std::vector<RollupRow>> rollups(uint32_t boot, Window window) const override {
         return all_->rollups(boot, window);

@@ -167,6 +167,10 @@ Result<void> Recorder::take_rest() {
     if (!functions) return tl::unexpected(functions.error());
     for (FunctionRow& function : *functions)
         if (processes_.contains(function.process)) batch.functions.push_back(std::move(function));
+    const auto communicators = snapshot_.communicators();
+    if (!communicators) return tl::unexpected(communicators.error());
+    for (const CommunicatorRow& communicator : *communicators)
+        if (processes_.contains(communicator.process)) batch.communicators.push_back(communicator);
     auto spans = snapshot_.spans(page_.rows.session.boot_index, window_);
     if (!spans) return tl::unexpected(spans.error());
     for (SpanRow& span : *spans)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -50,6 +51,16 @@ Number median_of(std::vector<Number>& values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
+}
+
+/// Nearest rank; reorders the values.
+template <class Number>
+Number quantile_of(std::vector<Number>& values, double quantile) {
+    if (values.empty()) return 0;
+    const double rank = std::ceil(quantile * static_cast<double>(values.size()));
+    const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
+    std::nth_element(values.begin(), place, values.end());
+    return *place;
 }
 
 }  // namespace ingero

@@ -16,6 +16,7 @@ class SegmentColumns {
     void open(BlockView& view, size_t segment) {
         view_ = &view;
         segment_ = segment;
+        rows_ = view.ops()[segment].rows;
         known_ = 0;
     }
 
@@ -24,8 +25,8 @@ class SegmentColumns {
         const uint64_t bit = 1ULL << static_cast<unsigned>(id);
         if (known_ & bit) return {};
         std::vector<uint64_t>& values = columns_[static_cast<size_t>(id)];
-        values.resize(view_->ops()[segment_].rows);
-        if (auto decoded = view_->column(id, segment_, values); !decoded) {
+        if (values.size() < rows_) values.resize(rows_);
+        if (auto decoded = view_->column(id, segment_, std::span(values).first(rows_)); !decoded) {
             const BlockHeader& header = view_->header();
             return fail(decoded.error().code,
                         "event block " + std::to_string(header.boot_index) + "/" +
@@ -43,15 +44,18 @@ class SegmentColumns {
     }
 
     /// What was decoded.
-    std::span<const uint64_t> operator[](ColumnId id) const { return columns_[static_cast<size_t>(id)]; }
+    std::span<const uint64_t> operator[](ColumnId id) const {
+        return std::span(columns_[static_cast<size_t>(id)]).first(rows_);
+    }
     /// Whether all rows have Event's default: nothing needs decoding then.
     bool is_default(ColumnId id) const { return view_->is_default(id, segment_); }
 
   private:
     BlockView* view_ = nullptr;
     size_t segment_ = 0;
-    uint64_t known_ = 0;  ///< bit n: column n
-    std::array<std::vector<uint64_t>, 64> columns_;
+    size_t rows_ = 0;
+    uint64_t known_ = 0;                             ///< bit n: column n
+    std::array<std::vector<uint64_t>, 64> columns_;  ///< each as long as the largest segment so far
 };
 
 }  // namespace ingero

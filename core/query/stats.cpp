@@ -372,7 +372,8 @@ class StatsQuery {
         group.stats.pid = key.process.pid;
         if (const Op* op = find_op(key.op)) {
             group.waits_for_device = op->waits_for_device;
-            group.moves_bytes = op->op_class == OpClass::alloc || op->op_class == OpClass::copy;
+            group.moves_bytes =
+                op->op_class == OpClass::alloc || op->op_class == OpClass::copy || op->op_class == OpClass::collective;
             if (op->op_class == OpClass::launch) group.launches = std::make_unique<LaunchTimes>();
         }
         return group;

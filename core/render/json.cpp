@@ -3,6 +3,7 @@
 
 #include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/render/incidents.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 
@@ -46,7 +47,8 @@ json to_json(const Coverage& coverage) {
 /// Only these classes move or reserve bytes; for the others there is no such figure, which is not the same as none.
 bool counts_bytes(OpId id) {
     const Op* op = find_op(id);
-    return op && (op->op_class == OpClass::alloc || op->op_class == OpClass::copy);
+    return op &&
+           (op->op_class == OpClass::alloc || op->op_class == OpClass::copy || op->op_class == OpClass::collective);
 }
 
 json to_json(OpId op, const std::map<int32_t, uint64_t>& codes) {
@@ -102,7 +104,8 @@ json waited_for(const Event& event) {
 
 json to_json(const SlowCall& call, const std::string& comm) {
     const TimeSplit& split = call.split;
-    return {{"op", op_name(call.event.op)},
+    return {{"id", number_or_null(call.event.sequence)},
+            {"op", op_name(call.event.op)},
             {"pid", call.event.tgid},
             {"tid", call.event.tid},
             {"comm", text_or_null(comm)},
@@ -137,7 +140,9 @@ json to_json(const std::vector<RejectedHypothesis>& rejected) {
     return list;
 }
 
-json to_json(const Finding& finding, const json& coverage) {
+}  // namespace
+
+json finding_json(const Finding& finding, const json& coverage) {
     return {{"id", to_valid_utf8(finding.id)},
             {"kind", to_valid_utf8(finding.kind)},
             {"severity", std::string(to_string(finding.severity))},
@@ -158,12 +163,52 @@ json to_json(const Finding& finding, const json& coverage) {
             {"coverage", coverage}};
 }
 
+namespace {
+
 /// The command of a process: the caller knows it, or a finding about the same process does.
 std::string find_comm(const ProcessKey& process, const AnswerContext& context, const std::vector<Finding>& findings) {
     if (const auto known = context.comms.find(process); known != context.comms.end()) return known->second;
     const auto finding = std::find_if(findings.begin(), findings.end(),
                                       [&](const Finding& f) { return f.worst.event.process() == process; });
     return finding != findings.end() ? finding->comm : "";
+}
+
+json by_cause(const LostSums& sums) {
+    json list = json::array();
+    for (const auto& [cause, ns] : sums.by_cause()) list.push_back({{"cause", cause}, {"ns", ns}});
+    return list;
+}
+
+json to_json(const std::vector<LostGroup>& groups, bool processes) {
+    json list = json::array();
+    for (const LostGroup& group : groups) {
+        json one = {{"calls", group.sums.calls},
+                    {"busy_ns", group.sums.busy_ns},
+                    {"excess_ns", group.sums.excess_ns},
+                    {"lost", by_cause(group.sums)}};
+        if (processes) {
+            one["pid"] = number_or_null(group.pid);
+            one["comm"] = text_or_null(group.name);
+        } else {
+            one["gpu"] = to_valid_utf8(group.name);
+        }
+        list.push_back(std::move(one));
+    }
+    return list;
+}
+
+json to_json(const std::vector<LostSlice>& slices) {
+    json list = json::array();
+    for (const LostSlice& slice : slices) {
+        json ops = json::array();
+        for (const auto& [op, sums] : slice.ops)
+            ops.push_back({{"op", op_name(op)}, {"calls", sums.calls}, {"busy_ns", sums.busy_ns}});
+        list.push_back({{"calls", slice.sums.calls},
+                        {"excess_ns", slice.sums.excess_ns},
+                        {"lost", by_cause(slice.sums)},
+                        {"ops", std::move(ops)}});
+    }
+    return list;
 }
 
 }  // namespace
@@ -220,7 +265,7 @@ json to_json(const StatsAnswer& answer, const AnswerContext& context, size_t lim
 json to_json(const ExplainAnswer& answer, const AnswerContext& context) {
     json result = answer_head("explain", context, answer.window, answer.coverage);
     json findings = json::array();
-    for (const Finding& finding : answer.findings) findings.push_back(to_json(finding, result["coverage"]));
+    for (const Finding& finding : answer.findings) findings.push_back(finding_json(finding, result["coverage"]));
     json slow_calls = json::array();
     for (const SlowCall& call : answer.slow_calls)
         slow_calls.push_back(to_json(call, find_comm(call.event.process(), context, answer.findings)));
@@ -231,6 +276,10 @@ json to_json(const ExplainAnswer& answer, const AnswerContext& context) {
     result["calls"] = answer.calls;
     result["excess_ns"] = answer.excess_ns;
     result["explained_ns"] = answer.explained_ns;
+    result["lost"] = by_cause(answer.lost);
+    result["by_process"] = to_json(answer.by_process, true);
+    result["by_gpu"] = to_json(answer.by_gpu, false);
+    if (!answer.slices.empty()) result["slices"] = to_json(answer.slices);
     return result;
 }
 

@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "core/diagnosis/explain.h"
+#include "core/model/process.h"
 #include "core/query/coverage.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
+#include "core/query/wait_chains.h"
 #include "core/sql/sql.h"
 
 namespace ingero {
@@ -31,10 +33,14 @@ struct AnswerContext {
 nlohmann::json answer_head(std::string_view command, const AnswerContext& context, const Window& realtime,
                            const Coverage& coverage);
 
+/// A process as docs/schemas/processes.schema.json has it; what only its lister knows is null, `state` among it.
+nlohmann::json process_json(const Process& process);
 /// docs/schemas/stats.schema.json. At most `limit` ops, the largest by total time; 0: all.
 nlohmann::json to_json(const StatsAnswer& answer, const AnswerContext& context, size_t limit = 0);
 /// docs/schemas/stacks.schema.json.
 nlohmann::json to_json(const StacksAnswer& answer, const AnswerContext& context);
+/// docs/schemas/waits.schema.json.
+nlohmann::json to_json(const WaitsAnswer& answer, const AnswerContext& context);
 /// docs/schemas/explain.schema.json.
 nlohmann::json to_json(const ExplainAnswer& answer, const AnswerContext& context);
 /// docs/schemas/query.schema.json. Takes the rows.
@@ -54,15 +60,19 @@ struct TextStyle {
 /// "-"; these functions do not throw.
 std::string text_status(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_processes(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_problems(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_probes(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_stats(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_stacks(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_waits(const nlohmann::json& answer, const TextStyle& style = {});
 /// A line a stack: what it was called for, its frames outermost first, joined by ";", and its weight in ns.
 std::string folded_stacks(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_explain(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_query(const nlohmann::json& answer, const TextStyle& style = {});
 /// RFC 4180: a line of names, then the rows, lines ending in CRLF; null is an empty field, an empty text is "".
 std::string csv_query(const nlohmann::json& answer, const TextStyle& style = {});
+/// The text is silent of coverage, which is of calls.
+std::string text_gpus(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_export(const nlohmann::json& answer, const TextStyle& style = {});
 std::string text_check(const nlohmann::json& answer, const TextStyle& style = {});
 

@@ -206,6 +206,24 @@ std::string spans_text(const json& spans) {
                        " " + escape_text(why);
         result += "; refused: " + reasons;
     }
+    if (const json& dropped = member(spans, "dropped"); dropped.is_number() && dropped != 0)
+        result += "; let go for want of room: " + count(spans, "dropped");
+    return result;
+}
+
+/// Nothing where there is no relay.
+std::string relay_lines(const json& relay) {
+    if (!flag(relay, "connected")) return "";
+    const json& sources = member(relay, "sources");
+    std::string result;
+    for (const auto& [key, title] : {std::pair("gpus", "GPUs      "), std::pair("ports", "Ports     ")}) {
+        const json& source = member(sources, key);
+        if (!source.is_object()) continue;
+        const std::string reason = words_or_empty(source, "reason");
+        result += title + words(source, "state") + (reason.empty() ? "" : ": " + reason) + "\n";
+    }
+    if (const json& dropped = member(relay, "dropped"); dropped.is_number() && dropped != 0)
+        result += "          " + count(relay, "dropped") + " measurements let go for want of room\n";
     return result;
 }
 
@@ -232,9 +250,24 @@ std::string text_status(const json& answer, const TextStyle& style) {
     result += "Traced    " + text::count(answer, "processes") + " processes, " + text::count(answer, "incidents_open") +
               " open incidents\n";
     result += "Spans     " + text::spans_text(text::member(answer, "spans")) + "\n";
+    result += text::relay_lines(text::member(answer, "relay"));
     result += "Sockets   " + text::count(answer, "sockets") + " listening\n";
     return result + text::coverage_lines(answer, style);
 }
+
+namespace {
+
+/// Of a container's id, as container tools show it.
+constexpr size_t short_container_id = 12;
+
+std::string job_text(const json& process) {
+    for (const char* name : {"pod_name", "pod_uid", "ecs_task"})
+        if (const std::string text = text::words(process, name); text != text::absent) return text;
+    const std::string job = text::words(process, "slurm_job"), step = text::words(process, "slurm_step");
+    return step == text::absent ? job : job + "." + step;
+}
+
+}  // namespace
 
 std::string text_processes(const json& answer, const TextStyle& style) {
     const json& processes = text::list(answer, "processes");
@@ -251,7 +284,9 @@ std::string text_processes(const json& answer, const TextStyle& style) {
                      {"RANK", Align::right, false, 1},
                      {"DEVICES", Align::left, false, 4},
                      {"UNIT", Align::left, true},
-                     {"CONTAINER", Align::left, true, 5}});
+                     {"JOB", Align::left, true, 4},
+                     {"CONTAINER", Align::left, true, 5},
+                     {"COMMAND LINE", Align::left, true, 6}});
         for (const json& process : processes) {
             std::string rank = text::count(process, "rank");
             if (text::number(process, "world_size")) rank += "/" + text::count(process, "world_size");
@@ -260,7 +295,8 @@ std::string text_processes(const json& answer, const TextStyle& style) {
                            text::words(process, "state"), text::time(process, "start_time_ns"),
                            text::rate(process, "calls_per_s"), text::bytes(process, "gpu_memory_bytes"), rank,
                            text::devices_text(text::list(process, "devices")), text::words(process, "unit"),
-                           text::words(process, "container")});
+                           job_text(process), text::words(process, "container").substr(0, short_container_id),
+                           text::words(process, "command")});
         }
         result = table.render(style.width);
     }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/model/call_time.h"
+#include "core/model/collective.h"
 #include "core/model/error_names.h"
 #include "core/model/op.h"
 #include "core/render/table.h"
@@ -56,6 +57,20 @@ json block(const Event& call) {
     return {call.args[2] & 0x7ff, call.args[2] >> 11 & 0x7ff, call.args[2] >> 22 & 0x3ff};
 }
 
+json collective(const Event& call) {
+    const auto one = collective_of(call);
+    if (!one) return nullptr;
+    const auto or_null = [](const auto& value) { return value ? json(*value) : json(); };
+    return {{"communicator", one->communicator == 0 ? json() : json(one->communicator)},
+            {"sequence", one->is_numbered() ? json(one->sequence) : json()},
+            {"count", or_null(one->count)},
+            {"datatype", text_or_null(datatype_name(one->datatype))},
+            {"reduction", text_or_null(reduction_name(one->reduction))},
+            {"peer", or_null(one->peer)},
+            {"root", or_null(one->root)},
+            {"group_depth", one->group_depth}};
+}
+
 struct ColumnOf {
     const char* name;
     json (*value)(const TracedCall& traced, const Op* op);
@@ -87,7 +102,7 @@ constexpr auto columns = std::to_array<ColumnOf>({
      }},
     {"bytes",
      [](const TracedCall& traced, const Op* op) -> json {
-         return is_of(op, {OpClass::alloc, OpClass::copy}) ? json(traced.call.args[0]) : json();
+         return is_of(op, {OpClass::alloc, OpClass::copy, OpClass::collective}) ? json(traced.call.args[0]) : json();
      }},
     {"direction",
      [](const TracedCall& traced, const Op* op) -> json {
@@ -108,6 +123,7 @@ constexpr auto columns = std::to_array<ColumnOf>({
      [](const TracedCall& traced, const Op* op) -> json {
          return is_of(op, {OpClass::launch}) ? block(traced.call) : json();
      }},
+    {"collective", [](const TracedCall& traced, const Op*) -> json { return collective(traced.call); }},
     {"on_cpu_ns", [](const TracedCall& traced, const Op*) -> json { return traced.call.on_cpu_ns(); }},
     {"runnable_ns", [](const TracedCall& traced, const Op*) -> json { return traced.call.runnable_ns; }},
     {"blocked_ns", [](const TracedCall& traced, const Op*) -> json { return traced.call.blocked_ns; }},
@@ -147,6 +163,15 @@ std::string what_for(const json& line) {
         add("function " + words(line, "function"));
     if (number(line, "bytes")) add(bytes(line, "bytes"));
     if (member(line, "direction").is_string()) add(words(line, "direction"));
+    if (const json& collective = member(line, "collective"); collective.is_object()) {
+        if (const auto sequence = number(collective, "sequence")) add("number " + std::to_string(*sequence));
+        const auto elements = number(collective, "count");
+        if (elements && member(collective, "datatype").is_string())
+            add(std::to_string(*elements) + " of " + words(collective, "datatype"));
+        if (member(collective, "reduction").is_string()) add(words(collective, "reduction"));
+        if (const auto peer = number(collective, "peer")) add("rank " + std::to_string(*peer));
+        if (const auto root = number(collective, "root")) add("root " + std::to_string(*root));
+    }
     if (words(line, "stream") != "0x0") add("stream " + words(line, "stream"));
     if (const auto device = number(line, "device"); device && *device != 0) add("device " + std::to_string(*device));
     return result;

@@ -55,7 +55,7 @@ constexpr auto columns_of_events = std::to_array<SqlColumnInfo>({
     {"waker_pid", "INTEGER", "process that ended the longest sleep"},
     {"waits", "INTEGER", "how often the thread left its CPU during the call"},
     {"cpu", "INTEGER", "CPU that the call returned on"},
-    {"arg2", "INTEGER", "block and shared memory of a launch"},
+    {"arg2", "INTEGER", "block and shared memory of a launch; of a collective what the view collectives shows"},
     {"split_uncertain", "INTEGER", "1: the parts of the duration are an estimate"},
 });
 static_assert(columns_of_events.size() == static_cast<size_t>(EventColumn::split_uncertain) + 1);
@@ -88,6 +88,39 @@ constexpr auto columns_of_process_names = std::to_array<SqlColumnInfo>({
     {"cgroup_id", "INTEGER", "control group, see cgroup_metadata; 0: none"},
     {"exited_at", "INTEGER", "when it ended: CLOCK_REALTIME, ns; null: it had not"},
     {"exit_code", "INTEGER", "as wait(2) has it; null: it had not ended"},
+});
+
+constexpr auto columns_of_processes = std::to_array<SqlColumnInfo>({
+    {"pid", "INTEGER", "process"},
+    {"start_time_ns", "INTEGER", "when it began, CLOCK_REALTIME, ns; of an imported process when it was first seen"},
+    {"comm", "TEXT", "command"},
+    {"command", "TEXT", "command line, by default without what may be a secret; null: not kept"},
+    {"uid", "INTEGER", "user"},
+    {"parent_pid", "INTEGER", "process that made it"},
+    {"unit", "TEXT", "systemd unit"},
+    {"cgroup", "TEXT", "control group"},
+    {"scope", "TEXT", "service, scope or container of the control group"},
+    {"container", "TEXT", "id of the container"},
+    {"container_runtime", "TEXT", "docker, containerd, cri-o, podman or lxc; null: not known"},
+    {"pod_uid", "TEXT", "Kubernetes"},
+    {"pod_name", "TEXT", "Kubernetes"},
+    {"pod_namespace", "TEXT", "Kubernetes"},
+    {"slurm_job", "TEXT", "number"},
+    {"slurm_step", "TEXT", "number, batch, extern or interactive"},
+    {"ecs_task", "TEXT", "id of the task"},
+    {"rank", "INTEGER", "of the process in its job"},
+    {"local_rank", "INTEGER", "of the process on its node"},
+    {"world_size", "INTEGER", "processes of the job"},
+    {"rank_source", "TEXT", "whose variables say the rank: torchrun, openmpi, pmi, pmix or slurm"},
+    {"cuda_visible_devices", "TEXT", "CUDA_VISIBLE_DEVICES at the start; none: set to nothing"},
+    {"nvidia_visible_devices", "TEXT", "NVIDIA_VISIBLE_DEVICES at the start"},
+    {"cpus_allowed", "TEXT", "CPUs that it may run on"},
+    {"mems_allowed", "TEXT", "NUMA nodes that it may have memory of"},
+    {"environment", "TEXT", "JSON object of the variables that [processes] environ_allow names"},
+    {"first_seen_ns", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"exited_ns", "INTEGER", "CLOCK_REALTIME, ns; null: it had not ended"},
+    {"exit_code", "INTEGER", "as wait(2) has it; null: it had not ended"},
+    {"node", "TEXT", "machine"},
 });
 
 constexpr auto columns_of_stack_traces = std::to_array<SqlColumnInfo>({
@@ -201,6 +234,28 @@ constexpr auto columns_of_requests = std::to_array<SqlColumnInfo>({
     {"node", "TEXT", "machine"},
 });
 
+constexpr auto columns_of_request_events = std::to_array<SqlColumnInfo>({
+    {"request_id", "TEXT", "identifier of the request"},
+    {"request_start_ns", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"request_end_ns", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"event_id", "INTEGER", "as events.id has it"},
+    {"timestamp", "INTEGER", "when the call was entered: CLOCK_REALTIME, ns"},
+    {"source", "TEXT", "as events.source has it"},
+    {"op", "TEXT", "as events.op has it"},
+    {"pid", "INTEGER", "process that made the call"},
+    {"tid", "INTEGER", "thread that made the call"},
+    {"duration_ns", "INTEGER", "of the call"},
+    {"overlap_ns", "INTEGER", "of the call's duration, the part inside the request"},
+    {"shared_by", "INTEGER",
+     "requests that the call overlaps: it is told once for each, so do not add up over requests"},
+    {"on_cpu_ns", "INTEGER", "of the duration, on a CPU"},
+    {"runnable_ns", "INTEGER", "of the duration, able to run and without a CPU"},
+    {"blocked_ns", "INTEGER", "of the duration, asleep"},
+    {"return_code", "INTEGER", "what the call returned; 0: success"},
+    {"weight", "INTEGER", "calls that this row stands for"},
+    {"node", "TEXT", "machine"},
+});
+
 constexpr auto columns_of_incidents = std::to_array<SqlColumnInfo>({
     {"id", "TEXT", "identifier of the incident"},
     {"kind", "TEXT", "what went wrong"},
@@ -248,6 +303,76 @@ constexpr auto columns_of_states = std::to_array<SqlColumnInfo>({
     {"node", "TEXT", "machine"},
 });
 
+constexpr auto columns_of_gpu_samples = std::to_array<SqlColumnInfo>({
+    {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"uuid", "TEXT", "of the GPU"},
+    {"gpu_index", "INTEGER", "number of the GPU on its host"},
+    {"name", "TEXT", "model"},
+    {"pci", "TEXT", "its place on the bus"},
+    {"utilization_percent", "REAL", "time in which a kernel ran"},
+    {"memory_utilization_percent", "REAL", "time in which memory was read or written"},
+    {"memory_used_bytes", "INTEGER", "by all processes"},
+    {"memory_total_bytes", "INTEGER", "that there is"},
+    {"graphics_clock_mhz", "REAL", "now"},
+    {"sm_clock_mhz", "REAL", "now"},
+    {"memory_clock_mhz", "REAL", "now"},
+    {"max_sm_clock_mhz", "REAL", "that it may have"},
+    {"throttle_reasons", "INTEGER", "bits, as libnvidia-ml has them; 0: none"},
+    {"temperature_celsius", "REAL", "of the chip"},
+    {"power_watts", "REAL", "drawn"},
+    {"power_limit_watts", "REAL", "that is enforced"},
+    {"ecc_corrected", "INTEGER", "errors of memory since the driver was loaded"},
+    {"ecc_uncorrected", "INTEGER", "errors of memory since the driver was loaded"},
+    {"remapped_rows_corrected", "INTEGER", "rows of memory replaced for corrected errors"},
+    {"remapped_rows_uncorrected", "INTEGER", "rows of memory replaced for uncorrected errors"},
+    {"remap_pending", "INTEGER", "1: a row is replaced at the next reset"},
+    {"remap_failed", "INTEGER", "1: a row could not be replaced"},
+    {"pcie_sent_bytes_per_s", "REAL", "by the GPU"},
+    {"pcie_received_bytes_per_s", "REAL", "by the GPU"},
+    {"pcie_replays", "INTEGER", "packets sent again"},
+    {"pcie_generation", "INTEGER", "of the link now"},
+    {"pcie_max_generation", "INTEGER", "that the link may have"},
+    {"pcie_width", "INTEGER", "lanes now"},
+    {"pcie_max_width", "INTEGER", "lanes that the link may have"},
+    {"nvlinks_active", "INTEGER", "links"},
+    {"nvlink_crc_errors", "INTEGER", "of all links"},
+    {"nvlink_replays", "INTEGER", "of all links"},
+    {"nvlink_recoveries", "INTEGER", "of all links"},
+    {"numa_node", "INTEGER", "that it is nearest to"},
+    {"processes", "TEXT", "JSON list of {pid, memory_bytes}, of 128 at most"},
+    {"processes_running", "INTEGER", "processes on the GPU"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_gpu_events = std::to_array<SqlColumnInfo>({
+    {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"uuid", "TEXT", "of the GPU"},
+    {"xid", "INTEGER", "number of the error, as the kernel log has it; null: no error"},
+    {"change", "TEXT", "lost: it could not be asked any more; found: it came; null: neither"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_port_samples = std::to_array<SqlColumnInfo>({
+    {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"port", "TEXT", "adapter and number of the port, mlx5_0/1"},
+    {"state", "TEXT", "ACTIVE, DOWN and so on"},
+    {"physical_state", "TEXT", "LinkUp, Polling and so on"},
+    {"link_layer", "TEXT", "InfiniBand or Ethernet"},
+    {"rate_bits_per_s", "INTEGER", "of the link"},
+    {"symbol_errors", "INTEGER", "of the port"},
+    {"link_recoveries", "INTEGER", "times that the link recovered"},
+    {"link_downed", "INTEGER", "times that the link failed"},
+    {"receive_errors", "INTEGER", "packets with errors"},
+    {"transmit_discards", "INTEGER", "packets not sent"},
+    {"transmit_wait", "INTEGER", "ticks in which there was data and no credit to send it"},
+    {"received_bytes", "INTEGER", "data"},
+    {"sent_bytes", "INTEGER", "data"},
+    {"out_of_sequence", "INTEGER", "packets that came out of order"},
+    {"packet_sequence_errors", "INTEGER", "packets asked for again"},
+    {"local_ack_timeouts", "INTEGER", "acknowledgements that did not come"},
+    {"node", "TEXT", "machine"},
+});
+
 constexpr auto columns_of_clocks = std::to_array<SqlColumnInfo>({
     {"monotonic_ns", "INTEGER", "CLOCK_MONOTONIC"},
     {"boottime_ns", "INTEGER", "CLOCK_BOOTTIME at that time"},
@@ -291,6 +416,84 @@ constexpr auto columns_of_coverage = std::to_array<SqlColumnInfo>({
     {"sampled_out", "INTEGER", "calls that other rows stand for, by weight"},
 });
 
+constexpr auto columns_of_communicators = std::to_array<SqlColumnInfo>({
+    {"id", "INTEGER", "as collectives.communicator_id has it; of its process alone"},
+    {"pid", "INTEGER", "process that has it"},
+    {"communicator", "TEXT", "hash that is the same for all its ranks; null: it was made before it was traced"},
+    {"rank", "INTEGER", "of the process's or thread's in it; null: not known"},
+    {"nranks", "INTEGER", "ranks that it has; null: not known"},
+    {"handle", "INTEGER", "ncclComm_t"},
+    {"origin", "TEXT", "init-rank, init-all, split, or found: made before it was traced"},
+    {"parent_id", "INTEGER", "what it was split from; null: nothing, or not known"},
+    {"color", "INTEGER", "of the split; null: none"},
+    {"key", "INTEGER", "of the split; null: none"},
+    {"seen_at", "INTEGER", "when it was made or found: CLOCK_REALTIME, ns"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_collectives = std::to_array<SqlColumnInfo>({
+    {"id", "INTEGER", "as events.id has it"},
+    {"start_ns", "INTEGER", "when it was put on its stream: CLOCK_REALTIME, ns"},
+    {"enqueue_ns", "INTEGER", "how long that took, which is not how long the collective did, ns"},
+    {"pid", "INTEGER", "process that called"},
+    {"tid", "INTEGER", "thread that called"},
+    {"op", "TEXT", "what was called, such as ncclAllReduce"},
+    {"communicator", "TEXT", "as communicators.communicator has it"},
+    {"communicator_id", "INTEGER", "as communicators.id has it"},
+    {"rank", "INTEGER", "of the caller; null: not known"},
+    {"nranks", "INTEGER", "ranks of the communicator; null: not known"},
+    {"seq", "INTEGER", "number among the communicator's, sends and receives apart, from 1; null: it failed"},
+    {"bytes", "INTEGER", "count times the size of the datatype"},
+    {"count", "INTEGER", "elements; null: the datatype is not known"},
+    {"datatype", "TEXT", "float32, bfloat16 and so on"},
+    {"reduction", "TEXT", "sum, prod, max, min, avg, or own; null: none"},
+    {"peer", "INTEGER", "other rank of a send or receive"},
+    {"root", "INTEGER", "of a broadcast or reduce"},
+    {"group_depth", "INTEGER", "ncclGroupStart around it, up to 7"},
+    {"stream", "INTEGER", "handle of the stream"},
+    {"device", "INTEGER", "ordinal of the device that was current"},
+    {"error", "TEXT", "name of what the call returned; null: success"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_waits = std::to_array<SqlColumnInfo>({
+    {"id", "INTEGER", "as events.id has it"},
+    {"start_ns", "INTEGER", "when the thread left its CPU: CLOCK_REALTIME, ns"},
+    {"end_ns", "INTEGER", "when it ran again: CLOCK_REALTIME, ns"},
+    {"duration_ns", "INTEGER", "of the wait, ns"},
+    {"pid", "INTEGER", "process"},
+    {"tid", "INTEGER", "thread"},
+    {"comm", "TEXT", "command of the process"},
+    {"depth", "INTEGER", "traced calls that the thread was inside of; 0: between calls"},
+    {"runnable_ns", "INTEGER", "of the duration, able to run and without a CPU"},
+    {"blocked_ns", "INTEGER", "of the duration, asleep"},
+    {"blocked_on", "TEXT", "what it slept for: disk, futex, poll and so on"},
+    {"syscall", "TEXT", "system call that it slept in; null: a page fault"},
+    {"detail", "TEXT", "the lock, file, other end of a socket or disk request that it waited for"},
+    {"waker_pid", "INTEGER", "process that ended the sleep; null: an interrupt, or not known"},
+    {"waker_tid", "INTEGER", "its thread"},
+    {"waker", "TEXT", "its command"},
+    {"preemptor_pid", "INTEGER", "process that had the CPU instead"},
+    {"preemptor", "TEXT", "its command"},
+    {"preemptor_ns", "INTEGER", "of runnable_ns, the part in which it had the CPU"},
+    {"throttled", "INTEGER", "1: it had no CPU because its cgroup had used up its quota"},
+    {"from_cpu", "INTEGER", "CPU that it left"},
+    {"cpu", "INTEGER", "CPU that it ran on again"},
+    {"split_uncertain", "INTEGER", "1: the parts of the duration are an estimate"},
+    {"node", "TEXT", "machine"},
+});
+
+constexpr auto columns_of_socket_events = std::to_array<SqlColumnInfo>({
+    {"id", "INTEGER", "as events.id has it"},
+    {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
+    {"pid", "INTEGER", "process that has the socket"},
+    {"op", "TEXT", "tcp_retransmit or socket_error"},
+    {"peer", "TEXT", "address and port of the other end"},
+    {"errno", "TEXT", "ECONNRESET and so on; null: a retransmit"},
+    {"stalled_ns", "INTEGER", "of a retransmit, for how long nothing that was sent had arrived; null: not known"},
+    {"node", "TEXT", "machine"},
+});
+
 constexpr auto columns_of_schema = std::to_array<SqlColumnInfo>({
     {"table_name", "TEXT", "table"},
     {"column_name", "TEXT", "column"},
@@ -309,7 +512,8 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
     {"nccl_events", events, "collectives", columns_of_events, "9"},
     {"ops", filled, "operations that there are", columns_of_ops, ", PRIMARY KEY(op_id, source_id)"},
     {"sources", filled, "where calls are seen", columns_of_sources, ", PRIMARY KEY(id)"},
-    {"process_names", filled, "processes", columns_of_process_names, ""},
+    {"process_names", filled, "processes, the latest of each number", columns_of_process_names, ""},
+    {"processes", filled, "processes, and what each is part of", columns_of_processes, ""},
     {"stack_traces", filled, "native stacks", columns_of_stack_traces, ""},
     {"causal_chains", history, "findings in traces of other tools", columns_of_causal_chains, ""},
     {"system_snapshots", history, "state of the host", columns_of_system_snapshots, ""},
@@ -325,11 +529,42 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
     {"cgroup_metadata", filled, "control groups of processes", columns_of_cgroup_metadata, ""},
     {"annotations", history, "labels that programs gave", columns_of_annotations, ""},
     {"requests", history, "requests that programs served", columns_of_requests, ""},
+    {"request_events", history, "calls that overlap requests, a row each pair", columns_of_request_events, ""},
     {"incidents", history, "what was found to be wrong, a row each", columns_of_incidents, ""},
     {"spans", history, "requests, steps, phases and labels that programs told", columns_of_spans, ""},
     {"states", history, "what was measured of hosts and devices, a row each value", columns_of_states, ""},
+    {"gpu_samples", history, "what was measured of GPUs, a row each time; null: not told", columns_of_gpu_samples, ""},
+    {"gpu_events", history, "errors that GPUs reported, and GPUs that were lost or came", columns_of_gpu_events, ""},
+    {"port_samples", history, "what was measured of InfiniBand ports, a row each time; null: not told",
+     columns_of_port_samples, ""},
     {"rollups", history, "what is left of calls whose rows have gone", columns_of_rollups, ""},
     {"clocks", history, "how the clocks moved against each other", columns_of_clocks, ""},
+    {"communicators", filled, "communicators of NCCL, a row each rank", columns_of_communicators,
+     ", PRIMARY KEY(id, pid)"},
+    {"collectives", view, "collectives of NCCL, as they were put on streams", columns_of_collectives,
+     "SELECT e.id, e.timestamp, e.duration_ns, e.pid, e.tid, e.op, c.communicator, NULLIF(e.arg1, 0), c.rank, "
+     "c.nranks, NULLIF(e.arg2 >> 32 & 4294967295, 0), e.bytes, "
+     "e.bytes / CASE WHEN e.arg2 & 15 IN (0, 1, 10, 11) THEN 1 WHEN e.arg2 & 15 IN (6, 9) THEN 2 "
+     "WHEN e.arg2 & 15 IN (2, 3, 7) THEN 4 WHEN e.arg2 & 15 IN (4, 5, 8) THEN 8 END, "
+     "CASE e.arg2 & 15 WHEN 0 THEN 'int8' WHEN 1 THEN 'uint8' WHEN 2 THEN 'int32' WHEN 3 THEN 'uint32' "
+     "WHEN 4 THEN 'int64' WHEN 5 THEN 'uint64' WHEN 6 THEN 'float16' WHEN 7 THEN 'float32' WHEN 8 THEN 'float64' "
+     "WHEN 9 THEN 'bfloat16' WHEN 10 THEN 'float8e4m3' WHEN 11 THEN 'float8e5m2' END, "
+     "CASE e.arg2 >> 4 & 7 WHEN 0 THEN 'sum' WHEN 1 THEN 'prod' WHEN 2 THEN 'max' WHEN 3 THEN 'min' "
+     "WHEN 4 THEN 'avg' WHEN 5 THEN 'own' END, "
+     "CASE WHEN e.op_num IN (7, 8) THEN NULLIF(e.arg2 >> 11 & 2097151, 0) - 1 END, "
+     "CASE WHEN e.op_num NOT IN (7, 8) THEN NULLIF(e.arg2 >> 11 & 2097151, 0) - 1 END, "
+     "e.arg2 >> 7 & 7, e.stream, e.device, e.error, e.node "
+     "FROM nccl_events e LEFT JOIN communicators c ON c.id = e.arg1 AND c.pid = e.pid "
+     "WHERE e.op_num IN (3, 4, 5, 6, 7, 8, 104, 105) AND e.arg2 >> 10 & 1 = 0"},
+    {"waits", view, "threads off the CPU for long, in calls and between them", columns_of_waits,
+     "SELECT id, timestamp, end_ns, duration_ns, pid, tid, comm, depth, runnable_ns, blocked_ns, blocked_on, syscall, "
+     "wait_detail(ret_code, arg1, arg2, stream), waker_pid, CASE WHEN waker_pid IS NOT NULL THEN NULLIF(arg0 & "
+     "4294967295, 0) END, waker, preemptor_pid, "
+     "preemptor, preemptor_ns, ret_code >> 8 & 1, arg0 >> 32 & 65535, cpu, split_uncertain, node "
+     "FROM host_events WHERE op_num = 1"},
+    {"socket_events", view, "errors and retransmits of sockets", columns_of_socket_events,
+     "SELECT id, timestamp, pid, op, socket_peer(arg0, arg1, stream), errno_name(ret_code), "
+     "CASE WHEN op_num = 1 THEN NULLIF(arg2, 0) END, node FROM net_events WHERE source_num = 6"},
     {"coverage", filled, "what was not seen, and what was lost", columns_of_coverage, ""},
     {"schema_columns", filled, "these descriptions", columns_of_schema, ""},
 });

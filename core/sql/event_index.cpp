@@ -113,7 +113,10 @@ Result<std::optional<std::vector<uint32_t>>> EventIndex::pids(size_t most) const
                 }
             }
         }
-        if (found.size() > most) return *(pids_ = std::optional<std::vector<uint32_t>>());
+        if (found.size() > most) {
+            pids_.emplace();
+            return std::optional<std::vector<uint32_t>>();
+        }
     }
     pids_ = std::vector<uint32_t>(found.begin(), found.end());
     return *pids_;

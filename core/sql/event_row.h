@@ -8,10 +8,10 @@
 
 #include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/model/syscall_names.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/event_cursor.h"
 #include "core/sql/event_index.h"
-#include "core/sql/syscall_names.h"
 
 namespace ingero {
 
@@ -96,8 +96,20 @@ void EventRow<Sink>::identity(EventColumn column) {
         }
         case EventColumn::node:
             return lasting_text(rows_.boot().node);
+        case EventColumn::rank:
+        case EventColumn::local_rank:
+        case EventColumn::world_size: {
+            const auto* found = entry();
+            if (!found) return;
+            const ProcessFacts& facts = found->process.facts;
+            const auto& value = column == EventColumn::rank         ? facts.rank
+                                : column == EventColumn::local_rank ? facts.local_rank
+                                                                    : facts.world_size;
+            if (value) number(*value);
+            return;
+        }
         default:
-            return;  // rank, local rank, world size: not known
+            return;
     }
 }
 
@@ -150,7 +162,7 @@ void EventRow<Sink>::call(EventColumn column) {
             }
             return;
         case EventColumn::bytes:
-            if (is(OpClass::alloc) || is(OpClass::copy)) number(ColumnId::argument_0);
+            if (is(OpClass::alloc) || is(OpClass::copy) || is(OpClass::collective)) number(ColumnId::argument_0);
             return;
         case EventColumn::direction: {
             static constexpr std::array<std::string_view, 5> names = {"H2H", "H2D", "D2H", "D2D", "default"};

@@ -1,5 +1,7 @@
 #include "core/sql/functions.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/render/table.h"
@@ -22,6 +25,10 @@ constexpr auto functions = std::to_array<SqlFunctionInfo>({
     {"time_bucket(t, 'width')", "the start of the interval that t lies in, such as '30s' or '5m'"},
     {"op_name(n)", "the name of an operation by its number, or by op_name(op_num, source_num)"},
     {"bytes_h(n)", "bytes with a unit: 1.2 GiB"},
+    {"wait_detail(ret_code, arg1, arg2, stream)",
+     "what a wait was about: lock, file, other end of a socket, disk request"},
+    {"socket_peer(arg0, arg1, stream)", "the other end of the socket of a tcp event: 10.0.0.7:5000"},
+    {"errno_name(n)", "ECONNRESET and so on"},
 });
 
 /// Values of one group, held by SQLite's few bytes for it.
@@ -141,6 +148,38 @@ void bytes_for_humans(sqlite3_context* call, int, sqlite3_value** arguments) {
     sqlite3_result_text(call, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
 }
 
+uint64_t word(sqlite3_value* argument) {
+    return static_cast<uint64_t>(sqlite3_value_int64(argument));
+}
+
+void give_text(sqlite3_context* call, const std::string& text) {
+    if (!text.empty()) sqlite3_result_text(call, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+}
+
+void wait_detail_of(sqlite3_context* call, int, sqlite3_value** arguments) {
+    Event wait;
+    wait.op = op_wait;
+    wait.return_code = static_cast<int32_t>(word(arguments[0]));
+    wait.args = {0, word(arguments[1]), word(arguments[2])};
+    wait.stream = word(arguments[3]);
+    give_text(call, wait_detail_text(wait));
+}
+
+void socket_peer_of(sqlite3_context* call, int, sqlite3_value** arguments) {
+    Event event;
+    event.op = op_retransmit;
+    event.args = {word(arguments[0]), word(arguments[1]), 0};
+    event.stream = word(arguments[2]);
+    give_text(call, peer_text(event));
+}
+
+void errno_name_of(sqlite3_context* call, int, sqlite3_value** arguments) {
+    const int64_t number = sqlite3_value_int64(arguments[0]);
+    if (number <= 0 || number > std::numeric_limits<int>::max()) return;
+    if (const char* name = strerrorname_np(static_cast<int>(number)))
+        sqlite3_result_text(call, name, -1, SQLITE_STATIC);
+}
+
 }  // namespace
 
 std::span<const SqlFunctionInfo> sql_functions() {
@@ -160,6 +199,9 @@ int register_functions(sqlite3* database, SqlContext& context) {
     scalar("op_name", 1, op_name_of);
     scalar("op_name", 2, op_name_of);
     scalar("bytes_h", 1, bytes_for_humans);
+    scalar("wait_detail", 4, wait_detail_of);
+    scalar("socket_peer", 3, socket_peer_of);
+    scalar("errno_name", 1, errno_name_of);
     return code;
 }
 

@@ -12,8 +12,10 @@
 
 #include "core/model/call_time.h"
 #include "core/model/op.h"
+#include "core/query/communicators.h"
 #include "core/query/coverage.h"
 #include "core/query/stacks.h"
+#include "core/spans/scope.h"
 #include "core/sql/catalogue.h"
 #include "core/wire/utf8.h"
 
@@ -97,6 +99,10 @@ std::string_view class_name(OpClass op_class) {
             return "names functions";
         case OpClass::device:
             return "device or context";
+        case OpClass::collective:
+            return "collective";
+        case OpClass::communicator:
+            return "communicator";
         case OpClass::other:
             return "other";
     }
@@ -163,13 +169,67 @@ Result<void> fill_processes(Filler& filler, SqlContext& context) {
     return filler.finish();
 }
 
+Value number_or_null(std::optional<uint32_t> value) {
+    if (!value) return nullptr;
+    return number(*value);
+}
+
+Result<void> fill_processes_in_full(Filler& filler, SqlContext& context) {
+    const EventIndex* index = context.index();
+    if (!index) return tl::unexpected(*context.error);
+    for (const auto& [key, entry] : index->processes()) {
+        if (!index->shows(key)) continue;
+        const Process& process = entry.process;
+        const ProcessFacts& facts = process.facts;
+        const Session* session = session_of(*context.snapshot, process);
+        const ClockTriple clock = session ? session->latest_clock : ClockTriple{};
+        const auto text = [](const std::string& value) { return text_or_null(to_valid_utf8(value)); };
+        json environment = json::object();
+        for (const auto& [name, value] : facts.environment) environment[to_valid_utf8(name)] = to_valid_utf8(value);
+        const bool exited = process.exited_ns != 0;
+        filler.add({number(visible_pid(key.pid)),
+                    number(key.start_ns - clock.boottime_ns + clock.realtime_ns),
+                    to_valid_utf8(process.comm),
+                    text(facts.command),
+                    number(process.uid),
+                    number(visible_pid(process.parent_pid)),
+                    text(process.unit),
+                    text(process.cgroup),
+                    text(scope_of_cgroup(process.cgroup)),
+                    text(facts.container),
+                    text(facts.container_runtime),
+                    text(facts.pod_uid),
+                    text(facts.pod_name),
+                    text(facts.pod_namespace),
+                    text(facts.slurm_job),
+                    text(facts.slurm_step),
+                    text(facts.ecs_task),
+                    number_or_null(facts.rank),
+                    number_or_null(facts.local_rank),
+                    number_or_null(facts.world_size),
+                    text(facts.rank_source),
+                    text(facts.cuda_visible_devices),
+                    text(facts.nvidia_visible_devices),
+                    text(process.cpus_allowed),
+                    text(process.mems_allowed),
+                    environment.empty() ? Value(nullptr) : Value(environment.dump()),
+                    number(clock.to_realtime(process.first_seen_ns)),
+                    exited ? number(clock.to_realtime(process.exited_ns)) : Value(nullptr),
+                    exited ? Value(int64_t{process.exit_code}) : Value(nullptr),
+                    session ? Value(session->node) : Value(nullptr)});
+    }
+    return filler.finish();
+}
+
 Result<void> fill_cgroups(Filler& filler, SqlContext& context) {
     const EventIndex* index = context.index();
     if (!index) return tl::unexpected(*context.error);
-    std::map<int64_t, std::string_view> paths;
+    std::map<int64_t, const Process*> groups;
     for (const auto& [key, entry] : index->processes())
-        if (entry.cgroup_id != 0 && index->shows(key)) paths.emplace(entry.cgroup_id, entry.process.cgroup);
-    for (const auto& [id, path] : paths) filler.add({id, nullptr, to_valid_utf8(path), nullptr, nullptr});
+        if (entry.cgroup_id != 0 && index->shows(key)) groups[entry.cgroup_id] = &entry.process;
+    for (const auto& [id, process] : groups)
+        filler.add({id, text_or_null(process->facts.container), to_valid_utf8(process->cgroup),
+                    text_or_null(process->facts.pod_name), text_or_null(process->facts.pod_namespace)});
     return filler.finish();
 }
 
@@ -265,6 +325,33 @@ Result<void> fill_sessions(Filler& filler, SqlContext& context) {
     return filler.finish();
 }
 
+Result<void> fill_communicators(Filler& filler, SqlContext& context) {
+    const EventIndex* index = context.index();
+    if (!index) return tl::unexpected(*context.error);
+    const auto communicators = Communicators::read(*context.snapshot);
+    if (!communicators) return tl::unexpected(communicators.error());
+    std::set<std::pair<uint64_t, uint32_t>> told;  // processes that have no number here have none to be told apart by
+    for (const Communicator& one : communicators->all()) {
+        const CommunicatorRow& row = one.row;
+        const uint32_t pid = visible_pid(row.process.pid);
+        if (!index->shows(row.process) || !told.emplace(row.id, pid).second) continue;
+        const EventIndex::ProcessEntry* process = index->process(row.process);
+        const Session* session = process ? session_of(*context.snapshot, process->process) : nullptr;
+        const bool is_part = row.split != 0;
+        char hash[16 + 1];
+        std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(row.hash));
+        filler.add({number(row.id), number(pid), row.hash == 0 ? Value(nullptr) : Value(std::string(hash)),
+                    one.rank ? number(*one.rank) : Value(nullptr), one.ranks ? number(*one.ranks) : Value(nullptr),
+                    row.handle == 0 ? Value(nullptr) : number(row.handle), std::string(to_string(row.origin)),
+                    row.parent == 0 ? Value(nullptr) : number(row.parent),
+                    is_part ? Value(int64_t{row.color}) : Value(nullptr),
+                    is_part ? Value(int64_t{row.key}) : Value(nullptr),
+                    session ? number(session->latest_clock.to_realtime(row.seen_ns)) : Value(nullptr),
+                    session ? Value(session->node) : Value(nullptr)});
+    }
+    return filler.finish();
+}
+
 Result<void> fill_coverage(Filler& filler, SqlContext& context) {
     const StoreSnapshot& snapshot = *context.snapshot;
     const auto found = coverage(snapshot, context.told, {.uid = context.filter.uid, .pid = context.filter.pid});
@@ -297,9 +384,16 @@ struct Source {
 };
 
 constexpr Source sources[] = {
-    {"ops", fill_ops},           {"sources", fill_sources},         {"process_names", fill_processes},
-    {"sessions", fill_sessions}, {"cgroup_metadata", fill_cgroups}, {"stack_traces", fill_stacks},
-    {"coverage", fill_coverage}, {"schema_columns", fill_schema},
+    {"ops", fill_ops},
+    {"sources", fill_sources},
+    {"process_names", fill_processes},
+    {"sessions", fill_sessions},
+    {"cgroup_metadata", fill_cgroups},
+    {"stack_traces", fill_stacks},
+    {"processes", fill_processes_in_full},
+    {"communicators", fill_communicators},
+    {"coverage", fill_coverage},
+    {"schema_columns", fill_schema},
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ enum class RowKind : uint8_t {
     file = 8,
     symbol = 9,
     span = 10,
+    communicator = 11,
 };
 
 void add(std::string& bytes, RowKind kind, std::string_view content) {
@@ -87,6 +88,11 @@ bool take(RowKind kind, std::string_view content, SessionBatch& ret_batch) {
         }
         case RowKind::span:
             return take(decode_span(content), batch.spans);
+        case RowKind::communicator: {
+            const auto row = decode_communicator(content);
+            if (row) batch.communicators.push_back(row->communicator);
+            return row.has_value();
+        }
     }
     return false;
 }
@@ -114,6 +120,8 @@ std::string encode_batch(const SessionBatch& from) {
     for (const FileRow& row : batch.files) add(bytes, RowKind::file, encode_row(StoredFile{row, boot}));
     for (const SymbolRow& row : batch.symbols) add(bytes, RowKind::symbol, encode_row(StoredSymbol{row, boot}));
     for (const SpanRow& row : batch.spans) add(bytes, RowKind::span, encode_row(row));
+    for (const CommunicatorRow& row : batch.communicators)
+        add(bytes, RowKind::communicator, encode_row(StoredCommunicator{row, boot}));
     return bytes;
 }
 

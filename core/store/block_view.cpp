@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/store/block_layout.h"
+#include "core/store/block_rows.h"
 
 namespace ingero {
 
@@ -73,7 +74,8 @@ struct BlockView::Body {
     std::vector<uint64_t> starts;  ///< by row number, as the sequences
     std::vector<uint64_t> sequences;
     std::vector<uint16_t> order;  ///< the row number of each row in order of time
-    std::vector<uint64_t> values;
+    std::vector<uint64_t> values, durations, ends;
+    std::vector<uint16_t> by_end;
     std::vector<Event> version_1;  ///< by row number; empty for other versions
 };
 
@@ -296,20 +298,20 @@ BlockView::Body::Failure BlockView::Body::load_sequences(BlockView& view) {
     if (has_sequences) return std::nullopt;
     if (auto failure = load_order(view)) return failure;
     const size_t rows = header.rows;
-    std::vector<uint16_t> numbered = order;
+    const std::vector<uint16_t>* numbered = &order;
     if (more.sequence_order == static_cast<uint8_t>(layout::SequenceOrder::by_end)) {
-        std::vector<uint64_t> durations(rows);
+        durations.resize(rows);
         for (size_t segment = 0; segment < view.ops_.size(); ++segment)
             if (auto decoded =
                     view.column(ColumnId::duration, segment,
                                 std::span(durations).subspan(view.first_rows_[segment], view.ops_[segment].rows));
                 !decoded)
                 return decoded.error();
-        std::vector<uint64_t> ends(rows);
+        ends.resize(rows);
         for (size_t i = 0; i < rows; ++i) ends[i] = layout::held_add(starts[order[i]], durations[order[i]]);
-        std::vector<uint16_t> by_end;
         layout::order_by_end(ends, by_end);
-        for (size_t i = 0; i < rows; ++i) numbered[i] = order[by_end[i]];
+        for (uint16_t& row : by_end) row = order[row];
+        numbered = &by_end;
     } else if (more.sequence_order != static_cast<uint8_t>(layout::SequenceOrder::by_start)) {
         return layout::corrupt("unknown order of sequences");
     }
@@ -319,7 +321,7 @@ BlockView::Body::Failure BlockView::Body::load_sequences(BlockView& view) {
     uint64_t expected = header.min_sequence;
     for (size_t i = 0; i < rows; ++i) {
         const uint64_t sequence = expected + layout::unzigzag(values[i]);
-        sequences[numbered[i]] = sequence;
+        sequences[(*numbered)[i]] = sequence;
         expected = sequence + 1;
     }
     has_sequences = true;
@@ -382,34 +384,12 @@ const Comm& BlockView::comm(uint64_t number) const {
 Result<void> BlockView::events(std::vector<Event>& ret_events) {
     Body& body = *body_;
     if (auto failure = body.load_order(*this)) return tl::unexpected(std::move(*failure));
-    const size_t before = ret_events.size();
     if (!body.version_1.empty()) {
         for (const uint16_t row : body.order) ret_events.push_back(body.version_1[row]);
         return {};
     }
-    ret_events.resize(before + rows());
-    const std::span<Event> events = std::span(ret_events).subspan(before);
-    std::vector<uint16_t> place(rows());  // in time, of each row number
-    for (size_t i = 0; i < place.size(); ++i) place[body.order[i]] = static_cast<uint16_t>(i);
-    std::vector<uint64_t> column_values(rows());
-    Result<void> result;
-    for (size_t segment = 0; segment < ops_.size(); ++segment) {
-        const std::span<const uint16_t> places(place.data() + first_rows_[segment], ops_[segment].rows);
-        const std::span<uint64_t> own = std::span(column_values).first(places.size());
-        for_each_column([&]<class Get>(ColumnId id, Get get) {
-            if (!result || is_default(id, segment)) return;
-            if (result = column(id, segment, own); !result) return;
-            for (size_t i = 0; i < places.size(); ++i) {
-                auto& field = get(events[places[i]]);
-                if constexpr (std::is_same_v<column_field<Get>, Comm>)
-                    field = comm(own[i]);
-                else
-                    field = static_cast<column_field<Get>>(own[i]);
-            }
-        });
-    }
-    if (!result) ret_events.resize(before);
-    return result;
+    return decode_rows(
+        *this, [](const OpSummary&) { return true; }, ret_events);
 }
 
 }  // namespace ingero

@@ -13,7 +13,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t max_entries = 1024;
-constexpr size_t slot_count = 4 * max_entries;
 /// A frame this narrow is hardly beaten by a dictionary, and costs less to read.
 constexpr unsigned narrow_bits = 2;
 constexpr uint16_t no_entry = 0xffff;
@@ -116,15 +115,18 @@ bool ColumnEncoder::try_dictionary(std::span<const uint64_t> values, uint64_t le
     const size_t most = std::min({max_entries, values.size() / 2, plan.bits / std::max(entry_width, 1u)});
     entries_.clear();
     codes_.resize(values.size());
+    // A table no larger than the values need: to clear it is most of the work where they are few.
+    const size_t slot_count = std::bit_ceil(4 * std::max<size_t>(most, 1));
+    const int shift = 64 - std::countr_zero(slot_count);
     slots_.assign(slot_count, no_entry);
     uint64_t last = ~values[0];
     uint64_t last_code = 0;
     for (size_t row = 0; row < values.size(); ++row) {
         const uint64_t value = values[row];
         if (value != last) {
-            size_t slot = (value * 0x9e37'79b9'7f4a'7c15) >> 52;
-            static_assert(slot_count == size_t{1} << 12);
-            while (slots_[slot] != no_entry && entries_[slots_[slot]] != value - least) slot = (slot + 1) % slot_count;
+            size_t slot = (value * 0x9e37'79b9'7f4a'7c15) >> shift;
+            while (slots_[slot] != no_entry && entries_[slots_[slot]] != value - least)
+                slot = (slot + 1) & (slot_count - 1);
             if (slots_[slot] == no_entry) {
                 if (entries_.size() == most) return false;
                 slots_[slot] = static_cast<uint16_t>(entries_.size());

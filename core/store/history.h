@@ -90,13 +90,23 @@ struct IncidentRow {
 };
 
 inline constexpr size_t max_state_values = 1'024;
+inline constexpr size_t max_state_texts = 64;
 
 /// The state of the host or a GPU at one time.
 struct StateRow {
     uint64_t time_ns = 0;
-    std::string source;  ///< who measured: "host", "nvml"
+    std::string source;  ///< who measured, or what: "host", "gpu:UUID"
     std::vector<std::pair<std::string, double>> values;
-    uint64_t number = 0;  ///< as of a span
+    uint64_t number = 0;                                          ///< as of a span
+    std::vector<std::pair<std::string, std::string>> texts = {};  ///< names that go with the values
+};
+
+/// The beginning of a state row as it lies in a store, and where the rest is. As long as its snapshot.
+struct StateHead {
+    uint64_t time_ns = 0;
+    std::string_view source;
+    uint64_t number = 0;
+    std::string_view content;
 };
 
 /// The three clocks at one time: how the wall clock moved against the others.

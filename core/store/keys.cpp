@@ -88,6 +88,9 @@ std::string encode_key(const GapKey& key) {
 std::string encode_key(const FunctionKey& key) {
     return big_endian(key.process.pid, key.process.start_ns, key.handle);
 }
+std::string encode_key(const CommunicatorKey& key) {
+    return big_endian(key.process.pid, key.process.start_ns, key.id);
+}
 std::string encode_key(const StackFrame& place) {
     return big_endian(place.file, place.offset);
 }

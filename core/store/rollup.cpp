@@ -82,7 +82,8 @@ bool RollupWriter::add_segment(BlockView& view, size_t segment) {
         if (!view.column(columns[i], segment, columns_[i])) return false;
     }
     const Op* op = find_op(summary.op);
-    const bool moves_bytes = op && (op->op_class == OpClass::alloc || op->op_class == OpClass::copy);
+    const bool moves_bytes =
+        op && (op->op_class == OpClass::alloc || op->op_class == OpClass::copy || op->op_class == OpClass::collective);
     RollupKey last{view.header().boot_index, 0, summary.op, {}};
     RollupRow* row = nullptr;
     for (size_t i = 0; i < summary.rows; ++i) {

@@ -1,198 +1,52 @@
 #include "core/store/rows.h"
 
-#include <algorithm>
-#include <bit>
 #include <concepts>
-#include <cstring>
+
+#include "core/store/row_codec.h"
 
 namespace ingero {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
+using row_codec::RowReader;
+using row_codec::RowWriter;
 
-constexpr uint8_t row_version = 3;
-/// Longer than any path; a target's text is not to fill the store.
-constexpr size_t max_text_bytes = 4096;
-
-constexpr size_t max_frames = 1024;
-/// Four bytes of length before it. A sketch with a count in every bucket has less.
-constexpr size_t max_long_text_bytes = 65'536;
-static_assert(max_finding_bytes <= max_long_text_bytes);
-
-/// Both directions call the same fields(), so that they cannot part.
-class RowWriter {
-  public:
-    template <std::integral T>
-    void operator()(const T& value) {
-        bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-    /// A field that rows before `version` do not have.
-    template <class T>
-    void since(uint8_t /*version*/, const T& value) {
-        (*this)(value);
-    }
-    void operator()(GapReason reason) { (*this)(static_cast<uint16_t>(reason)); }
-    void operator()(SpanKind kind) { (*this)(static_cast<uint8_t>(kind)); }
-    void operator()(IncidentEvent event) { (*this)(static_cast<uint8_t>(event)); }
-    void operator()(double value) { (*this)(std::bit_cast<uint64_t>(value)); }
-    void operator()(const std::optional<uint64_t>& value) {
-        (*this)(value.has_value());
-        if (value) (*this)(*value);
-    }
-    void operator()(const QuantileSketch& sketch) { long_text(sketch.encode()); }
-    /// Cut short it would not be what it was: one that is too long is left out.
-    void long_text(const std::string& text) {
-        const auto length = static_cast<uint32_t>(text.size() <= max_long_text_bytes ? text.size() : 0);
-        (*this)(length);
-        bytes_.append(text, 0, length);
-    }
-    template <class T, class Field>
-    void list(const std::vector<T>& items, size_t most, Field field) {
-        const auto count = static_cast<uint16_t>(std::min(items.size(), most));
-        (*this)(count);
-        for (size_t i = 0; i < count; ++i) field(*this, items[i]);
-    }
-    void operator()(StackEnd end) { (*this)(static_cast<uint8_t>(end)); }
-    void operator()(FileState state) { (*this)(static_cast<uint8_t>(state)); }
-    void operator()(const std::vector<StackFrame>& frames) {
-        const auto count = static_cast<uint16_t>(std::min(frames.size(), max_frames));
-        (*this)(count);
-        for (size_t i = 0; i < count; ++i) {
-            (*this)(frames[i].file);
-            (*this)(frames[i].offset);
-        }
-    }
-    void operator()(const std::string& text) {
-        const auto length = static_cast<uint16_t>(std::min(text.size(), max_text_bytes));
-        (*this)(length);
-        bytes_.append(text, 0, length);
-    }
-    std::string take() { return std::move(bytes_); }
-
-  private:
-    std::string bytes_;
-};
-
-class RowReader {
-  public:
-    explicit RowReader(std::string_view bytes) : bytes_(bytes) { (*this)(version_); }
-
-    uint8_t version() const { return version_; }
-    template <class T>
-    void since(uint8_t version, T& value) {
-        if (version_ >= version) (*this)(value);
-    }
-
-    template <std::integral T>
-    void operator()(T& value) {
-        if constexpr (std::same_as<T, bool>) {
-            uint8_t byte = 0;
-            (*this)(byte);
-            value = byte != 0;
-        } else if (bytes_.size() < sizeof value) {
-            failed_ = true;
-        } else {
-            std::memcpy(&value, bytes_.data(), sizeof value);
-            bytes_.remove_prefix(sizeof value);
-        }
-    }
-    void operator()(GapReason& reason) {
-        uint16_t number = 0;
-        (*this)(number);
-        const bool known = number != 0 && number < static_cast<uint16_t>(GapReason::not_kept);
-        reason = known ? static_cast<GapReason>(number) : GapReason::not_kept;
-    }
-    void operator()(SpanKind& kind) {
-        uint8_t number = 0;
-        (*this)(number);
-        const bool known = number != 0 && number < static_cast<uint8_t>(SpanKind::not_kept);
-        kind = known ? static_cast<SpanKind>(number) : SpanKind::not_kept;
-    }
-    void operator()(IncidentEvent& event) {
-        uint8_t number = 0;
-        (*this)(number);
-        const bool known = number != 0 && number < static_cast<uint8_t>(IncidentEvent::not_kept);
-        event = known ? static_cast<IncidentEvent>(number) : IncidentEvent::not_kept;
-    }
-    void operator()(double& value) {
-        uint64_t bits = 0;
-        (*this)(bits);
-        value = std::bit_cast<double>(bits);
-    }
-    void operator()(std::optional<uint64_t>& value) {
-        bool there = false;
-        (*this)(there);
-        if (there) (*this)(value.emplace());
-    }
-    void operator()(QuantileSketch& sketch) {
-        std::string bytes;
-        long_text(bytes);
-        auto decoded = QuantileSketch::decode(bytes);
-        if (!decoded) failed_ = true;
-        if (decoded) sketch = std::move(*decoded);
-    }
-    void long_text(std::string& text) {
-        uint32_t length = 0;
-        (*this)(length);
-        take(length, text);
-    }
-    template <class T, class Field>
-    void list(std::vector<T>& items, size_t most, Field field) {
-        uint16_t count = 0;
-        (*this)(count);
-        if (count > most) failed_ = true;
-        for (size_t i = 0; i < count && !failed_; ++i) field(*this, items.emplace_back());
-    }
-    void operator()(StackEnd& end) {
-        uint8_t number = 0;
-        (*this)(number);
-        end = number < static_cast<uint8_t>(StackEnd::not_kept) ? static_cast<StackEnd>(number) : StackEnd::not_kept;
-    }
-    void operator()(FileState& state) {
-        uint8_t number = 0;
-        (*this)(number);
-        state =
-            number <= static_cast<uint8_t>(FileState::imported) ? static_cast<FileState>(number) : FileState::unread;
-    }
-    void operator()(std::vector<StackFrame>& frames) {
-        uint16_t count = 0;
-        (*this)(count);
-        for (size_t i = 0; i < count && !failed_; ++i) {
-            StackFrame frame;
-            (*this)(frame.file);
-            (*this)(frame.offset);
-            frames.push_back(frame);
-        }
-    }
-    void operator()(std::string& text) {
-        uint16_t length = 0;
-        (*this)(length);
-        take(length, text);
-    }
-    bool failed() const { return failed_; }
-    bool at_end() const { return bytes_.empty(); }
-
-  private:
-    void take(size_t length, std::string& text) {
-        if (failed_ || length > bytes_.size()) {
-            failed_ = true;
-            return;
-        }
-        text.assign(bytes_.substr(0, length));
-        bytes_.remove_prefix(length);
-    }
-
-    std::string_view bytes_;
-    bool failed_ = false;
-    uint8_t version_ = 0;
-};
+constexpr uint8_t row_version = 5;
+constexpr size_t max_environment = 32;
 
 template <class Codec, class Clock>
 void clock_fields(Codec& codec, Clock& clock) {
     codec(clock.monotonic_ns);
     codec(clock.boottime_ns);
     codec(clock.realtime_ns);
+}
+
+constexpr auto pair_fields = [](auto& codec, auto& pair) {
+    codec(pair.first);
+    codec(pair.second);
+};
+
+template <class Codec, class Row>
+void facts_fields(Codec& codec, Row& process) {
+    auto& facts = process.facts;
+    codec(facts.command);
+    codec(facts.container);
+    codec(facts.container_runtime);
+    codec(facts.pod_uid);
+    codec(facts.pod_name);
+    codec(facts.pod_namespace);
+    codec(facts.slurm_job);
+    codec(facts.slurm_step);
+    codec(facts.ecs_task);
+    codec(facts.rank);
+    codec(facts.local_rank);
+    codec(facts.world_size);
+    codec(facts.rank_source);
+    codec(facts.cuda_visible_devices);
+    codec(facts.nvidia_visible_devices);
+    codec.list(facts.environment, max_environment, pair_fields);
+    codec(process.cpus_allowed);
+    codec(process.mems_allowed);
 }
 
 template <class Codec, class Row>
@@ -209,6 +63,7 @@ void fields(Codec& codec, Row& row) {
     codec(row.process.first_seen_ns);
     codec(row.process.exited_ns);
     codec(row.process.exit_code);
+    if (codec.has(4)) facts_fields(codec, row.process);
 }
 
 template <class Codec, class Row>
@@ -220,6 +75,26 @@ void fields(Codec& codec, Row& row) {
     codec(row.function.handle);
     codec(row.function.seen_ns);
     codec(row.function.name);
+}
+
+template <class Codec, class Row>
+requires std::same_as<std::remove_const_t<Row>, StoredCommunicator>
+void fields(Codec& codec, Row& row) {
+    codec(row.boot_index);
+    codec(row.communicator.process.pid);
+    codec(row.communicator.process.start_ns);
+    codec(row.communicator.id);
+    codec(row.communicator.handle);
+    codec(row.communicator.hash);
+    codec(row.communicator.parent);
+    codec(row.communicator.parent_hash);
+    codec(row.communicator.seen_ns);
+    codec(row.communicator.rank);
+    codec(row.communicator.ranks);
+    codec(row.communicator.color);
+    codec(row.communicator.key);
+    codec(row.communicator.split);
+    codec(row.communicator.origin);
 }
 
 template <class Codec, class Row>
@@ -299,11 +174,6 @@ void fields(Codec& codec, Row& row) {
     codec.since(3, row.rolled_up_from_ns);
 }
 
-constexpr auto pair_fields = [](auto& codec, auto& pair) {
-    codec(pair.first);
-    codec(pair.second);
-};
-
 template <class Codec, class Row>
 requires std::same_as<std::remove_const_t<Row>, SpanRow>
 void fields(Codec& codec, Row& row) {
@@ -354,7 +224,9 @@ requires std::same_as<std::remove_const_t<Row>, StateRow>
 void fields(Codec& codec, Row& row) {
     codec(row.time_ns);
     codec(row.source);
-    codec.list(row.values, max_state_values, pair_fields);
+    codec.values_by_name(row.values);
+    if (codec.has(4)) codec.list(row.texts, max_state_texts, pair_fields);
+    if (codec.has(5)) codec.values_by_number(row.values);
 }
 
 template <class Codec, class Row>
@@ -425,10 +297,29 @@ std::string_view to_string(GapReason reason) {
     return "unknown";
 }
 
+std::string_view to_string(CommunicatorOrigin origin) {
+    switch (origin) {
+        case CommunicatorOrigin::found:
+            return "found";
+        case CommunicatorOrigin::init_rank:
+            return "init-rank";
+        case CommunicatorOrigin::init_all:
+            return "init-all";
+        case CommunicatorOrigin::split:
+            return "split";
+        case CommunicatorOrigin::not_kept:
+            break;
+    }
+    return "unknown";
+}
+
 std::string encode_row(const StoredProcess& row) {
     return encode(row);
 }
 std::string encode_row(const StoredFunction& row) {
+    return encode(row);
+}
+std::string encode_row(const StoredCommunicator& row) {
     return encode(row);
 }
 std::string encode_row(const GapRow& row) {
@@ -470,6 +361,9 @@ std::optional<StoredProcess> decode_process(std::string_view content) {
 std::optional<StoredFunction> decode_function(std::string_view content) {
     return decode<StoredFunction>(content);
 }
+std::optional<StoredCommunicator> decode_communicator(std::string_view content) {
+    return decode<StoredCommunicator>(content);
+}
 std::optional<GapRow> decode_gap(std::string_view content) {
     return decode<GapRow>(content);
 }
@@ -496,6 +390,14 @@ std::optional<IncidentRow> decode_incident(std::string_view content) {
 }
 std::optional<StateRow> decode_state(std::string_view content) {
     return decode<StateRow>(content);
+}
+std::optional<StateHead> decode_state_head(std::string_view content) {
+    RowReader reader(content);
+    StateHead head{.time_ns = 0, .source = {}, .number = 0, .content = content};
+    reader(head.time_ns);
+    head.source = reader.text_view();
+    if (reader.failed() || reader.version() == 0) return std::nullopt;
+    return head;
 }
 std::optional<ClockRow> decode_clock(std::string_view content) {
     return decode<ClockRow>(content);

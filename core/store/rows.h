@@ -58,6 +58,10 @@ struct FunctionKey {
     ProcessKey process;
     uint64_t handle = 0;
 };
+struct CommunicatorKey {
+    ProcessKey process;
+    uint64_t id = 0;
+};
 /// Of spans, incidents, states and clocks.
 struct HistoryKey {
     uint32_t boot_index = 0;
@@ -81,6 +85,7 @@ std::string encode_key(const LossKey& key);
 std::string encode_key(const ProcessKey& key);
 std::string encode_key(const GapKey& key);
 std::string encode_key(const FunctionKey& key);
+std::string encode_key(const CommunicatorKey& key);
 std::string encode_key(const StackFrame& place);  ///< of a symbol
 std::string encode_key(const HistoryKey& key);
 std::string encode_key(const SpanIdKey& key);
@@ -107,6 +112,10 @@ struct StoredFunction {
     FunctionRow function;
     uint32_t boot_index = 0;
 };
+struct StoredCommunicator {
+    CommunicatorRow communicator;
+    uint32_t boot_index = 0;
+};
 struct StoredStack {
     StackRow stack;
     uint32_t boot_index = 0;
@@ -122,6 +131,7 @@ struct StoredSymbol {
 
 std::string encode_row(const StoredProcess& row);
 std::string encode_row(const StoredFunction& row);
+std::string encode_row(const StoredCommunicator& row);
 std::string encode_row(const GapRow& row);
 std::string encode_row(const StoredStack& row);
 std::string encode_row(const StoredFile& row);
@@ -136,6 +146,7 @@ std::string encode_row(const RollupRow& row);
 /// Empty where the bytes are no such row.
 std::optional<StoredProcess> decode_process(std::string_view content);
 std::optional<StoredFunction> decode_function(std::string_view content);
+std::optional<StoredCommunicator> decode_communicator(std::string_view content);
 std::optional<GapRow> decode_gap(std::string_view content);
 std::optional<StoredStack> decode_stack(std::string_view content);
 std::optional<StoredFile> decode_file(std::string_view content);
@@ -145,6 +156,8 @@ std::optional<Session> decode_session(std::string_view content);
 std::optional<SpanRow> decode_span(std::string_view content);
 std::optional<IncidentRow> decode_incident(std::string_view content);
 std::optional<StateRow> decode_state(std::string_view content);
+/// Of a state its beginning; its number is in the key.
+std::optional<StateHead> decode_state_head(std::string_view content);
 std::optional<ClockRow> decode_clock(std::string_view content);
 std::optional<RollupRow> decode_rollup(std::string_view content);
 

@@ -108,9 +108,13 @@ int erase_span_id(const Environment& environment, MDB_txn* txn, const HistoryKey
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
+/// Spans that last beyond the horizon and are walked past at once. Those behind them go when these have ended.
+constexpr size_t most_lasting_spans = 10'000;
+
 /// A span goes when it ended before the horizon; it may have begun long before.
 int forget_spans(const Environment& environment, MDB_txn* txn, const Horizon& horizon) {
     int failed = 0;
+    size_t lasting = 0;
     const int rc = erase_rows(txn, environment.tables().spans, [&](auto key, auto value) {
         const auto fields = decode_history_key(key);
         if (!fields) return Verdict::erase;
@@ -118,7 +122,7 @@ int forget_spans(const Environment& environment, MDB_txn* txn, const Horizon& ho
         const auto content = unseal(key, value);
         const auto row = content ? decode_span(*content) : std::nullopt;
         const bool lasts = row && fields->boot_index == horizon.boot_index && row->end_ns > horizon.from_ns;
-        if (lasts) return Verdict::keep;
+        if (lasts) return ++lasting < most_lasting_spans ? Verdict::keep : Verdict::stop;
         failed = erase_span_id(environment, txn, *fields, value);
         return failed != 0 ? Verdict::stop : Verdict::erase;
     });
@@ -175,6 +179,8 @@ class Eviction {
 
     int run() {
         int rc = blocks_by_age();
+        if (rc == 0) rc = spans_over_share();
+        if (rc == 0) rc = states_over_share();
         if (rc == 0) rc = blocks_for_space();
         if (rc == 0 && evicted_.horizon) rc = tellers(*evicted_.horizon);
         if (rc == 0) rc = rollups_.flush();
@@ -255,11 +261,50 @@ class Eviction {
     }
     void raise_horizon(const Horizon& horizon) { raise(evicted_.horizon, horizon); }
 
-    uint64_t rollup_bytes() const {
+    uint64_t table_bytes(MDB_dbi table) const {
         MDB_stat stat{};
-        const MDB_dbi table = environment_.tables().rollups;
         if (table == Tables::no_table || mdb_stat(txn_, table, &stat) != 0) return 0;
         return (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) * environment_.page_bytes();
+    }
+    uint64_t rollup_bytes() const { return table_bytes(environment_.tables().rollups); }
+
+    /// Those that began first, by no more than has to go.
+    int spans_over_share() {
+        if (evicted_.bytes >= demand_.bytes) return 0;
+        const uint64_t used = table_bytes(environment_.tables().spans) + table_bytes(environment_.tables().span_ids);
+        if (used <= demand_.most_span_bytes) return 0;
+        const uint64_t wanted = std::min(used - demand_.most_span_bytes, demand_.bytes - evicted_.bytes);
+        return erase_oldest_spans(evicted_.bytes + wanted, evicted_.spans);
+    }
+
+    int states_over_share() {
+        if (evicted_.bytes >= demand_.bytes) return 0;
+        const uint64_t used = table_bytes(environment_.tables().states);
+        if (used <= demand_.most_state_bytes) return 0;
+        const uint64_t wanted = std::min(used - demand_.most_state_bytes, demand_.bytes - evicted_.bytes);
+        return erase_oldest_states(evicted_.bytes + wanted);
+    }
+
+    int erase_oldest_states(uint64_t until_bytes) {
+        return erase_rows(txn_, environment_.tables().states, [&](auto key, auto value) {
+            if (evicted_.bytes >= until_bytes) return Verdict::stop;
+            evicted_.bytes += key.size() + value.size() + 16;
+            ++evicted_.states;
+            return Verdict::erase;
+        });
+    }
+
+    /// Until `until_bytes` have gone in all.
+    int erase_oldest_spans(uint64_t until_bytes, uint64_t& ret_erased) {
+        int failed = 0;
+        const int rc = erase_rows(txn_, environment_.tables().spans, [&](auto key, auto value) {
+            if (evicted_.bytes >= until_bytes) return Verdict::stop;
+            evicted_.bytes += key.size() + value.size() + 16;
+            ++ret_erased;
+            if (const auto fields = decode_history_key(key)) failed = erase_span_id(environment_, txn_, *fields, value);
+            return failed != 0 ? Verdict::stop : Verdict::erase;
+        });
+        return failed != 0 ? failed : rc;
     }
 
     /// By age, and down to their share.
@@ -293,27 +338,23 @@ class Eviction {
 
     /// No block is left to go: all the rest, the oldest first.
     int last_resort() {
-        const auto erase_some = [&](MDB_dbi table, bool spans) {
-            int failed = 0;
-            const int rc = erase_rows(txn_, table, [&](auto key, auto value) {
+        const auto erase_some = [&](MDB_dbi table) {
+            return erase_rows(txn_, table, [&](auto key, auto value) {
                 if (evicted_.bytes >= demand_.bytes) return Verdict::stop;
                 evicted_.bytes += key.size() + value.size() + 16;
-                const auto fields = decode_history_key(key);
-                if (spans && fields) failed = erase_span_id(environment_, txn_, *fields, value);
-                return failed != 0 ? Verdict::stop : Verdict::erase;
+                return Verdict::erase;
             });
-            return failed != 0 ? failed : rc;
         };
         const Tables& tables = environment_.tables();
-        int rc = erase_some(tables.spans, true);
-        if (rc == 0) rc = erase_some(tables.states, false);
+        int rc = erase_oldest_spans(demand_.bytes, evicted_.spans);
+        if (rc == 0) rc = erase_oldest_states(demand_.bytes);
         if (rc == 0 && evicted_.bytes < demand_.bytes) {
             const uint64_t missing = demand_.bytes - evicted_.bytes;
             const uint64_t before = rollup_bytes();
             rc = oldest_rollups(missing);
             evicted_.bytes += before - std::min(before, rollup_bytes());
         }
-        return rc == 0 ? erase_some(tables.incidents, false) : rc;
+        return rc == 0 ? erase_some(tables.incidents) : rc;
     }
 
     const Environment& environment_;
@@ -363,7 +404,14 @@ int forget_processes(const Environment& environment, MDB_txn* transaction, const
         const bool gone = !row || row->boot_index < horizon.boot_index || forgotten.contains(row->function.process);
         return gone ? Verdict::erase : Verdict::keep;
     });
-    return functions_rc != 0 ? functions_rc : forget_stacks(environment, transaction, horizon, forgotten);
+    if (functions_rc != 0) return functions_rc;
+    const int communicators_rc = erase_rows(transaction, environment.tables().communicators, [&](auto key, auto value) {
+        const auto content = unseal(key, value);
+        const auto row = content ? decode_communicator(*content) : std::nullopt;
+        const bool gone = !row || row->boot_index < horizon.boot_index || forgotten.contains(row->communicator.process);
+        return gone ? Verdict::erase : Verdict::keep;
+    });
+    return communicators_rc != 0 ? communicators_rc : forget_stacks(environment, transaction, horizon, forgotten);
 }
 
 bool is_pinned_by_reader(const Environment& environment) {

@@ -1,5 +1,6 @@
 // Keeping a store under its cap and its ages: what the file may use, and letting the oldest go. Calls go first, rolled
-// up, and with them what tells of their time; then rollups; then incidents.
+// up, and with them what tells of their time; then rollups; then incidents. Spans and states that take more than their
+// share go before any call: who tells of many cannot push out what was seen.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,15 @@ struct Demand {
     AgeLimits calls;
     AgeLimits rollups;
     uint64_t most_rollup_bytes = UINT64_MAX;  ///< that may be left
+    uint64_t most_span_bytes = UINT64_MAX;    ///< that may be left where bytes have to go
+    uint64_t most_state_bytes = UINT64_MAX;   ///< as of spans
     bool roll_up = true;                      ///< false: where there is no room even for that
 };
 
 struct Evicted {
     uint64_t events = 0;             ///< for space
+    uint64_t spans = 0;              ///< for space, before the calls of their time
+    uint64_t states = 0;             ///< as of spans
     uint64_t bytes = 0;              ///< of all that went
     bool more_by_age = false;        ///< most_bytes was reached before all that is too old had gone
     std::optional<Horizon> horizon;  ///< of calls; absent: none went

@@ -95,6 +95,28 @@ struct FunctionRow {
     std::string name;      ///< mangled, as the target has it
 };
 
+/// How a process came to a communicator. Numbers are stored: never used again for another.
+enum class CommunicatorOrigin : uint8_t { found = 0, init_rank = 1, init_all = 2, split = 3, not_kept = 4 };
+/// As answers name it: "found", "init-rank", "init-all", "split"; "unknown" where written by a version that knows more.
+std::string_view to_string(CommunicatorOrigin origin);
+
+/// One rank's NCCL communicator, as its process has it. core/query/communicators.h works out the ranks after a split.
+struct CommunicatorRow {
+    ProcessKey process;
+    uint64_t id = 0;           ///< the second argument of the calls that use it; never another's in its process
+    uint64_t handle = 0;       ///< ncclComm_t; 0: the split gave this rank none, or the handle was given out later
+    uint64_t hash = 0;         ///< the same for all ranks; 0: not known
+    uint64_t parent = 0;       ///< id of what it was split from; 0: none
+    uint64_t parent_hash = 0;  ///< 0: none, or not known
+    uint64_t seen_ns = 0;      ///< CLOCK_MONOTONIC, when it was made, or first used
+    int32_t rank = -1;         ///< -1: not known, as after a split
+    uint32_t ranks = 0;        ///< 0: not known
+    int32_t color = 0;         ///< of a split; below 0: this rank is in no part
+    int32_t key = 0;           ///< of a split
+    uint32_t split = 0;        ///< number of this split among the parent's, from 1; 0: none
+    CommunicatorOrigin origin = CommunicatorOrigin::found;
+};
+
 struct StoreOptions {
     uint64_t max_size_bytes = 10ULL << 30;  ///< of the data file; at least 16 MiB is taken
     bool create = true;                     ///< false: a missing store is not_found
@@ -110,7 +132,8 @@ struct Batch {
     std::vector<Process> processes;  ///< new or changed; replaces the row of the same key
     std::vector<LossRow> losses;
     std::vector<GapRow> gaps;
-    std::vector<FunctionRow> functions;  ///< the latest name of a handle stays
+    std::vector<FunctionRow> functions;          ///< the latest name of a handle stays
+    std::vector<CommunicatorRow> communicators;  ///< replaces the row of the same process and id
     std::vector<StackRow> stacks;
     std::vector<FileRow> files;  ///< replaces the row of the same id
     std::vector<SymbolRow> symbols;
@@ -133,6 +156,8 @@ struct StoreFigures {
     uint32_t last_file = 0;
     uint64_t oldest_realtime_ns = 0;        ///< 0 when empty
     uint64_t events_dropped_for_space = 0;  ///< since this writer opened
+    uint64_t spans_dropped_for_space = 0;   ///< the same, before the calls of their time
+    uint64_t states_dropped_for_space = 0;  ///< as of spans
 };
 
 class StoreWriter {
@@ -178,6 +203,8 @@ class StoreSnapshot {
     virtual Result<std::vector<FunctionRow>> functions() const = 0;
     /// Nothing where the handle has no known name.
     virtual Result<std::optional<FunctionRow>> function(const ProcessKey& process, uint64_t handle) const = 0;
+    /// Of all boots, in order of process and id.
+    virtual Result<std::vector<CommunicatorRow>> communicators() const { return std::vector<CommunicatorRow>(); }
     /// Of these ids, those there are.
     virtual Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const = 0;
     virtual Result<std::map<uint32_t, FileRow>> files() const = 0;
@@ -190,6 +217,10 @@ class StoreSnapshot {
     /// What happened to incidents within the window, in order of time.
     virtual Result<std::vector<IncidentRow>> incidents(uint32_t boot_index, Window window) const = 0;
     virtual Result<std::vector<StateRow>> states(uint32_t boot_index, Window window) const = 0;
+    /// The same one by one, in order of time, undecoded: a day of them is more than a query has memory for. Return
+    /// false from `visit` to stop. Errors: corrupt.
+    virtual Result<void> scan_states(uint32_t boot_index, Window window,
+                                     const std::function<bool(const StateHead&)>& visit) const = 0;
     /// Rollups of the minutes that overlap the window, in order of minute, op and process. No call is in one of them
     /// and in a block too.
     virtual Result<std::vector<RollupRow>> rollups(uint32_t boot_index, Window window) const = 0;
@@ -211,6 +242,9 @@ class StoreSnapshot {
 
 struct StoreVerification;
 struct StoreDescription;
+
+/// Of scan_states(), while the snapshot is held. Errors: corrupt.
+Result<StateRow> read_state(const StateHead& head);
 
 class StoreReader {
   public:

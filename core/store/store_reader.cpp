@@ -126,6 +126,21 @@ class LmdbSnapshot final : public StoreSnapshot {
         return std::optional<FunctionRow>(std::move((*row)->function));
     }
 
+    Result<std::vector<CommunicatorRow>> communicators() const override {
+        std::vector<CommunicatorRow> rows;
+        bool damaged = false;
+        const int rc = for_each_row(transaction_.get(), tables().communicators, {}, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            const auto row = content ? decode_communicator(*content) : std::nullopt;
+            damaged = !row;
+            if (row) rows.push_back(row->communicator);
+            return !damaged;
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the communicators", rc));
+        if (damaged) return tl::unexpected(damaged_row("communicator"));
+        return rows;
+    }
+
     Result<std::map<uint32_t, StackRow>> stacks(const std::set<uint32_t>& ids) const override {
         std::map<uint32_t, StackRow> rows;
         for (const uint32_t id : ids) {
@@ -198,6 +213,26 @@ class LmdbSnapshot final : public StoreSnapshot {
     Result<std::vector<StateRow>> states(uint32_t boot_index, Window window) const override {
         return history<StateRow>(tables().states, boot_index, window.from_ns, window, decode_state, "state",
                                  [](const StateRow&) { return true; });
+    }
+
+    Result<void> scan_states(uint32_t boot_index, Window window,
+                             const std::function<bool(const StateHead&)>& visit) const override {
+        bool damaged = false;
+        const std::string from = encode_key(HistoryKey{boot_index, window.from_ns, 0});
+        const int rc = for_each_row(transaction_.get(), tables().states, from, [&](auto key, auto value) {
+            const auto fields = decode_history_key(key);
+            damaged = !fields;
+            if (damaged || fields->boot_index != boot_index || fields->time_ns >= window.to_ns) return false;
+            const auto content = unseal(key, value);
+            auto head = content ? decode_state_head(*content) : std::nullopt;
+            damaged = !head;
+            if (damaged) return false;
+            head->number = fields->number;
+            return visit(*head);
+        });
+        if (rc != 0) return tl::unexpected(lmdb_error("cannot read the event store", rc));
+        if (damaged) return tl::unexpected(damaged_row("state"));
+        return {};
     }
 
     Result<std::vector<ClockRow>> clocks(uint32_t boot_index, Window window) const override {
@@ -412,6 +447,13 @@ bool is_truly_read_only(const std::string& directory) {
 }
 
 }  // namespace
+
+Result<StateRow> read_state(const StateHead& head) {
+    auto row = decode_state(head.content);
+    if (!row) return tl::unexpected(damaged_row("state"));
+    row->number = head.number;
+    return std::move(*row);
+}
 
 Result<std::unique_ptr<StoreReader>> StoreReader::open(const std::string& directory) {
     auto environment = Environment::open(directory, Environment::Access::read_only, 0);

@@ -40,6 +40,10 @@ constexpr uint64_t age_check_every_ns = 1'000'000'000;
 constexpr uint64_t clock_row_every_ns = 60'000'000'000;
 /// Of the cap, what rollups may take: they outlive calls, and are not to leave them without room.
 constexpr uint64_t rollup_share = 4;
+/// Of the cap, what spans may take once it is reached: programs tell of as many as they like.
+constexpr uint64_t span_share = 4;
+/// And what states may: those of eight GPUs, one a second, take some 200 MB a day.
+constexpr uint64_t state_share = 8;
 
 /// What a commit will write, made before its transaction begins.
 struct Prepared {
@@ -81,6 +85,8 @@ struct State {
     uint32_t last_file = 0;
     uint64_t last_row = 0;
     uint64_t dropped = 0;
+    uint64_t dropped_spans = 0;
+    uint64_t dropped_states = 0;
     uint64_t next_age_check_ns = 0;  ///< CLOCK_MONOTONIC, as the next
     uint64_t next_clock_row_ns = 0;
 
@@ -134,6 +140,9 @@ Prepared prepare(const Batch& batch, const std::vector<size_t>& repeats, uint32_
     for (const FunctionRow& function : batch.functions)
         prepared.add_row(&Tables::functions, FunctionKey{function.process, function.handle},
                          StoredFunction{function, boot_index});
+    for (const CommunicatorRow& communicator : batch.communicators)
+        prepared.add_row(&Tables::communicators, CommunicatorKey{communicator.process, communicator.id},
+                         StoredCommunicator{communicator, boot_index});
     for (const StackRow& stack : batch.stacks)
         prepared.add_row(&Tables::stacks, stack.id, StoredStack{stack, boot_index});
     for (const FileRow& file : batch.files) prepared.add_row(&Tables::files, file.id, StoredFile{file, boot_index});
@@ -560,6 +569,8 @@ int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, ui
                       .calls = {},
                       .rollups = {},
                       .most_rollup_bytes = cap_bytes_ / rollup_share,
+                      .most_span_bytes = cap_bytes_ / span_share,
+                      .most_state_bytes = cap_bytes_ / state_share,
                       .roll_up = roll_up};
         demand.bytes = std::min(live - std::min(live, limit), demand.most_bytes);
         if (const int rc = evict(txn.get(), demand, next)) return rc;
@@ -587,6 +598,8 @@ int LmdbStoreWriter::evict(MDB_txn* txn, const Demand& asked, State& state) {
     if (const int rc = let_go(*environment_, txn, demand, evicted)) return rc;
     if (age_is_due && !evicted.more_by_age) state.next_age_check_ns = now_ns + age_check_every_ns;
     state.dropped += evicted.events;
+    state.dropped_spans += evicted.spans;
+    state.dropped_states += evicted.states;
     if (evicted.horizon && commits_ % housekeeping_every == 0)
         if (const int rc = forget_processes(*environment_, txn, *evicted.horizon)) return rc;
     if (!evicted.horizon && !evicted.rollups) return 0;
@@ -647,6 +660,8 @@ void LmdbStoreWriter::update_figures() {
     if (const auto figures = read_figures(*environment_, txn->get(), state_.sessions)) figures_ = *figures;
     figures_.cap_bytes = cap_bytes_;
     figures_.events_dropped_for_space = state_.dropped;
+    figures_.spans_dropped_for_space = state_.dropped_spans;
+    figures_.states_dropped_for_space = state_.dropped_states;
 }
 
 }  // namespace

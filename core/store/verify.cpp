@@ -29,15 +29,16 @@ struct KeyForm {
 };
 
 std::string describe_key(std::string_view table, std::string_view key) {
-    static const std::array<KeyForm, 9> forms = {{{"events", {4, 8, 8}},
-                                                  {"processes", {4, 8}},
-                                                  {"losses", {4, 8, 8, 2}},
-                                                  {"sessions", {4}},
-                                                  {"gaps", {4, 8, 4, 8, 2}},
-                                                  {"functions", {4, 8, 8}},
-                                                  {"stacks", {4}},
-                                                  {"files", {4}},
-                                                  {"symbols", {4, 8}}}};
+    static const std::array<KeyForm, 10> forms = {{{"events", {4, 8, 8}},
+                                                   {"processes", {4, 8}},
+                                                   {"losses", {4, 8, 8, 2}},
+                                                   {"sessions", {4}},
+                                                   {"gaps", {4, 8, 4, 8, 2}},
+                                                   {"functions", {4, 8, 8}},
+                                                   {"communicators", {4, 8, 8}},
+                                                   {"stacks", {4}},
+                                                   {"files", {4}},
+                                                   {"symbols", {4, 8}}}};
     const bool is_text = std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
     for (const KeyForm& form : forms) {
         size_t bytes = 0;
@@ -155,6 +156,10 @@ class Verifier {
         if (table == "functions")
             return keyed(decode_function, [](const StoredFunction& row) {
                 return encode_key(FunctionKey{row.function.process, row.function.handle});
+            });
+        if (table == "communicators")
+            return keyed(decode_communicator, [](const StoredCommunicator& row) {
+                return encode_key(CommunicatorKey{row.communicator.process, row.communicator.id});
             });
         if (table == "files") return keyed(decode_file, [](const StoredFile& row) { return encode_key(row.file.id); });
         if (table == "symbols")

@@ -45,33 +45,31 @@ tl::unexpected<Error> gone() {
     return fail(ErrorCode::not_found, "ingerod closed the connection", "see 'systemctl status ingerod'");
 }
 
-Result<int> connect_socket(const std::string& path, milliseconds timeout) {
+}  // namespace
+
+Result<UniqueFd> connect_to_daemon(const std::string& path, milliseconds timeout) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof(address.sun_path))
         return fail(ErrorCode::bad_request, "a socket's path has 1 to 107 bytes: " + path);
     std::memcpy(address.sun_path, path.data(), path.size());
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    UniqueFd socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int fd = socket_fd.get();
     if (fd < 0) return fail(ErrorCode::internal, errno_message("socket", errno));
     // connect() on a Unix socket waits while the backlog is full, and for as long as the send timeout says.
     const timeval limit{timeout.count() / 1000, timeout.count() % 1000 * 1000};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-        const int error_number = errno;
-        ::close(fd);
-        return connect_error(path, error_number);
-    }
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+        return connect_error(path, errno);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    return fd;
+    return socket_fd;
 }
-
-}  // namespace
 
 Result<ControlClient> ControlClient::connect(const std::string& path, const ConnectOptions& options) {
     const auto deadline = steady_clock::now() + options.timeout;
-    const auto fd = connect_socket(path, options.timeout);
+    auto fd = connect_to_daemon(path, options.timeout);
     if (!fd) return tl::unexpected(fd.error());
-    ControlClient client(*fd);
+    ControlClient client(fd->release());
     const json hello{{"version", control_protocol_version}, {"client", options.client}};
     auto answer = client.exchange("hello", hello, deadline);
     if (!answer) return tl::unexpected(answer.error());

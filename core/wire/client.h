@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/model/result.h"
+#include "core/model/unique_fd.h"
 #include "core/wire/rpc.h"
 #include "core/wire/stream.h"
 
@@ -21,6 +22,10 @@ struct ConnectOptions {
     std::string client = "ingero";  ///< who asks, for the daemon's own use
     std::chrono::milliseconds timeout{5'000};
 };
+
+/// A connection to one of the daemon's sockets, non-blocking. Errors: not_found (no daemon there; the hint says how to
+/// start one), denied (by the socket's mode), deadline, bad_request (a path too long), internal.
+Result<UniqueFd> connect_to_daemon(const std::string& path, std::chrono::milliseconds timeout);
 
 class ControlClient {
   public:

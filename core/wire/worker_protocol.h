@@ -8,6 +8,8 @@ namespace ingero {
 
 /// The worker's end of the socketpair has this number while it serves.
 inline constexpr int worker_socket_fd = 3;
+/// Of a worker that speaks MCP: its client.
+inline constexpr int worker_client_fd = 4;
 /// The only other one it may write to: a copy of the store goes there. Above all that it has open.
 inline constexpr int worker_output_fd = 15;
 
@@ -18,5 +20,9 @@ inline constexpr RpcLimits worker_rpc_limits{
 
 /// The notification a worker sends first, once it is sandboxed: dying before it is a failure to start.
 inline constexpr const char* worker_ready = "ready";
+/// Notifications of a worker that speaks MCP: it begins to look for an answer, and has it. Between them its deadline
+/// runs.
+inline constexpr const char* session_busy = "busy";
+inline constexpr const char* session_idle = "idle";
 
 }  // namespace ingero

@@ -77,6 +77,64 @@ Setter patterns(std::vector<std::string> Config::*member) {
     };
 }
 
+Result<void> set_keep_command(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (value == "comm")
+        config.facts.command = KeepCommand::comm;
+    else if (value == "redacted")
+        config.facts.command = KeepCommand::redacted;
+    else if (value == "full")
+        config.facts.command = KeepCommand::full;
+    else
+        return wrong("must be \"comm\", \"redacted\" or \"full\"");
+    return {};
+}
+
+Result<void> set_environ_allow(Config& config, const toml::node& node) {
+    const toml::array* list = node.as_array();
+    if (!list || list->size() > max_kept_variables)
+        return wrong("must be a list of at most " + std::to_string(max_kept_variables) +
+                     " names of variables, such as [\"JOB_NAME\"]");
+    std::vector<std::string> names;
+    for (const toml::node& one : *list) {
+        const auto name = one.value_exact<std::string>();
+        if (!name || !is_variable_name(*name)) return wrong("must hold nothing but names of variables in quotes");
+        names.push_back(*name);
+    }
+    config.facts.environ_allow = std::move(names);
+    return {};
+}
+
+Result<void> set_named_others(Config& config, const toml::node& node) {
+    constexpr size_t most = 64;
+    const toml::array* list = node.as_array();
+    if (!list || list->size() > most)
+        return wrong("must be a list of at most " + std::to_string(most) + " names of commands, such as [\"backup*\"]");
+    std::vector<std::string> names;
+    for (const toml::node& one : *list) {
+        const auto name = one.value_exact<std::string>();
+        if (!name || name->empty() || name->size() > sizeof(Comm))
+            return wrong("must hold nothing but names of commands in quotes, of at most 16 bytes");
+        names.push_back(*name);
+    }
+    config.named_others = std::move(names);
+    return {};
+}
+
+Result<void> set_gpu_poll(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"1s\", or \"off\"");
+    if (*value == "off") {
+        config.gpu_poll_ns = 0;
+        return {};
+    }
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 100'000'000 || *ns > 3'600'000'000'000) return wrong("must be from 100ms to 1h, or \"off\"");
+    config.gpu_poll_ns = *ns;
+    return {};
+}
+
 Result<void> set_hash_ids(Config& config, const toml::node& node) {
     const auto value = node.value_exact<bool>();
     if (!value) return wrong("must be true or false");
@@ -117,6 +175,42 @@ Result<void> set_in_flight_floor(Config& config, const toml::node& node) {
     return {};
 }
 
+Result<void> set_wait_floor(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"200us\", or \"off\"");
+    if (*value == "off") {
+        config.wait_floor_ns = 0;
+        return {};
+    }
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 10'000 || *ns > 1'000'000'000) return wrong("must be from 10us to 1s, or \"off\"");
+    config.wait_floor_ns = *ns;
+    return {};
+}
+
+Result<void> set_straggler_floor(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"2ms\"");
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 100'000 || *ns > 3'600'000'000'000) return wrong("must be from 100us to 1h");
+    config.stragglers.floor_ns = *ns;
+    return {};
+}
+
+/// A whole number in a range.
+template <class T>
+Setter straggler_number(T StragglerOptions::*member, int64_t least, int64_t most) {
+    return [member, least, most](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<int64_t>();
+        if (!value || *value < least || *value > most)
+            return wrong("must be a number from " + std::to_string(least) + " to " + std::to_string(most));
+        config.stragglers.*member = static_cast<T>(*value);
+        return {};
+    };
+}
+
 Result<void> set_worker_deadline(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (!value) return wrong("must be a time in quotes, such as \"30s\"");
@@ -147,6 +241,19 @@ struct Key {
 };
 
 template <class T>
+Key facts_key(Setter set, T FactsOptions::*member, bool on_reload) {
+    return {std::move(set), [member](const Config& a, const Config& b) { return a.facts.*member != b.facts.*member; },
+            on_reload};
+}
+
+template <class T>
+Key straggler_key(Setter set, T StragglerOptions::*member, bool on_reload) {
+    return {std::move(set),
+            [member](const Config& a, const Config& b) { return a.stragglers.*member != b.stragglers.*member; },
+            on_reload};
+}
+
+template <class T>
 Key key(Setter set, T Config::*member, bool on_reload) {
     return {std::move(set), [member](const Config& a, const Config& b) { return a.*member != b.*member; }, on_reload};
 }
@@ -156,9 +263,21 @@ const std::map<std::string, Key>& config_keys() {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
         {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
         {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true)},
+        {"capture.wait_floor", key(set_wait_floor, &Config::wait_floor_ns, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
+        {"diagnosis.straggler_floor", straggler_key(set_straggler_floor, &StragglerOptions::floor_ns, true)},
+        {"diagnosis.straggler_step_percent", straggler_key(straggler_number(&StragglerOptions::step_percent, 0, 100),
+                                                           &StragglerOptions::step_percent, true)},
+        {"diagnosis.straggler_late_percent", straggler_key(straggler_number(&StragglerOptions::late_percent, 10, 100),
+                                                           &StragglerOptions::late_percent, true)},
+        {"diagnosis.straggler_ranges",
+         straggler_key(straggler_number(&StragglerOptions::ranges, 8, 1'000), &StragglerOptions::ranges, true)},
+        {"processes.cmdline", facts_key(set_keep_command, &FactsOptions::command, true)},
+        {"processes.environ_allow", facts_key(set_environ_allow, &FactsOptions::environ_allow, true)},
+        {"processes.named_others", key(set_named_others, &Config::named_others, false)},
+        {"relay.gpu_poll", key(set_gpu_poll, &Config::gpu_poll_ns, true)},
         {"spans.hash_ids", key(set_hash_ids, &Config::hash_span_ids, false)},
         {"spans.rate", key(set_span_rate, &Config::span_rate, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},

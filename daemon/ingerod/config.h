@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/diagnosis/stragglers.h"
+#include "core/model/process_facts.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/spans/span_limits.h"
 
@@ -16,15 +18,20 @@ struct Config {
     std::string node;                          ///< [node] name; empty: the host's name
     std::vector<std::string> capture_include;  ///< patterns, see capture_policy.h; empty: all
     std::vector<std::string> capture_exclude;
-    bool native_stacks = true;                    ///< [capture] stacks
-    unsigned overhead_budget_permille = 20;       ///< [capture] overhead_budget; 0: no limit
-    uint64_t in_flight_floor_ns = 1'000'000'000;  ///< [capture] inflight_floor
+    bool native_stacks = true;                      ///< [capture] stacks
+    unsigned overhead_budget_permille = 20;         ///< [capture] overhead_budget; 0: no limit
+    uint64_t in_flight_floor_ns = 1'000'000'000;    ///< [capture] inflight_floor
+    uint64_t wait_floor_ns = 200'000;               ///< [capture] wait_floor; 0: waits are not watched
+    FactsOptions facts;                             ///< [processes]
+    std::vector<std::string> named_others = {"*"};  ///< [processes] named_others
     std::string store_path = "/var/lib/ingero/store";
     uint64_t store_max_size_bytes = 10ULL << 30;
     uint64_t store_max_age_ns = 30 * 86'400'000'000'000ULL;
     uint64_t store_rollup_age_ns = 365 * 86'400'000'000'000ULL;
-    bool hash_span_ids = false;  ///< [spans] hash_ids
-    uint64_t span_rate = 5'000;  ///< [spans] rate: a second, of a user and of a service
+    StragglerOptions stragglers;           ///< [diagnosis] straggler_*
+    bool hash_span_ids = false;            ///< [spans] hash_ids
+    uint64_t span_rate = 5'000;            ///< [spans] rate: a second, of a user and of a service
+    uint64_t gpu_poll_ns = 1'000'000'000;  ///< [relay] gpu_poll; 0: off
     unsigned worker_count = 2;
     uint64_t worker_memory_bytes = 512ULL << 20;
     std::chrono::milliseconds worker_deadline{30'000};

@@ -32,6 +32,16 @@ class CallStream {
     virtual std::optional<nlohmann::json> next() = 0;
 };
 
+/// What a process tree touches, from the moment this was made. Ends when destroyed.
+class FootprintRecording {
+  public:
+    virtual ~FootprintRecording() = default;
+    /// All processes of the tree have ended.
+    virtual bool has_ended() const = 0;
+    /// Ends it. docs/schemas/footprint.schema.json, without `ended`. Once.
+    virtual nlohmann::json finish() = 0;
+};
+
 class ControlBackend {
   public:
     virtual ~ControlBackend() = default;
@@ -47,6 +57,8 @@ class ControlBackend {
     /// bad_request, busy.
     virtual Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
                                                       std::function<void()> on_ready) = 0;
+    /// "footprint": of a process and of what it forks from now on. Errors: not_found, denied, busy, internal.
+    virtual Result<std::unique_ptr<FootprintRecording>> footprint(const Caller& caller, uint32_t pid) = 0;
     /// Writes a copy of the store's data file, as it is now, to an empty regular file: {"bytes": n}. One at a time,
     /// else busy. Where `wanted` says no meanwhile it is given up without an answer. On the loop thread.
     virtual void snapshot(UniqueFd file, std::function<bool()> wanted,

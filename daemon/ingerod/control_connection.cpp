@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -74,6 +75,24 @@ Result<bool> check_requests_param(const std::string& key, const json& value) {
     return text || key == "slower_than_ns";
 }
 
+/// What only `waits` takes.
+Result<bool> check_waits_param(const std::string& key, const json& value) {
+    if (key == "between_calls" && !value.is_boolean())
+        return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "tid" && (!value.is_number_unsigned() || value > std::numeric_limits<uint32_t>::max()))
+        return fail(ErrorCode::bad_request, "parameter is not a thread's number: " + key);
+    return key == "between_calls" || key == "tid";
+}
+
+/// What only `incidents` takes.
+Result<bool> check_incidents_param(const std::string& key, const json& value) {
+    if (key == "verify" && !value.is_boolean())
+        return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "id" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_request_id_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return key == "verify" || key == "id";
+}
+
 /// What only `query` takes, or `export`, `record`, `requests`, or `stacks`, and of it `stats`. False where the key is
 /// none of it.
 Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
@@ -81,6 +100,13 @@ Result<bool> check_own_param(const std::string& method, const std::string& key, 
     if (method == "export") return check_export_param(key, value);
     if (method == "record") return check_record_param(key, value);
     if (method == "requests") return check_requests_param(key, value);
+    if (method == "waits") return check_waits_param(key, value);
+    if (method == "incidents") return check_incidents_param(key, value);
+    if (method == "explain" && key == "slices") {
+        if (!value.is_number_unsigned())
+            return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+        return true;
+    }
     const bool stacks = method == "stacks";
     if (stacks && key == "off_cpu") {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
@@ -204,12 +230,14 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
     if (request.method == "reload") return reload(request);
-    if (request.method == "stats" || request.method == "stacks" || request.method == "explain" ||
-        request.method == "requests" || request.method == "query" || request.method == "export" ||
-        request.method == "record")
+    if (request.method == "gpus" || request.method == "stats" || request.method == "stacks" ||
+        request.method == "waits" || request.method == "stragglers" || request.method == "incidents" ||
+        request.method == "explain" || request.method == "requests" || request.method == "query" ||
+        request.method == "export" || request.method == "record")
         return start_query(request);
     if (request.method == "check") return start_check(request);
     if (request.method == "trace") return start_trace(request);
+    if (request.method == "footprint") return footprint(request);
     if (request.method == "snapshot") return start_snapshot(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
                               "hello lists the methods under features"});
@@ -225,11 +253,12 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(request.id, {{"version", host_.options().version},
-                        {"node", host_.backend().node()},
-                        {"features",
-                         {"status", "processes", "probes", "stats", "stacks", "explain", "requests", "query", "export",
-                          "record", "check", "trace", "reload", "snapshot", "cancel"}}});
+    answer(request.id,
+           {{"version", host_.options().version},
+            {"node", host_.backend().node()},
+            {"features", {"status",     "processes", "probes",    "gpus",     "stats",    "stacks", "waits",
+                          "stragglers", "incidents", "explain",   "requests", "query",    "export", "record",
+                          "check",      "trace",     "footprint", "reload",   "snapshot", "cancel"}}});
 }
 
 void ControlConnection::cancel(const RpcRequest& request) {
@@ -298,6 +327,33 @@ void ControlConnection::start_trace(const RpcRequest& request) {
     const uint64_t number = ++last_stream_;
     write(encode(RpcResponse{request.id, std::nullopt, {{"stream", number}}}));
     if (fd_ >= 0) traces_.emplace(number, Trace{LiveSender(number), std::move(*calls)});
+}
+
+// It lasts as long as the connection: a client that is gone leaves no probes behind.
+void ControlConnection::footprint(const RpcRequest& request) {
+    const json& params = request.params;
+    const auto pid = params.find("pid"), finish = params.find("finish");
+    const bool begins = pid != params.end(), finishes = finish != params.end();
+    if (params.size() > 1 || (params.size() == 1 && !begins && !finishes) ||
+        (begins && (!pid->is_number_unsigned() || pid->get<uint64_t>() - 1 > INT32_MAX - 1)) ||
+        (finishes && *finish != true))
+        return answer_error(request.id,
+                            {ErrorCode::bad_request, "footprint takes a pid, or finish: true, or nothing", ""});
+    if (begins) {
+        if (footprint_)
+            return answer_error(request.id, {ErrorCode::busy, "a footprint is recorded on this connection already",
+                                             "finish it, or use another connection"});
+        auto begun = host_.backend().footprint(caller_, pid->get<uint32_t>());
+        if (!begun) return answer_error(request.id, begun.error());
+        footprint_ = std::move(*begun);
+        return answer(request.id, json::object());
+    }
+    if (!footprint_)
+        return answer_error(
+            request.id, {ErrorCode::not_found, "no footprint is recorded on this connection", "begin one with a pid"});
+    if (!finishes) return answer(request.id, {{"ended", footprint_->has_ended()}});
+    answer(request.id, footprint_->finish());
+    footprint_.reset();
 }
 
 void ControlConnection::pump_traces() {
@@ -508,6 +564,7 @@ void ControlConnection::close() {
     const auto self = shared_from_this();
     while (!streams_.empty()) drop_stream(streams_.begin());
     traces_.clear();
+    footprint_.reset();
     in_flight_.clear();
     pump_.reset();
     io_.reset();

@@ -89,6 +89,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void answer_error(uint64_t request, Error error);
     void start_stream(uint64_t request, const nlohmann::json& result);
     void drop_stream(std::map<uint64_t, LongResult>::iterator stream);
+    void footprint(const RpcRequest& request);
     void pump_streams();
     void pump_traces();
 
@@ -114,7 +115,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     uint64_t last_ticket_ = 0;
     std::map<uint64_t, LongResult> streams_;
     std::map<uint64_t, Trace> traces_;  ///< numbered with the streams
-    EventLoop::Source pump_;            ///< calls are there for a trace
+    std::unique_ptr<FootprintRecording> footprint_;
+    EventLoop::Source pump_;  ///< calls are there for a trace
     uint64_t last_stream_ = 0;
     Clock::time_point hello_due_;      ///< until greeted_
     Clock::time_point message_due_{};  ///< for the half message that the decoder holds; zero: there is none

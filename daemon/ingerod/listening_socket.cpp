@@ -28,7 +28,7 @@ bool is_socket(const std::string& path) {
 
 }  // namespace
 
-Result<UniqueFd> listen_at(const std::string& path) {
+Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof(address.sun_path))
@@ -42,7 +42,7 @@ Result<UniqueFd> listen_at(const std::string& path) {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return fail(ErrorCode::internal, errno_message("socket", errno));
     const bool made = ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-                      chmod(path.c_str(), 0666) == 0 && listen(fd.get(), SOMAXCONN) == 0;
+                      chmod(path.c_str(), mode) == 0 && listen(fd.get(), SOMAXCONN) == 0;
     if (made) return fd;
     return fail(ErrorCode::internal, errno_message("cannot make the socket " + path, errno),
                 "the directory must exist and be writable for ingerod");

@@ -35,6 +35,10 @@ constexpr uint64_t row_period_ns = 100'000;
 constexpr size_t rows_a_chunk = 128;
 constexpr size_t max_name_bytes = 512;
 constexpr size_t max_names = 8'192;
+/// A name that was not known is asked for again for calls that began so much later; each time twice as much, up to
+/// this.
+constexpr uint64_t ask_again_ns = 1'000'000'000;
+constexpr uint64_t ask_again_at_most_ns = 60'000'000'000;
 constexpr uint64_t look_period_us = 1'000'000;
 constexpr uint64_t look_slack_us = 50'000;
 constexpr size_t max_ops = 64;
@@ -169,7 +173,7 @@ class LiveTrace::Subscriber final : public CallStream {
             TracedCall& traced = waiting_.front();
             if (is_launch(traced.call)) {
                 const auto name = names_.find({traced.call.process(), traced.call.args[0]});
-                if (name != names_.end() && !name->second.empty()) traced.kernel = name->second;
+                if (name != names_.end() && !name->second.text.empty()) traced.kernel = name->second.text;
             }
             rows.push_back(std::move(traced));
         }
@@ -202,23 +206,33 @@ class LiveTrace::Subscriber final : public CallStream {
     /// Of the rows to come; asks for those that are not.
     bool names_are_known() {
         if (asking_) return false;
-        std::set<Handle> missing;
+        std::map<Handle, uint64_t> missing;
         for (size_t i = 0; i < std::min(waiting_.size(), rows_a_chunk); ++i) {
             const Event& call = waiting_[i].call;
+            if (!is_launch(call)) continue;
             const Handle handle{call.process(), call.args[0]};
-            if (is_launch(call) && !names_.contains(handle)) missing.insert(handle);
+            const auto known = names_.find(handle);
+            if (known == names_.end() || known->second.may_have_come(call)) {
+                uint64_t& asked_ns = missing[handle];
+                asked_ns = std::max(asked_ns, call.start_ns);
+            }
         }
         if (missing.empty()) return true;
         if (names_.size() + missing.size() > max_names) names_.clear();
         asking_ = true;
-        trace_.host_.names({missing.begin(), missing.end()},
-                           [this, missing, here = std::weak_ptr<bool>(here_)](Names names) {
-                               if (here.expired()) return;
-                               asking_ = false;
-                               for (const Handle& handle : missing)
-                                   names_[handle] = names[handle].substr(0, max_name_bytes);
-                               tell_ready();
-                           });
+        std::vector<Handle> handles;
+        for (const auto& [handle, start_ns] : missing) handles.push_back(handle);
+        trace_.host_.names(std::move(handles), [this, missing, here = std::weak_ptr<bool>(here_)](Names names) {
+            if (here.expired()) return;
+            asking_ = false;
+            for (const auto& [handle, start_ns] : missing) {
+                Name& name = names_[handle];
+                name.text = names[handle].substr(0, max_name_bytes);
+                name.asked_ns = start_ns;
+                name.again_ns = std::min(name.again_ns == 0 ? ask_again_ns : 2 * name.again_ns, ask_again_at_most_ns);
+            }
+            tell_ready();
+        });
         return !asking_;
     }
 
@@ -233,7 +247,14 @@ class LiveTrace::Subscriber final : public CallStream {
     std::deque<TracedCall> waiting_;
     uint64_t skipped_ = 0;
     TokenBucket allowance_;
-    Names names_;  ///< empty: it has none
+    struct Name {
+        std::string text;       ///< empty: none was known
+        uint64_t asked_ns = 0;  ///< start of the call that it was asked for
+        uint64_t again_ns = 0;  ///< so much later it is asked for again
+        /// The record of a name and that of a call take ways of their own.
+        bool may_have_come(const Event& call) const { return text.empty() && call.start_ns >= asked_ns + again_ns; }
+    };
+    std::map<Handle, Name> names_;
     bool asking_ = false;
     std::map<std::pair<uint32_t, uint64_t>, uint64_t> told_;  ///< thread and start to how long it lasts when told again
     std::vector<InFlightCall> in_flight_;                     ///< seen at this look

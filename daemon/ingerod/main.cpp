@@ -28,7 +28,7 @@
 #include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/listening_socket.h"
 #include "daemon/ingerod/manager.h"
-#include "daemon/ingerod/refusing_listener.h"
+#include "daemon/ingerod/mcp/mcp_server.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
@@ -125,7 +125,7 @@ std::map<std::string, int> inherited_sockets() {
         std::string name = names[i];
         free(names[i]);
         const auto is_known = [](const std::string& one) {
-            return one == "control" || one == "spans" || one == "annotate" || one == "mcp";
+            return one == "control" || one == "spans" || one == "annotate" || one == "mcp" || one == "relay";
         };
         if (count == 1 && !is_known(name)) name = "control";
         const bool known = is_known(name);
@@ -140,9 +140,10 @@ std::map<std::string, int> inherited_sockets() {
 /// All that listens, while it lives.
 struct Sockets {
     std::unique_ptr<ControlServer> control;
-    std::vector<std::unique_ptr<RefusingListener>> unserved;
+    std::unique_ptr<McpServer> mcp;
     std::set<std::string, std::less<>> for_spans;  ///< by name
-    size_t count() const { return 1 + for_spans.size() + unserved.size(); }
+    bool for_relay = false;
+    size_t count() const { return 1 + for_spans.size() + for_relay + (mcp ? 1 : 0); }
 };
 
 /// Without systemd, where `directory` is not empty: the sockets where programs tell of spans lie in it.
@@ -154,13 +155,29 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         manager.listen_for_spans(std::move(fd), form, std::move(at));
         sockets.for_spans.emplace(name);
     };
+    const auto serve_relay = [&](UniqueFd fd, std::string at) {
+        manager.listen_for_relay(std::move(fd), std::move(at));
+        sockets.for_relay = true;
+    };
+    const auto serve_mcp = [&](UniqueFd fd, std::string at) {
+        sockets.mcp = std::make_unique<McpServer>(loop, manager.mcp_host(),
+                                                  McpOptions{.group = control.group, .on_refusal = control.on_refusal});
+        sockets.mcp->listen(std::move(fd), std::move(at));
+    };
     for (const auto& [name, fd] : inherited_sockets()) {
         if (name == "control")
             sockets.control = std::make_unique<ControlServer>(loop, manager, fd, control);
         else if (name == "spans" || name == "annotate")
             serve_spans(name, UniqueFd(fd), {});
+        else if (name == "relay")
+            serve_relay(UniqueFd(fd), {});
         else
-            sockets.unserved.push_back(std::make_unique<RefusingListener>(loop, fd, name));
+            serve_mcp(UniqueFd(fd), {});
+    }
+    if (!directory.empty() && !sockets.mcp) {
+        auto bound = listen_at(directory + "/mcp.sock");
+        if (!bound) return tl::unexpected(bound.error());
+        serve_mcp(std::move(*bound), directory + "/mcp.sock");
     }
     if (!sockets.control) {
         auto bound = ControlServer::bind(loop, manager, path, std::move(control));
@@ -173,6 +190,11 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         auto bound = listen_at(place);
         if (!bound) return tl::unexpected(bound.error());
         serve_spans(name, std::move(*bound), place);
+    }
+    if (!directory.empty() && !sockets.for_relay) {
+        auto bound = listen_at(directory + "/relay.sock", 0600);
+        if (!bound) return tl::unexpected(bound.error());
+        serve_relay(std::move(*bound), directory + "/relay.sock");
     }
     return sockets;
 }
@@ -211,6 +233,13 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
     manager.on_incident([&](const IncidentChange& change) {
         if (bus) bus->tell(change);
     });
+    manager.on_straggler(
+        [&](const Straggler& straggler) {
+            if (bus) bus->straggler_detected(straggler);
+        },
+        [&](const std::string& id, uint64_t at_realtime_ns) {
+            if (bus) bus->straggler_resolved(id, at_realtime_ns);
+        });
     const auto on_hangup = loop.add_signal(SIGHUP, [&] { (void)manager.reload(); });
     const auto watchdog = start_watchdog(loop, manager);
 
@@ -222,6 +251,7 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
     journal.send(MessageKind::stopped, LOG_INFO, "stopping: " + manager.status_line());
     manager.on_change({});
     manager.on_incident({});
+    manager.on_straggler({}, {});
     return code;
 }
 

@@ -50,6 +50,7 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       journal_(journal),
       options_(std::move(options)),
       node_(options_.config.node),
+      other_names_(options_.config.named_others),
       started_(ClockTriple::now()),
       features_(options_.denied_features),
       check_runner_(loop, options_.check_command),
@@ -60,7 +61,9 @@ Manager::~Manager() {
     // Probes first: what they have written is drained and committed, and only then is the session's end known.
     watch_.reset();
     spans_.reset();
+    relay_.reset();
     if (processes_) processes_->close_gaps();
+    if (probes_) probes_->begin_detaching();
     if (libraries_) libraries_->clear();
     if (ingest_) ingest_->stop_reading();
     libraries_.reset();
@@ -93,8 +96,10 @@ Result<void> Manager::open() {
     if (const auto cost = probes_->calibrate(); !cost)
         spdlog::warn("cannot measure what a call costs, so the overhead is not bounded: {}", cost.error().message);
     else
-        spdlog::debug("a recorded call costs {} ns, one without a record {} ns", cost->call_ns, cost->unkept_ns);
+        spdlog::debug("a recorded call costs {} ns, one without a record {} ns; of {} calls {} left none",
+                      cost->call_ns, cost->unkept_ns, cost->calls, cost->unkept_calls);
     probes_->set_overhead_budget(config.overhead_budget_permille);
+    probes_->host().set_floor(config.wait_floor_ns);
 
     Session session;
     session.id = id_text([](sd_id128_t* id) { return sd_id128_randomize(id); });
@@ -113,9 +118,8 @@ Result<void> Manager::open() {
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
     const StoreFigures stored = (*store)->figures();
-    live_ = std::make_unique<LiveDiagnosis>(
-        loop_, session.boot_id,
-        [this](const std::vector<Finding>& findings, const ClockTriple& now) { on_pass(findings, now); });
+    live_ = std::make_unique<LiveDiagnosis>(loop_, session.boot_id, config.stragglers,
+                                            [this](const DiagnosisPass& pass) { on_pass(pass); });
     live_trace_ = std::make_unique<LiveTrace>(
         loop_,
         LiveTrace::Host{
@@ -131,18 +135,27 @@ Result<void> Manager::open() {
         Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { processes_->on_call(key); },
                           .on_process_change =
                               [this](const auto& change) {
+                                  if (options_.config.wait_floor_ns != 0) host_rows_->on_change(change);
                                   processes_->on_change(change);
                                   if (change.change == INGERO_PROCESS_EXEC)
                                       stacks_->on_exec({change.tgid, change.process_start_ns / INGERO_START_UNIT_NS *
                                                                          INGERO_START_UNIT_NS});
                               },
+                          .on_bystander = [this](const WaitRow& row) { host_rows_->on_bystander(row); },
+                          .on_preemptors = [this](const auto& pids) { host_rows_->on_preemptors(pids); },
+                          .on_socket = [this](const SocketRow& row) { host_rows_->on_socket(row); },
                           .on_stack =
                               [this](const auto& stack) {
                                   if (stacks_) stacks_->on_stack(stack);
                               },
                           .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); },
                           .on_call = [this](const Event& call) { live_trace_->offer(call); },
-                          .on_drained = [this] { live_trace_->flush(); }});
+                          .on_drained = [this] { live_trace_->flush(); },
+                          .on_communicator = [this](const auto& row) { live_->put_communicator(row); },
+                          .hide_names = other_names_.hides_any() ? std::function<void(Event&)>([this](Event& event) {
+                              other_names_.hide(event);
+                          })
+                                                                 : nullptr});
 
     stacks_ = std::make_unique<NativeStacks>(
         loop_, *probes_, *file_workers_, proc_,
@@ -192,8 +205,27 @@ Result<void> Manager::open() {
                              .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
                              .look_at_program = [this](uint32_t pid, const Mapping& mapping,
                                                        uint64_t time_ns) { programs_->look(pid, mapping, time_ns); }});
+    host_rows_ =
+        std::make_unique<HostRows>(proc_, *processes_,
+                                   HostRows::Store{.put_process =
+                                                       [this](Process process) {
+                                                           if (!other_names_.shows(process.comm)) return;
+                                                           live_->put_process(process);
+                                                           ingest_->put_process(std::move(process));
+                                                       },
+                                                   .put_event = [this](Event event) { ingest_->put_event(event); }});
+    host_state_ = std::make_unique<HostState>([this](StateRow row) { ingest_->put_state(std::move(row)); });
+    processes_->set_facts(config.facts);
     processes_->set_policy(std::move(*policy));
+    footprints_ = std::make_unique<Footprints>(
+        loop_, proc_, Footprints::Host{.node = node_, .excluded = [this](const Process& process) {
+                                           return processes_->excluded_by(process);
+                                       }});
     if (auto opened = open_spans(); !opened) return opened;
+    relay_ = std::make_unique<RelayServer>(loop_, config.gpu_poll_ns, [this](StateRow row) {
+        live_->add_state(row);
+        ingest_->put_state(std::move(row));
+    });
     ingest_->start();
     processes_->scan(started_.monotonic_ns);
     scanned_ = true;
@@ -215,15 +247,18 @@ Result<void> Manager::open_spans() {
     if (!hash) return tl::unexpected(hash.error());
     spans_ = std::make_unique<SpanServer>(
         loop_, proc_,
-        SpanServer::Host{
-            .store = [this](auto rows, auto done) { ingest_->put_spans(std::move(rows), std::move(done)); },
-            .oldest_ns =
-                [this] {
-                    // One before this boot: then all of it is kept.
-                    const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
-                    return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
-                },
-            .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64)},
+        SpanServer::Host{.store =
+                             [this](auto rows, auto done) {
+                                 live_->add_spans(rows);
+                                 ingest_->put_spans(std::move(rows), std::move(done));
+                             },
+                         .oldest_ns =
+                             [this] {
+                                 // One before this boot: then all of it is kept.
+                                 const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
+                                 return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
+                             },
+                         .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64)},
         options_.config.span_quota());
     spans_->set_hash(std::move(*hash));
     return {};
@@ -246,6 +281,7 @@ void Manager::rescan() {
 }
 
 void Manager::put_process(const Process& process) {
+    probes_->host().begin();
     ingest_->put_process(process);
     live_->put_process(process);
     if (spans_) spans_->on_process(process);
@@ -259,6 +295,11 @@ void Manager::measure_rates() {
     tell_loss();
     // A disk that fills up, or has room again, is no change of a process or a library.
     if (state() != journaled_state_) changed();
+    std::set<ProcessKey> traced;
+    for (const auto& [pid, entry] : processes_->all())
+        if (options_.config.wait_floor_ns != 0 && !entry.excluded) traced.insert(entry.process.key);
+    host_state_->measure(traced, monotonic_now_ns());
+    host_rows_->sweep();
     for (const ProcessActivity& activity : ingest_->activity()) {
         ProcessEntry* known = processes_->find(activity.key);
         if (!known) continue;
@@ -349,27 +390,6 @@ void Manager::changed() {
     if (on_change_) on_change_();
 }
 
-void Manager::on_pass(const std::vector<Finding>& findings, const ClockTriple& now) {
-    for (const IncidentChange& change : incidents_.observe(findings, now)) tell(change);
-    live_->keep_awake(incidents_.waiting());
-}
-
-void Manager::tell(const IncidentChange& change) {
-    const Incident& incident = change.incident;
-    const std::vector<JournalField> fields = {{"INGERO_INCIDENT_ID", incident.id},
-                                              {"INGERO_KIND", incident.kind},
-                                              {"INGERO_PID", std::to_string(incident.process.pid)}};
-    if (change.what == IncidentChange::What::opened)
-        journal_.send(MessageKind::incident_opened, LOG_WARNING, escape_text(incident.summary), fields);
-    if (change.what == IncidentChange::What::closed)
-        journal_.send(MessageKind::incident_closed, LOG_NOTICE,
-                      incident.kind + " of " + escape_text(incident.comm) + " (pid " +
-                          std::to_string(incident.process.pid) + ") is over: " + format_duration(incident.lost_ns) +
-                          " lost in all",
-                      fields);
-    if (on_incident_) on_incident_(change);
-}
-
 PublicFigures Manager::figures() const {
     const IngestFigures ingest = ingest_->figures();
     return {.version = version,
@@ -389,7 +409,7 @@ std::vector<PublicProcess> Manager::public_processes() const {
                         .uid = entry.process.uid,
                         .comm = to_valid_utf8(entry.process.comm),
                         .unit = to_valid_utf8(entry.process.unit),
-                        .container = {},
+                        .container = to_valid_utf8(entry.process.facts.container),
                         .state = processes_->state_of(entry)});
     }
     return list;
@@ -455,15 +475,24 @@ Result<json> Manager::take_up_config() {
     Config& config = options_.config;
     config.overhead_budget_permille = loaded->overhead_budget_permille;
     probes_->set_overhead_budget(config.overhead_budget_permille);
+    config.wait_floor_ns = loaded->wait_floor_ns;
+    probes_->host().set_floor(config.wait_floor_ns);
+    if (processes_->traced() != 0) probes_->host().begin();
     config.in_flight_floor_ns = loaded->in_flight_floor_ns;
     live_trace_->set_in_flight_floor(config.in_flight_floor_ns);
     config.span_rate = loaded->span_rate;
     spans_->set_quota(config.span_quota());
+    config.stragglers = loaded->stragglers;
+    live_->set_straggler_options(config.stragglers);
     config.worker_count = loaded->worker_count;
     config.worker_memory_bytes = loaded->worker_memory_bytes;
     config.worker_deadline = loaded->worker_deadline;
     config.native_stacks = loaded->native_stacks;
     stacks_->enable(config.native_stacks);
+    config.gpu_poll_ns = loaded->gpu_poll_ns;
+    relay_->set_interval(config.gpu_poll_ns);
+    config.facts = loaded->facts;
+    processes_->set_facts(config.facts);
     config.capture_include = loaded->capture_include;
     config.capture_exclude = loaded->capture_exclude;
     if (auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude))

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,14 +20,20 @@
 #include "daemon/ingerod/discovery/mmap_watch.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/footprint/footprints.h"
+#include "daemon/ingerod/host_rows.h"
+#include "daemon/ingerod/host_state.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/journal.h"
 #include "daemon/ingerod/libraries.h"
 #include "daemon/ingerod/live_trace.h"
 #include "daemon/ingerod/log_throttle.h"
+#include "daemon/ingerod/mcp/mcp_server.h"
+#include "daemon/ingerod/other_names.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/processes.h"
 #include "daemon/ingerod/programs.h"
+#include "daemon/ingerod/relay/relay_server.h"
 #include "daemon/ingerod/spans/span_server.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/worker_pool.h"
@@ -54,12 +61,24 @@ class Manager : public BusBackend {
     /// Called whenever status_line() may read differently.
     void on_change(std::function<void()> callback) { on_change_ = std::move(callback); }
     void on_incident(std::function<void(const IncidentChange&)> callback) { on_incident_ = std::move(callback); }
+    /// Detected, and resolved: then the time as CLOCK_REALTIME.
+    void on_straggler(std::function<void(const Straggler&)> detected,
+                      std::function<void(const std::string& id, uint64_t at_realtime_ns)> resolved) {
+        on_straggler_ = std::move(detected);
+        on_straggler_resolved_ = std::move(resolved);
+    }
     /// The threads it stands on are alive. For the watchdog.
     bool is_alive() { return ingest_->made_progress(); }
     /// One more socket where programs tell of spans; `path` is removed in the end where it is given.
     void listen_for_spans(UniqueFd socket, SpanServer::Form form, std::string path = {}) {
         spans_->listen(std::move(socket), form, std::move(path));
     }
+    /// The socket of ingero-relay.
+    void listen_for_relay(UniqueFd socket, std::string path = {}) {
+        relay_->listen(std::move(socket), std::move(path));
+    }
+    /// What a session of an AI client is started with, and how it gets at what only the daemon knows.
+    McpServer::Host mcp_host();
     /// How many sockets are served, for the status answer.
     void set_sockets(size_t count) { sockets_ = count; }
 
@@ -71,6 +90,9 @@ class Manager : public BusBackend {
                std::function<void(Result<nlohmann::json>)> done) override;
     Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
                                               std::function<void()> on_ready) override;
+    Result<std::unique_ptr<FootprintRecording>> footprint(const Caller& caller, uint32_t pid) override {
+        return footprints_->begin(caller, pid);
+    }
     void snapshot(UniqueFd file, std::function<bool()> wanted,
                   std::function<void(Result<nlohmann::json>)> done) override;
     Result<nlohmann::json> reload() override;
@@ -85,8 +107,12 @@ class Manager : public BusBackend {
     Manager(EventLoop& loop, const Journal& journal, ManagerOptions options);
     Result<void> open();
     void put_process(const Process& process);
-    void on_pass(const std::vector<Finding>& findings, const ClockTriple& now);
-    void tell(const IncidentChange& change);
+    // manager_incidents.cpp
+    void on_pass(const DiagnosisPass& pass);
+    void on_stragglers(const DiagnosisPass& pass);
+    void tell(const IncidentChange& change, const ClockTriple& now);
+    void store(const IncidentChange& change, const ClockTriple& now);
+    void keep_detail(const IncidentRow& row);
     Result<nlohmann::json> take_up_config();
     void tell_loss();
     void measure_rates();
@@ -112,6 +138,7 @@ class Manager : public BusBackend {
     const Journal& journal_;
     ManagerOptions options_;
     std::string node_;
+    const OtherNames other_names_;
     ClockTriple started_;
     KernelFeatures features_;
     ProcFs proc_;
@@ -125,12 +152,16 @@ class Manager : public BusBackend {
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<LiveTrace> live_trace_;
+    std::unique_ptr<Footprints> footprints_;
     std::unique_ptr<Ingest> ingest_;
     CheckRunner check_runner_;
     std::unique_ptr<Libraries> libraries_;
     std::unique_ptr<Programs> programs_;
     std::unique_ptr<Processes> processes_;
+    std::unique_ptr<HostRows> host_rows_;
+    std::unique_ptr<HostState> host_state_;
     std::unique_ptr<SpanServer> spans_;
+    std::unique_ptr<RelayServer> relay_;
     IncidentTracker incidents_;
     std::set<std::string, std::less<>> disabled_sets_;
     std::string blind_;  ///< why it cannot look at processes of other users; empty where it can
@@ -147,6 +178,16 @@ class Manager : public BusBackend {
     std::string journaled_state_;
     std::function<void()> on_change_;
     std::function<void(const IncidentChange&)> on_incident_;
+    std::function<void(const Straggler&)> on_straggler_;
+    std::function<void(const std::string&, uint64_t)> on_straggler_resolved_;
+    struct IncidentProcess {
+        uint32_t uid = 0;
+        std::string comm;
+        IncidentRow row;        ///< the latest
+        nlohmann::json detail;  ///< the rows around its worst call; null: not known yet
+        uint64_t worst = 0;     ///< the call they are of
+    };
+    std::map<std::string, IncidentProcess> incident_processes_;   ///< of open incidents, by id
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
 };
 

@@ -6,6 +6,7 @@
 #include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "core/render/render.h"
+#include "core/render/stragglers.h"
 #include "core/wire/utf8.h"
 #include "daemon/ingerod/check/daemon_check.h"
 #include "daemon/ingerod/manager.h"
@@ -24,6 +25,7 @@ constexpr uint64_t default_window_ns = 300'000'000'000;
 /// Who asks is not known.
 constexpr Caller anyone{.uid = nobody_uid, .pid = 0, .sees_all = false};
 constexpr uint64_t commit_wait_us = 50'000;
+constexpr uint64_t put_wait_us = 250'000;  ///< for the loop's own work before that
 constexpr std::chrono::hours snapshot_deadline{2};
 constexpr uint64_t snapshot_watch_us = 500'000;
 
@@ -45,18 +47,15 @@ json overhead_answer(unsigned budget_permille, const OverheadFigures& figures) {
             {"thinned", std::move(thinned)}};
 }
 
-json spans_answer(const SpanFigures& figures) {
+json spans_answer(const SpanFigures& figures, uint64_t dropped) {
     json refused = json::object();
     for (size_t i = 0; i < figures.refused.size(); ++i)
         if (figures.refused[i] != 0) refused[std::string(to_string(static_cast<SpanRefusal>(i)))] = figures.refused[i];
     return {{"connections", figures.connections},
             {"accepted", figures.accepted},
             {"waiting", figures.waiting},
+            {"dropped", dropped},
             {"refused", std::move(refused)}};
-}
-
-json null_if_empty(const std::string& text) {
-    return text.empty() ? json(nullptr) : json(text);
 }
 
 }  // namespace
@@ -73,12 +72,10 @@ json Manager::status() {
     answer["state"] = state();
     answer["version"] = version;
     answer["uptime_ns"] = now.monotonic_ns - started_.monotonic_ns;
-    answer["events"] = {{"recorded", figures.recorded},
-                        {"committed", figures.commits.committed_sequence},
-                        {"lost", coverage.lost},
-                        {"sampled_out", figures.thinned},
-                        {"split_uncertain", figures.uncertain},
-                        {"stacks_lost", stacks_->lost()},
+    answer["events"] = {{"recorded", figures.recorded},    {"committed", figures.commits.committed_sequence},
+                        {"waits", figures.waits},          {"lost", coverage.lost},
+                        {"sampled_out", figures.thinned},  {"split_uncertain", figures.uncertain},
+                        {"stacks_lost", stacks_->lost()},  {"stacks_lost_ring", stacks_->lost_in_ring()},
                         {"names_lost", figures.names_lost}};
     answer["overhead"] = overhead_answer(options_.config.overhead_budget_permille, figures.overhead);
     answer["store"] = {
@@ -90,7 +87,9 @@ json Manager::status() {
     answer["processes"] = processes_->traced();
     answer["sockets"] = sockets_;
     answer["traces"] = live_trace_->subscribers();
-    answer["spans"] = spans_answer(spans_->figures());
+    answer["spans"] = spans_answer(spans_->figures(), figures.commits.store.spans_dropped_for_space);
+    answer["relay"] = relay_->status();
+    answer["relay"]["dropped"] = figures.commits.store.states_dropped_for_space;
     answer["incidents_open"] = incidents_.open().size();
     return answer;
 }
@@ -100,18 +99,15 @@ json Manager::processes(const Caller& caller) {
     json list = json::array();
     for (const auto& [pid, entry] : processes_->all()) {
         if (entry.excluded || (!caller.sees_all && entry.process.uid != caller.uid)) continue;
-        list.push_back({{"pid", pid},
-                        {"start_time_ns", entry.process.key.start_ns - now.boottime_ns + now.realtime_ns},
-                        {"comm", to_valid_utf8(entry.process.comm)},
-                        {"unit", null_if_empty(to_valid_utf8(entry.process.unit))},
-                        {"container", nullptr},
-                        {"cgroup", null_if_empty(to_valid_utf8(entry.process.cgroup))},
-                        {"rank", nullptr},
-                        {"world_size", nullptr},
-                        {"devices", nullptr},
-                        {"calls_per_s", entry.calls_per_s},
-                        {"gpu_memory_bytes", nullptr},
-                        {"state", processes_->state_of(entry)}});
+        json one = process_json(entry.process);
+        one["start_time_ns"] = entry.process.key.start_ns - now.boottime_ns + now.realtime_ns;
+        one["calls_per_s"] = entry.calls_per_s;
+        one["state"] = processes_->state_of(entry);
+        if (const auto use = relay_->use_of(entry.process.key, now)) {
+            one["devices"] = use->devices;
+            if (use->memory_bytes) one["gpu_memory_bytes"] = *use->memory_bytes;
+        }
+        list.push_back(std::move(one));
     }
     Coverage coverage;
     const IngestFigures figures = ingest_->figures();
@@ -180,9 +176,13 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     if (method == "check") return check(caller, params.value("probe", false), std::move(done));
     json request = params;
     request.erase("uid");
+    if (method == "stragglers") request["options"] = straggler_options_json(options_.config.stragglers);
     if (!caller.sees_all) request["uid"] = caller.uid;
     // A window up to now ends where the caller asked, not where the worker gets to look.
-    const bool windowless = method == "query" && !request.contains("since_ns");  // all that there is
+    // All that there is.
+    const bool windowless = (method == "query" || (method == "incidents" && request.contains("id"))) &&
+                            !request.contains("since_ns") && !request.contains("from_ns");
+    if (windowless && method == "incidents") request["whole_trace"] = true;
     if (const auto since = request.find("since_ns"); !request.contains("from_ns") && !windowless) {
         const uint64_t length =
             since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
@@ -202,10 +202,11 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
         });
     };
     // The pages of an export are of one window, which has been committed since the first.
-    if (goes_on)
-        ask();
-    else
-        after_commit(std::move(ask));
+    if (goes_on) return ask();
+    // What ends a recording takes along the names of what was called last.
+    if (stacks_ && method == "record" && params.value("rest", false))
+        return stacks_->when_named([this, ask = std::move(ask)] { after_commit(ask); });
+    after_commit(std::move(ask));
 }
 
 WorkerOptions Manager::worker_options() const {
@@ -257,11 +258,29 @@ void Manager::after_commit(std::function<void()> then) {
     auto begin = [then = std::move(then), begun = std::make_shared<bool>(false)] {
         if (!std::exchange(*begun, true)) then();
     };
-    auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(commit_wait_us, begin));
-    ingest_->commit_now([begin, timer] {
-        begin();
-        timer->reset();
-    });
+    auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(put_wait_us, begin));
+    ingest_->commit_now(
+        [begin, timer] {
+            begin();
+            timer->reset();
+        },
+        [this, begin, timer] { *timer = loop_.add_timer(commit_wait_us, begin); });
+}
+
+McpServer::Host Manager::mcp_host() {
+    return {.worker_options = [this] { return worker_options(); },
+            .status = [this] { return status(); },
+            .processes = [this](const Caller& caller) { return processes(caller); },
+            .check = [this](const Caller& caller, auto done) { check(caller, false, std::move(done)); },
+            .commit =
+                [this](const Caller& caller, auto done) {
+                    after_commit([this, caller, done = std::move(done), alive = alive_] {
+                        if (*alive)
+                            done({{"missing_probes", missing_probes(caller)},
+                                  {"stacks_lost", stacks_->lost()},
+                                  {"straggler_options", straggler_options_json(options_.config.stragglers)}});
+                    });
+                }};
 }
 
 Result<std::unique_ptr<CallStream>> Manager::trace(const Caller& caller, const json& params,

@@ -24,6 +24,7 @@ constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
 constexpr size_t max_gone_unseen = 4096;
+constexpr size_t max_ended = 4096;
 /// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
 constexpr size_t max_unexamined = 1'024;
 
@@ -61,7 +62,7 @@ void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
 
 ProcessEntry* Processes::observe(uint32_t pid) {
     auto facts = proc_.read_process(pid);
-    if (!facts) return nullptr;
+    if (!facts || has_ended(facts->key)) return nullptr;  // what its parent has not waited for is still in /proc
     auto known = processes_.find(pid);
     if (known != processes_.end() && known->second.process.key == facts->key) {
         take_over(known->second, std::move(*facts));
@@ -76,21 +77,35 @@ ProcessEntry* Processes::observe(uint32_t pid) {
     if (!entry.pidfd) return nullptr;
     entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
     decide(entry);
+    read_facts(entry);
     if (!entry.excluded) callbacks_.put_process(entry.process);
     ProcessEntry& kept = processes_.emplace(pid, std::move(entry)).first->second;
     callbacks_.on_change();
     return &kept;
 }
 
-// Facts of a process change as it runs another program, or is moved to another control group.
-void Processes::take_over(ProcessEntry& entry, Process facts) {
+// Of what is left out nothing is kept.
+void Processes::read_facts(ProcessEntry& entry) {
+    if (entry.excluded || entry.has_facts) return;
+    entry.process.facts = proc_.read_facts(entry.process.key, facts_options_);
+    entry.has_facts = true;
+}
+
+// A process changes as it runs another program, or is moved to another control group.
+void Processes::take_over(ProcessEntry& entry, Process now) {
     Process& process = entry.process;
-    const bool same = process.comm == facts.comm && process.uid == facts.uid && process.cgroup == facts.cgroup;
-    process.comm = std::move(facts.comm);
-    process.uid = facts.uid;
-    process.cgroup = std::move(facts.cgroup);
-    process.unit = std::move(facts.unit);
+    const bool same = process.comm == now.comm && process.uid == now.uid && process.cgroup == now.cgroup &&
+                      process.cpus_allowed == now.cpus_allowed && process.mems_allowed == now.mems_allowed &&
+                      entry.has_facts;
+    if (process.cgroup != now.cgroup) entry.has_facts = false;
+    process.comm = std::move(now.comm);
+    process.uid = now.uid;
+    process.cgroup = std::move(now.cgroup);
+    process.unit = std::move(now.unit);
+    process.cpus_allowed = std::move(now.cpus_allowed);
+    process.mems_allowed = std::move(now.mems_allowed);
     apply_policy(entry);
+    read_facts(entry);
     if (!same && !entry.excluded) callbacks_.put_process(process);
 }
 
@@ -118,9 +133,25 @@ void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
     callbacks_.on_not_traced(process.key);
     gaps_.end_process(process.key, exited_ns);
     if (!known->second.excluded) callbacks_.put_process(process);
+    put_ended(process.key, !known->second.excluded);
     drop_libraries(known->second);
     processes_.erase(known);
     callbacks_.on_change();
+}
+
+void Processes::put_ended(const ProcessKey& key, bool has_row) {
+    if (!ended_.emplace(key, has_row).second) return;
+    ended_order_.push_back(key);
+    if (ended_order_.size() <= max_ended) return;
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+}
+
+bool Processes::has_row(const ProcessKey& key) const {
+    if (const auto known = processes_.find(key.pid); known != processes_.end() && known->second.process.key == key)
+        return !known->second.excluded;
+    const auto ended = ended_.find(key);
+    return ended != ended_.end() && ended->second;
 }
 
 // Another program: what it maps is found anew, and so is whether it is to be traced.
@@ -128,6 +159,7 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     const ProcessKey key = entry.process.key;
     drop_libraries(entry);
     gaps_.end_process(key, time_ns);
+    entry.has_facts = false;
     if (observe(key.pid)) scan_process(key.pid, time_ns);
 }
 
@@ -158,8 +190,11 @@ void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t tim
     // A host may start any number of programs as root that come and go before they are looked at.
     gaps_.open(id, facts ? facts->uid : 0, time_ns, mapping.path.substr(mapping.path.rfind('/') + 1) + ": " + why,
                true);
-    const bool ended = !facts || proc_.executable_mappings(pid).empty();
-    if (ended) return gaps_.close(id, monotonic_now_ns());
+    // A process that lives may run another program by now.
+    const std::vector<Mapping> now = facts ? proc_.executable_mappings(pid) : std::vector<Mapping>{};
+    const bool is_there =
+        std::any_of(now.begin(), now.end(), [&](const Mapping& one) { return one.file == mapping.file; });
+    if (!is_there) return gaps_.close(id, monotonic_now_ns());
     if (processes_.contains(pid) || unexamined_.contains(pid) || unexamined_.size() >= max_unexamined) return;
     Unexamined one{.key = key, .pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))), .exit_source = {}};
     if (!one.pidfd) return gaps_.close(id, monotonic_now_ns());
@@ -235,7 +270,10 @@ void Processes::apply_policy(ProcessEntry& entry) {
     const uint64_t now = monotonic_now_ns();
     const ProcessKey key = entry.process.key;
     gaps_.end_process(key, now);
-    if (!entry.excluded) return callbacks_.put_process(entry.process);
+    if (!entry.excluded) {
+        read_facts(entry);
+        return callbacks_.put_process(entry.process);
+    }
     drop_libraries(entry);
     callbacks_.on_not_traced(key);
     gaps_.open({key, GapReason::excluded, {}}, entry.process.uid, now, *entry.excluded);
@@ -273,6 +311,7 @@ void Processes::read_undecided() {
 
 // A call was seen of a process that discovery may not know: a forked child maps a library without a record of it.
 void Processes::on_call(const ProcessKey& key) {
+    if (has_ended(key)) return callbacks_.on_not_traced(key);
     const ProcessEntry* process = observe(key.pid);
     if (process && process->process.key == key && !process->excluded) return;
     callbacks_.on_not_traced(key);
@@ -283,6 +322,7 @@ void Processes::on_call_of_gone(const ProcessKey& key) {
     const auto [found, added] = gone_unseen_.try_emplace(key);
     if (!added && found->second) {
         callbacks_.put_process(*found->second);
+        put_ended(key, true);
         gone_unseen_.erase(found);
     }
     if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
@@ -301,6 +341,7 @@ void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_re
     const auto [found, added] = gone_unseen_.try_emplace(key, process);
     if (!added) {
         callbacks_.put_process(process);
+        put_ended(key, true);
         gone_unseen_.erase(found);
     }
     if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());

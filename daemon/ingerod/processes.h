@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "bpf/event.h"
 #include "core/model/process.h"
@@ -28,6 +30,7 @@ struct ProcessEntry {
     std::set<FileId> libraries;
     bool refused = false;                 ///< one of its libraries is not to be attached to
     std::optional<std::string> excluded;  ///< by [capture], and why: it is watched for its end only
+    bool has_facts = false;               ///< of the program that it runs
     uint64_t calls_before = 0;            ///< at the last rate measurement
     double calls_per_s = 0;
 };
@@ -63,6 +66,10 @@ class Processes {
     /// All libraries are let go and found anew.
     void look_again();
     void set_policy(CapturePolicy policy);
+    /// Why a process is not to be traced; nothing where it is.
+    std::optional<std::string> excluded_by(const Process& process) const { return policy_.excluded_by(process); }
+    /// What is kept of processes that are found from now on, and of programs that they run.
+    void set_facts(FactsOptions options) { facts_options_ = std::move(options); }
 
     /// Calls that nobody's probes see, from now on and until it is turned on again.
     void probe_set_turned(const std::string& set, size_t number, bool on);
@@ -71,6 +78,10 @@ class Processes {
 
     const std::map<uint32_t, ProcessEntry>& all() const { return processes_; }
     ProcessEntry* find(const ProcessKey& key);
+    /// One of the latest few thousand that were known and have ended: what is recorded of them later changes nothing.
+    bool has_ended(const ProcessKey& key) const { return ended_.contains(key); }
+    /// Its row is kept here: what is known of it elsewhere is not to be put over it.
+    bool has_row(const ProcessKey& key) const;
     /// One that is known has the library mapped, or had.
     bool has_library(FileId library) const;
     /// Without those that [capture] leaves out.
@@ -82,9 +93,11 @@ class Processes {
     void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     ProcessEntry* observe(uint32_t pid);
-    void take_over(ProcessEntry& entry, Process facts);
+    void take_over(ProcessEntry& entry, Process now);
+    void read_facts(ProcessEntry& entry);
     void on_pidfd(uint32_t pid);
     void forget(uint32_t pid, uint64_t exited_ns, int exit_code);
+    void put_ended(const ProcessKey& key, bool has_row);
     void on_exec(ProcessEntry& entry, uint64_t time_ns);
     void refuse(ProcessEntry& process, const Mapping& mapping, uint64_t time_ns, const std::string& why);
     void drop_libraries(ProcessEntry& entry);
@@ -102,10 +115,13 @@ class Processes {
     Callbacks callbacks_;
     CoverageGaps gaps_;
     CapturePolicy policy_;
+    FactsOptions facts_options_;
     std::map<uint32_t, ProcessEntry> processes_;
     /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
     /// the first call. Nothing: it called, and that record is still to come.
     std::map<ProcessKey, std::optional<Process>> gone_unseen_;
+    std::map<ProcessKey, bool> ended_;  ///< and whether it has a row: one that [capture] left out has none
+    std::deque<ProcessKey> ended_order_;
     /// Not known otherwise, and with a gap that ends with them.
     struct Unexamined {
         ProcessKey key;

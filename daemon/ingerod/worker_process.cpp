@@ -1,6 +1,7 @@
 #include "daemon/ingerod/worker_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -23,9 +24,12 @@ namespace ingero {
 
 namespace {
 
-int pass_socket(SpawnPlan& plan, int socket) {
+/// Both, where not -1, must have numbers above those that the worker knows them by.
+int pass_sockets(SpawnPlan& plan, int socket, int client) {
     if (const int error = posix_spawn_file_actions_adddup2(&plan.files, socket, worker_socket_fd)) return error;
-    return posix_spawn_file_actions_addclosefrom_np(&plan.files, worker_socket_fd + 1);
+    if (client < 0) return posix_spawn_file_actions_addclosefrom_np(&plan.files, worker_socket_fd + 1);
+    if (const int error = posix_spawn_file_actions_adddup2(&plan.files, client, worker_client_fd)) return error;
+    return posix_spawn_file_actions_addclosefrom_np(&plan.files, worker_client_fd + 1);
 }
 
 std::vector<std::string> arguments_of(const WorkerOptions& options) {
@@ -47,6 +51,17 @@ std::vector<std::string> environment() {
 }  // namespace
 
 Result<WorkerProcess> WorkerProcess::start(const WorkerOptions& options) {
+    return start(options, -1, std::nullopt);
+}
+
+Result<WorkerProcess> WorkerProcess::start_session(const WorkerOptions& options, int client,
+                                                   std::optional<uint32_t> uid) {
+    const UniqueFd passed(fcntl(client, F_DUPFD_CLOEXEC, worker_output_fd));
+    if (!passed) return fail(ErrorCode::internal, errno_message("cannot start a worker: the client", errno));
+    return start(options, passed.get(), uid);
+}
+
+Result<WorkerProcess> WorkerProcess::start(const WorkerOptions& options, int client, std::optional<uint32_t> uid) {
     const auto failed = [&](const char* what, int error_number) {
         return fail(ErrorCode::internal, errno_message(std::string("cannot start a worker: ") + what, error_number),
                     "check that " + options.program + " is installed and that the daemon may start it");
@@ -59,8 +74,10 @@ Result<WorkerProcess> WorkerProcess::start(const WorkerOptions& options) {
     if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return failed("the socket", errno);
 
     SpawnPlan plan;
-    if (const int error = pass_socket(plan, theirs.get())) return failed("the socket", error);
+    if (const int error = pass_sockets(plan, theirs.get(), client)) return failed("the socket", error);
     std::vector<std::string> arguments = arguments_of(options), variables = environment();
+    if (client >= 0) arguments.push_back("--mcp");
+    if (uid) arguments.insert(arguments.end(), {"--uid", std::to_string(*uid)});
     if (const int error = posix_spawn(&worker.pid_, options.program.c_str(), &plan.files, &plan.attributes,
                                       spawn_pointers(arguments).data(), spawn_pointers(variables).data()))
         return failed(options.program.c_str(), error);
@@ -86,11 +103,16 @@ ssize_t WorkerProcess::receive(std::span<std::byte> out) {
 }
 
 void WorkerProcess::kill() {
-    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    // It runs as another user: without CAP_KILL it can be asked alone.
+    if (syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0) != 0 && errno == EPERM) hang_up();
 }
 
 int WorkerProcess::reap() {
     int status = 0;
+    // One that could not be killed and does not listen ends with this process, by the kernel.
+    constexpr int longest_ms = 5'000;
+    pollfd ended{pidfd_.get(), POLLIN, 0};
+    if (pidfd_ && poll(&ended, 1, longest_ms) == 0) return SIGKILL;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
     return status;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,6 +20,9 @@ class WorkerProcess {
   public:
     /// Starts the program with a clean environment and signal state. The socket is non-blocking. Errors: internal.
     static Result<WorkerProcess> start(const WorkerOptions& options);
+    /// One that speaks MCP with the client at `client`, which stays the caller's, and answers it of the processes of
+    /// `uid`; nullopt: of all. Errors: internal.
+    static Result<WorkerProcess> start_session(const WorkerOptions& options, int client, std::optional<uint32_t> uid);
 
     int pid() const { return pid_; }
     int pidfd() const { return pidfd_.get(); }
@@ -37,6 +41,8 @@ class WorkerProcess {
     uint64_t anonymous_bytes() const;
 
   private:
+    static Result<WorkerProcess> start(const WorkerOptions& options, int client, std::optional<uint32_t> uid);
+
     int pid_ = 0;
     UniqueFd pidfd_;
     UniqueFd socket_;

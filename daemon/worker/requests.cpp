@@ -7,17 +7,23 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/export/export.h"
+#include "core/model/op.h"
+#include "core/query/gpus.h"
 #include "core/query/node_snapshot.h"
 #include "core/query/recording.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
+#include "core/query/timeline.h"
 #include "core/render/render.h"
 #include "core/render/requests.h"
+#include "core/render/stragglers.h"
+#include "core/render/timeline.h"
 #include "core/symbols/elf_symbols.h"
 #include "core/symbols/symbolizer.h"
 #include "core/symbols/unwind_table.h"
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"
+#include "daemon/worker/incident_answers.h"
 #include "daemon/worker/protocol.h"
 #include "daemon/worker/store_answers.h"
 #include "daemon/worker/stored_processes.h"
@@ -43,6 +49,9 @@ namespace {
 constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr size_t default_stacks = 50;
 constexpr size_t most_stacks = 10'000;
+constexpr size_t most_waits = 1'000;
+constexpr size_t most_timeline_calls = 10'000;
+constexpr uint64_t most_slices = 100;
 constexpr size_t default_requests = 20;
 constexpr size_t most_requests = 10'000;
 constexpr std::chrono::seconds export_deadline{29};  // before the worker's own, which ends the worker
@@ -274,8 +283,13 @@ Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "unwind") return unwind(fd);
     if (request.method == "symbolize") return symbolize(request.params, fd);
     if (request.method == "names") return names(request.params);
+    if (request.method == "gpus") return gpus(request.params);
     if (request.method == "stats") return stats(request.params);
     if (request.method == "stacks") return stacks(request.params);
+    if (request.method == "waits") return waits(request.params);
+    if (request.method == "stragglers") return stragglers(request.params);
+    if (request.method == "timeline") return timeline(request.params);
+    if (request.method == "incidents") return incidents(request.params);
     if (request.method == "explain") return explain_window(request.params);
     if (request.method == "requests") return requests(request.params);
     if (request.method == "processes") return processes(request.params);
@@ -342,6 +356,22 @@ Result<json> RequestHandler::processes(const json& params) {
     return stored_processes(**snapshot, query->context);
 }
 
+Result<json> RequestHandler::gpus(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    query->takes_all_nodes = true;  // each GPU says whose it is
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    const Window window = query->filter.window;
+    auto found = latest_gpus(**snapshot, window, query->filter.pid);
+    if (!found) return tl::unexpected(found.error());
+    const auto covered = coverage(**snapshot, window, {.uid = query->filter.uid, .pid = query->filter.pid});
+    if (!covered) return tl::unexpected(covered.error());
+    json answer = answer_head("gpus", query->context, window, *covered);
+    answer.update(*found);
+    return answer;
+}
+
 Result<json> RequestHandler::stats(const json& params) {
     auto query = to_query(params);
     if (!query) return tl::unexpected(query.error());
@@ -400,12 +430,99 @@ Result<json> RequestHandler::stacks(const json& params) {
     return to_json(*answer, query->context);
 }
 
+Result<json> RequestHandler::waits(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const auto between_calls = flag(params, "between_calls");
+    if (!between_calls) return tl::unexpected(between_calls.error());
+    WaitsQuery wanted;
+    wanted.between_calls = *between_calls;
+    if (query->limit != 0) wanted.limit = std::min(query->limit, most_waits);
+    if (const json tid = params.value("tid", json()); tid.is_number_unsigned()) wanted.tid = tid.get<uint32_t>();
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    wanted.filter = query->filter;
+    const auto answer = compute_waits(**snapshot, wanted);
+    if (!answer) return tl::unexpected(answer.error());
+    return to_json(*answer, query->context);
+}
+
+Result<json> RequestHandler::stragglers(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const auto options = straggler_options(params.value("options", json()));
+    if (!options) return tl::unexpected(options.error());
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    const auto answer = compute_stragglers(**snapshot, query->filter, *options);
+    if (!answer) return tl::unexpected(answer.error());
+    auto comms = read_comms(**snapshot);
+    if (!comms) return tl::unexpected(comms.error());
+    query->context.comms = std::move(*comms);
+    return to_json(*answer, query->context);
+}
+
+Result<json> RequestHandler::timeline(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const auto offset = number(params, "offset", most_timeline_calls);
+    if (!offset) return tl::unexpected(offset.error());
+    const json order = params.value("order", json("time"));
+    if (order != "time" && order != "longest")
+        return fail(ErrorCode::bad_request, "parameter order is none of time, longest");
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    TimelineQuery wanted;
+    wanted.filter = query->filter;
+    wanted.longest_first = order == "longest";
+    wanted.calls_before = offset->value_or(0);
+    if (query->limit != 0) wanted.calls = std::min(query->limit, most_timeline_calls);
+    const auto answer = compute_timeline(**snapshot, wanted);
+    if (!answer) return tl::unexpected(answer.error());
+    auto comms = read_comms(**snapshot);
+    if (!comms) return tl::unexpected(comms.error());
+    query->context.comms = std::move(*comms);
+    std::vector<std::string> kernels;
+    for (const TimelineCall& call : answer->calls) {
+        const Op* op = find_op(call.event.op);
+        std::string& kernel = kernels.emplace_back();
+        if (!op || op->op_class != OpClass::launch) continue;
+        const auto row = (*snapshot)->function(call.event.process(), call.event.args[0]);
+        if (!row) return tl::unexpected(row.error());
+        if (*row) kernel = function_text((*row)->name);
+    }
+    return to_json(*answer, query->context, kernels);
+}
+
+/// Of a window; or one, by its id; or whether that one is over for good.
+Result<json> RequestHandler::incidents(const json& params) {
+    auto query = to_query(params);
+    if (!query) return tl::unexpected(query.error());
+    const auto verify = flag(params, "verify");
+    if (!verify) return tl::unexpected(verify.error());
+    const json id = params.value("id", json());
+    if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter id is no text");
+    if (*verify && id.is_null()) return fail(ErrorCode::bad_request, "verify needs id, an incident's");
+    auto snapshot = snapshot_for(*query);
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    if (id.is_null()) return incidents_answer(**snapshot, query->filter, query->limit, query->context);
+    const auto& text = id.get_ref<const std::string&>();
+    if (!*verify) return incident_answer(**snapshot, query->filter, text, query->context);
+    std::optional<Window> fresh;
+    if (!query->whole_trace) fresh = query->filter.window;
+    return incident_verify_answer(**snapshot, query->filter, text, fresh, query->context);
+}
+
 Result<json> RequestHandler::explain_window(const json& params) {
     auto query = to_query(params);
     if (!query) return tl::unexpected(query.error());
+    const auto slices = number(params, "slices", most_slices);
+    if (!slices) return tl::unexpected(slices.error());
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
-    auto answer = explain(**snapshot, query->filter);
+    ExplainOptions options;
+    options.slices = static_cast<size_t>(slices->value_or(0));
+    auto answer = explain(**snapshot, query->filter, options);
     if (!answer) return tl::unexpected(answer.error());
     auto comms = read_comms(**snapshot);
     if (!comms) return tl::unexpected(comms.error());

@@ -1,5 +1,5 @@
-// What a worker can be asked: ping, symbols, unwind, symbolize, names, stats, stacks, explain, requests, processes,
-// query, export, record. Parameters and results: docs/worker.md.
+// What a worker can be asked: ping, symbols, unwind, symbolize, names, gpus, stats, stacks, waits, timeline,
+// stragglers, incidents, explain, requests, processes, query, export, record. Parameters and results: docs/worker.md.
 #pragma once
 
 #include <memory>
@@ -24,9 +24,14 @@ class RequestHandler {
 
   private:
     Result<nlohmann::json> dispatch(const RpcRequest& request, int fd);
+    Result<nlohmann::json> gpus(const nlohmann::json& params);
     Result<nlohmann::json> stats(const nlohmann::json& params);
     Result<nlohmann::json> names(const nlohmann::json& params);
     Result<nlohmann::json> stacks(const nlohmann::json& params);
+    Result<nlohmann::json> waits(const nlohmann::json& params);
+    Result<nlohmann::json> stragglers(const nlohmann::json& params);
+    Result<nlohmann::json> timeline(const nlohmann::json& params);
+    Result<nlohmann::json> incidents(const nlohmann::json& params);
     Result<nlohmann::json> explain_window(const nlohmann::json& params);
     Result<nlohmann::json> requests(const nlohmann::json& params);
     Result<nlohmann::json> processes(const nlohmann::json& params);

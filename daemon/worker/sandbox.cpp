@@ -131,11 +131,13 @@ void allow_memory_and_time(Filter& filter) {
     for (const int call : {SCMP_SYS(mmap), SCMP_SYS(mprotect)}) filter.allow_if(call, {without_bits(2, PROT_EXEC)});
 }
 
-void allow_open_descriptors(Filter& filter) {
+void allow_open_descriptors(Filter& filter, bool has_client) {
     filter.allow({SCMP_SYS(read), SCMP_SYS(pread64), SCMP_SYS(fstat), SCMP_SYS(lseek), SCMP_SYS(close), SCMP_SYS(poll),
                   SCMP_SYS(ppoll)});
-    filter.allow_if(SCMP_SYS(recvmsg), {equals(0, worker_socket_fd)});
-    filter.allow_if(SCMP_SYS(sendmsg), {equals(0, worker_socket_fd)});
+    for (const int call : {SCMP_SYS(recvmsg), SCMP_SYS(sendmsg)}) {
+        filter.allow_if(call, {equals(0, worker_socket_fd)});
+        if (has_client) filter.allow_if(call, {equals(0, worker_client_fd)});
+    }
     // A copy of the store, to a file that came with the request.
     filter.allow_if(SCMP_SYS(pwrite64), {equals(0, worker_output_fd)});
     filter.allow_if(SCMP_SYS(dup3), {equals(1, worker_output_fd)});
@@ -143,8 +145,8 @@ void allow_open_descriptors(Filter& filter) {
     for (const int call : {SCMP_SYS(write), SCMP_SYS(writev)}) filter.allow_if(call, {at_most(0, STDERR_FILENO)});
     // glibc's fstat() is this; a path cannot be told from "" here, so the worker can learn that a file exists.
     filter.allow_if(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
-    // libelf asks F_GETFD; LMDB marks a living reader by a lock on its file.
-    for (const int command : {F_GETFD, F_GETFL, F_GETLK, F_SETLK})
+    // libelf asks F_GETFD; LMDB marks a living reader by a lock on its file, and newer ones wait for it as they close.
+    for (const int command : {F_GETFD, F_GETFL, F_GETLK, F_SETLK, F_SETLKW})
         filter.allow_if(SCMP_SYS(fcntl), {equals(1, static_cast<scmp_datum_t>(command))});
 }
 
@@ -163,18 +165,20 @@ void allow_sanitizers(Filter& filter) {
 
 }  // namespace
 
-Result<void> keep_only_socket(int socket_fd) {
+Result<void> keep_only_socket(int socket_fd, bool has_client) {
     if (socket_fd <= STDERR_FILENO) return failed("the socket's number", EINVAL);
     if (socket_fd != worker_socket_fd && dup2(socket_fd, worker_socket_fd) < 0) return failed("dup2", errno);
-    if (close_range(worker_socket_fd + 1, ~0U, 0) != 0) return failed("close_range", errno);
+    const int last = has_client ? worker_client_fd : worker_socket_fd;
+    if (close_range(static_cast<unsigned>(last) + 1, ~0U, 0) != 0) return failed("close_range", errno);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0) return failed("/dev/null", errno);
     close(null);
-    if (fcntl(worker_socket_fd, F_SETFD, FD_CLOEXEC) != 0) return failed("the socket", errno);
+    for (int fd = worker_socket_fd; fd <= last; ++fd)
+        if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return failed("the socket", errno);
     return {};
 }
 
-Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid) {
+Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid, bool has_client) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("PR_SET_NO_NEW_PRIVS", errno);
     // Before the credentials change: nobody may be kept from /proc, or from / itself.
     const auto mapped = mapped_bytes();
@@ -188,7 +192,7 @@ Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid) {
 
     Filter filter;
     allow_memory_and_time(filter);
-    allow_open_descriptors(filter);
+    allow_open_descriptors(filter, has_client);
     allow_ending(filter);
     allow_sanitizers(filter);
     return filter.load();

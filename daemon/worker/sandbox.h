@@ -22,12 +22,12 @@ inline constexpr bool sanitizer_build = false;
 #endif
 
 /// Makes `socket_fd` worker_socket_fd, standard input and output /dev/null, and closes everything else but standard
-/// error. Call first: what is opened later stays open.
-Result<void> keep_only_socket(int socket_fd);
+/// error, and worker_client_fd where `has_client`. Call first: what is opened later stays open.
+Result<void> keep_only_socket(int socket_fd, bool has_client = false);
 
 /// Drops capabilities, user and group (nobody, where root), sets the limits, asks to die with `parent_pid`, and
 /// installs the seccomp filter. `memory_bytes` is address space beyond what is mapped now. Errors: the first step that
-/// failed; the process must then end.
-Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid);
+/// failed; the process must then end. With `has_client` messages on worker_client_fd are allowed too.
+Result<void> enter_sandbox(uint64_t memory_bytes, int parent_pid, bool has_client = false);
 
 }  // namespace ingero

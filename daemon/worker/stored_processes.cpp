@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/wire/utf8.h"
-
 namespace ingero {
 
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json() : json(to_valid_utf8(text));
-}
 
 /// From CLOCK_BOOTTIME to CLOCK_REALTIME. A process row does not say which boot it is of: nothing where that matters.
 std::optional<uint64_t> clock_difference(const std::vector<Session>& sessions) {
@@ -41,18 +35,10 @@ Result<json> stored_processes(const StoreSnapshot& snapshot, const AnswerContext
     json list = json::array();
     for (const Process& process : *processes) {
         if (visible_pid(process.key.pid) == 0) continue;
-        list.push_back({{"pid", process.key.pid},
-                        {"start_time_ns", difference ? json(process.key.start_ns + *difference) : json()},
-                        {"comm", to_valid_utf8(process.comm)},
-                        {"unit", text_or_null(process.unit)},
-                        {"container", nullptr},
-                        {"cgroup", text_or_null(process.cgroup)},
-                        {"rank", nullptr},
-                        {"world_size", nullptr},
-                        {"devices", nullptr},
-                        {"calls_per_s", nullptr},
-                        {"gpu_memory_bytes", nullptr},
-                        {"state", process.exited_ns != 0 ? "exited" : "recorded"}});
+        json one = process_json(process);
+        if (difference) one["start_time_ns"] = process.key.start_ns + *difference;
+        one["state"] = process.exited_ns != 0 ? "exited" : "recorded";
+        list.push_back(std::move(one));
     }
     json answer = answer_head("processes", context, whole, *covered);
     answer["processes"] = std::move(list);

@@ -1,23 +1,23 @@
-"""The bash completions know every command, option and listed value of --help, and complete as bash asks them to:
-completion_test.py INGEROCTL INGEROD."""
+"""Completion in a shell knows every command, option and listed value of --help, completes what is typed, and makes nothing
+but text of what it is told: completion_test.py bash|zsh|fish INGEROCTL INGEROD INGERO_RELAY."""
 
-import os
 import pathlib
-import pty
-import select
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 from help_text import commands_in, help_of, options_in, values_in
-from tracked import ROOT, report, skip
+from shells import SHELLS, Shell
+from tracked import report, skip
 
-FOLDER = ROOT / "ctl" / "completion"
-# Only the command's own text is in the answer of a hostile process, never a pid.
-PROCESSES = r'{"processes":[{"comm":"\"pid\":666","pid":4711},{"comm":"python","pid":4812}]}'
 problems: list[str] = []
+# A unit as a target may call it; no shell is to read any of it.
+HOSTILE = "evil$(touch HIT);`touch HIT`&x y'z\"|>HIT"
+DESCRIPTION = "%F{red}$(touch HIT)\\e[31m"
 
 
 def check(what: str, found: object, wanted: object) -> None:
@@ -25,130 +25,116 @@ def check(what: str, found: object, wanted: object) -> None:
         problems.append(f"{what}: {found!r} instead of {wanted!r}")
 
 
-def complete(program: str, *words: str, name: str = "") -> set[str]:
-    """What is offered for the last word. `name`: the program as it is called, where it is not found by its own name."""
-    name = name or program
-    script = (f'set -u; source "{FOLDER}/{program}.bash"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
-              f'_{program} "$1" "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"; '
-              'printf "%s\\n" "${COMPREPLY[@]}"')
-    ran = subprocess.run(["bash", "--norc", "-c", script, "bash", name, *words], capture_output=True, text=True,
-                         check=False, timeout=60, stdin=subprocess.DEVNULL)
-    check(f"{program} {' '.join(words)}: standard error", ran.stderr, "")
-    return set(ran.stdout.split())
-
-
-def check_against_help(program: str, path: str) -> None:
-    main_help = help_of(path)
-    commands = commands_in(main_help)
+def check_against_help(shell: Shell, path: pathlib.Path) -> None:
+    """Every option of every command, and no other; each value that --help lists."""
+    program = path.name
+    main_help = help_of(str(path))
     common = options_in(main_help)
-    check(f"{program}: commands", complete(program, ""), set(commands))
-    check(f"{program}: options", complete(program, "--"), common)
-    helps = [([], main_help)] + [([command], help_of(path, command)) for command in commands]
-    for before, text in helps:
-        check(f"{program} {' '.join(before)}: options", complete(program, *before, "--"), common | options_in(text))
-        if before:
-            check(f"{program} {' '.join(before)}: a second command", complete(program, *before, ""), set())
-        for option, values in values_in(text).items():
-            for form in ([option, ""], [option, "="], [option, "=", ""]):
-                offered = complete(program, *before, *form, name="/nonexistent/program")
-                if values is not None:
-                    check(f"{program} {' '.join(before + form)}", offered, values)
-                elif offered & (set(commands) | common):
-                    problems.append(f"{program} {' '.join(before + form)}: offers {offered}, which are no values")
-            check(f"{program} {' '.join([*before, option])}: options in place of a value",
-                  complete(program, *before, option, "--"), set())
+    commands = commands_in(main_help)
+    wanted = {f"{program} --": common}
+    if commands:
+        wanted[f"{program} "] = set(commands)
+    for command in commands:
+        wanted[f"{program} {command} --"] = common | options_in(help_of(str(path), command))
+    for option, values in values_in(main_help).items():
+        if values is not None:
+            wanted[f"{program} {option} "] = values
+    for (line, words), offered in zip(wanted.items(), shell.offers(list(wanted)), strict=True):
+        check(repr(line), offered, words)
 
 
-def make_program(folder: pathlib.Path, body: str) -> str:
-    file = folder / "ingeroctl"
-    file.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-    file.chmod(0o755)
-    return str(file)
+def complete(program: str, *words: str) -> list[str]:
+    """What the program itself says may stand there; the first line is what else."""
+    return subprocess.run([program, "complete", "--", *words], capture_output=True, text=True, check=True, timeout=60,
+                          stdin=subprocess.DEVNULL).stdout.splitlines()
 
 
-def check_pids(ingeroctl: str, folder: pathlib.Path) -> None:
-    fake = make_program(folder, f"printf '%s\\n' \"$*\" >{folder}/asked\ncat <<'END'\n{PROCESSES}\nEND")
-    check("pids", complete("ingeroctl", "stats", "--pid", "", name=fake), {"4711", "4812"})
-    check("pids that begin so", complete("ingeroctl", "stats", "--pid", "=", "48", name=fake), {"4812"})
-    complete("ingeroctl", "--socket", "/a/socket", "explain", "--pid", "", name=fake)
-    asked = (folder / "asked").read_text(encoding="utf-8").strip()
-    check("the daemon that is asked for pids", asked, "--socket /a/socket --json processes")
-    complete("ingeroctl", "explain", "--socket", "=", "/a/socket", "--pid", "", name=fake)
-    check("likewise with =", (folder / "asked").read_text(encoding="utf-8").strip(), asked)
-    check("a socket called like a command", complete("ingeroctl", "--socket", "stats", ""), complete("ingeroctl", ""))
-    nobody = complete("ingeroctl", "--socket", "/nonexistent", "stats", "--pid", "", name=ingeroctl)
-    check("without a daemon", nobody, set())
-    check("without a program", complete("ingeroctl", "stats", "--pid", "", name=f"{folder}/none"), set())
-    slow = make_program(folder, "exec sleep 30")
+def check_values(program: str, folder: pathlib.Path) -> None:
+    """Each option that takes one of several words offers those that it takes, by what it says of another one."""
+    for command in commands_in(help_of(program)):
+        for option in values_in(help_of(program, command)):
+            said = subprocess.run([program, command, option, "no such value"], capture_output=True, text=True, check=False,
+                                  timeout=60, stdin=subprocess.DEVNULL, cwd=folder,
+                                  env={"INGERO_SOCKET": "/nonexistent"}).stderr
+            taken = re.search(r"not in \{([^}]*)\}", said)
+            for before in ([option, ""], [f"{option}="]):
+                offered = [line.split("\t")[0].removeprefix(f"{option}=") for line in complete(program, command, *before)[1:]]
+                if taken:
+                    check(f"{command} {' '.join(before)}", set(offered), set(taken.group(1).split(",")))
+                elif set(offered) & set(commands_in(help_of(program))):
+                    problems.append(f"{command} {' '.join(before)}: offers {offered}, which are no values")
+
+
+def check_without_daemon(program: str, folder: pathlib.Path) -> None:
+    """A daemon that is not there, and one that says nothing, are no candidates, soon."""
     begun = time.monotonic()
-    check("with a daemon that hangs", complete("ingeroctl", "stats", "--pid", "", name=slow), set())
-    if time.monotonic() - begun > 10:
-        problems.append("a daemon that hangs holds the completion up for more than 10 s")
+    check("without a daemon", complete(program, "--socket", f"{folder}/none", "stats", "--pid", ""), ["words"])
+    without = time.monotonic() - begun
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{folder}/silent.sock")
+        silent.listen()
+        begun = time.monotonic()
+        check("with one that is silent", complete(program, "--socket", f"{folder}/silent.sock", "stats", "--pid", ""), ["words"])
+        if time.monotonic() - begun > without + 0.5:
+            problems.append(f"a silent daemon holds the completion up for {time.monotonic() - begun:.2f} s")
+    check("an unknown command", complete(program, "bogus", "--"), ["words"])
+    check("words of another program", complete(program, "annotate", "--id", "x", "ls", "--"), ["commands"])
 
 
-def check_files(folder: pathlib.Path) -> None:
-    (folder / "data.d").mkdir()
-    (folder / "data.conf").touch()
-    both = {f"{folder}/data.d", f"{folder}/data.conf"}
-    for program, option, wanted in [("ingeroctl", "--socket", both), ("ingerod", "--socket", both),
-                                    ("ingerod", "--config", both), ("ingerod", "--worker", both),
-                                    ("ingerod", "--directory", {f"{folder}/data.d"})]:
-        check(f"{program} {option}", complete(program, option, f"{folder}/data"), wanted)
+def check_typed(shell: Shell) -> None:
+    """At a terminal: one candidate is put in."""
+    for typed, words in [("ingeroctl expl", ["explain"]), ("ingeroctl explain --fail-on=hi", ["explain", "--fail-on=high"]),
+                         ("ingeroctl explain --fail-on hi", ["explain", "--fail-on", "high"]),
+                         ("ingeroctl --db demo:cpu-c", ["--db", "demo:cpu-contention"]),
+                         ("ingeroctl demo strag", ["demo", "straggler"]),
+                         ("ingeroctl problems own-io", ["problems", "own-io-wait"]),
+                         ("ingeroctl trace --op cudaDeviceSy", ["trace", "--op", "cudaDeviceSync"])]:
+        check(repr(typed), shell.words_after_tab(typed), ["ingeroctl", *words])
+    (shell.folder / "a store").mkdir()
+    path = shell.words_after_tab("ingeroctl --db a")
+    check("a path", [word.rstrip("/") for word in path], ["ingeroctl", "--db", "a store"])
 
 
-class Terminal:
-    """A bash that somebody types into."""
-
-    def __init__(self, folder: pathlib.Path):
-        environment = {"PATH": f"{folder}:{os.environ['PATH']}", "TERM": "dumb", "INPUTRC": "/dev/null", "PS1": "",
-                       "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
-
-    def type(self, text: str, until: str) -> str:
-        os.write(self.fd, text.encode())
-        seen = ""
-        deadline = time.monotonic() + 30
-        while until not in seen and time.monotonic() < deadline:
-            if select.select([self.fd], [], [], 0.2)[0]:
-                try:
-                    seen += os.read(self.fd, 4096).decode(errors="replace")
-                except OSError:
-                    break
-        return seen
-
-    def close(self) -> None:
-        os.close(self.fd)
-        os.waitpid(self.pid, 0)
-
-
-def check_terminal(folder: pathlib.Path) -> None:
-    make_program(folder, 'echo "<$*>"')
-    terminal = Terminal(folder)
-    # Written so that the echo of what is typed is not taken for the answer.
-    seen = terminal.type(f"source '{FOLDER}/ingeroctl.bash'; echo rea''dy\n", "ready")
-    for typed, wanted in [("ingeroctl expl\t--fail-on=hi\t--js\t\n", "<explain --fail-on=high --json>"),
-                          ("ingeroctl stats --since 5m --lim\t3\n", "<stats --since 5m --limit 3>"),
-                          ("ingeroctl explain --fr\t14:32 --to 15:00\n", "<explain --from 14:32 --to 15:00>")]:
-        seen = terminal.type(typed, wanted + "\r\n")
-        if wanted not in seen:
-            problems.append(f"typed {typed!r}: {seen!r} instead of {wanted!r}")
+def check_inert(shell_class: type[Shell], folder: pathlib.Path) -> None:
+    programs = folder / "programs"
+    programs.mkdir()
+    answer = programs / "answer"
+    answer.write_text(f"words\n{HOSTILE}\t{DESCRIPTION}\n", encoding="utf-8")
+    program = programs / "ingeroctl"
+    program.write_text(f"#!/bin/sh\ncat {answer}\n", encoding="utf-8")
+    program.chmod(0o755)
+    home = folder / "home"
+    home.mkdir()
+    shell = shell_class(home, str(programs))
+    check("hostile text", shell.words_after_tab("ingeroctl record --unit ev"), ["ingeroctl", "record", "--unit", HOSTILE])
+    answer.write_text(f"words\n{HOSTILE}\t{DESCRIPTION}\nevil-other\t{DESCRIPTION}\n", encoding="utf-8")
+    terminal = shell.terminal()
+    seen = terminal.type("ingeroctl record --unit ev\t\t\t", "evil-other")
+    seen += terminal.type("\x15echo do''ne\n", "done\r\n")
     terminal.close()
+    if "evil-other" not in seen:
+        problems.append(f"nothing is listed: {seen!r}")
+    if list(home.rglob("HIT")):
+        problems.append("text of a candidate was run")
 
 
 def main() -> int:
-    if shutil.which("bash") is None:
-        return skip("bash is missing")
-    ingeroctl, ingerod = sys.argv[1:3]
-    check_against_help("ingeroctl", ingeroctl)
-    check_against_help("ingerod", ingerod)
-    for form in (["--fail-on", ""], ["--fail-on", "="], ["--fail-on", "=", ""]):
-        check("severities", complete("ingeroctl", "explain", *form), {"low", "medium", "high"})
+    name, paths = sys.argv[1], [pathlib.Path(path).resolve() for path in sys.argv[2:5]]
+    if shutil.which(name) is None:
+        return skip(f"{name} is missing")
     with tempfile.TemporaryDirectory() as folder:
-        check_files(pathlib.Path(folder))
-        check_pids(ingeroctl, pathlib.Path(folder))
-        check_terminal(pathlib.Path(folder))
+        place = pathlib.Path(folder)
+        home = place / "complete"
+        home.mkdir()
+        programs = ":".join(str(path.parent) for path in paths)
+        shell = SHELLS[name](home, programs)
+        for path in paths:
+            check_against_help(shell, path)
+        if name == "bash":  # the same for all
+            check_values(str(paths[0]), place)
+            check_without_daemon(str(paths[0]), place)
+        check_typed(shell)
+        check_inert(SHELLS[name], place)
     return report(problems)
 
 

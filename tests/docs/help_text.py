@@ -12,7 +12,7 @@ def help_of(*command: str) -> str:
 
 def option_lines(help_text: str) -> list[str]:
     """Each option with its value, without its explanation."""
-    return [re.split(r"\s{2,}", line.strip())[0] for line in help_text.splitlines() if re.match(r"\s+-", line)]
+    return [re.split(r"\s{2,}", line.strip())[0] for line in help_text.splitlines() if line.startswith("  -")]
 
 
 def options_in(help_text: str) -> set[str]:
@@ -31,5 +31,12 @@ def values_in(help_text: str) -> dict[str, set[str] | None]:
 
 
 def commands_in(help_text: str) -> list[str]:
-    part = re.search(r"^Subcommands:\n((?:  .*\n?)*)", help_text, re.MULTILINE)
-    return re.findall(r"^  ([a-z][a-z-]*)", part.group(1), re.MULTILINE) if part else []
+    """In groups, each with a title of its own."""
+    groups = re.findall(r"^([A-Z][\w ]*):\n((?:  .*\n)+)", help_text, re.MULTILINE)
+    return [name for title, lines in groups if title not in ("Options", "Positionals", "Examples")
+            for name in re.findall(r"^  ([a-z][a-z-]*)", lines, re.MULTILINE)]
+
+
+def examples_in(help_text: str) -> list[str]:
+    part = re.search(r"^Examples:\n((?:  .*\n)+)", help_text, re.MULTILINE)
+    return re.findall(r"^    (\S.*)", part.group(1), re.MULTILINE) if part else []

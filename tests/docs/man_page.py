@@ -52,6 +52,28 @@ class Part:
         return inner + [example for part in self.parts for example in part.examples()]
 
 
+def commands_of_examples(page: "ManPage") -> list[str]:
+    """What the page's examples tell to type, one string an example: bold after a prompt, or a line of a script."""
+    found = []
+    for example in page.raw_examples():
+        lines, typed = example.splitlines(), []
+        for at, line in enumerate(lines):
+            prompt = re.match(r"[$#] \\fB", line)
+            if not prompt and not line.startswith("ingeroctl "):
+                continue
+            typed.append(plain(line)[2 if prompt else 0:])
+            while typed[-1].endswith("\\"):
+                at += 1
+                typed[-1] = typed[-1][:-1] + plain(lines[at])
+        if typed:
+            found.append("\n".join(typed))
+    return found
+
+
+def needs_systemd(example: str) -> bool:
+    return example.split()[0] in ("systemctl", "journalctl", "systemd-run")
+
+
 class ManPage:
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -73,6 +95,11 @@ class ManPage:
 
     def section(self, title: str) -> Part:
         return self.sections.get(title, Part(title, []))
+
+    def raw_examples(self) -> list[str]:
+        """As they stand in the source."""
+        text = self.path.read_text(encoding="utf-8")
+        return re.findall(r"^\.EX\n(.*?)^\.EE$", text, re.MULTILINE | re.DOTALL)
 
     def tags(self) -> list[str]:
         return [tag for section in self.sections.values() for tag in section.all_tags()]

@@ -1,5 +1,5 @@
 """ingerod(8) lists what the service is made of, no more and no less: units, sockets, capabilities, and the message ids
-and fields of its journal entries: service_documented.py PAGE."""
+and fields of its journal entries; each service outlives a process of its own: service_documented.py PAGE."""
 
 import pathlib
 import re
@@ -43,6 +43,9 @@ def main() -> int:
                 compare("journal field", fields, words_of(page, "JOURNAL", r"INGERO_[A-Z_]+"), page.name))
     catalogued = set(re.findall(r"^-- ([0-9a-f]{32})$", text_of_files(SYSTEMD, "*.catalog"), re.MULTILINE))
     problems += compare("message id", ids, catalogued, "systemd/ingero.catalog")
+    # Each has processes of its own that it can do without: the kernel may kill one, systemd is not to stop them all.
+    problems += [f"{path.name}: no OOMPolicy=continue" for path in sorted(SYSTEMD.glob("*.service"))
+                 if "OOMPolicy=continue" not in path.read_text(encoding="utf-8").splitlines()]
     drop_in = [line for line in (SYSTEMD / "cap-sys-admin.conf").read_text(encoding="utf-8").splitlines()
                if line and not line.startswith("#")]
     shown = "\n".join(page.section("RIGHTS").examples())

@@ -12,9 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = ingero::decode_batch(ingero::encode_batch(*batch));
     if (!again) return 0;  // the same row twice, in two blocks, is no block
     const auto counts = [](const ingero::Batch& rows) {
-        return std::array{rows.events.size(), rows.processes.size(), rows.losses.size(),
-                          rows.gaps.size(),   rows.functions.size(), rows.stacks.size(),
-                          rows.files.size(),  rows.symbols.size(),   rows.spans.size()};
+        return std::array{rows.events.size(),    rows.processes.size(),    rows.losses.size(), rows.gaps.size(),
+                          rows.functions.size(), rows.stacks.size(),       rows.files.size(),  rows.symbols.size(),
+                          rows.spans.size(),     rows.communicators.size()};
     };
     if (counts(again->batch) != counts(batch->batch)) abort();
     return 0;

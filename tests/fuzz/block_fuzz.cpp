@@ -92,6 +92,7 @@ void try_row(std::string_view data, std::optional<Row> (*decode)(std::string_vie
 void try_rows(std::string_view data) {
     try_row(data, ingero::decode_process);
     try_row(data, ingero::decode_function);
+    try_row(data, ingero::decode_communicator);
     try_row(data, ingero::decode_gap);
     try_row(data, ingero::decode_stack);
     try_row(data, ingero::decode_file);
@@ -103,6 +104,10 @@ void try_rows(std::string_view data) {
     try_row(data, ingero::decode_state);
     try_row(data, ingero::decode_clock);
     try_row(data, ingero::decode_rollup);
+    if (const auto state = ingero::decode_state(data)) {
+        const auto head = ingero::decode_state_head(data);
+        require(head && head->time_ns == state->time_ns && head->source == state->source && head->content == data);
+    }
     if (const auto key = ingero::decode_history_key(data)) require(encode_key(*key) == data);
     if (const auto key = ingero::decode_rollup_key(data)) require(encode_key(*key) == data);
     const auto key = ingero::decode_span_id_key(data);

@@ -2,3 +2,6 @@ ingero_add_fuzzer(proc_fuzz SOURCES proc_fuzz.cpp CORPUS corpus/proc LIBRARIES i
 ingero_add_fuzzer(ring_fuzz SOURCES ring_fuzz.cpp CORPUS corpus/ring LIBRARIES ingerod-lib)
 ingero_add_fuzzer(config_fuzz SOURCES config_fuzz.cpp CORPUS corpus/config LIBRARIES ingerod-lib)
 ingero_add_fuzzer(capture_fuzz SOURCES capture_fuzz.cpp CORPUS corpus/capture LIBRARIES ingerod-lib)
+ingero_add_fuzzer(facts_fuzz SOURCES facts_fuzz.cpp CORPUS corpus/facts)
+ingero_add_fuzzer(relay_fuzz SOURCES relay_fuzz.cpp CORPUS corpus/relay LIBRARIES ingerod-lib)
+ingero_add_fuzzer(footprint_fuzz SOURCES footprint_fuzz.cpp CORPUS corpus/footprint LIBRARIES ingerod-lib)

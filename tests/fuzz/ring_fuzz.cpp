@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <span>
 
+#include "core/model/host_event.h"
 #include "core/render/trace.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/probes/in_flight.h"
@@ -26,6 +27,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (ingero::decode_call(bytes, traced.call)) show(traced);
     ingero::FunctionRow function;
     (void)ingero::decode_function(bytes, function);
+    ingero::CommunicatorRow communicator;
+    (void)ingero::decode_communicator(bytes, communicator);
+    ingero::WaitRow wait;
+    if (ingero::decode_wait(bytes, wait)) {
+        ingero::Event request;
+        (void)ingero::wait_detail_text(wait.event);
+        (void)ingero::request_of_wait(wait.event, request);
+    }
+    ingero::SocketRow socket;
+    if (ingero::decode_socket(bytes, socket)) (void)ingero::peer_text(socket.event);
     ingero::InFlightCall call;
     if (ingero::decode_in_flight(bytes, call)) {
         traced.call = call.call;

@@ -64,7 +64,7 @@ class Daemon:
         self.folder = folder
         config = folder / "ingerod.conf"
         # Every call has a record of its own: counts are compared.
-        config.write_text("[capture]\noverhead_budget = 0\n")
+        config.write_text('[capture]\noverhead_budget = 0\nwait_floor = "off"\n')
         self.process = subprocess.Popen([programs.ingerod, "--directory", folder / "run", "--config", config],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.output = Output(self.process)

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/model/op.h"
+#include "tests/support/bus.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -35,16 +36,19 @@ class ByRequest : public testing::Test {
   protected:
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+        std::filesystem::create_directory(directory_ / "logs");
+        std::filesystem::permissions(directory_ / "logs", std::filesystem::perms::all);
     }
 
     /// Serves to the end; what the server printed last.
-    json serve(Daemon& daemon, uint64_t count, int completions, const std::string& standin, int& ret_engine) {
+    json serve(Daemon& daemon, uint64_t count, int completions, const std::string& standin, int& ret_engine,
+               std::optional<uint32_t> uid = {}) {
         Child server({"/usr/bin/python3", "-B", SERVE, CUDART13_LIBRARY, std::to_string(count), EMITTER_SOURCE,
                       std::to_string(completions)},
                      {.environment = {{"INGERO_STANDIN", standin},
-                                      {"INGERO_STANDIN_LOG", directory_ / "truth-%p"},
+                                      {"INGERO_STANDIN_LOG", directory_ / "logs/truth-%p"},
                                       {"INGERO_SPANS_SOCKET", directory_ / "run" + "/spans.sock"}},
-                      .uid = {},
+                      .uid = uid,
                       .drop_capabilities = false,
                       .wanted_pid = {}});
         const auto engine = server.read_line();
@@ -57,9 +61,11 @@ class ByRequest : public testing::Test {
         return last ? json::parse(*last) : (ADD_FAILURE() << server.errors(), json());
     }
 
-    json ask(Daemon& daemon, std::vector<std::string> command) {
+    json ask(Daemon& daemon, std::vector<std::string> command, std::optional<uint32_t> uid = {}) {
         command.insert(command.begin(), {INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json"});
-        const Finished finished = run(command);
+        ChildOptions who;
+        who.uid = uid;
+        const Finished finished = run(command, who);
         EXPECT_EQ(finished.status, 0) << finished.errors << finished.output;
         return json::parse(finished.output, nullptr, false);
     }
@@ -118,8 +124,23 @@ TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
     EXPECT_EQ(first, held_up);
     EXPECT_EQ(kinds, (std::vector<std::string>{"waiting for a timer, child or pipe", "network", "lock-wait"}));
 
+    // The same are a finding, each with what stalled it.
+    const json explained = ask(daemon, {"explain"});
+    const json* slow = nullptr;
+    for (const json& finding : explained["findings"])
+        if (finding["kind"] == "slow-request") slow = &finding;
+    ASSERT_NE(slow, nullptr) << explained;
+    EXPECT_EQ((*slow)["verdict"], "proven") << *slow;
+    ASSERT_EQ((*slow)["culprits"].size(), 3u) << *slow;
+    for (const json& culprit : (*slow)["culprits"]) {
+        const std::string name = culprit["name"];
+        const std::string id = name.substr(sizeof("request ") - 1, name.find(':') - sizeof("request ") + 1);
+        EXPECT_TRUE(held_up.contains(id)) << name;
+        EXPECT_NE(name.find("in cudaMalloc"), std::string::npos) << name;
+    }
+
     // Each count is the log's, a call that several requests share counted in each.
-    const auto log = standin::GroundTruth::open(directory_ / ("truth-" + std::to_string(engine)));
+    const auto log = standin::GroundTruth::open(directory_ / ("logs/truth-" + std::to_string(engine)));
     ASSERT_TRUE(log);
     const ClockTriple now = ClockTriple::now();
     uint64_t launches = 0, made = 0;
@@ -180,6 +201,47 @@ TEST_F(ByRequest, light_ones_behind_a_heavy_one_name_it) {
         EXPECT_EQ(row["occupied_by"][0]["id"], "request-20") << row;
     }
     EXPECT_GT(light, 10);
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+}
+
+TEST_F(ByRequest, each_user_sees_the_requests_of_their_own_processes_and_root_all) {
+    if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << why;
+    // A bus knows only users that have a name.
+    constexpr uint32_t owner = 65'534, stranger = 1;
+    const PrivateBus bus;
+    Subscriber owners("interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'");
+    Daemon daemon(directory_ / "run", {"--bus", "system"});
+    ASSERT_TRUE(owners.read_until("NameOwnerChanged"));
+    int engine = 0;
+    ASSERT_TRUE(serve(daemon, 20, 1, "sync=block,kernel_us=300", engine, owner).is_object());
+    ASSERT_TRUE(serve(daemon, 30, 1, "sync=block,kernel_us=300", engine).is_object());
+    constexpr uint64_t of_owner = 20, of_all = 50;
+    const auto on_the_bus = [](std::optional<uint32_t> uid) {
+        ChildOptions who;
+        who.uid = uid;
+        const Finished finished = busctl({"--json=short", "call", "io.ingero.Ingero1", "/io/ingero/Ingero1",
+                                          "io.ingero.Ingero1", "GetRequests", "tta{sv}", "0", "0", "0"},
+                                         who);
+        EXPECT_EQ(finished.status, 0) << finished.errors;
+        const json reply = json::parse(finished.output, nullptr, false);
+        return reply.is_object() ? json::parse(reply["data"][0].get<std::string>()) : json::object();
+    };
+    const auto rows_of = [&](const std::string& table, std::optional<uint32_t> uid) {
+        return ask(daemon, {"query", "SELECT COUNT(*), COUNT(DISTINCT pid) FROM " + table}, uid)["rows"][0];
+    };
+    for (const auto& [uid, seen] :
+         std::map<std::optional<uint32_t>, uint64_t>{{std::nullopt, of_all}, {owner, of_owner}, {stranger, 0}}) {
+        SCOPED_TRACE(uid ? std::to_string(*uid) : "root");
+        EXPECT_EQ(ask(daemon, {"explain", "--by-request"}, uid)["found"], seen);
+        EXPECT_EQ(on_the_bus(uid)["found"], seen);
+        EXPECT_EQ(rows_of("requests", uid)[0], seen);
+        EXPECT_EQ(rows_of("spans WHERE kind = 'request'", uid)[0], seen);
+        EXPECT_EQ(rows_of("request_events", uid)[1], seen == of_all ? 2 : seen == of_owner ? 1 : 0);
+        EXPECT_EQ(ask(daemon, {"requests", "--request", "request-25"}, uid)["found"], seen == of_all ? 1 : 0);
+    }
+    // What tells of the others' time tells nothing of their names.
+    const std::string told = ask(daemon, {"explain", "--by-request"}, owner).dump();
+    EXPECT_EQ(told.find("request-25"), std::string::npos) << told;
     ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
 }
 

@@ -27,7 +27,7 @@ class Capture : public testing::Test {
 
     /// Lines of [capture]. Exact counts are compared: nothing is thinned.
     void configure(const std::string& lines) {
-        std::ofstream(directory_ / "ingerod.conf") << "[capture]\noverhead_budget = 0\n" << lines;
+        std::ofstream(directory_ / "ingerod.conf") << "[capture]\noverhead_budget = 0\nwait_floor = \"off\"\n" << lines;
     }
     void start_daemon(const std::string& config) {
         configure(config);

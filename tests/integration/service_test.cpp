@@ -113,15 +113,17 @@ TEST_F(Service, serves_the_sockets_that_systemd_holds_and_leaves_them_when_it_en
         const Finished status = ingeroctl(path, {"--json", "status"});
         // 4: it answers, and has not attached to all there is yet.
         EXPECT_TRUE(status.status == 0 || status.status == 4) << status.errors << daemon.output();
-        EXPECT_EQ(json::parse(status.output).at("sockets"), 4) << "annotations in its own directory";
+        EXPECT_EQ(json::parse(status.output).at("sockets"), 5) << "annotations and the relay in its own directory";
         SpanClient program(spans);
         EXPECT_EQ(program.ask({{"id", "r"}, {"start", 1}, {"end", 2}, {"ack", 1}})["ack"], 1);
-        // What is not served yet lets nobody hang.
         const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         const sockaddr_un mcp_address = address_of(mcp);
         ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&mcp_address), sizeof(mcp_address)), 0);
-        char byte;
-        EXPECT_EQ(read(client.get(), &byte, 1), 0);
+        const std::string ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+        ASSERT_EQ(write(client.get(), ping.data(), ping.size()), static_cast<ssize_t>(ping.size()));
+        std::string pong;
+        for (char byte; !pong.ends_with('\n') && read(client.get(), &byte, 1) == 1;) pong += byte;
+        EXPECT_EQ(json::parse(pong, nullptr, false)["result"], json::object()) << pong << daemon.output();
         daemon.signal(SIGTERM);
         EXPECT_EQ(daemon.wait(), 0);
         EXPECT_EQ(inode_of(path), inode);

@@ -168,8 +168,7 @@ TEST_F(Stacks, go_on_through_code_made_at_run_time) {
 TEST_F(Stacks, name_a_stripped_file_by_offset) {
     copy_chain(CHAIN_LIBRARY ".stripped");
     daemon_.emplace(directory_ / "run");
-    const json stack =
-        run_until("cudaDeviceSync", "plain", [](const json& one) { return is_whole(one) && is_named(one); });
+    const json stack = run_until("cudaDeviceSync", "plain", is_whole_in("stripped"));
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
     const json& hidden = stack.at("frames").at(2);
     EXPECT_EQ(hidden.at("state"), "stripped");
@@ -325,17 +324,48 @@ TEST_F(Stacks, of_one_user_however_many_leave_room_for_those_of_others) {
     const auto calls_of = [&](const std::unique_ptr<Child>& program) {
         return daemon_->call("stacks", {{"pid", program->pid()}, {"limit", 1}});
     };
-    while (calls_of(calm).at("calls") < 600) ASSERT_LT(std::chrono::steady_clock::now(), until);
-    const json of_calm = calls_of(calm), of_stormy = calls_of(stormy);
+    // For some seconds, with fewer stacks than a filling ring still has room for, however late a tick is.
+    while (calls_of(calm).at("calls") < 45) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    const json of_stormy = calls_of(stormy);
     for (const auto* program : {&stormy, &calm}) {
         (*program)->close_input();
         EXPECT_EQ((*program)->wait(), 0);
     }
-    EXPECT_EQ(of_calm.at("calls_without_stack"), 0) << of_stormy.dump() << of_calm.dump();
+    const json events = daemon_->status().at("events");
     EXPECT_GT(of_stormy.at("calls_without_stack"), 0);
     EXPECT_GT(of_stormy.at("stacks_lost"), 0);
     const Finished text = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "stacks", "--limit", "1"});
     EXPECT_THAT(text.output, HasSubstr("more of them than one user may have"));
+    EXPECT_EQ(daemon_->stop(), 0);
+    uint64_t without = 0;
+    for (const Event& event : read_store(daemon_->store()).events)
+        if (event.tgid == static_cast<uint32_t>(calm->pid()) && event.stack == 0) ++without;
+    // A ring that was full, because the daemon had no processor to read it, had no room for anybody.
+    EXPECT_LE(without, events.at("stacks_lost_ring").get<uint64_t>());
+}
+
+TEST_F(Stacks, are_there_as_soon_as_their_calls_are) {
+    copy_chain();
+    daemon_.emplace(directory_ / "run");
+    Child program({STACKS_PROGRAM, CUDART_LIBRARY, chain_, "asked"});
+    ASSERT_TRUE(program.wait_for_line("ready")) << program.errors();
+    ASSERT_TRUE(daemon_->wait_traced(program.pid()));
+    uint64_t late = 0, judged = 0;
+    for (int turn = 0; turn < 100; ++turn) {
+        program.write_line("go");
+        ASSERT_TRUE(program.wait_for_line("made")) << program.errors();
+        const json answer = daemon_->call("stacks", {{"pid", program.pid()}, {"limit", 1}});
+        // Where the disk is slow an answer does not wait for it, and says so.
+        const json& gaps = answer.at("coverage").at("gaps");
+        if (std::any_of(gaps.begin(), gaps.end(), [](const json& gap) { return gap.at("reason") == "not yet stored"; }))
+            continue;
+        ++judged;
+        late += answer.at("calls_without_stack").get<uint64_t>();
+    }
+    program.close_input();
+    EXPECT_EQ(program.wait(), 0);
+    EXPECT_GT(judged, 20u);
+    EXPECT_EQ(late, 0u);
     EXPECT_EQ(daemon_->stop(), 0);
 }
 

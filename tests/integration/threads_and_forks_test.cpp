@@ -1,5 +1,6 @@
 // Programs of many threads and of many processes are followed whole: every call of every thread, as its own process's.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <iostream>
 #include <map>
@@ -115,6 +116,33 @@ TEST_F(ThreadsAndForks, workers_that_end_after_a_single_call_have_their_rows_too
         expect_all_the_same(*truth_, lay_side_by_side(*truth_, store.events, rows[0].key));
         ASSERT_FALSE(HasFailure()) << "worker " << pid;
     }
+}
+
+// Its last waits are recorded after its end, and it is in /proc until its parent has waited for it.
+TEST_F(ThreadsAndForks, workers_that_are_killed_and_that_nobody_waits_for_keep_their_rows) {
+    const unsigned workers = emulated() ? 8 : 64;
+    Daemon daemon(directory_ / "run");
+    Workload workload({"--fork", std::to_string(workers), "blocked", "--op", "sync", "--us", "2000", "--count",
+                       "1000000", "--gap-us", "0"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (daemon.status()["processes"] < workers + 1) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    workload.child().signal(SIGSTOP);
+    const std::vector<int> pids = children_of(workload.pid());
+    ASSERT_EQ(pids.size(), workers);
+    for (const int pid : pids) ASSERT_EQ(kill(pid, SIGKILL), 0);
+    while (daemon.status()["processes"] > 1) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    const StoreContents store = read_store(daemon.store());
+    for (const int pid : pids) {
+        const std::vector<Process> rows = rows_of(store, static_cast<uint32_t>(pid));
+        ASSERT_EQ(rows.size(), 1u) << "worker " << pid;
+        EXPECT_NE(rows[0].exited_ns, 0u) << "worker " << pid;
+        EXPECT_EQ(rows[0].exit_code, SIGKILL) << "worker " << pid;
+        EXPECT_NE(rows[0].facts.command, "") << "worker " << pid;
+    }
+    workload.child().signal(SIGKILL);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ sys.path.insert(0, SOURCES)
 import ingero.lightning
 import ingero.ray
 import ingero.vllm
-from ingero import spans
+from ingero import messagepack, spans
 from ingero.writer import MAX_SPAN_BYTES, Writer, hash_id
 from listener import Listener
 
@@ -126,6 +127,58 @@ class Delivery(WithListener):
         self.assertRegex(span["id"], "^[0-9a-f]{16}$")
         self.assertNotEqual(span["id"], hash_id("user-17", b"salt"))
 
+
+
+class WithoutMsgpack(Delivery):
+    """Where there is no msgpack the package's own module stands in for it: the listener's msgpack is the judge."""
+
+    def setUp(self):
+        super().setUp()
+        used = ingero.writer.msgpack
+        self.assertIs(used, msgpack)
+        self.addCleanup(setattr, ingero.writer, "msgpack", used)
+        ingero.writer.msgpack = messagepack
+
+    def value(self, chance, depth=0):
+        simple = (lambda: None, lambda: chance.random() < 0.5, lambda: chance.choice((1, -1)) * chance.getrandbits(
+            chance.randrange(64)), lambda: chance.gauss(0, 1e9), lambda: "ü" * chance.choice((0, 15, 16, 130, 33_000)),
+            lambda: b"x" * chance.choice((0, 31, 300, 66_000)))
+        nested = (lambda: [self.value(chance, depth + 1) for _ in range(chance.choice((0, 2, 17)))],
+                  lambda: {str(i): self.value(chance, depth + 1) for i in range(chance.choice((0, 2, 17)))})
+        return chance.choice(simple + nested if depth < 3 else simple)()
+
+    def test_values_are_packed_and_read_as_by_msgpack_wherever_the_stream_is_cut(self):
+        chance = random.Random(1)
+        for _ in range(500):
+            value = self.value(chance)
+            data = messagepack.packb(value)
+            self.assertEqual(data, msgpack.packb(value))
+            unpacker = messagepack.Unpacker(max_buffer_size=2 * len(data))
+            cut = chance.randrange(len(data) + 1)
+            unpacker.feed(data[:cut])
+            got = list(unpacker)
+            unpacker.feed(data[cut:] + data[:cut])
+            self.assertEqual(got + list(unpacker), [value] if cut < len(data) else [value, value])
+        for length in (0, 15, 16, 65_535, 65_536):
+            self.assertEqual(messagepack.array_header(length), msgpack.Packer().pack_array_header(length))
+        for edge in (-129, -128, -33, -32, -1, 127, 128, 255, 256, 2**16, 2**32, 2**64 - 1, -(2**31) - 1, -(2**63)):
+            self.assertEqual(messagepack.packb(edge), msgpack.packb(edge))
+
+    def test_what_cannot_be_sent_or_is_no_reply_is_an_error(self):
+        deep = []
+        for _ in range(20):
+            deep = [deep]
+        for value, error in ((2**64, OverflowError), (-(2**63) - 1, OverflowError), (object(), TypeError),
+                             ({1: {2}}, TypeError), (deep, ValueError)):
+            with self.assertRaises(error):
+                messagepack.packb(value)
+        for data in (b"\xc1", b"\x81\x01\x02", b"\x91" * 20, b"\xc7\x01\x01x", b"\xa1\xff"):
+            unpacker = messagepack.Unpacker(max_buffer_size=64)
+            unpacker.feed(data)
+            with self.assertRaises(ValueError):
+                list(unpacker)
+        with self.assertRaises(ValueError):
+            messagepack.Unpacker(max_buffer_size=4).feed(b"\xdb\xff\xff\xff\xff")
 
 class WithoutADaemon(unittest.TestCase):
     def test_memory_is_bounded_and_drops_are_counted(self):

@@ -32,6 +32,9 @@ for at in "proc /proc" "sysfs /sys" "devtmpfs /dev" "bpf /sys/fs/bpf" "cgroup2 /
 done
 chmod 1777 /tmp /var/tmp
 ip link set lo up
+for module in /modules/*.ko; do
+    [ ! -e "$module" ] || insmod "$module"
+done
 dmesg -n 4
 echo "@up $(cut -d' ' -f1 /proc/uptime)"
 check() {
@@ -89,6 +92,10 @@ class Image:
             for library in needed:
                 waiting.append(self._find(library, folders, file))
 
+    def add_module(self, path):
+        """Modules are loaded in the order of their names, before all commands."""
+        self.files[f"/modules/{path.name}"] = path
+
     def _in_root(self, path):
         """Links in the root are the root's own."""
         at = self.root / path.lstrip("/")
@@ -118,9 +125,9 @@ class Image:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, to)
                 to.chmod(0o755)
-                if elf_facts(file):
+                if elf_facts(file) and not at.startswith("/modules/"):
                     subprocess.run(["llvm-strip", "--strip-debug", to], check=True)
-            for applet in ("sh", "mount", "chmod", "ip", "dmesg", "cut", "timeout", "poweroff", "cat", "uname"):
+            for applet in ("sh", "mount", "chmod", "insmod", "ip", "dmesg", "cut", "timeout", "poweroff", "cat", "uname"):
                 (tree / "bin" / applet).symlink_to("busybox")
             (tree / "etc/passwd").write_text("root:x:0:0::/tmp:/bin/sh\n", encoding="utf-8")
             lines = [" ".join(["check", *(f"'{one}'" for one in map(str, command))]) for command in commands]

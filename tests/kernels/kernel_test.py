@@ -12,6 +12,7 @@ What is fetched and made is kept below build/kernels; remove that folder to have
 
 import argparse
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -22,17 +23,18 @@ import tempfile
 import time
 
 from guest import MACHINES, Broken, Image, boot
-from kernels import CASES, KERNELS, PROGRAMS, checks_of
+from kernels import CASES, KERNELS, MODULE_FOLDERS, MODULES, PROGRAMS, checks_of
 from packages import Archive, Unavailable, unpack
 
 SKIPPED = 77
-GUEST_LIMIT_S = 110
+GUEST_LIMIT_S = 900
 CHECK_LIMIT_S = 60
 CROSS_PACKAGES = ["libbpf-dev", "libcap-dev", "libelf-dev", "libgcrypt20-dev", "liblmdb-dev", "libsdbus-c++-dev", "libseccomp-dev",
                   "libspdlog-dev", "libsqlite3-dev", "libsystemd-dev", "libxxhash-dev", "libzstd-dev",
                   "libgtest-dev", "libgmock-dev", "libc6-dev", "libstdc++6", "zlib1g-dev", "libcli11-dev", "libexpected-dev",
                   "libmsgpack-cxx-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"]
-PROGRAM_TARGETS = ["ingerod", "ingero-worker", "ingeroctl", "standin-workload", "standin-hog"]
+PROGRAM_TARGETS = ["ingerod", "ingero-worker", "ingeroctl", "standin-workload", "standin-hog",
+                   "standin-collectives", "footprint-program", "footprint-library", "host-program", "late-nfs"]
 
 
 def cache_of(source):
@@ -63,18 +65,52 @@ def fetched(cache, name, fetch):
     return path
 
 
-def fetch_image(cache, name):
+def dependencies_of(module):
+    """Names of the modules that a module's file says it needs."""
+    said = re.search(rb"(?:^|\0)depends=([^\0]*)\0", module.read_bytes())
+    return [name for name in (said.group(1).decode() if said else "").split(",") if name]
+
+
+def keep_modules(unpacked, folder, wanted):
+    """Those modules with all that they need, numbered as they are to be loaded. What has no file is built in."""
+    files = {path.name.split(".")[0].replace("-", "_"): path for path in unpacked.rglob("*.ko*")}
+    done = []
+
+    def keep(name):
+        if name in done or name not in files:
+            return
+        if files[name].suffix == ".xz":
+            plain = files[name].with_suffix("")
+            plain.write_bytes(lzma.decompress(files[name].read_bytes()))
+            files[name] = plain
+        for needed in dependencies_of(files[name]):
+            keep(needed)
+        files[name].rename(folder / f"{len(done):02}-{name}.ko")
+        done.append(name)
+
+    for name in wanted:
+        if name not in files:
+            raise Unavailable(f"{unpacked} has no module {name}")
+        keep(name)
+
+
+def fetch_kernel(cache, name):
+    """A folder with `vmlinuz` and the modules that the checks need."""
     kernel = KERNELS[name]
 
     def fetch(making):
         archive = Archive(cache, kernel.suite, kernel.architecture)
         package = archive.depends_of(kernel.metapackage, r"linux-image-[^ ,]+")
         deb = archive.download(package, making.parent)
-        unpack(deb, making.parent, "./boot/vmlinuz-*")
-        [image] = making.parent.glob("boot/vmlinuz-*")
-        image.rename(making)
-        print(f"{package}: {making.stat().st_size >> 20} MiB")
-    return fetched(cache, f"vmlinuz-{name}", fetch)
+        unpacked = making.parent / "unpacked"
+        unpacked.mkdir()
+        unpack(deb, unpacked, "./boot/vmlinuz-*", *(f"./lib/modules/*/kernel/{path}/*" for path in MODULE_FOLDERS))
+        making.mkdir()
+        [image] = unpacked.glob("boot/vmlinuz-*")
+        image.rename(making / "vmlinuz")
+        keep_modules(unpacked, making, MODULES)
+        print(f"{package}: {(making / 'vmlinuz').stat().st_size >> 20} MiB")
+    return fetched(cache, f"kernel-{name}", fetch)
 
 
 def fetch_busybox(cache, architecture):
@@ -103,9 +139,16 @@ def fetch_emulator(cache):
 
 def fetch_sysroot(cache):
     """What programs for arm64 are linked with, and run with in the guest."""
+    wanted = "\n".join(CROSS_PACKAGES)
+
     def fetch(making):
         merged_usr(making)
         Archive(cache, "bookworm", "arm64").unpack_with_dependencies(CROSS_PACKAGES, making)
+        (making / "packages").write_text(wanted, encoding="utf-8")
+
+    has = cache / "sysroot-arm64/packages"
+    if not has.is_file() or has.read_text(encoding="utf-8") != wanted:
+        shutil.rmtree(cache / "sysroot-arm64", ignore_errors=True)
     return fetched(cache, "sysroot-arm64", fetch)
 
 
@@ -120,7 +163,7 @@ def build_for_arm64(source):
                    stdin=subprocess.DEVNULL)
 
 
-def image_of(source, architecture, checks, archive):
+def image_of(source, architecture, modules, checks, archive):
     cache = cache_of(source)
     build = source / ("build/arm64" if architecture == "arm64" else "build/release")
     root = fetch_sysroot(cache) if architecture == "arm64" else "/"
@@ -130,9 +173,13 @@ def image_of(source, architecture, checks, archive):
     image.add(build / "ctl/ingeroctl")
     for program in PROGRAMS:
         image.add(build / "tests/integration" / program)
+    for program in ("footprint-program", "libfootprint-library.so", "host-program", "late-nfs"):
+        image.add(build / "tests/integration" / program)
     standin = build / "tests/standin"
-    for path in (standin / "standin-workload", standin / "standin-hog", *sorted(standin.glob("lib/*.so*"))):
+    for path in (standin / "standin-workload", standin / "standin-hog", standin / "standin-collectives", *sorted(standin.glob("lib/*.so*"))):
         image.add(path)
+    for module in modules:
+        image.add_module(module)
     commands = []
     for check in checks:
         if check == "features":
@@ -187,13 +234,13 @@ def run(source, name, results_file, only, accelerator):
     try:
         look_around()
         cache = cache_of(source)
-        vmlinuz = fetch_image(cache, name)
+        folder = fetch_kernel(cache, name)
         with tempfile.TemporaryDirectory(prefix="guest-", dir=cache) as place:
             image = pathlib.Path(place) / "initramfs.cpio"
-            image_of(source, kernel.architecture, checks, image)
+            image_of(source, kernel.architecture, sorted(folder.glob("*.ko")), checks, image)
             print(f"image of {image.stat().st_size >> 20} MiB after {time.monotonic() - begin:.1f} s", flush=True)
-            ended = boot(fetch_emulator(cache), vmlinuz, image, kernel.architecture, cache / f"console-{name}.log", GUEST_LIMIT_S,
-                         accelerator)
+            ended = boot(fetch_emulator(cache), folder / "vmlinuz", image, kernel.architecture,
+                         cache / f"console-{name}.log", GUEST_LIMIT_S, accelerator)
         results = {check: judge(kernel, check, ended.get(check)) for check in checks}
     except Unavailable as why:
         print(f"SKIPPED: {why}")
@@ -251,7 +298,7 @@ def main():
         if options.command == "fetch":
             look_around()
             fetch_emulator(cache_of(options.source))
-            fetch_image(cache_of(options.source), options.kernel)
+            fetch_kernel(cache_of(options.source), options.kernel)
             fetch_busybox(cache_of(options.source), KERNELS[options.kernel].architecture)
             return 0
         if options.command == "build":

@@ -23,13 +23,20 @@ CASES = {
     "left_calls": ("exactness_test", "Exactness.calls_left_by_longjmp_and_thread_death_are_counted_as_lost"),
     "parts_sum_up": ("time_split_test", "TimeSplit.the_parts_of_every_call_sum_to_its_duration"),
     "waits": ("waits_test", "All/Waits.are_classed_by_what_was_waited_for/futex:*/sleep:*/pipe"),
+    "collectives": ("collectives_test", "of/EveryCollective.is_recorded_as_it_was_called/8_ranks_in_2_processes"),
     "task_and_timer_waits": ("waits_test", "All/Waits.are_classed_by_what_was_waited_for/futex:*/sleep"),
+    "waits_between_calls": ("host_test", "Host.SleepsBetweenCallsAreTold*:Host.AChainOfFourThreads*"),
+    "nfs": ("host_test", "Host.ReadsOverNfs*"),
+    "footprint": ("footprint_test", "FootprintOf.a_tree_has_*"),
 }
+# Of the kernel, for these.
+MODULES = ["nfsv3"]
+MODULE_FOLDERS = ["fs", "net/sunrpc"]
 PROGRAMS = sorted({program for program, _ in CASES.values()})
 
 # A daemon with perf uprobes takes 7 s to end in the emulator, 35 ms a probe: there, the least that says it all.
 WITHOUT_MULTI = ["best_method", "bytes", "launch_arguments", "every_call_once", "many_threads", "left_calls",
-                 "task_and_timer_waits"]
+                 "collectives", "task_and_timer_waits", "waits_between_calls", "footprint"]
 WITH_MULTI = [name for name in CASES if name != "task_and_timer_waits"]
 
 KERNELS = {

@@ -60,7 +60,7 @@ TEST_F(Crash, of_the_daemon_loses_nothing_that_was_committed) {
 TEST_F(Crash, of_a_worker_fails_its_query_alone) {
     const TemporaryDirectory directory;
     const std::string config = directory / "one-worker.conf";
-    std::ofstream(config) << "[workers]\ncount = 1\n[capture]\noverhead_budget = 0\n";
+    std::ofstream(config) << "[workers]\ncount = 1\n[capture]\noverhead_budget = 0\nwait_floor = \"off\"\n";
     Daemon daemon(directory / "run", {"--config", config});
     Workload workload({"calls", "--count", "100000", "--rate", "20000", "--op", "launch", "--cpu", "0"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));

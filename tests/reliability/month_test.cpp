@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
 #include "core/query/stats.h"
 #include "tests/unit/store_fixture.h"
@@ -30,10 +31,12 @@ Load load() {
     return {20'000'000, 2 * day, 16ULL << 20};
 }
 
-/// On the clock, and of the CPU: what else the machine does is in the first only.
+/// On the clock, and of the CPU: what else the machine does is in the first only. A CPU that is shared with others
+/// unseen is slower at times, by a half and more: so also by the time of a fixed piece of work right before and after.
 struct Took {
     double wall_ms = 0;
     double cpu_ms = 0;
+    double pieces = 0;
 };
 
 double now_ms(clockid_t clock) {
@@ -42,11 +45,23 @@ double now_ms(clockid_t clock) {
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
 }
 
+double piece_ms() {
+    // As decoding does, it keeps all of a core busy, which is what another on the same core takes most of.
+    [[maybe_unused]] static volatile uint64_t sink;
+    const double cpu = now_ms(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < 100'000; ++i) sum ^= noise(i, 10);
+    sink = sum;
+    return now_ms(CLOCK_THREAD_CPUTIME_ID) - cpu;
+}
+
 template <class Run>
 Took measure(const Run& run) {
+    const double before = piece_ms();
     const double wall = now_ms(CLOCK_MONOTONIC), cpu = now_ms(CLOCK_THREAD_CPUTIME_ID);
     run();
-    return {now_ms(CLOCK_MONOTONIC) - wall, now_ms(CLOCK_THREAD_CPUTIME_ID) - cpu};
+    const double wall_ms = now_ms(CLOCK_MONOTONIC) - wall, cpu_ms = now_ms(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    return {wall_ms, cpu_ms, 2 * cpu_ms / (before + piece_ms())};
 }
 
 Took median(std::span<const Took> all) {
@@ -56,14 +71,14 @@ Took median(std::span<const Took> all) {
         std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
         return values[values.size() / 2];
     };
-    return {middle(&Took::wall_ms), middle(&Took::cpu_ms)};
+    return {middle(&Took::wall_ms), middle(&Took::cpu_ms), middle(&Took::pieces)};
 }
 
 /// Other work on the machine makes the wall clock noisy.
 void expect_no_slower(const char* what, const Took& first, const Took& last) {
-    printf("%s: %.2f ms (CPU %.2f), at the end %.2f ms (CPU %.2f)\n", what, first.wall_ms, first.cpu_ms, last.wall_ms,
-           last.cpu_ms);
-    EXPECT_LT(last.cpu_ms, 1.5 * first.cpu_ms + 1) << what;
+    printf("%s: %.2f ms (CPU %.2f, %.2f pieces), at the end %.2f ms (CPU %.2f, %.2f)\n", what, first.wall_ms,
+           first.cpu_ms, first.pieces, last.wall_ms, last.cpu_ms, last.pieces);
+    EXPECT_LT(last.pieces, 1.5 * first.pieces) << what;
     EXPECT_LT(last.wall_ms, 4 * first.wall_ms + 20) << what;
 }
 
@@ -105,11 +120,11 @@ class AMonth : public testing::Test {
         return answer ? std::move(*answer) : StatsAnswer{};
     }
 
-    /// Of nine, for the hour before now.
+    /// Of 31, for the hour before now.
     Took last_hour(StoreReader& reader) {
         const Window hour{now_.realtime_ns - 60 * minute, now_.realtime_ns};
         std::vector<Took> times;
-        for (int i = 0; i < 9; ++i) {
+        for (int i = 0; i < 31; ++i) {
             times.push_back(measure([&] {
                 uint64_t calls = 0;
                 const StatsAnswer answer = ask(reader, hour);

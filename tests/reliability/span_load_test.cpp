@@ -139,7 +139,9 @@ TEST_F(SpanLoad, what_is_acknowledged_is_stored_and_crowds_floods_and_stalls_har
     EXPECT_EQ(accepted, sent);
     EXPECT_GE(sent, static_cast<uint64_t>(std::stoi(seconds_) * spans_per_s) * 9 / 10);
     EXPECT_GT(turned_away, 5'000u);
-    EXPECT_GT(spans["refused"].value("rate-limit", uint64_t{0}), 0u);
+    if (!sanitized) {
+        EXPECT_GT(spans["refused"].value("rate-limit", uint64_t{0}), 0u);  // a slow daemon reads no faster than that
+    }
     std::set<std::string> ids;
     for (const SpanRow& row : stored())
         if (row.kind == SpanKind::request && row.id != "flood") ids.insert(row.id);

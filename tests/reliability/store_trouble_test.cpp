@@ -195,8 +195,9 @@ TEST_F(StoreTrouble, ABlockWithAFlippedBitCostsItsOwnCallsAndNoDaemon) {
     ASSERT_NE(at, std::string::npos);
     std::fstream out(store + "/data.mdb", std::ios::binary | std::ios::in | std::ios::out);
     for (size_t block = at; block != std::string::npos; block = file.find("IGBK", block + 1)) {
-        out.seekp(static_cast<std::streamoff>(block + 1'000));
-        out.put(static_cast<char>(file[block + 1'000] ^ 0x40));
+        constexpr size_t inside = 64;  // of the smallest block: what lies behind one is not its own
+        out.seekp(static_cast<std::streamoff>(block + inside));
+        out.put(static_cast<char>(file[block + inside] ^ 0x40));
     }
     out.close();
     const auto damaged = verify_store(store);

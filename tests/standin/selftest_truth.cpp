@@ -261,7 +261,7 @@ void expect_all_called(const Logged& logged, const std::set<std::string_view>& a
         if (record.depth == 0) (record.result == 0 ? succeeded : failed).insert(logged.log->name(record));
     }
     for (const std::string_view name : all_functions) {
-        if (untraced.contains(name) || absent.contains(name)) continue;
+        if (untraced.contains(name) || absent.contains(name) || name.starts_with("nccl")) continue;
         EXPECT_TRUE(succeeded.contains(name)) << name;
         EXPECT_TRUE(failed.contains(name) || name == "__cudaRegisterFunction") << name;
     }

@@ -46,6 +46,9 @@ class FakeBusBackend : public BusBackend {
     Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json&, std::function<void()>) override {
         return fail(ErrorCode::busy, "not by bus");
     }
+    Result<std::unique_ptr<FootprintRecording>> footprint(const Caller&, uint32_t) override {
+        return fail(ErrorCode::busy, "not by bus");
+    }
     nlohmann::json processes(const Caller& caller) override {
         nlohmann::json list = nlohmann::json::array();
         for (const PublicProcess& process : traced)

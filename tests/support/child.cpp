@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 namespace ingero::test {
@@ -171,6 +173,12 @@ Finished run(const std::vector<std::string>& command, const ChildOptions& option
     finished.output = child.output();
     finished.errors = child.errors();
     return finished;
+}
+
+std::vector<int> children_of(int pid) {
+    const std::string number = std::to_string(pid);
+    std::ifstream children("/proc/" + number + "/task/" + number + "/children");
+    return {std::istream_iterator<int>(children), {}};
 }
 
 }  // namespace ingero::test

@@ -58,4 +58,7 @@ struct Finished {
 Finished run(const std::vector<std::string>& command, const ChildOptions& options = {},
              milliseconds timeout = milliseconds(60'000));
 
+/// The pids of its children, the zombies too.
+std::vector<int> children_of(int pid);
+
 }  // namespace ingero::test

@@ -59,7 +59,7 @@ std::vector<std::string> daemon_command(const std::string& directory, const std:
 /// Every call has a record of its own: what tests that compare exact counts run with.
 std::string without_budget(const TemporaryDirectory& directory) {
     std::string path = directory / "ingerod.conf";
-    std::ofstream(path) << "[capture]\noverhead_budget = 0\n";
+    std::ofstream(path) << "[capture]\noverhead_budget = 0\nwait_floor = \"off\"\n";
     return path;
 }
 
@@ -154,6 +154,7 @@ StoreContents read_store(const std::string& directory) {
     contents.sessions = (*snapshot)->sessions();
     if (auto processes = (*snapshot)->processes()) contents.processes = *processes;
     if (auto functions = (*snapshot)->functions()) contents.functions = *functions;
+    if (auto communicators = (*snapshot)->communicators()) contents.communicators = *communicators;
     const Window all{0, UINT64_MAX};
     for (const Session& session : contents.sessions) {
         if (&session != &contents.sessions.front() && session.boot_index == (&session)[-1].boot_index) continue;
@@ -171,7 +172,7 @@ StoreContents read_store(const std::string& directory) {
 }
 
 std::optional<OpId> op_of_function(std::string_view function) {
-    for (const Library library : {Library::cuda_runtime, Library::cuda_driver})
+    for (const Library library : all_libraries)
         for (const Target& target : targets_of(library))
             if (target.symbol == function) return target.op;
     return std::nullopt;

@@ -116,6 +116,7 @@ struct StoreContents {
     std::vector<Session> sessions;
     std::vector<Process> processes;
     std::vector<FunctionRow> functions;
+    std::vector<CommunicatorRow> communicators;
     uint64_t lost() const;
 };
 StoreContents read_store(const std::string& directory);

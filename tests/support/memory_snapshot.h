@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/model/call_time.h"
+#include "core/store/rows.h"
 #include "core/store/store.h"
 
 namespace ingero {
@@ -26,6 +27,16 @@ class MemorySnapshot : public StoreSnapshot {
         session.latest_clock = {covered_until_ns, covered_until_ns, realtime_at_zero_ns + covered_until_ns};
         session.first_covered_ns = 1;
         session.last_covered_ns = covered_until_ns;
+        sessions_.push_back(session);
+    }
+
+    /// Another one of the same boot: the first ends where it begins. It covers what comes `settles_ns` later.
+    void add_session(uint64_t from_ns, uint64_t until_ns, uint64_t settles_ns = 0) {
+        Session session = sessions_[0];
+        sessions_[0].last_covered_ns = from_ns;
+        session.clock = {from_ns, from_ns, realtime_at_zero_ns + from_ns};
+        session.first_covered_ns = from_ns + settles_ns;
+        session.last_covered_ns = until_ns;
         sessions_.push_back(session);
     }
 
@@ -69,6 +80,7 @@ class MemorySnapshot : public StoreSnapshot {
     }
 
     Result<std::vector<FunctionRow>> functions() const override { return functions_; }
+    Result<std::vector<CommunicatorRow>> communicators() const override { return communicators_; }
     Result<std::optional<FunctionRow>> function(const ProcessKey& process, uint64_t handle) const override {
         for (const FunctionRow& row : functions_)
             if (row.process == process && row.handle == handle) return std::optional<FunctionRow>(row);
@@ -76,6 +88,7 @@ class MemorySnapshot : public StoreSnapshot {
     }
 
     void add(FunctionRow function) { functions_.push_back(std::move(function)); }
+    void add(CommunicatorRow communicator) { communicators_.push_back(std::move(communicator)); }
     void add(StackRow stack) { stacks_[stack.id] = std::move(stack); }
     void add(FileRow file) { files_[file.id] = std::move(file); }
     void add(SymbolRow symbol) { symbols_[{symbol.file, symbol.offset}] = std::move(symbol); }
@@ -102,13 +115,29 @@ class MemorySnapshot : public StoreSnapshot {
                 found.push_back(row);
         return found;
     }
+    void add(SpanRow span) { spans_.push_back(std::move(span)); }
+    void add(StateRow state) { states_.push_back(std::move(state)); }
+    Result<std::vector<SpanRow>> spans(uint32_t, Window window) const override {
+        std::vector<SpanRow> found;
+        for (const SpanRow& span : spans_)
+            if (span.start_ns < window.to_ns && span.end_ns > window.from_ns) found.push_back(span);
+        return found;
+    }
     // No query reads these yet.
-    Result<std::vector<SpanRow>> spans(uint32_t, Window) const override { return std::vector<SpanRow>(); }
     Result<std::vector<SpanRow>> spans_of(std::string_view, const std::set<uint32_t>&) const override {
         return std::vector<SpanRow>();
     }
     Result<std::vector<IncidentRow>> incidents(uint32_t, Window) const override { return std::vector<IncidentRow>(); }
     Result<std::vector<StateRow>> states(uint32_t, Window) const override { return std::vector<StateRow>(); }
+    Result<void> scan_states(uint32_t, Window window,
+                             const std::function<bool(const StateHead&)>& visit) const override {
+        for (const StateRow& state : states_) {
+            if (!window.contains(state.time_ns)) continue;
+            const std::string content = encode_row(state);
+            if (!visit({state.time_ns, state.source, state.number, content})) break;
+        }
+        return {};
+    }
     Result<std::vector<ClockRow>> clocks(uint32_t, Window) const override { return std::vector<ClockRow>(); }
 
     Result<void> scan(uint32_t boot_index, Window window,
@@ -166,9 +195,12 @@ class MemorySnapshot : public StoreSnapshot {
     std::vector<Session> sessions_;
     std::vector<Process> processes_;
     std::vector<LossRow> losses_;
+    std::vector<SpanRow> spans_;
+    std::vector<StateRow> states_;
     std::vector<GapRow> gaps_;
     std::vector<RollupRow> rollups_;
     std::vector<FunctionRow> functions_;
+    std::vector<CommunicatorRow> communicators_;
     std::map<uint32_t, StackRow> stacks_;
     std::map<uint32_t, FileRow> files_;
     std::map<StackFrame, SymbolRow> symbols_;

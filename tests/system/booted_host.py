@@ -9,7 +9,8 @@ import subprocess
 from booted_system import wait_until
 
 SOCKETS = {"spans": "/run/ingero/spans.sock", "annotate": "/run/ingero/annotate.sock",
-           "control": "/run/ingerod/control.sock", "mcp": "/run/ingerod/mcp.sock"}
+           "control": "/run/ingerod/control.sock", "mcp": "/run/ingerod/mcp.sock",
+           "relay": "/run/ingerod/relay.sock"}
 DROP_INS = "/etc/systemd/system/ingerod.service.d"
 OVERLAY = "/etc/ingero/ingerod.conf.d/50-test.conf"
 
@@ -22,6 +23,7 @@ class Host:
         self.deb = deb
         self.source = pathlib.Path(source)
         self.standin = pathlib.Path(standin)
+        self.previous = None  # the commit whose package is /srv/ingero-previous.deb
         self.cpus = sorted(os.sched_getaffinity(0))
         self.alice = self.bob = 0  # pids of their workloads
         self.installed_at = 0.0

@@ -1,4 +1,4 @@
-"""A Debian 12 booted by systemd-nspawn, for tests that need a real systemd.
+"""A Debian booted by systemd-nspawn, for tests that need a real systemd: 12 (bookworm), or another suite.
 
 Its tree is made once with debootstrap, kept below the build, and copied for each run. Commands run in it as services,
 since what merely enters the container's namespaces is not under its system call filter.
@@ -17,11 +17,11 @@ import subprocess
 import tempfile
 import time
 
-PACKAGES = ["systemd", "systemd-sysv", "dbus", "libpam-systemd", "polkitd", "procps", "python3-minimal", "python3-dbus",
-            "libglib2.0-bin"]
+PACKAGES = ["systemd", "systemd-sysv", "dbus", "libpam-systemd", "polkitd", "procps", "python3", "python3-dbus",
+            "python3-venv", "libglib2.0-bin"]
 MIRROR = "http://deb.debian.org/debian"
 BOOT_LIMIT_S = 60
-ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 class Unavailable(Exception):
@@ -64,9 +64,9 @@ def logged(log, *command):
                           check=False).returncode == 0
 
 
-def make_base(cache, packages):
-    """The tree with these packages, below `cache`."""
-    key = hashlib.sha256(" ".join([*PACKAGES, *sorted(packages)]).encode()).hexdigest()[:12]
+def make_base(cache, packages, suite):
+    """The tree of the suite with these packages, below `cache`."""
+    key = hashlib.sha256(" ".join([suite, *PACKAGES, *sorted(packages)]).encode()).hexdigest()[:12]
     base = cache / f"base-{key}"
     if base.exists():
         return base
@@ -75,7 +75,7 @@ def make_base(cache, packages):
     log_path = cache / "base.log"
     with open(log_path, "w", encoding="utf-8") as log:
         included = ",".join(PACKAGES)
-        if not logged(log, "debootstrap", "--variant=minbase", f"--include={included}", "bookworm", making, mirror()):
+        if not logged(log, "debootstrap", "--variant=minbase", f"--include={included}", suite, making, mirror()):
             last = log_path.read_text(encoding="utf-8").strip().splitlines()[-1:]
             raise Unavailable(f"debootstrap failed: {' '.join(last)}")
         # debootstrap has left its lists, and knows nothing of virtual packages.
@@ -91,8 +91,9 @@ def make_base(cache, packages):
 
 
 class BootedSystem:
-    def __init__(self, cache, packages=()):
-        self.cache = pathlib.Path(cache)
+    def __init__(self, cache, packages=(), suite="bookworm"):
+        self.cache = pathlib.Path(cache) / suite
+        self.suite = suite
         self.packages = packages
         self.tree = None
         self.nspawn = None
@@ -102,7 +103,7 @@ class BootedSystem:
         self.cache.mkdir(parents=True, exist_ok=True)
         for old in self.cache.glob("tree-*"):  # of a run that was killed
             shutil.rmtree(old)
-        base = make_base(self.cache, self.packages)
+        base = make_base(self.cache, self.packages, self.suite)
         self.tree = pathlib.Path(tempfile.mkdtemp(prefix="tree-", dir=self.cache))
         subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", self.tree], check=True)
         return self
@@ -111,9 +112,10 @@ class BootedSystem:
         """Returns when systemd says that the system is up."""
         name = f"ingero-test-{os.getpid()}"  # abstract: a path may be too long
         # Killed itself, systemd-nspawn would leave the system running; told to end, it shuts it down.
+        # With a network of its own, without which systemd 257 gives no service a PrivateNetwork= here.
         command = ["setpriv", "--pdeathsig", "TERM", "--",
                    "systemd-nspawn", "--quiet", f"--directory={self.tree}", "--boot", "--register=no", "--keep-unit",
-                   "--console=pipe", "--notify-ready=yes", "--resolv-conf=off",
+                   "--console=pipe", "--notify-ready=yes", "--resolv-conf=off", "--private-network",
                    "--capability=CAP_BPF,CAP_PERFMON,CAP_CHECKPOINT_RESTORE",
                    "--system-call-filter=bpf perf_event_open"]
         if os.path.isdir("/sys/fs/bpf"):

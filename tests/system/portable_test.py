@@ -102,7 +102,7 @@ def wait_traced(bare: Bare, pid: int) -> None:
 
 def trace(bare: Bare) -> tuple[collections.Counter, collections.Counter]:
     """Calls and errors by operation: made, and as the daemon answers."""
-    (bare.root / "var/ingerod.conf").write_text("[capture]\noverhead_budget = 0\n")
+    (bare.root / "var/ingerod.conf").write_text('[capture]\noverhead_budget = 0\nwait_floor = "off"\n')
     daemon = bare.start("sbin/ingerod", "--directory", "/var/run", "--config", "/var/ingerod.conf",
                         stderr=subprocess.STDOUT)
     workload = None

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
+#include "core/store/block_rows.h"
 #include "core/store/block_view.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/version_1_block.h"
@@ -37,6 +39,11 @@ struct BlockOf {
     }
     BlockView view;
 };
+
+void expect_equal(const std::vector<Event>& rows, const std::vector<Event>& expected) {
+    ASSERT_EQ(rows.size(), expected.size());
+    for (size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(all_fields(rows[i]), all_fields(expected[i])) << i;
+}
 
 /// What programs do: few ops, few threads, hardly any waits, numbered as they end.
 std::vector<Event> usual_events(size_t count, unsigned seed = 1) {
@@ -218,6 +225,7 @@ TEST(ABlock, WithGoodChecksumsAndABadTableOfOpsIsRefused) {
 
 TEST(ABlock, WithGoodChecksumsAndAnyBodyIsReadOrRefused) {
     const std::vector<Event> events = make_events(1, 300, 5'000);
+    const int rounds = std::getenv("INGERO_LONG") ? 3'000 : 1'000;
     for (const bool compressed : {false, true}) {
         const std::string block =
             compressed ? compress_block(encode_block(0, repeated_events(2'000))).value() : encode_block(0, events);
@@ -225,7 +233,7 @@ TEST(ABlock, WithGoodChecksumsAndAnyBodyIsReadOrRefused) {
         const unsigned seed = std::random_device()();
         std::mt19937 random(seed);
         SCOPED_TRACE("seed " + std::to_string(seed));
-        for (int round = 0; round < 3'000; ++round) {
+        for (int round = 0; round < rounds; ++round) {
             // Of exactly that size on the heap, so that the sanitizer sees a read past it.
             std::vector<char> altered(block.begin(), block.end());
             for (int change = 0; change < 1 + round % 3; ++change)
@@ -428,6 +436,47 @@ TEST(ABlockView, GivesEachColumnOfEachOp) {
     expect_columns_of(encode_block(0, usual_events(4'096)), usual_events(4'096));
     expect_columns_of(compress_block(encode_block(0, repeated_events(3'000))).value(), repeated_events(3'000));
     expect_columns_of(version_1_block(), decoded(version_1_block()));
+}
+
+TEST(ABlockView, GivesWholeRowsOfSomeOpsInOrderOfTimeAndOfSomeRowsOfOne) {
+    const auto events = usual_events(2'000);
+    const std::string bytes = encode_block(1, events);
+    BlockOf block(bytes);
+    ASSERT_EQ(block.view.ops().size(), 2u);
+    const OpId op = block.view.ops()[1].op;
+    std::vector<Event> expected, rows(1);  // it appends
+    std::copy_if(events.begin(), events.end(), std::back_inserter(expected),
+                 [&](const Event& event) { return event.op == op; });
+    const auto wanted = [&](const OpSummary& summary) { return summary.op == op; };
+    ASSERT_TRUE(decode_rows(block.view, wanted, rows));
+    rows.erase(rows.begin());
+    expect_equal(rows, expected);
+
+    rows.clear();
+    const std::vector<uint16_t> some = {0, 7, 99};
+    ASSERT_TRUE(decode_rows(block.view, 1, some, rows));
+    expect_equal(rows, {expected[0], expected[7], expected[99]});
+    rows.clear();
+    ASSERT_TRUE(decode_rows(
+        block.view, [](const OpSummary&) { return false; }, rows));
+    EXPECT_TRUE(rows.empty());
+}
+
+TEST(ABlock, NumbersItsRowsByTheirEndsHoweverFarApartTheseAre) {
+    for (const uint64_t longest : {uint64_t{0}, uint64_t{1} << 30, uint64_t{1} << 45, uint64_t{1} << 62}) {
+        auto events = usual_events(max_block_rows);
+        // Ends that go back, close together beside a far one.
+        for (size_t i = 0; i < events.size(); ++i) {
+            events[i].start_ns = 1'000'000 + i * 10;
+            events[i].duration_ns = 50'000'000 - i * 11;
+        }
+        events[17].duration_ns += longest;
+        std::vector<Event*> ends;
+        for (Event& event : events) ends.push_back(&event);
+        std::stable_sort(ends.begin(), ends.end(), [](auto* a, auto* b) { return a->end_ns() < b->end_ns(); });
+        for (size_t i = 0; i < ends.size(); ++i) ends[i]->sequence = 500 + i;
+        expect_equal(decoded(encode_block(1, events)), events);
+    }
 }
 
 TEST(ABlockView, KnowsWhichColumnsAreOnlyDefaults) {

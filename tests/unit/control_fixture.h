@@ -101,6 +101,19 @@ class FakeBackend : public ControlBackend {
         return std::make_unique<Chunks>(*this);
     }
 
+    Result<std::unique_ptr<FootprintRecording>> footprint(const Caller&, uint32_t pid) override {
+        if (footprint_error) return tl::unexpected(*footprint_error);
+        struct Recorded : FootprintRecording {
+            Recorded(FakeBackend& backend, uint32_t pid) : backend(backend), pid(pid) { ++backend.footprints; }
+            ~Recorded() override { --backend.footprints; }
+            bool has_ended() const override { return backend.footprint_has_ended; }
+            nlohmann::json finish() override { return {{"pid", pid}}; }
+            FakeBackend& backend;
+            uint32_t pid;
+        };
+        return std::make_unique<Recorded>(*this, pid);
+    }
+
     Result<nlohmann::json> reload() override {
         ++reloads;
         return reload_answer;
@@ -120,6 +133,9 @@ class FakeBackend : public ControlBackend {
     nlohmann::json trace_params;
     std::function<void()> trace_ready;
     int traces = 0;  ///< that run
+    std::optional<Error> footprint_error;
+    bool footprint_has_ended = false;
+    int footprints = 0;  ///< that are recorded
     unsigned reloads = 0;
     Result<nlohmann::json> reload_answer = nlohmann::json{{"changed", nlohmann::json::array()}};
 

@@ -140,6 +140,38 @@ TEST(ControlServer, ATraceThatIsNotAcknowledgedTimesOutAndIsGone) {
     EXPECT_TRUE(server.wait_until([&] { return server.backend().traces == 0; }));
 }
 
+TEST(ControlServer, AFootprintLastsUntilItIsFinishedOrItsClientIsGone) {
+    LoopThread server;
+    const auto recorded = [&] { return server.on_loop([&] { return server.backend().footprints; }); };
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "footprint");
+    EXPECT_EQ(client.error_code(), "not-found");
+    for (const json& params : {json{{"pid", 0}}, json{{"pid", "7"}}, json{{"finish", false}}, json{{"other", 1}},
+                               json{{"pid", 7}, {"finish", true}}, json{{"pid", uint64_t{1} << 31}}}) {
+        client.request(3, "footprint", params);
+        EXPECT_EQ(client.error_code(), "bad-request") << params;
+    }
+    client.request(4, "footprint", {{"pid", 7}});
+    EXPECT_EQ(client.error_code(), "no error");
+    EXPECT_EQ(recorded(), 1);
+    client.request(5, "footprint", {{"pid", 8}});
+    EXPECT_EQ(client.error_code(), "busy");
+    client.request(6, "footprint");
+    EXPECT_EQ(client.response()->result, (json{{"ended", false}}));
+    server.on_loop([&] { server.backend().footprint_has_ended = true; });
+    client.request(7, "footprint");
+    EXPECT_EQ(client.response()->result, (json{{"ended", true}}));
+    client.request(8, "footprint", {{"finish", true}});
+    EXPECT_EQ(client.response()->result, (json{{"pid", 7}}));
+    EXPECT_EQ(recorded(), 0);
+    client.request(9, "footprint", {{"pid", 9}});
+    EXPECT_EQ(client.error_code(), "no error");
+    EXPECT_EQ(recorded(), 1);
+    client.close();
+    EXPECT_TRUE(server.wait_until([&] { return server.backend().footprints == 0; }));
+}
+
 TEST(ControlClient, FollowsATraceUntilItHasEnough) {
     LoopThread server;
     server.on_loop([&] {

@@ -71,7 +71,7 @@ TEST_F(StoredTrace, IsImportedOnceAndSaysSo) {
 
 TEST_F(StoredTrace, AnswersFromAStoreAndFromTheTraceAlike) {
     ASSERT_EQ(ingeroctl("import " + folder_.trace() + " -o " + folder_.store()).exit_code, 0);
-    for (const char* command : {"stats", "stacks", "explain", "processes", "requests"}) {
+    for (const char* command : {"stats", "stacks", "explain", "processes", "requests", "gpus"}) {
         const Outcome stored = ingeroctl("--db " + folder_.store() + " --json " + command);
         const Outcome direct = ingeroctl("--db " + folder_.trace() + " --json " + command);
         ASSERT_EQ(stored.exit_code, 0) << stored.text;
@@ -109,7 +109,7 @@ TEST_F(StoredTrace, IsExportedWholeOrNotAtAll) {
     expect_valid("export", csv.text);
     EXPECT_EQ(csv.answer()["events"], 100);
     EXPECT_EQ(csv.answer()["bytes"], std::filesystem::file_size(file));
-    EXPECT_EQ(test::read_file(file),
+    EXPECT_EQ(read_file(file),
               ingeroctl("--db " + folder_.trace() + " query --csv 'SELECT * FROM events ORDER BY timestamp, id'").text);
     const Outcome lines = ingeroctl("export --db " + folder_.trace() + " --format jsonl --since 10s");
     EXPECT_EQ(std::count(lines.text.begin(), lines.text.end(), '\n'), 10);

@@ -5,6 +5,8 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <sstream>
+
 #include "core/render/render.h"
 #include "tests/unit/control_fixture.h"
 
@@ -217,7 +219,28 @@ TEST(Ctl, UsageErrorsAreTwoAndSayWhy) {
         EXPECT_EQ(outcome.err.find("ingeroctl: "), 0u) << outcome.err;
         EXPECT_THAT(outcome.err, HasSubstr("\nhint: ")) << testing::PrintToString(arguments);
     }
-    EXPECT_THAT(run({"bogus"}).err, HasSubstr("no such command: bogus"));
+}
+
+TEST(Ctl, AMistypedWordIsToldWithWhatMayBeMeant) {
+    const auto why = [](const std::vector<std::string>& arguments) {
+        const std::string err = run(arguments, {"INGERO_SOCKET=/nonexistent"}).err;
+        return err.substr(0, err.find('\n'));
+    };
+    EXPECT_EQ(why({"expain"}), "ingeroctl: usage: unknown command 'expain'; did you mean 'explain'?");
+    EXPECT_EQ(why({"incid"}), "ingeroctl: usage: unknown command 'incid'; did you mean 'incidents'?");
+    EXPECT_EQ(why({"bogus"}), "ingeroctl: usage: unknown command 'bogus'");
+    EXPECT_EQ(why({"\x1b[2J"}), "ingeroctl: usage: unknown command '\\x1b[2J'");
+    EXPECT_EQ(why({"stats", "--sicne", "5m"}),
+              "ingeroctl: usage: unknown option '--sicne' of 'stats'; did you mean '--since'?");
+    EXPECT_EQ(why({"export", "--fromat=csv"}),
+              "ingeroctl: usage: unknown option '--fromat' of 'export'; did you mean '--format'?");
+    EXPECT_EQ(why({"--jsn", "status"}), "ingeroctl: usage: unknown option '--jsn' of 'status'; did you mean '--json'?");
+    EXPECT_EQ(why({"stats", "--fail-on", "low"}),
+              "ingeroctl: usage: unknown option '--fail-on' of 'stats'; it is one of explain");
+    EXPECT_EQ(why({"annotate", "--lable", "a=b", "true"}),
+              "ingeroctl: usage: unknown option '--lable' of 'annotate'; did you mean '--label'?");
+    EXPECT_EQ(why({"annotate", "--kind", "bad", "--id", "a", "ls", "--colour"}),
+              "ingeroctl: usage: --kind: bad not in {request,step,phase,label}");
 }
 
 TEST(Ctl, HelpAndVersionGoToStdoutAndAreDone) {
@@ -228,6 +251,38 @@ TEST(Ctl, HelpAndVersionGoToStdoutAndAreDone) {
         EXPECT_THAT(help.out, HasSubstr(word));
     EXPECT_EQ(run({"--version"}).out, "ingeroctl " INGERO_VERSION "\n");
     EXPECT_THAT(run({"explain", "--help"}).out, HasSubstr("--fail-on"));
+}
+
+TEST(Ctl, HelpIsGroupedFitsATerminalAndHasExamples) {
+    const std::string help = run({"--help"}).out;
+    for (const char* title : {"\nAsk why:\n  explain ", "\nLook:\n  status ", "\nRequests and steps:\n  requests ",
+                              "\nWhat is stored:\n  query ", "\nSet up and learn:\n  check ", "\nOptions:\n"})
+        EXPECT_THAT(help, HasSubstr(title));
+    EXPECT_LT(help.find("\nAsk why:"), help.find("\nOptions:"));
+    std::istringstream lines(help + run({"explain", "--help"}).out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+    for (const char* command : {"status", "processes", "probes", "gpus", "stats", "stacks", "waits", "explain", "query",
+                                "requests", "record", "export", "db", "mcp"})
+        EXPECT_THAT(run({command, "--help"}).out, HasSubstr("\nExamples:\n  ")) << command;
+}
+
+TEST(Ctl, TimesAreInUtcWhereThatIsWanted) {
+    LoopThread server;
+    json asked;
+    server.answer_with([&](const std::string& method, const json& params) -> Result<json> {
+        asked = params;
+        json answer = answer_of(method, {{"ops", json::array()}});
+        answer["window"] = {{"from_ns", 1'700'000'000'000'000'000}, {"to_ns", 1'700'000'060'000'000'000}};
+        return answer;
+    });
+    const auto stats = [&](std::vector<std::string> options) {
+        options.insert(options.begin(), {"--socket", server.path(), "stats", "--from", "2023-11-14 22:13:20"});
+        return run(options, {"TZ=XYZ-5"}).out;
+    };
+    EXPECT_THAT(stats({}), HasSubstr("2023-11-15T03:13:20.000+05:00"));
+    EXPECT_EQ(asked["from_ns"], 1'699'982'000'000'000'000);
+    EXPECT_THAT(stats({"--utc"}), HasSubstr("2023-11-14T22:13:20.000+00:00"));
+    EXPECT_EQ(asked["from_ns"], 1'700'000'000'000'000'000) << "a time that is printed can be given";
 }
 
 TEST(Ctl, ExplainExitsWithThreeAtOrAboveTheGivenSeverity) {

@@ -14,6 +14,7 @@
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/other_names.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 #include "daemon/ingerod/programs.h"
@@ -57,6 +58,10 @@ TEST(LibraryOfPath, knows_plain_versioned_and_hashed_names_only) {
     EXPECT_EQ(library_of_path("/opt/libcudart.so.12"), Library::cuda_runtime);
     EXPECT_EQ(library_of_path("/wheel/libcudart-d0da41ae.so.11.0"), Library::cuda_runtime);
     EXPECT_EQ(library_of_path("/usr/lib/libcuda.so.550.54.14"), Library::cuda_driver);
+    EXPECT_EQ(library_of_path("/site-packages/nvidia/nccl/lib/libnccl.so.2"), Library::nccl);
+    EXPECT_EQ(library_of_path("/wheel/libnccl-02ac91f0.so.2.18"), Library::nccl);
+    for (const char* plugin : {"/opt/libnccl-net.so", "/opt/libnccl-tuner-ofi.so.1", "/opt/libncclras.so"})
+        EXPECT_FALSE(library_of_path(plugin)) << plugin;
     EXPECT_FALSE(library_of_path("/usr/lib/libcudadebugger.so.1"));
     EXPECT_FALSE(library_of_path("/libcuda.so/notlib.txt"));
     EXPECT_FALSE(library_of_path(""));
@@ -106,7 +111,7 @@ TEST(Programs, WithoutASymbolTableAreNotReadFurther) {
 
 TEST(Targets, name_only_ops_of_the_catalogue_and_no_symbol_twice) {
     std::set<std::string_view> symbols;
-    for (const Library library : {Library::cuda_runtime, Library::cuda_driver})
+    for (const Library library : all_libraries)
         for (const Target& target : targets_of(library)) {
             EXPECT_TRUE(find_op(target.op)) << target.symbol;
             EXPECT_TRUE(symbols.insert(target.symbol).second) << target.symbol;
@@ -115,7 +120,7 @@ TEST(Targets, name_only_ops_of_the_catalogue_and_no_symbol_twice) {
         }
     for (const Op& op : all_ops()) {
         bool probed = false;
-        for (const Library library : {Library::cuda_runtime, Library::cuda_driver})
+        for (const Library library : all_libraries)
             for (const Target& target : targets_of(library)) probed |= target.op == op.id;
         EXPECT_TRUE(probed) << op.name;
     }
@@ -165,6 +170,25 @@ TEST(Decode, refuses_what_is_too_short_or_no_call) {
     EXPECT_FALSE(decode_call({}, event));
 }
 
+TEST(Decode, of_a_wait_whose_end_was_not_seen_it_is_known_only_how_long_it_was_at_most) {
+    ingero_wait_record record{};
+    record.type = INGERO_RECORD_WAIT;
+    record.op = INGERO_OP_WAITS_SUMMED;
+    record.flags = INGERO_CALL_SPLIT_UNCERTAIN;
+    record.duration_ns = 40'000'000;
+    record.waits = 1;
+    WaitRow row;
+    ASSERT_TRUE(decode_wait(std::as_bytes(std::span(&record, 1)), row));
+    EXPECT_EQ(row.event.duration_ns, 40'000'000u);
+    EXPECT_EQ(row.event.args[1], 40'000'000u);
+    EXPECT_EQ(row.event.blocked_ns + row.event.runnable_ns, 0u);
+    record.flags = 0;
+    record.blocked_ns = 30'000'000;
+    record.runnable_ns = 1'000'000;
+    ASSERT_TRUE(decode_wait(std::as_bytes(std::span(&record, 1)), row));
+    EXPECT_EQ(row.event.duration_ns, 31'000'000u);
+}
+
 TEST(KernelFeatures, that_are_denied_are_not_there_and_say_why) {
     KernelFeatures features({Feature::uprobe_session, Feature::uprobe_multi, Feature::perf_uprobe});
     EXPECT_FALSE(features.has(Feature::uprobe_session));
@@ -209,6 +233,57 @@ TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {
             << result.error().message;
         EXPECT_FALSE(result.error().hint.empty());
     }
+}
+
+TEST(OtherNames, are_told_where_they_may_be_and_of_the_own_process_and_the_kernel_always) {
+    Config config;
+    EXPECT_FALSE(OtherNames(config.named_others).hides_any());
+    ASSERT_TRUE(apply_config_text(config, "[processes]\nnamed_others = [\"cpu-*\"]\n", "c"));
+    EXPECT_FALSE(applies_on_reload("processes.named_others"));
+    for (const char* text : {"[processes]\nnamed_others = \"*\"", "[processes]\nnamed_others = [1]",
+                             "[processes]\nnamed_others = [\"seventeen-letters\"]"})
+        EXPECT_FALSE(apply_config_text(config, text, "c")) << text;
+
+    const OtherNames names(config.named_others);
+    Event event;
+    event.tgid = 7;
+    event.preemptor_tgid = 9;
+    event.preemptor_comm = to_comm("cpu-hog");
+    event.waker_tgid = 7;
+    event.waker_comm = to_comm("own-thread");
+    names.hide(event);
+    EXPECT_EQ(to_string_view(event.preemptor_comm), "cpu-hog");
+    EXPECT_EQ(to_string_view(event.waker_comm), "own-thread");
+    event.preemptor_comm = to_comm("secret-project");
+    event.waker_tgid = INGERO_PID_OUTSIDE;
+    event.waker_comm = to_comm("neighbour");
+    names.hide(event);
+    EXPECT_EQ(to_string_view(event.preemptor_comm), "program-9");
+    EXPECT_EQ(to_string_view(event.waker_comm), "program");
+    event.preemptor_comm = to_comm("kworker/0:1");
+    event.waker_comm = {};
+    names.hide(event);
+    EXPECT_EQ(to_string_view(event.preemptor_comm), "kworker/0:1");
+    EXPECT_EQ(to_string_view(event.waker_comm), "");
+}
+
+TEST(Config, says_from_when_on_a_rank_is_late) {
+    Config config;
+    ASSERT_TRUE(apply_config_text(config,
+                                  "[diagnosis]\nstraggler_floor = \"5ms\"\nstraggler_step_percent = 10\n"
+                                  "straggler_late_percent = 80\nstraggler_ranges = 20\n",
+                                  "c"));
+    EXPECT_EQ(config.stragglers.floor_ns, 5'000'000u);
+    EXPECT_EQ(config.stragglers.step_percent, 10u);
+    EXPECT_EQ(config.stragglers.late_percent, 80u);
+    EXPECT_EQ(config.stragglers.ranges, 20u);
+    EXPECT_THAT(changed_keys(Config(), config),
+                testing::ElementsAre("diagnosis.straggler_floor", "diagnosis.straggler_late_percent",
+                                     "diagnosis.straggler_ranges", "diagnosis.straggler_step_percent"));
+    EXPECT_TRUE(applies_on_reload("diagnosis.straggler_floor"));
+    for (const char* text : {"straggler_floor = 5", "straggler_floor = \"1us\"", "straggler_late_percent = 5",
+                             "straggler_ranges = 2", "straggler_step_percent = \"5\""})
+        EXPECT_FALSE(apply_config_text(config, std::string("[diagnosis]\n") + text, "c")) << text;
 }
 
 }  // namespace

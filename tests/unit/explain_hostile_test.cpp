@@ -119,6 +119,15 @@ TEST(Explain, HostileRowsGiveBoundedAnswers) {
         MemorySnapshot snapshot(100 * second);
         Hostile hostile(seed);
         for (int row = 0; row < 50'000; ++row) snapshot.add(hostile.event());
+        for (uint64_t id = 0; id < 64; ++id) {
+            CommunicatorRow row;
+            row.process = {id % 4 ? 100u : static_cast<uint32_t>(hostile.value()), id % 8 ? 1 : hostile.value()};
+            row.id = id;
+            row.hash = id % 5;
+            row.rank = static_cast<int32_t>(hostile.value());
+            row.ranks = static_cast<uint32_t>(hostile.value());
+            snapshot.add(row);
+        }
         const uint64_t from = seed % 2 ? 0 : MemorySnapshot::realtime_at_zero_ns;
         const auto explained = explain(snapshot, {{from, UINT64_MAX}, {}, {}});
         ASSERT_TRUE(explained);

@@ -375,7 +375,7 @@ TEST(Explain, TheSameTinyPreemptionsAreAFindingWhereTheyAddUp) {
 
 TEST(Explain, TheDaemonAndTheKernelAreNoSuspects) {
     for (const std::string_view comm :
-         {"ingerod", "ingero-worker", "ksoftirqd/3", "kworker/3:1H", "migration/3", "rcu_preempt"}) {
+         {"ingerod", "ingero-worker", "ksoftirqd/3", "kworker/3:1H", "migration/3", "rcu_preempt", "kdamond.0"}) {
         Workload work;
         for (int step = 0; step < 1'000; ++step) {
             Event& sync = work.call(stream_sync, work.jitter(4 * ms, 0.1));
@@ -383,7 +383,7 @@ TEST(Explain, TheDaemonAndTheKernelAreNoSuspects) {
         }
         const ExplainAnswer answer = work.explain();
         EXPECT_TRUE(answer.healthy) << comm;
-        const std::string_view stem = comm.substr(0, std::min(comm.find('/'), comm.find('_')));
+        const std::string_view stem = comm.substr(0, comm.find_first_of("/_."));
         EXPECT_GE(rejected_ns(answer.rejected, stem), 3'500 * ms) << comm;
     }
 }
@@ -413,8 +413,11 @@ TEST(Explain, AFirstUseIsNotBlamedOnTheScheduler) {
     }
     work.now += 10 * second;
     const ExplainAnswer answer = work.explain();
-    EXPECT_TRUE(answer.healthy) << answer.summary;
-    EXPECT_NEAR(static_cast<double>(rejected_ns(answer.rejected, "first use")), 40.0 * 22 * ms, 1.0 * ms);
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    EXPECT_EQ(answer.findings[0].kind, "cold-start");
+    EXPECT_EQ(answer.findings[0].verdict, Verdict::proven);
+    EXPECT_NEAR(static_cast<double>(answer.findings[0].lost_ns), 40.0 * 22 * ms, 1.0 * ms);
+    EXPECT_EQ(rejected_ns(answer.rejected, "first use"), 0u) << "it is no hypothesis but the finding";
     EXPECT_NEAR(static_cast<double>(rejected_ns(answer.rejected, "cpu-contention")), 40.0 * 300 * us, 1.0 * ms);
     EXPECT_EQ(answer.slow_calls[0].cause, "first use");
     EXPECT_LT(answer.slow_calls[0].expected_ns, 10 * us);
@@ -449,6 +452,34 @@ TEST(Explain, NothingIsProvenWhereATenthWasLost) {
     const ExplainAnswer answer = work.explain();
     ASSERT_EQ(answer.findings.size(), 1u);
     EXPECT_EQ(answer.findings[0].verdict, Verdict::partial);
+}
+
+TEST(Explain, AWindowIsNotHealthyWhereATenthOfItsEvidenceIsMissing) {
+    const auto explained = [](uint64_t off_ns, uint64_t lost) {
+        Workload work;
+        for (int i = 0; i < 1'000; ++i) work.call(launch, 5 * us);
+        GapRow gap;
+        gap.from_ns = second;
+        gap.to_ns = second + off_ns;
+        gap.reason = GapReason::turned_off;
+        gap.subject = "probe set sync";
+        if (off_ns != 0) work.snapshot.add(gap);
+        LossRow row;
+        row.from_ns = ms;
+        row.to_ns = second;
+        row.op = launch;
+        row.lost_ring = lost;
+        if (lost != 0) work.snapshot.add(row);
+        return work.explain({work.snapshot.whole(), {}, {}});
+    };
+    EXPECT_TRUE(explained(0, 0).healthy);
+    EXPECT_TRUE(explained(9 * second, 100).healthy) << "of 100 s and 1,000 calls";
+    const ExplainAnswer off = explained(11 * second, 0), lost = explained(0, 101);
+    EXPECT_FALSE(off.healthy);
+    EXPECT_TRUE(off.findings.empty());
+    EXPECT_EQ(off.summary.rfind("insufficient evidence: probe set sync was turned off for 11", 0), 0u) << off.summary;
+    EXPECT_FALSE(lost.healthy);
+    EXPECT_EQ(lost.summary.rfind("insufficient evidence: 101 calls were lost; ", 0), 0u) << lost.summary;
 }
 
 TEST(Explain, UncertainSplitsAreNoEvidence) {

@@ -19,3 +19,6 @@ ingero_add_test(ctl_db_test LABEL unit SOURCES ctl_db_test.cpp LIBRARIES ingero-
 target_compile_definitions(ctl_db_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>"
   INGERO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_dependencies(ctl_db_test ingeroctl ingero-worker)
+ingero_add_test(ctl_demo_test LABEL unit SOURCES ctl_demo_test.cpp LIBRARIES test-support)
+target_compile_definitions(ctl_demo_test PRIVATE SCHEMA_DIRECTORY="${PROJECT_SOURCE_DIR}/docs/schemas"
+  VALIDATE_SCHEMA="${PROJECT_SOURCE_DIR}/tests/support/validate_schema.py")

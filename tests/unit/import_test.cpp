@@ -172,9 +172,9 @@ TEST_F(Import, AnotherTraceGoesIntoTheSameStore) {
 TEST_F(Import, LeavesSourceAndDirectoryAsTheyWere) {
     folder_.make_trace(std::string(first_generation) + "PRAGMA journal_mode=WAL;" +
                        event(1, start, 10, 10, 1, 3, 1000));
-    const std::string before = test::read_file(folder_.trace());
+    const std::string before = read_file(folder_.trace());
     ASSERT_TRUE(folder_.import());
-    EXPECT_EQ(test::read_file(folder_.trace()), before);
+    EXPECT_EQ(read_file(folder_.trace()), before);
     EXPECT_THAT(folder_.names_beside_trace(), testing::ElementsAre("trace.db"));
 }
 
@@ -182,10 +182,10 @@ TEST_F(Import, AWriteAheadLogIsWorkedInToACopy) {
     folder_.make_trace_with_log(first_generation, event(1, start, 10, 10, 1, 3, 1000));
     const auto before = folder_.names_beside_trace();
     ASSERT_THAT(before, testing::Contains("trace.db-wal"));
-    const std::string log = test::read_file(folder_.trace() + "-wal");
+    const std::string log = read_file(folder_.trace() + "-wal");
     EXPECT_EQ(folder_.import_events().size(), 1u);
     EXPECT_EQ(folder_.names_beside_trace(), before);
-    EXPECT_EQ(test::read_file(folder_.trace() + "-wal"), log);
+    EXPECT_EQ(read_file(folder_.trace() + "-wal"), log);
 }
 
 TEST_F(Import, WhatTheAgentCountedAndDidNotKeepIsSaid) {
@@ -333,7 +333,7 @@ TEST_F(HostileTrace, EveryCutIsAnErrorOrATrace) {
     std::string script = first_generation;
     for (uint64_t i = 1; i <= 500; ++i) script += event(i, start + i * 1000, 10, 10, 1, 3, 1000);
     folder_.make_trace(script);
-    const std::string whole = test::read_file(folder_.trace());
+    const std::string whole = read_file(folder_.trace());
     for (size_t length = 0; length < whole.size(); length += 4'096 + 13) {
         std::ofstream(folder_.trace(), std::ios::trunc | std::ios::binary) << whole.substr(0, length);
         const auto imported = folder_.import();

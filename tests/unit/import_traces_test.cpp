@@ -19,8 +19,6 @@
 namespace ingero {
 namespace {
 
-using test::read_file;
-
 std::string traces_directory() {
     const char* named = std::getenv("INGERO_TRACES");
     return named && *named ? named : INGERO_TRACES;
@@ -138,6 +136,52 @@ TEST_F(RealTrace, OneLaunchOfVllmWasOffTheCpu) {
     ASSERT_EQ(off.size(), 1u);
     EXPECT_EQ(rounded_us(off[0].duration_ns), 3'005.0);
     EXPECT_NEAR(static_cast<double>(off[0].blocked_ns) / static_cast<double>(off[0].duration_ns), 0.902, 0.001);
+}
+
+TEST_F(RealTrace, TheSlowLaunchesOfVllmAreFirstUses) {
+    open("vllm-37343-logprobs-amplification.db");
+    if (IsSkipped()) return;
+    const auto snapshot = folder_.snapshot();
+    const auto answer = explain(*snapshot, {.window = whole_trace(*snapshot), .uid = {}, .pid = {}});
+    ASSERT_TRUE(answer) << answer.error().message;
+    ASSERT_EQ(answer->findings.size(), 1u) << answer->summary;
+    const Finding& finding = answer->findings[0];
+    EXPECT_EQ(finding.kind, "cold-start");
+    EXPECT_EQ(finding.pid, 72'801u);
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    // 81 launches of more than 100 us take 155.7 ms, 14 of them first uses with 142.6 ms.
+    EXPECT_GE(static_cast<double>(finding.culprits[0].ns), 0.9 * 155.7e6);
+    EXPECT_LE(static_cast<double>(finding.culprits[0].ns), 142.6e6);
+    double scheduler = 0;
+    for (const RejectedHypothesis& one : answer->rejected)
+        if (one.hypothesis.starts_with("cpu-contention") || one.hypothesis == "wake-up latency")
+            scheduler += static_cast<double>(one.ns);
+    EXPECT_LE(scheduler, 0.03 * 155.7e6);
+}
+
+TEST_F(RealTrace, TheDataLoaderStarvesTheDeviceByItsOwnWorkAndHasOneFindingOfFirstUse) {
+    open("pytorch-dataloader-starvation.db");
+    if (IsSkipped()) return;
+    const auto snapshot = folder_.snapshot();
+    const auto answer = explain(*snapshot, {.window = whole_trace(*snapshot), .uid = {}, .pid = {}});
+    ASSERT_TRUE(answer) << answer.error().message;
+    ASSERT_EQ(answer->findings.size(), 2u) << answer->summary;
+    const Finding& starvation = answer->findings[0];
+    EXPECT_EQ(starvation.kind, "data-starvation");
+    EXPECT_EQ(starvation.verdict, Verdict::proven);
+    EXPECT_EQ(starvation.severity, Severity::high);
+    // The slow phase is 49.6 s. When the kernels of its first batch ended is not known: 6.4 s of it are not told.
+    EXPECT_NEAR(static_cast<double>(starvation.lost_ns), 43.2e9, 0.2e9);
+    ASSERT_FALSE(starvation.culprits.empty());
+    EXPECT_EQ(starvation.culprits[0].name, "python3, on the CPU between its calls");
+    EXPECT_GE(static_cast<double>(starvation.culprits[0].ns), 0.99 * static_cast<double>(starvation.lost_ns));
+    EXPECT_GE(starvation.explained_fraction, 0.98);
+    for (const RejectedHypothesis& one : starvation.rejected)
+        if (one.hypothesis.starts_with("cpu-contention") || one.hypothesis.starts_with("no CPU")) {
+            EXPECT_EQ(one.ns, 0u) << one.hypothesis;
+        }
+    EXPECT_EQ(answer->findings[1].kind, "cold-start");
+    EXPECT_NEAR(static_cast<double>(answer->findings[1].worst.event.duration_ns), 25.8e6, 0.1e6);
 }
 
 TEST_F(RealTrace, TheDataLoaderHasNoOffCpuTimeInACall) {

@@ -64,6 +64,17 @@ TEST_F(Incidents, the_same_lost_time_seen_twice_opens_nothing) {
     EXPECT_FALSE(tracker.waiting());
 }
 
+TEST_F(Incidents, findings_of_one_kind_and_process_are_one) {
+    Finding other = contention(100 * ms);
+    other.culprits[0].name = "another";
+    EXPECT_TRUE(observe({contention(200 * ms), other}).empty()) << "one second";
+    const auto changes = observe({other, contention(200 * ms)});
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].incident.lost_ns, 600 * ms);
+    EXPECT_EQ(changes[0].incident.culprits.at(0).name, "stress-hog");
+    EXPECT_TRUE(observe({contention(10 * ms), contention(10 * ms)}).empty());
+}
+
 TEST_F(Incidents, two_seconds_in_a_row_open_one_with_what_both_lost) {
     observe({contention(200 * ms)});
     const auto changes = observe({contention(300 * ms)});
@@ -177,6 +188,35 @@ Process python_process() {
     process.key = {python, 5};
     process.comm = "python";
     return process;
+}
+
+TEST_F(Incidents, of_whom_others_tell_begin_and_end_as_they_say) {
+    Finding late = contention(200 * ms);
+    late.kind = "straggler";
+    EXPECT_TRUE(observe({late}).empty());
+    EXPECT_TRUE(observe({late}).empty()) << "observe() leaves them to put()";
+    const auto opened = tracker.put("abc", late, at(now));
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(opened->what, What::opened);
+    EXPECT_EQ(opened->incident.id, "abc");
+    EXPECT_EQ(opened->incident.process, (ProcessKey{python, 5}));
+    EXPECT_TRUE(tracker.waiting());
+    EXPECT_EQ(tracker.open().size(), 1u);
+    EXPECT_FALSE(tracker.put("abc", late, at(now))) << "nothing has changed";
+    now += 60 * second;
+    EXPECT_TRUE(observe({}).empty()) << "quiet ends it not";
+    late.lost_ns = 300 * ms;
+    const auto updated = tracker.put("abc", late, at(now));
+    ASSERT_TRUE(updated);
+    EXPECT_EQ(updated->what, What::updated);
+    EXPECT_EQ(updated->incident.lost_ns, 300 * ms);
+    EXPECT_FALSE(tracker.end("xyz", epoch));
+    const auto closed = tracker.end("abc", epoch + now);
+    ASSERT_TRUE(closed);
+    EXPECT_EQ(closed->what, What::closed);
+    EXPECT_EQ(closed->incident.closed_realtime_ns, epoch + now);
+    EXPECT_FALSE(tracker.end("abc", epoch + now));
+    EXPECT_FALSE(tracker.waiting());
 }
 
 TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {

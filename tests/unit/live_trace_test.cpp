@@ -7,6 +7,7 @@
 
 #include "core/model/op.h"
 #include "core/model/time.h"
+#include "core/render/trace.h"
 
 using namespace ingero;
 using nlohmann::json;
@@ -64,8 +65,14 @@ class CallsInFlight : public testing::Test {
                           for (const InFlightCall& call : calls_) visit(call);
                           return {};
                       },
-                      .names = [](const auto&, auto done) { done({}); }},
+                      .names =
+                          [this](const auto& handles, auto done) {
+                              asked_ += handles.size();
+                              done(names_);
+                          }},
                      second};
+    LiveTrace::Names names_;
+    size_t asked_ = 0;
 };
 
 TEST_F(CallsInFlight, of_another_user_hide_none_of_the_callers_own) {
@@ -91,6 +98,33 @@ TEST_F(CallsInFlight, beyond_what_is_told_are_counted) {
     const Told told = look({.uid = own, .pid = 1, .sees_all = false}, {});
     EXPECT_EQ(told.rows, LiveTrace::max_in_flight);
     EXPECT_EQ(told.skipped, 7U);
+}
+
+// The record of a function's name may come after that of its first launch.
+TEST_F(CallsInFlight, are_named_once_the_name_is_known) {
+    add(10, own, 0);
+    auto stream = trace_.subscribe({.uid = own, .pid = 1, .sees_all = false}, {}, [this] { loop_.exit(0); });
+    ASSERT_TRUE(stream);
+    const auto kernel_of_launch_at = [&](uint64_t start_ns) {
+        Event launch;
+        launch.op = make_op(source_cuda, 3);
+        launch.tgid = launch.tid = 10;
+        launch.process_start_ns = second;
+        launch.start_ns = start_ns;
+        launch.args[0] = 0x1234;
+        trace_.offer(launch);
+        trace_.flush();
+        std::optional<json> chunk;
+        while (!(chunk = (*stream)->next())) EXPECT_EQ(loop_.run(), 0);
+        return trace_lines(*chunk, "node").at(0).at("kernel");
+    };
+    EXPECT_TRUE(kernel_of_launch_at(5 * second).is_null());
+    names_[{{10, second}, 0x1234}] = "matmul";
+    EXPECT_TRUE(kernel_of_launch_at(5 * second + second / 2).is_null()) << "it was asked for just now";
+    EXPECT_EQ(asked_, 1U);
+    EXPECT_EQ(kernel_of_launch_at(6 * second + second / 2), "matmul");
+    EXPECT_EQ(kernel_of_launch_at(9 * second), "matmul");
+    EXPECT_EQ(asked_, 2U) << "what is known is not asked for again";
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ void add_session(const std::string& directory, const Content& content) {
     row.comm = content.comm;
     batch.processes.push_back(row);
     batch.functions.push_back({process, 77, 600, "kernel_of_" + content.comm});
+    CommunicatorRow communicator;
+    communicator.process = process;
+    communicator.id = 5;
+    communicator.hash = content.events;
+    batch.communicators.push_back(communicator);
     batch.files.push_back({1, "/lib/" + content.comm + ".so", "", FileState::ok});
     batch.symbols.push_back({1, 64, "function_of_" + content.comm, "", 0});
     StackRow stack;
@@ -254,6 +259,13 @@ TEST_F(Merge, EachNodeKeepsWhatItHad) {
     EXPECT_EQ(merged->sessions, 2u);
     EXPECT_EQ(merged->nodes.at("beta").events, 7u);
     EXPECT_EQ(merged->stacks, 2u);
+    std::map<uint64_t, ProcessKey> communicators;
+    const auto snapshot = open_snapshot(out_.path());
+    for (const CommunicatorRow& row : all(snapshot->communicators())) communicators[row.hash] = row.process;
+    ASSERT_EQ(communicators.size(), 2u);
+    EXPECT_NE(communicators[10], communicators[7]) << "the same process of two nodes is two";
+    for (const Process& process : all(snapshot->processes()))
+        EXPECT_EQ(communicators[process.comm == "serve" ? 7 : 10], process.key);
 }
 
 TEST_F(Merge, HistoryIsAsItWas) {

@@ -183,6 +183,10 @@ TEST_F(ARecording, BytesAreTheRowsAgain) {
     batch.losses = {loss};
     batch.gaps = {{ours, 1'000, 5, 6, GapReason::refused, "lib"}};
     batch.functions = {{ours, 77, 600, "kernel"}};
+    CommunicatorRow communicator;
+    communicator.process = ours;
+    communicator.hash = 99;
+    batch.communicators = {communicator};
     StackRow stack;
     stack.id = 3;
     stack.frames = {{1, 64}};
@@ -202,6 +206,8 @@ TEST_F(ARecording, BytesAreTheRowsAgain) {
     EXPECT_EQ(back->session.boot_id, "boot");
     EXPECT_EQ(back->batch.symbols[0].demangled, "demangled");
     EXPECT_EQ(back->batch.spans[0].id, "request");
+    ASSERT_EQ(back->batch.communicators.size(), 1u);
+    EXPECT_EQ(back->batch.communicators[0].hash, 99u);
     for (size_t cut = 0; cut < 2'000; ++cut) {
         // A cut between two rows is a stream of fewer of them.
         const auto part = decode_batch(std::string_view(bytes).substr(0, cut));

@@ -153,43 +153,49 @@ AnswerContext context() {
 
 json status_answer() {
     json answer = answer_head("status", context(), {1, 2}, {true, 0, 0, {}});
-    answer.update(
-        json{{"state", "tracing"},
-             {"version", "0.1.0"},
-             {"uptime_ns", 11'000'000'000'000u},
-             {"events",
-              {{"recorded", 12'345'678u},
-               {"committed", 12'345'000u},
-               {"lost", 0u},
-               {"sampled_out", 0u},
-               {"split_uncertain", 12u},
-               {"stacks_lost", 3u},
-               {"names_lost", 0u}}},
-             {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
-             {"spans", {{"connections", 1u}, {"accepted", 2u}, {"waiting", 0u}, {"refused", {{"too-old", 3u}}}}},
-             {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
-             {"memory_bytes", 47'185'920u},
-             {"processes", 3u},
-             {"sockets", 1u},
-             {"traces", 0u},
-             {"incidents_open", 0u}});
+    answer.update(json{
+        {"state", "tracing"},
+        {"version", "0.1.0"},
+        {"uptime_ns", 11'000'000'000'000u},
+        {"events",
+         {{"recorded", 12'345'678u},
+          {"committed", 12'345'000u},
+          {"waits", 4'000u},
+          {"lost", 0u},
+          {"sampled_out", 0u},
+          {"split_uncertain", 12u},
+          {"stacks_lost", 3u},
+          {"stacks_lost_ring", 1u},
+          {"names_lost", 0u}}},
+        {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
+        {"spans",
+         {{"connections", 1u}, {"accepted", 2u}, {"waiting", 0u}, {"dropped", 4u}, {"refused", {{"too-old", 3u}}}}},
+        {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
+        {"memory_bytes", 47'185'920u},
+        {"processes", 3u},
+        {"sockets", 1u},
+        {"traces", 0u},
+        {"relay",
+         {{"connected", true},
+          {"interval_ns", 1'000'000'000u},
+          {"rows", 5u},
+          {"refused", 0u},
+          {"dropped", 1'234u},
+          {"sources",
+           {{"gpus", {{"state", "hung"}, {"reason", "it said nothing for too long"}}},
+            {"ports", {{"state", "absent"}, {"reason", nullptr}}}}}}},
+        {"incidents_open", 0u}});
     return answer;
 }
 
 json processes_answer(const std::string& comm = "python") {
     json answer = answer_head("processes", context(), {1, 2}, {true, 0, 0, {}});
-    answer["processes"] = {{{"pid", 4242u},
-                            {"start_time_ns", 1'795'000'000'000'000'000u},
-                            {"comm", comm},
-                            {"unit", "vllm.service"},
-                            {"container", nullptr},
-                            {"cgroup", "/system.slice/vllm.service"},
-                            {"rank", nullptr},
-                            {"world_size", nullptr},
-                            {"devices", nullptr},
-                            {"calls_per_s", 1234.5},
-                            {"gpu_memory_bytes", nullptr},
-                            {"state", "tracing"}}};
+    Process process{.key = {4242, 0}, .comm = comm, .cgroup = "/system.slice/vllm.service", .unit = "vllm.service"};
+    json one = process_json(process);
+    one["start_time_ns"] = 1'795'000'000'000'000'000u;
+    one["calls_per_s"] = 1234.5;
+    one["state"] = "tracing";
+    answer["processes"] = json::array({one});
     return answer;
 }
 
@@ -398,6 +404,7 @@ TEST(RenderText, StatsHaveUnitsAndSharesOfTheTotal) {
 
 TEST(RenderText, StatusAndProcessesShowTheirFigures) {
     const std::string status = text_status(status_answer());
+    EXPECT_THAT(status, HasSubstr("1,234 measurements let go for want of room\n"));
     EXPECT_THAT(status, HasSubstr("ingerod 0.1.0 on gpu-1: tracing, up 3 h 3 min"));
     EXPECT_THAT(status, HasSubstr("12,345,678 recorded, 0 lost"));
     EXPECT_THAT(status, HasSubstr("1.20 GiB of 10.0 GiB, empty"));

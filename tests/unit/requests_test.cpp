@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <random>
+
 #include "core/model/op.h"
 #include "core/spans/span.h"
 #include "tests/unit/store_fixture.h"
@@ -21,7 +24,7 @@ constexpr OpId device_malloc = make_op(source_cuda, 1);
 constexpr OpId launch = make_op(source_cuda, 3);
 constexpr OpId copy = make_op(source_cuda, 4);
 constexpr OpId stream_sync = make_op(source_cuda, 5);
-constexpr OpId all_reduce = make_op(source_nccl, 1);
+constexpr OpId all_reduce = make_op(source_nccl, 3);
 constexpr ProcessKey server{100, 5};
 constexpr ProcessKey engine{200, 6};
 
@@ -94,6 +97,21 @@ class Requests : public testing::Test {
         auto answer = compute_requests(*snapshot, query);
         EXPECT_TRUE(answer) << answer.error().message;
         return answer ? std::move(*answer) : RequestsAnswer{};
+    }
+
+    /// ID of a request, place of a call in the order they were added in, who shares it, ms of overlap.
+    using Pair = std::tuple<std::string, uint64_t, uint32_t, uint64_t>;
+    std::vector<Pair> pairs(RequestsQuery query = {}, Window wanted = {0, UINT64_MAX}) {
+        commit();
+        const auto snapshot = open_snapshot(directory_.path());
+        const auto boot = boot_windows(*snapshot, whole_trace(*snapshot)).at(0);
+        const auto calls = list_request_calls(*snapshot, boot, query, wanted);
+        EXPECT_TRUE(calls) << calls.error().message;
+        std::vector<Pair> pairs;
+        for (const RequestCall& call : calls->calls)
+            pairs.emplace_back(calls->requests.at(call.request).id, call.sequence, call.shared_by,
+                               call.overlap_ns / ms);
+        return pairs;
     }
 
     static std::vector<std::string> ids(const RequestsAnswer& answer) {
@@ -367,6 +385,17 @@ TEST_F(Requests, HaveTheCallsOfDescendantsAndOfRegisteredProcesses) {
     EXPECT_EQ(calls(ask(), "a"), 1'111u) << "not of one that is older than its parent, nor of one that is none of them";
 }
 
+TEST_F(Requests, HaveNoCallsOfChildrenOfWhoHadThePidLater) {
+    constexpr ProcessKey child{300, 7}, next{server.pid, 20}, child_of_next{301, 30};
+    // The one that tells is not traced itself.
+    batch_.processes = {make_process(child, "", 1'000, server.pid), make_process(next),
+                        make_process(child_of_next, "", 1'000, server.pid)};
+    add(make_span("a", 0, 10 * ms));
+    batch_.spans.back().scope = "process 100";
+    add_call_of_each({child, next, child_of_next});
+    EXPECT_EQ(calls(ask(), "a"), 1u);
+}
+
 TEST_F(Requests, OfOneUserAreAllThatTheUserSees) {
     batch_.processes = {make_process(server), make_process(engine, "", 2'000)};
     add(make_span("mine", 0, 10 * ms));
@@ -488,6 +517,77 @@ TEST_F(Requests, OfAnEmptyWindowAreNone) {
     const RequestsAnswer answer = ask();
     EXPECT_THAT(answer.requests, IsEmpty());
     EXPECT_EQ(answer.found, 0u);
+}
+
+TEST_F(Requests, EachCallIsListedOnceForEachRequestThatItOverlaps) {
+    add(make_span("long", 0, 100 * ms));
+    add(make_span("short", 10 * ms, 20 * ms));
+    add(make_span("late", 50 * ms, 60 * ms));
+    add(make_call(launch, 5 * ms, 10 * ms));      // 1: into the short one
+    add(make_call(launch, 55 * ms, 100 * ms));    // 2: beyond the end of all
+    add(make_call(launch, 20 * ms, 5 * ms));      // 3: begins when the short one ends
+    add(make_call(launch, 12 * ms, ms, engine));  // 4: nobody's
+    EXPECT_THAT(pairs(),
+                testing::UnorderedElementsAre(Pair("long", 1, 2, 10), Pair("short", 1, 2, 5), Pair("long", 3, 1, 5),
+                                              Pair("long", 2, 2, 45), Pair("late", 2, 2, 5)));
+    RequestsQuery query;
+    query.id = "short";
+    EXPECT_THAT(pairs(query), ElementsAre(Pair("short", 1, 2, 5)));
+    // Who shares a call is told also where the others are not asked for.
+    EXPECT_THAT(pairs({}, {begin + 101 * ms, UINT64_MAX}), IsEmpty());
+    EXPECT_THAT(pairs({}, {begin + 55 * ms, begin + 60 * ms}),
+                testing::UnorderedElementsAre(Pair("long", 1, 2, 10), Pair("long", 3, 1, 5), Pair("long", 2, 2, 45),
+                                              Pair("late", 2, 2, 5)));
+    query.id = "late";
+    query.slower_than_ns = 11 * ms;
+    EXPECT_THAT(pairs(query), IsEmpty());
+}
+
+TEST_F(Requests, AmongManyThatCallsOverlapArePairedAsEachWithEach) {
+    std::mt19937 random(7);
+    const auto below = [&](uint64_t n) { return random() % n; };
+    struct Times {
+        uint64_t from, to;
+    };
+    std::vector<Times> spans = {{0, 1000 * ms}}, calls;  // one that lasts
+    for (int i = 0; i < 300; ++i) {
+        const uint64_t from = below(900) * ms;
+        spans.push_back({from, from + below(40) * ms});  // some of no length
+    }
+    for (size_t i = 0; i < spans.size(); ++i) add(make_span("r" + std::to_string(i), spans[i].from, spans[i].to));
+    for (int i = 0; i < 300; ++i) {
+        calls.push_back({below(900) * ms, below(20) * ms});
+        calls.back().to += calls.back().from;
+        add(make_call(launch, calls.back().from, calls.back().to - calls.back().from));
+    }
+    const auto end = [](const Times& times) { return std::max(times.to, times.from + 1); };
+    const auto overlap = [&](const Times& a, const Times& b) { return a.from < end(b) && b.from < end(a); };
+    std::vector<Pair> expected;
+    const auto is_listed = [](size_t span) { return span % 3 == 0; };
+    for (size_t call = 0; call < calls.size(); ++call) {
+        const auto sharing = static_cast<uint32_t>(
+            std::count_if(spans.begin(), spans.end(), [&](const Times& span) { return overlap(span, calls[call]); }));
+        for (size_t span = 0; span < spans.size(); ++span) {
+            if (!is_listed(span) || !overlap(spans[span], calls[call])) continue;
+            const uint64_t from = std::max(spans[span].from, calls[call].from);
+            const uint64_t to = std::min(spans[span].to, calls[call].to);
+            expected.emplace_back("r" + std::to_string(span), call + 1, sharing, to > from ? (to - from) / ms : 0);
+        }
+    }
+    std::vector<Pair> found;
+    for (const Pair& pair : pairs())
+        if (is_listed(std::stoul(std::get<0>(pair).substr(1)))) found.push_back(pair);
+    EXPECT_GT(expected.size(), 1'000u);
+    std::sort(found.begin(), found.end());
+    std::sort(expected.begin(), expected.end());
+    EXPECT_EQ(found, expected);
+    RequestsQuery query;
+    query.id = "r0";
+    EXPECT_EQ(pairs(query).size(), calls.size());  // shared by others that are not listed
+    for (const auto& [id, call, sharing, overlapped] : pairs(query))
+        EXPECT_EQ(sharing, std::count_if(spans.begin(), spans.end(), [&, call = call](const Times& span) {
+                      return overlap(span, calls[call - 1]);
+                  }));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include "core/model/op.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/sql.h"
+#include "core/store/state_names.h"
+#include "tests/support/memory_limit.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -102,6 +104,8 @@ class SqlHistory : public testing::Test {
             event.tgid = 100;
             event.process_start_ns = 7;
             event.weight = 1;
+            event.depth = 0;
+            event.return_code = 0;
             event.args[0] = 10;
             batch.events.push_back(event);
             batch.covered_until_ns = now + 30 * second;
@@ -177,13 +181,21 @@ TEST_F(SqlHistory, AnIncidentIsOneRowAsItWasLast) {
 }
 
 TEST_F(SqlHistory, AConditionOnTimeOrIdLeavesWhatSqliteWould) {
-    const std::pair<const char*, const char*> columns[] = {
-        {"spans", "start_ns"},       {"spans", "end_ns"},
-        {"requests", "end_ns"},      {"annotations", "timestamp"},
-        {"incidents", "opened_ns"},  {"incidents", "closed_ns"},
-        {"incidents", "updated_ns"}, {"causal_chains", "detected_at"},
-        {"states", "timestamp"},     {"system_snapshots", "timestamp"},
-        {"rollups", "minute_ns"},    {"clocks", "realtime_ns"}};
+    const std::pair<const char*, const char*> columns[] = {{"spans", "start_ns"},
+                                                           {"spans", "end_ns"},
+                                                           {"requests", "end_ns"},
+                                                           {"annotations", "timestamp"},
+                                                           {"incidents", "opened_ns"},
+                                                           {"incidents", "closed_ns"},
+                                                           {"incidents", "updated_ns"},
+                                                           {"causal_chains", "detected_at"},
+                                                           {"states", "timestamp"},
+                                                           {"system_snapshots", "timestamp"},
+                                                           {"rollups", "minute_ns"},
+                                                           {"clocks", "realtime_ns"},
+                                                           {"request_events", "timestamp"},
+                                                           {"request_events", "request_start_ns"},
+                                                           {"request_events", "request_end_ns"}};
     for (const auto& [table, column] : columns) {
         for (const char* operation : {"=", "<", "<=", ">", ">="}) {
             for (const uint64_t at : {uint64_t{0}, 4 * minute, 4 * minute + 1, 4 * minute + 4 * second, 5 * minute}) {
@@ -211,6 +223,22 @@ TEST_F(SqlHistory, OnlyWhatIsAskedForIsRead) {
     EXPECT_EQ(rows("SELECT r.id, COUNT(*) FROM requests r JOIN events e ON e.timestamp BETWEEN r.start_ns AND r.end_ns "
                    "AND e.node = r.node WHERE r.id = 'r4' GROUP BY r.id, r.node"),
               json::array({json::array({"r4", 1}), json::array({"r4", 1})}));
+}
+
+TEST_F(SqlHistory, TheCallsOfARequestAreThoseThatOverlapIt) {
+    EXPECT_EQ(
+        rows("SELECT request_id, request_start_ns, source, op, pid, timestamp, duration_ns, overlap_ns, shared_by, "
+             "return_code, weight FROM request_events WHERE node = 'beta' AND request_id IN ('r2', 'r7') "
+             "ORDER BY request_id"),
+        (json{
+            {"r2", wall + 2 * minute, "CUDA", "cudaMemcpy", 100, wall + 2 * minute, 3 * second, 2 * second, 1, 0, 1},
+            {"r7", wall + 7 * minute, "CUDA", "cudaMemcpy", 100, wall + 7 * minute, 3 * second, 3 * second, 1, 0, 1}}));
+    EXPECT_EQ(rows("SELECT COUNT(*), COUNT(DISTINCT request_id), SUM(shared_by) FROM request_events"),
+              (json{{20, 10, 20}}));
+    EXPECT_EQ(rows("SELECT r.request_id, e.op FROM request_events r JOIN events e ON e.id = r.event_id AND "
+                   "e.node = r.node WHERE r.request_id = 'r4' AND r.node = 'alpha'"),
+              (json::array({json::array({"r4", "cudaMemcpy"})})));
+    EXPECT_THAT(plan("SELECT * FROM request_events WHERE request_id = 'r3'"), HasSubstr("request_events: by id"));
 }
 
 TEST_F(SqlHistory, AggregatesHoldRowsAndWhatIsLeftOfThem) {
@@ -246,6 +274,44 @@ TEST_F(SqlHistory, AWindowLeavesWhatOverlapsIt) {
     EXPECT_EQ(rows("SELECT COUNT(*) FROM system_snapshots", &filter), (json{{2}}));
     EXPECT_EQ(rows("SELECT DISTINCT id FROM incidents", &filter), (json{{"i2"}})) << "open over its begin";
     EXPECT_EQ(rows("SELECT COUNT(*) FROM rollups", &filter), (json{{8}}));
+}
+
+TEST(SqlMeasurements, OfALongTimeTakeLittleMemory) {
+    const TemporaryDirectory directory;
+    constexpr uint64_t rounds = 10'000, gpus = 8;
+    ClockTriple clock{1, 1, wall + 1};
+    StoreOptions options;
+    options.clock = [&] { return clock; };
+    {
+        const auto writer = open_writer(directory.path(), options);
+        Session session = make_session("boot-a");
+        session.clock = clock;
+        session.first_covered_ns = 1;
+        ASSERT_TRUE(writer->begin_session(session));
+        for (uint64_t round = 1; round <= rounds;) {
+            Batch batch;
+            for (const uint64_t until = round + 500; round < until; ++round)
+                for (uint64_t gpu = 0; gpu < gpus; ++gpu) {
+                    StateRow row{.time_ns = round * second, .source = "gpu:" + std::to_string(gpu), .values = {}};
+                    for (const StateName& one : state_names) row.values.emplace_back(one.name, round % 2);
+                    row.texts = {{"name", "Stand-in"}};
+                    batch.states.push_back(std::move(row));
+                }
+            clock = {round * second, round * second, wall + round * second};
+            batch.covered_until_ns = round * second;
+            ASSERT_TRUE(writer->commit(batch));
+        }
+    }
+    const auto snapshot = open_snapshot(directory.path());
+    const auto engine = SqlEngine::open();
+    ASSERT_TRUE(engine);
+    SqlQuery query;
+    query.sql = "SELECT name, COUNT(*), COUNT(DISTINCT uuid), AVG(power_watts) FROM gpu_samples GROUP BY name";
+    // Decoded, the rows are some 300 MB.
+    const MemoryLimit limit(64 << 20);
+    const auto answer = (*engine)->run(*snapshot, query);
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->rows, (json{{"Stand-in", rounds * gpus, gpus, 0.5}}));
 }
 
 }  // namespace

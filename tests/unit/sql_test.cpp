@@ -321,9 +321,10 @@ TEST_F(SqlTest, ColumnsSayWhatTheRowsSay) {
                              e.tgid == 300 ? "server" : "trainer",
                              copy || alloc ? json(e.args[0]) : json(),
                              copy && e.args[1] < 5 ? json(directions[e.args[1]]) : json(),
-                             e.return_code == 0   ? json()
-                             : is_driver_op(e.op) ? json("CUDA_ERROR_OUT_OF_MEMORY")
-                                                  : json("cudaErrorMemoryAllocation"),
+                             e.return_code == 0         ? json()
+                             : e.op >> 8 == source_nccl ? json("ncclSystemError")
+                             : is_driver_op(e.op)       ? json("CUDA_ERROR_OUT_OF_MEMORY")
+                                                        : json("cudaErrorMemoryAllocation"),
                              blocked ? json("syscall-9999") : json(),
                              1,
                              e.stack,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/store/store.h"
+#include "tests/unit/files.h"
 
 namespace ingero {
 
@@ -35,16 +36,6 @@ class TemporaryDirectory {
   private:
     std::string path_;
 };
-
-inline std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-inline void write_file(const std::string& path, const std::string& content) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-}
 
 /// Bits that no encoding makes smaller.
 inline uint64_t noise(uint64_t sequence, uint64_t field) {

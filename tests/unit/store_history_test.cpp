@@ -607,6 +607,86 @@ TEST_F(AHistory, GoesWhereNoCallIsLeftToGoAndIncidentsGoLast) {
     for (const SpanRow& span : *spans) ASSERT_EQ(snapshot->spans_of(span.id, {})->size(), 1u);
 }
 
+TEST_F(AHistory, OfSpansGoesBeforeAnyCallWhereTheyHaveMoreThanTheirShare) {
+    const auto writer = start();
+    Batch batch;
+    uint64_t sequence = 0;
+    for (int i = 0; i < 10'000; ++i) batch.events.push_back(make_event(++sequence, now_.monotonic_ns, 100));
+    commit(*writer, batch);
+    batch.events.clear();
+    uint64_t spans = 0;
+    // Each as long as it may be, so that none ends before the calls do.
+    for (uint64_t written = 0; written < 2 * cap; written += 500 * 1'100) {
+        batch.spans.clear();
+        pass(second);
+        for (int i = 0; i < 500; ++i) {
+            batch.spans.push_back(make_span(std::to_string(++spans), now_.monotonic_ns - minute, now_.monotonic_ns));
+            batch.spans.back().model.assign(1'000, 'x');
+        }
+        commit(*writer, batch);
+        ASSERT_LE(std::filesystem::file_size(directory_.data_file()), cap);
+    }
+    const auto snapshot = open_snapshot(directory_.path());
+    EXPECT_EQ(scan_all(*snapshot)->size(), 10'000u);
+    EXPECT_EQ(writer->figures().events_dropped_for_space, 0u);
+    const auto left = snapshot->spans(0, everything);
+    EXPECT_EQ(left->size() + writer->figures().spans_dropped_for_space, spans);
+    EXPECT_GT(left->size() * 1'000, cap / 5) << "their share is theirs";
+    EXPECT_EQ(left->back().id, std::to_string(spans)) << "the newest stay";
+}
+
+TEST_F(AHistory, OfStatesGoesBeforeAnyCallWhereTheyHaveMoreThanTheirShare) {
+    const auto writer = start();
+    Batch batch;
+    uint64_t sequence = 0;
+    for (int i = 0; i < 10'000; ++i) batch.events.push_back(make_event(++sequence, now_.monotonic_ns, 100));
+    commit(*writer, batch);
+    batch.events.clear();
+    uint64_t states = 0;
+    for (uint64_t written = 0; written < 2 * cap; written += 500 * 1'100) {
+        batch.states.clear();
+        pass(second);
+        for (int i = 0; i < 500; ++i) {
+            StateRow state{.time_ns = now_.monotonic_ns, .source = "gpu:x", .values = {}, .number = 0};
+            state.values = {{"xid", static_cast<double>(++states)}};
+            state.texts = {{"name", std::string(1'000, 'x')}};
+            batch.states.push_back(std::move(state));
+        }
+        commit(*writer, batch);
+        ASSERT_LE(std::filesystem::file_size(directory_.data_file()), cap);
+    }
+    const auto snapshot = open_snapshot(directory_.path());
+    EXPECT_EQ(scan_all(*snapshot)->size(), 10'000u);
+    EXPECT_EQ(writer->figures().events_dropped_for_space, 0u);
+    const auto left = snapshot->states(0, everything);
+    EXPECT_EQ(left->size() + writer->figures().states_dropped_for_space, states);
+    EXPECT_GT(left->size() * 1'000, cap / 10) << "their share is theirs";
+    EXPECT_EQ(left->back().values[0].second, states) << "the newest stay";
+}
+
+TEST_F(AHistory, OfStatesIsToldOneByOneWithoutBeingDecoded) {
+    const auto writer = start();
+    Batch batch;
+    for (uint64_t i = 1; i <= 3; ++i)
+        batch.states.push_back({.time_ns = i * second, .source = "s" + std::to_string(i), .values = {{"xid", 1.5}}});
+    commit(*writer, batch);
+    const auto snapshot = open_snapshot(directory_.path());
+    std::vector<StateRow> told;
+    const auto visit = [&](const StateHead& head) {
+        EXPECT_EQ(head.source, "s" + std::to_string(head.time_ns / second));
+        told.push_back(*read_state(head));
+        return told.size() < 2;
+    };
+    ASSERT_TRUE(snapshot->scan_states(0, {2 * second, 4 * second}, visit));
+    ASSERT_EQ(told.size(), 2u) << "in the window, until it is said to be enough";
+    EXPECT_EQ(told[0].source, "s2");
+    EXPECT_EQ(told[0].values, batch.states[1].values);
+    EXPECT_EQ(told[0].number, (*snapshot->states(0, everything))[1].number);
+    told.clear();
+    ASSERT_TRUE(snapshot->scan_states(1, everything, visit));
+    EXPECT_TRUE(told.empty()) << "of another boot";
+}
+
 TEST(QuantileSketch, AddsUpAndComesBackFromItsBytes) {
     std::mt19937_64 random(4);
     QuantileSketch all, a, b;

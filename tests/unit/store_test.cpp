@@ -218,6 +218,53 @@ TEST_F(AStore, ReplacesAProcessRowOfTheSameKey) {
     EXPECT_EQ((*rows)[1].comm, ended.comm);
 }
 
+TEST_F(AStore, KeepsCommunicatorsByProcessAndId) {
+    const auto writer = start();
+    CommunicatorRow row;
+    row.process = {10, 1};
+    row.id = 77;
+    row.rank = 3;
+    row.ranks = 8;
+    row.hash = 0xfeed;
+    row.origin = CommunicatorOrigin::init_rank;
+    CommunicatorRow part;
+    part.process = {10, 2};
+    part.id = 77;
+    part.parent = 76;
+    part.parent_hash = 0xfeed;
+    part.color = -1;
+    part.key = -5;
+    part.split = 4;
+    part.seen_ns = 123;
+    part.origin = CommunicatorOrigin::split;
+    Batch batch;
+    batch.communicators = {row, part};
+    commit(*writer, batch);
+    row.handle = 0x5000;  // given out later
+    batch.communicators = {row};
+    commit(*writer, batch);
+    const auto rows = open_snapshot(directory_.path())->communicators();
+    ASSERT_TRUE(rows);
+    ASSERT_EQ(rows->size(), 2u);
+    const CommunicatorRow &first = (*rows)[0], &second = (*rows)[1];
+    EXPECT_EQ(first.process, (ProcessKey{10, 1}));
+    EXPECT_EQ(first.handle, 0x5000u);
+    EXPECT_EQ(first.rank, 3);
+    EXPECT_EQ(first.ranks, 8u);
+    EXPECT_EQ(first.hash, 0xfeedu);
+    EXPECT_EQ(first.origin, CommunicatorOrigin::init_rank);
+    EXPECT_EQ(second.process, (ProcessKey{10, 2}));
+    EXPECT_EQ(second.id, 77u);
+    EXPECT_EQ(second.parent, 76u);
+    EXPECT_EQ(second.parent_hash, 0xfeedu);
+    EXPECT_EQ(second.color, -1);
+    EXPECT_EQ(second.key, -5);
+    EXPECT_EQ(second.split, 4u);
+    EXPECT_EQ(second.seen_ns, 123u);
+    EXPECT_EQ(second.rank, -1);
+    EXPECT_EQ(second.origin, CommunicatorOrigin::split);
+}
+
 TEST_F(AStore, CutsAProcessTextThatIsTooLong) {
     const auto writer = start();
     Batch batch;

@@ -34,6 +34,10 @@ class AVerifiedStore : public testing::Test {
         function.process = {7, 70};
         function.handle = 9;
         batch.functions = {function};
+        CommunicatorRow communicator;
+        communicator.process = {7, 70};
+        communicator.id = 12;
+        batch.communicators = {communicator};
         ASSERT_TRUE(writer->commit(batch));
     }
 
@@ -72,7 +76,7 @@ TEST_F(AVerifiedStore, IsCleanAsItWasWritten) {
     EXPECT_TRUE(verified->is_clean());
     EXPECT_EQ(verified->events, 100u);
     EXPECT_EQ(verified->blocks, 1u);
-    EXPECT_GE(verified->rows, 8u);
+    EXPECT_GE(verified->rows, 9u);
 }
 
 TEST_F(AVerifiedStore, NotesWhatIsReferredToAndNotThere) {
@@ -116,6 +120,7 @@ TEST_F(AVerifiedStore, HasEachSeal) {
           {"losses", encode_key(LossKey{0, 1, 2, 0x103}), "0/1/2/259"},
           {"gaps", encode_key(GapKey{0, 5, {7, 70}, GapReason::late_attach}), "0/5/7/70/1"},
           {"functions", encode_key(FunctionKey{{7, 70}, 9}), "7/70/9"},
+          {"communicators", encode_key(CommunicatorKey{{7, 70}, 12}), "7/70/12"},
           {"later", "a table of a later layout", "a table of a later layout"}}) {
         change(table, key, "no seal, but long enough to have one");
         expect_damage(table, shown, "checksum");

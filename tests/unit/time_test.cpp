@@ -108,6 +108,25 @@ TEST(Times, OfDayThatAreStillToComeAreYesterdays) {
     EXPECT_EQ(parse_time_ns("12:00Z", noon).value(), noon);
 }
 
+TEST(Times, OfDayEndAWindowAfterItsStart) {
+    Zone local("UTC");
+    const uint64_t minute = 60 * second, day = 86400 * second;
+    EXPECT_EQ(parse_end_time_ns("11:59", noon - 30 * minute, noon).value(), noon - minute);
+    // Still to come today: up to now. The window of yesterday ends yesterday.
+    EXPECT_EQ(parse_end_time_ns("12:30", noon - 30 * minute, noon).value(), noon);
+    EXPECT_EQ(parse_end_time_ns("12:30", noon + 20 * minute - day, noon).value(), noon + 30 * minute - day);
+    // Over midnight, which is not long ago.
+    const uint64_t midnight = noon + 12 * 60 * minute;
+    EXPECT_EQ(parse_end_time_ns("00:10", midnight - 10 * minute, midnight + 5 * minute).value(), midnight + 5 * minute);
+    EXPECT_EQ(parse_end_time_ns("00:04", midnight - 10 * minute, midnight + 5 * minute).value(), midnight + 4 * minute);
+    // Of a day long ago it is that day's. The two the wrong way round are no window.
+    EXPECT_EQ(parse_end_time_ns("11:10", noon - 60 * minute - 3 * day, noon).value(), noon - 50 * minute - 3 * day);
+    EXPECT_LT(parse_end_time_ns("11:00", noon - 50 * minute, noon).value(), noon - 50 * minute);
+    // With its date it stays what it is.
+    EXPECT_EQ(parse_end_time_ns("2026-11-19 12:00:00", noon - minute, noon).value(), noon - day);
+    EXPECT_FALSE(parse_end_time_ns("25:00", noon - minute, noon));
+}
+
 TEST(Times, OfYesterdayHoldAcrossAChangeOfDaylightSaving) {
     Zone local("America/New_York");
     // Clocks went back on 2026-11-01: the day before had 25 hours until the same time of day.

@@ -17,6 +17,7 @@
 #include "core/query/coverage.h"
 #include "core/query/stacks.h"
 #include "core/query/stats.h"
+#include "tests/unit/files.h"
 
 namespace ingero::test {
 
@@ -68,11 +69,6 @@ CREATE TABLE events(comm TEXT NOT NULL DEFAULT '', id TEXT PRIMARY KEY, node TEX
   ret_code INTEGER NOT NULL DEFAULT 0, stack_hash INTEGER NOT NULL DEFAULT 0, cgroup_id INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE process_names(pid INTEGER PRIMARY KEY, name TEXT NOT NULL, seen_at INTEGER NOT NULL DEFAULT 0);
 )";
-
-inline std::string read_file(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// A directory with a trace in one folder and a store in another.
 class TraceFolder {

@@ -8,3 +8,7 @@ ingero_add_test(control_caller_test LABEL unit SOURCES control_caller_test.cpp L
 ingero_add_test(ctl_test LABEL unit SOURCES ctl_test.cpp LIBRARIES ingerod-lib)
 target_compile_definitions(ctl_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>" INGERO_VERSION="${PROJECT_VERSION}")
 add_dependencies(ctl_test ingeroctl)
+find_program(PYTHON3 NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
+add_test(NAME ctl_pager.long_answers_are_paged_on_a_terminal
+  COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_pager_test.py $<TARGET_FILE:ingeroctl>)
+set_tests_properties(ctl_pager.long_answers_are_paged_on_a_terminal PROPERTIES LABELS unit TIMEOUT 120)

@@ -7,6 +7,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,14 +29,20 @@ constexpr int allowed = 41;
 constexpr int no_sandbox = 42;
 
 /// The wait status of a child that runs `act` in the sandbox. `act` returns whether the kernel let it.
-int status_in_sandbox(const std::function<bool()>& act) {
+int status_in_sandbox(const std::function<bool()>& act, bool has_client = false) {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child == 0) {
         const int socket = fcntl(ends[1], F_DUPFD, 50);
-        if (!keep_only_socket(socket) || !enter_sandbox(memory_bytes, parent)) _exit(no_sandbox);
+        if (has_client && dup2(ends[1], worker_client_fd) < 0) _exit(no_sandbox);
+        if (!keep_only_socket(socket, has_client)) _exit(no_sandbox);
+        // One that is open later, as the store's are.
+        const int later = fcntl(worker_socket_fd, F_DUPFD, worker_client_fd);
+        if (later != (has_client ? worker_client_fd + 1 : worker_client_fd)) _exit(no_sandbox);
+        if (!has_client) close(later);
+        if (!enter_sandbox(memory_bytes, parent, has_client)) _exit(no_sandbox);
         _exit(act() ? allowed : refused);
     }
     int status = 0;
@@ -134,6 +141,28 @@ TEST(WorkerSandbox, keeps_the_socket_alone_open) {
             if (fcntl(fd, F_GETFD) >= 0) return false;
         return true;
     });
+}
+
+/// Whether a message leaves by this descriptor.
+bool may_send(int fd) {
+    char byte = 0;
+    iovec data{&byte, 1};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    return sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
+}
+
+TEST(WorkerSandbox, lets_messages_go_to_the_client_of_a_session_alone) {
+    const auto status = [](int fd) { return status_in_sandbox([=] { return may_send(fd); }, true); };
+    for (const int fd : {worker_socket_fd, worker_client_fd})
+        EXPECT_TRUE(WIFEXITED(status(fd)) && WEXITSTATUS(status(fd)) == allowed) << fd;
+    const int other = status(worker_client_fd + 1);
+    const bool is_refused = WIFEXITED(other) && WEXITSTATUS(other) == refused;
+    EXPECT_TRUE(sanitizer_build ? is_refused : WIFSIGNALED(other) && WTERMSIG(other) == SIGSYS) << other;
+    // Without a session there is none.
+    const int none = status_in_sandbox([] { return may_send(worker_client_fd) || errno == EBADF; });
+    EXPECT_FALSE(WIFEXITED(none) && WEXITSTATUS(none) == allowed) << none;
 }
 
 TEST(WorkerSandbox, is_refused_where_the_parent_is_another) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/capability.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -389,6 +390,22 @@ TEST_F(WorkerPoolTest, may_be_destroyed_by_an_answer) {
         answered = true;
     });
     run_until([&] { return answered; });
+}
+
+TEST_F(WorkerPoolTest, ends_where_it_may_not_signal_its_workers) {
+    if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: workers are other users' where root starts them";
+    start_one();
+    const int pid = worker();
+    const std::unique_ptr<_cap_struct, int (*)(void*)> mine(cap_get_proc(), cap_free);
+    const std::unique_ptr<_cap_struct, int (*)(void*)> fewer(cap_dup(mine.get()), cap_free);
+    const cap_value_t signals = CAP_KILL;
+    ASSERT_EQ(cap_set_flag(fewer.get(), CAP_EFFECTIVE, 1, &signals, CAP_CLEAR), 0);
+    ASSERT_EQ(cap_set_proc(fewer.get()), 0);
+    EXPECT_EQ(kill(pid, 0), -1);
+    pool_.reset();
+    ASSERT_EQ(cap_set_proc(mine.get()), 0);
+    EXPECT_EQ(kill(pid, 0), -1);
+    EXPECT_EQ(errno, ESRCH);
 }
 
 TEST_F(WorkerPoolTest, leaves_no_worker_when_it_goes) {

@@ -40,6 +40,17 @@ struct PublicFigures {
     uint64_t store_bytes = 0;
 };
 
+/// A straggler as `StragglerDetected` tells of it.
+struct Straggler {
+    std::string id;
+    std::string scope;    ///< "local": among the ranks of this host
+    std::string subject;  ///< "rank 3 (python, pid 4711)"
+    uint64_t lateness_ns = 0;
+    uint64_t threshold_ns = 0;
+    uint64_t since_realtime_ns = 0;
+    nlohmann::json details = nlohmann::json::object();  ///< flat: strings, numbers and booleans
+};
+
 /// Loop thread only, like the service itself. status(), processes() and query() as on the control socket: what a caller
 /// may see is decided by `Caller` alone.
 class BusBackend : public ControlBackend {

@@ -36,7 +36,7 @@ Result<Identity> identity_of(const VariantMap& map, std::optional<gid_t> privile
     return identify_process(credentials, pidfd ? pidfd->get() : -1, privileged_group);
 }
 
-/// How sdbus-c++ 1.2 keeps its sd_bus_message; it has no accessor of its own.
+/// How sdbus-c++ keeps its sd_bus_message; it has no accessor of its own.
 struct RawMessage : sdbus::Message {
     static sd_bus_message* of(const sdbus::Message& message) {
         return static_cast<sd_bus_message*>(message.*(&RawMessage::msg_));
@@ -47,11 +47,13 @@ struct RawMessage : sdbus::Message {
 
 BusCaller::BusCaller(sdbus::IConnection& bus, std::optional<gid_t> privileged_group)
     : privileged_group_(privileged_group),
-      bus_(sdbus::createProxy(bus, "org.freedesktop.DBus", "/org/freedesktop/DBus")),
-      polkit_(sdbus::createProxy(bus, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority")) {}
+      bus_(sdbus::createProxy(bus, bus::ServiceName("org.freedesktop.DBus"),
+                              sdbus::ObjectPath("/org/freedesktop/DBus"))),
+      polkit_(sdbus::createProxy(bus, bus::ServiceName("org.freedesktop.PolicyKit1"),
+                                 sdbus::ObjectPath("/org/freedesktop/PolicyKit1/Authority"))) {}
 
 void BusCaller::identify(const std::string& sender, std::function<void(Result<Identity>)> done) {
-    auto on_answer = [group = privileged_group_, done = std::move(done)](const sdbus::Error* error,
+    auto on_answer = [group = privileged_group_, done = std::move(done)](bus::ReplyError error,
                                                                          const VariantMap& credentials) {
         if (error) return done(fail(ErrorCode::denied, "the bus does not say who calls: " + error->getMessage()));
         done(identity_of(credentials, group));
@@ -67,8 +69,8 @@ void BusCaller::authorise(const std::string& sender, const std::string& action, 
                           std::function<void(Result<void>)> done) {
     using Subject = sdbus::Struct<std::string, VariantMap>;
     using Verdict = sdbus::Struct<bool, bool, std::map<std::string, std::string>>;
-    const Subject subject("system-bus-name", VariantMap{{"name", sender}});
-    auto on_answer = [action, done = std::move(done)](const sdbus::Error* error, const Verdict& verdict) {
+    const Subject subject("system-bus-name", VariantMap{{"name", sdbus::Variant(sender)}});
+    auto on_answer = [action, done = std::move(done)](bus::ReplyError error, const Verdict& verdict) {
         if (error)
             return done(fail(ErrorCode::denied, "polkit does not answer for " + action + ": " + error->getMessage()));
         if (!verdict.get<0>()) return done(fail(ErrorCode::denied, "polkit has not authorised " + action));

@@ -2,7 +2,6 @@
 // Loop thread only.
 #pragma once
 
-#include <sdbus-c++/sdbus-c++.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -12,6 +11,7 @@
 
 #include "core/model/result.h"
 #include "daemon/ingerod/peer.h"
+#include "dbus/sdbus.h"
 
 namespace ingero {
 

@@ -77,7 +77,7 @@ struct BusConnection::Attempt {
             if (error.empty()) {
                 bus = sdbus::createSystemBusConnection();
                 bus->setMethodCallTimeout(answer_time);
-                bus->requestName(name);
+                bus->requestName(bus::ServiceName(name));
             }
         } catch (const sdbus::Error& failure) {
             const bool taken = failure.getName() == SD_BUS_ERROR_FILE_EXISTS;
@@ -156,7 +156,7 @@ void BusConnection::prepare() {
         if (waits_for_output_ && !waited) stalled_at_us_ = now_us() + stall_us;
         // While output waits, requests are not read either: their answers would only pile up.
         loop_.set_io_events(io_, waits_for_output_ ? EPOLLOUT : EPOLLIN);
-        loop_.set_alarm(alarm_, waits_for_output_ ? stalled_at_us_ : poll_data.timeout_usec);
+        loop_.set_alarm(alarm_, waits_for_output_ ? stalled_at_us_ : bus::due_us(poll_data));
     } catch (const sdbus::Error& error) {
         fail(error.getMessage());
     }
@@ -168,7 +168,7 @@ void BusConnection::process() {
     if (waits_for_output_ && begun_us >= stalled_at_us_) return fail("it does not read");
     const bool waited = waits_for_output_;
     try {
-        while (bus_->processPendingRequest() && !output_waits() && now_us() - begun_us < turn_us) continue;
+        while (bus::process_one(*bus_) && !output_waits() && now_us() - begun_us < turn_us) continue;
     } catch (const sdbus::Error& error) {
         return fail(error.getMessage());
     }

@@ -2,8 +2,6 @@
 // daemon's loop; comes back by itself when the bus goes and comes. Loop thread only.
 #pragma once
 
-#include <sdbus-c++/sdbus-c++.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -13,6 +11,7 @@
 
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/event_loop.h"
+#include "dbus/sdbus.h"
 
 namespace ingero {
 

@@ -6,7 +6,7 @@
 namespace ingero {
 
 ProcessObject::ProcessObject(sdbus::IConnection& bus, const std::string& path, Data data)
-    : AdaptorInterfaces(bus, path), data_(std::move(data)) {
+    : AdaptorInterfaces(bus, sdbus::ObjectPath(path)), data_(std::move(data)) {
     registerAdaptor();
 }
 
@@ -14,8 +14,8 @@ ProcessObject::~ProcessObject() {
     unregisterAdaptor();
 }
 
-std::vector<std::string> ProcessObject::update(const Data& data) {
-    std::vector<std::string> changed;
+std::vector<bus::PropertyName> ProcessObject::update(const Data& data) {
+    std::vector<bus::PropertyName> changed;
     if (data.comm != data_.comm) changed.emplace_back("Comm");
     if (data.unit != data_.unit) changed.emplace_back("Unit");
     if (data.container != data_.container) changed.emplace_back("Container");
@@ -24,7 +24,7 @@ std::vector<std::string> ProcessObject::update(const Data& data) {
     return changed;
 }
 
-void ProcessObject::emit_changed(const std::vector<std::string>& properties) {
+void ProcessObject::emit_changed(const std::vector<bus::PropertyName>& properties) {
     getObject().emitPropertiesChangedSignal(io::ingero::Ingero1::Process_adaptor::INTERFACE_NAME, properties);
 }
 
@@ -45,7 +45,7 @@ std::string ProcessObject::State() {
 }
 
 IncidentObject::IncidentObject(sdbus::IConnection& bus, const std::string& path, Data data)
-    : AdaptorInterfaces(bus, path), data_(std::move(data)) {
+    : AdaptorInterfaces(bus, sdbus::ObjectPath(path)), data_(std::move(data)) {
     registerAdaptor();
 }
 
@@ -53,7 +53,7 @@ IncidentObject::~IncidentObject() {
     unregisterAdaptor();
 }
 
-std::vector<std::string> IncidentObject::update(const Data& data) {
+std::vector<bus::PropertyName> IncidentObject::update(const Data& data) {
     data_ = data;
     return {};
 }

@@ -1,8 +1,6 @@
 // The objects below the manager's: one a traced process, one an open incident. Loop thread only.
 #pragma once
 
-#include <sdbus-c++/sdbus-c++.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +15,7 @@
 #include "daemon/ingerod/bus/bus_backend.h"
 #include "dbus/incident_adaptor.h"
 #include "dbus/process_adaptor.h"
+#include "dbus/sdbus.h"
 
 namespace ingero {
 
@@ -28,8 +27,8 @@ class ProcessObject final
     ProcessObject(sdbus::IConnection& bus, const std::string& path, Data data);
     ~ProcessObject();
     /// Properties that read differently now and say so.
-    std::vector<std::string> update(const Data& data);
-    void emit_changed(const std::vector<std::string>& properties);
+    std::vector<bus::PropertyName> update(const Data& data);
+    void emit_changed(const std::vector<bus::PropertyName>& properties);
 
   private:
     uint32_t Pid() override { return data_.key.pid; }
@@ -49,8 +48,8 @@ class IncidentObject final
 
     IncidentObject(sdbus::IConnection& bus, const std::string& path, Data data);
     ~IncidentObject();
-    std::vector<std::string> update(const Data& data);
-    void emit_changed(const std::vector<std::string>&) {}  ///< IncidentUpdated tells of it
+    std::vector<bus::PropertyName> update(const Data& data);
+    void emit_changed(const std::vector<bus::PropertyName>&) {}  ///< IncidentUpdated tells of it
 
   private:
     std::string Id() override;
@@ -121,7 +120,7 @@ class ObjectSet {
     std::map<std::string, std::unique_ptr<Object>> objects_;
     std::deque<std::pair<std::string, Data>> additions_;
     std::deque<std::string> removals_;
-    std::map<std::string, std::vector<std::string>> changes_;  ///< path to properties
+    std::map<std::string, std::vector<bus::PropertyName>> changes_;  ///< path to properties
 };
 
 }  // namespace ingero

@@ -26,17 +26,6 @@ struct BusOptions {
     size_t waiting = 1'024;
 };
 
-/// A straggler as `StragglerDetected` tells of it.
-struct Straggler {
-    std::string id;
-    std::string scope;    ///< "local": among the ranks of this host
-    std::string subject;  ///< "rank 3 (python, pid 4711)"
-    uint64_t lateness_ns = 0;
-    uint64_t threshold_ns = 0;
-    uint64_t since_realtime_ns = 0;
-    nlohmann::json details = nlohmann::json::object();  ///< flat: strings, numbers and booleans
-};
-
 class BusService {
   public:
     /// Begins to connect; never blocks the loop and never fails. Loop and backend must outlive it.

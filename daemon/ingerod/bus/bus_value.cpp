@@ -86,18 +86,18 @@ std::string incident_path(std::string_view id) {
 }
 
 sdbus::Variant to_variant(const json& value) {
-    if (value.is_object()) return to_variant_map(value);
+    if (value.is_object()) return sdbus::Variant(to_variant_map(value));
     if (value.is_array()) {
         std::vector<sdbus::Variant> list;
         for (const json& one : value) list.push_back(to_variant(one));
-        return list;
+        return sdbus::Variant(list);
     }
-    if (value.is_boolean()) return value.get<bool>();
-    if (value.is_number_float()) return value.get<double>();
+    if (value.is_boolean()) return sdbus::Variant(value.get<bool>());
+    if (value.is_number_float()) return sdbus::Variant(value.get<double>());
     if (value.is_number_integer() && !value.is_number_unsigned() && value.get<int64_t>() < 0)
-        return value.get<int64_t>();
-    if (value.is_number_integer()) return value.get<uint64_t>();
-    return bus_text(value.is_string() ? value.get<std::string>() : std::string());
+        return sdbus::Variant(value.get<int64_t>());
+    if (value.is_number_integer()) return sdbus::Variant(value.get<uint64_t>());
+    return sdbus::Variant(bus_text(value.is_string() ? value.get<std::string>() : std::string()));
 }
 
 VariantMap to_variant_map(const json& object) {
@@ -109,7 +109,7 @@ VariantMap to_variant_map(const json& object) {
 
 sdbus::Error to_bus_error(const Error& error) {
     const std::string hint = error.hint.empty() ? "" : " (" + error.hint + ")";
-    return {error_name(error.code), bus_text(error.message + hint)};
+    return {bus::ErrorName(error_name(error.code)), bus_text(error.message + hint)};
 }
 
 json incident_json(const Incident& incident) {

@@ -1,8 +1,6 @@
 // What the daemon says, put so that the bus can carry it: text, variants, errors, paths, memory files.
 #pragma once
 
-#include <sdbus-c++/sdbus-c++.h>
-
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,6 +11,7 @@
 #include "core/diagnosis/incidents.h"
 #include "core/model/event.h"
 #include "core/model/result.h"
+#include "dbus/sdbus.h"
 
 namespace ingero {
 

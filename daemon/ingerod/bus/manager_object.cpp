@@ -82,7 +82,7 @@ decltype(auto) guarded(Body&& body) {
 }  // namespace
 
 ManagerObject::ManagerObject(sdbus::IConnection& bus, BusBackend& backend, std::optional<gid_t> privileged_group)
-    : AdaptorInterfaces(bus, bus_path), backend_(backend), callers_(bus, privileged_group) {
+    : AdaptorInterfaces(bus, sdbus::ObjectPath(bus_path)), backend_(backend), callers_(bus, privileged_group) {
     registerAdaptor();
     look_for_changes();
     changed_.clear();
@@ -95,7 +95,7 @@ ManagerObject::~ManagerObject() {
 template <class... Values, class Next>
 void ManagerObject::begin(sdbus::Result<Values...>&& result, Next next) {
     guarded([&] {
-        const sdbus::Message& message = *getObject().getCurrentlyProcessedMessage();
+        const sdbus::Message& message = bus::current_message(getObject());
         const auto call = std::make_shared<PendingAnswer<Values...>>(message.getSender(), allows_interaction(message),
                                                                      std::move(result));
         if (const auto added = calls_.add(call); !added) return call->refuse(added.error());
@@ -197,10 +197,12 @@ void ManagerObject::give_process(const std::shared_ptr<PendingAnswer<VariantMap>
     for (const json& process : answer.at("processes")) {
         if (process.at("pid") != key.pid) continue;
         json details = json::object();
-        for (const char* name : {"rank", "world_size", "devices", "calls_per_s", "gpu_memory_bytes"})
+        for (const char* name : {"rank", "local_rank", "world_size", "devices", "calls_per_s", "gpu_memory_bytes",
+                                 "command", "pod_uid", "pod_name", "pod_namespace", "slurm_job", "slurm_step",
+                                 "ecs_task", "scope", "cpus_allowed", "mems_allowed", "cuda_visible_devices"})
             if (process.contains(name)) details[name] = process[name];
         VariantMap map = to_variant_map(details);
-        for (const char* name : {"rank", "world_size"})
+        for (const char* name : {"rank", "local_rank", "world_size"})
             if (details.contains(name) && details[name].is_number_unsigned())
                 map[name] = sdbus::Variant(details[name].get<uint32_t>());
         return give(*call, map);

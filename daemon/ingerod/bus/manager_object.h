@@ -2,7 +2,6 @@
 // only.
 #pragma once
 
-#include <sdbus-c++/sdbus-c++.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -20,6 +19,7 @@
 #include "daemon/ingerod/bus/pending_calls.h"
 #include "daemon/ingerod/bus/signal_queue.h"
 #include "dbus/manager_adaptor.h"
+#include "dbus/sdbus.h"
 
 namespace ingero {
 
@@ -91,7 +91,7 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     std::chrono::steady_clock::time_point figures_due_{};
     std::string told_state_;
     std::vector<Probe> told_probes_;
-    std::vector<std::string> changed_;  ///< properties that are still to be told of
+    std::vector<bus::PropertyName> changed_;  ///< properties that are still to be told of
 };
 
 }  // namespace ingero

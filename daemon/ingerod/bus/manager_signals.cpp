@@ -16,7 +16,7 @@ void tell_incident(io::ingero::Ingero1_adaptor& bus, IncidentChange::What what, 
     switch (what) {
         case IncidentChange::What::opened:
             return bus.emitIncidentOpened(id, bus_text(incident.kind), std::string(to_string(incident.severity)),
-                                          bus_text(incident.summary), incident_path(incident.id));
+                                          bus_text(incident.summary), sdbus::ObjectPath(incident_path(incident.id)));
         case IncidentChange::What::updated:
             return bus.emitIncidentUpdated(id, incident.lost_ns / ns_per_us, incident.explained_fraction);
         case IncidentChange::What::closed:

@@ -2,8 +2,6 @@
 // Loop thread only.
 #pragma once
 
-#include <sdbus-c++/sdbus-c++.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "core/model/result.h"
 #include "daemon/ingerod/bus/bus_value.h"
 #include "daemon/ingerod/peer.h"
+#include "dbus/sdbus.h"
 
 namespace ingero {
 

@@ -71,7 +71,7 @@ std::vector<std::string> usual_places() {
     for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
                                "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/wsl/lib", "/usr/local/lib",
                                "/usr/local/cuda*/lib*", "/usr/local/cuda*/targets/*/lib", "/opt/cuda/lib64"})
-        for (const char* name : {"libcudart*.so*", "libcuda.so*"})
+        for (const char* name : {"libcudart*.so*", "libcuda.so*", "libnccl.so*"})
             add_matches((std::string(folder) + "/" + name).c_str(), paths);
     // The linker's cache knows the folders of /etc/ld.so.conf.d besides.
     constexpr size_t most_bytes = 4 << 20;

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "daemon/ingerod/shortage.h"
@@ -21,14 +22,14 @@ namespace {
 
 constexpr size_t max_proc_file = 16 << 20;
 
-Result<std::string> read_file(const std::string& path) {
+Result<std::string> read_file(const std::string& path, size_t most = max_proc_file) {
     const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     const int error = errno;
     if (!fd) return fail(is_shortage(error) ? ErrorCode::busy : ErrorCode::not_found, errno_message(path, error));
     std::string text;
     char buffer[16384];
     ssize_t got = 0;
-    while ((got = read(fd.get(), buffer, sizeof(buffer))) > 0 && text.size() < max_proc_file)
+    while ((got = read(fd.get(), buffer, sizeof(buffer))) > 0 && text.size() < most)
         text.append(buffer, static_cast<size_t>(got));
     if (got < 0) return fail(ErrorCode::not_found, errno_message(path, errno));
     return text;
@@ -59,6 +60,19 @@ void for_each_line(std::string_view text, F&& visit) {
         visit(text.substr(0, end));
         text.remove_prefix(std::min(end + 1, text.size()));
     }
+}
+
+/// "0-3,8": a list as the kernel writes it; empty where there is none.
+std::string status_list(std::string_view status, std::string_view key) {
+    constexpr size_t longest = 1'024;
+    std::string list;
+    for_each_line(status, [&](std::string_view line) {
+        if (!line.starts_with(key)) return;
+        line.remove_prefix(key.size());
+        line.remove_prefix(std::min(line.find_first_not_of("\t "), line.size()));
+        if (line.size() <= longest && line.find_first_not_of("0123456789,-") == std::string_view::npos) list = line;
+    });
+    return list;
 }
 
 uint32_t status_number(std::string_view status, std::string_view key) {
@@ -183,7 +197,44 @@ Result<Process> ProcFs::read_process(uint32_t pid) const {
     if (open != std::string::npos && close > open) process.comm = stat->substr(open + 1, close - open - 1);
     if (const auto cgroup = read_file(directory + "/cgroup")) process.cgroup = cgroup_path(*cgroup);
     process.unit = unit_of_cgroup(process.cgroup);
+    process.cpus_allowed = status_list(*status, "Cpus_allowed_list:");
+    process.mems_allowed = status_list(*status, "Mems_allowed_list:");
     return process;
+}
+
+ProcessFacts ProcFs::read_facts(const ProcessKey& process, const FactsOptions& options) const {
+    // Whoever starts a program may give it megabytes of either.
+    constexpr size_t max_cgroup = 64 << 10, max_environ = 512 << 10, max_cmdline = 16 << 10;
+    const std::string directory = root_ + "/" + std::to_string(process.pid);
+    ProcessFacts facts;
+    if (const auto text = read_file(directory + "/cgroup", max_cgroup)) read_cgroup_facts(*text, facts);
+    if (const auto text = read_file(directory + "/environ", max_environ))
+        read_environ_facts(*text, options.environ_allow, facts);
+    if (options.command != KeepCommand::comm)
+        if (const auto text = read_file(directory + "/cmdline", max_cmdline))
+            facts.command = options.command == KeepCommand::full ? join_command(*text) : redact_command(*text);
+    if (start_of(process.pid) != process.start_ns) return {};
+    return facts;
+}
+
+std::vector<uint64_t> ProcFs::sockets_of(const ProcessKey& process) const {
+    constexpr size_t max_descriptors = 4'096;
+    constexpr std::string_view prefix = "socket:[";
+    std::vector<uint64_t> inodes;
+    const std::string directory = root_ + "/" + std::to_string(process.pid) + "/fd";
+    std::error_code error;
+    size_t seen = 0;
+    for (std::filesystem::directory_iterator entry(directory, error), end;
+         !error && entry != end && seen < max_descriptors; entry.increment(error), ++seen) {
+        std::error_code unread;
+        const std::string target = std::filesystem::read_symlink(entry->path(), unread).string();
+        uint64_t inode = 0;
+        if (unread || !target.starts_with(prefix)) continue;
+        const char* from = target.data() + prefix.size();
+        if (std::from_chars(from, target.data() + target.size(), inode).ec == std::errc()) inodes.push_back(inode);
+    }
+    if (start_of(process.pid) != process.start_ns) return {};
+    return inodes;
 }
 
 std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/model/process.h"
+#include "core/model/process_facts.h"
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 
@@ -53,10 +54,14 @@ class ProcFs {
     explicit ProcFs(std::string root = "/proc");
 
     std::vector<uint32_t> pids() const;
-    /// Facts of a living process; not_found once it is gone. first_seen_ns is left 0.
+    /// A living process; not_found once it is gone. first_seen_ns is left 0, facts are left empty.
     Result<Process> read_process(uint32_t pid) const;
+    /// What the process is part of. Empty where it cannot be read, or another process has the pid by now.
+    ProcessFacts read_facts(const ProcessKey& process, const FactsOptions& options) const;
     /// ProcessKey::start_ns of the process that has the pid now.
     std::optional<uint64_t> start_of(uint32_t pid) const;
+    /// Inodes of the sockets that it has open, of its first 4,096 descriptors; none once it is gone.
+    std::vector<uint64_t> sockets_of(const ProcessKey& process) const;
     /// Executable mappings of files.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
     /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,

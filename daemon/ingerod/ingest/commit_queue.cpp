@@ -20,6 +20,9 @@ constexpr size_t max_waiting_functions = 16'384;
 constexpr size_t max_waiting_gaps = 65'536;
 /// Stacks, and names of places in files, that wait for a commit: some 20 MB of each.
 constexpr size_t max_waiting_stacks = 32'768;
+/// Measurements of hosts and devices: some minutes of a host with many.
+constexpr size_t max_waiting_states = 16'384;
+constexpr size_t max_waiting_incidents = 4'096;
 /// More than a stored event takes, whatever is in it.
 constexpr size_t row_bytes = 200;
 /// Batches committed without a pause between them before small blocks are merged and old ones compressed all the same.
@@ -49,10 +52,13 @@ void CommitQueue::Queued::append(Queued&& next) {
     ingero::append(batch.losses, std::move(next.batch.losses));
     ingero::append(batch.gaps, std::move(next.batch.gaps));
     ingero::append(batch.functions, std::move(next.batch.functions));
+    ingero::append(batch.communicators, std::move(next.batch.communicators));
     ingero::append(batch.stacks, std::move(next.batch.stacks));
     ingero::append(batch.files, std::move(next.batch.files));
     ingero::append(batch.symbols, std::move(next.batch.symbols));
     ingero::append(batch.spans, std::move(next.batch.spans));
+    ingero::append(batch.states, std::move(next.batch.states));
+    ingero::append(batch.incidents, std::move(next.batch.incidents));
     ingero::append(requests, std::move(next.requests));
     ingero::append(told, std::move(next.told));
     batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
@@ -108,6 +114,11 @@ void CommitQueue::put(FunctionRow function) {
     if (next_.functions.size() > max_waiting_functions) next_.functions.erase(next_.functions.begin());
 }
 
+void CommitQueue::put(CommunicatorRow communicator) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(communicator), next_.communicators, max_waiting_functions);
+}
+
 void CommitQueue::put(StackRow stack) {
     const std::lock_guard lock(mutex_);
     put_row(std::move(stack), next_.stacks, max_waiting_stacks);
@@ -121,6 +132,16 @@ void CommitQueue::put(FileRow file) {
 void CommitQueue::put(SymbolRow symbol) {
     const std::lock_guard lock(mutex_);
     put_row(std::move(symbol), next_.symbols, max_waiting_stacks);
+}
+
+void CommitQueue::put(StateRow state) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(state), next_.states, max_waiting_states);
+}
+
+void CommitQueue::put(IncidentRow incident) {
+    const std::lock_guard lock(mutex_);
+    put_row(std::move(incident), next_.incidents, max_waiting_incidents);
 }
 
 void CommitQueue::put(std::vector<SpanRow> spans, std::function<void(bool)> done) {
@@ -219,7 +240,10 @@ void CommitQueue::give_up(Batch& batch) {
     next_.processes.insert(next_.processes.begin(), batch.processes.begin(), batch.processes.end());
     put_back(batch.gaps, next_.gaps, max_waiting_gaps);
     put_back(batch.functions, next_.functions, max_waiting_functions);
+    put_back(batch.communicators, next_.communicators, max_waiting_functions);
     put_back(batch.stacks, next_.stacks, max_waiting_stacks);
+    put_back(batch.states, next_.states, max_waiting_states);
+    put_back(batch.incidents, next_.incidents, max_waiting_incidents);
     put_back(batch.files, next_.files, max_waiting_stacks);
     put_back(batch.symbols, next_.symbols, max_waiting_stacks);
 }

@@ -44,9 +44,12 @@ class CommitQueue {
     void put(Process process);
     void put(GapRow gap);
     void put(FunctionRow function);
+    void put(CommunicatorRow communicator);
     void put(StackRow stack);
     void put(FileRow file);
     void put(SymbolRow symbol);
+    void put(StateRow state);
+    void put(IncidentRow incident);
     /// All in one batch. `done` is posted once it was committed (true) or given up (false). Any thread.
     void put(std::vector<SpanRow> spans, std::function<void(bool)> done);
     /// Coverage begins; the first time counts. Any thread.

@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include "core/model/call_time.h"
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/probes/in_flight.h"
@@ -92,11 +94,12 @@ void copy_call(const ingero_call_record& record, Event& event) {
     event.weight = record.weight;
 }
 
-void copy_waits(const ingero_call_wait_record& record, Event& event) {
+/// What records of calls and of waits both say.
+template <class Record>
+void copy_waits(const Record& record, Event& event) {
     event.runnable_ns = record.runnable_ns;
     event.preempted_ns = record.preempted_ns;
     event.blocked_ns = record.blocked_ns;
-    event.longest_sleep_ns = record.longest_sleep_ns;
     event.preemptor_ns = record.preemptor_ns;
     event.preemptor_tgid = record.preemptor_tgid;
     event.waker_tgid = record.waker_tgid;
@@ -145,6 +148,83 @@ bool decode_function(std::span<const std::byte> bytes, FunctionRow& row) {
     return true;
 }
 
+bool decode_communicator(std::span<const std::byte> bytes, CommunicatorRow& row) {
+    ingero_communicator_record record;
+    if (bytes.size() < sizeof(record)) return false;
+    memcpy(&record, bytes.data(), sizeof(record));
+    if (record.type != INGERO_RECORD_COMMUNICATOR) return false;
+    row = {.process = {record.tgid, told_start_ns(record.process_start_ns)},
+           .id = record.id,
+           .handle = record.handle,
+           .hash = record.hash,
+           .parent = record.parent,
+           .parent_hash = record.parent_hash,
+           .seen_ns = record.time_ns,
+           .rank = record.rank,
+           .ranks = record.ranks,
+           .color = record.color,
+           .key = record.key,
+           .split = record.split,
+           .origin = static_cast<CommunicatorOrigin>(record.origin)};
+    return true;
+}
+
+bool decode_wait(std::span<const std::byte> bytes, WaitRow& row) {
+    ingero_wait_record record;
+    if (bytes.size() < sizeof(record)) return false;
+    memcpy(&record, bytes.data(), sizeof(record));
+    if (record.type != INGERO_RECORD_WAIT) return false;
+    row = WaitRow{};
+    Event& event = row.event;
+    event.op = record.op;
+    event.depth = record.depth;
+    event.flags = record.flags & (INGERO_CALL_SPLIT_UNCERTAIN | INGERO_CALL_IN_IOWAIT);
+    event.start_ns = record.start_ns;
+    event.duration_ns = record.duration_ns;
+    event.process_start_ns = told_start_ns(record.process_start_ns);
+    event.device = INGERO_DEVICE_UNKNOWN;
+    copy_waits(record, event);
+    event.longest_sleep_ns = record.blocked_ns;
+    event.tgid = record.tgid;
+    event.tid = record.tid;
+    event.cpu = record.cpu;
+    if (record.op == op_wait) {
+        event.args = {pack_wait_place({record.waker_tid, static_cast<uint16_t>(record.from_cpu),
+                                       (record.flags & INGERO_CALL_WAKER_WATCHED) != 0}),
+                      record.detail[0], record.detail[1]};
+        event.stream = record.detail[2];
+        event.return_code = record.detail_kind | (record.flags & INGERO_CALL_THROTTLED ? wait_throttled : 0);
+    } else {
+        event.args = {record.detail[0], record.detail[1], record.detail[2]};
+    }
+    if (record.op == op_waits_summed) {
+        event.args[1] = record.duration_ns;
+        // Of one whose end was not seen it is known only how long it may have been at most.
+        if (!event.split_uncertain()) event.duration_ns = saturating_add(record.runnable_ns, record.blocked_ns);
+        event.longest_sleep_ns = 0;
+    }
+    row.uid = record.uid;
+    row.level = record.level;
+    memcpy(row.comm.data(), record.comm, sizeof(record.comm));
+    return true;
+}
+
+bool decode_socket(std::span<const std::byte> bytes, SocketRow& row) {
+    ingero_socket_record record;
+    if (bytes.size() < sizeof(record)) return false;
+    memcpy(&record, bytes.data(), sizeof(record));
+    if (record.type != INGERO_RECORD_SOCKET) return false;
+    row = SocketRow{.event = {}, .inode = record.inode, .uid = record.uid};
+    row.event.op = record.op;
+    row.event.start_ns = record.time_ns;
+    row.event.args = {record.address[0], record.address[1], uint64_t{record.stalled_us} * 1000};
+    row.event.stream = record.ports;
+    row.event.return_code = record.error;
+    row.event.tgid = record.tgid;
+    row.event.process_start_ns = told_start_ns(record.process_start_ns);
+    return true;
+}
+
 bool decode_call(std::span<const std::byte> bytes, Event& event) {
     uint32_t type = 0;
     if (bytes.size() < sizeof(type)) return false;
@@ -161,6 +241,7 @@ bool decode_call(std::span<const std::byte> bytes, Event& event) {
         memcpy(&record, bytes.data(), sizeof(record));
         copy_call(record.call, event);
         copy_waits(record, event);
+        event.longest_sleep_ns = record.longest_sleep_ns;
         return true;
     }
     return false;

@@ -12,11 +12,14 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "core/model/call_time.h"
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
@@ -38,6 +41,12 @@ constexpr long idle_poll_period_ns = 3'000'000;
 /// A record that wakes the reader costs the traced thread some 80 µs. An engine that waits for its device meanwhile,
 /// ten or a hundred times a second, is not to pay that each time: empty rings are slept on only after a while.
 constexpr uint64_t stay_awake_ns = 250'000'000;
+constexpr size_t max_sockets_a_turn = 1'000;
+constexpr size_t max_bystanders = 4'096;
+constexpr size_t max_put_events = 8'192;
+constexpr uint64_t preemptor_floor_ns = 200'000;
+constexpr uint64_t preemptors_for_ns = 10'000'000'000;
+constexpr size_t max_fresh_preemptors = 64;  ///< a turn: /proc is read of each
 constexpr uint64_t refusal_period_ns = 60'000'000'000;
 struct ProcessKeyHash {
     size_t operator()(const ProcessKey& key) const {
@@ -54,6 +63,17 @@ void drain(int event_fd) {
     uint64_t value = 0;
     [[maybe_unused]] const ssize_t got = read(event_fd, &value, sizeof(value));
 }
+
+struct CommitRequest {
+    std::function<void()> done, put;
+};
+
+/// Those for which all is put that was read.
+struct Ready {
+    std::vector<std::function<void()>> requests;
+    uint64_t events = 0;  ///< of all that were ever read, so many are to be committed
+    uint64_t covered_until_ns = 0;
+};
 
 }  // namespace
 
@@ -80,11 +100,17 @@ struct Ingest::Impl {
         return filling_since_ns == 0 ? last_hand_over_ns + idle_commit_ns : filling_since_ns + batch_age_ns;
     }
     void hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until);
+    void hand_over_when_put(std::vector<CommitRequest> requests, uint64_t covered_until);
+    void hand_over_first(Ready first);
     void sleep_until_record(uint64_t until_ns);
     void wait_before_polling(size_t read);
     std::vector<LossRow> read_losses(uint64_t now);
     void measure_overhead(uint64_t now);
 
+    void take_wait(WaitRow& row);
+    void add_event(Event& event);
+    void note_preemptor(const Event& event);
+    void take_put_events();
     void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
 
     // Loop thread.
@@ -108,6 +134,7 @@ struct Ingest::Impl {
     /// Of the first event since losses and coverage were told; batches that fill earlier say nothing of them. 0: none.
     uint64_t filling_since_ns = 0;
     uint64_t last_hand_over_ns = 0;
+    uint64_t handed_over = 0;  ///< events
     uint64_t last_read_ns = 0;
     uint64_t next_sequence = 1;
     OpCounters last_counters;
@@ -121,18 +148,29 @@ struct Ingest::Impl {
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
     std::vector<ingero_stack_record> new_stacks;
+    std::vector<SocketRow> sockets;
+    std::vector<WaitRow> fresh_bystanders;
+    std::set<std::pair<ProcessKey, uint32_t>> bystanders;  ///< told of already, by user too: it may become another's
+    std::vector<uint32_t> fresh_preemptors;
+    std::unordered_set<uint32_t> preemptors;  ///< told of already
+    uint64_t preemptors_since_ns = 0;
+    uint64_t fresh_waits = 0;
 
     mutable std::mutex mutex;
     // Below: guarded by mutex.
     NameBudget names;
     uint64_t names_refused = 0;
     uint64_t names_lost = 0;
+    uint64_t waits_lost = 0;
     uint64_t names_refused_told_ns = 0;
-    std::vector<std::function<void()>> commit_requests;  // for the ingest thread
-    std::vector<std::function<void()>> posted;           // about what was read
-    std::vector<std::function<void()>> answers;          // to those who asked for a commit
+    std::vector<CommitRequest> commit_requests;  // for the ingest thread
+    Ready ready;
+    std::vector<std::function<void()>> posted;   // about what was read
+    std::vector<std::function<void()>> answers;  // to those who asked for a commit
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
+    std::vector<Event> put_events;  // for the ingest thread
     uint64_t recorded = 0;
+    uint64_t waits = 0;
     uint64_t lost = 0;
     uint64_t uncertain = 0;
     uint64_t thinned = 0;
@@ -187,9 +225,18 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         fresh_events++;
         if (event.tid != last_tid) busy_threads.insert(last_tid = event.tid);
         seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
+        if (callbacks.hide_names) callbacks.hide_names(event);
         if (callbacks.on_call) callbacks.on_call(event);
+        note_preemptor(event);
         pending.push_back(event);
         if (pending.size() >= batch_events) hand_over({}, 0);
+        return;
+    }
+    WaitRow wait;
+    if (decode_wait(record, wait)) return take_wait(wait);
+    SocketRow socket;
+    if (decode_socket(record, socket)) {
+        if (sockets.size() < max_sockets_a_turn) sockets.push_back(socket);
         return;
     }
     FunctionRow function;
@@ -201,6 +248,20 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
             return tell_names_refused(function.process, now);
         }
         return commits.put(std::move(function));
+    }
+    CommunicatorRow communicator;
+    if (decode_communicator(record, communicator)) {
+        const uint64_t now = monotonic_now_ns();
+        {
+            const std::lock_guard lock(mutex);
+            if (!names.take(communicator.process, now)) {
+                ++names_refused;
+                return tell_names_refused(communicator.process, now);
+            }
+            commits.put(communicator);
+        }
+        if (callbacks.on_communicator) callbacks.on_communicator(communicator);
+        return;
     }
     ingero_stack_record stack;
     uint32_t type = 0;
@@ -216,11 +277,54 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     if (change.type == INGERO_RECORD_PROCESS) changes.push_back(change);
 }
 
+void Ingest::Impl::take_wait(WaitRow& row) {
+    if (filling_since_ns == 0) filling_since_ns = monotonic_now_ns();
+    if (row.level != 0) {
+        // A process is told again now and then: meanwhile it may have become another program.
+        if (bystanders.size() >= max_bystanders) bystanders.clear();
+        if (bystanders.insert({row.event.process(), row.uid}).second) fresh_bystanders.push_back(row);
+    }
+    note_preemptor(row.event);
+    add_event(row.event);
+    if (Event request; request_of_wait(row.event, request)) add_event(request);
+    if (pending.size() >= batch_events) hand_over({}, 0);
+}
+
+/// A pid alone, and given out again in time: so they are told anew now and then.
+void Ingest::Impl::note_preemptor(const Event& event) {
+    if (event.preemptor_ns < preemptor_floor_ns || event.preemptor_tgid == 0 ||
+        event.preemptor_tgid == INGERO_PID_OUTSIDE || fresh_preemptors.size() >= max_fresh_preemptors)
+        return;
+    const uint64_t now_ns = saturating_end_ns(event);
+    if (preemptors.size() >= max_bystanders || now_ns - std::min(now_ns, preemptors_since_ns) > preemptors_for_ns) {
+        preemptors.clear();
+        preemptors_since_ns = now_ns;
+    }
+    if (preemptors.insert(event.preemptor_tgid).second) fresh_preemptors.push_back(event.preemptor_tgid);
+}
+
+void Ingest::Impl::add_event(Event& event) {
+    event.sequence = next_sequence++;
+    if (callbacks.hide_names) callbacks.hide_names(event);
+    pending.push_back(event);
+    ++fresh_waits;
+}
+
+void Ingest::Impl::take_put_events() {
+    std::vector<Event> taken;
+    {
+        const std::lock_guard lock(mutex);
+        taken.swap(put_events);
+    }
+    if (!taken.empty() && filling_since_ns == 0) filling_since_ns = monotonic_now_ns();
+    for (Event& event : taken) add_event(event);
+}
+
 void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns) {
     if (names_refused_told_ns != 0 && now_ns - names_refused_told_ns < refusal_period_ns) return;
     names_refused_told_ns = now_ns;
     spdlog::warn(
-        "process {} and others of its user name more functions than are kept: their launches show handles only",
+        "process {} and others of its user name more functions and communicators than are kept: some show handles only",
         process.pid);
 }
 
@@ -232,6 +336,25 @@ void Ingest::Impl::merge_activity() {
             for (const ingero_stack_record& stack : stacks)
                 if (callbacks.on_stack) callbacks.on_stack(stack);
         });
+    if (!fresh_bystanders.empty())
+        post([this, rows = std::exchange(fresh_bystanders, {})] {
+            for (const WaitRow& row : rows)
+                if (callbacks.on_bystander) callbacks.on_bystander(row);
+        });
+    if (!fresh_preemptors.empty())
+        post([this, pids = std::exchange(fresh_preemptors, {})] {
+            if (callbacks.on_preemptors) callbacks.on_preemptors(pids);
+        });
+    if (!sockets.empty())
+        post([this, rows = std::exchange(sockets, {})] {
+            for (const SocketRow& row : rows)
+                if (callbacks.on_socket) callbacks.on_socket(row);
+        });
+    take_put_events();
+    if (fresh_waits != 0) {
+        const std::lock_guard lock(mutex);
+        waits += std::exchange(fresh_waits, 0);
+    }
     for (const ingero_process_record& change : changes) post([this, change] { callbacks.on_process_change(change); });
     changes.clear();
     if (callbacks.on_drained) callbacks.on_drained();
@@ -280,13 +403,20 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
     const uint64_t since = std::exchange(last_loss_ns, now);
     measure_overhead(now);
     const std::lock_guard lock(mutex);
-    if (const uint64_t before = std::exchange(names_lost, probes.names_lost() + names_refused); before != names_lost)
+    std::string not_kept;  // in one row: a gap is known by when it began and why
+    const auto add_not_kept = [&](uint64_t& known, uint64_t count, const char* what) {
+        const uint64_t before = std::exchange(known, count);
+        if (count != before) not_kept += (not_kept.empty() ? "" : "; ") + std::to_string(count - before) + what;
+    };
+    add_not_kept(names_lost, probes.names_lost() + names_refused, " names of functions were not kept");
+    add_not_kept(waits_lost, probes.host().lost(), " waits of threads, or events of their sockets, were not kept");
+    if (!not_kept.empty())
         commits.put(GapRow{.process = {},
                            .uid = 0,
                            .from_ns = since,
                            .to_ns = now,
                            .reason = GapReason::too_many,
-                           .subject = std::to_string(names_lost - before) + " names of functions were not kept"});
+                           .subject = std::move(not_kept)});
     thinned = thinned_now;
     lost = lost_now;
     uncertain = uncertain_now;
@@ -320,11 +450,39 @@ void Ingest::Impl::measure_overhead(uint64_t now) {
     overhead = std::move(figures);
 }
 
+// What was read for a request is put by the loop thread, the stacks of its calls too: then only it is committed,
+// without what is read meanwhile.
+void Ingest::Impl::hand_over_when_put(std::vector<CommitRequest> requests, uint64_t covered_until) {
+    post([this, requests = std::move(requests), events = handed_over + pending.size(), covered_until] {
+        for (const CommitRequest& request : requests)
+            if (request.put) request.put();
+        {
+            const std::lock_guard lock(mutex);
+            for (const CommitRequest& request : requests) ready.requests.push_back(request.done);
+            ready.events = std::max(ready.events, events);
+            ready.covered_until_ns = std::max(ready.covered_until_ns, covered_until);
+        }
+        wake(ingest_wake.get());
+    });
+}
+
+void Ingest::Impl::hand_over_first(Ready first) {
+    const size_t count = std::min<size_t>(saturating_subtract(first.events, handed_over), pending.size());
+    std::vector<Event> later(pending.begin() + static_cast<std::ptrdiff_t>(count), pending.end());
+    pending.resize(count);
+    // What is covered grows only.
+    hand_over(std::move(first.requests),
+              first.covered_until_ns == 0 ? 0 : std::max(first.covered_until_ns, last_loss_ns));
+    pending.insert(pending.end(), later.begin(), later.end());
+    if (pending.empty()) filling_since_ns = 0;
+}
+
 /// With `covered_until` 0 the batch says nothing of coverage: it is one of several within a drain.
 void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until) {
     std::vector<LossRow> losses;
     if (covered_until != 0) losses = read_losses(covered_until);
     last_hand_over_ns = monotonic_now_ns();
+    handed_over += pending.size();
     // A loss is told with the next calls there are: without any there is nothing to judge.
     for (const LossRow& row : losses) untold_loss += row.lost();
     if (callbacks.on_events && !pending.empty()) callbacks.on_events(pending, std::exchange(untold_loss, 0));
@@ -357,31 +515,31 @@ void Ingest::Impl::ingest_loop() {
     last_loss_ns = last_hand_over_ns = measured_ns = monotonic_now_ns();
     while (!stopping) {
         turns++;
-        std::vector<std::function<void()>> requests;
+        std::vector<CommitRequest> requests;
+        Ready first;
         {
             const std::lock_guard lock(mutex);
             requests.swap(commit_requests);
+            std::swap(first, ready);
         }
         const bool covered = commits.is_covering();
         // Whoever asked before this instant gets all that was recorded before it.
         const uint64_t before = monotonic_now_ns();
         const size_t count = probes.consume();
         merge_activity();
-        if (!requests.empty() || monotonic_now_ns() >= next_hand_over_ns()) {
+        if (!requests.empty()) hand_over_when_put(std::move(requests), covered ? before : 0);
+        if (monotonic_now_ns() >= next_hand_over_ns()) {
             filling_since_ns = 0;
-            hand_over(std::move(requests), covered ? before : 0);
+            hand_over(std::move(first.requests), covered ? before : 0);
+        } else if (!first.requests.empty()) {
+            hand_over_first(std::move(first));
         }
         wait_before_polling(count);
     }
     const uint64_t before = monotonic_now_ns();
     probes.consume();
     merge_activity();
-    std::vector<std::function<void()>> requests;
-    {
-        const std::lock_guard lock(mutex);
-        requests.swap(commit_requests);
-    }
-    hand_over(std::move(requests), before);
+    hand_over({}, before);
 }
 
 Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks)
@@ -438,6 +596,19 @@ void Ingest::put_symbol(SymbolRow symbol) {
     impl_->commits.put(std::move(symbol));
 }
 
+void Ingest::put_event(Event event) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->put_events.size() < max_put_events) impl_->put_events.push_back(event);
+}
+
+void Ingest::put_state(StateRow state) {
+    impl_->commits.put(std::move(state));
+}
+
+void Ingest::put_incident(IncidentRow incident) {
+    impl_->commits.put(std::move(incident));
+}
+
 void Ingest::put_spans(std::vector<SpanRow> spans, std::function<void(bool)> done) {
     impl_->commits.put(std::move(spans), std::move(done));
     commit_now([] {});
@@ -447,10 +618,10 @@ void Ingest::set_covered_since(uint64_t monotonic_ns) {
     impl_->commits.set_covered_since(monotonic_ns);
 }
 
-void Ingest::commit_now(std::function<void()> done) {
+void Ingest::commit_now(std::function<void()> done, std::function<void()> put) {
     {
         const std::lock_guard lock(impl_->mutex);
-        impl_->commit_requests.push_back(std::move(done));
+        impl_->commit_requests.push_back({std::move(done), std::move(put)});
     }
     wake(impl_->ingest_wake.get());
 }
@@ -468,6 +639,7 @@ IngestFigures Ingest::figures() const {
             .lost = impl_->lost,
             .uncertain = impl_->uncertain,
             .thinned = impl_->thinned,
+            .waits = impl_->waits,
             .names_lost = impl_->names_lost,
             .overhead = impl_->overhead,
             .commits = std::move(commits)};

@@ -35,9 +35,25 @@ struct IngestFigures {
     uint64_t lost = 0;        ///< in the kernel: ring full, frames left behind, too deep
     uint64_t uncertain = 0;   ///< events whose time split is marked uncertain
     uint64_t thinned = 0;     ///< calls that other records stand for
+    uint64_t waits = 0;       ///< rows of what the kernel did, beside those of calls
     uint64_t names_lost = 0;  ///< of functions: no room in the ring, or too many of one user
     OverheadFigures overhead;
     CommitFigures commits;
+};
+
+/// What the kernel did to a thread that is watched, and whose that is.
+struct WaitRow {
+    Event event;
+    uint32_t uid = 0;
+    uint8_t level = 0;  ///< 0: it calls; else how many wake-ups away it is from one that does
+    Comm comm{};
+};
+
+/// Something of a socket; whose it is, is to be found by the socket's inode.
+struct SocketRow {
+    Event event;
+    uint64_t inode = 0;
+    uint32_t uid = 0;
 };
 
 struct ProcessActivity {
@@ -53,10 +69,19 @@ class Ingest {
     struct Callbacks {
         std::function<void(ProcessKey)> on_new_process;
         std::function<void(const ingero_process_record&)> on_process_change;
+        /// A process that calls nothing, but ended the wait of one that does; on the loop thread, once in a while.
+        std::function<void(const WaitRow&)> on_bystander;
+        /// Processes that were seen to run while a thread waited for its CPU; on the loop thread, each once in a while.
+        std::function<void(const std::vector<uint32_t>& pids)> on_preemptors;
+        std::function<void(const SocketRow&)> on_socket;           ///< on the loop thread
         std::function<void(const ingero_stack_record&)> on_stack;  ///< a new stack; on the loop thread
         std::function<void(const std::vector<Event>&, uint64_t lost)> on_events;
         std::function<void(const Event&)> on_call;  ///< on the ingest thread, as it is read; may be left out
         std::function<void()> on_drained;           ///< on the ingest thread, after the calls of a turn
+        /// On the ingest thread, of each communicator that is stored; may be left out.
+        std::function<void(const CommunicatorRow&)> on_communicator = {};
+        /// On the ingest thread, of each event before anybody is told of it; may be left out.
+        std::function<void(Event&)> hide_names = {};
     };
 
     Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks);
@@ -75,12 +100,17 @@ class Ingest {
     void put_stack(StackRow stack);
     void put_file(FileRow file);
     void put_symbol(SymbolRow symbol);
+    void put_state(StateRow state);
+    void put_incident(IncidentRow incident);
+    /// A row that no ring brings; its sequence is given here.
+    void put_event(Event event);
     /// Commits the rows soon; `done` runs on the loop thread, with whether they are stored.
     void put_spans(std::vector<SpanRow> spans, std::function<void(bool stored)> done);
     /// The first probe is attached: coverage begins.
     void set_covered_since(uint64_t monotonic_ns);
-    /// Commits what has been recorded up to now; `done` runs on the loop thread, also when the commit failed.
-    void commit_now(std::function<void()> done);
+    /// Commits what has been recorded up to now, with what is put for it on the loop thread; `done` runs there, also
+    /// when the commit failed, and `put` before, when all is put and nothing but the store has to be waited for.
+    void commit_now(std::function<void()> done, std::function<void()> put = {});
 
     /// The ingest thread has drained the rings since the last call, or sleeps because they are empty: it is alive. For
     /// the watchdog.
@@ -98,6 +128,9 @@ class Ingest {
 
 /// A row from a record's bytes; false for a record that is none or is too short.
 bool decode_function(std::span<const std::byte> record, FunctionRow& row);
+bool decode_communicator(std::span<const std::byte> record, CommunicatorRow& row);
+bool decode_wait(std::span<const std::byte> record, WaitRow& row);
+bool decode_socket(std::span<const std::byte> record, SocketRow& row);
 
 /// A row from a record's bytes; sequence is left 0. False for a record that is no call or is too short.
 bool decode_call(std::span<const std::byte> record, Event& event);

@@ -12,15 +12,16 @@
 
 namespace ingero {
 
-/// Ns a call.
+/// What the probes add to a call, and by how many calls that was measured: half of them are to leave no record.
 struct CallCost {
     uint32_t call_ns = 0;    ///< of a recorded call
     uint32_t unkept_ns = 0;  ///< of a call that leaves no record
+    uint64_t calls = 0, unkept_calls = 0;
 };
 
 /// A function that does nothing and begins with an instruction that the kernel emulates, as most exports of the CUDA
-/// runtime do. Never inlined.
-extern "C" void ingero_calibrated_call();
+/// runtime do. Returns 0, for a call that fails always leaves a record. Never inlined.
+extern "C" int ingero_calibrated_call();
 
 /// Our own executable and where in it the function lies.
 struct CalibratedFunction {

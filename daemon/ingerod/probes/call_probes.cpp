@@ -160,6 +160,7 @@ struct CallProbes::Impl {
     size_t bss_bytes = 0;
     uint32_t* reader_sleeps = nullptr;
     uint64_t* names_lost = nullptr;
+    uint32_t* detaching = nullptr;
     ingero_stack_control* stack_control = nullptr;
     ingero_overhead_budget* budget = nullptr;
     std::optional<CallCost> cost;
@@ -168,6 +169,7 @@ struct CallProbes::Impl {
     int counters_fd = -1;
     std::optional<CaptureGate> gate;
     std::optional<InFlightReader> in_flight;
+    std::optional<HostWatch> host;
     int cpus = 0;
 
     int program_fd(const char* name) const {
@@ -181,6 +183,7 @@ struct CallProbes::Impl {
     template <class T>
     Result<T*> shared(const char* variable) const;
     Result<void> fill_thin_slots();
+    ingero_op_counters counters_of(uint32_t index) const;
     Result<void> attach_names(const std::string& path, std::span<const ProbeSite> sites, AttachedLinks& attached) const;
     Result<void> make_rings();
     Result<void> attach_tracepoints();
@@ -232,6 +235,7 @@ Result<void> CallProbes::Impl::load() {
     bpf_map__set_max_entries(map("cpus"), static_cast<uint32_t>(cpus));
     bpf_map__set_max_entries(map("op_counters"), calibrated_index() + 1);
     fill_syscall_table();
+    HostWatch::prepare(object.get());
     listen_to_libbpf();
     const int error = bpf_object__load(object.get());
     if (error != 0) return tl::unexpected<Error>(load_error(-error));
@@ -308,6 +312,9 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto names = shared<uint64_t>("names_lost");
     if (!names) return tl::unexpected(names.error());
     names_lost = *names;
+    const auto detaches = shared<uint32_t>("detaching");
+    if (!detaches) return tl::unexpected(detaches.error());
+    detaching = *detaches;
     const auto control = shared<ingero_stack_control>("stack_control");
     if (!control) return tl::unexpected(control.error());
     stack_control = *control;
@@ -319,6 +326,13 @@ Result<void> CallProbes::Impl::map_shared_words() {
     auto reader = InFlightReader::open(bpf_object__find_program_by_name(object.get(), "list_in_flight"), *floor);
     if (!reader) return tl::unexpected(reader.error());
     in_flight.emplace(std::move(*reader));
+    const auto wait_floor = shared<uint64_t>("wait_floor_ns");
+    if (!wait_floor) return tl::unexpected(wait_floor.error());
+    const auto waits_lost = shared<uint64_t>("waits_lost");
+    if (!waits_lost) return tl::unexpected(waits_lost.error());
+    auto watch = HostWatch::open(object.get(), *wait_floor, *waits_lost);
+    if (!watch) return tl::unexpected(watch.error());
+    host.emplace(std::move(*watch));
     const auto budget_of_all = shared<ingero_overhead_budget>("overhead_budget");
     if (!budget_of_all) return tl::unexpected(budget_of_all.error());
     budget = *budget_of_all;
@@ -328,11 +342,18 @@ Result<void> CallProbes::Impl::map_shared_words() {
 Result<void> CallProbes::Impl::fill_thin_slots() {
     const auto slots = shared<uint8_t>("thin_slots");
     if (!slots) return tl::unexpected(slots.error());
+    const auto ops = shared<uint8_t>("thin_ops");
+    if (!ops) return tl::unexpected(ops.error());
     uint8_t next = 1;
-    for (const Op& op : all_ops())
-        if (may_be_thinned(op)) (*slots)[op_index(op.id)] = next++;
+    for (const Op& op : all_ops()) {
+        if (!may_be_thinned(op)) continue;
+        (*slots)[op_index(op.id)] = next;
+        if (next < INGERO_THIN_SLOTS) (*ops)[next] = static_cast<uint8_t>(op_index(op.id));
+        next++;
+    }
     if (next > INGERO_THIN_SLOTS - 1) return fail(ErrorCode::internal, "more ops may be thinned than there are slots");
     (*slots)[calibrated_index()] = next;
+    (*ops)[next] = static_cast<uint8_t>(calibrated_index());
     return {};
 }
 
@@ -462,6 +483,9 @@ Result<CallCost> CallProbes::calibrate() {
     cost.call_ns = times[0] - std::min(times[0], untraced_ns);
     cost.unkept_ns = std::min(times[1] - std::min(times[1], untraced_ns), cost.call_ns);
     impl_->budget->keep_one_in = 0;
+    const ingero_op_counters counted = impl_->counters_of(calibrated_index());
+    cost.calls = counted.entries;
+    cost.unkept_calls = counted.thinned;
     consume();
     impl_->on_record = kept_callback;
     impl_->detacher = std::thread([this] { impl_->calibrated.reset(); });
@@ -514,26 +538,38 @@ uint32_t CallProbes::stack_cost_ns() const {
     return std::atomic_ref<uint32_t>(control.walk_ns).load(std::memory_order_relaxed);
 }
 
-OpCounters CallProbes::counters() const {
-    OpCounters sums(all_ops().size());
-    std::vector<ingero_op_counters> per_cpu(static_cast<size_t>(impl_->cpus));
-    for (uint32_t op = 0; op < sums.size(); ++op) {
-        if (bpf_map_lookup_elem(impl_->counters_fd, &op, per_cpu.data()) != 0) continue;
-        for (const ingero_op_counters& one : per_cpu) {
-            sums[op].entries += one.entries;
-            sums[op].records += one.records;
-            sums[op].lost_ring += one.lost_ring;
-            sums[op].lost_frames += one.lost_frames;
-            sums[op].lost_depth += one.lost_depth;
-            sums[op].uncertain += one.uncertain;
-            sums[op].thinned += one.thinned;
-        }
+ingero_op_counters CallProbes::Impl::counters_of(uint32_t index) const {
+    ingero_op_counters sums{};
+    std::vector<ingero_op_counters> per_cpu(static_cast<size_t>(cpus));
+    if (bpf_map_lookup_elem(counters_fd, &index, per_cpu.data()) != 0) return sums;
+    for (const ingero_op_counters& one : per_cpu) {
+        sums.entries += one.entries;
+        sums.records += one.records;
+        sums.lost_ring += one.lost_ring;
+        sums.lost_frames += one.lost_frames;
+        sums.lost_depth += one.lost_depth;
+        sums.uncertain += one.uncertain;
+        sums.thinned += one.thinned;
     }
+    return sums;
+}
+
+OpCounters CallProbes::counters() const {
+    OpCounters sums;
+    for (uint32_t index = 0; index < all_ops().size(); ++index) sums.push_back(impl_->counters_of(index));
     return sums;
 }
 
 uint64_t CallProbes::names_lost() const {
     return std::atomic_ref<uint64_t>(*impl_->names_lost).load(std::memory_order_relaxed);
+}
+
+void CallProbes::begin_detaching() {
+    std::atomic_ref<uint32_t>(*impl_->detaching).store(1, std::memory_order_seq_cst);
+}
+
+HostWatch& CallProbes::host() {
+    return *impl_->host;
 }
 
 const InFlightReader& CallProbes::in_flight() const {

@@ -15,6 +15,7 @@
 #include "core/model/result.h"
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/capture_gate.h"
+#include "daemon/ingerod/probes/host_watch.h"
 #include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
@@ -62,8 +63,12 @@ class CallProbes {
     OpCounters counters() const;
     /// Names of functions for which the rings had no room, since load.
     uint64_t names_lost() const;
+    /// All libraries are detached next, for good: calls under way then are in flight, and not lost.
+    void begin_detaching();
     /// Calls that have not returned.
     const InFlightReader& in_flight() const;
+    /// Waits between calls, and what else the kernel does to who calls.
+    HostWatch& host();
     StackMaps stack_maps() const;
     /// What a call's stack adds to its cost, as measured of late; 0 where none are taken.
     uint32_t stack_cost_ns() const;

@@ -67,6 +67,9 @@ constexpr OpId dr(uint8_t number) {
 constexpr OpId graph(uint8_t number) {
     return make_op(source_graph, number);
 }
+constexpr OpId nc(uint8_t number) {
+    return make_op(source_nccl, number);
+}
 
 constexpr Signature launch_runtime{INGERO_SHAPE_LAUNCH_RUNTIME, {}, 0};
 constexpr Signature launch_runtime_ex{INGERO_SHAPE_LAUNCH_RUNTIME_EX, {}, 0};
@@ -212,6 +215,40 @@ constexpr Row driver_rows[] = {
     {"cuDevicePrimaryCtxRetain", dr(155), shaped(INGERO_SHAPE_RETAIN_CONTEXT, out(1), u32(2)), ""},
 };
 
+// The unique id before the rank takes 128 bytes. On x86-64 it is in memory and no register is used up; on arm64 it is a
+// pointer to a copy (AAPCS64, rule B.4), and so one parameter.
+#if defined(__aarch64__)
+constexpr uint8_t rank_parameter = 4;
+#else
+constexpr uint8_t rank_parameter = 3;
+#endif
+
+/// By parameter: the count, before the datatype; the communicator, before the stream; peer or root; the reduction.
+constexpr Signature collective(uint8_t count, uint8_t communicator, uint8_t peer = 0, uint8_t reduction = 0) {
+    return {INGERO_SHAPE_COLLECTIVE, {p(count), p(communicator), p(peer)}, p(reduction)};
+}
+
+// Parameter orders: nccl.h of NCCL 2.
+constexpr Row nccl_rows[] = {
+    {"ncclCommInitRank", nc(1), shaped(INGERO_SHAPE_COMMUNICATOR_INIT, p(1), p(2), p(rank_parameter)), ""},
+    {"ncclCommInitRankConfig", nc(100), shaped(INGERO_SHAPE_COMMUNICATOR_INIT, p(1), p(2), p(rank_parameter)), ""},
+    {"ncclCommInitAll", nc(9), shaped(INGERO_SHAPE_COMMUNICATOR_INIT_ALL, p(1), p(2)), ""},
+    {"ncclCommSplit", nc(101), shaped(INGERO_SHAPE_COMMUNICATOR_SPLIT, p(4), p(1)), ""},
+    {"ncclCommFinalize", nc(103), shaped(INGERO_SHAPE_COMMUNICATOR, 0, p(1)), ""},
+    {"ncclCommDestroy", nc(2), shaped(INGERO_SHAPE_COMMUNICATOR_END, 0, p(1)), ""},
+    {"ncclCommAbort", nc(102), shaped(INGERO_SHAPE_COMMUNICATOR_END, 0, p(1)), ""},
+    {"ncclAllReduce", nc(3), collective(3, 6, 0, 5), ""},
+    {"ncclAllGather", nc(4), collective(3, 5), ""},
+    {"ncclReduceScatter", nc(5), collective(3, 6, 0, 5), ""},
+    {"ncclBroadcast", nc(104), collective(3, 6, 5), ""},
+    {"ncclBcast", nc(6), collective(2, 5, 4), ""},
+    {"ncclReduce", nc(105), collective(3, 7, 6, 5), ""},
+    {"ncclSend", nc(7), collective(2, 5, 4), ""},
+    {"ncclRecv", nc(8), collective(2, 5, 4), ""},
+    {"ncclGroupStart", nc(106), shaped(INGERO_SHAPE_GROUP_START, 0), ""},
+    {"ncclGroupEnd", nc(107), shaped(INGERO_SHAPE_GROUP_END, 0), ""},
+};
+
 uint64_t cookie_of(OpId op, const Signature& signature) {
     return uint64_t{op} | uint64_t{op_index(op)} << 16 | uint64_t{signature.shape} << 24 |
            uint64_t{signature.args[0]} << 32 | uint64_t{signature.args[1]} << 40 | uint64_t{signature.args[2]} << 48 |
@@ -251,22 +288,39 @@ bool matches_library(std::string_view name, std::string_view stem) {
     return name.starts_with("-") && name.find(".so") != std::string_view::npos;
 }
 
+/// Of NCCL's own plugins, whose names begin alike: libnccl-net.so, libnccl-tuner-x.so.
+bool is_plugin(std::string_view name) {
+    const size_t from = name.find('-') + 1, end = name.find(".so");
+    return from != 0 && name.find_first_not_of("0123456789abcdef", from) < end;
+}
+
 }  // namespace
 
 std::string_view to_string(Library library) {
-    return library == Library::cuda_runtime ? "libcudart" : "libcuda";
+    switch (library) {
+        case Library::cuda_runtime:
+            return "libcudart";
+        case Library::cuda_driver:
+            return "libcuda";
+        case Library::nccl:
+            break;
+    }
+    return "libnccl";
 }
 
 std::optional<Library> library_of_path(std::string_view path) {
     const std::string_view name = path.substr(path.rfind('/') + 1);
     if (matches_library(name, "libcudart")) return Library::cuda_runtime;
     if (matches_library(name, "libcuda")) return Library::cuda_driver;
+    if (matches_library(name, "libnccl") && !is_plugin(name)) return Library::nccl;
     return std::nullopt;
 }
 
 std::span<const Target> targets_of(Library library) {
     static const TargetTable runtime{runtime_rows};
     static const TargetTable driver{driver_rows};
+    static const TargetTable nccl{nccl_rows};
+    if (library == Library::nccl) return nccl.targets;
     return library == Library::cuda_runtime ? runtime.targets : driver.targets;
 }
 
@@ -291,6 +345,9 @@ std::string_view probe_set_of(OpId id) {
             return "sync";
         case OpClass::graph:
             return "graph";
+        case OpClass::collective:
+        case OpClass::communicator:
+            return "nccl";
         case OpClass::name:
         case OpClass::device:
         case OpClass::other:
@@ -300,7 +357,7 @@ std::string_view probe_set_of(OpId id) {
 }
 
 std::span<const std::string_view> all_probe_sets() {
-    static constexpr std::string_view sets[] = {"launch", "memory", "copy", "sync", "graph", "other"};
+    static constexpr std::string_view sets[] = {"launch", "memory", "copy", "sync", "graph", "nccl", "other"};
     return sets;
 }
 

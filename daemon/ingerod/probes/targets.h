@@ -13,10 +13,12 @@
 
 namespace ingero {
 
-enum class Library { cuda_runtime, cuda_driver };
+enum class Library { cuda_runtime, cuda_driver, nccl };
+inline constexpr Library all_libraries[] = {Library::cuda_runtime, Library::cuda_driver, Library::nccl};
 std::string_view to_string(Library library);
 
-/// By the base name of a mapped file: libcudart.so.12, libcudart-1a2b3c.so.11.0, libcuda.so.1, libcuda.so.550.54.
+/// By the base name of a mapped file: libcudart.so.12, libcudart-1a2b3c.so.11.0, libcuda.so.1, libcuda.so.550.54,
+/// libnccl.so.2.
 std::optional<Library> library_of_path(std::string_view path);
 
 struct Target {
@@ -33,8 +35,8 @@ struct Target {
 std::span<const Target> targets_of(Library library);
 /// Their names, sorted, to ask a worker for.
 std::vector<std::string> symbol_names(Library library);
-/// The named set of probes that an op belongs to, as SetProbe takes it: "launch", "memory", "copy", "sync", "graph" or
-/// "other".
+/// The named set of probes that an op belongs to, as SetProbe takes it: "launch", "memory", "copy", "sync", "graph",
+/// "nccl" or "other".
 std::string_view probe_set_of(OpId op);
 std::span<const std::string_view> all_probe_sets();
 /// Index of the op in the per-op counters; ops are numbered in the order of all_ops().

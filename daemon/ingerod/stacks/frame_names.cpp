@@ -21,6 +21,8 @@ constexpr size_t places_a_request = 1024;
 constexpr size_t most_places_a_file = 262'144;
 constexpr unsigned max_failures = 5;
 constexpr uint64_t retry_us = 500'000;
+constexpr uint64_t longest_wait_us = 3'000'000;
+constexpr size_t most_waiters = 64;
 
 /// Where debug files are installed by build-id, and beside the paths of their files by name.
 constexpr const char* debug_root = "/usr/lib/debug";
@@ -63,6 +65,16 @@ void FrameNames::want(const MappedFilePtr& file, uint64_t offset) {
     if (!timer_.active() && !asking_)
         timer_ = loop_.add_timer(
             gather_us, [this] { ask_next(); }, gather_us / 5);
+}
+
+void FrameNames::when_named(std::function<void()> then) {
+    if (is_done() || until_named_.size() >= most_waiters) return then();
+    const auto waiter = until_named_.insert(until_named_.end(), {std::move(then), {}});
+    waiter->timer = loop_.add_timer(longest_wait_us, [this, waiter] {
+        std::list<Waiter> late;
+        late.splice(late.end(), until_named_, waiter);
+        late.front().then();
+    });
 }
 
 void FrameNames::ask_next() {
@@ -169,6 +181,11 @@ void FrameNames::finish(const std::shared_ptr<Batch>& batch) {
     }
     for (SymbolRow& row : batch->rows) sink_.put_symbol(std::move(row));
     if (!waiting_.empty() && !timer_.active()) timer_ = loop_.defer([this] { ask_next(); });
+    if (!is_done()) return;
+    std::list<Waiter> named;
+    named.swap(until_named_);
+    for (Waiter& waiter : named) waiter.timer.reset();
+    for (const Waiter& waiter : named) waiter.then();
 }
 
 void FrameNames::give_up(const std::shared_ptr<Batch>& batch) {

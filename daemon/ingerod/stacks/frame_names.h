@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -25,9 +26,13 @@ class FrameNames {
 
     /// The place will be named, once. `deleted_state`: what to call a file whose path does not name it any more.
     void want(const MappedFilePtr& file, uint64_t offset);
+    /// Runs `then` when all places that were wanted have their names, as far as they have any; after some seconds in
+    /// any case, and at once where many wait already.
+    void when_named(std::function<void()> then);
 
   private:
     struct Batch;
+    bool is_done() const { return waiting_.empty() && !asking_; }
     void ask_next();
     void take_answer(const std::shared_ptr<Batch>& batch, const Result<nlohmann::json>& answer);
     bool ask_debug_file(const std::shared_ptr<Batch>& batch);
@@ -40,6 +45,11 @@ class FrameNames {
     std::deque<MappedFilePtr> waiting_;  ///< each with places pending
     bool asking_ = false;
     EventLoop::Source timer_;
+    struct Waiter {
+        std::function<void()> then;
+        EventLoop::Source timer;
+    };
+    std::list<Waiter> until_named_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -49,8 +49,13 @@ class NativeStacks {
     void on_process_gone(const ProcessKey& process);
     void on_stack(const ingero_stack_record& record);
 
+    /// As FrameNames::when_named, of all stacks there are.
+    void when_named(std::function<void()> then) { names_.when_named(std::move(then)); }
+
     /// Calls whose stack got no id since the start: too many new ones at once or of one user, or no room in the ring.
     uint64_t lost() const { return tables_.lost_stacks(); }
+    /// Of these, those for which the ring had no room.
+    uint64_t lost_in_ring() const { return tables_.stacks_lost_in_ring(); }
 
   private:
     struct ListedMapping {

@@ -46,6 +46,10 @@ uint64_t WalkTables::lost_stacks() const {
     return std::atomic_ref<uint64_t>(maps_.control->lost).load();
 }
 
+uint64_t WalkTables::stacks_lost_in_ring() const {
+    return std::atomic_ref<uint64_t>(maps_.control->lost_ring).load();
+}
+
 void WalkTables::bump_epoch() {
     shared(maps_.control->epoch).fetch_add(1);
 }

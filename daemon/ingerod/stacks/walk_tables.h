@@ -32,6 +32,8 @@ class WalkTables {
     /// How many more new stacks there may be until the next call of this.
     void allow_stacks(uint32_t count);
     uint64_t lost_stacks() const;
+    /// Of these, those for which the ring had no room.
+    uint64_t stacks_lost_in_ring() const;
 
     /// The value for ingero_mapping::table, with the rows given in packed form: struct ingero_unwind_row one after the
     /// other, sorted; `uid`: for whom. Errors: limit (all tables together), busy (the user has their share), internal.

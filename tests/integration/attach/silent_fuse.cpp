@@ -1,5 +1,6 @@
-// A FUSE server that stops answering: mounts DIRECTORY with one file in it, answers until the file has been opened
-// once, and then never again. "mounted" when it is there, "silent" when it is so.
+// A FUSE server that stalls: silent-fuse DIRECTORY [MS] mounts DIRECTORY with one file in it. Without MS it answers
+// until the file has been opened once, and then never again; with it, each read is answered so many ms late. "mounted"
+// when it is there, "silent" when it is so.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -11,6 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -37,8 +40,8 @@ void answer(int fd, uint64_t unique, int error, const void* body = nullptr, size
     if (writev(fd, parts, bytes != 0 ? 2 : 1) < 0) perror("answer");
 }
 
-/// False from when nothing is answered any more.
-bool serve(int fd, const fuse_in_header& request, const char* body) {
+/// False from when nothing is answered any more. `late_ms`: of each read; negative: none is answered.
+bool serve(int fd, const fuse_in_header& request, const char* body, int late_ms) {
     switch (request.opcode) {
         case FUSE_INIT: {
             fuse_init_out out{};
@@ -70,9 +73,17 @@ bool serve(int fd, const fuse_in_header& request, const char* body) {
         case FUSE_OPEN: {
             fuse_open_out out{};
             out.fh = 1;
-            out.open_flags = FOPEN_KEEP_CACHE;
+            out.open_flags = late_ms < 0 ? FOPEN_KEEP_CACHE : FOPEN_DIRECT_IO;
             answer(fd, request.unique, 0, &out, sizeof(out));
-            return false;
+            return late_ms >= 0;
+        }
+        case FUSE_READ: {
+            static const char bytes[file_bytes] = {};
+            fuse_read_in in{};
+            memcpy(&in, body, sizeof(in));
+            poll(nullptr, 0, late_ms);  // the stall itself
+            answer(fd, request.unique, 0, bytes, std::min<size_t>(in.size, sizeof(bytes)));
+            return true;
         }
         default:
             answer(fd, request.unique, ENOSYS);
@@ -83,7 +94,8 @@ bool serve(int fd, const fuse_in_header& request, const char* body) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    if (count != 2) return 2;
+    if (count != 2 && count != 3) return 2;
+    const int late_ms = count == 3 ? atoi(arguments[2]) : -1;
     const int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (fd < 0) return perror("/dev/fuse"), 77;
     const std::string options = "fd=" + std::to_string(fd) + ",rootmode=40000,user_id=0,group_id=0,allow_other";
@@ -96,7 +108,7 @@ int main(int count, char** arguments) {
         if (got < static_cast<ssize_t>(sizeof(fuse_in_header))) break;
         fuse_in_header request;
         memcpy(&request, buffer, sizeof(request));
-        answers = serve(fd, request, buffer + sizeof(request));
+        answers = serve(fd, request, buffer + sizeof(request), late_ms);
     }
     std::cout << "silent" << std::endl;
     char byte = 0;

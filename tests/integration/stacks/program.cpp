@@ -1,6 +1,7 @@
 // Calls the CUDA runtime from the end of a chain of known functions, until its input ends.
-//   stacks-program CUDART CHAIN plain|no-rules|jit|storm|few
-// storm: each time on another stack, as fast as it can; few: so too, and slower.
+//   stacks-program CUDART CHAIN plain|no-rules|jit|storm|few|asked
+// storm: each time on another stack, as fast as it can; few: so too, on some twenty stacks a second, those of the
+// driver's calls among them; asked: so too, once for each further line, and says "made".
 #include <dlfcn.h>
 #include <poll.h>
 #include <string.h>
@@ -102,8 +103,14 @@ int main(int argc, char** argv) {
     unsigned path = 0;
     while (way == "storm" || way == "few") {
         pollfd input{0, POLLIN, 0};
-        if (poll(&input, 1, way == "few" ? 10 : 0) != 0) return 0;
+        if (poll(&input, 1, way == "few" ? 300 : 0) != 0) return 0;
         for (int i = 0; i < (way == "few" ? 1 : 50); ++i) go_left(path++, 20);
+    }
+    while (way == "asked") {
+        go_left(path++, 20);
+        printf("made\n");
+        fflush(stdout);
+        if (!fgets(line, sizeof(line), stdin)) return 0;
     }
     // Until the other end is closed, so that the test decides when it has seen enough.
     for (pollfd input{0, POLLIN, 0}; poll(&input, 1, 1) == 0;) chain(last);

@@ -101,6 +101,14 @@ class Call {
         if (told.kernel_name != nullptr) record_->kernel_name = log_kernel_name(told.kernel_name);
     }
 
+    /// What the library knows only while it does it: the three words.
+    void say(uint64_t first, uint64_t second, uint64_t third) {
+        if (record_ == nullptr) return;
+        record_->args[0] = first;
+        record_->args[1] = second;
+        record_->args[2] = third;
+    }
+
     /// Carries out the rules. Before what the call does.
     [[gnu::always_inline]] void begin(Fn function) {
         if (RuleList* rules = hot.rules[size_t(function)]) [[unlikely]]

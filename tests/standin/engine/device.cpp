@@ -79,6 +79,29 @@ void wait_until(uint64_t target_ns, Wait wait, Note& note) {
     note.waited_ns += now_ns() - start_ns;
 }
 
+uint64_t ExternalWork::begin() {
+    const std::lock_guard guard(lock_);
+    open_.insert(++begun_);
+    return begun_;
+}
+
+void ExternalWork::end(uint64_t number) {
+    const std::lock_guard guard(lock_);
+    open_.erase(number);
+    changed_.notify_all();
+}
+
+void ExternalWork::wait(Note& note) {
+    std::unique_lock guard(lock_);
+    const uint64_t last = begun_;
+    const auto done = [&] { return open_.empty() || *open_.begin() > last; };
+    if (done()) return;
+    const uint64_t start_ns = now_ns();
+    changed_.wait(guard, done);
+    note.flags |= GROUND_TRUTH_WAITED_FOR_DEVICE | GROUND_TRUTH_SLEPT;
+    note.waited_ns += now_ns() - start_ns;
+}
+
 uint64_t copy_time_ns(uint64_t bytes) {
     const Options& set = options();
     return set.copy_ns + uint64_t(double(bytes) / set.copy_gbps);
@@ -283,7 +306,8 @@ void Devices::set_schedule(int device, Schedule schedule) {
     schedules_[size_t(device)].store(schedule, std::memory_order_relaxed);
 }
 
-void Devices::synchronize(Note& note) const {
+void Devices::synchronize(Note& note) {
+    external_[size_t(thread_state.device)].wait(note);
     wait_until(ends_[size_t(thread_state.device)].all.load(std::memory_order_acquire), wait_mode(), note);
 }
 

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +42,22 @@ struct Graph {
     int fault = 0;  ///< that a launch of it ends in
 };
 
+/// Work of another library on a stream or device: it ends when it says so. Who waits for it sleeps.
+class ExternalWork {
+  public:
+    /// The number of what began, for end().
+    uint64_t begin();
+    void end(uint64_t number);
+    /// For what had begun before.
+    void wait(Note& note);
+
+  private:
+    std::mutex lock_;
+    std::condition_variable changed_;
+    uint64_t begun_ = 0;
+    std::set<uint64_t> open_;
+};
+
 class Stream {
   public:
     Stream(int device, bool blocking, bool legacy);
@@ -61,6 +79,7 @@ class Stream {
     bool capturing();
 
     int device() const { return device_; }
+    ExternalWork& external() { return external_; }
 
   private:
     bool has_room(uint64_t now);
@@ -76,6 +95,7 @@ class Stream {
     size_t entries_ = 0;
     bool capturing_ = false;
     Graph captured_;
+    ExternalWork external_;
 };
 
 /// Table of objects behind handles. An index is used again after its object was removed, as addresses are; the object
@@ -154,7 +174,7 @@ class Devices {
     void set_schedule(int device, Schedule schedule);
     Schedule schedule(int device) const { return schedules_[size_t(device)].load(std::memory_order_relaxed); }
 
-    void synchronize(Note& note) const;
+    void synchronize(Note& note);
 
     /// The device will be out of order, with that error, from then on. The first of several holds.
     void set_fault(int device, int error, uint64_t at_ns);
@@ -173,6 +193,7 @@ class Devices {
     std::atomic<uint64_t>& latest(int device) { return ends_[size_t(device)].all; }
     std::atomic<uint64_t>& latest_blocking(int device) { return ends_[size_t(device)].blocking; }
     Stream& legacy_stream(int device) { return *legacy_streams_[size_t(device)]; }
+    ExternalWork& external(int device) { return external_[size_t(device)]; }
 
   private:
     static constexpr size_t most_devices = 16;
@@ -187,6 +208,7 @@ class Devices {
     };
     std::array<Ends, most_devices> ends_;
     std::array<Fault, most_devices> faults_;
+    std::array<ExternalWork, most_devices> external_;
     std::array<std::atomic<Schedule>, most_devices> schedules_{};
     std::vector<std::unique_ptr<Stream>> legacy_streams_;
     Table<Stream, 4096> streams_;

@@ -50,6 +50,7 @@ int wait_for(Call& call, uint64_t done_ns, Wait wait, int device) {
 
 int synchronize(Call& call, Stream& stream) {
     if (stream.capturing()) return capture_unsupported;
+    stream.external().wait(call.note);
     return wait_for(call, stream.done_at(), Devices::instance().wait_mode(), stream.device());
 }
 

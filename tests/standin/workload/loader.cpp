@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -177,6 +178,12 @@ class WorkerLoader : public Loader {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
         prctl(PR_SET_NAME, "loader-worker");
+        if (settings_.loader_cpu >= 0) {
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET(size_t(settings_.loader_cpu), &set);
+            if (sched_setaffinity(0, sizeof set, &set) != 0) _exit(1);
+        }
         _exit(work(index, count));
     }
 

@@ -165,10 +165,16 @@ void add_loops(CLI::App& app, Settings& s) {
     train->add_option("--loader-us", s.loader_us, "CPU time of a batch, for compute and workers");
     train->add_option("--loader-kib", s.loader_kib, "size of what is read for a batch, for read and workers")
         ->check(CLI::Range(1, 65536));
+    train->add_option("--loader-cpu", s.loader_cpu, "the workers run on this CPU only");
     train->add_flag("--pageable", s.pageable, "batches in memory that is not pinned");
     train->add_flag("--loader-cold", s.loader_cold, "drop the batch from the page cache before it is read");
     train->add_option("--checkpoint-every", s.checkpoint_every, "steps; 0: never");
     train->add_option("--checkpoint-kib", s.checkpoint_kib, "written and synced each time");
+    train->add_option("--ask-port", s.ask_port, "a server on this host that is asked between steps; 0: none");
+    train->add_flag("--ask-keep", s.ask_keep, "over one connection, on which an answer ends with \"done\"");
+    train->add_option("--ask-every", s.ask_every, "steps after which it is asked")->check(CLI::PositiveNumber);
+    train->add_option("--temporary-mib", s.temporary_mib, "allocated on the device and freed in each step; 0: nothing");
+    train->add_option("--leak-every", s.leak_every, "steps after which that is not freed; 0: never");
 
     CLI::App* serve = app.add_subcommand("serve", "an inference engine that batches (one thread)");
     serve->add_option("--request-rate", s.request_rate, "requests a second")->check(CLI::PositiveNumber);
@@ -178,6 +184,8 @@ void add_loops(CLI::App& app, Settings& s) {
     serve->add_option("--decode-launches", s.decode, "for each token step");
     serve->add_option("--tokens", s.tokens, "of a request, on average")->check(CLI::PositiveNumber);
     serve->add_flag("--graph", s.graph, "decode by launching a graph");
+    serve->add_option("--recapture-every", s.recapture_every,
+                      "steps after which --graph makes its graph anew; 0: never");
 }
 
 Workload find_workload(const std::string& name) {

@@ -102,6 +102,7 @@ class Engine {
 
     void capture() {
         const Runtime& runtime = caller_.runtime();
+        if (graph_exec_ != nullptr) caller_.count([&] { return runtime.cudaGraphExecDestroy(graph_exec_); });
         void* graph = nullptr;
         caller_.count([&] { return runtime.cudaStreamBeginCapture(stream_, 0); });
         launch_decode();
@@ -111,6 +112,8 @@ class Engine {
     }
 
     void decode() {
+        if (settings_.graph && settings_.recapture_every != 0 && (steps_ + 1) % settings_.recapture_every == 0)
+            capture();
         if (graph_exec_ != nullptr) {
             caller_.count([&] { return caller_.runtime().cudaGraphLaunch(graph_exec_, stream_); });
         } else {

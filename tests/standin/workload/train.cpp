@@ -1,8 +1,15 @@
 // A training loop: load a batch, copy it over, launch the step's kernels, wait, now and then write a checkpoint.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loader.h"
@@ -11,10 +18,55 @@ namespace ingero::standin {
 
 namespace {
 
+/// As an agent asks a tool: a request, and whatever comes back until the server is done; on a connection that is kept,
+/// until it says so.
+class Tool {
+  public:
+    Tool(uint16_t port, bool keep) : port_(port), keep_(keep) {}
+    Tool(const Tool&) = delete;
+    ~Tool() { drop(); }
+
+    void ask() {
+        if (connection_ < 0) reach();
+        static constexpr std::string_view request = "GET /tool HTTP/1.0\r\n\r\n";
+        if (send(connection_, request.data(), request.size(), MSG_NOSIGNAL) < 0)
+            throw std::runtime_error("the server cannot be asked");
+        std::string answer;
+        char part[4096];
+        while (!keep_ || !answer.ends_with("done")) {
+            const ssize_t length = recv(connection_, part, sizeof part, 0);
+            if (length <= 0) return drop();
+            if (keep_) answer.append(part, static_cast<size_t>(length));
+        }
+    }
+
+  private:
+    void reach() {
+        connection_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(port_);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (connection_ < 0 || connect(connection_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+            throw std::runtime_error("the server cannot be reached");
+    }
+    void drop() {
+        if (connection_ >= 0) close(std::exchange(connection_, -1));
+    }
+
+    uint16_t port_;
+    bool keep_;
+    int connection_ = -1;
+};
+
 class Trainer {
   public:
     Trainer(Caller& caller, const Settings& settings, Loader& loader)
-        : caller_(caller), settings_(settings), loader_(loader), batch_bytes_(settings.batch_kib << 10) {
+        : caller_(caller),
+          settings_(settings),
+          loader_(loader),
+          tool_(settings.ask_port, settings.ask_keep),
+          batch_bytes_(settings.batch_kib << 10) {
         stream_ = caller.create_stream();
         input_ = caller.allocate(std::max<size_t>(batch_bytes_, 1));
         if (!settings.pageable && batch_bytes_ > 0) batch_ = static_cast<char*>(caller.allocate_host(batch_bytes_));
@@ -26,9 +78,13 @@ class Trainer {
     void step(uint64_t number) {
         loader_.load(number, batch_);
         if (stopping()) return;
+        void* temporary = settings_.temporary_mib != 0 ? caller_.allocate(settings_.temporary_mib << 20) : nullptr;
         if (batch_bytes_ > 0) caller_.copy(input_, batch_, batch_bytes_, host_to_device, stream_);
         for (uint64_t i = 0; i < settings_.launches; ++i) caller_.launch(kernel_symbol(i), stream_);
         caller_.synchronize(stream_);
+        const bool leak = settings_.leak_every != 0 && (number + 1) % settings_.leak_every == 0;
+        if (temporary != nullptr && !leak) caller_.free(temporary);
+        if (settings_.ask_port != 0 && (number + 1) % settings_.ask_every == 0) tool_.ask();
         if (settings_.checkpoint_every != 0 && (number + 1) % settings_.checkpoint_every == 0) checkpoint();
     }
 
@@ -52,6 +108,7 @@ class Trainer {
     Caller& caller_;
     const Settings& settings_;
     Loader& loader_;
+    Tool tool_;
     const size_t batch_bytes_;
     char* batch_ = nullptr;
     std::vector<char> pageable_;

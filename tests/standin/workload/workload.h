@@ -37,13 +37,19 @@ struct Settings {
     std::string loader = "none";
     double loader_us = 500;
     uint64_t loader_kib = 1024;
+    int loader_cpu = -1;
     bool loader_cold = false, pageable = false;
     uint64_t checkpoint_every = 0, checkpoint_kib = 4096;
+    uint16_t ask_port = 0;
+    uint64_t ask_every = 1;
+    bool ask_keep = false;
 
     // serve
     double request_rate = 20;
     uint64_t requests = 0, batch = 8, prefill = 100, decode = 50, tokens = 32;
     bool graph = false;
+    uint64_t recapture_every = 0;
+    uint64_t temporary_mib = 0, leak_every = 0;
 
     // blocked, jump
     std::string reason = "sleep", blocked_op = "sync", how = "all";

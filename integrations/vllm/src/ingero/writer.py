@@ -15,7 +15,12 @@ import threading
 import time
 import weakref
 
-import msgpack
+try:
+    import msgpack
+except ImportError:  # nothing but this package is needed: a virtual environment without a network has no more
+    from ingero import messagepack as msgpack
+
+from ingero.messagepack import array_header
 
 DEFAULT_SOCKET = "/run/ingero/spans.sock"
 FRAME_BYTES = 60 * 1024  # the daemon takes 64 KiB
@@ -213,7 +218,7 @@ class Writer:
             return False
         connection.setblocking(False)
         self._socket = connection
-        self._unpacker = msgpack.Unpacker(raw=False, strict_map_key=True, max_buffer_size=REPLY_BYTES)
+        self._unpacker = msgpack.Unpacker(max_buffer_size=REPLY_BYTES)
         self._connections += 1
         while self._unacked and self._unacked[0].tries >= MAX_TRIES:
             self._dropped["unanswered"] += self._unacked.popleft().spans
@@ -252,8 +257,7 @@ class Writer:
         if not packed:
             return None
         self._frame_number = number
-        header = msgpack.Packer().pack_array_header(len(packed))
-        return _Frame(number, header + b"".join(packed), len(packed))
+        return _Frame(number, array_header(len(packed)) + b"".join(packed), len(packed))
 
     def _pack(self, span, ack):
         try:

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Memory that a watched thread had to make room for itself, for the host's sake or its control group's, and processes
+ * that were killed for want of it.
+ */
+#ifndef INGERO_MEMORY_EVENTS_H
+#define INGERO_MEMORY_EVENTS_H
+
+#include "watch.h"
+
+static __always_inline int begin_reclaim(void) {
+    struct task_struct *current = bpf_get_current_task_btf();
+    struct watched *watched = is_watched(current) ? find_watched(current) : 0;
+
+    if (watched && !watched->reclaim_from_ns) watched->reclaim_from_ns = bpf_ktime_get_ns();
+    return 0;
+}
+
+static __always_inline int end_reclaim(unsigned long pages) {
+    struct task_struct *current = bpf_get_current_task_btf();
+    struct watched *watched = is_watched(current) ? find_watched(current) : 0;
+    __u64 now;
+
+    if (!watched || !watched->reclaim_from_ns) return 0;
+    now = bpf_ktime_get_ns();
+    if (!watched->reclaims) watched->reclaimed_from_ns = watched->reclaim_from_ns;
+    watched->reclaimed_ns += now - watched->reclaim_from_ns;
+    watched->reclaimed_pages += pages;
+    watched->reclaims++;
+    if (!is_ring_filling() && has_record_left(watched, now)) tell_reclaims(watched, current);
+    watched->reclaim_from_ns = 0;
+    return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_reclaim) { return begin_reclaim(); }
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_reclaimed, unsigned long pages) { return end_reclaim(pages); }
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_group_reclaim) { return begin_reclaim(); }
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_group_reclaimed, unsigned long pages) { return end_reclaim(pages); }
+
+/* Of whatever process: who goes short may be another than who took it all. */
+SEC("raw_tp/mark_victim")
+int on_victim(struct bpf_raw_tracepoint_args *ctx) {
+    struct task_struct *victim = (void *)ctx->args[0];
+    struct ingero_wait_record *record;
+
+    /* Before Linux 6.8 (72ba14deb40a) its number was told, and not itself. */
+    if (!wait_floor_ns || ctx->args[0] < WATCHED_PIDS) return 0;
+    record = reserve(sizeof(*record));
+    if (!record) {
+        __sync_fetch_and_add(&waits_lost, 1);
+        return 0;
+    }
+    __builtin_memset(record, 0, sizeof(*record));
+    record->type = INGERO_RECORD_WAIT;
+    record->op = INGERO_OP_OOM_KILL;
+    record->start_ns = bpf_ktime_get_ns();
+    record->process_start_ns = BPF_CORE_READ(victim, group_leader, start_boottime);
+    record->tgid = pid_level == 0 ? (__u32)BPF_CORE_READ(victim, tgid)
+                                  : pid_in_namespace(BPF_CORE_READ(victim, group_leader));
+    record->tid = record->tgid;
+    record->uid = BPF_CORE_READ(victim, cred, uid.val);
+    record->level = INGERO_LEVEL_NOT_WATCHED;
+    record->blocked_syscall = 0xffff;
+    record->cpu = bpf_get_smp_processor_id();
+    bpf_probe_read_kernel(record->comm, sizeof(record->comm), victim->comm);
+    bpf_ringbuf_submit(record, submit_flags());
+    return 0;
+}
+
+#endif

@@ -1,0 +1,220 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+
+#include "core/diagnosis/checkpoint_stall.h"
+#include "core/diagnosis/cold_start.h"
+#include "core/diagnosis/data_starvation.h"
+#include "core/diagnosis/detector.h"
+#include "core/diagnosis/device_fault.h"
+#include "core/diagnosis/gpu_leak.h"
+#include "core/diagnosis/gpu_oom.h"
+#include "core/diagnosis/graph_recapture.h"
+#include "core/diagnosis/idle_in_tool_call.h"
+#include "core/diagnosis/late_ranks.h"
+#include "core/diagnosis/nccl_hang.h"
+#include "core/diagnosis/network_retransmit.h"
+#include "core/diagnosis/slow_request.h"
+#include "core/diagnosis/throttling.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr double proven_from = 0.8;
+constexpr double partial_from = 0.3;
+constexpr double high_from = 0.10;
+constexpr double medium_from = 0.02;
+
+constexpr auto entries = std::to_array<CatalogueEntry>({
+    {"cpu-contention", "Another task has the CPU",
+     "the time in which a call's thread could run and did not, and which task ran on its CPU meanwhile",
+     "calls with their time split (kernel's scheduler)", "why the other task ran; time between calls", nullptr},
+    {"noisy-neighbour", "A task of another container or service has the CPU",
+     "as of cpu-contention, where the task that ran is of another control group",
+     "as of cpu-contention; who ran for long is looked up while it runs", "as of cpu-contention; memory and caches",
+     nullptr},
+    {"own-io-wait", "The call waits for a disk or a network file system",
+     "the time in which a call's thread slept in input or output of its own", "calls with their time split",
+     "which file; time between calls", nullptr},
+    {"lock-wait", "The call waits for a lock", "the time in which a call's thread slept on a futex, and who woke it",
+     "calls with their time split", "what the holder did with the lock", nullptr},
+    {"memory-reclaim", "The call waits for memory pages", "the time in which a call's thread slept in a page fault",
+     "calls with their time split", "who filled the memory", nullptr},
+    {"cold-start", "First use of functions",
+     "what the first call of each function took beyond the usual of its process and op",
+     "calls; for launches the function that each names",
+     "what the driver did meanwhile; functions used before the recording began; first uses of less than 5 ms in all",
+     make_cold_start},
+    {"gpu-oom", "Out of device memory",
+     "an allocation that returned out of memory, with what its process and others on the device held then",
+     "allocations and frees since the process began, for exact figures",
+     "memory of processes that are not traced; how the free memory is laid out: that it is in pieces follows from what "
+     "was held before",
+     make_gpu_oom},
+    {"gpu-leak", "Device memory that is never freed",
+     "allocations that outlive, four times over, the longest life of all others of their place, made all the time",
+     "allocations and frees with their addresses; stacks name the place",
+     "what is kept from the first on, like weights; a cache, or a model that is still being loaded, looks the same as "
+     "long as it grows",
+     make_gpu_leak},
+    {"graph-recapture", "Graphs captured again and again",
+     "the time of capturing and instantiating graphs after the first replay, against the replays", "graph calls",
+     "why the program captured again", make_graph_recapture},
+    {"device-fault", "Illegal access, assert, or another fault on the device",
+     "the first return code after which a context takes no more work, and the launches not known to be done by then",
+     "calls with return codes; launches with their functions",
+     "which of several launches under way it was; launches of graphs and libraries by function; what was launched more "
+     "than ten seconds before on streams that did nothing since",
+     make_device_fault},
+    {"collective-wait", "A rank waits for a late rank",
+     "the time from when a rank began to wait for its collectives to when the last rank of this host entered them, "
+     "proven where it then went on at once",
+     "collectives, synchronisations, communicators made while traced; two ranks on the host",
+     "ranks of other hosts; a device that is slow while its host runs ahead; ranks that wait by copying or polling",
+     make_late_ranks},
+    {"straggler", "One rank keeps coming last",
+     "of the latest 50 ranges of collectives, or those of ten seconds, the most in which the same rank entered last, "
+     "each time late by the same measure as a collective wait",
+     "as of collective-wait, of eight ranges or more", "as of collective-wait", nullptr},
+    {"nccl-hang", "A collective that cannot end",
+     "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "
+     "entered another; partial where it may still come",
+     "collectives and synchronisations of all ranks on the host since the process began, or since before the hang",
+     "ranks of other hosts; why a rank does not come; hangs inside NCCL or the network", make_nccl_hang},
+    {"data-starvation", "The device waits for data",
+     "the time from a synchronisation that leaves nothing enqueued to the next call that enqueues, as far as the "
+     "thread "
+     "that makes it was on the CPU, read, or waited for workers that did",
+     "launches, copies and synchronisations; waits between calls (wait_floor), of workers from their second batch on",
+     "what the thread computes; programs that wait for events only, or keep several streams busy; waits shorter than "
+     "wait_floor, but for their sum",
+     make_data_starvation},
+    {"idle-in-tool-call", "The device waits for a tool",
+     "the same time, as far as the thread waited for a program that it had started, or for the other end of a "
+     "connection "
+     "that it had asked for",
+     "as of data-starvation", "for whom a thread waits in poll, and thus most of what waits asynchronously",
+     make_idle_in_tool_call},
+    {"network-retransmit", "Packets are lost, and what was sent has to be sent again",
+     "the time in which a thread, in a call or between calls as of data-starvation, slept for a socket on "
+     "which nothing that was sent had arrived, up to when the kernel sent it again",
+     "calls with their time split; waits between calls (wait_floor); the kernel's retransmits",
+     "where packets are lost; what the other end has to send again; for whom a thread waits in poll",
+     make_network_retransmit},
+    {"checkpoint-stall", "Steps wait for a checkpoint",
+     "the same time, after copies from the device, as far as the thread waited for a disk to take what was written or "
+     "synced",
+     "as of data-starvation", "why writing failed; checkpoints that another thread writes while steps go on",
+     make_checkpoint_stall},
+    {"throttling", "The GPU holds its clocks down",
+     "steps that are slower in times in which the GPU said that it throttled than in others of the window, as far as "
+     "its "
+     "clock was lower then",
+     "GPU measurements of ingero-relay (throttle reasons, clocks); steps that end with a synchronisation",
+     "throttling all the time, with nothing to compare; which kernels were slower", make_throttling},
+    {"slow-request", "Requests that stall",
+     "requests that took twice the usual or more, as far as threads of their scope were held up inside of them by more "
+     "than a millisecond",
+     "spans of requests or steps, 20 or more; calls with their time split, waits between calls",
+     "why a request takes longer that only asks for more; stalls of processes outside of the scope", make_slow_request},
+});
+
+}  // namespace
+
+std::span<const CatalogueEntry> catalogue() {
+    return entries;
+}
+
+void Evidence::add(uint64_t ns, uint64_t sequence) {
+    heap_.emplace_back(ns, sequence);
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    if (heap_.size() <= max_evidence) return;
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    heap_.pop_back();
+}
+
+std::vector<uint64_t> Evidence::sequences() const {
+    auto sorted = heap_;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    std::vector<uint64_t> sequences;
+    for (const auto& [ns, sequence] : sorted) sequences.push_back(sequence);
+    return sequences;
+}
+
+std::string finding_id(std::string_view kind, const ProcessKey& process, std::string_view subject,
+                       const std::string& boot_id) {
+    std::string text(kind);
+    for (const std::string& part :
+         {std::to_string(process.pid), std::to_string(process.start_ns), std::string(subject), boot_id}) {
+        text += '\0';
+        text += part;
+    }
+    char hex[17];
+    std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(XXH64(text.data(), text.size(), 0)));
+    return hex;
+}
+
+bool JudgementContext::knows_from_start(const ProcessKey& process) const {
+    return learnt_from_ns != 0 && started_ns(process, clock) >= learnt_from_ns;
+}
+
+uint64_t JudgementContext::known_until_ns(const ProcessKey& process, const Window& window) const {
+    const uint64_t exited_ns = processes ? processes->exited_ns(process) : UINT64_MAX;
+    return std::min({window.to_ns, recorded_until_ns, exited_ns});
+}
+
+uint64_t JudgementContext::lost_calls(uint64_t from_ns, uint64_t to_ns, std::initializer_list<OpClass> classes) const {
+    uint64_t lost = 0;
+    for (const LossRow& row : losses) {
+        if (row.to_ns <= from_ns || row.from_ns >= to_ns) continue;
+        const Op* op = find_op(row.op);
+        const bool counts =
+            row.op == 0 || (op && std::find(classes.begin(), classes.end(), op->op_class) != classes.end());
+        if (counts) lost = saturating_add(lost, row.lost());
+    }
+    return lost;
+}
+
+Finding make_finding(std::string_view kind, const ProcessKey& process, std::string_view subject,
+                     const JudgementContext& context) {
+    Finding finding;
+    finding.kind = kind;
+    finding.id = finding_id(kind, process, subject, context.boot_id);
+    finding.pid = process.pid;
+    if (context.processes) finding.comm = context.processes->name(process);
+    finding.worst.event.tgid = process.pid;
+    finding.worst.event.process_start_ns = process.start_ns;
+    return finding;
+}
+
+Verdict verdict_of(double explained, bool lossy) {
+    if (explained >= proven_from) return lossy ? Verdict::partial : Verdict::proven;
+    return explained >= partial_from ? Verdict::partial : Verdict::unexplained;
+}
+
+Severity severity_of(double share) {
+    if (share >= high_from) return Severity::high;
+    return share >= medium_from ? Severity::medium : Severity::low;
+}
+
+double share_of(uint64_t part, uint64_t whole) {
+    if (whole == 0) return part ? 1.0 : 0.0;
+    return std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string process_text(const Finding& finding) {
+    const std::string pid = "pid " + std::to_string(finding.pid);
+    return finding.comm.empty() ? pid : finding.comm + " (" + pid + ")";
+}
+
+std::string percent_text(double share) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f %%", share * 100);
+    return text;
+}
+
+}  // namespace ingero

@@ -1,0 +1,130 @@
+// How long each rank waited in its collectives, derived: a collective's call only puts it on a stream, and what the
+// thread waits for is its next synchronisation with that stream. So the wait is known for the collectives between two
+// synchronisations together, a range of sequence numbers. The ranks of a communicator leave a collective together: who
+// waited least came last, and no clocks need be compared.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "core/model/event.h"
+#include "core/model/op.h"
+#include "core/query/communicators.h"
+
+namespace ingero {
+
+/// One rank's part in a range.
+struct RankWait {
+    ProcessKey process;
+    uint32_t tid = 0;           ///< of the thread that synchronised
+    uint64_t communicator = 0;  ///< CommunicatorRow::id within the process
+    std::optional<uint32_t> rank;
+    uint32_t first_sequence = 0;    ///< after the synchronisation before
+    uint64_t enqueue_start_ns = 0;  ///< CLOCK_MONOTONIC, of the range's first collective
+    uint64_t arrival_ns = 0;        ///< the same of its last: before it no rank can have left
+    uint64_t sync_start_ns = 0;
+    uint64_t sync_end_ns = 0;
+    uint64_t wait_ns = 0;      ///< in the synchronisation, less the time it could run and had no CPU
+    uint64_t lateness_ns = 0;  ///< the longest wait of the range's ranks less its own
+    OpId sync_op = 0;
+    uint64_t sync_call = 0;     ///< sequences in the store
+    uint64_t arrival_call = 0;  ///< of the last collective's
+};
+
+/// The collectives that the ranks of one communicator put on streams between two synchronisations, up to the one that
+/// each has as its last.
+struct CollectiveRange {
+    uint64_t hash = 0;  ///< of the communicator
+    uint32_t first_sequence = 0;
+    uint32_t last_sequence = 0;
+    std::optional<uint32_t> ranks;  ///< of the communicator, on whichever hosts
+    std::vector<RankWait> waits;    ///< of the ranks that were seen, by rank
+};
+
+/// When the ranks put one collective on their streams.
+struct EnqueueSkew {
+    uint64_t hash = 0;
+    uint32_t sequence = 0;
+    struct Enqueue {
+        ProcessKey process;
+        std::optional<uint32_t> rank;
+        uint64_t start_ns = 0;  ///< CLOCK_MONOTONIC
+        uint64_t late_ns = 0;   ///< after the first
+        uint32_t tid = 0;
+        OpId op = 0;
+        uint64_t bytes = 0;  ///< 0: not known
+        uint64_t call = 0;   ///< its sequence in the store
+    };
+    std::vector<Enqueue> ranks;  ///< in order of time
+    uint64_t skew_ns() const { return ranks.empty() ? 0 : ranks.back().late_ns; }
+};
+
+struct CollectiveWaits {
+    std::vector<CollectiveRange> ranges;  ///< in order of their first synchronisation's end
+    std::vector<EnqueueSkew> skews;       ///< by communicator and sequence; only where several ranks were seen
+};
+
+/// Collectives of one rank on one stream that no synchronisation has waited for yet.
+struct OpenCollectives {
+    ProcessKey process;
+    uint64_t hash = 0;
+    uint64_t communicator = 0;
+    uint32_t last_sequence = 0;
+};
+
+/// Derives them call by call. Bounded: of a communicator it keeps the latest 4,096 ranges.
+class CollectiveWaitsDeriver {
+  public:
+    /// `communicators` must outlive it.
+    explicit CollectiveWaitsDeriver(const Communicators& communicators);
+    ~CollectiveWaitsDeriver();
+
+    static bool wants(const Op& op);
+    /// The order in which calls are to be taken: of start.
+    static bool before(const Event& a, const Event& b);
+    void take(const Event& event);
+    CollectiveWaits finish() const;
+    /// The ranges of which some rank left before `until_ns`, in order of that. They are then forgotten, as skews of
+    /// before are.
+    std::vector<CollectiveRange> take_ranges(uint64_t until_ns);
+
+    std::vector<OpenCollectives> open() const;
+    /// Who entered what, by sequence; one rank alone too. Empty where the communicator has none.
+    std::map<uint32_t, EnqueueSkew> entered(uint64_t hash) const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// The deriver for calls as they are read: nearly in order. Those of processes without communicators are passed over.
+class CollectiveFeed {
+  public:
+    explicit CollectiveFeed(const Communicators& communicators);
+    bool empty() const { return processes_.empty(); }
+    bool has(const ProcessKey& process) const { return processes_.contains(process); }
+    void take(const Event& event);
+    /// All that were taken.
+    const CollectiveWaitsDeriver& derived();
+
+  private:
+    void pass_on(size_t count);
+
+    std::set<ProcessKey> processes_;
+    std::vector<Event> waiting_;
+    CollectiveWaitsDeriver deriver_;
+};
+
+/// `events` are one boot's, in any order; what is none of collectives, synchronisations and waits of streams for events
+/// is passed over. A collective is waited for by who synchronises with its stream or device, or with a stream that
+/// waits for an event behind it, and by the thread's own wait for an event. Collectives of communicators without a
+/// hash, which were made before they were traced, are left out: their ranks cannot be told to belong together. Sends
+/// and receives are too, since two ranks alone leave them together.
+CollectiveWaits collective_waits(std::span<const Event> events, const Communicators& communicators);
+
+}  // namespace ingero

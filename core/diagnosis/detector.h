@@ -1,0 +1,138 @@
+// A problem that can be found: what proves it, what that needs, and the code that does. A further one is a file of its
+// own and a line in catalogue.cpp.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/diagnosis/assign.h"
+#include "core/diagnosis/explain.h"
+#include "core/diagnosis/known_processes.h"
+#include "core/model/event.h"
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "core/query/communicators.h"
+#include "core/store/history.h"
+
+namespace ingero {
+
+/// An outermost call of the window that took longer than is usual, and where the rest of its time went.
+struct JudgedCall {
+    const Event& event;
+    const CallTime& time;
+    const Op* op;
+    const Assignment& assignment;
+    bool first_use;
+};
+
+struct DetectorContext {
+    ExplainOptions options;
+    Window window;  ///< CLOCK_MONOTONIC
+    ClockTriple clock;
+    const KnownProcesses* processes = nullptr;
+    const Communicators* communicators = nullptr;
+};
+
+class DrainedGaps;
+class GapCauses;
+
+/// What finding needs to know of the window.
+struct JudgementContext {
+    uint64_t covered_ns = 0;  ///< of the window, by sessions
+    std::string boot_id;
+    bool lossy = false;  ///< so much was lost that nothing is proven
+    /// From here on, up to recorded_until_ns, all that was recorded was looked at: the window and the history before
+    /// it. CLOCK_MONOTONIC of the boot; 0: not known.
+    uint64_t learnt_from_ns = 0;
+    uint64_t recorded_until_ns = UINT64_MAX;
+    bool filtered = false;  ///< calls of other processes were left out
+    ClockTriple clock;
+    std::vector<LossRow> losses = {};  ///< of what was looked at; op 0: of any op
+    const KnownProcesses* processes = nullptr;
+    bool imported = false;        ///< of a trace that left calls out
+    bool calls_left_out = false;  ///< and did not count them: a time without calls proves nothing
+    const GapCauses* gaps = nullptr;
+    const DrainedGaps* drained = nullptr;
+    const std::vector<StateRow>* states = nullptr;  ///< of GPUs, in the window
+    const std::vector<SpanRow>* spans = nullptr;    ///< that overlap the window, and who registered for their scopes
+
+    /// Whatever the process did, it did since learnt_from_ns.
+    bool knows_from_start(const ProcessKey& process) const;
+    /// Up to when it is known what it did: to the end of the window, of the recording, or its own.
+    uint64_t known_until_ns(const ProcessKey& process, const Window& window) const;
+    /// Calls of these classes that were lost from `from_ns` to `to_ns`, of whichever process.
+    uint64_t lost_calls(uint64_t from_ns, uint64_t to_ns, std::initializer_list<OpClass> classes) const;
+};
+
+/// One for each window and boot. Bounded: a store may name any number of processes, addresses and handles.
+class Detector {
+  public:
+    virtual ~Detector() = default;
+
+    /// Ops of which it is shown each call, outermost and others: those of the window and, by before(), those of the
+    /// history before it. In order of start inside a block, blocks in order of start.
+    virtual bool wants(const Op&) const { return false; }
+    /// Also each call of any op that failed.
+    virtual bool wants_failures() const { return false; }
+    virtual void before(const Event&, const Op&) {}
+    virtual void see(const Event&, const Op&) {}
+    /// In any order.
+    virtual void judged(const JudgedCall&) {}
+    /// Once all calls were seen: of this time it is shown every call once more, in order as above. What few windows
+    /// need is not kept for all.
+    virtual Window looks_back_at() const { return {}; }
+    virtual void look_back(const Event&, const Op&) {}
+
+    virtual void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const = 0;
+};
+
+/// What users are told of a kind of finding, by `ingeroctl problems` and in the documentation.
+struct CatalogueEntry {
+    std::string_view kind;
+    std::string_view title;
+    std::string_view proof;   ///< the evidence that decides
+    std::string_view needs;   ///< what must have been recorded
+    std::string_view limits;  ///< what it cannot see
+    /// nullptr: found of the calls' own time splits, by Ledger, or by the detector of the kind before.
+    std::unique_ptr<Detector> (*make)(const DetectorContext&);
+};
+
+/// All kinds, in the order in which they are told.
+std::span<const CatalogueEntry> catalogue();
+
+// What detectors have in common.
+
+inline constexpr size_t max_evidence = 20;
+
+/// The calls that lost the most.
+class Evidence {
+  public:
+    void add(uint64_t ns, uint64_t sequence);
+    /// Sequences, the most lost first; at most max_evidence.
+    std::vector<uint64_t> sequences() const;
+
+  private:
+    std::vector<std::pair<uint64_t, uint64_t>> heap_;  ///< lost time and sequence, the least on top
+};
+
+/// A finding of a process with what its kind does not decide. `subject` tells findings of one kind apart.
+Finding make_finding(std::string_view kind, const ProcessKey& process, std::string_view subject,
+                     const JudgementContext& context);
+std::string finding_id(std::string_view kind, const ProcessKey& process, std::string_view subject,
+                       const std::string& boot_id);
+Severity severity_of(double window_share);
+Verdict verdict_of(double explained_fraction, bool lossy);
+/// 0 to 1; a part of nothing is all of it.
+double share_of(uint64_t part, uint64_t whole);
+/// "python (pid 123)"; "pid 123" where the name is not known.
+std::string process_text(const Finding& finding);
+std::string percent_text(double share);
+
+}  // namespace ingero

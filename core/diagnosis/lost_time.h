@@ -1,0 +1,78 @@
+// Where the time went that calls took too long: all of it by cause, in parts of the window, by process, by GPU and by
+// operation. Each nanosecond is told of once; the sums of each are those of the whole.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/diagnosis/assign.h"
+#include "core/model/event.h"
+#include "core/model/time.h"
+#include "core/query/key_index.h"
+
+namespace ingero {
+
+/// Of outermost calls.
+struct LostSums {
+    uint64_t calls = 0;
+    uint64_t busy_ns = 0;  ///< their durations
+    uint64_t excess_ns = 0;
+    std::array<uint64_t, cause_count> ns{};
+    uint64_t uncertain_ns = 0;  ///< of excess_ns, in calls of which the time split is not certain
+
+    void add(const LostSums& other);
+    /// By cause, "unexplained" and "uncertain split" among them, largest first: sums to excess_ns.
+    std::vector<std::pair<std::string, uint64_t>> by_cause() const;
+};
+
+struct LostOp {
+    uint64_t calls = 0;
+    uint64_t busy_ns = 0;
+};
+
+/// An equal part of the window, by when calls began.
+struct LostSlice {
+    LostSums sums;
+    std::map<OpId, LostOp> ops;
+};
+
+class LostTime {
+  public:
+    /// The window is of the clock of events. Without slices only the whole is kept, by process and device.
+    LostTime(const Window& window, size_t slices);
+
+    void saw(const Event& event);
+    void add(const Event& event, const Assignment& assignment);
+    void add_uncertain(const Event& event, uint64_t excess_ns);
+
+    /// A process and the ordinal of its device, INGERO_DEVICE_UNKNOWN where none was recorded.
+    struct Group {
+        ProcessKey process;
+        uint16_t device = 0;
+        bool operator==(const Group&) const = default;
+        uint64_t hash() const { return hash_words(process.start_ns, process.pid, device); }
+    };
+    const KeyIndex<Group>& groups() const { return index_; }
+    const LostSums& of_group(uint32_t number) const { return groups_[number]; }
+    /// Of those that there was no room for.
+    const LostSums& others() const { return others_; }
+    const std::vector<LostSlice>& slices() const { return slices_; }
+
+  private:
+    LostSums& group_of(const Event& event);
+    LostSlice* slice_of(const Event& event);
+
+    Window window_;
+    std::vector<LostSlice> slices_;
+    KeyIndex<Group> index_;
+    std::vector<LostSums> groups_;
+    LostSums others_;
+    Group last_;
+    uint32_t last_number_ = KeyIndex<Group>::none;
+};
+
+}  // namespace ingero

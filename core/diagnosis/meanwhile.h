@@ -1,0 +1,53 @@
+// What a thread did in a given time: in which calls and waits of its own it was, and whom or what it waited for. Of the
+// latest calls and waits of the threads that it is shown, in bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/model/event.h"
+
+namespace ingero {
+
+/// A part of the time, of one kind and one culprit.
+struct MeanwhilePart {
+    std::string kind;  ///< "cpu-contention", "cpu-quota", "wake-up", "own-io-wait", "lock-wait", "memory-reclaim",
+                       ///< "network", "driver-wait", "device-wait", "sleep", "wait", "own-work", "not-known"
+    std::string name;  ///< who had the CPU or ended the wait, what was waited for, the call; may be empty
+    uint32_t pid = 0;  ///< 0: no process, or not known
+    uint64_t ns = 0;
+};
+
+/// "waiting for a CPU that stress-hog (pid 7) had", "asleep in timer": what a part says.
+std::string meanwhile_text(const MeanwhilePart& part);
+
+class ThreadHistory {
+  public:
+    /// `keep_ns`: what ended so long before the latest is forgotten.
+    explicit ThreadHistory(uint64_t keep_ns) : keep_ns_(keep_ns) {}
+
+    /// What can say anything: waits, and calls that took long.
+    static bool wants(const Event& event);
+    /// In about the order of their end.
+    void take(const Event& event);
+    void forget(const ProcessKey& process);
+
+    /// Sums to [from_ns, to_ns): the largest first.
+    std::vector<MeanwhilePart> parts(const ProcessKey& process, uint32_t tid, uint64_t from_ns, uint64_t to_ns) const;
+
+  private:
+    uint64_t keep_ns_;
+    std::map<std::pair<ProcessKey, uint32_t>, std::deque<Event>> threads_;
+    std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
+};
+
+/// Adds parts of the same kind and culprit together.
+void add_parts(std::vector<MeanwhilePart>& sum, const std::vector<MeanwhilePart>& more);
+
+}  // namespace ingero

@@ -1,0 +1,387 @@
+#include "core/diagnosis/stragglers.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/diagnosis/findings.h"
+#include "core/model/call_time.h"
+#include "core/query/event_filter.h"
+
+namespace ingero {
+
+namespace {
+
+/// What a late rank did is asked for within this, and ranges of so long ago do not count any more.
+constexpr uint64_t history_ns = 30'000'000'000;
+constexpr size_t max_waiting = 32'768;  ///< calls, to be put in order
+constexpr size_t max_watched = 1'024;   ///< communicators
+constexpr size_t max_members = 4'096;   ///< ranks that totals tell of, a communicator
+constexpr size_t max_culprits = 10;
+/// Stored calls are looked at so long at a time.
+constexpr uint64_t slice_ns = 1'000'000'000;
+/// Calls come in order of their end, but for those of a turn of the rings.
+constexpr uint64_t settled_after_ns = 500'000'000;
+constexpr size_t max_pairs = 256;  ///< whom one rank waited for
+/// It is over where it is late in less than this part of what it takes to be one: one that is nearly one is not told
+/// of again and again.
+constexpr unsigned resolved_percent = 66;
+/// Of two ranks one is last half the time.
+constexpr unsigned late_percent_of_two = 70;
+
+std::string hex_id(const std::string& text) {
+    char hex[17];
+    std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(XXH64(text.data(), text.size(), 0)));
+    return hex;
+}
+
+std::pair<ProcessKey, uint64_t> key_of(const RankWait& rank) {
+    return {rank.process, rank.communicator};
+}
+
+}  // namespace
+
+const MeanwhilePart* StragglerEpisode::cause() const {
+    if (meanwhile.empty()) return nullptr;
+    const MeanwhilePart& most = meanwhile.front();
+    return most.kind == "not-known" || most.ns < lost_ns - lost_ns / 2 ? nullptr : &most;
+}
+
+std::string rank_text(const StragglerEpisode& episode, const std::string& comm) {
+    const std::string who = episode.rank ? "rank " + std::to_string(*episode.rank) : std::string("a rank");
+    const std::string pid = "pid " + std::to_string(visible_pid(episode.process.pid));
+    return who + " (" + (comm.empty() ? pid : comm + ", " + pid) + ")";
+}
+
+Finding straggler_finding(const StragglerEpisode& episode, const std::string& comm, const ClockTriple& clock) {
+    Finding finding;
+    finding.id = episode.id;
+    finding.kind = "straggler";
+    finding.pid = episode.process.pid;
+    finding.comm = comm;
+    finding.lost_ns = finding.newly_lost_ns = episode.lost_ns;
+    finding.window_share = share_of(episode.lost_ns, saturating_subtract(episode.latest_ns, episode.since_ns));
+    finding.severity = severity_of(finding.window_share);
+    const MeanwhilePart* cause = episode.cause();
+    uint64_t known_ns = 0;
+    const std::string who = rank_text(episode, comm);
+    for (const MeanwhilePart& part : episode.meanwhile) {
+        if (part.kind == "not-known") continue;
+        known_ns = saturating_add(known_ns, part.ns);
+        if (finding.culprits.size() < max_culprits)
+            finding.culprits.push_back({part.name.empty() ? meanwhile_text(part) : part.name, part.pid, part.ns, 0});
+    }
+    finding.explained_fraction = episode.lost_ns == 0 ? 0 : share_of(known_ns, episode.lost_ns);
+    finding.verdict = cause ? Verdict::proven : Verdict::partial;
+    finding.summary = who + " came last to the collectives of " + std::to_string(episode.local_ranks) +
+                      " ranks of this host in " + std::to_string(episode.late) + " of the latest " +
+                      std::to_string(episode.of_ranges) + " ranges, in the middle " +
+                      format_duration(episode.lateness_ns) + " after the others began to wait; meanwhile it was " +
+                      (cause ? meanwhile_text(*cause) + " for " + format_duration(cause->ns) + " of " +
+                                   format_duration(episode.lost_ns)
+                             : std::string("busy with nothing that alone explains it"));
+    finding.fix = "Compare what " + who +
+                  " does between its collectives with the other ranks: its share of the work, " +
+                  "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+    finding.confirm = "Run explain --verify with the incident's id after the change: the rank should come last in " +
+                      std::string("few ranges, or by less than ") + format_duration(episode.threshold_ns) + ".";
+    Event& event = finding.worst.event;
+    event.tgid = episode.process.pid;
+    event.process_start_ns = episode.process.start_ns;
+    event.tid = episode.tid;
+    event.start_ns = episode.since_ns;
+    finding.worst.start_realtime_ns = clock.to_realtime(episode.since_ns);
+    finding.worst.excess_ns = finding.worst.explained_ns = episode.worst_ns;
+    finding.worst.cause = finding.kind;
+    return finding;
+}
+
+StragglerWatch::StragglerWatch(const Communicators& communicators, const StragglerOptions& options, std::string seed)
+    : communicators_(communicators),
+      options_(options),
+      seed_(std::move(seed)),
+      deriver_(communicators),
+      history_(history_ns) {
+    communicators_changed();
+}
+
+void StragglerWatch::communicators_changed() {
+    std::set<ProcessKey> now;
+    for (const Communicator& one : communicators_.all())
+        if (one.row.hash != 0) now.insert(one.row.process);
+    for (const ProcessKey& process : processes_)
+        if (!now.contains(process)) history_.forget(process);
+    processes_ = std::move(now);
+}
+
+bool StragglerWatch::wants(const Event& event) {
+    if (ThreadHistory::wants(event)) return true;
+    const Op* op = find_op(event.op);
+    return op && CollectiveWaitsDeriver::wants(*op);
+}
+
+void StragglerWatch::take(std::span<const Event> events) {
+    for (const Event& event : events) {
+        if (!processes_.contains(event.process())) continue;
+        history_.take(event);
+        const Op* op = find_op(event.op);
+        if (op && CollectiveWaitsDeriver::wants(*op)) waiting_.push_back(event);
+    }
+    if (waiting_.size() < max_waiting) return;
+    std::stable_sort(waiting_.begin(), waiting_.end(), CollectiveWaitsDeriver::before);
+    pass_on(waiting_[waiting_.size() / 2].start_ns);
+}
+
+void StragglerWatch::pass_on(uint64_t until_ns) {
+    std::stable_sort(waiting_.begin(), waiting_.end(), CollectiveWaitsDeriver::before);
+    const auto end = std::partition_point(waiting_.begin(), waiting_.end(),
+                                          [&](const Event& event) { return event.start_ns < until_ns; });
+    for (auto event = waiting_.begin(); event != end; ++event) deriver_.take(*event);
+    waiting_.erase(waiting_.begin(), end);
+}
+
+std::vector<StragglerChange> StragglerWatch::settle(uint64_t until_ns) {
+    pass_on(until_ns);
+    std::vector<StragglerChange> changes;
+    for (const CollectiveRange& range : deriver_.take_ranges(until_ns)) judge(range, changes);
+    return changes;
+}
+
+void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerChange>& changes) {
+    if (range.waits.size() < 2) return;
+    if (watched_.size() >= max_watched && !watched_.contains(range.hash)) return;
+    Watched& watched = watched_[range.hash];
+    auto arrival = late_arrival(range);
+    std::vector<uint64_t> steps;
+    for (size_t i = 1; i < watched.latest.size(); ++i)
+        steps.push_back(saturating_subtract(watched.latest[i].arrival.end_ns, watched.latest[i - 1].arrival.end_ns));
+    const uint64_t step_ns = median_of(std::move(steps));
+    const uint64_t threshold_ns = std::max(options_.floor_ns, step_ns / 100 * options_.step_percent);
+    const bool is_late = arrival && arrival->lateness_ns >= threshold_ns;
+    add_totals(range, arrival ? &*arrival : nullptr, is_late);
+    totals_[range.hash].step_ns = step_ns;
+    if (!arrival) return;
+    watched.local_ranks = std::max(watched.local_ranks, range.waits.size());
+    watched.ranks = range.ranks;
+    watched.last_end_ns = std::max(watched.last_end_ns, arrival->end_ns);
+    if (is_late) {
+        const auto open = watched.open.find(key_of(arrival->late));
+        if (open != watched.open.end()) add_late(open->second, *arrival);
+    }
+    watched.latest.push_back({std::move(*arrival), is_late});
+    if (watched.latest.size() > options_.ranges) watched.latest.pop_front();
+    open_or_close(range.hash, watched, threshold_ns, changes);
+}
+
+void StragglerWatch::add_totals(const CollectiveRange& range, const LateArrival* arrival, bool is_late) {
+    CommunicatorTotals& totals = totals_[range.hash];
+    ++totals.ranges;
+    totals.ranks = range.ranks;
+    const auto member = [&](const RankWait& rank) -> RankTotals* {
+        const auto key = key_of(rank);
+        if (totals.members.size() >= max_members && !totals.members.contains(key)) return nullptr;
+        RankTotals& one = totals.members[key];
+        one.rank = rank.rank;
+        one.process = rank.process;
+        return &one;
+    };
+    for (const RankWait& wait : range.waits)
+        if (RankTotals* one = member(wait)) ++one->ranges;
+    if (!is_late) return;
+    if (RankTotals* late = member(arrival->late)) {
+        ++late->came_last;
+        late->late_ns = saturating_add(late->late_ns, arrival->lateness_ns);
+    }
+    for (const Waited& waited : arrival->waited) {
+        RankTotals* one = member(waited.rank);
+        if (!one) continue;
+        one->waited_ns = saturating_add(one->waited_ns, waited.ns);
+        const auto whom = key_of(arrival->late);
+        if (one->waited_for.size() >= max_pairs && !one->waited_for.contains(whom)) continue;
+        auto& [ns, times] = one->waited_for[whom];
+        ns = saturating_add(ns, waited.ns);
+        ++times;
+    }
+}
+
+void StragglerWatch::open_or_close(uint64_t hash, Watched& watched, uint64_t threshold_ns,
+                                   std::vector<StragglerChange>& changes) {
+    const uint64_t from_ns = saturating_subtract(watched.last_end_ns, options_.latest_ns);
+    auto first = watched.latest.begin();
+    const auto recent = std::find_if(watched.latest.begin(), watched.latest.end(),
+                                     [&](const Latest& one) { return one.arrival.end_ns >= from_ns; });
+    const auto of_late = static_cast<size_t>(watched.latest.end() - recent);
+    if (of_late >= options_.least_ranges)
+        first = recent;
+    else if (watched.latest.size() < options_.ranges)
+        return;
+    const auto count = static_cast<size_t>(watched.latest.end() - first);
+    std::map<Rank, size_t> late;
+    for (auto one = first; one != watched.latest.end(); ++one)
+        if (one->late) ++late[key_of(one->arrival.late)];
+    unsigned percent = options_.late_percent;
+    if (watched.local_ranks == 2) percent = std::max(percent, late_percent_of_two);
+
+    for (auto open = watched.open.begin(); open != watched.open.end();) {
+        StragglerEpisode& episode = open->second;
+        const size_t its = late.contains(open->first) ? late[open->first] : 0;
+        if (its * 10'000 >= size_t{percent} * resolved_percent * count) {
+            ++open;
+            continue;
+        }
+        episode.resolved_ns = episode.latest_ns;
+        changes.push_back({true, std::move(episode)});
+        open = watched.open.erase(open);
+    }
+    for (const auto& [rank, its] : late) {
+        const auto open = watched.open.find(rank);
+        if (open == watched.open.end() && its * 100 < size_t{percent} * count) continue;
+        std::vector<uint64_t> lateness;
+        const RankWait* who = nullptr;
+        for (auto one = first; one != watched.latest.end(); ++one) {
+            if (!one->late || key_of(one->arrival.late) != rank) continue;
+            lateness.push_back(one->arrival.lateness_ns);
+            who = &one->arrival.late;
+        }
+        const bool opens = open == watched.open.end();
+        StragglerEpisode& episode = opens ? watched.open[rank] : open->second;
+        if (opens) {
+            episode = begin(hash, watched, *who);
+            for (auto one = first; one != watched.latest.end(); ++one)
+                if (one->late && key_of(one->arrival.late) == rank) add_late(episode, one->arrival);
+        }
+        if (watched.latest.back().late && key_of(watched.latest.back().arrival.late) == rank) {
+            episode.lateness_ns = median_of(std::move(lateness));
+            episode.threshold_ns = threshold_ns;
+            episode.late = its;
+            episode.of_ranges = count;
+        }
+        if (opens) changes.push_back({false, episode});
+    }
+}
+
+StragglerEpisode StragglerWatch::begin(uint64_t hash, const Watched& watched, const RankWait& rank) {
+    StragglerEpisode episode;
+    episode.hash = hash;
+    episode.process = rank.process;
+    episode.tid = rank.tid;
+    episode.communicator = rank.communicator;
+    episode.rank = rank.rank;
+    episode.ranks = watched.ranks;
+    episode.local_ranks = watched.local_ranks;
+    episode.detected_ns = watched.latest.back().arrival.end_ns;
+    episode.id = hex_id(seed_ + '\0' + std::to_string(hash) + '\0' + std::to_string(rank.process.pid) + '\0' +
+                        std::to_string(rank.process.start_ns) + '\0' + std::to_string(rank.communicator) + '\0' +
+                        std::to_string(episode.detected_ns));
+    return episode;
+}
+
+void StragglerWatch::add_late(StragglerEpisode& episode, const LateArrival& arrival) const {
+    const uint64_t from_ns = saturating_subtract(arrival.late.arrival_ns, arrival.lateness_ns);
+    if (episode.since_ns == 0 || from_ns < episode.since_ns) episode.since_ns = from_ns;
+    episode.latest_ns = std::max(episode.latest_ns, arrival.end_ns);
+    episode.lost_ns = saturating_add(episode.lost_ns, arrival.lateness_ns);
+    episode.worst_ns = std::max(episode.worst_ns, arrival.lateness_ns);
+    ++episode.late_ranges;
+    add_parts(episode.meanwhile,
+              history_.parts(arrival.late.process, arrival.late.tid, from_ns, arrival.late.arrival_ns));
+}
+
+std::vector<StragglerChange> StragglerWatch::quiet(uint64_t now_ns) {
+    std::vector<StragglerChange> changes;
+    for (auto watched = watched_.begin(); watched != watched_.end();) {
+        const uint64_t silent_ns = saturating_subtract(now_ns, watched->second.last_end_ns);
+        if (silent_ns >= options_.latest_ns) {
+            for (auto& [rank, episode] : watched->second.open) {
+                episode.resolved_ns = episode.latest_ns;
+                changes.push_back({true, std::move(episode)});
+            }
+            watched->second.open.clear();
+        }
+        if (silent_ns < std::max(history_ns, options_.latest_ns)) {
+            ++watched;
+            continue;
+        }
+        totals_.erase(watched->first);
+        watched = watched_.erase(watched);
+    }
+    return changes;
+}
+
+std::vector<StragglerEpisode> StragglerWatch::open() const {
+    std::vector<StragglerEpisode> all;
+    for (const auto& [hash, watched] : watched_)
+        for (const auto& [rank, episode] : watched.open) all.push_back(episode);
+    return all;
+}
+
+Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const Filter& filter,
+                                            const StragglerOptions& options) {
+    StragglersAnswer answer;
+    answer.window = filter.window;
+    answer.options = options;
+    auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
+    if (!covered) return tl::unexpected(covered.error());
+    answer.coverage = std::move(*covered);
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+    auto communicators = Communicators::read(snapshot);
+    if (!communicators) return tl::unexpected(communicators.error());
+    // One process is compared with the others that the caller may see.
+    EventFilter visible({.window = {}, .uid = filter.uid, .pid = {}}, *processes);
+    communicators->keep_if([&](const ProcessKey& process) { return visible.matches(process); });
+    for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
+        StragglersAnswer::Boot found;
+        found.clock = boot.clock;
+        StragglerWatch watch(*communicators, options, std::to_string(boot.boot_index));
+        std::vector<StragglerChange> changes;
+        const auto take_over = [&](std::vector<StragglerChange> more) {
+            std::move(more.begin(), more.end(), std::back_inserter(changes));
+        };
+        std::vector<Event> waiting;
+        // As they ended, a second at a time: what later ones say of earlier times is known by then, as live.
+        const auto pass_on = [&](uint64_t ended_before_ns) {
+            const auto ends_before = [](const Event& a, const Event& b) {
+                return saturating_end_ns(a) < saturating_end_ns(b);
+            };
+            std::stable_sort(waiting.begin(), waiting.end(), ends_before);
+            const auto end = std::partition_point(waiting.begin(), waiting.end(), [&](const Event& event) {
+                return saturating_end_ns(event) < ended_before_ns;
+            });
+            for (auto first = waiting.begin(); first != end;) {
+                const uint64_t until_ns = saturating_add(saturating_end_ns(*first), slice_ns);
+                const auto last = std::partition_point(
+                    first, end, [&](const Event& event) { return saturating_end_ns(event) < until_ns; });
+                watch.take({first, last});
+                take_over(watch.settle(saturating_subtract(saturating_end_ns(*std::prev(last)), settled_after_ns)));
+                first = last;
+            }
+            waiting.erase(waiting.begin(), end);
+        };
+        const auto scanned = snapshot.scan(boot.boot_index, boot.monotonic, [&](std::span<const Event> block) {
+            uint64_t first_ns = UINT64_MAX;
+            for (const Event& event : block) first_ns = std::min(first_ns, event.start_ns);
+            pass_on(first_ns);  // blocks come in order of start
+            std::copy_if(block.begin(), block.end(), std::back_inserter(waiting),
+                         [](const Event& event) { return StragglerWatch::wants(event); });
+            return true;
+        });
+        if (!scanned) return tl::unexpected(scanned.error());
+        pass_on(UINT64_MAX);
+        take_over(watch.settle(UINT64_MAX));
+        found.communicators = watch.totals();
+        take_over(watch.quiet(boot.monotonic.to_ns));
+        for (StragglerEpisode& open : watch.open()) found.episodes.push_back(std::move(open));
+        for (StragglerChange& change : changes)
+            if (change.resolved) found.episodes.push_back(std::move(change.episode));
+        if (filter.pid)
+            std::erase_if(found.episodes, [&](const StragglerEpisode& one) { return one.process.pid != *filter.pid; });
+        std::stable_sort(found.episodes.begin(), found.episodes.end(),
+                         [](const auto& a, const auto& b) { return a.lost_ns > b.lost_ns; });
+        answer.boots.push_back(std::move(found));
+    }
+    return answer;
+}
+
+}  // namespace ingero

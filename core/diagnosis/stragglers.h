@@ -1,0 +1,158 @@
+// Ranks of one host that keep coming last to their collectives: since when, how late, what they did meanwhile, and when
+// that was over. Ranges are judged one after another, so that live and stored calls have the same answer.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/diagnosis/collective_waits.h"
+#include "core/diagnosis/explain.h"
+#include "core/diagnosis/late_arrival.h"
+#include "core/diagnosis/meanwhile.h"
+#include "core/query/stats.h"
+
+namespace ingero {
+
+struct StragglerOptions {
+    uint64_t floor_ns = default_late_from_ns;           ///< who is not later than this is not late
+    unsigned step_percent = default_late_step_percent;  ///< nor who is not later than this part of a step
+    unsigned late_percent = 60;                         ///< of the latest ranges: from here on it is a straggler
+    size_t ranges = 50;                                 ///< the latest, of those
+    uint64_t latest_ns = 10'000'000'000;                ///< the ones of so long, where they are `least_ranges`
+    size_t least_ranges = 8;
+};
+
+/// One rank, from when it was found to keep coming last to when it no longer did.
+struct StragglerEpisode {
+    std::string id;     ///< 16 hex digits
+    uint64_t hash = 0;  ///< of the communicator
+    ProcessKey process;
+    uint32_t tid = 0;
+    uint64_t communicator = 0;  ///< CommunicatorRow::id
+    std::optional<uint32_t> rank;
+    std::optional<uint32_t> ranks;  ///< of the communicator, on whichever hosts
+    size_t local_ranks = 0;         ///< of them on this host
+    // CLOCK_MONOTONIC.
+    uint64_t since_ns = 0;     ///< when others first waited for it
+    uint64_t detected_ns = 0;  ///< the end of the range that decided
+    uint64_t latest_ns = 0;    ///< the end of the latest range in which it was late
+    uint64_t resolved_ns = 0;  ///< 0: not yet
+    // Of the latest ranges when it was last late.
+    uint64_t lateness_ns = 0;  ///< median
+    uint64_t threshold_ns = 0;
+    size_t late = 0;
+    size_t of_ranges = 0;
+    uint64_t lost_ns = 0;      ///< that the rank that waited longest waited, summed over ranges since since_ns
+    uint64_t late_ranges = 0;  ///< since since_ns
+    uint64_t worst_ns = 0;
+    std::vector<MeanwhilePart> meanwhile;  ///< sums to lost_ns
+
+    /// What it did for half of the time or more; nullptr where there is no such thing, or it is not known.
+    const MeanwhilePart* cause() const;
+};
+
+struct StragglerChange {
+    bool resolved = false;
+    StragglerEpisode episode;
+};
+
+/// What ranks waited for each other, over all ranges.
+struct RankTotals {
+    std::optional<uint32_t> rank;
+    ProcessKey process;
+    uint64_t ranges = 0;
+    uint64_t came_last = 0;  ///< late enough to count
+    uint64_t late_ns = 0;    ///< that the longest waiting one waited for it then
+    uint64_t waited_ns = 0;  ///< for late ranks
+    std::map<std::pair<ProcessKey, uint64_t>, std::pair<uint64_t, uint64_t>> waited_for;  ///< rank: ns, times
+};
+
+/// Of one communicator.
+struct CommunicatorTotals {
+    std::optional<uint32_t> ranks;
+    uint64_t ranges = 0;                                            ///< with two ranks or more of this host
+    uint64_t step_ns = 0;                                           ///< of the latest ranges, median
+    std::map<std::pair<ProcessKey, uint64_t>, RankTotals> members;  ///< by process and CommunicatorRow::id
+};
+
+/// "rank 3 (python, pid 4711)".
+std::string rank_text(const StragglerEpisode& episode, const std::string& comm);
+/// The episode as a finding: `comm` of the process.
+Finding straggler_finding(const StragglerEpisode& episode, const std::string& comm, const ClockTriple& clock);
+
+class StragglerWatch {
+  public:
+    /// `communicators` must outlive it, and may change between calls. `seed` goes into ids.
+    StragglerWatch(const Communicators& communicators, const StragglerOptions& options, std::string seed = {});
+
+    void set_options(const StragglerOptions& options) { options_ = options; }
+    /// Processes with communicators are others than before.
+    void communicators_changed();
+    /// Whether the op says anything of collectives or of waits.
+    static bool wants(const Event& event);
+    /// Calls and waits about as they ended.
+    void take(std::span<const Event> events);
+    /// Judges what ended before `until_ns`, which nothing is taken of any more.
+    std::vector<StragglerChange> settle(uint64_t until_ns);
+    /// Where no rank left a collective for so long as ranges count: nobody is late any more.
+    std::vector<StragglerChange> quiet(uint64_t now_ns);
+
+    std::vector<StragglerEpisode> open() const;
+    const std::map<uint64_t, CommunicatorTotals>& totals() const { return totals_; }
+
+  private:
+    using Rank = std::pair<ProcessKey, uint64_t>;
+    struct Latest {
+        LateArrival arrival;
+        bool late = false;
+    };
+    struct Watched {
+        std::deque<Latest> latest;
+        size_t local_ranks = 0;
+        std::optional<uint32_t> ranks;
+        std::map<Rank, StragglerEpisode> open;
+        uint64_t last_end_ns = 0;
+    };
+
+    void pass_on(uint64_t until_ns);
+    void judge(const CollectiveRange& range, std::vector<StragglerChange>& changes);
+    void add_totals(const CollectiveRange& range, const LateArrival* late, bool is_late);
+    void open_or_close(uint64_t hash, Watched& watched, uint64_t threshold_ns, std::vector<StragglerChange>& changes);
+    StragglerEpisode begin(uint64_t hash, const Watched& watched, const RankWait& rank);
+    void add_late(StragglerEpisode& episode, const LateArrival& arrival) const;
+
+    const Communicators& communicators_;
+    StragglerOptions options_;
+    std::string seed_;
+    std::set<ProcessKey> processes_;
+    std::vector<Event> waiting_;
+    CollectiveWaitsDeriver deriver_;
+    ThreadHistory history_;
+    std::map<uint64_t, Watched> watched_;
+    std::map<uint64_t, CommunicatorTotals> totals_;
+};
+
+struct StragglersAnswer {
+    Window window;  ///< CLOCK_REALTIME
+    Coverage coverage;
+    StragglerOptions options;
+    struct Boot {
+        ClockTriple clock;
+        std::map<uint64_t, CommunicatorTotals> communicators;
+        std::vector<StragglerEpisode> episodes;  ///< the one that lost the most first
+    };
+    std::vector<Boot> boots;
+};
+
+/// Errors: those of the store.
+Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const Filter& filter,
+                                            const StragglerOptions& options = {});
+
+}  // namespace ingero

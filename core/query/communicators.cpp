@@ -1,0 +1,89 @@
+#include "core/query/communicators.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace ingero {
+
+Result<Communicators> Communicators::read(const StoreSnapshot& snapshot) {
+    auto rows = snapshot.communicators();
+    if (!rows) return tl::unexpected(rows.error());
+    return Communicators(std::move(*rows));
+}
+
+Communicators::Communicators(std::vector<CommunicatorRow> rows) {
+    for (CommunicatorRow& row : rows) {
+        Communicator one{.row = row, .rank = std::nullopt, .ranks = std::nullopt};
+        if (row.rank >= 0 && row.ranks != 0) {
+            one.rank = static_cast<uint32_t>(row.rank);
+            one.ranks = row.ranks;
+        }
+        communicators_.push_back(one);
+    }
+    settle_splits();
+    std::erase_if(communicators_, [](const Communicator& one) { return one.row.split != 0 && one.row.color < 0; });
+    std::sort(communicators_.begin(), communicators_.end(), [](const Communicator& a, const Communicator& b) {
+        return std::tie(a.row.process, a.row.id) < std::tie(b.row.process, b.row.id);
+    });
+    number();
+}
+
+void Communicators::number() {
+    places_.clear();
+    for (size_t i = 0; i < communicators_.size(); ++i)
+        places_.emplace(std::pair(communicators_[i].row.process, communicators_[i].row.id), i);
+}
+
+void Communicators::keep_if(const std::function<bool(const ProcessKey&)>& wanted) {
+    std::erase_if(communicators_, [&](const Communicator& one) { return !wanted(one.row.process); });
+    number();
+}
+
+// A part may itself be split, and its ranks may be told before those of all its siblings are: what is settled settles
+// more. What was made earlier comes first, so that one round nearly always does.
+void Communicators::settle_splits() {
+    constexpr int max_rounds = 64;
+    std::sort(communicators_.begin(), communicators_.end(),
+              [](const Communicator& a, const Communicator& b) { return a.row.seen_ns < b.row.seen_ns; });
+    std::map<std::pair<uint64_t, uint32_t>, std::vector<size_t>> by_split;
+    std::vector<const std::vector<size_t>*> open;  // in order of their first member
+    for (size_t i = 0; i < communicators_.size(); ++i) {
+        const CommunicatorRow& row = communicators_[i].row;
+        places_.emplace(std::pair(row.process, row.id), i);
+        if (row.split == 0 || row.parent_hash == 0) continue;
+        std::vector<size_t>& members = by_split[{row.parent_hash, row.split}];
+        if (members.empty()) open.push_back(&members);
+        members.push_back(i);
+    }
+    for (int round = 0; round < max_rounds; ++round)
+        if (std::erase_if(open, [this](const auto* members) { return settle_split(*members); }) == 0) break;
+}
+
+// NCCL orders the ranks of one color by key, equal ones by their rank in the parent.
+bool Communicators::settle_split(const std::vector<size_t>& members) {
+    std::vector<std::tuple<int32_t, int32_t, uint32_t, size_t>> order;  // color, key, rank in the parent, place
+    for (const size_t member : members) {
+        const CommunicatorRow& one = communicators_[member].row;
+        const Communicator* parent = find(one.process, one.parent);
+        if (!parent || !parent->rank || parent->ranks != members.size()) return false;
+        order.emplace_back(one.color, one.key, *parent->rank, member);
+    }
+    std::sort(order.begin(), order.end());
+    for (size_t from = 0, to = 0; from < order.size(); from = to) {
+        while (to < order.size() && std::get<0>(order[to]) == std::get<0>(order[from])) ++to;
+        if (std::get<0>(order[from]) < 0) continue;
+        for (size_t at = from; at < to; ++at) {
+            Communicator& one = communicators_[std::get<3>(order[at])];
+            one.rank = static_cast<uint32_t>(at - from);
+            one.ranks = static_cast<uint32_t>(to - from);
+        }
+    }
+    return true;
+}
+
+const Communicator* Communicators::find(const ProcessKey& process, uint64_t id) const {
+    const auto found = places_.find({process, id});
+    return found == places_.end() ? nullptr : &communicators_[found->second];
+}
+
+}  // namespace ingero

@@ -1,0 +1,47 @@
+// NCCL's communicators as a store tells of them, with the ranks that follow from what each rank gave to ncclCommSplit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/store/store.h"
+
+namespace ingero {
+
+struct Communicator {
+    CommunicatorRow row;
+    /// After a split they follow from the colors and keys of all the parent's ranks: nothing where one of those was not
+    /// seen.
+    std::optional<uint32_t> rank;
+    std::optional<uint32_t> ranks;
+};
+
+class Communicators {
+  public:
+    Communicators() = default;
+    explicit Communicators(std::vector<CommunicatorRow> rows);
+    /// Errors: those of the store.
+    static Result<Communicators> read(const StoreSnapshot& snapshot);
+
+    /// Forgets those of other processes; the ranks that follow from them stay.
+    void keep_if(const std::function<bool(const ProcessKey&)>& wanted);
+    /// nullptr where the store does not tell of it.
+    const Communicator* find(const ProcessKey& process, uint64_t id) const;
+    /// In order of process and id. A rank that a split left without a communicator has none here.
+    const std::vector<Communicator>& all() const { return communicators_; }
+
+  private:
+    void settle_splits();
+    void number();
+    /// Of all members of one split; false where not all that it takes is known.
+    bool settle_split(const std::vector<size_t>& members);
+
+    std::vector<Communicator> communicators_;
+    std::map<std::pair<ProcessKey, uint64_t>, size_t> places_;
+};
+
+}  // namespace ingero

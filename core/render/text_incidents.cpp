@@ -1,0 +1,183 @@
+#include <algorithm>
+
+#include "core/render/incidents.h"
+#include "core/render/table.h"
+#include "core/render/text.h"
+
+namespace ingero {
+
+using nlohmann::json;
+using namespace text;
+
+namespace {
+
+Colour severity_colour(const std::string& severity) {
+    if (severity == "high") return Colour::red;
+    return severity == "medium" ? Colour::yellow : Colour::cyan;
+}
+
+std::string lasted(const json& incident) {
+    const auto opened = number(incident, "opened_ns"), closed = number(incident, "closed_ns");
+    if (!closed) return "open";
+    return opened && *closed >= *opened ? format_duration(*closed - *opened) : absent;
+}
+
+std::string incident_lines(const json& one, const TextStyle& style) {
+    const std::string severity = words(one, "severity");
+    std::string result = paint(words(one, "kind"), Colour::bold, style) + "  " +
+                         paint(severity, severity_colour(severity), style) + ", " + words(one, "verdict") +
+                         ", incident " + words(one, "id") + "\n";
+    result += "   " + wrap_text(words(one, "summary"), style.width, 3) + "\n";
+    const bool open = !number(one, "closed_ns");
+    result +=
+        labelled("When", time(one, "opened_ns") + (open ? ", still open" : " to " + time(one, "closed_ns")), style);
+    return result + labelled("Lost", duration(one, "lost_ns") + " by " + process(one, "comm", "pid"), style);
+}
+
+/// "+1.2 ms": against the start of the time told of.
+std::string offset(const json& row, uint64_t from_ns) {
+    const auto start = number(row, "start_ns");
+    if (!start) return absent;
+    if (*start < from_ns) return "-" + format_duration(from_ns - *start);
+    return "+" + format_duration(*start - from_ns);
+}
+
+std::string mainly(const json& row) {
+    const uint64_t on_cpu = number(row, "on_cpu_ns").value_or(0), runnable = number(row, "runnable_ns").value_or(0),
+                   blocked = number(row, "blocked_ns").value_or(0);
+    if (on_cpu >= runnable && on_cpu >= blocked) return "on CPU";
+    if (blocked >= runnable) {
+        const std::string on = words_or_empty(row, "blocked_on");
+        return on.empty() ? "asleep" : "asleep in " + on;
+    }
+    const json& other = member(row, "ran_instead");
+    return other.is_object() ? "no CPU: " + process(other, "name", "pid") + " had it" : "no CPU";
+}
+
+std::string rows_text(const json& rows, uint64_t from_ns, const TextStyle& style) {
+    Table table({{"", Align::left},
+                 {"AT", Align::right},
+                 {"TOOK", Align::right},
+                 {"OPERATION", Align::left, true},
+                 {"THREAD", Align::right, false, 2},
+                 {"MAINLY", Align::left, true, 1}});
+    for (const json& row : rows) {
+        const size_t depth = std::min<uint64_t>(number(row, "depth").value_or(0), 8);
+        table.add_row({flag(row, "worst") ? ">" : "", offset(row, from_ns), duration(row, "duration_ns"),
+                       std::string(2 * depth, ' ') + words(row, "op"), count(row, "tid"), mainly(row)});
+    }
+    return table.render(style.width, 2);
+}
+
+}  // namespace
+
+std::string text_incidents(const json& answer, const TextStyle& style) {
+    std::string result = window_line(answer) + coverage_lines(answer, style);
+    const json& incidents = list(answer, "incidents");
+    if (incidents.empty()) return result + "\nNo incident.\n";
+    Table table({{"INCIDENT", Align::left},
+                 {"KIND", Align::left},
+                 {"SEVERITY", Align::left, false, 2},
+                 {"PROCESS", Align::left, true},
+                 {"OPENED", Align::left, false, 3},
+                 {"LASTED", Align::right},
+                 {"LOST", Align::right}});
+    for (const json& one : incidents)
+        table.add_row({words(one, "id"), words(one, "kind"), words(one, "severity"), process(one, "comm", "pid"),
+                       time(one, "opened_ns"), lasted(one), duration(one, "lost_ns")});
+    return result + "\n" + table.render(style.width, 0);
+}
+
+std::string text_incident(const json& answer, const TextStyle& style) {
+    std::string result = incident_lines(member(answer, "incident"), style);
+    result += window_line(answer) + coverage_lines(answer, style);
+    bool first = true;
+    const json& finding = member(answer, "finding");
+    const json& at_worst = list(finding, "culprits");
+    for (const json& culprit : at_worst.empty() ? list(member(answer, "incident"), "culprits") : at_worst) {
+        result +=
+            labelled(first ? "Culprits" : "", duration(culprit, "ns") + "  " + process(culprit, "name", "pid"), style);
+        first = false;
+    }
+    first = true;
+    for (const json& one : list(finding, "rejected")) {
+        result += labelled(first ? "Not it" : "", words(one, "hypothesis") + ": " + duration(one, "ns"), style);
+        first = false;
+    }
+    for (const auto& [label, key] : {std::pair("Fix", "fix"), std::pair("Confirm", "confirm")})
+        if (const std::string value = words_or_empty(finding, key); !value.empty())
+            result += labelled(label, value, style);
+    const json& detail = member(answer, "detail");
+    const uint64_t from_ns = number(detail, "from_ns").value_or(0);
+    if (const json& rows = list(detail, "rows"); !rows.empty()) {
+        const bool kept = words(answer, "detail_from") == "incident";
+        result += "\nAround the worst of it, from " + time(detail, "from_ns") +
+                  (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, style);
+    }
+    if (const json& chains = list(detail, "chains"); !chains.empty())
+        result += "\nWhom it waited for meanwhile\n" + text_chains(chains, style);
+    if (const json& evidence = list(detail, "evidence"); !evidence.empty())
+        result += "\nEvidence\n" + rows_text(evidence, from_ns, style);
+    result += "\nHistory\n";
+    for (const json& step : list(answer, "history"))
+        result += "  " + time(step, "at_ns") + "  " + words(step, "event") + ", " + duration(step, "lost_ns") +
+                  " lost by then\n";
+    return result;
+}
+
+std::string text_verified(const json& answer, const TextStyle& style) {
+    const std::string state = words(answer, "state");
+    const Colour colour = state == "fixed" ? Colour::green : state == "not-fixed" ? Colour::red : Colour::yellow;
+    const std::string said = state == "fixed" ? "Fixed" : state == "not-fixed" ? "Not fixed" : "Not enough data yet";
+    std::string result = paint(said, colour, style) + ": " + wrap_text(words(answer, "why"), style.width, 0) + "\n";
+    result += window_line(answer) + coverage_lines(answer, style);
+    const auto before = fraction(answer, "window_share_before"), now = fraction(answer, "window_share");
+    if (before && now)
+        result += labelled(
+            "Lost", format_percent(*now) + " of the window, " + format_percent(*before) + " in the incident's worst",
+            style);
+    if (const std::string confirm = words_or_empty(answer, "confirm"); !confirm.empty())
+        result += labelled("Confirm", confirm, style);
+    return result + "\n" + incident_lines(member(answer, "incident"), style);
+}
+
+namespace {
+
+std::string lost_text(const json& group) {
+    std::string result;
+    size_t told = 0;
+    for (const json& one : list(group, "lost")) {
+        if (told++ == 3) break;
+        result += (result.empty() ? "" : ", ") + words(one, "cause") + " " + duration(one, "ns");
+    }
+    return result.empty() ? absent : result;
+}
+
+std::string lost_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
+    std::string result = window_line(answer) + coverage_lines(answer, style);
+    const json& groups = list(answer, key);
+    if (groups.empty()) return result + "\nNo call was recorded in the window.\n";
+    Table table({{heading, Align::left, true},
+                 {"CALLS", Align::right},
+                 {"IN CALLS", Align::right, false, 2},
+                 {"TOO LONG", Align::right},
+                 {"WHY", Align::left, true}});
+    for (const json& group : groups) {
+        const std::string name = group.contains("gpu") ? words(group, "gpu") : process(group, "comm", "pid");
+        table.add_row(
+            {name, count(group, "calls"), duration(group, "busy_ns"), duration(group, "excess_ns"), lost_text(group)});
+    }
+    return result + "\n" + table.render(style.width, 0);
+}
+
+}  // namespace
+
+std::string text_lost_by_process(const json& answer, const TextStyle& style) {
+    return lost_table(answer, "by_process", "PROCESS", style);
+}
+
+std::string text_lost_by_gpu(const json& answer, const TextStyle& style) {
+    return lost_table(answer, "by_gpu", "GPU", style);
+}
+
+}  // namespace ingero

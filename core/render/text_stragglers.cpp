@@ -1,0 +1,89 @@
+#include "core/render/stragglers.h"
+#include "core/render/table.h"
+#include "core/render/text.h"
+
+namespace ingero {
+
+using nlohmann::json;
+using namespace text;
+
+namespace {
+
+constexpr size_t most_waits = 10;
+
+std::string rank_of(const json& object, const char* rank_key, const char* pid_key) {
+    const auto rank = number(object, rank_key);
+    const auto pid = number(object, pid_key);
+    if (rank) return "rank " + std::to_string(*rank);
+    return pid ? "pid " + std::to_string(*pid) : absent;
+}
+
+std::string straggler_text(const json& one, const TextStyle& style) {
+    const bool over = number(one, "resolved_ns").has_value();
+    const std::string who = rank_of(one, "rank", "pid") + " (" + process(one, "comm", "pid") + ")";
+    std::string result = "\n" + paint(who, Colour::bold, style) + " " +
+                         paint(over ? "came last" : "comes last", over ? Colour::yellow : Colour::red, style) + " in " +
+                         count(one, "late") + " of " + count(one, "of_ranges") + " ranges, " +
+                         duration(one, "lateness_ns") + " late in the middle (counted from " +
+                         duration(one, "threshold_ns") + ")\n";
+    std::string when = "from " + time(one, "since_ns");
+    if (over) when += " to " + time(one, "resolved_ns");
+    result += labelled("When", when + ", found at " + time(one, "detected_ns"), style);
+    result += labelled("Lost",
+                       duration(one, "lost_ns") + " in " + count(one, "late_ranges") + " ranges, " +
+                           duration(one, "worst_ns") + " in the worst",
+                       style);
+    const json& cause = member(one, "cause");
+    result += labelled("Cause",
+                       cause.is_object() ? words(cause, "text") + " for " + duration(cause, "ns")
+                                         : std::string("none that explains half of it"),
+                       style);
+    bool first = true;
+    const uint64_t lost_ns = number(one, "lost_ns").value_or(0);
+    for (const json& part : list(one, "meanwhile")) {
+        // What is less is in the JSON.
+        if (number(part, "ns").value_or(0) < lost_ns / 1'000) break;
+        result += labelled(first ? "Meanwhile" : "", duration(part, "ns") + "  " + words(part, "text"), style);
+        first = false;
+    }
+    return result + labelled("Incident", words(one, "id"), style);
+}
+
+std::string communicator_text(const json& one, const TextStyle& style) {
+    std::string result = "\nCommunicator " + words(one, "id") + ": " + count(one, "size") + " ranks, " +
+                         count(one, "ranges") + " ranges compared, a step of " + duration(one, "step_ns") + "\n";
+    Table table({{"RANK", Align::left},
+                 {"PROCESS", Align::left, true},
+                 {"RANGES", Align::right, false, 2},
+                 {"LATE", Align::right},
+                 {"LATE FOR", Align::right},
+                 {"WAITED", Align::right}});
+    for (const json& rank : list(one, "ranks"))
+        table.add_row({count(rank, "rank"), process(rank, "comm", "pid"), count(rank, "ranges"), count(rank, "late"),
+                       duration(rank, "late_ns"), duration(rank, "waited_ns")});
+    result += table.render(style.width, 2);
+    size_t shown = 0;
+    for (const json& wait : list(one, "waits")) {
+        if (shown++ == most_waits) break;
+        result += "  " + rank_of(wait, "rank", "pid") + " waited " + duration(wait, "ns") + " for " +
+                  rank_of(wait, "for_rank", "for_pid") + ", " + count(wait, "times") + " times\n";
+    }
+    return result;
+}
+
+}  // namespace
+
+std::string text_stragglers(const json& answer, const TextStyle& style) {
+    std::string result = window_line(answer) + coverage_lines(answer, style);
+    const json& stragglers = list(answer, "stragglers");
+    const json& communicators = list(answer, "communicators");
+    if (communicators.empty())
+        result += "\nNo ranks to compare: no collectives of two ranks of one communicator were seen.\n";
+    else if (stragglers.empty())
+        result += "\nNo straggler.\n";
+    for (const json& one : stragglers) result += straggler_text(one, style);
+    for (const json& one : communicators) result += communicator_text(one, style);
+    return result;
+}
+
+}  // namespace ingero

@@ -1,0 +1,152 @@
+#include "ctl/help.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/render/table.h"
+
+namespace ingero::ctl {
+
+namespace {
+
+constexpr size_t help_width = 80;
+
+class HelpFormatter final : public CLI::Formatter {
+  public:
+    std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+        std::string text = make_description(app) + make_usage(app, name) + make_positionals(app) +
+                           make_subcommands(app, mode) + make_groups(app, mode);
+        while (text.ends_with("\n\n")) text.pop_back();
+        return text + "\n" + make_footer(app);
+    }
+    std::string make_subcommand(const CLI::App* sub) const override {
+        return entry(sub->get_name(), sub->get_description());
+    }
+    std::string make_option(const CLI::Option* option, bool is_positional) const override {
+        return entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+    }
+
+  private:
+    std::string entry(const std::string& name, const std::string& description) const {
+        std::ostringstream out;
+        const std::string wrapped = wrap_text(description, help_width - get_column_width(), 0);
+        CLI::detail::format_help(out, name, wrapped, get_column_width());  // which indents further lines
+        return out.str();
+    }
+};
+
+/// Letters to insert, drop, change or swap with the next one, to make one word of the other.
+size_t distance(const std::string& a, const std::string& b) {
+    std::vector<size_t> before_last, last(b.size() + 1), row(b.size() + 1);
+    for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+        row[0] = i;
+        for (size_t j = 1; j <= b.size(); ++j) {
+            row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = std::min(row[j], before_last[j - 2] + 1);
+        }
+        before_last = last;
+        last = row;
+    }
+    return last[b.size()];
+}
+
+/// Empty where none is close: two letters in five at most differ, or it is the beginning of one.
+std::string closest(const std::string& word, const std::vector<std::string>& known) {
+    std::string best;
+    size_t best_distance = word.size() * 2 / 5 + 1;
+    for (const std::string& one : known) {
+        const bool is_beginning = word.size() > 2 && one.starts_with(word);
+        const size_t apart = is_beginning ? 1 : distance(word, one);
+        if (apart >= best_distance) continue;
+        best = one;
+        best_distance = apart;
+    }
+    return best;
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
+        names.push_back(command->get_name());
+    return names;
+}
+
+void add_options(const CLI::App& app, std::vector<std::string>& names) {
+    for (const CLI::Option* option : app.get_options())
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+}
+
+std::string did_you_mean(const std::string& word) {
+    return word.empty() ? "" : "; did you mean '" + word + "'?";
+}
+
+Error unknown_option(const CLI::App& app, const CLI::App* command, const std::string& given) {
+    const std::string option = given.substr(0, given.find('='));
+    const std::string of = command ? " of '" + command->get_name() + "'" : "";
+    const std::string hint = "see 'ingeroctl " + (command ? command->get_name() + " " : "") + "--help'";
+    std::vector<std::string> known;
+    add_options(app, known);
+    if (command) add_options(*command, known);
+    std::string what = "unknown option '" + option + "'" + of;
+    if (const std::string meant = closest(option, known); !meant.empty())
+        return {ErrorCode::bad_request, what + did_you_mean(meant), hint};
+    std::string others;
+    for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; })) {
+        std::vector<std::string> theirs;
+        add_options(*other, theirs);
+        if (std::find(theirs.begin(), theirs.end(), option) != theirs.end())
+            others += (others.empty() ? "" : ", ") + other->get_name();
+    }
+    return {ErrorCode::bad_request, what + (others.empty() ? "" : "; it is one of " + others), hint};
+}
+
+}  // namespace
+
+void add_examples(CLI::App& command, std::initializer_list<Example> examples) {
+    std::string text = "Examples:\n";
+    for (const Example& example : examples)
+        text += "  " + std::string(example.what) + "\n    " + std::string(example.line) + "\n";
+    command.footer(text + "\nCommon options and exit codes: ingeroctl --help; all of it: man ingeroctl");
+}
+
+CLI::Validator one_of(const std::vector<std::string>& values) {
+    return CLI::IsMember(values).description("").name(CLI::detail::join(values, ","));
+}
+
+std::vector<std::string> values_of(CLI::Option& option) {
+    std::string names;
+    try {
+        names = option.get_validator(0)->get_name();
+    } catch (const CLI::OptionNotFound&) {
+    }
+    return names.empty() ? std::vector<std::string>{} : CLI::detail::split(names, ',');
+}
+
+std::shared_ptr<CLI::Formatter> help_formatter() {
+    auto formatter = std::make_shared<HelpFormatter>();
+    formatter->label("SUBCOMMAND", "COMMAND");
+    formatter->label("OPTIONS", "OPTION...");
+    formatter->column_width(28);
+    return formatter;
+}
+
+Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
+    const auto chosen = app.get_subcommands();
+    const CLI::App* command = chosen.empty() ? nullptr : chosen.front();
+    auto unknown = app.remaining(true);
+    // What a command of its own is given is none of ours.
+    if (command && command->get_prefix_command() && !unknown.empty()) unknown.resize(1);
+    // CLI11 reports what is missing before the word that it did not know.
+    for (const std::string& word : unknown)
+        if (word.starts_with('-') && word != "--" && word != "-") return unknown_option(app, command, word);
+    const std::string see_help = "see 'ingeroctl " + (command ? command->get_name() + " " : "") + "--help'";
+    if (!command && !unknown.empty())
+        return {ErrorCode::bad_request,
+                "unknown command '" + unknown.front() + "'" + did_you_mean(closest(unknown.front(), commands_of(app))),
+                see_help};
+    return {ErrorCode::bad_request, error.what(), see_help};
+}
+
+}  // namespace ingero::ctl

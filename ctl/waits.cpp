@@ -1,0 +1,48 @@
+#include <memory>
+#include <optional>
+
+#include "ctl/command.h"
+#include "ctl/help.h"
+
+namespace ingero::ctl {
+
+namespace {
+
+struct WaitsOptions {
+    WindowOptions window;
+    std::optional<uint32_t> tid;
+    bool between_calls = false;
+    uint32_t limit = 20;
+};
+
+int run(const Options& options, const WaitsOptions& waits) {
+    auto params = waits.window.to_params(options);
+    if (!params) return usage_error("waits", params.error());
+    if (waits.tid) (*params)["tid"] = *waits.tid;
+    if (waits.between_calls) (*params)["between_calls"] = true;
+    (*params)["limit"] = waits.limit;
+    int exit_code = exit_done;
+    const auto answer = ask(options, "waits", std::move(*params), exit_code);
+    if (!answer) return exit_code;
+    return print(options, *answer, text_waits) ? exit_done : exit_failed;
+}
+
+}  // namespace
+
+void add_waits(CLI::App& app, Command& command) {
+    const auto waits = std::make_shared<WaitsOptions>();
+    CLI::App* subcommand =
+        app.add_subcommand("waits", "The longest waits of threads, each followed to whoever made it last");
+    waits->window.add_to(*subcommand);
+    subcommand->add_option("--tid", waits->tid, "Only this thread")->type_name("TID");
+    subcommand->add_flag("--between-calls", waits->between_calls, "Only waits outside of traced calls");
+    subcommand->add_option("--limit", waits->limit, "At most so many waits, the longest (default: 20)")
+        ->type_name("WAITS")
+        ->check(CLI::Range(1U, 1'000U));
+    add_examples(*subcommand, {{"What did a process wait for, between its calls too?", "ingeroctl waits --pid 4711"},
+                               {"The longest waits for data", "ingeroctl waits --between-calls --limit 5"}});
+    subcommand->callback(
+        [&command, waits] { command = [waits](const Options& options) { return run(options, *waits); }; });
+}
+
+}  // namespace ingero::ctl

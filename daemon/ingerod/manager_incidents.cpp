@@ -1,0 +1,176 @@
+// What the live diagnosis found, told: on D-Bus, in the journal, and in the store, which keeps each incident's history.
+#include <syslog.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/diagnosis/stragglers.h"
+#include "core/render/incidents.h"
+#include "daemon/ingerod/manager.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+IncidentEvent event_of(IncidentChange::What what) {
+    switch (what) {
+        case IncidentChange::What::opened:
+            return IncidentEvent::opened;
+        case IncidentChange::What::updated:
+            return IncidentEvent::updated;
+        case IncidentChange::What::closed:
+            break;
+    }
+    return IncidentEvent::closed;
+}
+
+/// Within what a row holds: the waits' chains go first, then the rows.
+std::string text_of(json& finding) {
+    std::string text;
+    for (const char* part : {"", "chains", "rows", "evidence"}) {
+        if (*part != 0 && finding.contains("detail")) finding["detail"][part] = json::array();
+        text = finding.dump(-1, ' ', true, json::error_handler_t::replace);
+        if (text.size() <= max_finding_bytes) break;
+    }
+    return text;
+}
+
+/// Flat, as D-Bus carries it.
+json details_of(const StragglerEpisode& episode) {
+    json details = {{"pid", visible_pid(episode.process.pid)},
+                    {"late", episode.late},
+                    {"of_ranges", episode.of_ranges},
+                    {"local_ranks", episode.local_ranks}};
+    if (episode.rank) details["rank"] = *episode.rank;
+    if (episode.ranks) details["ranks"] = *episode.ranks;
+    if (const MeanwhilePart* cause = episode.cause()) {
+        details["cause"] = cause->kind;
+        if (!cause->name.empty()) details["culprit"] = cause->name;
+        if (cause->pid != 0) details["culprit_pid"] = cause->pid;
+    }
+    return details;
+}
+
+}  // namespace
+
+void Manager::on_pass(const DiagnosisPass& pass) {
+    for (const IncidentChange& change : incidents_.observe(pass.findings, pass.at)) tell(change, pass.at);
+    on_stragglers(pass);
+    live_->keep_awake(incidents_.waiting());
+}
+
+void Manager::on_stragglers(const DiagnosisPass& pass) {
+    const auto put = [&](const StragglerEpisode& episode, const std::string& comm) {
+        if (const auto change = incidents_.put(episode.id, straggler_finding(episode, comm, pass.at), pass.at))
+            tell(*change, pass.at);
+    };
+    const auto comm_of = [&](const StragglerEpisode& episode) {
+        if (const ProcessEntry* known = processes_->find(episode.process)) return known->process.comm;
+        const auto before = incident_processes_.find(episode.id);
+        return before == incident_processes_.end() ? std::string() : before->second.comm;
+    };
+    for (const auto& [resolved, episode] : pass.stragglers) {
+        const std::string comm = comm_of(episode);
+        // What it lost since the latest pass counts too.
+        put(episode, comm);
+        if (!resolved) {
+            if (on_straggler_)
+                on_straggler_({.id = episode.id,
+                               .scope = "local",
+                               .subject = rank_text(episode, comm),
+                               .lateness_ns = episode.lateness_ns,
+                               .threshold_ns = episode.threshold_ns,
+                               .since_realtime_ns = pass.at.to_realtime(episode.since_ns),
+                               .details = details_of(episode)});
+            continue;
+        }
+        const uint64_t at_ns = pass.at.to_realtime(episode.resolved_ns);
+        if (const auto change = incidents_.end(episode.id, at_ns)) tell(*change, pass.at);
+        if (on_straggler_resolved_) on_straggler_resolved_(episode.id, at_ns);
+    }
+    for (const StragglerEpisode& episode : pass.late_now) put(episode, comm_of(episode));
+}
+
+void Manager::tell(const IncidentChange& change, const ClockTriple& now) {
+    const Incident& incident = change.incident;
+    const std::vector<JournalField> fields = {{"INGERO_INCIDENT_ID", incident.id},
+                                              {"INGERO_KIND", incident.kind},
+                                              {"INGERO_PID", std::to_string(incident.process.pid)}};
+    if (change.what == IncidentChange::What::opened)
+        journal_.send(incident.kind == "straggler" ? MessageKind::straggler_detected : MessageKind::incident_opened,
+                      LOG_WARNING, escape_text(incident.summary), fields);
+    if (change.what == IncidentChange::What::closed)
+        journal_.send(MessageKind::incident_closed, LOG_NOTICE,
+                      incident.kind + " of " + escape_text(incident.comm) + " (pid " +
+                          std::to_string(incident.process.pid) + ") is over: " + format_duration(incident.lost_ns) +
+                          " lost in all",
+                      fields);
+    store(change, now);
+    if (on_incident_) on_incident_(change);
+}
+
+void Manager::store(const IncidentChange& change, const ClockTriple& now) {
+    const Incident& incident = change.incident;
+    IncidentProcess& process = incident_processes_[incident.id];
+    if (const ProcessEntry* known = processes_->find(incident.process)) {
+        process.uid = known->process.uid;
+        process.comm = known->process.comm;
+    }
+    IncidentRow row;
+    row.id = incident.id;
+    row.event = event_of(change.what);
+    row.at_ns = incident.closed_realtime_ns != 0 ? now.to_monotonic(incident.closed_realtime_ns) : now.monotonic_ns;
+    // Of an incident the latest row says all.
+    row.at_ns = std::max(row.at_ns, process.row.at_ns);
+    row.opened_ns = now.to_monotonic(incident.opened_realtime_ns);
+    row.kind = incident.kind;
+    row.severity = to_string(incident.severity);
+    row.verdict = to_string(incident.verdict);
+    row.summary = incident.summary;
+    row.process = incident.process;
+    row.uid = process.uid;
+    row.lost_ns = incident.lost_ns;
+    row.explained_permille =
+        static_cast<uint32_t>(std::lround(std::clamp(incident.explained_fraction, 0.0, 1.0) * 1'000));
+    for (const Culprit& culprit : incident.culprits) row.culprits.push_back({culprit.name, culprit.pid, culprit.ns});
+    json finding = finding_json(incident.finding, nullptr);
+    finding["worst"] = worst_json(incident.finding);
+    const uint64_t worst = incident.finding.worst.event.start_ns;
+    const bool is_new = process.worst != worst || process.detail.is_null();
+    if (!is_new) finding["detail"] = process.detail;
+    process.worst = worst;
+    row.finding = text_of(finding);
+    process.row = row;
+    ingest_->put_incident(row);
+    // The rows around the worst of it outlive the calls, which are thinned and in the end deleted.
+    if (is_new && change.what != IncidentChange::What::updated) keep_detail(row);
+    if (change.what == IncidentChange::What::closed) incident_processes_.erase(incident.id);
+}
+
+void Manager::keep_detail(const IncidentRow& row) {
+    after_commit([this, row, alive = alive_] {
+        if (!*alive) return;
+        workers_->request(
+            "incidents", {{"id", row.id}, {"whole_trace", true}}, std::nullopt,
+            [this, row, alive](const Result<json>& answer) {
+                if (!*alive || !answer || !answer->is_object() || answer->value("detail_from", "") != "store") return;
+                const auto open = incident_processes_.find(row.id);
+                IncidentRow latest = open == incident_processes_.end() ? row : open->second.row;
+                json finding = json::parse(latest.finding, nullptr, false);
+                const json& detail = (*answer)["detail"];
+                if (!finding.is_object() || !detail.is_object()) return;
+                finding["detail"] = detail;
+                latest.finding = text_of(finding);
+                if (latest.event == IncidentEvent::opened) latest.event = IncidentEvent::updated;
+                if (open != incident_processes_.end()) {
+                    open->second.detail = detail;
+                    open->second.row = latest;
+                }
+                ingest_->put_incident(std::move(latest));
+            });
+    });
+}
+
+}  // namespace ingero

@@ -1,0 +1,4 @@
+int footprint_library(void);
+int footprint_library(void) {
+    return 1;
+}

@@ -1,0 +1,569 @@
+// What the kernel does to threads between their calls: waits of known reasons and times, whom each was for, and whose
+// work it comes down to in the end.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <thread>
+
+#include "core/model/time.h"
+#include "tests/support/daemon.h"
+#include "tests/support/delay_accounts.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using nlohmann::json;
+using testing::HasSubstr;
+
+namespace {
+
+constexpr uint64_t ms = 1'000'000;
+
+struct Span {
+    uint64_t from = 0, to = 0, busy = 0;
+    uint64_t duration() const { return to - from; }
+    uint64_t idle() const { return duration() - std::min(duration(), busy); }
+};
+
+/// Of a chain: when it began to wait, when its waker was about to wake it, and when it was back.
+struct Link {
+    uint64_t from = 0, to = 0, back = 0;
+};
+
+class Host : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+        start_daemon("200us");
+    }
+
+    void start_daemon(const std::string& floor) {
+        std::ofstream(directory_ / "ingerod.conf")
+            << "[capture]\noverhead_budget = 0\nwait_floor = \"" + floor + "\"\n";
+        daemon_.reset();
+        daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", directory_ / "ingerod.conf"});
+    }
+
+    void start(std::vector<std::string> arguments, const ChildOptions& options = {}) {
+        arguments.insert(arguments.begin(), {HOST_PROGRAM, CUDART_LIBRARY});
+        program_.emplace(arguments, options);
+        ASSERT_TRUE(program_->wait_for_line("ready")) << program_->errors();
+        pid_ = program_->pid();
+        ASSERT_TRUE(daemon_->wait_traced(pid_));
+    }
+    /// Lets it go on, and returns the waits that it tells of.
+    std::vector<Span> finish() {
+        program_->write_line("go");
+        std::vector<Span> waits;
+        while (const auto line = program_->read_line()) {
+            if (*line == "done") break;
+            std::istringstream words(*line);
+            std::string word;
+            words >> word;
+            if (word == "threads")
+                for (int id = 0; words >> id;) threads_.push_back(id);
+            Span wait;
+            if (word == "chain")
+                for (Link& link : chains_.emplace_back()) words >> link.from >> link.to >> link.back;
+            if (word == "wait" && words >> wait.from >> wait.to >> wait.busy) waits.push_back(wait);
+        }
+        return waits;
+    }
+    void end() {
+        program_->close_input();
+        EXPECT_EQ(program_->wait(), 0) << program_->errors();
+    }
+
+    json query(const std::string& sql) {
+        const json answer = daemon_->call("query", {{"sql", sql}});
+        return answer.value("rows", json::array());
+    }
+    /// Its rows once there are some.
+    json until_any(const std::string& sql) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        json found;
+        while ((found = query(sql)).empty() && std::chrono::steady_clock::now() < until) {
+        }
+        EXPECT_FALSE(found.empty()) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
+        return found;
+    }
+    /// Those rows of the main thread, once there are so many: what is read from the rings is stored within a second.
+    json rows(const std::string& what, size_t at_least, const std::string& where = "1") {
+        const std::string sql = "SELECT " + what + " FROM waits WHERE tid = " + std::to_string(pid_) + " AND " + where +
+                                " ORDER BY start_ns";
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        json found;
+        while ((found = query(sql)).size() < at_least && std::chrono::steady_clock::now() < until) {
+        }
+        EXPECT_GE(found.size(), at_least) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
+        return found;
+    }
+    static uint64_t total(const std::vector<Span>& spans) {
+        return std::accumulate(spans.begin(), spans.end(), uint64_t{0},
+                               [](uint64_t sum, const Span& span) { return sum + span.duration(); });
+    }
+    static uint64_t total(const json& rows, size_t column) {
+        return std::accumulate(rows.begin(), rows.end(), uint64_t{0},
+                               [&](uint64_t sum, const json& row) { return sum + row.at(column).get<uint64_t>(); });
+    }
+    /// Within 5 %, or so many ms.
+    static void expect_near(uint64_t found, uint64_t expected, double within_ms = 1) {
+        const double difference = std::abs(static_cast<double>(found) - static_cast<double>(expected));
+        EXPECT_LE(difference, std::max(0.05 * static_cast<double>(expected), within_ms * 1e6))
+            << format_duration(found) << " in place of " << format_duration(expected);
+    }
+
+    /// By a limit, which lets the first ones pass.
+    void expect_held_up(const std::vector<Span>& waits, const std::string& blocked_on) {
+        std::vector<Span> held_up;
+        std::copy_if(waits.begin(), waits.end(), std::back_inserter(held_up),
+                     [](const Span& wait) { return wait.duration() > 5 * ms; });
+        ASSERT_GE(held_up.size(), 3u) << "it was not throttled";
+        const json found = rows("blocked_ns + runnable_ns, start_ns", held_up.size(),
+                                "blocked_on = '" + blocked_on + "' AND duration_ns > 4500000");
+        std::ostringstream lists;
+        lists << "found " << found << "\nof";
+        for (const Span& wait : held_up) lists << " [" << wait.duration() << "," << wait.from << "]";
+        SCOPED_TRACE(lists.str());
+        expect_near(total(found, 0), total(held_up));
+    }
+
+    TemporaryDirectory directory_;
+    std::optional<Daemon> daemon_;
+    std::optional<Child> program_;
+    int pid_ = 0;
+    std::vector<int> threads_;  ///< as the program told
+    std::vector<std::array<Link, 4>> chains_;
+};
+
+TEST_F(Host, SleepsBetweenCallsAreToldOneByOneWithTheirTime) {
+    start({"sleep", "50", "5000"});
+    const auto waits = finish();
+    ASSERT_EQ(waits.size(), 50u);
+    // A switch in a few hundred is not told to programs where others want the CPU too: such a wait may be lost.
+    constexpr size_t fewest = 48;
+    const json found =
+        rows("blocked_ns + runnable_ns, depth, syscall, waker_pid, detail", fewest, "blocked_on = 'timer'");
+    // The program's own clock is read on the CPU: before it leaves it, and after it is back.
+    expect_near(total(found, 0), total(waits) * found.size() / waits.size(), emulated() ? 50 * 5 : 50 * 0.1);
+    for (const json& row : found) {
+        EXPECT_EQ(row.at(1), 0);
+        EXPECT_EQ(row.at(2), "clock_nanosleep");
+        EXPECT_TRUE(row.at(3).is_null());  // a timer is nobody
+    }
+    end();
+}
+
+TEST_F(Host, ShortSleepsAreSummed) {
+    start({"sleep", "3000", "30"});
+    const auto waits = finish();
+    ASSERT_EQ(waits.size(), 3000u);
+    end();
+    const auto sums = [&](const char* op) {
+        return query("SELECT TOTAL(waits), TOTAL(blocked_ns + runnable_ns) FROM host_events WHERE tid = " +
+                     std::to_string(pid_) + " AND op = '" + op + "'")
+            .at(0);
+    };
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    json summed, single;
+    do {
+        summed = sums("sched_switch_summary");
+        single = sums("sched_switch");
+    } while (summed[0].get<double>() + single[0].get<double>() < 3000 && std::chrono::steady_clock::now() < until);
+    EXPECT_GE(summed[0].get<double>(), 1000) << single.dump();
+    const auto off = static_cast<uint64_t>(summed[1].get<double>() + single[1].get<double>());
+    // Of each, the program's clock has what it takes to leave the CPU and come back too.
+    EXPECT_LE(off, total(waits) + 5 * ms);
+    EXPECT_GE(off, 3000ull * 30'000);
+}
+
+TEST_F(Host, AChainOfFourThreadsInThreeProcessesIsFollowedToItsEnd) {
+    start({"chain", "8", "40000"});
+    const auto waits = finish();
+    ASSERT_EQ(waits.size(), 8u);
+    ASSERT_EQ(threads_.size(), 4u);
+    ASSERT_EQ(chains_.size(), 8u);
+    const ClockTriple clocks = ClockTriple::now();
+    // Who ends a wait is watched from then on: the third round knows all. Some may miss a switch, see above.
+    rows("id", 6, "blocked_on = 'futex' AND duration_ns > 30000000");
+    const json answer = daemon_->call("waits", {{"pid", pid_}, {"tid", pid_}, {"limit", 100}});
+    size_t whole = 0, named = 0;
+    for (const json& chain : answer.at("chains")) {
+        const json& links = chain.at("links");
+        if (links.at(0).at("blocked_on") != "futex" || links.size() < 4 ||
+            std::any_of(links.begin(), links.end(), [](const json& link) {
+                return link.at("did") == "not_known" || link.at("ended_by") == "unknown";
+            }))
+            continue;
+        ++whole;
+        SCOPED_TRACE(chain.dump(1));
+        EXPECT_EQ(links.size(), 4u);
+        const uint64_t from_ns = clocks.to_monotonic(links.at(0).at("from_ns"));
+        const auto told =
+            std::find_if(chains_.begin(), chains_.end(), [&](const auto& round) { return from_ns < round[0].to; });
+        ASSERT_NE(told, chains_.end());
+        const char* const reasons[] = {"futex", "pipe", "socket", "timer"};
+        const int pids[] = {threads_[0], threads_[0], threads_[2], threads_[3]};
+        uint64_t began_ns = 0;  // what one waits for counts from when it waits
+        for (size_t i = 0; i < 4; ++i) {
+            const json& link = links.at(i);
+            EXPECT_EQ(link.at("did"), "slept");
+            EXPECT_EQ(link.at("blocked_on"), reasons[i]);
+            EXPECT_EQ(link.at("pid"), pids[i]);
+            EXPECT_EQ(link.at("tid"), threads_[i]);
+            EXPECT_EQ(link.at("ended_by"), i < 3 ? "task" : "interrupt");
+            began_ns = std::max(began_ns, (*told)[i].from);
+            // Each may lose its CPU between reading its clock and what it does then.
+            const uint64_t slack = (emulated() ? 40 : 3) * ms;
+            EXPECT_GE(link.at("duration_ns").get<uint64_t>() + slack, (*told)[i].to - began_ns);
+            EXPECT_LE(link.at("duration_ns").get<uint64_t>(), (*told)[i].back - began_ns + slack);
+        }
+        const json& made_by = links.at(2).at("detail");  // who made the pair; where its end was seen late, nobody knows
+        if (made_by.is_null()) continue;
+        EXPECT_EQ(made_by, "pid " + std::to_string(threads_[0]));
+        ++named;
+    }
+    EXPECT_GE(whole, 5u) << answer.dump(1);
+    EXPECT_GE(named, 4u) << answer.dump(1);
+    if (emulated()) return end();  // its clock is not that of the host
+    const Finished text = test::run(
+        {INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "waits", "--pid", std::to_string(pid_), "--between-calls"});
+    EXPECT_EQ(text.status, 0) << text.errors;
+    EXPECT_THAT(text.output, HasSubstr("slept 40"));
+    EXPECT_THAT(text.output, HasSubstr("ended by an interrupt"));
+    const Finished as_json = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "waits"});
+    std::ofstream(directory_ / "waits.json") << as_json.output;
+    const Finished valid = test::run(
+        {"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/waits.schema.json", directory_ / "waits.json"});
+    EXPECT_EQ(valid.status, 0) << valid.errors << as_json.output;
+    end();
+}
+
+TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
+    const std::string name = "ingero-host-test-" + std::to_string(getpid());
+    const bool v1 =
+        access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", F_OK) == 0 || access("/sys/fs/cgroup/cpu/tasks", F_OK) == 0;
+    const std::string cgroup = (v1 ? "/sys/fs/cgroup/cpu/" : "/sys/fs/cgroup/") + name;
+    if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+cpu";
+    const std::string quota = cgroup + (v1 ? "/cpu.cfs_quota_us" : "/cpu.max");
+    if (mkdir(cgroup.c_str(), 0755) != 0 || access(quota.c_str(), W_OK) != 0) {
+        rmdir(cgroup.c_str());
+        GTEST_SKIP() << "SKIPPED: no cgroup with a cpu controller";
+    }
+    std::ofstream(quota) << (v1 ? "20000" : "20000 100000");
+    start({"spin", "300"});
+    std::ofstream(cgroup + "/cgroup.procs") << pid_;
+    const auto waits = finish();
+    ASSERT_EQ(waits.size(), 1u);
+    const json found = rows("runnable_ns, blocked_ns", 10, "throttled = 1");
+    std::ifstream stat(cgroup + "/cpu.stat");
+    uint64_t throttled_ns = 0;
+    for (std::string word; stat >> word;) {
+        if (word == "throttled_time") stat >> throttled_ns;
+        if (word == "throttled_usec" && stat >> throttled_ns) throttled_ns *= 1000;
+    }
+    end();
+    rmdir(cgroup.c_str());
+    // A thread that has its quota again may still wait for a CPU.
+    expect_near(total(found, 0), throttled_ns, 2.0 * static_cast<double>(found.size()));
+    EXPECT_EQ(total(found, 1), 0u);
+}
+
+TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
+    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(listen(listening, 1), 0);
+    ASSERT_EQ(getsockname(listening, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    const std::string port = std::to_string(ntohs(address.sin_port));
+    start({"receive", port, "10"});
+    std::thread server([&] {
+        const int peer = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+        for (int i = 0; i < 10; ++i) {
+            const timespec time{0, 20'000'000};
+            clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
+            EXPECT_EQ(send(peer, "x", 1, 0), 1);
+        }
+        close(peer);
+    });
+    const auto waits = finish();
+    server.join();
+    ASSERT_EQ(waits.size(), 10u);
+    const json found = rows("blocked_ns + runnable_ns, detail", 10, "blocked_on = 'socket'");
+    expect_near(total(found, 0), total(waits), 10 * 0.2);
+    for (const json& row : found) EXPECT_EQ(row.at(1), "127.0.0.1:" + port);
+    end();
+
+    // Nobody listens there any more.
+    close(listening);
+    start({"refused", port});
+    finish();
+    const std::string sql =
+        "SELECT peer, errno FROM socket_events WHERE op = 'socket_error' AND pid = " + std::to_string(pid_);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    json errors;
+    while ((errors = query(sql)).empty() && std::chrono::steady_clock::now() < until) {
+    }
+    EXPECT_EQ(errors, json::array({json::array({"127.0.0.1:" + port, "ECONNREFUSED"})}));
+    end();
+}
+
+TEST_F(Host, ReadsAndPageFaultsAreTiedToTheDiskRequestsThatTheyWaitFor) {
+    const std::string path = directory_ / "data";
+    struct statfs file_system {};
+    statfs(directory_.path().c_str(), &file_system);
+    if (file_system.f_type == 0x01021994) GTEST_SKIP() << "SKIPPED: the temporary folder is no disk";
+    daemon_->stop();
+    start_daemon("20us");
+    constexpr size_t bytes = 64 << 10;  // one request
+    std::ofstream(path) << std::string(40 * bytes, 'x');
+    start({"read", path, "40", std::to_string(bytes)});
+    ASSERT_EQ(test::run({"/usr/bin/sync", path}).status, 0);
+    const auto waits = finish();
+    ASSERT_EQ(waits.size(), 40u);
+    end();
+    const auto io = [&] {
+        return query("SELECT op, SUM(arg0 = " + std::to_string(bytes) +
+                     "), COUNT(*) FROM io_events WHERE tid = " + std::to_string(pid_) + " GROUP BY op");
+    };
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    json found;
+    while (((found = io()).empty() || found[0][1] < 10) && std::chrono::steady_clock::now() < until) {
+    }
+    ASSERT_EQ(found.size(), 1u) << query("SELECT * FROM waits").dump();
+    EXPECT_EQ(found[0][0], "block_read");
+    EXPECT_GE(found[0][1], 10);  // one that is done before its thread got to sleep is not waited for
+    EXPECT_LE(found[0][2].get<int>() - found[0][1].get<int>(), 5);  // a few may be of the file's own table
+    const json disk = query("SELECT SUM(blocked_ns), MAX(detail) FROM waits WHERE blocked_on = 'disk' AND tid = " +
+                            std::to_string(pid_));
+    EXPECT_LE(disk[0][0].get<uint64_t>(), total(waits));
+    EXPECT_THAT(disk[0][1].get<std::string>(), HasSubstr("read of"));
+}
+
+/// A control group of the test's own, v1 or v2, that reads so slowly from the disk that a file is on.
+class SlowDisk {
+  public:
+    SlowDisk(const std::string& file, uint64_t bytes_a_second) {
+        struct stat facts {};
+        if (stat(file.c_str(), &facts) != 0) return;
+        const bool v1 = access("/sys/fs/cgroup/blkio/tasks", F_OK) == 0;
+        if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+io";
+        path_ = (v1 ? "/sys/fs/cgroup/blkio/" : "/sys/fs/cgroup/") + ("ingero-host-test-" + std::to_string(getpid()));
+        if (mkdir(path_.c_str(), 0755) != 0) return;
+        std::ofstream limit(path_ + (v1 ? "/blkio.throttle.read_bps_device" : "/io.max"));
+        limit << major(facts.st_dev) << ":" << minor(facts.st_dev) << (v1 ? " " : " rbps=") << bytes_a_second
+              << std::endl;
+        usable_ = limit.good();
+    }
+    ~SlowDisk() { rmdir(path_.c_str()); }
+    void take(int pid) const { std::ofstream(path_ + "/cgroup.procs") << pid; }
+    bool usable() const { return usable_; }
+
+  private:
+    std::string path_;
+    bool usable_ = false;
+};
+
+TEST_F(Host, ReadsOfAThrottledDiskAreWaitsOfTheTimeThatTheyTake) {
+    const std::string path = directory_ / "data";
+    constexpr size_t bytes = 64 << 10;
+    std::ofstream(path) << std::string(12 * bytes, 'x');
+    const SlowDisk disk(path, 1 << 20);
+    if (!disk.usable()) GTEST_SKIP() << "SKIPPED: no cgroup that throttles the disk of the temporary folder";
+    start({"read", path, "12", std::to_string(bytes)});
+    ASSERT_EQ(test::run({"/usr/bin/sync", path}).status, 0);
+    disk.take(pid_);
+    expect_held_up(finish(), "disk");
+    end();
+}
+
+TEST_F(Host, PageFaultsOfADroppedPageCacheAreWaitsOfTheTimeThatTheyTake) {
+    const std::string path = directory_ / "data";
+    constexpr size_t pages = 12, stride = 1024 * 4096;
+    std::ofstream(path) << std::string(pages * stride, 'x');
+    const SlowDisk disk(path, 64 << 10);
+    if (!disk.usable()) GTEST_SKIP() << "SKIPPED: no cgroup that throttles the disk of the temporary folder";
+    ASSERT_EQ(test::run({"/usr/bin/sync", path}).status, 0);
+    start({"map", path, std::to_string(pages)});
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+    disk.take(pid_);
+    expect_held_up(finish(), "page_fault");
+    end();
+}
+
+TEST_F(Host, ReadsOfAFileSystemThatStallsAreWaitsOfTheTimeThatTheyTake) {
+    const std::string mount = directory_ / "mount";
+    std::filesystem::create_directory(mount);
+    constexpr int reads = 10, late_ms = 30;
+    Child server({SILENT_FUSE, mount, std::to_string(late_ms)});
+    if (!server.wait_for_line("mounted")) GTEST_SKIP() << "SKIPPED: no FUSE: " << server.errors();
+    start({"read", mount + "/libcudart.so.12", std::to_string(reads), "4096"});
+    const auto waits = finish();
+    EXPECT_GE(total(waits), reads * late_ms * ms);
+    const json found = rows("blocked_ns + runnable_ns, waker_pid", reads - 2, "blocked_on = 'network_fs'");
+    expect_near(total(found, 0), total(waits) * found.size() / waits.size());
+    for (const json& row : found) EXPECT_EQ(row.at(1), server.pid());
+    end();
+    server.close_input();
+    umount2(mount.c_str(), MNT_DETACH);
+    EXPECT_EQ(server.wait(), 0);
+}
+
+TEST_F(Host, ReadsOverNfsAreWaitsOfTheTimeThatTheServerTakes) {
+    std::ifstream known("/proc/filesystems");
+    const std::string file_systems(std::istreambuf_iterator<char>(known), {});
+    if (file_systems.find("\tnfs\n") == std::string::npos) GTEST_SKIP() << "SKIPPED: this kernel has no NFS client";
+    const std::string mounted = directory_ / "mount";
+    std::filesystem::create_directory(mounted);
+    constexpr int reads = 10, late_ms = 30;
+    Child server({LATE_NFS, std::to_string(late_ms)});
+    const auto line = server.read_line();
+    ASSERT_TRUE(line && line->starts_with("port ")) << server.errors();
+    const std::string port = line->substr(5);
+    const std::string options = "addr=127.0.0.1,vers=3,proto=tcp,port=" + port +
+                                ",mountproto=tcp,mountvers=3,mountport=" + port + ",nolock,soft,sec=sys";
+    ASSERT_EQ(mount("127.0.0.1:/", mounted.c_str(), "nfs", MS_RDONLY, options.c_str()), 0) << strerror(errno);
+    start({"read", mounted + "/data", std::to_string(reads), "4096"});
+    const auto waits = finish();
+    EXPECT_GE(total(waits), reads * late_ms * ms);
+    rows("1", reads, "blocked_on = 'network_fs'");
+    const auto realtime = std::chrono::system_clock::now().time_since_epoch();
+    const uint64_t offset = static_cast<uint64_t>(std::chrono::nanoseconds(realtime).count()) - monotonic_now_ns();
+    uint64_t idle = 0, found_ns = 0;
+    for (const Span& wait : waits) {
+        // What the emulated CPU of a guest needs for a read is no wait, but what held the thread up in it is.
+        const std::string inside =
+            "start_ns BETWEEN " + std::to_string(offset + wait.from) + " AND " + std::to_string(offset + wait.to);
+        const json found = rows("blocked_ns + runnable_ns", 1, inside);
+        EXPECT_GE(total(rows("blocked_ns", 1, inside + " AND blocked_on = 'network_fs'"), 0), late_ms * ms);
+        std::cout << "a read took " << format_duration(wait.duration()) << ", waited " << format_duration(wait.idle())
+                  << ", found " << format_duration(total(found, 0)) << "\n";
+        idle += wait.idle();
+        found_ns += total(found, 0);
+    }
+    expect_near(found_ns, idle);  // of all: interrupts are in neither a thread's CPU time nor its waits
+    end();
+    EXPECT_EQ(umount2(mounted.c_str(), MNT_DETACH), 0) << strerror(errno);
+    server.close_input();
+    EXPECT_EQ(server.wait(), 0);
+}
+
+/// A memory control group of the test's own, v1 or v2.
+class MemoryGroup {
+  public:
+    explicit MemoryGroup(size_t mib) {
+        const bool v1 = access("/sys/fs/cgroup/memory/tasks", F_OK) == 0;
+        if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
+        path_ = (v1 ? "/sys/fs/cgroup/memory/" : "/sys/fs/cgroup/") + ("ingero-host-test-" + std::to_string(getpid()));
+        const std::string limit = path_ + (v1 ? "/memory.limit_in_bytes" : "/memory.max");
+        if (mkdir(path_.c_str(), 0755) != 0 || access(limit.c_str(), W_OK) != 0) return;
+        std::ofstream(limit) << (mib << 20);
+        usable_ = true;
+    }
+    ~MemoryGroup() { rmdir(path_.c_str()); }
+    void take(int pid) const { std::ofstream(path_ + "/cgroup.procs") << pid; }
+    bool usable() const { return usable_; }
+
+  private:
+    std::string path_;
+    bool usable_ = false;
+};
+
+TEST_F(Host, RoomThatAThreadMakesInItsControlGroupIsTold) {
+    const MemoryGroup group(24);
+    if (!group.usable()) GTEST_SKIP() << "SKIPPED: no cgroup with a memory controller";
+    DelayAccounting accounting;
+    start({"memory", directory_ / "written", "128"});
+    const auto before = accounting.usable() ? accounting.of(pid_) : std::nullopt;
+    group.take(pid_);
+    finish();
+    const auto after = accounting.usable() ? accounting.of(pid_) : std::nullopt;
+    end();
+    ASSERT_TRUE(before && after) << "the kernel keeps no delay accounts";
+    const uint64_t times = after->reclaims - before->reclaims, took_ns = after->reclaim_ns - before->reclaim_ns;
+    EXPECT_GT(times, 50u);
+    // The last of them come within a second.
+    const std::string told = " FROM host_events WHERE op = 'direct_reclaim' AND tid = " + std::to_string(pid_);
+    const json found =
+        until_any("SELECT SUM(duration_ns), SUM(arg1), SUM(arg0)" + told +
+                  " HAVING SUM(duration_ns) >= " + std::to_string(std::min(took_ns / 20 * 19, took_ns - ms)));
+    ASSERT_EQ(found.size(), 1u) << query("SELECT SUM(duration_ns), SUM(arg1)" + told).dump() << " of " << took_ns;
+    std::cout << times << " times " << format_duration(took_ns) << ", found "
+              << format_duration(found[0][0].get<uint64_t>()) << " of " << found[0][1] << "\n";
+    expect_near(found[0][0].get<uint64_t>(), took_ns);
+    EXPECT_LE(found[0][1].get<uint64_t>(), times);  // the kernel counts another try of one as another
+    EXPECT_GT(found[0][2].get<uint64_t>(), 100u);   // pages
+}
+
+TEST_F(Host, AProcessThatIsKilledForWantOfMemoryIsTold) {
+    const MemoryGroup group(48);
+    if (!group.usable()) GTEST_SKIP() << "SKIPPED: no cgroup with a memory controller";
+    start({"fill", "256"});
+    group.take(pid_);
+    program_->write_line("go");
+    EXPECT_EQ(program_->wait(), 128 + SIGKILL);
+    const json killed =
+        until_any("SELECT e.pid, e.comm FROM host_events e WHERE e.op = 'oom_kill' AND pid = " + std::to_string(pid_));
+    EXPECT_EQ(killed, json::array({json::array({pid_, "host-program"})}));
+    const json ended =
+        until_any("SELECT ret_code FROM host_events WHERE op = 'process_exit' AND pid = " + std::to_string(pid_));
+    EXPECT_EQ(ended, json::array({json::array({SIGKILL})}));
+}
+
+TEST_F(Host, RetransmitsAreTheirSocketsOwners) {
+    // A network of its own, in which what is sent to one address comes back and is nobody's.
+    const std::string setup =
+        "ip link set lo up && ip address add 10.99.99.1/32 dev lo && ip route add 10.99.99.2/32 dev lo && exec \"$@\"";
+    const std::vector<std::string> command = {
+        "/usr/bin/unshare", "--net",        "/bin/sh", "-c",         setup,  "sh",
+        HOST_PROGRAM,       CUDART_LIBRARY, "reach",   "10.99.99.2", "4567", "2500"};
+    program_.emplace(command);
+    if (!program_->wait_for_line("ready")) GTEST_SKIP() << "SKIPPED: no network namespace: " << program_->errors();
+    pid_ = program_->pid();
+    ASSERT_TRUE(daemon_->wait_traced(pid_));
+    finish();
+    const json found =
+        until_any("SELECT peer, errno, stalled_ns FROM socket_events WHERE op = 'tcp_retransmit' AND pid = " +
+                  std::to_string(pid_) + " ORDER BY timestamp LIMIT 1");
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0][0], "10.99.99.2:4567");
+    EXPECT_TRUE(found[0][1].is_null());
+    // The kernel asks for a connection once more after a second (tcp(7), RFC 6298).
+    EXPECT_GE(found[0][2].get<uint64_t>(), 950 * ms);
+    EXPECT_LE(found[0][2].get<uint64_t>(), 1'500 * ms);
+    end();
+}
+
+TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
+    if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: needs root";
+    start({"sleep", "10", "5000"}, {.environment = {}, .uid = 12'345, .wanted_pid = {}});
+    finish();
+    rows("id", 10);
+    const auto asked_by = [&](uint32_t uid) {
+        const Finished answer = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "waits"},
+                                          {.environment = {}, .uid = uid, .wanted_pid = {}});
+        return answer.status == 0 ? json::parse(answer.output).at("waits").get<uint64_t>() : uint64_t{999};
+    };
+    EXPECT_EQ(asked_by(12'346), 0u);
+    EXPECT_GE(asked_by(12'345), 10u);
+    end();
+}
+
+}  // namespace

@@ -1,0 +1,127 @@
+// An incident from its beginning to its end and after: shown with what was recorded around it, verified, compared.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/model/time.h"
+#include "tests/support/bus.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+using nlohmann::json;
+
+namespace {
+
+class IncidentLife : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+    }
+
+    static Finished ingeroctl(Daemon& daemon, std::vector<std::string> arguments) {
+        std::vector<std::string> command = {INGEROCTL_PROGRAM, "--socket", daemon.socket()};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        return test::run(command);
+    }
+};
+
+/// The answer, valid by its schema; `status` is the exit code that is awaited.
+json valid(const Finished& asked, const std::string& schema, int status, const TemporaryDirectory& directory) {
+    EXPECT_EQ(asked.status, status) << asked.errors << asked.output;
+    const std::string file = directory / schema + ".json";
+    std::ofstream(file) << asked.output;
+    const Finished checked =
+        test::run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/" + schema + ".schema.json", file});
+    if (checked.status != 77) {
+        EXPECT_EQ(checked.status, 0) << schema << ": " << checked.errors << asked.output;
+    }
+    return json::parse(asked.output, nullptr, false);
+}
+
+TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compared) {
+    if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << why;
+    if (sanitized) GTEST_SKIP() << "timing";
+    const TemporaryDirectory directory;
+    const PrivateBus bus;
+    Subscriber signals;
+    std::ofstream(directory / "exact.conf") << "[capture]\noverhead_budget = 0\n";
+    Daemon daemon(directory / "run", {"--bus", "system", "--config", directory / "exact.conf"});
+    std::vector<std::string> train = {"train", "--duration", "8", "--cpu", "0", "--step-rate", "100"};
+    const std::vector<std::string> well = train;
+    // Other load of the host is no lock.
+    train.insert(train.end(), {"--standin", "at=cudaLaunchKernel:/50:mutex=4000"});
+    Workload workload(train);
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    const auto ask = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), "--json");
+        return ingeroctl(daemon, std::move(arguments));
+    };
+    const auto incidents = [&] {
+        const json all = valid(ask({"incidents", "--pid", std::to_string(workload.pid())}), "incidents", 0, directory);
+        return all.is_object() ? all["incidents"] : json::array();
+    };
+    const uint64_t began_ns = ClockTriple::now().realtime_ns;
+    json one;
+    workload.open_gate();
+    while (one.is_null()) {
+        ASSERT_TRUE(signals.read_until("IncidentOpened"));
+        for (const json& incident : incidents())
+            if (incident["kind"] == "lock-wait") one = incident;
+    }
+    EXPECT_EQ(one["culprits"][0]["name"], "standin-helper");
+    EXPECT_TRUE(one["closed_ns"].is_null());
+    EXPECT_EQ(workload.finish(), 0) << workload.child().errors();
+    const uint64_t ended_ns = ClockTriple::now().realtime_ns;
+    const std::string id = one["id"];
+    const Finished early = ask({"explain", "--verify", id});
+    EXPECT_TRUE(early.status == 3 || early.status == 5) << "it has just ended: " << early.status << early.output;
+    // It is closed after 15 quiet seconds, as of their beginning.
+    ASSERT_TRUE(signals.read_until(
+        [&](const Subscriber::Signal& signal) { return signal.member == "IncidentClosed" && signal.first == id; }));
+    const json shown = valid(ask({"explain", "--incident", id.substr(0, 10)}), "incident", 0, directory);
+    EXPECT_EQ(shown["incident"]["id"], id);
+    EXPECT_FALSE(shown["detail"]["rows"].empty());
+    EXPECT_FALSE(shown["detail"]["evidence"].empty());
+    EXPECT_FALSE(shown["detail"]["chains"].empty());
+    bool worst = false;
+    for (const json& row : shown["detail"]["rows"]) worst |= row["worst"] == true;
+    EXPECT_TRUE(worst) << shown["detail"]["rows"];
+    const json kept =
+        valid(ask({"query", "SELECT finding FROM incidents WHERE id = '" + id + "'"}), "query", 0, directory);
+    const json finding = json::parse(kept["rows"][0][0].get<std::string>(), nullptr, false);
+    ASSERT_TRUE(finding.is_object());
+    EXPECT_FALSE(finding["detail"]["rows"].empty()) << "what was recorded around it is kept with it";
+
+    const uint64_t again_ns = ClockTriple::now().realtime_ns;
+    std::vector<std::string> longer = well;
+    longer[2] = "13";
+    Workload second(longer);
+    ASSERT_TRUE(daemon.wait_traced(second.pid()));
+    second.open_gate();
+    EXPECT_EQ(second.finish(), 0) << second.child().errors();
+    const json late = valid(ask({"explain", "--verify", id}), "incident-verify", 0, directory);
+    EXPECT_EQ(late["state"], "fixed") << late;
+    const auto window = [](uint64_t from_ns, uint64_t to_ns) {
+        return format_time(from_ns) + ".." + format_time(to_ns);
+    };
+    const json diff =
+        valid(ask({"explain", "--diff", window(began_ns, ended_ns), window(again_ns, ClockTriple::now().realtime_ns)}),
+              "explain-diff", 0, directory);
+    json lock;
+    for (const json& cause : diff["causes"])
+        if (cause["cause"] == "lock-wait") lock = cause;
+    ASSERT_TRUE(lock.is_object()) << diff["causes"];
+    EXPECT_LT(lock["change_ns"], 0);
+    EXPECT_EQ(lock["certain"], true) << lock;
+    for (const char* view : {"--per-process", "--per-gpu"}) {
+        const Finished text = ingeroctl(daemon, {"explain", view});
+        EXPECT_EQ(text.status, 0) << text.errors;
+        EXPECT_NE(text.output.find("lock-wait"), std::string::npos) << text.output;
+    }
+    EXPECT_EQ(ingeroctl(daemon, {"explain", "--incident", "nonsense"}).status, 1);
+    EXPECT_EQ(ingeroctl(daemon, {"explain", "--incident", id, "--per-gpu"}).status, 2);
+    EXPECT_EQ(daemon.stop(), 0);
+}
+
+}  // namespace

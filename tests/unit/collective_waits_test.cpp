@@ -1,0 +1,320 @@
+// Communicators with the ranks that follow from splits, and waits derived from calls that were stored.
+#include "core/diagnosis/collective_waits.h"
+
+#include <gtest/gtest.h>
+
+#include "core/model/collective.h"
+#include "core/model/op.h"
+
+namespace ingero {
+namespace {
+
+constexpr uint64_t ms = 1'000'000;
+constexpr uint64_t world = 0xabc;
+constexpr uint64_t stream = 0x77;
+constexpr OpId all_reduce = make_op(source_nccl, 3);
+constexpr OpId send = make_op(source_nccl, 7);
+constexpr OpId stream_sync = make_op(source_cuda, 5);
+constexpr OpId device_sync = make_op(source_cuda, 6);
+constexpr OpId event_sync = make_op(source_cuda, 130);
+constexpr OpId driver_stream_sync = make_op(source_driver, 130);
+
+ProcessKey process_of(uint32_t rank) {
+    return {100 + rank, 1};
+}
+
+CommunicatorRow row_of(uint32_t rank, uint32_t ranks, uint64_t hash = world) {
+    CommunicatorRow row;
+    row.process = process_of(rank);
+    row.id = 10 + rank;
+    row.handle = 0x1000;
+    row.hash = hash;
+    row.rank = static_cast<int32_t>(rank);
+    row.ranks = ranks;
+    row.origin = CommunicatorOrigin::init_rank;
+    return row;
+}
+
+CommunicatorRow split_of(const CommunicatorRow& parent, int32_t color, int32_t key, uint32_t split = 1) {
+    CommunicatorRow row;
+    row.process = parent.process;
+    row.id = parent.id * 100 + split;
+    row.handle = color < 0 ? 0 : 0x2000;
+    row.parent = parent.id;
+    row.parent_hash = parent.hash;
+    row.hash = color < 0 ? 0 : parent.hash * 1000 + split * 10 + static_cast<uint64_t>(color);
+    row.seen_ns = split;
+    row.color = color;
+    row.key = key;
+    row.split = split;
+    row.origin = CommunicatorOrigin::split;
+    return row;
+}
+
+Event call(OpId op, uint32_t rank, uint64_t start_ns, uint64_t duration_ns) {
+    Event event;
+    event.op = op;
+    event.start_ns = start_ns;
+    event.duration_ns = duration_ns;
+    event.tgid = event.tid = process_of(rank).pid;
+    event.process_start_ns = process_of(rank).start_ns;
+    event.stream = stream;
+    event.device = 0;
+    return event;
+}
+
+Event collective(uint32_t rank, uint32_t sequence, uint64_t start_ns, OpId op = all_reduce) {
+    Event event = call(op, rank, start_ns, 1000);
+    event.args = {4096, 10 + rank, uint64_t{sequence} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+    return event;
+}
+
+Communicators two_ranks() {
+    return Communicators({row_of(0, 2), row_of(1, 2)});
+}
+
+/// Two collectives a rank and a synchronisation; rank 1 comes 30 ms later, and both leave at 100 ms.
+std::vector<Event> one_range() {
+    return {collective(0, 1, 10 * ms), collective(0, 2, 20 * ms), call(stream_sync, 0, 30 * ms, 70 * ms),
+            collective(1, 1, 15 * ms), collective(1, 2, 55 * ms), call(stream_sync, 1, 60 * ms, 40 * ms)};
+}
+
+TEST(Collective, IsReadAsItIsPacked) {
+    Event event = call(make_op(source_nccl, 105), 0, 1, 1);
+    event.args = {4000, 12, uint64_t{77} << 32 | (5 + 1) << 11 | 3 << 7 | 2 << 4 | 7};
+    const auto reduce = collective_of(event);
+    ASSERT_TRUE(reduce);
+    EXPECT_EQ(reduce->communicator, 12u);
+    EXPECT_EQ(reduce->sequence, 77u);
+    EXPECT_EQ(reduce->count, 1000u);
+    EXPECT_EQ(datatype_name(reduce->datatype), "float32");
+    EXPECT_EQ(reduction_name(reduce->reduction), "max");
+    EXPECT_EQ(reduce->group_depth, 3);
+    EXPECT_FALSE(reduce->nested);
+    EXPECT_EQ(reduce->root, 5u);
+    EXPECT_FALSE(reduce->peer);
+    event.op = send;
+    event.args[2] = 1 << 10 | 1 << 11 | 7 << 4 | 15;
+    const auto message = collective_of(event);
+    ASSERT_TRUE(message);
+    EXPECT_TRUE(message->nested);
+    EXPECT_EQ(message->peer, 0u);
+    EXPECT_FALSE(message->root);
+    EXPECT_FALSE(message->count);
+    EXPECT_EQ(datatype_name(message->datatype), "");
+    EXPECT_EQ(reduction_name(message->reduction), "");
+    EXPECT_FALSE(collective_of(call(make_op(source_nccl, 1), 0, 1, 1)));
+    EXPECT_FALSE(collective_of(call(stream_sync, 0, 1, 1)));
+}
+
+TEST(Communicators, OfASplitAreRankedByKeyAndThenByTheRankInTheParent) {
+    std::vector<CommunicatorRow> rows;
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+        rows.push_back(row_of(rank, 4));
+        // 0 and 2 have one key, so their rank in the parent decides; 3 is in no part.
+        rows.push_back(split_of(rows.back(), rank == 3 ? -1 : 5, rank == 1 ? -1 : 0));
+    }
+    const Communicators communicators(rows);
+    const auto rank_of = [&](uint32_t rank) { return communicators.find(process_of(rank), (10 + rank) * 100 + 1); };
+    EXPECT_EQ(rank_of(1)->rank, 0u);
+    EXPECT_EQ(rank_of(0)->rank, 1u);
+    EXPECT_EQ(rank_of(2)->rank, 2u);
+    EXPECT_EQ(rank_of(0)->ranks, 3u);
+    EXPECT_EQ(rank_of(3), nullptr);
+    EXPECT_EQ(communicators.all().size(), 7u);
+}
+
+TEST(Communicators, OfAPartThatWasSplitAgainAreRankedToo) {
+    std::vector<CommunicatorRow> rows;
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+        rows.push_back(row_of(rank, 4));
+        CommunicatorRow part = split_of(rows.back(), rank % 2, 0);
+        CommunicatorRow again = split_of(part, 0, -static_cast<int32_t>(rank));
+        again.id = 7;
+        again.seen_ns = 50;
+        rows.insert(rows.begin(), again);
+        rows.push_back(part);
+    }
+    const Communicators communicators(rows);
+    EXPECT_EQ(communicators.find(process_of(0), 7)->rank, 1u);
+    EXPECT_EQ(communicators.find(process_of(2), 7)->rank, 0u);
+    EXPECT_EQ(communicators.find(process_of(3), 7)->rank, 0u);
+    EXPECT_EQ(communicators.find(process_of(3), 7)->ranks, 2u);
+}
+
+TEST(Communicators, OfAPartThatWasSplitAgainBeforeItsSiblingsWereSeenAreRankedToo) {
+    std::vector<CommunicatorRow> rows;
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+        rows.push_back(row_of(rank, 4));
+        // Ranks 1 and 3 tell of the first split only when 0 and 2 have made two more.
+        CommunicatorRow part = split_of(rows.back(), rank % 2, 0);
+        part.seen_ns = rank % 2 ? 90 : 1;
+        rows.push_back(part);
+        if (rank % 2) continue;
+        CommunicatorRow again = split_of(part, 0, 0);
+        again.id = 7;
+        again.seen_ns = 50;
+        rows.push_back(again);
+        CommunicatorRow third = split_of(again, 0, -static_cast<int32_t>(rank));
+        third.id = 8;
+        third.seen_ns = 60;
+        rows.push_back(third);
+    }
+    const Communicators communicators(rows);
+    EXPECT_EQ(communicators.find(process_of(0), 7)->rank, 0u);
+    EXPECT_EQ(communicators.find(process_of(2), 7)->rank, 1u);
+    EXPECT_EQ(communicators.find(process_of(0), 8)->rank, 1u);
+    EXPECT_EQ(communicators.find(process_of(2), 8)->ranks, 2u);
+}
+
+TEST(Communicators, OfASplitThatWasNotSeenWholeHaveNoRank) {
+    std::vector<CommunicatorRow> rows;
+    for (uint32_t rank = 0; rank < 3; ++rank) {  // of four
+        rows.push_back(row_of(rank, 4));
+        rows.push_back(split_of(rows.back(), 0, 0));
+    }
+    const Communicators communicators(rows);
+    const Communicator* part = communicators.find(process_of(1), 1101);
+    ASSERT_TRUE(part);
+    EXPECT_FALSE(part->rank);
+    EXPECT_FALSE(part->ranks);
+    EXPECT_NE(part->row.hash, 0u);
+}
+
+TEST(CollectiveWaits, SayThatWhoWaitedLeastCameLast) {
+    const CollectiveWaits waits = collective_waits(one_range(), two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 1u);
+    const CollectiveRange& range = waits.ranges[0];
+    EXPECT_EQ(range.hash, world);
+    EXPECT_EQ(range.first_sequence, 1u);
+    EXPECT_EQ(range.last_sequence, 2u);
+    EXPECT_EQ(range.ranks, 2u);
+    ASSERT_EQ(range.waits.size(), 2u);
+    EXPECT_EQ(range.waits[0].rank, 0u);
+    EXPECT_EQ(range.waits[0].wait_ns, 70 * ms);
+    EXPECT_EQ(range.waits[0].lateness_ns, 0u);
+    EXPECT_EQ(range.waits[0].enqueue_start_ns, 10 * ms);
+    EXPECT_EQ(range.waits[1].rank, 1u);
+    EXPECT_EQ(range.waits[1].lateness_ns, 30 * ms);
+    EXPECT_EQ(range.waits[1].sync_end_ns, 100 * ms);
+    ASSERT_EQ(waits.skews.size(), 2u);
+    EXPECT_EQ(waits.skews[0].skew_ns(), 5 * ms);
+    EXPECT_EQ(waits.skews[1].skew_ns(), 35 * ms);
+    EXPECT_EQ(waits.skews[1].ranks.back().rank, 1u);
+}
+
+TEST(CollectiveWaits, DoNotCountTimeInWhichTheThreadHadNoCpu) {
+    std::vector<Event> events = one_range();
+    events[2].runnable_ns = 15 * ms;
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    EXPECT_EQ(waits.ranges.at(0).waits.at(0).wait_ns, 55 * ms);
+    EXPECT_EQ(waits.ranges.at(0).waits.at(1).lateness_ns, 15 * ms);
+}
+
+TEST(CollectiveWaits, TakeADriversCallInsideTheRuntimesForNoSynchronisationOfItsOwn) {
+    std::vector<Event> events = one_range();
+    events.push_back(call(driver_stream_sync, 0, 31 * ms, 60 * ms));
+    events.back().depth = 1;
+    // A collective right after: of the next range.
+    events.push_back(collective(0, 3, 101 * ms));
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 1u);
+    EXPECT_EQ(waits.ranges[0].waits.size(), 2u);
+}
+
+TEST(CollectiveWaits, EndWithTheStreamsOwnSynchronisationTheDevicesOrAnEventOfTheThread) {
+    struct Case {
+        OpId op;
+        uint64_t stream;
+        uint16_t device;
+        uint32_t tid;
+        bool ends;
+    };
+    for (const Case& one :
+         {Case{stream_sync, stream, 0, 100, true}, Case{stream_sync, 0x99, 0, 100, false},
+          Case{stream_sync, stream, 0, 555, true}, Case{device_sync, 0, 0, 100, true},
+          Case{device_sync, 0, 1, 100, false}, Case{event_sync, 0, 0, 100, true}, Case{event_sync, 0, 0, 555, false}}) {
+        std::vector<Event> events = {collective(0, 1, 10 * ms), call(one.op, 0, 30 * ms, 5 * ms)};
+        events[1].stream = one.stream;
+        events[1].device = one.device;
+        events[1].tid = one.tid;
+        EXPECT_EQ(collective_waits(events, two_ranks()).ranges.size(), one.ends ? 1u : 0u)
+            << one.op << " stream " << one.stream << " device " << one.device << " thread " << one.tid;
+    }
+}
+
+TEST(CollectiveWaits, EndWithTheSynchronisationOfAStreamThatWaitsForAnEventBehindThem) {
+    constexpr uint64_t compute = 0x55;
+    constexpr OpId stream_wait = make_op(source_cuda, 131);
+    const auto on = [](uint64_t which, Event event) {
+        event.stream = which;
+        return event;
+    };
+    std::vector<Event> events = {on(compute, call(stream_wait, 0, 5 * ms, 1000)), collective(0, 1, 10 * ms),
+                                 on(compute, call(stream_sync, 0, 20 * ms, 5 * ms))};
+    EXPECT_TRUE(collective_waits(events, two_ranks()).ranges.empty()) << "it waited before there was a collective";
+    events.push_back(on(compute, call(stream_wait, 0, 30 * ms, 1000)));
+    events.push_back(on(compute, call(stream_sync, 0, 40 * ms, 7 * ms)));
+    // The record of the next wait was thinned.
+    events.push_back(collective(0, 2, 50 * ms));
+    events.push_back(on(0x66, call(stream_sync, 0, 55 * ms, 1 * ms)));
+    events.push_back(on(compute, call(stream_sync, 0, 60 * ms, 8 * ms)));
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 2u);
+    EXPECT_EQ(waits.ranges[0].waits.at(0).wait_ns, 7 * ms);
+    EXPECT_EQ(waits.ranges[1].waits.at(0).wait_ns, 8 * ms);
+}
+
+TEST(CollectiveWaits, LeaveOutMessagesFailuresNestedCallsAndCommunicatorsWithoutAHash) {
+    std::vector<Event> events = {collective(0, 1, 10 * ms, send), collective(0, 0, 12 * ms), collective(0, 5, 14 * ms),
+                                 call(stream_sync, 0, 30 * ms, 5 * ms)};
+    events[2].return_code = 4;
+    EXPECT_TRUE(collective_waits(events, two_ranks()).ranges.empty());
+    EXPECT_TRUE(collective_waits(events, two_ranks()).skews.empty());
+    CommunicatorRow unknown = row_of(0, 2, 0);
+    EXPECT_TRUE(collective_waits(one_range(), Communicators({unknown})).ranges.empty());
+    EXPECT_TRUE(collective_waits(one_range(), Communicators()).ranges.empty());
+}
+
+TEST(CollectiveWaits, KeepRangesOfSeveralSynchronisationsApart) {
+    std::vector<Event> events = one_range();
+    for (const Event& event : one_range()) {
+        events.push_back(event);
+        events.back().start_ns += 200 * ms;
+        if (const auto one = collective_of(event))
+            events.back().args[2] += uint64_t{2} << INGERO_COLLECTIVE_SEQUENCE_SHIFT;
+    }
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 2u);
+    EXPECT_EQ(waits.ranges[1].first_sequence, 3u);
+    EXPECT_EQ(waits.ranges[1].last_sequence, 4u);
+    EXPECT_EQ(waits.ranges[1].waits[1].lateness_ns, 30 * ms);
+    EXPECT_EQ(waits.skews.size(), 4u);
+}
+
+TEST(CollectiveWaits, KeepTheLatestOfStreamsThatNobodySynchronisesWith) {
+    constexpr uint32_t streams = 200'000;
+    std::vector<Event> events;
+    for (uint32_t number = 1; number <= streams; ++number) {
+        events.push_back(collective(0, number, number * 1'000));
+        events.back().stream = 0x1'0000 + number;
+    }
+    for (uint32_t number = 1; number <= streams; ++number) {
+        events.push_back(call(stream_sync, 0, (streams + number) * uint64_t{1'000}, 100));
+        events.back().stream = 0x1'0000 + number;
+    }
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 256u);
+    EXPECT_EQ(waits.ranges.back().last_sequence, streams);
+}
+
+TEST(CollectiveWaits, OfACallThatNeverEndsAreNotBeforeItsStart) {
+    std::vector<Event> events = {collective(0, 1, 10 * ms), call(stream_sync, 0, 20 * ms, UINT64_MAX),
+                                 collective(0, 2, 30 * ms), call(stream_sync, 0, 40 * ms, 5 * ms)};
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 1u) << "its thread does nothing else";
+    EXPECT_EQ(waits.ranges[0].waits.at(0).sync_end_ns, UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace ingero

@@ -1,0 +1,211 @@
+// What is found of calls together with what was told besides: measurements of GPUs, and spans of requests.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "core/diagnosis/live_window.h"
+#include "tests/unit/detectors_fixture.h"
+
+namespace ingero::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr double idle = 0x1, power_cap = 0x4, hw_thermal = 0x40;
+
+class GpuMeasurements : public Detectors {
+  protected:
+    /// Steps of so long, and a measurement each second.
+    void run(int seconds, uint64_t step_ns, double reasons, double clock_mhz) {
+        for (int i = 0; i < seconds; ++i) {
+            const uint64_t until_ns = now_ + second;
+            while (now_ < until_ns) {
+                launch(0x1000);
+                call("cudaStreamSync", step_ns);
+            }
+            StateRow row;
+            row.time_ns = now_;
+            row.source = "gpu:GPU-1";
+            row.values = {{"gpu_index", 0}, {"throttle_reasons", reasons}, {"sm_clock_mhz", clock_mhz}};
+            if (!pids_.empty()) row.texts = {{"processes", pids_}};
+            snapshot_.add(row);
+            states_.push_back(row);
+        }
+    }
+
+    std::string pids_;
+    std::vector<StateRow> states_;
+};
+
+TEST_F(GpuMeasurements, StepsThatAreSlowWhileTheGpuThrottlesAreItsDoing) {
+    pids_ = "[[" + std::to_string(python.pid) + ",1024]]";
+    run(10, 2 * ms, 0, 1'980);
+    run(10, 4 * ms, hw_thermal, 990);
+    const Finding finding = found("throttling");
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), 5e9, 0.2e9);
+    EXPECT_GE(finding.explained_fraction, 0.95);
+    EXPECT_EQ(finding.culprits.at(0).name, "GPU 0: hw_thermal_slowdown");
+    EXPECT_THAT(finding.summary, AllOf(HasSubstr("990 in place of 1980 MHz"), HasSubstr("in place of 2.0")));
+    EXPECT_THAT(finding.fix, HasSubstr("hot"));
+}
+
+TEST_F(GpuMeasurements, ThrottlingThatSlowsNothingDownIsNone) {
+    run(10, 2 * ms, 0, 1'980);
+    run(10, 2 * ms, power_cap, 1'900);
+    EXPECT_THAT(explain(), IsEmpty());
+}
+
+TEST_F(GpuMeasurements, SlowStepsOfAGpuThatKeepsItsClocksHaveAnotherReason) {
+    run(10, 2 * ms, idle, 1'980);
+    run(10, 4 * ms, idle, 1'980);
+    EXPECT_THAT(explain(), IsEmpty());
+    run(10, 4 * ms, power_cap, 1'975);
+    EXPECT_THAT(explain(), IsEmpty());
+}
+
+TEST_F(GpuMeasurements, WhatIsSlowerThanItsClockIsExplainedInPart) {
+    run(10, 2 * ms, 0, 1'980);
+    run(10, 8 * ms, hw_thermal, 1'485);
+    const Finding finding = found("throttling");
+    EXPECT_EQ(finding.verdict, Verdict::partial);
+    EXPECT_NEAR(finding.explained_fraction, 0.25 / 0.75, 0.03);
+}
+
+TEST_F(GpuMeasurements, AGpuOfOthersIsNone) {
+    pids_ = "[[999,1024]]";
+    run(10, 2 * ms, 0, 1'980);
+    run(10, 4 * ms, hw_thermal, 990);
+    EXPECT_THAT(explain(), IsEmpty());
+}
+
+TEST_F(GpuMeasurements, AreHeldAgainstStepsInTheLiveWindowToo) {
+    run(5, 2 * ms, 0, 1'980);
+    run(5, 4 * ms, hw_thermal, 990);
+    const Finding stored = found("throttling");
+    LiveWindow window("boot-0", {.since_ns = 1});
+    window.add(snapshot_.events(), 0);
+    for (const StateRow& state : states_) window.add_state(state);
+    const auto processes = snapshot_.processes();
+    const auto live = window.pass({now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1}, *processes);
+    ASSERT_THAT(live, SizeIs(1));
+    EXPECT_EQ(live[0].id, stored.id);
+    EXPECT_EQ(live[0].kind, "throttling");
+    EXPECT_EQ(live[0].newly_lost_ns, live[0].lost_ns);
+    EXPECT_THAT(live[0].culprits.at(0).name, HasSubstr("hw_thermal"));
+}
+
+class Requests : public Detectors {
+  protected:
+    /// One each 10 ms, of 100 ms, and some longer. The engine goes on all the time; every fiftieth step has a stall.
+    void serve(int requests, const std::vector<int>& slow, bool stalls, ProcessKey engine = python,
+               uint64_t stall_ns = 300 * ms) {
+        const uint64_t begin_ns = now_;
+        for (int i = 0; i < requests; ++i) {
+            const bool is_slow = std::find(slow.begin(), slow.end(), i) != slow.end();
+            SpanRow span;
+            span.kind = SpanKind::request;
+            span.id = "r" + std::to_string(i);
+            span.process = python;
+            span.start_ns = begin_ns + static_cast<uint64_t>(i) * 10 * ms;
+            span.end_ns = span.start_ns + (is_slow ? 400 * ms : 100 * ms);
+            snapshot_.add(span);
+            spans_.push_back(span);
+            while (now_ < span.start_ns + 10 * ms) {
+                launch(0x1000).process_start_ns = engine.start_ns;
+                snapshot_.events().back().tgid = snapshot_.events().back().tid = engine.pid;
+                call("cudaStreamSync", ms, engine);
+            }
+            if (!is_slow || !stalls) continue;
+            // On another thread: the engine's loop goes on.
+            const uint64_t now = now_;
+            Event& event = call("cudaLaunchKernel", stall_ns, engine);
+            event.args[0] = 0x1000;
+            event.tid = 777;
+            event.blocked_ns = event.longest_sleep_ns = stall_ns - ms;
+            event.blocked_reason = BlockedReason::futex;
+            event.waker_kind = WakerKind::task;
+            event.waker_tgid = engine.pid;
+            event.waker_comm = to_comm("loader");
+            event.waits = 1;
+            now_ = now;
+        }
+    }
+    std::vector<Finding> of_kind(const std::string& kind) {
+        std::vector<Finding> findings = explain();
+        std::erase_if(findings, [&](const Finding& finding) { return finding.kind != kind; });
+        return findings;
+    }
+
+    std::vector<SpanRow> spans_;
+};
+
+TEST_F(Requests, ThreeOfTwoHundredThatOverlapAreNamedWithWhatStalledThem) {
+    serve(200, {50, 100, 150}, true);
+    const auto findings = of_kind("slow-request");
+    ASSERT_THAT(findings, SizeIs(1));
+    const Finding& finding = findings[0];
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    ASSERT_THAT(finding.culprits, SizeIs(3));
+    for (const std::string id : {"r50", "r100", "r150"}) {
+        const auto named = std::find_if(finding.culprits.begin(), finding.culprits.end(), [&](const Culprit& culprit) {
+            return culprit.name == "request " + id + ": lock-wait (loader) in cudaLaunchKernel";
+        });
+        EXPECT_NE(named, finding.culprits.end()) << id << ": " << finding.culprits[0].name;
+    }
+    EXPECT_THAT(finding.summary, HasSubstr("3 of 200 requests"));
+}
+
+TEST_F(Requests, ThatAreLongWithoutAStallAreNone) {
+    serve(200, {50, 100, 150}, false);
+    EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(Requests, ThatAreLongForMoreThanAShortStallAreNone) {
+    serve(200, {50, 100, 150}, true, python, 30 * ms);
+    EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(Requests, OfAProcessThatIsNotTheirsStallNothing) {
+    add_process({300, 7}, "other");
+    serve(200, {50, 100, 150}, true, {300, 7});
+    EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(Requests, AreServedByWhoDescendsFromWhoTells) {
+    Process engine;
+    engine.key = {300, 7};
+    engine.comm = "engine";
+    engine.parent_pid = python.pid;
+    snapshot_.add(engine);
+    serve(200, {50}, true, engine.key);
+    EXPECT_THAT(of_kind("slow-request"), SizeIs(1));
+}
+
+TEST_F(Requests, TooFewToKnowWhatIsUsualAreNone) {
+    serve(15, {5}, true);
+    EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(Requests, AreNamedInTheLiveWindowToo) {
+    serve(200, {50, 100, 150}, true);
+    LiveWindow window("boot-0", {.since_ns = 1});
+    window.add(snapshot_.events(), 0);
+    window.add_spans(spans_);
+    const auto processes = snapshot_.processes();
+    auto live = window.pass({now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1}, *processes);
+    std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
+    ASSERT_THAT(live, SizeIs(1));
+    const auto stored = of_kind("slow-request");
+    ASSERT_THAT(stored, SizeIs(1));
+    EXPECT_EQ(live[0].id, stored[0].id);
+    EXPECT_EQ(live[0].lost_ns, stored[0].lost_ns);
+    EXPECT_EQ(live[0].culprits.at(0).name, stored[0].culprits.at(0).name);
+}
+
+}  // namespace
+}  // namespace ingero::test

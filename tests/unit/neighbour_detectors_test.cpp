@@ -1,0 +1,103 @@
+// Whose task it is that has a thread's CPU: its own program's or host's, a neighbour's of another control group, or
+// nobody's, where a quota keeps it off.
+#include <gmock/gmock.h>
+
+#include "core/diagnosis/assign.h"
+#include "core/model/host_event.h"
+#include "tests/unit/detectors_fixture.h"
+
+namespace ingero::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ProcessKey other{300, 7};
+
+class Neighbours : public Detectors {
+  protected:
+    void add(ProcessKey key, const std::string& comm, const std::string& cgroup) {
+        Process row;
+        row.key = key;
+        row.comm = comm;
+        row.cgroup = cgroup;
+        snapshot_.add(row);
+    }
+    /// Synchronisations spin 2 ms, and are kept off the CPU for twice as long.
+    void contended(uint32_t preemptor) {
+        for (int step = 0; step < 300; ++step) {
+            for (int i = 0; i < 4; ++i) launch(0x1000);
+            Event& event = call("cudaStreamSync", 6 * ms);
+            event.runnable_ns = event.preempted_ns = 4 * ms;
+            event.waits = 1;
+            if (preemptor == 0) continue;
+            event.preemptor_ns = 4 * ms;
+            event.preemptor_tgid = preemptor;
+            event.preemptor_comm = to_comm("busy");
+        }
+    }
+    /// The waits inside of the calls that there are.
+    void throttle_calls() {
+        const std::vector<Event> calls = snapshot_.events();
+        for (const Event& one : calls) {
+            if (one.runnable_ns == 0) continue;
+            Event wait = one;
+            wait.sequence = 0;
+            wait.op = op_wait;
+            wait.start_ns = one.start_ns + ms;
+            wait.duration_ns = one.runnable_ns;
+            wait.depth = 1;
+            wait.return_code = wait_throttled;
+            wait.args = {};
+            snapshot_.add(wait);
+        }
+    }
+};
+
+TEST_F(Neighbours, ATaskOfAnotherControlGroupIsANeighbour) {
+    add(python, "python", "/system.slice/training.service");
+    add(other, "busy", "/system.slice/build.service");
+    contended(other.pid);
+    const Finding finding = found("noisy-neighbour");
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.culprits.at(0).name, "busy");
+    EXPECT_EQ(finding.culprits[0].pid, other.pid);
+    EXPECT_THAT(finding.fix, HasSubstr("another control group"));
+}
+
+TEST_F(Neighbours, ATaskOfTheSameGroupOrOneBelowIsNone) {
+    add(python, "python", "/system.slice/training.service");
+    add(other, "busy", "/system.slice/training.service/workers");
+    contended(other.pid);
+    EXPECT_EQ(found("cpu-contention").culprits.at(0).name, "busy");
+    add(other, "busy", "/system.slice/training.service");
+    EXPECT_EQ(found("cpu-contention").culprits.at(0).name, "busy");
+}
+
+TEST_F(Neighbours, OfATaskThatIsNotKnownNoGroupIsGuessed) {
+    add(python, "python", "/system.slice/training.service");
+    contended(other.pid);
+    EXPECT_EQ(found("cpu-contention").culprits.at(0).name, "busy");
+}
+
+TEST_F(Neighbours, AQuotaIsNamedInPlaceOfWhoRanMeanwhile) {
+    add(python, "python", "/system.slice/training.service");
+    add(other, "busy", "/system.slice/build.service");
+    contended(other.pid);
+    throttle_calls();
+    const Finding finding = found("cpu-contention");
+    EXPECT_EQ(finding.culprits.at(0).name, quota_name);
+    EXPECT_EQ(finding.culprits[0].pid, 0u);
+    EXPECT_THAT(finding.summary, HasSubstr("quota"));
+    EXPECT_THAT(finding.fix, HasSubstr("CPUQuota"));
+}
+
+TEST_F(Neighbours, AQuotaIsNamedWhereNobodyRan) {
+    contended(0);
+    throttle_calls();
+    const Finding finding = found("cpu-contention");
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.culprits.at(0).name, quota_name);
+}
+
+}  // namespace
+}  // namespace ingero::test

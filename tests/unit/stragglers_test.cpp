@@ -1,0 +1,280 @@
+// Ranks that keep coming last: when that begins, what is said of it, and when it ends.
+#include "core/diagnosis/stragglers.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/model/host_event.h"
+#include "core/render/stragglers.h"
+#include "tests/support/memory_snapshot.h"
+
+namespace ingero::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr uint64_t us = 1'000, ms = 1'000 * us, second = 1'000 * ms;
+constexpr uint64_t world = 0xabc;
+
+ProcessKey process_of(uint32_t rank) {
+    return {100 + rank, 1 + rank};
+}
+
+class Stragglers : public testing::Test {
+  protected:
+    Stragglers() : snapshot_(1'000 * second) { make(4); }
+
+    void make(uint32_t ranks, uint64_t hash = world) {
+        hash_ = hash;
+        ranks_ = ranks;
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+            CommunicatorRow row;
+            row.process = process_of(rank);
+            row.id = row.hash = hash;
+            row.rank = static_cast<int32_t>(rank);
+            row.ranks = ranks;
+            row.origin = CommunicatorOrigin::init_rank;
+            snapshot_.add(row);
+            Process process;
+            process.key = process_of(rank);
+            process.uid = 1'000 + rank;
+            process.comm = "trainer-" + std::to_string(rank);
+            snapshot_.add(process);
+        }
+    }
+    Event& add(OpId op, uint32_t rank, uint64_t start_ns, uint64_t duration_ns) {
+        Event event;
+        event.op = op;
+        event.start_ns = start_ns;
+        event.duration_ns = duration_ns;
+        event.tgid = event.tid = process_of(rank).pid;
+        event.process_start_ns = process_of(rank).start_ns;
+        event.stream = 0x77;
+        event.device = 0;
+        end_ns_ = std::max(end_ns_, event.end_ns());
+        return snapshot_.add(event);
+    }
+    /// Each computes for its time, enters the next collective and waits until all have.
+    void step(const std::vector<uint64_t>& compute_ns) {
+        const uint64_t done_ns = now_ + *std::max_element(compute_ns.begin(), compute_ns.end()) + ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < compute_ns.size(); ++rank) {
+            const uint64_t arrival_ns = now_ + compute_ns[rank];
+            add(*op_of_name("ncclAllReduce"), rank, arrival_ns, 5 * us).args = {
+                4096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            add(*op_of_name("cudaStreamSync"), rank, arrival_ns + 10 * us, done_ns - arrival_ns - 10 * us);
+        }
+        now_ = done_ns;
+    }
+    /// Rank `late` computes so much longer.
+    void steps(int number, uint64_t compute_ns, std::optional<uint32_t> late = {}, uint64_t more_ns = 0) {
+        for (int i = 0; i < number; ++i) {
+            std::vector<uint64_t> compute;
+            for (uint32_t rank = 0; rank < ranks_; ++rank)
+                compute.push_back(static_cast<uint64_t>(static_cast<double>(compute_ns) * spread_(random_)));
+            if (late) compute[*late] += more_ns;
+            step(compute);
+        }
+    }
+    /// A wait of the rank in its latest compute time; it is watched.
+    Event& waits(uint32_t rank, uint64_t start_ns, uint64_t blocked_ns, uint64_t runnable_ns = 0) {
+        Event& wait = add(op_wait, rank, start_ns, blocked_ns + runnable_ns);
+        wait.blocked_ns = blocked_ns;
+        wait.runnable_ns = runnable_ns;
+        return wait;
+    }
+
+    StragglersAnswer answer(std::optional<uint32_t> uid = {}, const StragglerOptions& options = {}) {
+        const Filter filter{.window = {MemorySnapshot::realtime_at_zero_ns,
+                                       MemorySnapshot::realtime_at_zero_ns + std::max(end_ns_, now_) + 1},
+                            .uid = uid,
+                            .pid = {}};
+        auto found = compute_stragglers(snapshot_, filter, options);
+        EXPECT_TRUE(found) << found.error().message;
+        return found ? std::move(*found) : StragglersAnswer();
+    }
+    std::vector<StragglerEpisode> episodes(const StragglerOptions& options = {}) {
+        StragglersAnswer found = answer({}, options);
+        return found.boots.empty() ? std::vector<StragglerEpisode>() : std::move(found.boots[0].episodes);
+    }
+
+    MemorySnapshot snapshot_;
+    uint64_t now_ = second, end_ns_ = 0, hash_ = world;
+    uint32_t sequence_ = 0, ranks_ = 4;
+    std::mt19937_64 random_{7};
+    std::uniform_real_distribution<> spread_{0.95, 1.05};
+};
+
+TEST_F(Stragglers, OneThatKeepsComingLastIsNamedFromWhenItBeganToWhenItEnded) {
+    steps(200, 20 * ms);
+    const uint64_t began_ns = now_;
+    steps(200, 20 * ms, 2, 15 * ms);
+    const uint64_t ended_ns = now_;
+    steps(200, 20 * ms);
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    const StragglerEpisode& one = found[0];
+    EXPECT_EQ(one.rank, 2u);
+    EXPECT_EQ(one.process, process_of(2));
+    EXPECT_EQ(one.ranks, 4u);
+    EXPECT_GE(one.since_ns, began_ns);
+    EXPECT_LT(one.since_ns, began_ns + 100 * ms);
+    EXPECT_GT(one.detected_ns, began_ns);
+    EXPECT_LT(one.detected_ns, began_ns + 5 * second);
+    EXPECT_LE(one.resolved_ns, ended_ns);
+    EXPECT_GT(one.resolved_ns, ended_ns - 100 * ms);
+    EXPECT_NEAR(static_cast<double>(one.lateness_ns), 15.0 * ms, 2.0 * ms);
+    EXPECT_EQ(one.late_ranges, 200u);
+    EXPECT_NEAR(static_cast<double>(one.lost_ns), 200 * 15.0 * ms, 200 * 1.0 * ms);
+    EXPECT_EQ(one.threshold_ns, 2 * ms);
+}
+
+TEST_F(Stragglers, OneThatStillComesLastIsNotResolved) {
+    steps(100, 20 * ms, 1, 10 * ms);
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].resolved_ns, 0u);
+}
+
+TEST_F(Stragglers, RanksThatEnterNothingAnyMoreAreNotLate) {
+    steps(100, 20 * ms, 1, 10 * ms);
+    const uint64_t ended_ns = now_;
+    now_ += 20 * second;
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].resolved_ns, ended_ns);
+}
+
+TEST_F(Stragglers, JitterNamesNobody) {
+    for (const uint32_t ranks : {2u, 4u, 8u}) {
+        make(ranks, world + ranks);
+        spread_ = std::uniform_real_distribution<>(0.7, 1.3);
+        steps(1'000, 10 * ms);
+    }
+    EXPECT_THAT(episodes(), IsEmpty());
+}
+
+TEST_F(Stragglers, SlowLoopsAreJudgedByTheirLastTenSeconds) {
+    steps(20, second);
+    const uint64_t began_ns = now_;
+    steps(12, second, 3, 300 * ms);
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_LT(found[0].detected_ns, began_ns + 10 * second);
+}
+
+TEST_F(Stragglers, HysteresisKeepsOneThatIsLateInHalfOfTheRanges) {
+    steps(100, 20 * ms, 1, 10 * ms);
+    for (int i = 0; i < 100; ++i) steps(1, 20 * ms, i % 2 == 0 ? std::optional<uint32_t>(1) : std::nullopt, 10 * ms);
+    const auto still = episodes();
+    ASSERT_THAT(still, SizeIs(1));
+    EXPECT_EQ(still[0].resolved_ns, 0u);
+}
+
+TEST_F(Stragglers, HalfOfTheRangesDoNotMakeOne) {
+    for (int i = 0; i < 200; ++i) steps(1, 20 * ms, i % 2 == 0 ? std::optional<uint32_t>(1) : std::nullopt, 10 * ms);
+    EXPECT_THAT(episodes(), IsEmpty());
+}
+
+TEST_F(Stragglers, LatenessBelowAPartOfTheStepIsNone) {
+    spread_ = std::uniform_real_distribution<>(0.999, 1.001);
+    steps(100, 200 * ms, 1, 24 * ms);
+    EXPECT_THAT(episodes({.step_percent = 15}), IsEmpty());
+    EXPECT_THAT(episodes({.step_percent = 1}), SizeIs(1));
+    EXPECT_THAT(episodes({.floor_ns = 50 * ms, .step_percent = 1}), IsEmpty());
+}
+
+TEST_F(Stragglers, WhatTheLateOneDidMeanwhileIsItsCause) {
+    for (int i = 0; i < 100; ++i) {
+        const uint64_t from_ns = now_;
+        steps(1, 20 * ms, 2, 30 * ms);
+        Event& wait = waits(2, from_ns + 21 * ms, 0, 26 * ms);
+        wait.preemptor_ns = 26 * ms;
+        wait.preemptor_tgid = 777;
+        wait.preemptor_comm = to_comm("stress-hog");
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    const MeanwhilePart* cause = found[0].cause();
+    ASSERT_TRUE(cause);
+    EXPECT_EQ(cause->kind, "cpu-contention");
+    EXPECT_EQ(cause->name, "stress-hog");
+    EXPECT_EQ(cause->pid, 777u);
+    EXPECT_NEAR(static_cast<double>(cause->ns), 100 * 26.0 * ms, 100 * 2.0 * ms);
+    uint64_t sum = 0;
+    for (const MeanwhilePart& part : found[0].meanwhile) sum += part.ns;
+    EXPECT_EQ(sum, found[0].lost_ns);
+    const Finding finding = straggler_finding(found[0], "trainer-2", {0, 0, 0});
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_THAT(finding.summary, HasSubstr("rank 2 (trainer-2, pid 102) came last to the collectives of 4 ranks"));
+    EXPECT_THAT(finding.summary, HasSubstr("waiting for a CPU that stress-hog (pid 777) had"));
+    EXPECT_EQ(finding.culprits.at(0).name, "stress-hog");
+}
+
+TEST_F(Stragglers, TimeWithoutWaitsIsOwnWorkOnlyWhereWaitsAreWatched) {
+    steps(100, 20 * ms, 2, 30 * ms);
+    auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].cause(), nullptr);
+    EXPECT_EQ(found[0].meanwhile.at(0).kind, "not-known");
+    EXPECT_EQ(straggler_finding(found[0], "", {0, 0, 0}).verdict, Verdict::partial);
+    waits(2, second, ms);
+    found = episodes();
+    ASSERT_TRUE(found.at(0).cause());
+    EXPECT_EQ(found[0].cause()->kind, "own-work");
+}
+
+TEST_F(Stragglers, WhoWaitedForWhomIsSummed) {
+    steps(50, 20 * ms, 2, 15 * ms);
+    const nlohmann::json answered = to_json(answer(), {});
+    ASSERT_EQ(answered["communicators"].size(), 1u);
+    const auto& communicator = answered["communicators"][0];
+    EXPECT_EQ(communicator["size"], 4);
+    EXPECT_EQ(communicator["ranges"], 50);
+    EXPECT_EQ(communicator["ranks"][2]["late"], 50);
+    EXPECT_EQ(communicator["ranks"][2]["waited_ns"], 0);
+    ASSERT_EQ(communicator["waits"].size(), 3u);
+    for (const auto& wait : communicator["waits"]) {
+        EXPECT_EQ(wait["for_rank"], 2);
+        EXPECT_EQ(wait["times"], 50);
+    }
+    EXPECT_THAT(text_stragglers(answered), HasSubstr("waited"));
+}
+
+TEST_F(Stragglers, RanksOfOtherUsersAreNotCompared) {
+    steps(100, 20 * ms, 2, 15 * ms);
+    const auto found = answer(1'002);
+    ASSERT_THAT(found.boots, SizeIs(1));
+    EXPECT_THAT(found.boots[0].episodes, IsEmpty());
+    EXPECT_THAT(found.boots[0].communicators, IsEmpty());
+}
+
+TEST_F(Stragglers, ChangesAreToldOnceLiveToo) {
+    steps(100, 20 * ms, 1, 10 * ms);
+    const uint64_t ended_ns = now_;
+    auto communicators = Communicators::read(snapshot_);
+    ASSERT_TRUE(communicators);
+    StragglerWatch watch(*communicators, {});
+    watch.take(snapshot_.events());
+    const auto opened = watch.settle(now_ + 1);
+    ASSERT_THAT(opened, SizeIs(1));
+    EXPECT_FALSE(opened[0].resolved);
+    EXPECT_GT(opened[0].episode.threshold_ns, 0u);
+    EXPECT_THAT(watch.open(), SizeIs(1));
+    EXPECT_THAT(watch.quiet(now_ + 5 * second), IsEmpty());
+    const auto over = watch.quiet(now_ + 11 * second);
+    ASSERT_THAT(over, SizeIs(1));
+    EXPECT_TRUE(over[0].resolved);
+    EXPECT_EQ(over[0].episode.id, opened[0].episode.id);
+    EXPECT_EQ(over[0].episode.resolved_ns, ended_ns);
+    EXPECT_THAT(watch.open(), IsEmpty());
+    EXPECT_THAT(watch.quiet(now_ + 12 * second), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ingero::test
