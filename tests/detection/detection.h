@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 namespace ingero::test {

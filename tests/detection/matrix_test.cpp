@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/model/time.h"
+#include "test_paths.h"
 #include "tests/detection/detection.h"
 
 using namespace ingero;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "test_paths.h"
 #include "tests/detection/detection.h"
 #include "tests/support/bus.h"
 

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "core/model/time.h"
+#include "test_paths.h"
 #include "tests/detection/detection.h"
 
 using namespace ingero;
@@ -108,10 +109,11 @@ TEST_F(Collectives, ranks_whose_fellow_has_ended_hang) {
 
 TEST_F(Other, a_gpu_that_throttles_is_named_for_the_slow_steps) {
     // Below folders that are root's alone.
-    std::string trusted = RELAY_DIRECTORY "/throttling-XXXXXX";
+    std::string trusted = std::string(RELAY_DIRECTORY) + "/throttling-XXXXXX";
     ASSERT_TRUE(mkdtemp(trusted.data()));
     chmod(trusted.c_str(), 0755);
-    std::filesystem::copy_file(STANDIN_LIB "/nvml-now/libnvidia-ml.so.1", trusted + "/libnvidia-ml.so.1");
+    std::filesystem::copy_file(std::string(STANDIN_LIB) + "/nvml-now/libnvidia-ml.so.1",
+                               trusted + "/libnvidia-ml.so.1");
     std::string throttle = "0.throttle", clock = "0.clock1";
     for (int poll = 0; poll < 45; ++poll) {
         throttle += " 0";

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/model/unique_fd.h"
+#include "test_paths.h"
 #include "tests/support/child.h"
 
 namespace ingero::test {

@@ -12,6 +12,7 @@
 
 #include "core/model/op.h"
 #include "daemon/ingerod/probes/kernel_features.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;

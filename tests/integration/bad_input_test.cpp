@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;

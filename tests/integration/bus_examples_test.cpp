@@ -6,6 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "test_paths.h"
 #include "tests/support/bus.h"
 #include "tests/support/bus_daemon.h"
 
@@ -46,7 +47,7 @@ class BusExamples : public testing::Test {
 };
 
 TEST_F(BusExamples, follow_prints_each_signal_as_a_line) {
-    Child follow({"/usr/bin/python3", EXAMPLES "/follow.py"});
+    Child follow({"/usr/bin/python3", std::string(EXAMPLES) + "/follow.py"});
     const auto line = tell_until(follow, "{\"signal\": \"IncidentOpened\"");
     ASSERT_TRUE(line) << follow.errors();
     const json told = json::parse(*line);
@@ -63,7 +64,7 @@ TEST_F(BusExamples, notify_shows_an_incident_on_the_desktop) {
     const ChildOptions on_session{.environment = {{"DBUS_SESSION_BUS_ADDRESS", *address}}};
     Child desktop({"/usr/bin/python3", NOTIFICATIONS}, on_session);
     ASSERT_TRUE(desktop.wait_for_line("ready")) << desktop.errors();
-    Child notify({"/usr/bin/python3", EXAMPLES "/notify.py"}, on_session);
+    Child notify({"/usr/bin/python3", std::string(EXAMPLES) + "/notify.py"}, on_session);
     EXPECT_EQ(tell_until(desktop, "2 cpu-contention: lost 1 ms").value_or(notify.errors()),
               "2 cpu-contention: lost 1 ms");
     for (Child* one : {&notify, &desktop, &session}) {

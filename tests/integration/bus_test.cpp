@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 
+#include "test_paths.h"
 #include "tests/support/bus_daemon.h"
 
 namespace ingero::test {
@@ -445,8 +446,8 @@ TEST(BusOfIngerod, TheRealDaemonAnswersAsItsSchemasSay) {
     Daemon daemon(directory.path(), {"--bus", "system"});
     ASSERT_TRUE(names.read_until("NameOwnerChanged")) << daemon.process().output();
     std::ofstream(directory / "explain.json") << json_answer(explain({"0"})).dump();
-    const Finished valid =
-        run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/explain.schema.json", directory / "explain.json"});
+    const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA,
+                                std::string(SCHEMA_DIRECTORY) + "/explain.schema.json", directory / "explain.json"});
     EXPECT_TRUE(valid.status == 0 || valid.status == 77) << valid.errors;
     EXPECT_EQ(call_manager({"Reload"}).status, 0);
     EXPECT_THAT(call_manager({"SetProbe", "sb", "nonsense", "true"}).errors, HasSubstr("Call failed"));

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/support/bus.h"
 #include "tests/support/daemon.h"
 

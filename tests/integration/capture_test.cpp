@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"
 

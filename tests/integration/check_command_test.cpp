@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -67,8 +68,8 @@ class CheckCommand : public testing::Test {
         EXPECT_EQ(finished.status, answer.at("ready") == true ? 0 : 4) << finished.errors;
         const std::string file = directory_ / "answer.json";
         std::ofstream(file) << finished.output;
-        const Finished valid =
-            test::run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/check.schema.json", file});
+        const Finished valid = test::run(
+            {"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/check.schema.json", file});
         if (valid.status != 77) {
             EXPECT_EQ(valid.status, 0) << valid.errors << finished.output;
         }

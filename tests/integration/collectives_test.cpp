@@ -17,6 +17,7 @@
 #include "core/query/communicators.h"
 #include "core/sql/sql.h"
 #include "daemon/ingerod/probes/targets.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/side_by_side.h"
 

@@ -16,6 +16,7 @@
 
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/libraries.h"
+#include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"
 

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -89,8 +90,8 @@ TEST_F(ExplainCommand, each_commands_text_is_plain_and_its_json_fits_its_schema)
             EXPECT_EQ(json::parse(as_json.output).at("schema"), "ingero/" + command + "/1");
             const std::string file = directory / command + ".json";
             std::ofstream(file) << as_json.output;
-            const Finished valid =
-                test::run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/" + command + ".schema.json", file});
+            const Finished valid = test::run({"/usr/bin/python3", VALIDATE_SCHEMA,
+                                              std::string(SCHEMA_DIRECTORY) + "/" + command + ".schema.json", file});
             if (valid.status == 77) GTEST_SKIP() << "python3-jsonschema is not installed";
             EXPECT_EQ(valid.status, 0) << command << ": " << valid.errors << as_json.output;
         }

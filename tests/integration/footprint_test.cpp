@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -65,7 +66,7 @@ class FootprintOf : public testing::Test {
         return footprint;
     }
     std::vector<std::string> ingeroctl(std::vector<std::string> words) const {
-        words.insert(words.begin(), {BUILD_DIRECTORY "/ctl/ingeroctl", "--socket", daemon_->socket()});
+        words.insert(words.begin(), {std::string(BUILD_DIRECTORY) + "/ctl/ingeroctl", "--socket", daemon_->socket()});
         return words;
     }
 
@@ -310,7 +311,7 @@ TEST_F(FootprintOf, a_hostile_name_is_inert_and_the_answer_valid) {
         const std::string file = directory_ / "answer.json";
         std::ofstream(file) << output;
         const Finished valid =
-            run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/footprint.schema.json", file});
+            run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/footprint.schema.json", file});
         EXPECT_EQ(valid.status, 0) << valid.output << valid.errors;
         EXPECT_EQ(json::parse(output).at("ended"), "exit");
     }

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "core/model/time.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/delay_accounts.h"
 
@@ -246,8 +247,8 @@ TEST_F(Host, AChainOfFourThreadsInThreeProcessesIsFollowedToItsEnd) {
     EXPECT_THAT(text.output, HasSubstr("ended by an interrupt"));
     const Finished as_json = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "waits"});
     std::ofstream(directory_ / "waits.json") << as_json.output;
-    const Finished valid = test::run(
-        {"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/waits.schema.json", directory_ / "waits.json"});
+    const Finished valid = test::run({"/usr/bin/python3", VALIDATE_SCHEMA,
+                                      std::string(SCHEMA_DIRECTORY) + "/waits.schema.json", directory_ / "waits.json"});
     EXPECT_EQ(valid.status, 0) << valid.errors << as_json.output;
     end();
 }

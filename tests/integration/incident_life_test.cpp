@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "core/model/time.h"
+#include "test_paths.h"
 #include "tests/support/bus.h"
 #include "tests/support/daemon.h"
 
@@ -31,8 +32,8 @@ json valid(const Finished& asked, const std::string& schema, int status, const T
     EXPECT_EQ(asked.status, status) << asked.errors << asked.output;
     const std::string file = directory / schema + ".json";
     std::ofstream(file) << asked.output;
-    const Finished checked =
-        test::run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/" + schema + ".schema.json", file});
+    const Finished checked = test::run(
+        {"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/" + schema + ".schema.json", file});
     if (checked.status != 77) {
         EXPECT_EQ(checked.status, 0) << schema << ": " << checked.errors << asked.output;
     }

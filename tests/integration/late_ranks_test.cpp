@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "test_paths.h"
 #include "tests/support/bus.h"
 #include "tests/support/daemon.h"
 

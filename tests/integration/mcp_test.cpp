@@ -17,6 +17,7 @@
 #include <iterator>
 #include <map>
 
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "test_paths.h"
 #include "tests/support/bus.h"
 #include "tests/support/bus_daemon.h"
 
@@ -90,8 +91,8 @@ TEST_F(Monitor, JsonLinesKeepToTheirSchema) {
     TemporaryDirectory directory;
     for (const auto& one : {line, second}) {
         std::ofstream(directory / "line.json") << *one;
-        const Finished valid = run(
-            {"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/monitor.schema.json", directory / "line.json"});
+        const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA,
+                                    std::string(SCHEMA_DIRECTORY) + "/monitor.schema.json", directory / "line.json"});
         if (valid.status == 77) GTEST_SKIP() << valid.errors;
         EXPECT_EQ(valid.status, 0) << *one << valid.errors;
     }

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/side_by_side.h"
 

@@ -14,6 +14,7 @@
 #include "core/symbols/elf_symbols.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
+#include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"
 

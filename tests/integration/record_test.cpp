@@ -11,6 +11,7 @@
 #include "core/store/block.h"
 #include "core/store/rows.h"
 #include "core/store/verify.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -28,7 +29,7 @@ class Record : public testing::Test {
     }
 
     std::vector<std::string> ingeroctl(std::vector<std::string> words) const {
-        words.insert(words.begin(), BUILD_DIRECTORY "/ctl/ingeroctl");
+        words.insert(words.begin(), std::string(BUILD_DIRECTORY) + "/ctl/ingeroctl");
         return words;
     }
     /// Returns once it has begun.
@@ -45,7 +46,8 @@ class Record : public testing::Test {
         EXPECT_EQ(recorder_->wait(), 0) << recorder_->errors();
         const std::string file = directory_ / "answer.json";
         std::ofstream(file) << recorder_->output();
-        const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/record.schema.json", file});
+        const Finished valid =
+            run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/record.schema.json", file});
         EXPECT_EQ(valid.status, 0) << valid.output << valid.errors;
         return recorder_->output().empty() ? json() : json::parse(recorder_->output());
     }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/wire/value.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -32,7 +33,7 @@ class RelayTest : public testing::Test {
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
         // Below folders that are root's alone, which a temporary one is not.
-        std::string name = RELAY_DIRECTORY "/relay-XXXXXX";
+        std::string name = std::string(RELAY_DIRECTORY) + "/relay-XXXXXX";
         ASSERT_TRUE(mkdtemp(name.data()));
         trusted_ = name;
         chmod(name.c_str(), 0755);
@@ -46,7 +47,7 @@ class RelayTest : public testing::Test {
 
     /// A library that says what the script says.
     std::string library(const std::string& script, const char* variant = "now") {
-        fs::copy_file(std::string(STANDIN_LIB "/nvml-") + variant + "/libnvidia-ml.so.1",
+        fs::copy_file(std::string(std::string(STANDIN_LIB) + "/nvml-") + variant + "/libnvidia-ml.so.1",
                       trusted_ / "libnvidia-ml.so.1", fs::copy_options::overwrite_existing);
         std::ofstream(trusted_ / "nvml.script") << script;
         return trusted_ / "libnvidia-ml.so.1";
@@ -164,7 +165,7 @@ TEST_F(RelayTest, figures_are_those_that_the_library_says) {
     for (const char* command : {"gpus", "status", "processes"}) {
         const std::string file = directory_ / (std::string(command) + ".json");
         std::ofstream(file) << run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", command}).output;
-        const std::string schema = std::string(SCHEMA_DIRECTORY "/") + command + ".schema.json";
+        const std::string schema = std::string(std::string(SCHEMA_DIRECTORY) + "/") + command + ".schema.json";
         const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA, schema, file});
         EXPECT_EQ(valid.status, 0) << valid.output << valid.errors;
     }
@@ -209,7 +210,8 @@ TEST_F(RelayTest, gpus_that_are_lost_and_those_that_come_are_told) {
     EXPECT_THAT(printed.output, testing::HasSubstr("lost at "));
     const std::string file = directory_ / "gpus.json";
     std::ofstream(file) << run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "gpus"}).output;
-    const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/gpus.schema.json", file});
+    const Finished valid =
+        run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/gpus.schema.json", file});
     EXPECT_EQ(valid.status, 0) << valid.output << valid.errors;
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/wire/client.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/span_client.h"
 

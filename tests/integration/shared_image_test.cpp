@@ -6,6 +6,7 @@
 #include <list>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/side_by_side.h"
 

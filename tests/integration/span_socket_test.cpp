@@ -12,6 +12,7 @@
 
 #include "core/model/time.h"
 #include "core/spans/span.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/span_client.h"
 

@@ -11,6 +11,7 @@
 
 #include "core/model/op.h"
 #include "core/query/coverage.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -166,7 +167,7 @@ TEST_F(Stacks, go_on_through_code_made_at_run_time) {
 }
 
 TEST_F(Stacks, name_a_stripped_file_by_offset) {
-    copy_chain(CHAIN_LIBRARY ".stripped");
+    copy_chain(std::string(CHAIN_LIBRARY) + ".stripped");
     daemon_.emplace(directory_ / "run");
     const json stack = run_until("cudaDeviceSync", "plain", is_whole_in("stripped"));
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
@@ -195,7 +196,7 @@ TEST_F(Stacks, name_a_rebuilt_file_with_the_names_of_the_one_that_is_mapped) {
     copy_chain();
     daemon_.emplace(directory_ / "run");
     const json stack = run_until("cudaDeviceSync", "plain", is_whole_in("rebuilt"), [this] {
-        std::filesystem::copy_file(CHAIN_LIBRARY ".stripped", chain_ + ".new");
+        std::filesystem::copy_file(std::string(CHAIN_LIBRARY) + ".stripped", chain_ + ".new");
         std::filesystem::rename(chain_ + ".new", chain_);
     });
     ASSERT_FALSE(stack.is_null()) << answer_.dump(1);
@@ -393,7 +394,7 @@ TEST_F(Stacks, are_printed_and_folded_by_ingeroctl) {
     const std::string file = directory_ / "stacks.json";
     std::ofstream(file) << as_json.output;
     const Finished valid =
-        test::run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/stacks.schema.json", file});
+        test::run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/stacks.schema.json", file});
     if (valid.status == 77) GTEST_SKIP() << "SKIPPED: python3-jsonschema is not installed";
     EXPECT_EQ(valid.status, 0) << valid.errors << as_json.output;
     EXPECT_EQ(daemon_->stop(), 0);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -27,7 +28,8 @@ class Trace : public testing::Test {
     }
 
     std::vector<std::string> command(std::vector<std::string> options, bool as_json = true) const {
-        std::vector<std::string> words = {BUILD_DIRECTORY "/ctl/ingeroctl", "--socket", daemon_->socket()};
+        std::vector<std::string> words = {std::string(BUILD_DIRECTORY) + "/ctl/ingeroctl", "--socket",
+                                          daemon_->socket()};
         if (as_json) words.emplace_back("--json");
         words.emplace_back("trace");
         words.insert(words.end(), options.begin(), options.end());
@@ -231,7 +233,8 @@ TEST_F(Trace, of_a_storm_says_what_it_leaves_out_and_its_lines_fit_the_schema) {
     for (size_t i = 0; i < lines.size(); ++i)
         if (i < 200 || lines[i]["event"] == "skipped") file << lines[i] << "\n";
     file.close();
-    const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/trace.schema.json", sample});
+    const Finished valid =
+        run({"/usr/bin/python3", VALIDATE_SCHEMA, std::string(SCHEMA_DIRECTORY) + "/trace.schema.json", sample});
     EXPECT_EQ(valid.status, 0) << valid.errors;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "core/wire/client.h"
+#include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"
 

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/span_client.h"
 

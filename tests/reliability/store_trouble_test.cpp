@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/store/verify.h"
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;

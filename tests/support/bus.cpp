@@ -11,6 +11,8 @@
 #include <chrono>
 #include <fstream>
 
+#include "test_paths.h"
+
 namespace ingero::test {
 
 namespace {
@@ -42,8 +44,8 @@ constexpr const char* bus_rules = R"(
 
 std::string bus_config(const std::string& address) {
     const std::string uid = std::to_string(geteuid());
-    return "<busconfig>" + std::string(bus_rules) + "<listen>" + address +
-           "</listen><include>" DBUS_DIRECTORY "/io.ingero.Ingero1.conf</include><policy user=\"" + uid +
+    return "<busconfig>" + std::string(bus_rules) + "<listen>" + address + "</listen><include>" +
+           std::string(DBUS_DIRECTORY) + "/io.ingero.Ingero1.conf</include><policy user=\"" + uid +
            "\"><allow own=\"org.freedesktop.PolicyKit1\"/><allow own=\"io.ingero.Ingero1\"/></policy></busconfig>";
 }
 

@@ -11,6 +11,7 @@
 
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
+#include "test_paths.h"
 
 namespace ingero::test {
 

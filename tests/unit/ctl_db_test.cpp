@@ -10,6 +10,7 @@
 #include "core/store/rows.h"
 #include "core/store/verify.h"
 #include "core/wire/child_process.h"
+#include "test_paths.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -26,7 +27,7 @@ struct Outcome {
 
 /// Arguments without anything that a shell would touch; `before` goes in front.
 Outcome ingeroctl(const std::string& arguments, const std::string& before = "") {
-    const auto ran = run_program({"/bin/sh", "-c", before + INGEROCTL " " + arguments + " 2>&1"},
+    const auto ran = run_program({"/bin/sh", "-c", before + std::string(INGEROCTL) + " " + arguments + " 2>&1"},
                                  {.program = {}, .keep = {"TMPDIR"}}, std::chrono::seconds(60), 4 << 20);
     if (!ran) return {-1, ran.error().message};
     return {WIFEXITED(ran->status) ? WEXITSTATUS(ran->status) : -1, ran->text};

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "test_paths.h"
 #include "tests/support/child.h"
 #include "tests/support/daemon.h"
 
@@ -33,8 +34,8 @@ TEST(Demo, ListsTheScenariosAndExplainsOne) {
         const Finished told = ingeroctl({"--json", "demo", scenario["name"]});
         ASSERT_EQ(told.status, 0) << told.errors;
         std::ofstream(directory / "answer.json") << told.output;
-        const Finished valid =
-            run({"/usr/bin/python3", VALIDATE_SCHEMA, SCHEMA_DIRECTORY "/demo.schema.json", directory / "answer.json"});
+        const Finished valid = run({"/usr/bin/python3", VALIDATE_SCHEMA,
+                                    std::string(SCHEMA_DIRECTORY) + "/demo.schema.json", directory / "answer.json"});
         if (valid.status != 77) {
             EXPECT_EQ(valid.status, 0) << valid.errors;
         }

@@ -8,6 +8,7 @@
 
 #include "core/model/op.h"
 #include "core/wire/child_process.h"
+#include "test_paths.h"
 #include "tests/unit/trace_fixture.h"
 
 namespace ingero {
@@ -26,7 +27,7 @@ struct Outcome {
 
 /// Arguments without anything that a shell would touch.
 Outcome ingeroctl(const std::string& arguments) {
-    const auto ran = run_program({"/bin/sh", "-c", INGEROCTL " " + arguments + " 2>&1"},
+    const auto ran = run_program({"/bin/sh", "-c", std::string(INGEROCTL) + " " + arguments + " 2>&1"},
                                  {.program = {}, .keep = {"TMPDIR"}}, std::chrono::seconds(60), 4 << 20);
     if (!ran) return {-1, ran.error().message};
     return {WIFEXITED(ran->status) ? WEXITSTATUS(ran->status) : -1, ran->text};

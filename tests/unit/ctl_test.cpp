@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/render/render.h"
+#include "test_paths.h"
 #include "tests/unit/control_fixture.h"
 
 namespace ingero {

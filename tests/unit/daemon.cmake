@@ -1,15 +1,8 @@
-ingero_add_test(daemon_parts_test LABEL unit SOURCES daemon_parts_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(capture_policy_test LABEL unit SOURCES capture_policy_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(coverage_gaps_test LABEL unit SOURCES coverage_gaps_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(libraries_test LABEL unit SOURCES libraries_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(mapped_file_test LABEL unit SOURCES mapped_file_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(live_trace_test LABEL unit SOURCES live_trace_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(mapped_files_test LABEL unit SOURCES mapped_files_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(mapping_filter_test LABEL unit SOURCES mapping_filter_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(process_facts_test LABEL unit SOURCES process_facts_test.cpp LIBRARIES ingerod-lib)
-target_compile_definitions(process_facts_test PRIVATE INGERO_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-ingero_add_test(gpus_test LABEL unit SOURCES gpus_test.cpp LIBRARIES ingero-core)
-ingero_add_test(relay_parts_test LABEL unit SOURCES relay_parts_test.cpp LIBRARIES ingerod-lib ingero-relay-lib)
-target_compile_definitions(relay_parts_test PRIVATE TRUSTED_DIRECTORY="${CMAKE_CURRENT_BINARY_DIR}")
-ingero_add_test(host_state_test LABEL unit SOURCES host_state_test.cpp LIBRARIES ingerod-lib test-support)
-ingero_add_test(footprint_parts_test LABEL unit SOURCES footprint_parts_test.cpp LIBRARIES ingerod-lib)
+ingero_add_test(daemon_test LABEL unit SOURCES capture_policy_test.cpp coverage_gaps_test.cpp daemon_parts_test.cpp
+  footprint_parts_test.cpp gpus_test.cpp host_state_test.cpp libraries_test.cpp live_trace_test.cpp mapped_file_test.cpp
+  mapped_files_test.cpp mapping_filter_test.cpp process_facts_test.cpp relay_parts_test.cpp
+  LIBRARIES ingerod-lib ingero-core ingero-relay-lib test-support)
+ingero_together(daemon_test capture_policy_test.cpp coverage_gaps_test.cpp daemon_parts_test.cpp footprint_parts_test.cpp
+  host_state_test.cpp libraries_test.cpp live_trace_test.cpp mapped_file_test.cpp mapping_filter_test.cpp
+  process_facts_test.cpp relay_parts_test.cpp)
+ingero_together(daemon_test gpus_test.cpp mapped_files_test.cpp)

@@ -19,6 +19,8 @@
 #include <set>
 #include <sstream>
 
+#include "test_paths.h"
+
 namespace ingero {
 namespace {
 

@@ -13,6 +13,7 @@
 #include "core/model/op.h"
 #include "core/render/render.h"
 #include "core/wire/child_process.h"
+#include "test_paths.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {

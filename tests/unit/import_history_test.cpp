@@ -9,6 +9,7 @@
 #include "core/import/trace_history.h"
 #include "core/sql/sql.h"
 #include "core/store/verify.h"
+#include "test_paths.h"
 #include "tests/unit/trace_fixture.h"
 
 namespace ingero {

@@ -14,6 +14,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/unit/trace_fixture.h"
 
 namespace ingero {

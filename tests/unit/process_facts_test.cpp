@@ -15,6 +15,7 @@
 
 #include "core/render/render.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
+#include "test_paths.h"
 
 using namespace ingero;
 using nlohmann::json;

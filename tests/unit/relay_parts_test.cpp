@@ -21,6 +21,7 @@
 #include "daemon/ingerod/relay/relay_server.h"
 #include "daemon/relay/connection.h"
 #include "daemon/relay/trusted_path.h"
+#include "test_paths.h"
 
 using namespace ingero;
 using nlohmann::json;
@@ -418,7 +419,7 @@ class TrustedPath : public testing::Test {
   protected:
     void SetUp() override {
         if (geteuid() != 0) GTEST_SKIP() << "needs files of root";
-        std::string name = TRUSTED_DIRECTORY "/trusted-XXXXXX";
+        std::string name = std::string(TRUSTED_DIRECTORY) + "/trusted-XXXXXX";
         ASSERT_TRUE(mkdtemp(name.data()));
         folder_ = name;
         if (!check_trusted_path(name)) GTEST_SKIP() << "the build is not root's alone";

@@ -15,6 +15,7 @@
 #include "core/render/requests.h"
 #include "core/render/table.h"
 #include "core/wire/utf8.h"
+#include "test_paths.h"
 
 namespace ingero {
 namespace {

@@ -11,6 +11,7 @@
 #include "core/model/op.h"
 #include "core/render/table.h"
 #include "core/sql/catalogue.h"
+#include "test_paths.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {

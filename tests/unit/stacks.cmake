@@ -7,9 +7,8 @@ add_custom_command(TARGET unwind_fixture POST_BUILD
   COMMAND ${CMAKE_OBJCOPY} --strip-all --add-gnu-debuglink=$<TARGET_FILE:unwind_fixture>.debug
           $<TARGET_FILE:unwind_fixture> $<TARGET_FILE:unwind_fixture>.stripped
   VERBATIM)
-ingero_add_test(unwind_table_test LABEL unit SOURCES unwind_table_test.cpp LIBRARIES ingero-core)
-ingero_add_test(symbolizer_test LABEL unit SOURCES symbolizer_test.cpp LIBRARIES ingero-core)
-add_dependencies(symbolizer_test unwind_fixture)
-target_compile_definitions(symbolizer_test PRIVATE INGERO_UNWIND_FIXTURE="$<TARGET_FILE:unwind_fixture>")
-ingero_add_test(stacks_query_test LABEL unit SOURCES stacks_query_test.cpp LIBRARIES ingero-core)
-ingero_add_test(stacks_parts_test LABEL unit SOURCES stacks_parts_test.cpp LIBRARIES ingerod-lib)
+ingero_add_test(stacks_test LABEL unit SOURCES stacks_parts_test.cpp stacks_query_test.cpp symbolizer_test.cpp
+  unwind_table_test.cpp
+  LIBRARIES ingero-core ingerod-lib)
+ingero_together(stacks_test stacks_parts_test.cpp stacks_query_test.cpp unwind_table_test.cpp)
+add_dependencies(stacks_test unwind_fixture)

@@ -1,11 +1,7 @@
-ingero_add_test(time_test LABEL unit SOURCES time_test.cpp LIBRARIES ingero-core)
-ingero_add_test(column_codec_test LABEL unit SOURCES column_codec_test.cpp LIBRARIES ingero-core)
-ingero_add_test(block_test LABEL unit SOURCES block_test.cpp LIBRARIES ingero-core)
-ingero_add_test(store_test LABEL unit SOURCES store_test.cpp LIBRARIES ingero-core PkgConfig::SECCOMP)
-ingero_add_test(store_damage_test LABEL unit SOURCES store_damage_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
-ingero_add_test(store_verify_test LABEL unit SOURCES store_verify_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
-ingero_add_test(store_space_test LABEL unit SOURCES store_space_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
-ingero_add_test(coverage_test LABEL unit SOURCES coverage_test.cpp LIBRARIES ingero-core)
-ingero_add_test(store_upkeep_test LABEL unit SOURCES store_upkeep_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
-ingero_add_test(store_history_test LABEL unit SOURCES store_history_test.cpp LIBRARIES ingero-core PkgConfig::LMDB)
-ingero_add_test(recording_test LABEL unit SOURCES recording_test.cpp LIBRARIES ingero-core)
+ingero_add_test(store_test LABEL unit SOURCES block_test.cpp column_codec_test.cpp coverage_test.cpp recording_test.cpp
+  store_damage_test.cpp store_history_test.cpp store_space_test.cpp store_test.cpp store_upkeep_test.cpp
+  store_verify_test.cpp time_test.cpp
+  LIBRARIES ingero-core PkgConfig::SECCOMP PkgConfig::LMDB)
+ingero_together(store_test block_test.cpp column_codec_test.cpp store_damage_test.cpp store_space_test.cpp store_test.cpp
+  store_verify_test.cpp time_test.cpp)
+ingero_together(store_test coverage_test.cpp store_history_test.cpp store_upkeep_test.cpp)

@@ -16,6 +16,7 @@
 
 #include "core/model/unique_fd.h"
 #include "core/symbols/elf_symbols.h"
+#include "test_paths.h"
 
 namespace ingero {
 namespace {
@@ -23,8 +24,8 @@ namespace {
 using testing::IsEmpty;
 
 constexpr const char* fixture = INGERO_UNWIND_FIXTURE;
-constexpr const char* fixture_stripped = INGERO_UNWIND_FIXTURE ".stripped";
-constexpr const char* fixture_debug = INGERO_UNWIND_FIXTURE ".debug";
+const std::string fixture_stripped = std::string(INGERO_UNWIND_FIXTURE) + ".stripped";
+const std::string fixture_debug = std::string(INGERO_UNWIND_FIXTURE) + ".debug";
 
 UniqueFd open_file(const std::string& path) {
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));

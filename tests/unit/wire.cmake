@@ -1,13 +1,10 @@
-ingero_add_test(rpc_test LABEL unit SOURCES rpc_test.cpp LIBRARIES ingero-core)
-ingero_add_test(stream_test LABEL unit SOURCES stream_test.cpp LIBRARIES ingero-core)
-ingero_add_test(render_test LABEL unit SOURCES render_test.cpp LIBRARIES ingero-core)
-target_compile_definitions(render_test PRIVATE INGERO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-ingero_add_test(control_server_test LABEL unit SOURCES control_server_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(control_stream_test LABEL unit SOURCES control_stream_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(control_caller_test LABEL unit SOURCES control_caller_test.cpp LIBRARIES ingerod-lib)
-ingero_add_test(ctl_test LABEL unit SOURCES ctl_test.cpp LIBRARIES ingerod-lib)
-target_compile_definitions(ctl_test PRIVATE INGEROCTL="$<TARGET_FILE:ingeroctl>" INGERO_VERSION="${PROJECT_VERSION}")
-add_dependencies(ctl_test ingeroctl)
+ingero_add_test(wire_test LABEL unit SOURCES control_caller_test.cpp control_server_test.cpp control_stream_test.cpp
+  ctl_test.cpp render_test.cpp rpc_test.cpp stream_test.cpp
+  LIBRARIES ingero-core ingerod-lib)
+ingero_together(wire_test control_caller_test.cpp control_server_test.cpp ctl_test.cpp render_test.cpp rpc_test.cpp
+  stream_test.cpp)
+target_compile_definitions(wire_test PRIVATE INGERO_VERSION="${PROJECT_VERSION}")
+add_dependencies(wire_test ingeroctl)
 find_program(PYTHON3 NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
 add_test(NAME ctl_pager.long_answers_are_paged_on_a_terminal
   COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_pager_test.py $<TARGET_FILE:ingeroctl>)

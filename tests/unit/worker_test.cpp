@@ -26,6 +26,7 @@
 #include "daemon/ingerod/worker_pool.h"
 #include "daemon/worker/protocol.h"
 #include "daemon/worker/sandbox.h"
+#include "test_paths.h"
 
 namespace ingero {
 namespace {
