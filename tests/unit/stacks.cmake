@@ -7,8 +7,8 @@ add_custom_command(TARGET unwind_fixture POST_BUILD
   COMMAND ${CMAKE_OBJCOPY} --strip-all --add-gnu-debuglink=$<TARGET_FILE:unwind_fixture>.debug
           $<TARGET_FILE:unwind_fixture> $<TARGET_FILE:unwind_fixture>.stripped
   VERBATIM)
-ingero_add_test(stacks_test LABEL unit SOURCES stacks_parts_test.cpp stacks_query_test.cpp symbolizer_test.cpp
+ingero_add_test(unit_stacks_test LABEL unit SOURCES stacks_parts_test.cpp stacks_query_test.cpp symbolizer_test.cpp
   unwind_table_test.cpp
   LIBRARIES ingero-core ingerod-lib)
-ingero_together(stacks_test stacks_parts_test.cpp stacks_query_test.cpp unwind_table_test.cpp)
-add_dependencies(stacks_test unwind_fixture)
+ingero_together(unit_stacks_test stacks_parts_test.cpp stacks_query_test.cpp unwind_table_test.cpp)
+add_dependencies(unit_stacks_test unwind_fixture)

@@ -1,10 +1,10 @@
-ingero_add_test(wire_test LABEL unit SOURCES control_caller_test.cpp control_server_test.cpp control_stream_test.cpp
+ingero_add_test(unit_wire_test LABEL unit SOURCES control_caller_test.cpp control_server_test.cpp control_stream_test.cpp
   ctl_test.cpp render_test.cpp rpc_test.cpp stream_test.cpp
   LIBRARIES ingero-core ingerod-lib)
-ingero_together(wire_test control_caller_test.cpp control_server_test.cpp ctl_test.cpp render_test.cpp rpc_test.cpp
+ingero_together(unit_wire_test control_caller_test.cpp control_server_test.cpp ctl_test.cpp render_test.cpp rpc_test.cpp
   stream_test.cpp)
-target_compile_definitions(wire_test PRIVATE INGERO_VERSION="${PROJECT_VERSION}")
-add_dependencies(wire_test ingeroctl)
+target_compile_definitions(unit_wire_test PRIVATE INGERO_VERSION="${PROJECT_VERSION}")
+add_dependencies(unit_wire_test ingeroctl)
 find_program(PYTHON3 NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
 add_test(NAME ctl_pager.long_answers_are_paged_on_a_terminal
   COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_pager_test.py $<TARGET_FILE:ingeroctl>)
