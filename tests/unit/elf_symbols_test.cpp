@@ -28,7 +28,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* fixture = INGERO_ELF_FIXTURE;
+const char* const fixture = INGERO_ELF_FIXTURE;
 
 class OpenFile {
   public:

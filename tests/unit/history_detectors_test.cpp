@@ -99,7 +99,7 @@ TEST_F(GpuMeasurements, AreHeldAgainstStepsInTheLiveWindowToo) {
     EXPECT_THAT(live[0].culprits.at(0).name, HasSubstr("hw_thermal"));
 }
 
-class Requests : public Detectors {
+class SlowRequests : public Detectors {
   protected:
     /// One each 10 ms, of 100 ms, and some longer. The engine goes on all the time; every fiftieth step has a stall.
     void serve(int requests, const std::vector<int>& slow, bool stalls, ProcessKey engine = python,
@@ -144,7 +144,7 @@ class Requests : public Detectors {
     std::vector<SpanRow> spans_;
 };
 
-TEST_F(Requests, ThreeOfTwoHundredThatOverlapAreNamedWithWhatStalledThem) {
+TEST_F(SlowRequests, ThreeOfTwoHundredThatOverlapAreNamedWithWhatStalledThem) {
     serve(200, {50, 100, 150}, true);
     const auto findings = of_kind("slow-request");
     ASSERT_THAT(findings, SizeIs(1));
@@ -160,23 +160,23 @@ TEST_F(Requests, ThreeOfTwoHundredThatOverlapAreNamedWithWhatStalledThem) {
     EXPECT_THAT(finding.summary, HasSubstr("3 of 200 requests"));
 }
 
-TEST_F(Requests, ThatAreLongWithoutAStallAreNone) {
+TEST_F(SlowRequests, ThatAreLongWithoutAStallAreNone) {
     serve(200, {50, 100, 150}, false);
     EXPECT_THAT(of_kind("slow-request"), IsEmpty());
 }
 
-TEST_F(Requests, ThatAreLongForMoreThanAShortStallAreNone) {
+TEST_F(SlowRequests, ThatAreLongForMoreThanAShortStallAreNone) {
     serve(200, {50, 100, 150}, true, python, 30 * ms);
     EXPECT_THAT(of_kind("slow-request"), IsEmpty());
 }
 
-TEST_F(Requests, OfAProcessThatIsNotTheirsStallNothing) {
+TEST_F(SlowRequests, OfAProcessThatIsNotTheirsStallNothing) {
     add_process({300, 7}, "other");
     serve(200, {50, 100, 150}, true, {300, 7});
     EXPECT_THAT(of_kind("slow-request"), IsEmpty());
 }
 
-TEST_F(Requests, AreServedByWhoDescendsFromWhoTells) {
+TEST_F(SlowRequests, AreServedByWhoDescendsFromWhoTells) {
     Process engine;
     engine.key = {300, 7};
     engine.comm = "engine";
@@ -186,12 +186,12 @@ TEST_F(Requests, AreServedByWhoDescendsFromWhoTells) {
     EXPECT_THAT(of_kind("slow-request"), SizeIs(1));
 }
 
-TEST_F(Requests, TooFewToKnowWhatIsUsualAreNone) {
+TEST_F(SlowRequests, TooFewToKnowWhatIsUsualAreNone) {
     serve(15, {5}, true);
     EXPECT_THAT(of_kind("slow-request"), IsEmpty());
 }
 
-TEST_F(Requests, AreNamedInTheLiveWindowToo) {
+TEST_F(SlowRequests, AreNamedInTheLiveWindowToo) {
     serve(200, {50, 100, 150}, true);
     LiveWindow window("boot-0", {.since_ns = 1});
     window.add(snapshot_.events(), 0);

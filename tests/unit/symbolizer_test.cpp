@@ -23,7 +23,7 @@ namespace {
 
 using testing::IsEmpty;
 
-constexpr const char* fixture = INGERO_UNWIND_FIXTURE;
+const char* const fixture = INGERO_UNWIND_FIXTURE;
 const std::string fixture_stripped = std::string(INGERO_UNWIND_FIXTURE) + ".stripped";
 const std::string fixture_debug = std::string(INGERO_UNWIND_FIXTURE) + ".debug";
 
