@@ -1,4 +1,5 @@
 # Where tests find what they run and read: NAME and path, one a line. In C++: `const char* const NAME`, from "test_paths.h".
+# TRUSTED_DIRECTORY is root's alone all the way, wherever the build lies.
 # Not compile definitions: what one checkout has compiled serves another (ccache).
 set(test_paths
   ATTACH_TARGET "$<TARGET_FILE:attach-target>"
@@ -41,7 +42,6 @@ set(test_paths
   PERFETTO_READER "${PROJECT_SOURCE_DIR}/tests/support/perfetto_trace.py"
   PLAIN_CUDART_A "$<TARGET_FILE:plain-cudart-a>"
   PLAIN_CUDART_B "$<TARGET_FILE:plain-cudart-b>"
-  RELAY_DIRECTORY "${PROJECT_BINARY_DIR}/tests/integration"
   RELAY_PROGRAM "$<TARGET_FILE:ingero-relay>"
   REUSE_DRIVER "$<TARGET_FILE:reuse-driver>"
   REUSE_PROGRAM "$<TARGET_FILE:reuse-program>"
@@ -54,7 +54,7 @@ set(test_paths
   STACKS_PROGRAM "$<TARGET_FILE:stacks-program>"
   STANDIN_LIB "${PROJECT_BINARY_DIR}/tests/standin/lib"
   STATIC_WORKLOAD "$<TARGET_FILE:standin-workload-static>"
-  TRUSTED_DIRECTORY "${PROJECT_BINARY_DIR}/tests/unit"
+  TRUSTED_DIRECTORY "/var/lib"
   VALIDATE_SCHEMA "${PROJECT_SOURCE_DIR}/tests/support/validate_schema.py"
   WORKER_PROGRAM "$<TARGET_FILE:ingero-worker>"
   WORKLOAD_PROGRAM "$<TARGET_FILE:standin-workload>"

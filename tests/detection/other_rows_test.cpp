@@ -109,7 +109,7 @@ TEST_F(Collectives, ranks_whose_fellow_has_ended_hang) {
 
 TEST_F(Other, a_gpu_that_throttles_is_named_for_the_slow_steps) {
     // Below folders that are root's alone.
-    std::string trusted = std::string(RELAY_DIRECTORY) + "/throttling-XXXXXX";
+    std::string trusted = std::string(TRUSTED_DIRECTORY) + "/ingero-throttling-XXXXXX";
     ASSERT_TRUE(mkdtemp(trusted.data()));
     chmod(trusted.c_str(), 0755);
     std::filesystem::copy_file(std::string(STANDIN_LIB) + "/nvml-now/libnvidia-ml.so.1",

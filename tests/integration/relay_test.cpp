@@ -33,7 +33,7 @@ class RelayTest : public testing::Test {
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
         // Below folders that are root's alone, which a temporary one is not.
-        std::string name = std::string(RELAY_DIRECTORY) + "/relay-XXXXXX";
+        std::string name = std::string(TRUSTED_DIRECTORY) + "/ingero-relay-XXXXXX";
         ASSERT_TRUE(mkdtemp(name.data()));
         trusted_ = name;
         chmod(name.c_str(), 0755);

@@ -419,7 +419,7 @@ class TrustedPath : public testing::Test {
   protected:
     void SetUp() override {
         if (geteuid() != 0) GTEST_SKIP() << "needs files of root";
-        std::string name = std::string(TRUSTED_DIRECTORY) + "/trusted-XXXXXX";
+        std::string name = std::string(TRUSTED_DIRECTORY) + "/ingero-trusted-XXXXXX";
         ASSERT_TRUE(mkdtemp(name.data()));
         folder_ = name;
         if (!check_trusted_path(name)) GTEST_SKIP() << "the build is not root's alone";
