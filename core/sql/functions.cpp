@@ -31,6 +31,134 @@ constexpr auto functions = std::to_array<SqlFunctionInfo>({
     {"errno_name(n)", "ECONNRESET and so on"},
 });
 
+// Of SQLite 3.40 and the versions after it. Left out: what loads code, calls through a pointer or tells one
+// (fts3_tokenizer, load_extension, fts5), what belongs to tables that there are not (rtreenode, snippet), and what
+// tells of the connection (changes, sqlite_compileoption_get) or writes a log.
+constexpr auto functions_of_sqlite = std::to_array<std::string_view>({
+    // text
+    "char",
+    "concat",
+    "concat_ws",
+    "format",
+    "glob",
+    "hex",
+    "instr",
+    "length",
+    "like",
+    "lower",
+    "ltrim",
+    "octet_length",
+    "printf",
+    "quote",
+    "replace",
+    "rtrim",
+    "soundex",
+    "substr",
+    "substring",
+    "trim",
+    "unhex",
+    "unicode",
+    "upper",
+    // values
+    "abs",
+    "coalesce",
+    "if",
+    "ifnull",
+    "iif",
+    "likelihood",
+    "likely",
+    "nullif",
+    "random",
+    "randomblob",
+    "round",
+    "sign",
+    "sqlite_version",
+    "typeof",
+    "unlikely",
+    "zeroblob",
+    // mathematics
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "ceil",
+    "ceiling",
+    "cos",
+    "cosh",
+    "degrees",
+    "exp",
+    "floor",
+    "ln",
+    "log",
+    "log10",
+    "log2",
+    "mod",
+    "pi",
+    "pow",
+    "power",
+    "radians",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+    // time
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "date",
+    "datetime",
+    "julianday",
+    "strftime",
+    "time",
+    "timediff",
+    "unixepoch",
+    // aggregates and windows
+    "avg",
+    "count",
+    "cume_dist",
+    "dense_rank",
+    "first_value",
+    "group_concat",
+    "lag",
+    "last_value",
+    "lead",
+    "max",
+    "min",
+    "nth_value",
+    "ntile",
+    "percent_rank",
+    "rank",
+    "row_number",
+    "string_agg",
+    "sum",
+    "total",
+    // JSON
+    "->",
+    "->>",
+    "json",
+    "json_array",
+    "json_array_length",
+    "json_error_position",
+    "json_extract",
+    "json_group_array",
+    "json_group_object",
+    "json_insert",
+    "json_object",
+    "json_patch",
+    "json_pretty",
+    "json_quote",
+    "json_remove",
+    "json_replace",
+    "json_set",
+    "json_type",
+    "json_valid",
+});
+
 /// Values of one group, held by SQLite's few bytes for it.
 struct Percentile {
     std::vector<double> values;
@@ -184,6 +312,12 @@ void errno_name_of(sqlite3_context* call, int, sqlite3_value** arguments) {
 
 std::span<const SqlFunctionInfo> sql_functions() {
     return functions;
+}
+
+bool may_be_called(std::string_view name) {
+    const auto is_own = [name](const SqlFunctionInfo& own) { return own.call.substr(0, own.call.find('(')) == name; };
+    return std::any_of(functions.begin(), functions.end(), is_own) ||
+           std::find(functions_of_sqlite.begin(), functions_of_sqlite.end(), name) != functions_of_sqlite.end();
 }
 
 int register_functions(sqlite3* database, SqlContext& context) {

@@ -44,6 +44,7 @@ class Rows final : public HistoryRows {
     void give(size_t row, size_t column, sqlite3_context* out) const override {
         columns_[column].give(rows_[row], boot_, Out{out});
     }
+    int64_t id(size_t row) const override { return Read::id_of(rows_, row, boot_); }
     std::vector<std::string_view> columns() const override { return names_of(columns_); }
 
   private:
@@ -145,6 +146,9 @@ constexpr Column<SpanRow> annotation_columns[] = {
 /// Of one kind, or of all.
 template <SpanKind kind = SpanKind::not_kept>
 struct ReadSpans {
+    static int64_t id_of(std::span<const SpanRow> rows, size_t row, const HistoryBoot&) {
+        return static_cast<int64_t>(rows[row].number);
+    }
     Result<std::vector<SpanRow>> operator()(const StoreSnapshot& snapshot, const HistoryBoot& boot,
                                             const HistoryBounds& bounds, const Filter& filter) const {
         const Window window = monotonic_of(boot, common(bounds.wall, filter.window));
@@ -222,6 +226,10 @@ constexpr Column<Incident> chain_columns[] = {
 /// Each incident as its latest row has it. Those that other tools found are of the other table.
 template <bool of_other_tools>
 struct ReadIncidents {
+    /// No condition leaves out the latest row and keeps an earlier one.
+    static int64_t id_of(std::span<const Incident> rows, size_t row, const HistoryBoot&) {
+        return static_cast<int64_t>(rows[row].latest.number);
+    }
     Result<std::vector<Incident>> operator()(const StoreSnapshot& snapshot, const HistoryBoot& boot,
                                              const HistoryBounds& bounds, const Filter& filter) const {
         const Window told = monotonic_of(boot, filter.window);
@@ -252,6 +260,7 @@ struct ReadIncidents {
 
 struct StateValue {
     uint64_t number = 0;
+    uint32_t place = 0;  ///< among the values of its number
     uint64_t time_ns = 0;
     std::string source;
     std::string name;
@@ -406,6 +415,7 @@ class MeasuredRows final : public HistoryRows {
         }
         columns_[column].give(row_, boot_, Out{out});
     }
+    int64_t id(size_t row) const override { return static_cast<int64_t>(rows_[row].number); }
     std::vector<std::string_view> columns() const override { return names_of(columns_); }
 
   private:
@@ -425,6 +435,9 @@ std::unique_ptr<HistoryRows> make_measured() {
 }
 
 struct ReadStates {
+    static int64_t id_of(std::span<const StateValue> rows, size_t row, const HistoryBoot&) {
+        return static_cast<int64_t>(rows[row].number * max_state_values + rows[row].place);
+    }
     Result<std::vector<StateValue>> operator()(const StoreSnapshot& snapshot, const HistoryBoot& boot,
                                                const HistoryBounds& bounds, const Filter& filter) const {
         std::vector<StateValue> values;
@@ -435,7 +448,8 @@ struct ReadStates {
             // Control groups are named by whoever made them, and are no matter of other users.
             const bool hidden = filter.uid && row && row->source.starts_with("cgroup:");
             for (size_t i = 0; row && !hidden && i < row->values.size(); ++i)
-                values.push_back({row->number, row->time_ns, row->source, row->values[i].first, row->values[i].second});
+                values.push_back({row->number, static_cast<uint32_t>(i), row->time_ns, row->source,
+                                  row->values[i].first, row->values[i].second});
             return !error;
         };
         auto scanned = snapshot.scan_states(boot.index, monotonic_of(boot, common(bounds.wall, filter.window)), visit);
@@ -480,6 +494,16 @@ constexpr Column<RollupRow> rollup_columns[] = {
 };
 
 struct ReadRollups {
+    /// Rows of a minute are given all or none: their place in it tells them apart.
+    static int64_t id_of(std::span<const RollupRow> rows, size_t row, const HistoryBoot& boot) {
+        const uint64_t minute_ns = rows[row].minute_ns;
+        const auto first = std::partition_point(rows.begin(), rows.end(),
+                                                [&](const RollupRow& one) { return one.minute_ns < minute_ns; });
+        const auto place = static_cast<uint64_t>(rows.begin() + static_cast<std::ptrdiff_t>(row) - first);
+        constexpr unsigned place_bits = 17, minute_bits = 28;  // max_rollup_rows and one of each op; since 1970
+        return static_cast<int64_t>((uint64_t{boot.index} << minute_bits | minute_ns / rollup_minute_ns) << place_bits |
+                                    place);
+    }
     Result<std::vector<RollupRow>> operator()(const StoreSnapshot& snapshot, const HistoryBoot& boot,
                                               const HistoryBounds& bounds, const Filter& filter) const {
         auto rows = snapshot.rollups(boot.index, monotonic_of(boot, common(bounds.wall, filter.window)));
@@ -497,6 +521,10 @@ constexpr Column<ClockRow> clock_columns[] = {
 };
 
 struct ReadClocks {
+    /// All of a boot are always given.
+    static int64_t id_of(std::span<const ClockRow>, size_t row, const HistoryBoot& boot) {
+        return static_cast<int64_t>(uint64_t{boot.index} << 32 | row);
+    }
     Result<std::vector<ClockRow>> operator()(const StoreSnapshot& snapshot, const HistoryBoot& boot,
                                              const HistoryBounds&, const Filter& filter) const {
         return snapshot.clocks(boot.index, monotonic_of(boot, filter.window));

@@ -38,6 +38,9 @@ class HistoryRows {
                               const Filter& filter) = 0;
     virtual size_t size() const = 0;
     virtual void give(size_t row, size_t column, sqlite3_context* out) const = 0;
+    /// The same for a row whatever the bounds, and no other row's: by it SQLite knows again, where conditions are
+    /// joined by OR, what it has had.
+    virtual int64_t id(size_t row) const = 0;
     virtual std::vector<std::string_view> columns() const = 0;
 };
 

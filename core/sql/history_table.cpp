@@ -28,7 +28,6 @@ struct Cursor {
     HistoryBounds bounds;
     size_t boot = 0;
     size_t row = 0;
-    sqlite3_int64 row_id = 0;
 };
 
 int fail_with(Table& table, Error error) {
@@ -150,14 +149,12 @@ int filter(sqlite3_vtab_cursor* raw, int number, const char*, int count, sqlite3
         for (int i = 0; i < count; ++i)
             bound(cursor.bounds, number >> (i * bits_a_value) & ((1 << bits_a_value) - 1), values[i]);
         cursor.boot = 0;
-        cursor.row_id = 0;
         return load(cursor);
     });
 }
 
 int next(sqlite3_vtab_cursor* raw) {
     Cursor& cursor = *reinterpret_cast<Cursor*>(raw);
-    ++cursor.row_id;
     if (++cursor.row < cursor.rows->size()) return SQLITE_OK;
     ++cursor.boot;
     return guarded(*cursor.table, [&] { return load(cursor); });
@@ -177,7 +174,8 @@ int column(sqlite3_vtab_cursor* raw, sqlite3_context* out, int number) {
 }
 
 int row_id(sqlite3_vtab_cursor* raw, sqlite3_int64* ret_id) {
-    *ret_id = reinterpret_cast<Cursor*>(raw)->row_id;
+    const Cursor& cursor = *reinterpret_cast<Cursor*>(raw);
+    *ret_id = cursor.rows->id(cursor.row);
     return SQLITE_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/diagnosis/requests.h"
 #include "core/model/op.h"
+#include "core/query/key_index.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/history_columns.h"
 
@@ -56,6 +57,12 @@ class RequestEventRows final : public HistoryRows {
     void give(size_t row, size_t column, sqlite3_context* out) const override {
         const RequestCall& call = rows_.calls[row];
         columns_of_a_pair[column].give({rows_.requests[call.request], call}, boot_, Out{out});
+    }
+    /// Two numbers make a pair, and there is room for one: that two pairs of a million have the same is as likely as
+    /// that memory errs.
+    int64_t id(size_t row) const override {
+        const RequestCall& call = rows_.calls[row];
+        return static_cast<int64_t>(hash_words(mix_bits(rows_.requests[call.request].number), call.sequence));
     }
     std::vector<std::string_view> columns() const override {
         return names_of(std::span<const Column<Pair>>(columns_of_a_pair));

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <limits>
@@ -27,6 +28,11 @@ constexpr size_t most_answer_bytes = 24 << 20;
 constexpr size_t most_text_bytes = 60'000;
 constexpr int steps_between_looks = 1'000;
 
+// What statements may read besides the catalogue's tables.
+constexpr auto tables_of_sqlite =
+    std::to_array<std::string_view>({"json_each", "json_tree", "pragma_table_info", "pragma_table_xinfo",
+                                     "pragma_table_list", "pragma_function_list", "sqlite_master"});
+
 struct Close {
     void operator()(sqlite3* database) const { sqlite3_close_v2(database); }
     void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
@@ -43,13 +49,12 @@ std::string lower(std::string_view text) {
 /// What a refused action would have done.
 std::string action_text(int action, const char* what) {
     static const std::map<int, std::string_view> names = {
-        {SQLITE_INSERT, "INSERT"},           {SQLITE_UPDATE, "UPDATE"},         {SQLITE_DELETE, "DELETE"},
-        {SQLITE_ATTACH, "ATTACH"},           {SQLITE_DETACH, "DETACH"},         {SQLITE_PRAGMA, "PRAGMA"},
-        {SQLITE_TRANSACTION, "transaction"}, {SQLITE_SAVEPOINT, "SAVEPOINT"},   {SQLITE_ALTER_TABLE, "ALTER TABLE"},
-        {SQLITE_ANALYZE, "ANALYZE"},         {SQLITE_REINDEX, "REINDEX"},       {SQLITE_FUNCTION, "function"},
-        {SQLITE_CREATE_VTABLE, "CREATE"},    {SQLITE_CREATE_TABLE, "CREATE"},   {SQLITE_CREATE_VIEW, "CREATE"},
-        {SQLITE_CREATE_INDEX, "CREATE"},     {SQLITE_CREATE_TRIGGER, "CREATE"}, {SQLITE_DROP_TABLE, "DROP"},
-        {SQLITE_DROP_VIEW, "DROP"},
+        {SQLITE_INSERT, "INSERT"},           {SQLITE_UPDATE, "UPDATE"},       {SQLITE_DELETE, "DELETE"},
+        {SQLITE_ATTACH, "ATTACH"},           {SQLITE_DETACH, "DETACH"},       {SQLITE_PRAGMA, "PRAGMA"},
+        {SQLITE_TRANSACTION, "transaction"}, {SQLITE_SAVEPOINT, "SAVEPOINT"}, {SQLITE_ALTER_TABLE, "ALTER TABLE"},
+        {SQLITE_ANALYZE, "ANALYZE"},         {SQLITE_REINDEX, "REINDEX"},     {SQLITE_CREATE_VTABLE, "CREATE"},
+        {SQLITE_CREATE_TABLE, "CREATE"},     {SQLITE_CREATE_VIEW, "CREATE"},  {SQLITE_CREATE_INDEX, "CREATE"},
+        {SQLITE_CREATE_TRIGGER, "CREATE"},   {SQLITE_DROP_TABLE, "DROP"},     {SQLITE_DROP_VIEW, "DROP"},
     };
     const auto found = names.find(action);
     std::string text(found == names.end() ? "CREATE or DROP" : found->second);
@@ -110,6 +115,31 @@ bool has_word(std::string_view text, std::string_view word) {
     return false;
 }
 
+std::string table_hint() {
+    std::string hint = "tables: ";
+    for (const SqlTableInfo& table : sql_tables())
+        hint.append(&table == sql_tables().data() ? "" : ", ").append(table.name);
+    return hint;
+}
+
+std::string own_functions() {
+    std::string calls;
+    for (const SqlFunctionInfo& function : sql_functions())
+        calls.append(&function == sql_functions().data() ? "" : ", ").append(function.call);
+    return calls;
+}
+
+bool may_be_read(std::string_view table) {
+    return find_sql_table(table) ||
+           std::find(tables_of_sqlite.begin(), tables_of_sqlite.end(), table) != tables_of_sqlite.end();
+}
+
+/// A statement that does more than read.
+Error changes(std::string_view what) {
+    return {ErrorCode::denied, "a query only reads, and this would do more: " + to_valid_utf8(what),
+            "the store keeps what was recorded; nothing was changed"};
+}
+
 std::string hint_for(std::string_view message, std::string_view sql) {
     if (message.find("no such column") != std::string_view::npos) {
         std::string hint;
@@ -121,18 +151,9 @@ std::string hint_for(std::string_view message, std::string_view sql) {
         }
         if (!hint.empty()) return hint;
     }
-    if (message.find("no such table") != std::string_view::npos) {
-        std::string hint = "tables: ";
-        for (const SqlTableInfo& table : sql_tables())
-            hint.append(&table == sql_tables().data() ? "" : ", ").append(table.name);
-        return hint;
-    }
-    if (message.find("function") != std::string_view::npos) {
-        std::string hint = "besides SQLite's own functions there are ";
-        for (const SqlFunctionInfo& function : sql_functions())
-            hint.append(&function == sql_functions().data() ? "" : ", ").append(function.call);
-        return hint;
-    }
+    if (message.find("no such table") != std::string_view::npos) return table_hint();
+    if (message.find("function") != std::string_view::npos)
+        return "besides SQLite's own functions there are " + own_functions();
     return "'ingeroctl query --schema' lists tables and columns; the language is SQLite's";
 }
 
@@ -161,7 +182,7 @@ struct SqlEngine::Impl {
     std::unique_ptr<sqlite3, Close> database;
     std::set<std::string> named;   ///< tables that the statement reads
     std::set<std::string> filled;  ///< tables that have rows
-    std::optional<std::string> refused;
+    std::optional<Error> refused;
     bool answering = false;  ///< a caller's statement: the authorizer is strict
 
     Result<void> open();
@@ -198,12 +219,25 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
         case SQLITE_SELECT:
         case SQLITE_RECURSIVE:
             return SQLITE_OK;
-        case SQLITE_READ:
-            named.insert(lower(name));
-            return SQLITE_OK;
-        case SQLITE_FUNCTION:
-            if (second && lower(second) == "load_extension") break;
-            return SQLITE_OK;
+        case SQLITE_READ: {
+            const std::string table = lower(name);
+            named.insert(table);
+            // Subqueries that have a name are told of without a column.
+            const bool is_subquery = second && *second == '\0' && !table.starts_with("sqlite_");
+            if (is_subquery || may_be_read(table)) return SQLITE_OK;
+            if (!refused)
+                refused = Error{ErrorCode::denied, "a query cannot read " + to_valid_utf8(name), table_hint()};
+            return SQLITE_DENY;
+        }
+        case SQLITE_FUNCTION: {
+            const std::string function = lower(second ? second : "");
+            if (may_be_called(function)) return SQLITE_OK;
+            if (!refused)
+                refused = Error{ErrorCode::denied, "a query cannot call " + to_valid_utf8(function) + "()",
+                                "it can call what computes with numbers, texts, times and JSON, aggregates, and " +
+                                    own_functions()};
+            return SQLITE_DENY;
+        }
         case SQLITE_PRAGMA: {
             // These only describe.
             const std::string pragma = lower(name);
@@ -215,7 +249,7 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
         default:
             break;
     }
-    if (!refused) refused = action_text(action, first);
+    if (!refused) refused = changes(action_text(action, first));
     return SQLITE_DENY;
 }
 
@@ -236,6 +270,8 @@ Result<void> SqlEngine::Impl::open() {
     sqlite3_extended_result_codes(raw, 0);
     sqlite3_db_config(raw, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(raw, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, nullptr);
+    // It tells where code lies, and calls whatever address it is given. A build without it knows no such setting.
+    sqlite3_db_config(raw, SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER, 0, nullptr);
     sqlite3_db_config(raw, SQLITE_DBCONFIG_DQS_DML, 0, nullptr);
     // Else a column's name that is wrong and in double quotes would be a text, and every row would differ from it.
     sqlite3_db_config(raw, SQLITE_DBCONFIG_DQS_DDL, 0, nullptr);
@@ -252,6 +288,9 @@ Result<void> SqlEngine::Impl::open() {
     if (register_event_table(raw, context) != SQLITE_OK || register_history_tables(raw, context) != SQLITE_OK ||
         register_functions(raw, context) != SQLITE_OK)
         return fail(ErrorCode::internal, std::string("SQLite: ") + sqlite3_errmsg(raw));
+    const char* kept_modules[] = {"ingero_events", "ingero_history", "json_each", "json_tree", nullptr};
+    if (sqlite3_drop_modules(raw, kept_modules) != SQLITE_OK)
+        return fail(ErrorCode::internal, "SQLite keeps tables of its own that nobody asked for");
     std::string schema = "BEGIN;";
     for (const SqlTableInfo& table : sql_tables()) {
         const std::string name(table.name), definition(table.definition);
@@ -314,7 +353,7 @@ Result<Statement> SqlEngine::Impl::prepare(const std::string& sql) {
     }
     if (auto checked = check_rest(rest); !checked) return tl::unexpected(checked.error());
     if (!sqlite3_stmt_readonly(raw)) {
-        if (!refused) refused = "statement";
+        if (!refused) refused = changes("statement");
         return tl::unexpected(explain_failure(SQLITE_AUTH));
     }
     if (sqlite3_bind_parameter_count(raw) > 0)
@@ -394,9 +433,7 @@ Result<void> SqlEngine::Impl::read_plan(const std::string& sql, SqlAnswer& ret_a
 
 Error SqlEngine::Impl::explain_failure(int code) {
     const std::string message = to_valid_utf8(sqlite3_errmsg(database.get()));
-    if (refused)
-        return {ErrorCode::denied, "a query only reads, and this would do more: " + to_valid_utf8(*refused),
-                "the store keeps what was recorded; nothing was changed"};
+    if (refused) return *refused;
     if (message.find("may not be modified") != std::string::npos || message.find("cannot modify") != std::string::npos)
         return {ErrorCode::denied, "a query only reads: " + message,
                 "the store keeps what was recorded; nothing was changed"};

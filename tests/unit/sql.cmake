@@ -1,3 +1,3 @@
-ingero_add_test(unit_sql_test LABEL unit SOURCES sql_history_test.cpp sql_test.cpp
+ingero_add_test(unit_sql_test LABEL unit SOURCES sql_history_test.cpp sql_or_test.cpp sql_test.cpp
   LIBRARIES ingero-sql PkgConfig::SQLITE)
 ingero_together(unit_sql_test sql_history_test.cpp sql_test.cpp)

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <map>
 #include <random>
@@ -11,6 +12,7 @@
 #include "core/model/op.h"
 #include "core/render/table.h"
 #include "core/sql/catalogue.h"
+#include "core/sql/functions.h"
 #include "test_paths.h"
 #include "tests/unit/store_fixture.h"
 
@@ -488,6 +490,63 @@ TEST_F(SqlTest, NothingButReadingIsDone) {
     EXPECT_EQ(rows("SELECT 'delete from events; drop table ops' AS \"insert \""),
               (json{{"delete from events; drop table ops"}}));
     EXPECT_EQ(rows("SELECT name FROM pragma_table_info('ops') LIMIT 1"), (json{{"source_id"}}));
+}
+
+void stranger(sqlite3_context* call, int, sqlite3_value**) {
+    sqlite3_result_int(call, 1);
+}
+int add_stranger(sqlite3* database, char**, const sqlite3_api_routines*) {
+    return sqlite3_create_function(database, "stranger", 0, SQLITE_UTF8 | SQLITE_INNOCUOUS, nullptr, stranger, nullptr,
+                                   nullptr);
+}
+
+// Some of SQLite's own functions tell addresses of the program, or call what lies at one.
+TEST_F(SqlTest, OnlyFunctionsOnTheListAreCalled) {
+    const auto extension = reinterpret_cast<void (*)()>(add_stranger);
+    ASSERT_EQ(sqlite3_auto_extension(extension), SQLITE_OK);
+    auto engine = SqlEngine::open();
+    sqlite3_cancel_auto_extension(extension);
+    ASSERT_TRUE(engine) << engine.error().message;
+    engine_ = std::move(*engine);
+    std::set<std::string> refused, called;
+    for (const json& function : rows("SELECT DISTINCT name, narg FROM pragma_function_list")) {
+        const auto name = function[0].get<std::string>();
+        std::string call = "SELECT \"" + name + "\"(";
+        const int64_t arguments = std::max<int64_t>(function[1].get<int64_t>(), 0);
+        for (int64_t i = 0; i < arguments; ++i) call += i == 0 ? "NULL" : ", NULL";
+        const auto answer = run(call + ")");
+        const bool is_refused = !answer && answer.error().code == ErrorCode::denied;
+        EXPECT_EQ(is_refused, !may_be_called(name)) << name << ": " << (answer ? "" : answer.error().message);
+        (is_refused ? refused : called).insert(name);
+    }
+    EXPECT_EQ(refused.count("stranger"), 1u) << "a function that nobody knows";
+    for (const SqlFunctionInfo& own : sql_functions())
+        EXPECT_EQ(called.count(std::string(own.call.substr(0, own.call.find('(')))), 1u) << own.call;
+    for (const char* call :
+         {"stranger()", "fts3_tokenizer('simple')", "FTS3_Tokenizer('simple', x'0000000000000000')",
+          "load_extension('x')", "(SELECT max(fts3_tokenizer('simple')) FROM ops)", "fts5(NULL)", "rtreenode(1, x'00')",
+          "sqlite_compileoption_get(1)", "changes()", "'a' MATCH 'b'", "'a' REGEXP 'b'"}) {
+        const Error failure = error("SELECT " + std::string(call));
+        // Builds of SQLite differ in what they have.
+        const bool is_absent = failure.message.find("no such function") != std::string::npos;
+        EXPECT_TRUE(is_absent || failure.code == ErrorCode::denied) << call << ": " << failure.message;
+    }
+    EXPECT_THAT(error("SELECT stranger()").message, HasSubstr("cannot call stranger()"));
+    EXPECT_EQ(rows("SELECT 'b' LIKE 'B', 'b' GLOB 'B', '[7]' ->> 0, upper('x'), coalesce(NULL, 2)"),
+              (json{{1, 0, 7, "X", 2}}));
+}
+
+TEST_F(SqlTest, OnlyTablesOnTheListAreRead) {
+    for (const char* table : {"dbstat", "sqlite_stmt", "fts3tokenize", "fts3tokenize('simple', 'a b')", "fts5vocab",
+                              "rtree", "sqlite_temp_master", "sqlite_sequence", "pragma_module_list",
+                              "pragma_database_list", "pragma_compile_options", "bytecode('SELECT 1')"})
+        for (const char* what : {"*", "COUNT(*)"})
+            EXPECT_FALSE(run("SELECT " + std::string(what) + " FROM " + table)) << what << " " << table;
+    EXPECT_EQ(rows("SELECT SUM(value) FROM json_each('[1, 2]')"), (json{{3}}));
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM json_tree('[1, 2]')"), (json{{3}}));
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM sqlite_schema WHERE name = 'events'"), (json{{1}}));
+    EXPECT_EQ(rows("WITH dbstat AS (SELECT 1 AS x UNION SELECT 2) SELECT COUNT(*) FROM dbstat"), (json{{2}}));
+    EXPECT_EQ(rows("SELECT SUM(x) FROM (SELECT 1 AS x UNION SELECT 2) AS y"), (json{{3}}));
 }
 
 TEST_F(SqlTest, OneStatementAtATime) {
