@@ -391,7 +391,9 @@ static __always_inline void leave_call(struct call_context *ctx) {
         else if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_NAME) frame->args[2] = 0;
     }
     count_call(thread, now);
-    weight = frame->waits || uncertain || return_code != 0 ? 1 : weigh_call(thread, frame->cookie, now - frame->start_ns);
+    weight = return_code != 0
+                 ? 1
+                 : weigh_call(thread, frame->cookie, now - frame->start_ns, frame->waits || uncertain);
     if (weight == 0) {
         COUNT(counters, thinned);
         return;

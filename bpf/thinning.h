@@ -3,8 +3,8 @@
  * The overhead budget. A thread whose calls cost it more than its share has the records of its hottest ops thinned: one
  * in so many is kept and says how many it stands for, so that sums over the records stay what they were. What failed,
  * waited or took long is always kept, and so is every call of an op that has no slot. A ring that fills, because the
- * reader is held up, keeps its last quarter for those: the next record of the others stands for what found no room.
- * What is left out when a thread ends is counted lost.
+ * reader is held up, keeps its last quarter for those, but for waits of a few us, of which a busy CPU makes thousands:
+ * the next record of the others stands for what found no room. What is left out when a thread ends is counted lost.
  *
  * Each thread decides for itself, ten times a second: nobody's storm thins the calls of another.
  */
@@ -62,18 +62,18 @@ static __always_inline int is_to_be_left_out(struct thread_state *thread, __u64 
 static __always_inline int is_any_budget(void) { return overhead_budget.permille || overhead_budget.keep_one_in; }
 
 /* How many calls the record of this one stands for; 0 where it is left out. */
-static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cookie, __u64 duration_ns) {
+static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cookie, __u64 duration_ns, int waited) {
     __u32 slot = thin_slots[(cookie >> 16) & 0xff] & (INGERO_THIN_SLOTS - 1);
     __u32 keep_one_in = thread->keep_one_in, unkept;
 
     if (slot == 0 || duration_ns >= SLOW_CALL_NS) return 1;
     unkept = thread->unkept[slot];
-    if ((keep_one_in > 1 && unkept < thread->keep_after[slot]) ||
+    if ((keep_one_in > 1 && unkept < thread->keep_after[slot] && !waited) ||
         (unkept < MAX_UNKEPT && is_any_budget() && is_ring_filling())) {
         thread->unkept[slot] = unkept + 1;
         return 0;
     }
-    if (keep_one_in <= 1 && unkept == 0) return 1;
+    if (waited || (keep_one_in <= 1 && unkept == 0)) return 1; /* its waits are its own */
     thread->unkept[slot] = 0;
     /* At random, so that a loop's own period does not decide which of its calls is seen. */
     thread->keep_after[slot] = bpf_get_prandom_u32() % (2 * (keep_one_in & 0xff) - 1 ?: 1);
