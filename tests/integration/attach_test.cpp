@@ -137,8 +137,8 @@ TEST_F(Attach, a_library_loaded_late_is_found_as_it_is_mapped) {
 
 /// By ingeroctl probes: a process may be traced by another library already.
 bool wait_attached(Daemon& daemon, const std::string& name) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (std::chrono::steady_clock::now() < until) {
+    Patience limit;
+    while (limit.lasts()) {
         const nlohmann::json answer = daemon.call("probes");
         for (const nlohmann::json& library : answer.at("libraries"))
             if (library.at("library") == name && library.at("attached") == 1) return true;

@@ -16,6 +16,7 @@ using namespace ingero::test;
 namespace {
 
 const std::string ingerod = INGEROD_PROGRAM;
+const std::string no_file = "/dev/null";  // not the one of a package that is installed here
 
 void expect_one_clear_message(const Finished& finished, const std::string& part, const std::string& hint_part) {
     EXPECT_NE(finished.status, 0);
@@ -54,38 +55,40 @@ TEST(BadInput, a_good_configuration_passes_the_check) {
 TEST(BadInput, a_directory_that_cannot_be_used_is_named) {
     const TemporaryDirectory directory;
     std::ofstream(directory / "file") << "x";
-    expect_one_clear_message(test::run({ingerod, "--directory", directory / "file"}), directory / "file",
-                             "may write to");
+    expect_one_clear_message(test::run({ingerod, "--config", no_file, "--directory", directory / "file"}),
+                             directory / "file", "may write to");
     if (geteuid() != 0) GTEST_SKIP() << "another user's directory needs root to be made";
     const std::string closed = directory / "closed";
     mkdir(closed.c_str(), 0700);
-    expect_one_clear_message(
-        test::run({ingerod, "--directory", closed}, {.environment = {}, .uid = 65534, .drop_capabilities = false}),
-        closed, "may write to");
+    expect_one_clear_message(test::run({ingerod, "--config", no_file, "--directory", closed},
+                                       {.environment = {}, .uid = 65534, .drop_capabilities = false}),
+                             closed, "may write to");
 }
 
 TEST(BadInput, a_missing_capability_is_named) {
     if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
     const TemporaryDirectory directory;
-    const Finished finished = test::run({ingerod, "--directory", directory / "run"},
+    const Finished finished = test::run({ingerod, "--config", no_file, "--directory", directory / "run"},
                                         {.environment = {}, .uid = {}, .drop_capabilities = true});
     expect_one_clear_message(finished, "BPF", "CAP_BPF");
-    const Finished check = test::run({ingerod, "--check"}, {.environment = {}, .uid = {}, .drop_capabilities = true});
+    const Finished check =
+        test::run({ingerod, "--config", no_file, "--check"}, {.environment = {}, .uid = {}, .drop_capabilities = true});
     EXPECT_EQ(check.status, 4);
     EXPECT_NE(check.output.find("CAP_BPF"), std::string::npos) << check.output;
 }
 
 TEST(BadInput, a_kernel_without_btf_is_named) {
     const TemporaryDirectory directory;
-    expect_one_clear_message(test::run({ingerod, "--directory", directory / "run", "--deny-feature", "btf"}), "BTF",
-                             "CONFIG_DEBUG_INFO_BTF");
+    expect_one_clear_message(
+        test::run({ingerod, "--config", no_file, "--directory", directory / "run", "--deny-feature", "btf"}), "BTF",
+        "CONFIG_DEBUG_INFO_BTF");
 }
 
 TEST(BadInput, a_second_daemon_on_the_same_store_is_refused_and_the_first_goes_on) {
     if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
     const TemporaryDirectory directory;
     Daemon first(directory / "run");
-    const Finished second = test::run({ingerod, "--directory", directory / "run"});
+    const Finished second = test::run({ingerod, "--config", no_file, "--directory", directory / "run"});
     expect_one_clear_message(second, std::to_string(first.process().pid()), "");
     EXPECT_TRUE(first.try_call("status"));
     EXPECT_EQ(first.stop(), 0);

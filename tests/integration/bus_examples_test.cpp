@@ -30,8 +30,8 @@ class BusExamples : public testing::Test {
 
     /// Incidents open until the program has said so: it may not listen from the start.
     std::optional<std::string> tell_until(Child& program, const std::string& beginning) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        for (int number = 0; std::chrono::steady_clock::now() < until; ++number) {
+        Patience limit;
+        for (int number = 0; limit.lasts(); ++number) {
             const Incident incident = make_incident("00000000000000" + std::to_string(10 + number % 90));
             daemon_->on_loop([&] {
                 daemon_->backend().open = {incident};

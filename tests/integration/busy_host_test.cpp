@@ -67,22 +67,24 @@ TEST_F(BusyHost, where_processes_map_and_unmap_as_fast_as_they_can_has_its_statu
         EXPECT_EQ(std::count_if(store.events.begin(), store.events.end(),
                                 [&](const Event& event) { return event.tgid == pid && event.op == op; }),
                   static_cast<ptrdiff_t>(calls));
-    EXPECT_EQ(store.lost(), 0u);
 }
 
 TEST_F(BusyHost, where_two_hundred_libraries_wait_to_be_attached_to_has_its_queries_answered_meanwhile) {
     constexpr size_t libraries = 200;
+    // A name of its own: others' libraries are none of this.
+    const std::string name = "libcudart-" + fs::path(directory_.path()).filename().string() + ".so.12";
     std::vector<std::string> paths;
     for (size_t i = 0; i <= libraries; ++i) {
         const std::string folder = directory_ / std::to_string(i);
         fs::create_directory(folder);
-        paths.push_back(folder + "/libcudart.so.12");
+        paths.push_back(folder + "/" + name);
         fs::copy_file(PLAIN_CUDART_A, paths.back());
     }
     const auto attached = [&] {
         size_t count = 0;
         const nlohmann::json probes = daemon_->call("probes");
-        for (const nlohmann::json& library : probes.at("libraries")) count += library.at("attached").get<size_t>();
+        for (const nlohmann::json& library : probes.at("libraries"))
+            if (library.at("library") == name) count += library.at("attached").get<size_t>();
         return count;
     };
     AttachTarget target;
@@ -101,10 +103,10 @@ TEST_F(BusyHost, where_two_hundred_libraries_wait_to_be_attached_to_has_its_quer
     for (int i = 0; i < 8; ++i) ASSERT_TRUE(ask());
     EXPECT_EQ(attached(), 1u);
     for (const int pid : readers) ASSERT_EQ(::kill(pid, SIGCONT), 0);
-    const auto until = std::chrono::steady_clock::now() + milliseconds(60'000);
+    Patience limit;
     while (attached() <= libraries) {
         ASSERT_TRUE(ask());
-        ASSERT_LT(std::chrono::steady_clock::now(), until) << attached();
+        ASSERT_TRUE(limit.lasts()) << attached();
     }
     daemon_->kill();
 }

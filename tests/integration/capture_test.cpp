@@ -63,9 +63,9 @@ class Capture : public testing::Test {
     }
     /// Until the daemon has decided on it calls are not recorded, and a gap says so. The number recorded so far.
     uint64_t wait_recorded(AttachTarget& target) {
-        const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
+        Patience limit;
         uint64_t count = 0;
-        while (count == 0 && std::chrono::steady_clock::now() < until) {
+        while (count == 0 && limit.lasts()) {
             target.tell("calls 1");
             count = recorded(target.pid());
         }
@@ -125,8 +125,8 @@ TEST_F(Capture, does_not_attach_for_an_excluded_process_alone) {
     AttachTarget secret;
     ASSERT_NO_FATAL_FAILURE(start(secret, "ci-secret-1"));
     const std::string gap = "exclude comm:ci-secret* of pid " + std::to_string(secret.pid());
-    const auto until = std::chrono::steady_clock::now() + milliseconds(20'000);
-    while (!has_gap(gap) && std::chrono::steady_clock::now() < until) {
+    Patience limit;
+    while (!has_gap(gap) && limit.lasts()) {
     }
     EXPECT_TRUE(has_gap(gap));
     std::ifstream file(library_, std::ios::binary);

@@ -81,7 +81,8 @@ class CheckCommand : public testing::Test {
         return parse(test::run(command, options));
     }
     json ingerod(std::vector<std::string> arguments) {
-        std::vector<std::string> command = {INGEROD_PROGRAM, "--check", "--json", "--directory", directory_ / "none"};
+        std::vector<std::string> command = {INGEROD_PROGRAM, "--config",    "/dev/null",        "--check",
+                                            "--json",        "--directory", directory_ / "none"};
         command.insert(command.end(), arguments.begin(), arguments.end());
         return parse(test::run(command));
     }
@@ -264,7 +265,7 @@ TEST_F(CheckCommand, prints_plain_text_with_what_to_do) {
     EXPECT_THAT(text.output, HasSubstr("\n      fix: start it with: systemctl enable --now ingerod"));
     EXPECT_THAT(text.output, HasSubstr("\nReady, node "));
     EXPECT_THAT(text.output, Not(HasSubstr("\x1b"))) << "colours away from a terminal";
-    const Finished denied = test::run({INGEROD_PROGRAM, "--check", "--deny-feature", "bpf"});
+    const Finished denied = test::run({INGEROD_PROGRAM, "--config", "/dev/null", "--check", "--deny-feature", "bpf"});
     EXPECT_EQ(denied.status, 4);
     EXPECT_THAT(denied.output, HasSubstr("FAIL  bpf"));
     EXPECT_THAT(denied.output, HasSubstr("denied by option"));

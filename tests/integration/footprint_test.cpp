@@ -105,15 +105,15 @@ class FootprintOf : public testing::Test {
     }
     /// Until a recording has begun, when the daemon held so many programs before.
     bool wait_recorded(size_t held) const {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        while (programs_held() == held && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        Patience limit;
+        while (programs_held() == held && limit.lasts()) continue;
         daemon_->status();  // is answered after what began it
         return programs_held() > held;
     }
 
     bool wait_held(size_t held) const {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        while (programs_held() != held && std::chrono::steady_clock::now() < until) daemon_->status();
+        Patience limit;
+        while (programs_held() != held && limit.lasts()) daemon_->status();
         return programs_held() == held;
     }
 

@@ -94,9 +94,9 @@ class Host : public testing::Test {
     }
     /// Its rows once there are some.
     json until_any(const std::string& sql) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        Patience limit;
         json found;
-        while ((found = query(sql)).empty() && std::chrono::steady_clock::now() < until) {
+        while ((found = query(sql)).empty() && limit.lasts()) {
         }
         EXPECT_FALSE(found.empty()) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
         return found;
@@ -105,9 +105,9 @@ class Host : public testing::Test {
     json rows(const std::string& what, size_t at_least, const std::string& where = "1") {
         const std::string sql = "SELECT " + what + " FROM waits WHERE tid = " + std::to_string(pid_) + " AND " + where +
                                 " ORDER BY start_ns";
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        Patience limit;
         json found;
-        while ((found = query(sql)).size() < at_least && std::chrono::steady_clock::now() < until) {
+        while ((found = query(sql)).size() < at_least && limit.lasts()) {
         }
         EXPECT_GE(found.size(), at_least) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
         return found;
@@ -178,12 +178,12 @@ TEST_F(Host, ShortSleepsAreSummed) {
                      std::to_string(pid_) + " AND op = '" + op + "'")
             .at(0);
     };
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    Patience limit;
     json summed, single;
     do {
         summed = sums("sched_switch_summary");
         single = sums("sched_switch");
-    } while (summed[0].get<double>() + single[0].get<double>() < 3000 && std::chrono::steady_clock::now() < until);
+    } while (summed[0].get<double>() + single[0].get<double>() < 3000 && limit.lasts());
     EXPECT_GE(summed[0].get<double>(), 1000) << single.dump();
     const auto off = static_cast<uint64_t>(summed[1].get<double>() + single[1].get<double>());
     // Of each, the program's clock has what it takes to leave the CPU and come back too.
@@ -317,9 +317,9 @@ TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
     finish();
     const std::string sql =
         "SELECT peer, errno FROM socket_events WHERE op = 'socket_error' AND pid = " + std::to_string(pid_);
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    Patience limit;
     json errors;
-    while ((errors = query(sql)).empty() && std::chrono::steady_clock::now() < until) {
+    while ((errors = query(sql)).empty() && limit.lasts()) {
     }
     EXPECT_EQ(errors, json::array({json::array({"127.0.0.1:" + port, "ECONNREFUSED"})}));
     end();
@@ -343,9 +343,9 @@ TEST_F(Host, ReadsAndPageFaultsAreTiedToTheDiskRequestsThatTheyWaitFor) {
         return query("SELECT op, SUM(arg0 = " + std::to_string(bytes) +
                      "), COUNT(*) FROM io_events WHERE tid = " + std::to_string(pid_) + " GROUP BY op");
     };
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    Patience limit;
     json found;
-    while (((found = io()).empty() || found[0][1] < 10) && std::chrono::steady_clock::now() < until) {
+    while (((found = io()).empty() || found[0][1] < 10) && limit.lasts()) {
     }
     ASSERT_EQ(found.size(), 1u) << query("SELECT * FROM waits").dump();
     EXPECT_EQ(found[0][0], "block_read");

@@ -196,7 +196,7 @@ TEST_P(CallsLeftByKill, are_one_loss_a_frame_and_what_was_called_before_is_there
     // How many frames it leaves is how many calls of a thread have begun and not ended: a runtime call, and where it is
     // the driver's that sleeps, that too.
     const size_t frames = how().starts_with("cuda") ? 1 : 2;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    Patience limit;
     const auto inside = [&] {
         const auto truth = standin::GroundTruth::open(log_);
         if (!truth) return false;
@@ -209,7 +209,7 @@ TEST_P(CallsLeftByKill, are_one_loss_a_frame_and_what_was_called_before_is_there
         return begun == threads * (calls_before + 1) && finished == threads * calls_before;
     };
     while (!inside()) {
-        ASSERT_LT(std::chrono::steady_clock::now(), until) << "its threads do not all sleep";
+        ASSERT_TRUE(limit.lasts()) << "its threads do not all sleep";
         std::this_thread::yield();
     }
     workload.child().signal(SIGKILL);

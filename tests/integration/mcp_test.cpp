@@ -265,8 +265,7 @@ TEST_F(McpSessions, are_limited_for_each_user_and_in_all) {
     EXPECT_EQ(open.back().read_line(soon()), "");
     open.pop_back();
     // Until the daemon has seen it, and not only its end: each round waits for its answer.
-    for (const auto until = soon(); daemon_->workers().size() >= before && std::chrono::steady_clock::now() < until;)
-        daemon_->status();
+    for (Patience limit; daemon_->workers().size() >= before && limit.lasts();) daemon_->status();
     Socket ninth(mcp_socket(), 5'000);
     EXPECT_THAT(ninth.read_line(soon()), HasSubstr("this user has too many MCP sessions"));
     Assistant again(*daemon_, {.uid = stranger});

@@ -37,9 +37,8 @@ class Record : public testing::Test {
         std::vector<std::string> words = {"--socket", daemon_->socket(), "--json", "record", "-o", recording_};
         words.insert(words.end(), options.begin(), options.end());
         recorder_.emplace(ingeroctl(words));
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        while (!std::filesystem::exists(recording_ + "/data.mdb") && std::chrono::steady_clock::now() < until)
-            std::this_thread::yield();
+        Patience limit;
+        while (!std::filesystem::exists(recording_ + "/data.mdb") && limit.lasts()) std::this_thread::yield();
         ASSERT_TRUE(std::filesystem::exists(recording_ + "/data.mdb")) << recorder_->errors();
     }
     json finish_recording() {

@@ -69,9 +69,9 @@ class RelayTest : public testing::Test {
     /// The first answer that has what is waited for, or the last one.
     template <class Ask, class Has>
     static json wait_for(Ask ask, Has has) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        Patience limit;
         json answer = ask();
-        for (; !has(answer) && std::chrono::steady_clock::now() < until; answer = ask()) std::this_thread::yield();
+        for (; !has(answer) && limit.lasts(); answer = ask()) std::this_thread::yield();
         EXPECT_TRUE(has(answer)) << answer.dump(1);
         return answer;
     }

@@ -70,9 +70,9 @@ class Stacks : public testing::Test {
         program.write_line("go");
         json found;
         answer_ = nullptr;
-        const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+        Patience limit;
         // The first calls are made before the unwind tables are there: it is asked again until they are.
-        while (found.is_null() && std::chrono::steady_clock::now() < until) {
+        while (found.is_null() && limit.lasts()) {
             answer_ = daemon_->call("stacks", {{"op", op}, {"pid", program.pid()}, {"limit", 1000}});
             for (const json& stack : answer_.at("stacks"))
                 if (wanted(stack)) found = stack;
@@ -319,14 +319,14 @@ TEST_F(Stacks, of_one_user_however_many_leave_room_for_those_of_others) {
     // Each second has its share: it is used up.
     json status;
     const auto lost = [&] { return (status = daemon_->status()).at("events").at("stacks_lost").get<uint64_t>(); };
-    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (lost() == 0) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    Patience limit;
+    while (lost() == 0) ASSERT_TRUE(limit.lasts());
     calm->write_line("go");
     const auto calls_of = [&](const std::unique_ptr<Child>& program) {
         return daemon_->call("stacks", {{"pid", program->pid()}, {"limit", 1}});
     };
     // For some seconds, with fewer stacks than a filling ring still has room for, however late a tick is.
-    while (calls_of(calm).at("calls") < 45) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    while (calls_of(calm).at("calls") < 45) ASSERT_TRUE(limit.lasts());
     const json of_stormy = calls_of(stormy);
     for (const auto* program : {&stormy, &calm}) {
         (*program)->close_input();

@@ -33,9 +33,7 @@ class ThreadsAndForks : public testing::Test {
         EXPECT_EQ(daemon.stop(), 0) << daemon.process().output();
         truth_ = standin::GroundTruth::open(log);
         EXPECT_TRUE(truth_);
-        StoreContents store = read_store(daemon.store());
-        EXPECT_EQ(store.lost(), 0u);
-        return store;
+        return read_store(daemon.store());  // each call of the log is looked for in it
     }
 
     const TemporaryDirectory directory_;
@@ -126,13 +124,13 @@ TEST_F(ThreadsAndForks, workers_that_are_killed_and_that_nobody_waits_for_keep_t
                        "1000000", "--gap-us", "0"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     workload.open_gate();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (daemon.status()["processes"] < workers + 1) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    Patience limit;
+    while (daemon.status()["processes"] < workers + 1) ASSERT_TRUE(limit.lasts());
     workload.child().signal(SIGSTOP);
     const std::vector<int> pids = children_of(workload.pid());
     ASSERT_EQ(pids.size(), workers);
     for (const int pid : pids) ASSERT_EQ(kill(pid, SIGKILL), 0);
-    while (daemon.status()["processes"] > 1) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    while (daemon.status()["processes"] > 1) ASSERT_TRUE(limit.lasts());
     ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
     const StoreContents store = read_store(daemon.store());
     for (const int pid : pids) {

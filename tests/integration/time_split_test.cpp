@@ -1,5 +1,6 @@
 // The split of a call's time against other witnesses: the thread's CPU clock and the scheduler's own run delay.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cmath>
@@ -92,7 +93,7 @@ TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
         EXPECT_EQ(counted, agreement.uncertain);
     }
     std::sort(shares.begin(), shares.end());
-    EXPECT_GE(shares[2], sanitized ? 0.99 : 0.999);
+    EXPECT_GE(shares[2], full_form() && !sanitized ? 0.999 : 0.99);
 }
 
 /// The scheduler's sums of a process's main thread: on a CPU, and waiting on a run queue, in ns.
@@ -126,14 +127,11 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
     const Hog hog(0, "cpu-hog");
     workload.open_gate();
     // Once calls come in, the loop runs.
-    while (daemon.status().at("events").at("recorded") == 0) continue;
+    for (Patience limit; daemon.status().at("events").at("recorded") == 0;) ASSERT_TRUE(limit.lasts());
     const SchedulerSums loop_before = scheduler_sums(workload.pid()), hog_before = scheduler_sums(hog.pid());
     const uint64_t from_ns = monotonic_now_ns(), busy_before = cpu0_busy_ns();
-    uint64_t to_ns = from_ns;
-    while (to_ns - from_ns < 5'000'000'000) {
-        (void)daemon.try_call("status");
-        to_ns = monotonic_now_ns();
-    }
+    poll(nullptr, 0, 5'000);  // the time that is measured; whoever asks meanwhile takes part of it
+    const uint64_t to_ns = monotonic_now_ns();
     const SchedulerSums loop_after = scheduler_sums(workload.pid());
     const uint64_t delay = loop_after.delay - loop_before.delay;
     // Whatever else ran on that CPU held the loop up too, the daemon for one.

@@ -38,8 +38,8 @@ class Trace : public testing::Test {
     /// Of a stream that has begun: the daemon has a subscriber once the calls in flight were looked at for it.
     void start_tracing(std::vector<std::string> options, const ChildOptions& child = {}) {
         tracer_.emplace(command(std::move(options)), child);
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        while (subscribers() == 0 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        Patience limit;
+        while (subscribers() == 0 && limit.lasts()) continue;
         ASSERT_NE(subscribers(), 0U) << tracer_->errors();
     }
     uint64_t subscribers() { return daemon_->status().at("traces").get<uint64_t>(); }
@@ -138,8 +138,8 @@ TEST_F(Trace, filters_by_operation_duration_and_error) {
     const std::string pid = std::to_string(workload.pid());
     Child failed(command({"--pid", pid, "--errors", "--op", "cudaLaunchKernel", "--count", "5"}));
     Child slow(command({"--pid", pid, "--op", "cudaStreamSync", "--min-duration", "3ms", "--count", "5"}));
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (subscribers() != 2 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    Patience limit;
+    while (subscribers() != 2 && limit.lasts()) continue;
     workload.open_gate();
     size_t lines = 0;
     for (; const auto line = failed.read_line(); ++lines) {
@@ -243,8 +243,8 @@ TEST_F(Trace, ends_with_its_readers) {
     start_tracing({});
     tracer_->signal(SIGKILL);
     tracer_->wait();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (subscribers() != 0 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    Patience limit;
+    while (subscribers() != 0 && limit.lasts()) continue;
     EXPECT_EQ(subscribers(), 0U);
     const auto wrong = run(command({"--op", "cudaNothing"}));
     EXPECT_EQ(wrong.status, 1);

@@ -11,6 +11,7 @@
 
 #include "core/model/unique_fd.h"
 #include "core/store/verify.h"
+#include "tests/support/seed.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -43,10 +44,8 @@ struct Acknowledgement {
 class KilledWriter : public testing::Test {
   protected:
     void SetUp() override {
-        const char* given = std::getenv("INGERO_SEED");
-        seed_ = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
+        seed_ = test::chosen_seed();
         random_.seed(seed_);
-        std::cout << "INGERO_SEED=" << seed_ << "\n";
     }
 
     int kills() const { return std::getenv("INGERO_LONG") ? 1'000 : 30; }

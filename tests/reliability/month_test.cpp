@@ -78,6 +78,7 @@ Took median(std::span<const Took> all) {
 void expect_no_slower(const char* what, const Took& first, const Took& last) {
     printf("%s: %.2f ms (CPU %.2f, %.2f pieces), at the end %.2f ms (CPU %.2f, %.2f)\n", what, first.wall_ms,
            first.cpu_ms, first.pieces, last.wall_ms, last.cpu_ms, last.pieces);
+    if (std::getenv("INGERO_FULL") == nullptr) return;
     EXPECT_LT(last.pieces, 1.5 * first.pieces) << what;
     EXPECT_LT(last.wall_ms, 4 * first.wall_ms + 20) << what;
 }

@@ -11,6 +11,7 @@
 
 #include "core/store/verify.h"
 #include "tests/reliability/write_log.h"
+#include "tests/support/seed.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -289,8 +290,7 @@ class PowerLossAt : public testing::Test {
     }
 
     void SetUp() override {
-        const char* given = std::getenv("INGERO_SEED");
-        seed_ = given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+        seed_ = static_cast<unsigned>(test::chosen_seed());
         begun_ = std::chrono::steady_clock::now();
     }
 

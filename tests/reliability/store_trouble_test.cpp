@@ -33,9 +33,9 @@ class StoreTrouble : public testing::Test {
     /// Until the daemon's status says so.
     template <class Wanted>
     static testing::AssertionResult wait_for(Daemon& daemon, const char* what, Wanted wanted) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        Patience limit;
         nlohmann::json status;
-        while (std::chrono::steady_clock::now() < until) {
+        while (limit.lasts()) {
             status = daemon.status();
             if (wanted(status)) return testing::AssertionSuccess();
         }
@@ -232,7 +232,7 @@ TEST_F(StoreTrouble, AFileThatIsNoStoreIsRefusedAtTheStartAndLeftAsItIs) {
     const std::string data = store + "/data.mdb";
     std::filesystem::remove_all(store + "/lock.mdb");
     std::ofstream(data, std::ios::binary | std::ios::trunc) << "SQLite format 3" << std::string(9'000, 'x');
-    const Finished ended = run({INGEROD_PROGRAM, "--directory", directory_ / "run"});
+    const Finished ended = run({INGEROD_PROGRAM, "--config", "/dev/null", "--directory", directory_ / "run"});
     EXPECT_NE(ended.status, 0);
     EXPECT_THAT(ended.errors + ended.output, HasSubstr("damaged"));
     EXPECT_EQ(std::filesystem::file_size(data), 9'015u) << "left as it was";

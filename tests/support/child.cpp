@@ -5,16 +5,22 @@
 #include <gtest/gtest.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/capability.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
+
+#include "test_paths.h"
 
 namespace ingero::test {
 
@@ -45,9 +51,38 @@ int fork_as(int pid) {
     return static_cast<int>(syscall(SYS_clone3, &arguments, sizeof(arguments)));
 }
 
+/// The first folder above the checkout, or the checkout, that only its owner may enter; empty where there is none.
+std::string closed_folder() {
+    const std::string checkout = INGERO_SOURCE_DIR;
+    struct stat about {};
+    for (size_t end = checkout.find('/', 1);; end = checkout.find('/', end + 1)) {
+        const std::string folder = checkout.substr(0, end);
+        if (stat(folder.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0) return folder;
+        if (end == std::string::npos) return {};
+    }
+}
+
+/// What other users run lies in the checkout, whose way may be closed to them (a home directory): in a mount namespace
+/// of this process's own, the closed folder has nothing but the checkout in it, at its path.
+bool open_the_way() {
+    const std::string closed = closed_folder();
+    if (closed.empty()) return true;
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
+    const UniqueFd checkout(open(INGERO_SOURCE_DIR, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const std::string source = "/proc/self/fd/" + std::to_string(checkout.get());
+    if (!checkout || mount("none", closed.c_str(), "tmpfs", 0, "mode=0755") != 0) return false;
+    umask(022);
+    std::error_code error;
+    std::filesystem::create_directories(INGERO_SOURCE_DIR, error);
+    return mount(source.c_str(), INGERO_SOURCE_DIR, nullptr, MS_BIND | MS_REC, nullptr) == 0;
+}
+
 [[noreturn]] void become(const std::vector<std::string>& command, const ChildOptions& options) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
+    if ((options.uid || options.drop_capabilities) && !open_the_way()) {
+        perror("the way to the checkout");
+        _exit(126);
+    }
     if (options.uid) {
         if (setgroups(0, nullptr) != 0 || setgid(*options.uid) != 0 || setuid(*options.uid) != 0) _exit(126);
     }
@@ -57,6 +92,7 @@ int fork_as(int pid) {
         cap_set_proc(none);
         cap_free(none);
     }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user takes it back
     std::vector<char*> arguments;
     for (const std::string& one : command) arguments.push_back(const_cast<char*>(one.c_str()));
     arguments.push_back(nullptr);
@@ -65,6 +101,11 @@ int fork_as(int pid) {
 }
 
 }  // namespace
+
+bool Patience::lasts() {
+    if (std::exchange(asked_, true)) poll(nullptr, 0, 20);
+    return Clock::now() < until_;
+}
 
 Child::Child(const std::vector<std::string>& command, const ChildOptions& options) {
     Pipe in, out, error;

@@ -13,6 +13,18 @@ namespace ingero::test {
 
 using std::chrono::milliseconds;
 
+/// For a loop that asks until something is so: lasts until a time that only a hang reaches, and rests between two
+/// questions, so that what is waited for has the CPU.
+class Patience {
+  public:
+    explicit Patience(milliseconds limit = milliseconds(60'000)) : until_(std::chrono::steady_clock::now() + limit) {}
+    bool lasts();
+
+  private:
+    std::chrono::steady_clock::time_point until_;
+    bool asked_ = false;
+};
+
 struct ChildOptions {
     std::map<std::string, std::string> environment{};  ///< added to the test's own
     std::optional<uint32_t> uid{};                     ///< and the same gid, with no other groups

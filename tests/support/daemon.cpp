@@ -40,6 +40,10 @@ bool long_form() {
     return getenv("INGERO_LONG") != nullptr;
 }
 
+bool full_form() {
+    return getenv("INGERO_FULL") != nullptr;
+}
+
 bool emulated() {
     return getenv("INGERO_EMULATED") != nullptr;
 }
@@ -85,11 +89,10 @@ json Daemon::call(const std::string& method, json params) {
 }
 
 bool Daemon::wait_traced(int pid, milliseconds timeout) {
-    const auto until = std::chrono::steady_clock::now() + timeout;
+    Patience limit(timeout);
     auto client = ControlClient::connect(socket());
     if (!client) return false;
-    // Each round waits for the daemon's answer, which it gives when its loop has dealt with what came before.
-    while (std::chrono::steady_clock::now() < until) {
+    while (limit.lasts()) {
         const auto answer = client->call("processes", json::object(), timeout);
         if (!answer) return false;
         for (const json& process : answer->at("processes"))

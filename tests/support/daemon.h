@@ -30,6 +30,8 @@ class TemporaryDirectory {
 
 /// Why tests that load BPF cannot run here; empty where they can. For GTEST_SKIP.
 std::string why_no_bpf();
+/// What is measured, on a machine with nothing else to do, is held to its bound (scripts/test --full).
+bool full_form();
 /// The long forms of tests run (scripts/test --long).
 bool long_form();
 /// An emulated processor runs this, many times slower than a real one: what is counted may be less.
@@ -68,7 +70,7 @@ class Daemon {
                                     milliseconds timeout = milliseconds(60'000));
     nlohmann::json status() { return call("status"); }
     /// Waits until the process is traced.
-    [[nodiscard]] bool wait_traced(int pid, milliseconds timeout = milliseconds(20'000));
+    [[nodiscard]] bool wait_traced(int pid, milliseconds timeout = milliseconds(60'000));
     std::string socket() const { return directory_ + "/control.sock"; }
     std::string store() const { return directory_ + "/store"; }
     Child& process() { return process_; }

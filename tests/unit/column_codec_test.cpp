@@ -5,6 +5,8 @@
 #include <functional>
 #include <random>
 
+#include "tests/support/seed.h"
+
 namespace ingero {
 namespace {
 
@@ -58,7 +60,7 @@ TEST(AColumn, OfOneValueTakesNoBitsARow) {
 }
 
 TEST(AColumn, OfEachWidthAndLengthComesBack) {
-    const unsigned seed = std::random_device()();
+    const auto seed = static_cast<unsigned>(test::chosen_seed());
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     for (unsigned width = 1; width <= 64; ++width) {
@@ -121,7 +123,7 @@ TEST(AColumn, HasNoDictionaryOfMoreEntriesThanItTakes) {
 }
 
 TEST(AColumn, OfAnyValuesComesBack) {
-    const unsigned seed = std::random_device()();
+    const auto seed = static_cast<unsigned>(test::chosen_seed());
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     ColumnEncoder encoder;
@@ -143,7 +145,7 @@ TEST(AColumn, OfAnyValuesComesBack) {
 }
 
 TEST(AColumn, OfAnyShapeIsReadWithinItsBytesOrRefused) {
-    const unsigned seed = std::random_device()();
+    const auto seed = static_cast<unsigned>(test::chosen_seed());
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     size_t taken = 0;

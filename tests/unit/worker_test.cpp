@@ -281,7 +281,8 @@ TEST_F(WorkerPoolTest, kills_a_worker_at_the_deadline) {
     EXPECT_EQ(answer.error().code, ErrorCode::deadline);
     EXPECT_THAT(answer.error().message, HasSubstr("0.3 s"));
     run_until([&] { return kill(first, 0) != 0; });
-    EXPECT_TRUE(ask("ping"));
+    // Its successor has the same deadline, which a busy machine may not meet at once.
+    run_until([&] { return ask("ping").has_value(); });
 }
 
 TEST_F(WorkerPoolTest, refuses_the_65th_waiting_request_and_answers_the_others) {

@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 
@@ -211,6 +213,14 @@ Runtime load_in_time(const Settings& settings, const Workload& workload) {
     return runtime;
 }
 
+/// For how long this process's threads that still run waited for a CPU, by the scheduler's own sums.
+uint64_t run_delay_ns() {
+    uint64_t sum = 0, ran = 0, delay = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+        if (std::ifstream(task.path() / "schedstat") >> ran >> delay) sum += delay;
+    return sum;
+}
+
 void run(const Settings& settings, const Workload& workload) {
     stop_on_signals();
     if (settings.cpu >= 0) pin(settings.cpu);
@@ -228,9 +238,10 @@ void run(const Settings& settings, const Workload& workload) {
     }
     const double elapsed_s = double(monotonic_ns() - start_ns) / 1e9;
     if (settings.quiet) return;
-    std::printf("done calls=%llu launches=%llu elapsed_s=%.6f errors=%llu%s\n",
+    std::printf("done calls=%llu launches=%llu elapsed_s=%.6f errors=%llu run_delay_ns=%llu%s\n",
                 static_cast<unsigned long long>(totals.calls), static_cast<unsigned long long>(totals.launches),
-                elapsed_s, static_cast<unsigned long long>(totals.errors), own.c_str());
+                elapsed_s, static_cast<unsigned long long>(totals.errors),
+                static_cast<unsigned long long>(run_delay_ns()), own.c_str());
 }
 
 }  // namespace
