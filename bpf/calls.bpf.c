@@ -224,26 +224,29 @@ static __always_inline struct frame *frame_of_return(struct thread_state *thread
     return 0;
 }
 
-static __always_inline struct ingero_function_record *reserve_name(void) {
+/*
+ * The name of a function that is registered lies on a page that nobody may have touched yet, and that the callee does not
+ * touch either. To fault it in here would be to sleep for as long as whoever serves the page likes, with a record held that
+ * nobody can read past: the reader is told where it is.
+ */
+static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
     struct ingero_function_record *record = reserve(sizeof(*record));
 
-    if (!record) __sync_fetch_and_add(&names_lost, 1);
-    return record;
-}
-
-static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
-    struct ingero_function_record *record = reserve_name();
-
-    if (!record) return;
+    if (!record) {
+        __sync_fetch_and_add(&names_lost, 1);
+        return;
+    }
     record->type = INGERO_RECORD_FUNCTION;
     record->tgid = thread->tgid;
     record->process_start_ns = thread->process_start_ns;
     record->time_ns = now;
     record->handle = handle;
-    if (bpf_probe_read_user_str(record->name, INGERO_MAX_NAME, (void *)name) > 0)
-        bpf_ringbuf_submit(record, submit_flags());
-    else
-        bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+    record->name_address = 0;
+    if (bpf_probe_read_user_str(record->name, INGERO_MAX_NAME, (void *)name) <= 0) {
+        record->name[0] = 0;
+        record->name_address = name;
+    }
+    bpf_ringbuf_submit(record, submit_flags());
 }
 
 /* What a call that succeeded changed for its thread, or told of its process. */
@@ -274,7 +277,7 @@ static __always_inline void take_effect(struct thread_state *thread, struct task
         case INGERO_SHAPE_REGISTER:
             bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
             if (thread->device == INGERO_DEVICE_UNKNOWN) thread->device = 0;
-            if (!names_told_at_entry) tell_function(thread, frame->args[0], frame->args[2], now);
+            tell_function(thread, frame->args[0], frame->args[2], now);
             frame->args[2] = 0;
             break;
         case INGERO_SHAPE_NAME:
@@ -443,48 +446,6 @@ int call_entry(struct call_context *ctx) {
 SEC("uprobe")
 int call_return(struct call_context *ctx) {
     leave_call(ctx);
-    return 0;
-}
-
-/*
- * The name of a function that is registered lies on a page that nobody may have touched yet, and that the callee does
- * not touch either: this one may fault it in. Sleepable, so on its own and for these few calls only.
- */
-SEC("uprobe.s")
-int name_entry(struct call_context *ctx) {
-    struct task_struct *task = bpf_get_current_task_btf();
-    __u64 cookie = bpf_get_attach_cookie(ctx);
-    struct ingero_function_record *record;
-    struct parameters parameters;
-    __u64 name, room;
-
-    if (!is_captured(task, 0)) return 0;
-    read_registers(ctx, &parameters);
-    name = read_parameter(ctx, &parameters, cookie >> 48);
-    record = reserve_name();
-    if (!record) return 0;
-    record->type = INGERO_RECORD_FUNCTION;
-    record->tgid = process_id(task);
-    record->process_start_ns = task->group_leader->start_boottime;
-    record->time_ns = bpf_ktime_get_ns();
-    record->handle = read_parameter(ctx, &parameters, cookie >> 32);
-    /* Up to the end of its page first: what follows may not be mapped. */
-    room = 4096 - (name & 4095);
-    asm volatile("" : "+r"(room)); /* the verifier must see the bound on the value used */
-    if (room > INGERO_MAX_NAME) room = INGERO_MAX_NAME;
-    record->name[0] = 0;
-    if (bpf_copy_from_user(record->name, room, (void *)name) != 0) {
-        bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
-        return 0;
-    }
-    if (room < INGERO_MAX_NAME) {
-        room &= INGERO_MAX_NAME - 1;
-        asm volatile("" : "+r"(room));
-        if (room >= INGERO_MAX_NAME) room = 0;
-        record->name[room] = 0;
-        bpf_copy_from_user(record->name + room, INGERO_MAX_NAME, (void *)(name + room));
-    }
-    bpf_ringbuf_submit(record, submit_flags());
     return 0;
 }
 

@@ -250,7 +250,8 @@ struct ingero_function_record {
     ingero_u64 process_start_ns;
     ingero_u64 time_ns;
     ingero_u64 handle;
-    char name[2 * INGERO_MAX_NAME]; /* as the target has it: mangled. Ends with a NUL, or is cut at INGERO_MAX_NAME - 1 */
+    ingero_u64 name_address;    /* of a name on a page that is not there yet: the reader has to look; 0 where `name` has it */
+    char name[INGERO_MAX_NAME]; /* as the target has it: mangled. Ends with a NUL, or is cut at INGERO_MAX_NAME - 1 */
 };
 
 /* How a process came to a communicator. Numbers are stored: never used again for another. */

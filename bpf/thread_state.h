@@ -213,9 +213,6 @@ __u32 reader_sleeps;
 /* The loader detaches everything: a frame that no return ends is then of a call in flight. Mapped by the loader. */
 __u32 detaching;
 
-/* The loader has attached name_entry as well. */
-__u32 names_told_at_entry;
-
 /* Names for which a ring had no room. */
 __u64 names_lost;
 

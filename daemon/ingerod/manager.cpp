@@ -28,6 +28,8 @@ constexpr size_t max_listed = 256;
 constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t settle_us = 10'000;
+/// Of functions; each takes some 30 us.
+constexpr size_t names_a_turn = 64;
 constexpr uint64_t rescan_period_us = 1'000'000;
 /// Who reads the journal, and who may reload.
 constexpr Caller everything{.uid = 0, .pid = 0, .sees_all = true};
@@ -65,7 +67,10 @@ Manager::~Manager() {
     if (processes_) processes_->close_gaps();
     if (probes_) probes_->begin_detaching();
     if (libraries_) libraries_->clear();
-    if (ingest_) ingest_->stop_reading();
+    if (ingest_) {
+        ingest_->stop_reading();
+        read_names(unread_names_.size());
+    }
     libraries_.reset();
     stacks_.reset();
     ingest_.reset();
@@ -147,6 +152,11 @@ Result<void> Manager::open() {
                           .on_stack =
                               [this](const auto& stack) {
                                   if (stacks_) stacks_->on_stack(stack);
+                              },
+                          .on_unread_name =
+                              [this](FunctionRow function, uint64_t address) {
+                                  unread_names_.emplace_back(std::move(function), address);
+                                  if (unread_names_.size() == 1) read_names_later();
                               },
                           .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); },
                           .on_call = [this](const Event& call) { live_trace_->offer(call); },
@@ -265,6 +275,25 @@ Result<void> Manager::open_spans() {
 }
 
 // However often records are lost: soon after the first, and not again for a while.
+void Manager::read_names_later() {
+    name_turn_ = loop_.defer([this] { read_names(names_a_turn); });
+}
+
+void Manager::read_names(size_t most) {
+    for (; most > 0 && !unread_names_.empty(); --most) {
+        auto [function, address] = std::move(unread_names_.front());
+        unread_names_.pop_front();
+        auto name = proc_.read_text(function.process, address, INGERO_MAX_NAME - 1);
+        if (!name) {
+            ingest_->lose_name();
+            continue;
+        }
+        function.name = std::move(*name);
+        ingest_->put_function(std::move(function));
+    }
+    if (!unread_names_.empty()) read_names_later();
+}
+
 void Manager::rescan_soon() {
     if (const auto more = lost_mappings_log_.take())
         spdlog::warn("mmap records were dropped: scanning all processes again{}", *more);

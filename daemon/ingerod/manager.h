@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -117,6 +118,8 @@ class Manager : public BusBackend {
     void tell_loss();
     void measure_rates();
     void rescan_soon();
+    void read_names_later();
+    void read_names(size_t most);
     void rescan();
     /// Runs `then` once all that was recorded up to now is in the store, or the disk takes too long.
     void after_commit(std::function<void()> then);
@@ -149,6 +152,8 @@ class Manager : public BusBackend {
     std::function<bool()> snapshot_wanted_;
     EventLoop::Source snapshot_watch_;
     std::unique_ptr<NativeStacks> stacks_;
+    std::deque<std::pair<FunctionRow, uint64_t>> unread_names_;  ///< and where they are
+    EventLoop::Source name_turn_;
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<LiveTrace> live_trace_;

@@ -27,6 +27,7 @@ constexpr size_t max_gone_unseen = 4096;
 constexpr size_t max_ended = 4096;
 /// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
 constexpr size_t max_unexamined = 1'024;
+constexpr uint64_t look_again_us = 1'000'000;
 
 /// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
 uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
@@ -49,8 +50,13 @@ void Processes::scan(uint64_t since_ns) {
     for (const uint32_t pid : proc_.pids()) scan_process(pid, since_ns);
 }
 
-void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
-    for (const Mapping& mapping : proc_.executable_mappings(pid)) {
+bool Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
+    const auto mappings = proc_.try_executable_mappings(pid);
+    if (!mappings) {
+        on_unreadable(pid, since_ns);
+        return false;
+    }
+    for (const Mapping& mapping : *mappings) {
         if (!library_of_path(mapping.path)) {
             if (may_be_program(mapping.path)) callbacks_.look_at_program(pid, mapping, since_ns);
             continue;
@@ -58,6 +64,29 @@ void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
         const ProcessEntry* process = observe(pid);
         if (process) on_mapping(pid, mapping, start_of(process->process.key, since_ns), recorded);
     }
+    return true;
+}
+
+void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
+    const auto facts = proc_.read_process(pid);
+    if (!facts || unreadable_.size() >= max_unexamined) return;
+    const auto [known, added] = unreadable_.try_emplace(pid, Unreadable{facts->key, start_of(facts->key, since_ns)});
+    if (!added) return;
+    gaps_.open({facts->key, GapReason::refused, FileId{}}, facts->uid, known->second.since_ns,
+               facts->comm + ": what it maps cannot be read, it does not let go of it");
+    if (unreadable_.size() == 1) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
+}
+
+// What is held up still costs no time to be asked about.
+void Processes::look_at_unreadable() {
+    const auto waiting = unreadable_;
+    for (const auto& [pid, one] : waiting) {
+        const bool is_there = proc_.start_of(pid) == one.key.start_ns;
+        if (is_there && !scan_process(pid, one.since_ns)) continue;
+        gaps_.close({one.key, GapReason::refused, FileId{}}, monotonic_now_ns());
+        unreadable_.erase(pid);
+    }
+    if (!unreadable_.empty()) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
 }
 
 ProcessEntry* Processes::observe(uint32_t pid) {

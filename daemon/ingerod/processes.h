@@ -90,7 +90,10 @@ class Processes {
     std::string state_of(const ProcessEntry& entry) const;
 
   private:
-    void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    /// False where what it maps cannot be read, which is told and asked again until it can.
+    bool scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    void on_unreadable(uint32_t pid, uint64_t since_ns);
+    void look_at_unreadable();
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     ProcessEntry* observe(uint32_t pid);
     void take_over(ProcessEntry& entry, Process now);
@@ -129,6 +132,13 @@ class Processes {
         EventLoop::Source exit_source;
     };
     std::map<uint32_t, Unexamined> unexamined_;  ///< by pid
+    /// What they map cannot be read yet.
+    struct Unreadable {
+        ProcessKey key;
+        uint64_t since_ns = 0;
+    };
+    std::map<uint32_t, Unreadable> unreadable_;  ///< by pid
+    EventLoop::Source look_again_;
     EventLoop::Source undecided_timer_;
     uint64_t refusal_told_ns_ = 0;
 };

@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ingero::TracedCall traced;
     if (ingero::decode_call(bytes, traced.call)) show(traced);
     ingero::FunctionRow function;
-    (void)ingero::decode_function(bytes, function);
+    uint64_t name_address = 0;
+    (void)ingero::decode_function(bytes, function, name_address);
     ingero::CommunicatorRow communicator;
     (void)ingero::decode_communicator(bytes, communicator);
     ingero::WaitRow wait;

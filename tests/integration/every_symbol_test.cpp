@@ -135,9 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"runtime_12", CUDART12_LIBRARY, {}},
         {"runtime_13", CUDART13_LIBRARY, {}},
         {"uprobe_multi", CUDART12_LIBRARY, {"--deny-feature", "uprobe-session"}},
-        {"perf_uprobes_and_no_sleeping_ones",
-         CUDART13_LIBRARY,
-         {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi", "--deny-feature", "sleepable-uprobe"}},
+        {"perf_uprobes", CUDART13_LIBRARY, {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi"}},
     })),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -3,8 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +24,8 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_proc_file = 16 << 20;
+/// The least that a page is.
+constexpr size_t page_bytes = 4'096;
 
 Result<std::string> read_file(const std::string& path, size_t most = max_proc_file) {
     const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -165,7 +170,15 @@ std::string unit_of_cgroup(std::string_view path) {
     return {};
 }
 
-ProcFs::ProcFs(std::string root) : root_(std::move(root)) {}
+ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits)
+    : root_(std::move(root)), calls_(std::make_shared<BoundedCalls>(limits)) {}
+
+template <class Call>
+auto ProcFs::within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())> {
+    // Nobody holds up this file.
+    const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
+    return calls_->run(pid, status ? status_number(*status, "Uid:") : 0, std::move(call));
+}
 
 std::vector<uint32_t> ProcFs::pids() const {
     std::vector<uint32_t> result;
@@ -208,13 +221,34 @@ ProcessFacts ProcFs::read_facts(const ProcessKey& process, const FactsOptions& o
     const std::string directory = root_ + "/" + std::to_string(process.pid);
     ProcessFacts facts;
     if (const auto text = read_file(directory + "/cgroup", max_cgroup)) read_cgroup_facts(*text, facts);
-    if (const auto text = read_file(directory + "/environ", max_environ))
-        read_environ_facts(*text, options.environ_allow, facts);
-    if (options.command != KeepCommand::comm)
-        if (const auto text = read_file(directory + "/cmdline", max_cmdline))
-            facts.command = options.command == KeepCommand::full ? join_command(*text) : redact_command(*text);
+    const auto environ = within_bounds(process.pid, [=] { return read_file(directory + "/environ", max_environ); });
+    if (environ && *environ) read_environ_facts(**environ, options.environ_allow, facts);
+    if (options.command != KeepCommand::comm) {
+        // It lies in the process's memory, and that may be a file of whoever.
+        const auto text = within_bounds(process.pid, [=] { return read_file(directory + "/cmdline", max_cmdline); });
+        if (text && *text)
+            facts.command = options.command == KeepCommand::full ? join_command(**text) : redact_command(**text);
+    }
     if (start_of(process.pid) != process.start_ns) return {};
     return facts;
+}
+
+std::optional<std::string> ProcFs::read_text(const ProcessKey& process, uint64_t address, size_t most) const {
+    // The page may be of a file that its server leaves unread.
+    const auto text = within_bounds(process.pid, [pid = process.pid, address, most] {
+        std::string bytes(most, '\0');
+        // Up to the end of its page first: what follows may not be mapped.
+        const size_t first = std::min<size_t>(most, page_bytes - address % page_bytes);
+        iovec here{bytes.data(), bytes.size()};
+        const iovec there[] = {{reinterpret_cast<void*>(address), first},
+                               {reinterpret_cast<void*>(address + first), most - first}};
+        const ssize_t got = process_vm_readv(static_cast<pid_t>(pid), &here, 1, there, first < most ? 2 : 1, 0);
+        bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+        if (const size_t end = bytes.find('\0'); end != std::string::npos) bytes.resize(end);
+        return bytes;
+    });
+    if (!text || text->empty() || start_of(process.pid) != process.start_ns) return std::nullopt;
+    return text;
 }
 
 std::vector<uint64_t> ProcFs::sockets_of(const ProcessKey& process) const {
@@ -242,14 +276,35 @@ std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
     return stat ? parse_start_time(*stat) : std::nullopt;
 }
 
-std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
+std::optional<std::vector<Mapping>> ProcFs::try_executable_mappings(uint32_t pid) const {
+    const auto text =
+        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_file(path); });
+    if (!text) return std::nullopt;
     std::vector<Mapping> result;
-    const auto text = read_file(root_ + "/" + std::to_string(pid) + "/maps");
-    if (!text) return result;
-    for_each_line(*text, [&](std::string_view line) {
+    if (!*text) return result;
+    for_each_line(**text, [&](std::string_view line) {
         if (auto mapping = parse_maps_line(line); mapping && mapping->executable) result.push_back(std::move(*mapping));
     });
     return result;
+}
+
+std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
+    return try_executable_mappings(pid).value_or(std::vector<Mapping>{});
+}
+
+bool ProcFs::has_file_at(uint32_t pid, const std::string& path) const {
+    const std::string root = root_ + "/" + std::to_string(pid) + "/root";
+    // Whoever serves the folder may not answer.
+    const auto found =
+        within_bounds(pid, [root, path = path.substr(std::min(path.find_first_not_of('/'), path.size()))] {
+            const UniqueFd folder(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+            open_how how{};
+            how.flags = O_PATH | O_CLOEXEC;
+            how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH;
+            return folder &&
+                   UniqueFd(static_cast<int>(syscall(SYS_openat2, folder.get(), path.c_str(), &how, sizeof(how))));
+        });
+    return found.value_or(false);
 }
 
 std::optional<std::string> ProcFs::mount_type(const std::string& process, uint64_t device) const {
@@ -290,8 +345,18 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
 UniqueFd ProcFs::open_range(uint32_t pid, const Mapping& mapping) const {
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
-    const std::string directory = root_ + "/" + std::to_string(pid) + "/map_files/";
-    return UniqueFd(open((directory + range).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const std::string path = root_ + "/" + std::to_string(pid) + "/map_files/" + range;
+    struct Opened {
+        UniqueFd fd;
+        int error = 0;
+    };
+    auto opened = within_bounds(pid, [path] {
+        Opened one{UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), 0};
+        one.error = errno;
+        return one;
+    });
+    errno = opened ? opened->error : ETIMEDOUT;
+    return opened ? std::move(opened->fd) : UniqueFd();
 }
 
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {

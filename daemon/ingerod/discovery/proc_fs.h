@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "core/model/process_facts.h"
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/discovery/bounded_calls.h"
 
 namespace ingero {
 
@@ -51,7 +53,7 @@ std::string unit_of_cgroup(std::string_view path);
 class ProcFs {
   public:
     /// `root` stands in for /proc in tests.
-    explicit ProcFs(std::string root = "/proc");
+    explicit ProcFs(std::string root = "/proc", const BoundedCallsLimits& limits = {});
 
     std::vector<uint32_t> pids() const;
     /// A living process; not_found once it is gone. first_seen_ns is left 0, facts are left empty.
@@ -60,10 +62,19 @@ class ProcFs {
     ProcessFacts read_facts(const ProcessKey& process, const FactsOptions& options) const;
     /// ProcessKey::start_ns of the process that has the pid now.
     std::optional<uint64_t> start_of(uint32_t pid) const;
+    /// Text in the process's memory, up to its NUL or `most` bytes; nullopt where it cannot be read, or another process
+    /// has the pid by now.
+    std::optional<std::string> read_text(const ProcessKey& process, uint64_t address, size_t most) const;
     /// Inodes of the sockets that it has open, of its first 4,096 descriptors; none once it is gone.
     std::vector<uint64_t> sockets_of(const ProcessKey& process) const;
-    /// Executable mappings of files.
+    /// Executable mappings of files; none where they cannot be read.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
+    /// The same; nullopt where the process held the question up for too long, or others of its user's do. It can: while
+    /// it executes a program, for one.
+    std::optional<std::vector<Mapping>> try_executable_mappings(uint32_t pid) const;
+    /// Whether there is a file at the path that the process had it mapped from; no link is followed, none of its own
+    /// either.
+    bool has_file_at(uint32_t pid, const std::string& path) const;
     /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,
     /// nor of an overlay that a user made, nor of what is in no mount table of ours, the host's or the process's.
     /// Errors: denied (with the reason), not_found (the process is gone).
@@ -76,8 +87,12 @@ class ProcFs {
   private:
     std::optional<std::string> mount_type(const std::string& process, uint64_t device) const;
     UniqueFd open_range(uint32_t pid, const Mapping& mapping) const;
+    /// Of what a process can hold up: nothing of the caller's is used in it.
+    template <class Call>
+    auto within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())>;
 
     std::string root_;
+    std::shared_ptr<BoundedCalls> calls_;
 };
 
 }  // namespace ingero

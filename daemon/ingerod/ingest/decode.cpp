@@ -136,7 +136,7 @@ bool decode_in_flight(std::span<const std::byte> bytes, InFlightCall& ret_call) 
     return true;
 }
 
-bool decode_function(std::span<const std::byte> bytes, FunctionRow& row) {
+bool decode_function(std::span<const std::byte> bytes, FunctionRow& row, uint64_t& ret_name_address) {
     ingero_function_record record;
     if (bytes.size() < sizeof(record)) return false;
     memcpy(&record, bytes.data(), sizeof(record));
@@ -145,6 +145,7 @@ bool decode_function(std::span<const std::byte> bytes, FunctionRow& row) {
     row.handle = record.handle;
     row.seen_ns = record.time_ns;
     row.name.assign(record.name, strnlen(record.name, INGERO_MAX_NAME - 1));
+    ret_name_address = record.name_address;
     return true;
 }
 

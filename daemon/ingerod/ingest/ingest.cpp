@@ -148,6 +148,7 @@ struct Ingest::Impl {
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
     std::vector<ingero_stack_record> new_stacks;
+    std::vector<std::pair<FunctionRow, uint64_t>> unread_names;  ///< and where they are
     std::vector<SocketRow> sockets;
     std::vector<WaitRow> fresh_bystanders;
     std::set<std::pair<ProcessKey, uint32_t>> bystanders;  ///< told of already, by user too: it may become another's
@@ -240,14 +241,17 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         return;
     }
     FunctionRow function;
-    if (decode_function(record, function)) {
+    uint64_t name_address = 0;
+    if (decode_function(record, function, name_address)) {
         const uint64_t now = monotonic_now_ns();
         const std::lock_guard lock(mutex);
         if (!names.take(function.process, now)) {
             ++names_refused;
             return tell_names_refused(function.process, now);
         }
-        return commits.put(std::move(function));
+        if (name_address == 0) return commits.put(std::move(function));
+        unread_names.emplace_back(std::move(function), name_address);
+        return;
     }
     CommunicatorRow communicator;
     if (decode_communicator(record, communicator)) {
@@ -335,6 +339,11 @@ void Ingest::Impl::merge_activity() {
         post([this, stacks = std::exchange(new_stacks, {})] {
             for (const ingero_stack_record& stack : stacks)
                 if (callbacks.on_stack) callbacks.on_stack(stack);
+        });
+    if (!unread_names.empty())
+        post([this, names = std::exchange(unread_names, {})]() mutable {
+            for (auto& [function, address] : names)
+                if (callbacks.on_unread_name) callbacks.on_unread_name(std::move(function), address);
         });
     if (!fresh_bystanders.empty())
         post([this, rows = std::exchange(fresh_bystanders, {})] {
@@ -594,6 +603,15 @@ void Ingest::put_file(FileRow file) {
 
 void Ingest::put_symbol(SymbolRow symbol) {
     impl_->commits.put(std::move(symbol));
+}
+
+void Ingest::put_function(FunctionRow function) {
+    impl_->commits.put(std::move(function));
+}
+
+void Ingest::lose_name() {
+    const std::lock_guard lock(impl_->mutex);
+    ++impl_->names_refused;
 }
 
 void Ingest::put_event(Event event) {

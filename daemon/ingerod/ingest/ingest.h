@@ -75,6 +75,8 @@ class Ingest {
         std::function<void(const std::vector<uint32_t>& pids)> on_preemptors;
         std::function<void(const SocketRow&)> on_socket;           ///< on the loop thread
         std::function<void(const ingero_stack_record&)> on_stack;  ///< a new stack; on the loop thread
+        /// A function whose name is still to be read, at this address of its process; on the loop thread.
+        std::function<void(FunctionRow, uint64_t name_address)> on_unread_name = {};
         std::function<void(const std::vector<Event>&, uint64_t lost)> on_events;
         std::function<void(const Event&)> on_call;  ///< on the ingest thread, as it is read; may be left out
         std::function<void()> on_drained;           ///< on the ingest thread, after the calls of a turn
@@ -100,6 +102,9 @@ class Ingest {
     void put_stack(StackRow stack);
     void put_file(FileRow file);
     void put_symbol(SymbolRow symbol);
+    void put_function(FunctionRow function);
+    /// A name that could not be read.
+    void lose_name();
     void put_state(StateRow state);
     void put_incident(IncidentRow incident);
     /// A row that no ring brings; its sequence is given here.
@@ -127,7 +132,8 @@ class Ingest {
 };
 
 /// A row from a record's bytes; false for a record that is none or is too short.
-bool decode_function(std::span<const std::byte> record, FunctionRow& row);
+/// `ret_name_address`: where the name is to be read, for it was not there yet; 0 where the row has it.
+bool decode_function(std::span<const std::byte> record, FunctionRow& row, uint64_t& ret_name_address);
 bool decode_communicator(std::span<const std::byte> record, CommunicatorRow& row);
 bool decode_wait(std::span<const std::byte> record, WaitRow& row);
 bool decode_socket(std::span<const std::byte> record, SocketRow& row);

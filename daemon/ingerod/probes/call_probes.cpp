@@ -150,7 +150,6 @@ class AttachedLinks : public AttachedLibrary {
 
 struct CallProbes::Impl {
     AttachMethod method = AttachMethod::none;
-    bool names_at_entry = false;  ///< by a program that may fault the name in
     std::unique_ptr<bpf_object, ObjectDeleter> object;
     std::vector<std::unique_ptr<bpf_link, LinkDeleter>> tracepoints;
     std::vector<UniqueFd> ring_fds;
@@ -184,7 +183,6 @@ struct CallProbes::Impl {
     Result<T*> shared(const char* variable) const;
     Result<void> fill_thin_slots();
     ingero_op_counters counters_of(uint32_t index) const;
-    Result<void> attach_names(const std::string& path, std::span<const ProbeSite> sites, AttachedLinks& attached) const;
     Result<void> make_rings();
     Result<void> attach_tracepoints();
     Result<void> map_shared_words();
@@ -221,10 +219,6 @@ Result<void> CallProbes::Impl::load() {
         if (name == "call_session") {
             bpf_program__set_autoload(program, session);
             bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_session));
-        } else if (name == "name_entry") {
-            bpf_program__set_autoload(program, names_at_entry);
-            if (method != AttachMethod::perf_uprobe)
-                bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_multi));
         } else if (name == "call_entry" || name == "call_return") {
             bpf_program__set_autoload(program, !session);
             if (method == AttachMethod::uprobe_multi)
@@ -306,9 +300,6 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto sleeps = shared<uint32_t>("reader_sleeps");
     if (!sleeps) return tl::unexpected(sleeps.error());
     reader_sleeps = *sleeps;
-    const auto names_told = shared<uint32_t>("names_told_at_entry");
-    if (!names_told) return tl::unexpected(names_told.error());
-    **names_told = names_at_entry;
     const auto names = shared<uint64_t>("names_lost");
     if (!names) return tl::unexpected(names.error());
     names_lost = *names;
@@ -368,7 +359,6 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
         return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
                     "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
     }
-    impl->names_at_entry = features.has(Feature::sleepable_uprobe);
     impl->cpus = libbpf_num_possible_cpus();
     if (impl->cpus < 1 || impl->cpus > INGERO_MAX_CPUS)
         return fail(ErrorCode::internal, "unsupported number of CPUs: " + std::to_string(impl->cpus));
@@ -402,7 +392,6 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
-    if (auto named = impl_->attach_names(path, sites, *attached); !named) return tl::unexpected(named.error());
     if (impl_->method == AttachMethod::perf_uprobe) {
         for (const ProbeSite& site : sites) {
             for (const bool at_return : {true, false}) {  // the return first: an entry never waits for its probe
@@ -437,30 +426,6 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
         attached->fds.push_back(std::move(*link));
     }
     return attached;
-}
-
-// Before the calls themselves: a call then never tells what has no name yet.
-Result<void> CallProbes::Impl::attach_names(const std::string& path, std::span<const ProbeSite> sites,
-                                            AttachedLinks& attached) const {
-    if (!names_at_entry) return {};
-    for (const ProbeSite& site : sites) {
-        if ((site.cookie >> 24 & 0xff) != INGERO_SHAPE_REGISTER) continue;
-        if (method == AttachMethod::perf_uprobe) {
-            LIBBPF_OPTS(bpf_uprobe_opts, options);
-            options.bpf_cookie = site.cookie;
-            bpf_link* link =
-                bpf_program__attach_uprobe_opts(bpf_object__find_program_by_name(object.get(), "name_entry"), -1,
-                                                path.c_str(), site.file_offset, &options);
-            if (!link) return tl::unexpected(attach_error(site, errno));
-            attached.links.emplace_back(link);
-            continue;
-        }
-        auto link = link_uprobes(program_fd("name_entry"), UprobeLinkKind::entry, path, {&site.file_offset, 1},
-                                 {&site.cookie, 1});
-        if (!link) return tl::unexpected(link.error());
-        attached.fds.push_back(std::move(*link));
-    }
-    return {};
 }
 
 Result<CallCost> CallProbes::calibrate() {

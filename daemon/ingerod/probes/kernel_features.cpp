@@ -25,7 +25,6 @@ constexpr std::array<std::pair<Feature, std::string_view>, 7> names = {{
     {Feature::uprobe_session, "uprobe-session"},
     {Feature::uprobe_multi, "uprobe-multi"},
     {Feature::perf_uprobe, "perf-uprobe"},
-    {Feature::sleepable_uprobe, "sleepable-uprobe"},
     {Feature::session_takes_context, "session-takes-context"},
 }};
 
@@ -126,11 +125,6 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
             if (access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0) return true;
             reason = errno_message("/sys/bus/event_source/devices/uprobe/type", errno);
             return false;
-        case Feature::sleepable_uprobe: {
-            const UniqueFd program = load_empty_program(0, BPF_F_SLEEPABLE);
-            if (!program) reason = errno_message("loading a sleepable program", errno);
-            return static_cast<bool>(program);
-        }
         case Feature::session_takes_context:
             return session_takes_context();
     }

@@ -18,7 +18,6 @@ enum class Feature {
     uprobe_session,         ///< one link, entry and return (kernel 6.13)
     uprobe_multi,           ///< many places a link (kernel 6.6)
     perf_uprobe,            ///< perf_event_open on the uprobe PMU
-    sleepable_uprobe,       ///< a uprobe's program may fault in a page of the target (kernel 6.0)
     session_takes_context,  ///< bpf_session_is_return has a parameter (kernel 7.0)
 };
 

@@ -26,6 +26,11 @@ constexpr size_t kept_generations = 32;
 constexpr uint64_t reread_ns = 1'000'000'000;
 /// Opening one takes some 50 µs of the loop's time.
 constexpr size_t max_opened_at_once = 1'024;
+/// Paths of deleted files.
+constexpr size_t max_looked_up_at_once = 64;
+/// What is mapped is read again for an address that is in no mapping, but not for each of the many that a false chain
+/// of frames has.
+constexpr uint64_t stray_ns = 250'000'000;
 /// Whose process it is could not be read any more.
 constexpr uint32_t unknown_uid = UINT32_MAX;
 /// Records of a process may still be in the rings when it is gone.
@@ -114,7 +119,7 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMapping
     const uint64_t now = monotonic_now_ns();
     const bool retry = now - process.retry_ns >= reread_ns;
     if (retry) process.retry_ns = now;
-    size_t opened = 0;
+    size_t opened = 0, looked_up = 0;
     auto list = std::make_shared<List>();
     size_t at = 0;
     for (Mapping& mapping : proc_.executable_mappings(pid)) {
@@ -124,11 +129,9 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMapping
         const bool same = before && at < before->size() && same_mapping((*before)[at].mapping, mapping);
         if (same) file = (*before)[at].file;
         if (!file && (!same || retry) && opened++ < max_opened_at_once) file = files_.find(pid, uid, mapping);
-        if (file && mapping.deleted && file->row.state != FileState::rebuilt) {
-            // What lies under its path now is only looked at, never opened.
-            struct stat facts {};
-            const std::string path = "/proc/" + std::to_string(pid) + "/root" + mapping.path;
-            const FileState state = stat(path.c_str(), &facts) == 0 ? FileState::rebuilt : FileState::deleted;
+        if (file && mapping.deleted && file->row.state != FileState::rebuilt && (!same || retry) &&
+            looked_up++ < max_looked_up_at_once) {
+            const FileState state = proc_.has_file_at(pid, mapping.path) ? FileState::rebuilt : FileState::deleted;
             if (std::exchange(file->row.state, state) != state && file->stored) store_.put_file(file->row);
         }
         list->push_back({std::move(mapping), std::move(file)});
@@ -140,6 +143,7 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMapping
 void NativeStacks::refresh(ProcessMappings& process) {
     if (process.gone_ns != 0) return;
     const uint64_t from_ns = monotonic_now_ns();
+    process.tried_ns = from_ns;
     const auto list = read_list(process);
     // Of another process that has the pid by now, or of none.
     const auto facts = proc_.read_process(process.key.pid);
@@ -274,7 +278,10 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
     }
     // Mapped since, or no file: what is mapped now says which. Reading may have met the next program already; and where
     // it came too late for this one, what there is may be of the one before.
-    if (process->gone_ns == 0) refresh(*process);
+    const uint64_t now = monotonic_now_ns();
+    const bool is_told = changed_.erase(process->key.pid) != 0;
+    if (process->gone_ns == 0 && record.time_ns > process->tried_ns && (is_told || now - process->tried_ns >= stray_ns))
+        refresh(*process);
     if (are_parted(process->read_ns) || are_parted(monotonic_now_ns())) return add_unknown() && innermost;
     if (process->list && add_from(*process->list)) return innermost;
     add_frame(row, nameless(anonymous_, "[anonymous]", FileState::anonymous), place);

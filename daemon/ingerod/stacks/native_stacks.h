@@ -76,6 +76,7 @@ class NativeStacks {
         /// What the generations before stood for: a stack may be read after its list was replaced.
         std::deque<ToldList> history;
         uint64_t read_ns = 0;   ///< when the reading of the list began
+        uint64_t tried_ns = 0;  ///< when it last began, whether or not it could be read
         uint64_t retry_ns = 0;  ///< when files that could not be opened were tried again
         uint64_t gone_ns = 0;
     };

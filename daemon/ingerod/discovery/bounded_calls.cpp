@@ -1,0 +1,96 @@
+#include "daemon/ingerod/discovery/bounded_calls.h"
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace ingero {
+
+namespace {
+
+struct Job {
+    uint32_t pid = 0, uid = 0;
+    std::function<void()> call;
+    bool done = false;
+    bool given_up = false;
+};
+
+}  // namespace
+
+struct BoundedCalls::Shared {
+    std::mutex mutex;
+    std::condition_variable work, done;
+    std::shared_ptr<Job> next;
+    bool has_thread = false;  ///< one that waits for work, or does it for a caller who still waits
+    bool ended = false;
+    std::set<uint32_t> stuck_pids;
+    std::map<uint32_t, size_t> stuck_by_user;
+
+    static void serve(const std::shared_ptr<Shared>& shared) {
+        std::unique_lock lock(shared->mutex);
+        for (;;) {
+            shared->work.wait(lock, [&] { return shared->ended || shared->next; });
+            if (!shared->next) return;
+            const std::shared_ptr<Job> job = std::exchange(shared->next, nullptr);
+            lock.unlock();
+            job->call();
+            job->call = nullptr;
+            lock.lock();
+            job->done = true;
+            shared->done.notify_all();
+            if (!job->given_up) continue;
+            shared->stuck_pids.erase(job->pid);
+            const auto user = shared->stuck_by_user.find(job->uid);
+            if (--user->second == 0) shared->stuck_by_user.erase(user);
+            return;  // another has taken its place
+        }
+    }
+};
+
+BoundedCalls::BoundedCalls(const BoundedCallsLimits& limits) : limits_(limits), shared_(std::make_shared<Shared>()) {}
+
+BoundedCalls::~BoundedCalls() {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ended = true;
+    shared_->work.notify_all();
+}
+
+bool BoundedCalls::make(uint32_t pid, uint32_t uid, std::function<void()> call) {
+    std::unique_lock lock(shared_->mutex);
+    const size_t stuck = shared_->stuck_pids.size();
+    const auto of_user = shared_->stuck_by_user.find(uid);
+    if (stuck >= limits_.left_behind || shared_->stuck_pids.contains(pid)) return false;
+    if (of_user != shared_->stuck_by_user.end() && of_user->second >= limits_.left_behind_of_user) return false;
+    if (!shared_->has_thread) try {
+            std::thread(Shared::serve, shared_).detach();
+            shared_->has_thread = true;
+        } catch (const std::system_error&) {
+            return false;
+        }
+    const auto job = std::make_shared<Job>(Job{pid, uid, std::move(call)});
+    shared_->next = job;
+    shared_->work.notify_one();
+    const auto patience = stuck >= limits_.late ? limits_.patience_late : limits_.patience;
+    if (shared_->done.wait_for(lock, patience, [&] { return job->done; })) return true;
+    // Not even begun: the machine is busy, and nothing is known of the process.
+    if (shared_->next == job) {
+        shared_->next = nullptr;
+        return false;
+    }
+    job->given_up = true;
+    shared_->has_thread = false;
+    shared_->stuck_pids.insert(pid);
+    ++shared_->stuck_by_user[uid];
+    return false;
+}
+
+size_t BoundedCalls::left_behind() const {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->stuck_pids.size();
+}
+
+}  // namespace ingero

@@ -1,0 +1,46 @@
+// Calls into the kernel that another process can hold up for as long as it likes, such as a look at its memory while it
+// executes a program: made by a thread of their own, which is left behind where it does not come back in time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace ingero {
+
+struct BoundedCallsLimits {
+    std::chrono::milliseconds patience{500};      ///< with a call
+    std::chrono::milliseconds patience_late{20};  ///< once several threads are left behind
+    size_t late = 4;                              ///< so many
+    size_t left_behind = 256;                     ///< threads at most; from then on no call is made
+    size_t left_behind_of_user = 2;               ///< then no process of the user's is asked about
+};
+
+/// One caller at a time.
+class BoundedCalls {
+  public:
+    explicit BoundedCalls(const BoundedCallsLimits& limits = {});
+    ~BoundedCalls();  ///< waits for nobody: threads left behind end with their call, or with the program
+
+    /// What `call` returns; nullopt where it took too long, or was not made because an earlier one about the process
+    /// has not come back, or too many about its user's have not. What a call that is given up uses must be its own.
+    template <class Call>
+    auto run(uint32_t pid, uint32_t uid, Call call) -> std::optional<decltype(call())> {
+        auto result = std::make_shared<std::optional<decltype(call())>>();
+        if (!make(pid, uid, [result, call = std::move(call)] { *result = call(); })) return std::nullopt;
+        return std::move(*result);
+    }
+
+    size_t left_behind() const;
+
+  private:
+    struct Shared;
+    bool make(uint32_t pid, uint32_t uid, std::function<void()> call);
+
+    BoundedCallsLimits limits_;
+    std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace ingero
