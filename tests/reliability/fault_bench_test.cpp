@@ -1,0 +1,176 @@
+// One user does to the tracer what can be done to it; another user's program is recorded whole all the same, status
+// answers, and a daemon that starts meanwhile comes up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <list>
+#include <map>
+
+#include "test_paths.h"
+#include "tests/support/daemon.h"
+
+using namespace ingero;
+using namespace ingero::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t troublemaker = 65'534, other_user = 1'234;
+
+/// A file system whose one file never answers a kind of request; gone, and its waiters told, as it goes out of scope.
+class StallingFileSystem {
+  public:
+    StallingFileSystem(const std::string& directory, const std::string& call)
+        : directory_(directory), server_({STALLING_FUSE, directory, call}) {
+        mounted_ = server_.wait_for_line("mounted").has_value();
+    }
+    ~StallingFileSystem() {
+        server_.close_input();
+        server_.wait();
+        umount2(directory_.c_str(), MNT_DETACH);
+    }
+    StallingFileSystem(const StallingFileSystem&) = delete;
+    StallingFileSystem& operator=(const StallingFileSystem&) = delete;
+    bool mounted() const { return mounted_; }
+    bool wait_stalled() { return server_.wait_for_line("stalled").has_value(); }
+    std::string file() const { return directory_ + "/FILE"; }
+    const std::string& errors() const { return server_.errors(); }
+
+  private:
+    std::string directory_;
+    Child server_;
+    bool mounted_ = false;
+};
+
+class FaultBench : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
+        // What other users run and read lies where they may enter.
+        for (const char* file : {TROUBLE_PROGRAM, WORKLOAD_PROGRAM})
+            fs::copy_file(file, directory_ / fs::path(file).filename());
+        fs::copy(STANDIN_LIB, directory_ / "lib", fs::copy_options::recursive);
+        chmod(directory_.path().c_str(), 0755);
+        fs::create_directory(directory_ / "much");
+        chmod((directory_ / "much").c_str(), 0777);
+    }
+
+    std::string stall(const std::string& call) {
+        const std::string mount = directory_ / call;
+        fs::create_directory(mount);
+        StallingFileSystem& made = file_systems_.emplace_back(mount, call);
+        if (!made.mounted()) why_skipped_ = "cannot mount FUSE here: " + made.errors();
+        return made.file();
+    }
+
+    void start(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), directory_ / "trouble");
+        Child& child = troubles_.emplace_back(
+            arguments, ChildOptions{.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = troublemaker});
+        EXPECT_TRUE(child.wait_for_line("under way")) << child.errors();
+    }
+
+    void make_trouble(const std::string& kind) {
+        const std::string library = directory_ / "lib/libcudart.so.13";
+        const bool all = kind == "all_at_once";
+        if (all || kind == "execs_that_hang") {
+            const std::string file = stall("flush");
+            if (!why_skipped_.empty()) return;
+            for (int i = 0; i < 8; ++i) start({"exec", file});
+            ASSERT_TRUE(file_systems_.back().wait_stalled());
+        }
+        if (all || kind == "names_that_cannot_be_read") {
+            const std::string file = stall("read");
+            if (!why_skipped_.empty()) return;
+            start({"register", library, file});
+            ASSERT_TRUE(file_systems_.back().wait_stalled());
+        }
+        if (all || kind == "files_that_tell_nothing") {
+            const std::string file = stall("getattr");
+            if (!why_skipped_.empty()) return;
+            start({"link", file});
+        }
+        if (all || kind == "sixty_thousand_mappings") start({"map", library, directory_ / "much", "60000"});
+        if (all || kind == "many_processes") start({"fork", library, processes()});
+        if (all || kind == "execs_without_end") start({"loop", library});
+    }
+
+    static std::string processes() { return std::getenv("INGERO_LONG") ? "20000" : "2000"; }
+
+    /// A program of another user, from its first call to its last, is in the store or told as lost; of a few calls a
+    /// second none may be lost.
+    void expect_recorded_whole(Daemon& daemon, const std::string& log) {
+        const std::string path = directory_ / log;
+        fs::create_directory(path);
+        chmod(path.c_str(), 0777);
+        std::vector<std::string> command = {directory_ / "standin-workload",
+                                            "calls",
+                                            "--count",
+                                            "1000",
+                                            "--rate",
+                                            "1000",
+                                            "--op",
+                                            "launch",
+                                            "--log",
+                                            path + "/truth",
+                                            "--gate"};
+        Child workload(command, {.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = other_user});
+        ASSERT_TRUE(workload.wait_for_line("ready")) << workload.errors();
+        ASSERT_TRUE(daemon.wait_traced(workload.pid(), milliseconds(60'000)));
+        programs_.emplace_back(workload.pid(), path + "/truth");
+        workload.write_line("go");
+        EXPECT_EQ(workload.wait(), 0) << workload.errors();
+    }
+
+    void expect_stored(const std::string& directory) {
+        const StoreContents store = read_store(directory);
+        for (const auto& [pid, log] : programs_) {
+            const auto truth = standin::GroundTruth::open(log);
+            ASSERT_TRUE(truth) << "the workload left no log";
+            std::map<OpId, int64_t> difference;
+            for (const standin::Record& record : truth->records())
+                if (const auto op = op_of_function(truth->name(record))) difference[*op]++;
+            EXPECT_FALSE(difference.empty());
+            for (const Event& event : store.events)
+                if (event.tgid == static_cast<uint32_t>(pid)) difference[event.op]--;
+            for (const auto& [op, count] : difference) EXPECT_EQ(count, 0) << "of op " << op << " of pid " << pid;
+        }
+    }
+
+    const TemporaryDirectory directory_;
+    std::list<StallingFileSystem> file_systems_;
+    std::list<Child> troubles_;  // ends before the file systems do
+    std::vector<std::pair<int, std::string>> programs_;
+    std::string why_skipped_;
+};
+
+TEST_P(FaultBench, of_one_user_leaves_another_users_program_recorded_whole) {
+    {
+        Daemon daemon(directory_ / "run");
+        ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(daemon, "before"));
+        ASSERT_NO_FATAL_FAILURE(make_trouble(GetParam()));
+        if (!why_skipped_.empty()) GTEST_SKIP() << why_skipped_;
+        ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(daemon, "beside"));
+        EXPECT_TRUE(daemon.status().contains("state"));
+        ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    }
+    // What is there before the daemon is, holds it up no more.
+    Daemon second(directory_ / "run");
+    ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(second, "after"));
+    EXPECT_TRUE(second.status().contains("state"));
+    ASSERT_EQ(second.stop(), 0) << second.process().output();
+    expect_stored(directory_ / "run/store");
+}
+
+INSTANTIATE_TEST_SUITE_P(Beside, FaultBench,
+                         testing::Values("execs_that_hang", "names_that_cannot_be_read", "files_that_tell_nothing",
+                                         "sixty_thousand_mappings", "many_processes", "execs_without_end",
+                                         "all_at_once"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
