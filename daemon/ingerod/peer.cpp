@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/ingerod/discovery/bounded_calls.h"
+
 // Newer than the headers of Debian 12: Linux 6.5, commit 7b26952a91cf.
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -93,15 +95,26 @@ Namespaces compare_namespaces(int process_directory) {
     return Namespaces::own;
 }
 
-Namespaces process_namespaces(uint32_t pid, int pidfd) {
+Namespaces process_namespaces(uint32_t pid, uint32_t uid, int pidfd) {
     if (pid == 0 || pid > INT32_MAX) return Namespaces::other;  // none that our pid namespace holds
-    // An open /proc directory stays bound to its process: a successor of the same pid is not reached through it.
-    const FileDescriptor directory(open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!directory.valid()) return Namespaces::unknown;
-    const auto started = start_time(directory.get());
-    const Namespaces result = compare_namespaces(directory.get());
-    const bool pinned = pidfd >= 0 ? !has_exited(pidfd) : started && started == start_time(directory.get());
-    return pinned ? result : Namespaces::unknown;
+    struct Seen {
+        Namespaces namespaces = Namespaces::unknown;
+        bool is_the_same = false;  ///< from before they were looked at until after
+    };
+    // Whoever connected may be held up in executing a program by now.
+    static BoundedCalls calls;
+    const auto seen = calls.run(pid, uid, [pid] {
+        // An open /proc directory stays bound to its process: a successor of the same pid is not reached through it.
+        const FileDescriptor directory(
+            open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+        if (!directory.valid()) return Seen{};
+        const auto started = start_time(directory.get());
+        const Namespaces namespaces = compare_namespaces(directory.get());
+        return Seen{namespaces, started && started == start_time(directory.get())};
+    });
+    if (!seen) return Namespaces::unknown;
+    const bool pinned = pidfd >= 0 ? !has_exited(pidfd) : seen->is_the_same;
+    return pinned ? seen->namespaces : Namespaces::unknown;
 }
 
 /// The primary group and, where they can be read, the others.
@@ -133,7 +146,7 @@ Identity identify_process(const ProcessCredentials& credentials, int pidfd, std:
     Identity identity{{credentials.uid, credentials.pid, false}, false};
     const bool own_uid = credentials.uid == geteuid();
     const auto& groups = credentials.groups;
-    switch (process_namespaces(credentials.pid, pidfd)) {
+    switch (process_namespaces(credentials.pid, credentials.uid, pidfd)) {
         case Namespaces::own:
             identity.at_home = true;
             identity.caller.sees_all =

@@ -68,22 +68,20 @@ bool Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
 }
 
 void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
-    const auto facts = proc_.read_process(pid);
-    if (!facts || unreadable_.size() >= max_unexamined) return;
-    const auto [known, added] = unreadable_.try_emplace(pid, Unreadable{facts->key, start_of(facts->key, since_ns)});
-    if (!added) return;
-    gaps_.open({facts->key, GapReason::refused, FileId{}}, facts->uid, known->second.since_ns,
-               facts->comm + ": what it maps cannot be read, it does not let go of it");
+    const auto uid = proc_.user_of(pid);
+    if (!uid || unreadable_.size() >= max_unexamined || !unreadable_.try_emplace(pid, since_ns).second) return;
+    // When it began cannot be read either.
+    gaps_.open({{pid, 0}, GapReason::refused, FileId{}}, *uid, since_ns,
+               "what it maps cannot be read: it, or another of its user, holds that up");
     if (unreadable_.size() == 1) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
 }
 
 // What is held up still costs no time to be asked about.
 void Processes::look_at_unreadable() {
     const auto waiting = unreadable_;
-    for (const auto& [pid, one] : waiting) {
-        const bool is_there = proc_.start_of(pid) == one.key.start_ns;
-        if (is_there && !scan_process(pid, one.since_ns)) continue;
-        gaps_.close({one.key, GapReason::refused, FileId{}}, monotonic_now_ns());
+    for (const auto& [pid, since_ns] : waiting) {
+        if (proc_.user_of(pid) && !scan_process(pid, since_ns)) continue;
+        gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
         unreadable_.erase(pid);
     }
     if (!unreadable_.empty()) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });

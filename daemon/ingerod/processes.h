@@ -132,12 +132,7 @@ class Processes {
         EventLoop::Source exit_source;
     };
     std::map<uint32_t, Unexamined> unexamined_;  ///< by pid
-    /// What they map cannot be read yet.
-    struct Unreadable {
-        ProcessKey key;
-        uint64_t since_ns = 0;
-    };
-    std::map<uint32_t, Unreadable> unreadable_;  ///< by pid
+    std::map<uint32_t, uint64_t> unreadable_;    ///< pids whose mappings cannot be read yet, and since when
     EventLoop::Source look_again_;
     EventLoop::Source undecided_timer_;
     uint64_t refusal_told_ns_ = 0;

@@ -45,15 +45,13 @@ bool Programs::is_without(FileId file) const {
 }
 
 void Programs::look(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
-    // The link leads to the file itself, and nobody is asked who serves it.
-    struct statx facts {};
-    const std::string link = "/proc/" + std::to_string(pid) + "/exe";
-    if (statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC, STATX_INO | STATX_CTIME | STATX_SIZE, &facts) != 0) {
+    const auto facts = proc_.program_of(pid);
+    if (!facts) {
         if (!is_without(mapping.file)) callbacks_.on_unexamined(pid, mapping, time_ns, ended);
         return;
     }
-    if (facts.stx_ino != mapping.file.inode) return;  // of another file than its program
-    const Key key{mapping.file, facts.stx_ctime.tv_sec, facts.stx_ctime.tv_nsec, facts.stx_size};
+    if (facts->stx_ino != mapping.file.inode) return;  // of another file than its program
+    const Key key{mapping.file, facts->stx_ctime.tv_sec, facts->stx_ctime.tv_nsec, facts->stx_size};
     if (known_.size() >= max_known && !known_.contains(key))
         std::erase_if(known_, [](const auto& one) { return one.second.verdict != Verdict::asked; });
     auto [found, added] = known_.try_emplace(key);

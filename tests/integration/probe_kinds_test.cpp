@@ -119,7 +119,7 @@ std::vector<Link> uprobe_links_of(int pid) {
 }
 
 struct Kinds {
-    size_t entries = 0, returns = 0, names = 0;
+    size_t entries = 0, returns = 0;
 };
 
 /// By offset in the file, all that is attached to it.
@@ -136,8 +136,6 @@ std::map<uint64_t, Kinds> kinds_in(const std::vector<Link>& links, const std::st
                 one.entries++;
             else if (link.program == "call_return")
                 one.returns++;
-            else if (link.program == "name_entry")
-                one.names++;
             else
                 ADD_FAILURE() << link.program << " is attached, and this test knows nothing of it";
         }
@@ -193,10 +191,9 @@ TEST_P(ProbeKinds, are_entry_and_return_on_the_listed_c_interfaces_and_nothing_o
                 EXPECT_TRUE(kind.returns == 0 || is_c_interface(name)) << name << " has a return probe";
             }
             std::cout << fs::path(copy.path).filename().string() << ": " << all << (kind.entries ? ", entry" : "")
-                      << (kind.returns ? ", return" : "") << (kind.names ? ", entry for its name" : "") << "\n";
+                      << (kind.returns ? ", return" : "") << "\n";
             EXPECT_EQ(kind.entries, 1u) << all;
             EXPECT_EQ(kind.returns, 1u) << all;
-            EXPECT_EQ(kind.names, names[offset].contains("__cudaRegisterFunction") ? 1u : 0u) << all;
         }
         for (const auto& [offset, all] : names) EXPECT_TRUE(kinds.contains(offset)) << *all.begin() << " has no probe";
 

@@ -60,6 +60,7 @@ BoundedCalls::~BoundedCalls() {
 }
 
 bool BoundedCalls::make(uint32_t pid, uint32_t uid, std::function<void()> call) {
+    const std::lock_guard one_caller(caller_);
     std::unique_lock lock(shared_->mutex);
     const size_t stuck = shared_->stuck_pids.size();
     const auto of_user = shared_->stuck_by_user.find(uid);

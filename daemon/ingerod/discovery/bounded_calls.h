@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 namespace ingero {
@@ -18,7 +19,6 @@ struct BoundedCallsLimits {
     size_t left_behind_of_user = 2;               ///< then no process of the user's is asked about
 };
 
-/// One caller at a time.
 class BoundedCalls {
   public:
     explicit BoundedCalls(const BoundedCallsLimits& limits = {});
@@ -40,6 +40,7 @@ class BoundedCalls {
     bool make(uint32_t pid, uint32_t uid, std::function<void()> call);
 
     BoundedCallsLimits limits_;
+    std::mutex caller_;  ///< one at a time
     std::shared_ptr<Shared> shared_;
 };
 

@@ -170,15 +170,13 @@ std::string unit_of_cgroup(std::string_view path) {
     return {};
 }
 
-ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits)
-    : root_(std::move(root)), calls_(std::make_shared<BoundedCalls>(limits)) {}
-
 template <class Call>
 auto ProcFs::within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())> {
-    // Nobody holds up this file.
-    const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
-    return calls_->run(pid, status ? status_number(*status, "Uid:") : 0, std::move(call));
+    return calls_->run(pid, user_of(pid).value_or(0), std::move(call));
 }
+
+ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits)
+    : root_(std::move(root)), calls_(std::make_shared<BoundedCalls>(limits)) {}
 
 std::vector<uint32_t> ProcFs::pids() const {
     std::vector<uint32_t> result;
@@ -194,7 +192,7 @@ std::vector<uint32_t> ProcFs::pids() const {
 
 Result<Process> ProcFs::read_process(uint32_t pid) const {
     const std::string directory = root_ + "/" + std::to_string(pid);
-    const auto stat = read_file(directory + "/stat");
+    const auto stat = read_stat(pid);
     if (!stat) return tl::unexpected(stat.error());
     const auto start = parse_start_time(*stat);
     if (!start) return fail(ErrorCode::not_found, directory + "/stat: no start time in it");
@@ -272,8 +270,49 @@ std::vector<uint64_t> ProcFs::sockets_of(const ProcessKey& process) const {
 }
 
 std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
-    const auto stat = read_file(root_ + "/" + std::to_string(pid) + "/stat");
+    const auto stat = read_stat(pid);
     return stat ? parse_start_time(*stat) : std::nullopt;
+}
+
+Result<std::string> ProcFs::read_stat(uint32_t pid) const {
+    const std::string path = root_ + "/" + std::to_string(pid) + "/stat";
+    auto stat = within_bounds(pid, [path] { return read_file(path); });
+    if (!stat) return fail(ErrorCode::deadline, path + ": the process holds it up");
+    return std::move(*stat);
+}
+
+std::optional<uint32_t> ProcFs::user_of(uint32_t pid) const {
+    const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
+    return status ? std::optional(status_number(*status, "Uid:")) : std::nullopt;
+}
+
+std::optional<struct statx> ProcFs::program_of(uint32_t pid) const {
+    // The link leads to the file itself, and nobody is asked who serves it.
+    const auto found = within_bounds(
+        pid, [link = root_ + "/" + std::to_string(pid) + "/exe"]() -> std::optional<struct statx> {
+            struct statx facts {};
+            if (statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC, STATX_INO | STATX_CTIME | STATX_SIZE, &facts) != 0)
+                return std::nullopt;
+            return facts;
+        });
+    return found.value_or(std::nullopt);
+}
+
+UniqueFd ProcFs::open_pid_namespace(uint32_t pid) const {
+    auto opened = within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/ns/pid"] {
+        return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    });
+    return opened ? std::move(*opened) : UniqueFd();
+}
+
+std::optional<FileId> ProcFs::pid_namespace_of(uint32_t pid) const {
+    const auto found =
+        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/ns/pid"]() -> std::optional<FileId> {
+            struct stat status {};
+            if (stat(path.c_str(), &status) != 0) return std::nullopt;
+            return FileId{status.st_dev, status.st_ino};
+        });
+    return found.value_or(std::nullopt);
 }
 
 std::optional<std::vector<Mapping>> ProcFs::try_executable_mappings(uint32_t pid) const {
@@ -327,8 +366,7 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
     const bool by_host = type.has_value();
     if (!type) type = mount_type(std::to_string(pid), device);
     if (!type && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
-    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
-        return fail(ErrorCode::not_found, "the process is gone");
+    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0) return fail(ErrorCode::not_found, "the process is gone");
     if (!type)
         return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
                     "keep the file system mounted that the library was loaded from");

@@ -2,6 +2,7 @@
 // it is partly the target's own and never trusted.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -60,6 +61,12 @@ class ProcFs {
     Result<Process> read_process(uint32_t pid) const;
     /// What the process is part of. Empty where it cannot be read, or another process has the pid by now.
     ProcessFacts read_facts(const ProcessKey& process, const FactsOptions& options) const;
+    /// Whose process it is; nullopt once it is gone. A file of its that nobody holds up.
+    std::optional<uint32_t> user_of(uint32_t pid) const;
+    /// Inode, change time and size of the file that it runs.
+    std::optional<struct statx> program_of(uint32_t pid) const;
+    std::optional<FileId> pid_namespace_of(uint32_t pid) const;
+    UniqueFd open_pid_namespace(uint32_t pid) const;
     /// ProcessKey::start_ns of the process that has the pid now.
     std::optional<uint64_t> start_of(uint32_t pid) const;
     /// Text in the process's memory, up to its NUL or `most` bytes; nullopt where it cannot be read, or another process
@@ -86,6 +93,7 @@ class ProcFs {
 
   private:
     std::optional<std::string> mount_type(const std::string& process, uint64_t device) const;
+    Result<std::string> read_stat(uint32_t pid) const;
     UniqueFd open_range(uint32_t pid, const Mapping& mapping) const;
     /// Of what a process can hold up: nothing of the caller's is used in it.
     template <class Call>

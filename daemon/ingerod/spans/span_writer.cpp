@@ -38,12 +38,6 @@ tl::unexpected<SpanRefusal> refuse(SpanRefusal refusal) {
     return tl::unexpected(refusal);
 }
 
-std::optional<FileId> pid_namespace_of(const std::string& process) {
-    struct stat status {};
-    if (stat(("/proc/" + process + "/ns/pid").c_str(), &status) != 0) return std::nullopt;
-    return FileId{status.st_dev, status.st_ino};
-}
-
 /// The pid in the process's own, innermost namespace.
 std::optional<uint32_t> innermost_pid(uint32_t pid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
@@ -111,7 +105,7 @@ SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {
     auto process = proc.read_process(pid);
     if (!process) return refuse(SpanRefusal::no_such_process);
     writer.process_ = std::move(*process);
-    const auto own = pid_namespace_of("self"), theirs = pid_namespace_of(std::to_string(pid));
+    const auto own = proc.pid_namespace_of(static_cast<uint32_t>(getpid())), theirs = proc.pid_namespace_of(pid);
     if (!own || !theirs) return refuse(SpanRefusal::no_such_process);
     writer.pid_namespace_ = *theirs;
     writer.in_own_namespace_ = *own == *theirs;
@@ -127,7 +121,7 @@ SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {
 
 SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, LookupBudget& budget) const {
     if (in_own_namespace_) return pid;
-    const UniqueFd space(open(("/proc/" + std::to_string(process_.key.pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd space = proc_->open_pid_namespace(process_.key.pid);
     struct stat status {};
     if (!space || fstat(space.get(), &status) != 0 || FileId{status.st_dev, status.st_ino} != pid_namespace_)
         return refuse(SpanRefusal::no_such_process);
@@ -139,8 +133,7 @@ SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, LookupBudget& budget) c
     if (errno != ENOTTY && errno != EINVAL) return refuse(SpanRefusal::no_such_process);
     if (!budget.scans.take(monotonic_now_ns())) return refuse(SpanRefusal::rate_limit);
     for (const uint32_t candidate : proc_->pids())
-        if (pid_namespace_of(std::to_string(candidate)) == pid_namespace_ && innermost_pid(candidate) == pid)
-            return candidate;
+        if (proc_->pid_namespace_of(candidate) == pid_namespace_ && innermost_pid(candidate) == pid) return candidate;
     return refuse(SpanRefusal::no_such_process);
 }
 
@@ -149,7 +142,7 @@ bool SpanWriter::may_tell_of(const Process& target) const {
     // Of itself with the user that it had, also where a program was started that runs as another.
     if (target.key == process_.key) return target.uid == process_.uid;
     if (target.uid != uid_) return false;
-    if (pid_namespace_of(std::to_string(target.key.pid)) == pid_namespace_) return true;
+    if (proc_->pid_namespace_of(target.key.pid) == pid_namespace_) return true;
     const std::string cgroup = scope_of_cgroup(process_.cgroup);
     return !cgroup.empty() && lies_below(target.cgroup, cgroup);
 }

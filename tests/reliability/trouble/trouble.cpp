@@ -7,7 +7,6 @@
 //   trouble map LIBRARY DIRECTORY N  maps N copies of pages of files with long paths below DIRECTORY, executable, and
 //   calls
 //                                    cudaMalloc of LIBRARY
-//   trouble fork LIBRARY N           N processes that each call cudaMalloc of LIBRARY
 //   trouble loop LIBRARY             executes itself again and again, and calls cudaMalloc of LIBRARY each time
 //   trouble link FILE                maps FILE executable; its file system answers no question about it any more
 #include <dlfcn.h>
@@ -109,20 +108,6 @@ void map_much(const std::string& library, const std::string& directory, int coun
     for (pollfd end{STDIN_FILENO, POLLIN, 0}; poll(&end, 1, 100) == 0;) call_malloc(cuda_malloc);
 }
 
-void fork_many(const std::string& library, int count) {
-    const Malloc cuda_malloc = function_of<Malloc>(library, "cudaMalloc");
-    int made = 0;
-    for (; made < count; ++made) {
-        const pid_t pid = fork();
-        if (pid < 0) break;
-        if (pid > 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        call_malloc(cuda_malloc);
-        for (;;) pause();
-    }
-    std::cout << made << " processes, under way" << std::endl;
-}
-
 void loop(const std::string& program, const std::string& library) {
     call_malloc(function_of<Malloc>(library, "cudaMalloc"));
     if (pollfd end{STDIN_FILENO, POLLIN, 0}; poll(&end, 1, 0) != 0) _exit(0);
@@ -145,7 +130,6 @@ int main(int count, char** arguments) {
     if (count == 3 && words[1] == "exec") execute(words[0], words[2]);
     if (count == 4 && words[1] == "register") register_kernels(words[2], words[3]);
     if (count == 5 && words[1] == "map") map_much(words[2], words[3], std::stoi(words[4]));
-    if (count == 4 && words[1] == "fork") fork_many(words[2], std::stoi(words[3]));
     if (count == 3 && words[1] == "loop") under_way();
     if (count == 3 && (words[1] == "loop" || words[1] == "again")) loop(words[0], words[2]);
     if (count == 3 && words[1] == "link") map_file(words[2]);
