@@ -129,8 +129,8 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMapping
         const bool same = before && at < before->size() && same_mapping((*before)[at].mapping, mapping);
         if (same) file = (*before)[at].file;
         if (!file && (!same || retry) && opened++ < max_opened_at_once) file = files_.find(pid, uid, mapping);
-        if (file && mapping.deleted && file->row.state != FileState::rebuilt && (!same || retry) &&
-            looked_up++ < max_looked_up_at_once) {
+        if (file && mapping.deleted && file->row.state != FileState::rebuilt &&
+            (file->row.state != FileState::deleted || retry) && looked_up++ < max_looked_up_at_once) {
             const FileState state = proc_.has_file_at(pid, mapping.path) ? FileState::rebuilt : FileState::deleted;
             if (std::exchange(file->row.state, state) != state && file->stored) store_.put_file(file->row);
         }
