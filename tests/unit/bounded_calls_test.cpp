@@ -96,7 +96,8 @@ class ProcThatHangs : public testing::Test {
     ProcThatHangs() {
         for (const char* pid : {"1", "2"}) {
             std::filesystem::create_directory(directory_ / pid);
-            std::ofstream(directory_ / (std::string(pid) + "/status")) << "Tgid:\t" << pid << "\nUid:\t1000\t1000\t1000\t1000\n";
+            std::ofstream(directory_ / (std::string(pid) + "/status"))
+                << "Tgid:\t" << pid << "\nUid:\t1000\t1000\t1000\t1000\n";
         }
         EXPECT_EQ(mkfifo((directory_ / "1/maps").c_str(), 0600), 0);
         std::ofstream(directory_ / "2/maps") << "1000-2000 r-xp 00000000 08:01 7 /lib/libcuda.so.1\n";

@@ -366,7 +366,8 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
     const bool by_host = type.has_value();
     if (!type) type = mount_type(std::to_string(pid), device);
     if (!type && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
-    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0) return fail(ErrorCode::not_found, "the process is gone");
+    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
+        return fail(ErrorCode::not_found, "the process is gone");
     if (!type)
         return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
                     "keep the file system mounted that the library was loaded from");
