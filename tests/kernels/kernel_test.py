@@ -23,7 +23,7 @@ import tempfile
 import time
 
 from guest import MACHINES, Broken, Image, boot
-from kernels import CASES, KERNELS, MODULE_FOLDERS, MODULES, PROGRAMS, checks_of
+from kernels import CASES, KERNELS, MODULE_FOLDERS, MODULES, PROGRAMS, SINCE, checks_of
 from packages import Archive, Unavailable, unpack
 
 SKIPPED = 77
@@ -194,21 +194,25 @@ def image_of(source, architecture, modules, checks, archive):
 # What came of it
 
 
-def judge_features(kernel, output):
-    """What `ingerod --check` said, against what is known of the kernel."""
+def judge_features(output):
+    """What `ingerod --check` said, against what Linux of the release that runs in the guest has."""
     rows = {name: (state, detail) for state, name, detail in
             re.findall(r"^(pass|note|FAIL) +(\S+) +(.*)$", output, re.MULTILINE)}
     wrong = [f"{name}: {rows[name]}" for name in rows if rows[name][0] == "FAIL"]
-    for name in ("uprobe-session", "uprobe-multi", "perf-uprobe"):
-        wanted = "note" if name in kernel.lacks else "pass"
+    release = re.match(r"Linux (\d+)\.(\d+)", rows.get("kernel", ("", ""))[1])
+    if not release:
+        return [*wrong, f"kernel: {rows.get('kernel')}, wanted a release"]
+    has = [name for name, since in SINCE.items() if tuple(map(int, release.groups())) >= since]
+    for name in SINCE:
+        wanted = "pass" if name in has else "note"
         if rows.get(name, ("", ""))[0] != wanted:
             wrong.append(f"{name}: {rows.get(name)}, wanted {wanted}")
-    if rows.get("attach") != ("pass", kernel.attach):
-        wrong.append(f"attach: {rows.get('attach')}, wanted {kernel.attach}")
+    if rows.get("attach") != ("pass", has[0]):
+        wrong.append(f"attach: {rows.get('attach')}, wanted {has[0]}")
     return wrong
 
 
-def judge(kernel, check, ended):
+def judge(check, ended):
     """{status, text}. What skips itself in the guest has failed: here it is asked for."""
     if ended is None:
         return {"status": "failed", "text": "the guest did not get there"}
@@ -218,7 +222,7 @@ def judge(kernel, check, ended):
     elif ended.status != 0:
         wrong.append("killed: took too long" if ended.status == 137 else f"exit {ended.status}")
     elif check == "features":
-        wrong = judge_features(kernel, ended.output)
+        wrong = judge_features(ended.output)
     elif "[  SKIPPED ]" in ended.output or not re.search(r"^\[  PASSED  \] [1-9]\d* tests?\.$", ended.output,
                                                         re.MULTILINE):
         wrong.append("ran no test, or skipped one")
@@ -241,7 +245,7 @@ def run(source, name, results_file, only, accelerator):
             print(f"image of {image.stat().st_size >> 20} MiB after {time.monotonic() - begin:.1f} s", flush=True)
             ended = boot(fetch_emulator(cache), folder / "vmlinuz", image, kernel.architecture,
                          cache / f"console-{name}.log", GUEST_LIMIT_S, accelerator)
-        results = {check: judge(kernel, check, ended.get(check)) for check in checks}
+        results = {check: judge(check, ended.get(check)) for check in checks}
     except Unavailable as why:
         print(f"SKIPPED: {why}")
         results = {check: {"status": "skipped", "text": str(why)} for check in checks}

@@ -2,12 +2,12 @@
 
 import collections
 
-# `metapackage` names the image that a suite has now. `attach` is the best way that the kernel offers; `lacks` what
-# `ingerod --check` must find missing. `long`: only in the long form.
-Kernel = collections.namedtuple("Kernel", "suite architecture metapackage attach lacks checks long")
+# `metapackage` names the image that a suite has now: backports moves on. `long`: only in the long form.
+Kernel = collections.namedtuple("Kernel", "suite architecture metapackage checks long")
 
 ATTACH = "attach_test"
-SESSION, MULTI, PERF = "uprobe-session", "uprobe-multi", "perf-uprobe"
+# What `ingerod --check` must find from this release of Linux on, the best way to attach first.
+SINCE = {"uprobe-session": (6, 13), "uprobe-multi": (6, 6), "perf-uprobe": (4, 17)}
 
 # name: (program of tests/integration, its test)
 CASES = {
@@ -40,13 +40,11 @@ WITHOUT_MULTI = ["best_method", "bytes", "launch_arguments", "every_call_once", 
 WITH_MULTI = [name for name in CASES if name != "task_and_timer_waits"]
 
 KERNELS = {
-    "6.1": Kernel("bookworm", "amd64", "linux-image-cloud-amd64", PERF, [SESSION, MULTI], WITHOUT_MULTI, False),
-    "6.12": Kernel("bookworm-backports", "amd64", "linux-image-cloud-amd64", MULTI, [SESSION], WITH_MULTI, False),
-    "6.1-arm64": Kernel("bookworm", "arm64", "linux-image-cloud-arm64", PERF, [SESSION, MULTI], WITHOUT_MULTI, True),
-    "6.12-arm64": Kernel("bookworm-backports", "arm64", "linux-image-cloud-arm64", MULTI, [SESSION], WITH_MULTI,
-                         True),
-    "6.12-arm64-16k": Kernel("bookworm-backports", "arm64", "linux-image-arm64-16k", MULTI, [SESSION], WITH_MULTI,
-                             True),
+    "6.1": Kernel("bookworm", "amd64", "linux-image-cloud-amd64", WITHOUT_MULTI, False),
+    "6.12": Kernel("bookworm-backports", "amd64", "linux-image-cloud-amd64", WITH_MULTI, False),
+    "6.1-arm64": Kernel("bookworm", "arm64", "linux-image-cloud-arm64", WITHOUT_MULTI, True),
+    "6.12-arm64": Kernel("bookworm-backports", "arm64", "linux-image-cloud-arm64", WITH_MULTI, True),
+    "6.12-arm64-16k": Kernel("bookworm-backports", "arm64", "linux-image-arm64-16k", WITH_MULTI, True),
 }
 
 
