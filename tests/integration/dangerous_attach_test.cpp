@@ -19,6 +19,7 @@
 #include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"
+#include "tests/support/mount_point.h"
 
 using namespace ingero;
 using namespace ingero::test;
@@ -267,11 +268,10 @@ INSTANTIATE_TEST_SUITE_P(By, MisplacedSymbols, testing::Values(MISPLACED_CUDART,
                          [](const auto& info) { return info.index == 0 ? "another_symbol" : "the_unwind_table"; });
 
 TEST_F(DangerousAttach, to_a_file_system_that_never_answers_is_refused_and_holds_up_nothing) {
-    const std::string mount = directory_ / "fuse";
-    fs::create_directory(mount);
+    const MountPoint mounted(directory_ / "fuse");
+    const std::string& mount = mounted.path();
     Child server({SILENT_FUSE, mount});
-    const auto mounted = server.wait_for_line("mounted");
-    if (!mounted) {
+    if (!server.wait_for_line("mounted")) {
         server.wait();
         GTEST_SKIP() << "cannot mount FUSE here: " << server.errors();
     }
@@ -318,9 +318,9 @@ std::vector<uint64_t> sorted_delays(const std::vector<GapRow>& gaps) {
 
 TEST_F(DangerousAttach, leaves_no_mount_busy_some_seconds_after_the_last_process_that_used_it) {
     start_daemon();
-    const std::string mount_point = directory_ / "mounted";
-    fs::create_directory(mount_point);
-    ASSERT_EQ(mount("none", mount_point.c_str(), "tmpfs", 0, nullptr), 0);
+    MountPoint mounted(directory_ / "mounted");
+    const std::string& mount_point = mounted.path();
+    ASSERT_TRUE(mounted.mount_tmpfs());
     fs::copy_file(library_, mount_point + "/libcudart.so.12");
     {
         AttachTarget target;
@@ -332,7 +332,6 @@ TEST_F(DangerousAttach, leaves_no_mount_busy_some_seconds_after_the_last_process
     int unmounted = -1;
     while ((unmounted = umount2(mount_point.c_str(), 0)) != 0 && limit.lasts()) EXPECT_EQ(errno, EBUSY);
     EXPECT_EQ(unmounted, 0);
-    if (unmounted != 0) umount2(mount_point.c_str(), MNT_DETACH);
     EXPECT_EQ(daemon_->stop(), 0);
     EXPECT_THAT(daemon_->process().output(), HasSubstr("any more: detached"));
 }

@@ -12,6 +12,7 @@
 
 #include "core/model/op.h"
 #include "test_paths.h"
+#include "tests/support/control_groups.h"
 #include "tests/support/daemon.h"
 #include "tests/support/span_client.h"
 
@@ -24,32 +25,6 @@ namespace {
 constexpr uint32_t first_uid = 21'000;
 constexpr int users = 8, writers = 8;
 constexpr int spans_per_s = 10'000;
-
-/// Control groups of the unified hierarchy, made and removed.
-class ControlGroups {
-  public:
-    ControlGroups() {
-        std::ifstream mounts("/proc/self/mounts");
-        for (std::string device, place, type, rest; mounts >> device >> place >> type && std::getline(mounts, rest);)
-            if (type == "cgroup2") root_ = place + "/ingero-test-" + std::to_string(getpid());
-        std::error_code error;
-        if (root_.empty() || !std::filesystem::create_directory(root_, error)) root_.clear();
-    }
-    ~ControlGroups() {
-        for (const auto& group : groups_) rmdir(group.c_str());
-        if (!root_.empty()) rmdir(root_.c_str());
-    }
-    bool exist() const { return !root_.empty(); }
-    void move(int pid, const std::string& name) {
-        const std::string group = root_ + "/" + name;
-        if (mkdir(group.c_str(), 0755) == 0) groups_.push_back(group);
-        std::ofstream(group + "/cgroup.procs") << pid;
-    }
-
-  private:
-    std::string root_;
-    std::vector<std::string> groups_;
-};
 
 class SpanLoad : public testing::Test {
   protected:

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "core/store/verify.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
+#include "tests/support/mount_point.h"
 
 using namespace ingero;
 using namespace ingero::test;
@@ -100,36 +100,33 @@ TEST_F(StoreTrouble, ASnapshotIsOfTheDaemonsUserOnlyAndGoesToAFileOnly) {
 }
 
 TEST_F(StoreTrouble, ADiskFilledToTheLastByteIsSaidAndSurvived) {
-    const std::string disk = directory_ / "disk";
-    std::filesystem::create_directory(disk);
-    if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=24m") != 0) GTEST_SKIP() << "needs the right to mount a tmpfs";
-    {
-        Daemon daemon(disk + "/run");
-        Workload workload(calls(10'000'000, 30'000));
-        ASSERT_TRUE(daemon.wait_traced(workload.pid()));
-        workload.open_gate();
-        ASSERT_TRUE(wait_for(daemon, "committed",
-                             [](const nlohmann::json& status) { return status.at("events").at("committed") > 0; }));
-        std::ofstream others(disk + "/others", std::ios::binary);
-        const std::string block(4096, 'x');
-        while (others.write(block.data(), 4096).flush()) {
-        }
-        // It turns over what it has, or says that it cannot store: either way it answers, and goes on afterwards.
-        const uint64_t before = daemon.status().at("events").at("recorded");
-        ASSERT_TRUE(wait_for(daemon, "recorded on", [&](const nlohmann::json& status) {
-            return status.at("events").at("recorded") > before + 100'000;
-        }));
-        others.close();
-        std::filesystem::remove(disk + "/others");
-        const uint64_t committed = daemon.status().at("events").at("committed");
-        ASSERT_TRUE(wait_for(daemon, "stored again", [&](const nlohmann::json& status) {
-            return status.at("events").at("committed") > committed + 50'000;
-        }));
-        EXPECT_EQ(daemon.stop(), 0);
-        const auto verified = verify_store(daemon.store());
-        EXPECT_TRUE(verified && verified->is_clean());
+    MountPoint mounted(directory_ / "disk");
+    if (!mounted.mount_tmpfs("size=24m")) GTEST_SKIP() << "needs the right to mount a tmpfs";
+    const std::string& disk = mounted.path();
+    Daemon daemon(disk + "/run");
+    Workload workload(calls(10'000'000, 30'000));
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_TRUE(wait_for(daemon, "committed",
+                         [](const nlohmann::json& status) { return status.at("events").at("committed") > 0; }));
+    std::ofstream others(disk + "/others", std::ios::binary);
+    const std::string block(4096, 'x');
+    while (others.write(block.data(), 4096).flush()) {
     }
-    umount2(disk.c_str(), MNT_DETACH);
+    // It turns over what it has, or says that it cannot store: either way it answers, and goes on afterwards.
+    const uint64_t before = daemon.status().at("events").at("recorded");
+    ASSERT_TRUE(wait_for(daemon, "recorded on", [&](const nlohmann::json& status) {
+        return status.at("events").at("recorded") > before + 100'000;
+    }));
+    others.close();
+    std::filesystem::remove(disk + "/others");
+    const uint64_t committed = daemon.status().at("events").at("committed");
+    ASSERT_TRUE(wait_for(daemon, "stored again", [&](const nlohmann::json& status) {
+        return status.at("events").at("committed") > committed + 50'000;
+    }));
+    EXPECT_EQ(daemon.stop(), 0);
+    const auto verified = verify_store(daemon.store());
+    EXPECT_TRUE(verified && verified->is_clean());
 }
 
 /// Root may write everywhere: this is done by another user, who says by the exit code how far it came.

@@ -1,0 +1,37 @@
+#include "tests/support/control_groups.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/support/wait_until.h"
+
+namespace ingero::test {
+
+ControlGroups::ControlGroups() {
+    std::ifstream mounts("/proc/self/mounts");
+    for (std::string device, place, type, rest; mounts >> device >> place >> type && std::getline(mounts, rest);)
+        if (type == "cgroup2") root_ = place + "/ingero-test-XXXXXX";
+    if (root_.empty() || !mkdtemp(root_.data())) root_.clear();
+}
+
+ControlGroups::~ControlGroups() {
+    if (!exist()) return;
+    groups_.push_back(root_);
+    for (const std::string& group : groups_) {
+        std::ofstream(group + "/cgroup.kill") << 1;
+        // A group is busy until the last of what was killed has ended.
+        EXPECT_TRUE(wait_until([&] { return rmdir(group.c_str()) == 0; })) << group;
+    }
+}
+
+void ControlGroups::move(int pid, const std::string& name) {
+    const std::string group = root_ + "/" + name;
+    if (mkdir(group.c_str(), 0755) == 0) groups_.push_back(group);
+    std::ofstream(group + "/cgroup.procs") << pid;
+}
+
+}  // namespace ingero::test
