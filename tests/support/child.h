@@ -25,6 +25,14 @@ class Patience {
     bool asked_ = false;
 };
 
+/// Until it is so; false after a time that only a hang reaches.
+template <class Condition>
+[[nodiscard]] bool wait_until(const Condition& condition) {
+    for (Patience limit; !condition();)
+        if (!limit.lasts()) return false;
+    return true;
+}
+
 struct ChildOptions {
     std::map<std::string, std::string> environment{};  ///< added to the test's own
     std::optional<uint32_t> uid{};                     ///< and the same gid, with no other groups

@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "tests/support/wait_until.h"
+#include "tests/support/child.h"
 
 namespace ingero::test {
 
