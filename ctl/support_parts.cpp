@@ -30,11 +30,12 @@ constexpr const char* most_lines = "2000";
 
 /// Whose values say nothing of who uses the host. Of ingerod.conf(5) those that are missing are names, paths and
 /// patterns.
-constexpr std::array<std::string_view, 18> shown_keys = {
+constexpr std::array<std::string_view, 19> shown_keys = {
     "capture.stacks",
     "capture.overhead_budget",
     "capture.inflight_floor",
     "capture.wait_floor",
+    "diagnosis.close_after",
     "diagnosis.straggler_floor",
     "diagnosis.straggler_step_percent",
     "diagnosis.straggler_late_percent",

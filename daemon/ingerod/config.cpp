@@ -189,6 +189,16 @@ Result<void> set_wait_floor(Config& config, const toml::node& node) {
     return {};
 }
 
+Result<void> set_close_after(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"15s\"");
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 1'000'000'000 || *ns > 3'600'000'000'000) return wrong("must be from 1s to 1h");
+    config.close_after_ns = *ns;
+    return {};
+}
+
 Result<void> set_straggler_floor(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (!value) return wrong("must be a time in quotes, such as \"2ms\"");
@@ -267,6 +277,7 @@ const std::map<std::string, Key>& config_keys() {
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
+        {"diagnosis.close_after", key(set_close_after, &Config::close_after_ns, false)},
         {"diagnosis.straggler_floor", straggler_key(set_straggler_floor, &StragglerOptions::floor_ns, true)},
         {"diagnosis.straggler_step_percent", straggler_key(straggler_number(&StragglerOptions::step_percent, 0, 100),
                                                            &StragglerOptions::step_percent, true)},

@@ -28,10 +28,11 @@ struct Config {
     uint64_t store_max_size_bytes = 10ULL << 30;
     uint64_t store_max_age_ns = 30 * 86'400'000'000'000ULL;
     uint64_t store_rollup_age_ns = 365 * 86'400'000'000'000ULL;
-    StragglerOptions stragglers;           ///< [diagnosis] straggler_*
-    bool hash_span_ids = false;            ///< [spans] hash_ids
-    uint64_t span_rate = 5'000;            ///< [spans] rate: a second, of a user and of a service
-    uint64_t gpu_poll_ns = 1'000'000'000;  ///< [relay] gpu_poll; 0: off
+    uint64_t close_after_ns = 15'000'000'000;  ///< [diagnosis] close_after
+    StragglerOptions stragglers;               ///< [diagnosis] straggler_*
+    bool hash_span_ids = false;                ///< [spans] hash_ids
+    uint64_t span_rate = 5'000;                ///< [spans] rate: a second, of a user and of a service
+    uint64_t gpu_poll_ns = 1'000'000'000;      ///< [relay] gpu_poll; 0: off
     unsigned worker_count = 2;
     uint64_t worker_memory_bytes = 512ULL << 20;
     std::chrono::milliseconds worker_deadline{30'000};

@@ -56,7 +56,7 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       started_(ClockTriple::now()),
       features_(options_.denied_features),
       check_runner_(loop, options_.check_command),
-      incidents_(id_text(sd_id128_get_boot)) {}
+      incidents_(id_text(sd_id128_get_boot), {.quiet_to_close_ns = options_.config.close_after_ns}) {}
 
 Manager::~Manager() {
     *alive_ = false;

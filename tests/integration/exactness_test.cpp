@@ -77,9 +77,11 @@ class Exactness : public testing::Test {
     }
 };
 
-TEST_F(Exactness, of_a_million_calls_at_100000_a_second_each_is_traced_or_counted_as_lost) {
-    const Counts counts = trace({"calls", "--count", "1000000", "--rate", "100000", "--op", "launch"});
-    EXPECT_GE(counts.made, 1'000'000u);
+// A million of them with --full.
+TEST_F(Exactness, of_calls_at_100000_a_second_each_is_traced_or_counted_as_lost) {
+    const uint64_t calls = full_form() ? 1'000'000 : 300'000;
+    const Counts counts = trace({"calls", "--count", std::to_string(calls), "--rate", "100000", "--op", "launch"});
+    EXPECT_GE(counts.made, calls);
     expect_all_accounted_for(counts);
     RecordProperty("made", std::to_string(counts.made));
     RecordProperty("lost", std::to_string(counts.lost));

@@ -46,7 +46,7 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
     const TemporaryDirectory directory;
     const PrivateBus bus;
     Subscriber signals;
-    std::ofstream(directory / "exact.conf") << "[capture]\noverhead_budget = 0\n";
+    std::ofstream(directory / "exact.conf") << "[capture]\noverhead_budget = 0\n[diagnosis]\nclose_after = \"3s\"\n";
     Daemon daemon(directory / "run", {"--bus", "system", "--config", directory / "exact.conf"});
     std::vector<std::string> train = {"train", "--duration", "8", "--cpu", "0", "--step-rate", "100"};
     const std::vector<std::string> well = train;
@@ -77,7 +77,7 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
     const std::string id = one["id"];
     const Finished early = ask({"explain", "--verify", id});
     EXPECT_TRUE(early.status == 3 || early.status == 5) << "it has just ended: " << early.status << early.output;
-    // It is closed after 15 quiet seconds, as of their beginning.
+    // It is closed after three quiet seconds, as of their beginning.
     ASSERT_TRUE(signals.read_until(
         [&](const Subscriber::Signal& signal) { return signal.member == "IncidentClosed" && signal.first == id; }));
     const json shown = valid(ask({"explain", "--incident", id.substr(0, 10)}), "incident", 0, directory);

@@ -187,7 +187,8 @@ TEST_F(Service, says_in_its_log_that_the_disk_is_full_while_it_goes_on) {
 // Waits for lines of the log, without asking: a test that asks all the time would be a hog of its own.
 TEST_F(Service, an_incident_opens_while_a_hog_runs_and_closes_after_it) {
     const TemporaryDirectory directory;
-    Daemon daemon(directory / "run");
+    std::ofstream(directory / "ingerod.conf") << "[capture]\noverhead_budget = 0\n[diagnosis]\nclose_after = \"3s\"\n";
+    Daemon daemon(directory / "run", {"--config", directory / "ingerod.conf"});
     Workload workload({"sync-loop", "--kernel-us", "2000", "--duration", "60", "--cpu", "0"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     workload.open_gate();

@@ -267,6 +267,15 @@ TEST(OtherNames, are_told_where_they_may_be_and_of_the_own_process_and_the_kerne
     EXPECT_EQ(to_string_view(event.waker_comm), "");
 }
 
+TEST(Config, says_after_how_long_an_incident_is_over) {
+    Config config;
+    ASSERT_TRUE(apply_config_text(config, "[diagnosis]\nclose_after = \"2m\"\n", "c"));
+    EXPECT_EQ(config.close_after_ns, 120'000'000'000u);
+    EXPECT_THAT(changed_keys(Config(), config), testing::ElementsAre("diagnosis.close_after"));
+    for (const char* text : {"close_after = 15", "close_after = \"500ms\"", "close_after = \"2h\""})
+        EXPECT_FALSE(apply_config_text(config, std::string("[diagnosis]\n") + text, "c")) << text;
+}
+
 TEST(Config, says_from_when_on_a_rank_is_late) {
     Config config;
     ASSERT_TRUE(apply_config_text(config,
