@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from booted_system import BootedSystem, Unavailable, look_around
-from booted_test import build_package
+from booted_test import build_package, way_of_building
 
 SKIPPED = 77
 LIMIT_S = 600
@@ -61,7 +61,7 @@ def main():
             return SKIPPED
     try:
         look_around()
-        deb, of_python, needed = build_package(root, "bookworm")
+        deb, of_python, needed = build_package(root, way_of_building("bookworm"))
         check_lint([deb, of_python])
         with BootedSystem(root / "build/booted-system", needed) as system:
             check_autopkgtest(root, system, [deb, of_python])

@@ -12,7 +12,7 @@ import tarfile
 
 from booted_host import SOCKETS, Host
 from booted_system import BootedSystem, Unavailable, look_around, wait_until
-from booted_test import build_package
+from booted_test import build_package, way_of_building
 
 SKIPPED = 77
 PREFIX = "/opt/ingero"
@@ -175,7 +175,7 @@ def main():
     try:
         look_around()
         archive = build(root)
-        _, _, needed = build_package(root, "bookworm")
+        _, _, needed = build_package(root, way_of_building("bookworm"))
         with BootedSystem(root / "build/booted-system", needed) as system:
             version = unpack(archive, system.tree / "srv/unpacked")
             (system.tree / "srv/unpacked").rename(system.tree / "srv" / version)
