@@ -273,6 +273,9 @@ class LmdbStoreWriter final : public StoreWriter {
         if (first_covered_ns_ == 0) first_covered_ns_ = monotonic_ns;
     }
     Result<void> commit(const Batch& batch) override;
+    bool fits(const Batch& batch) override {
+        return prepare(batch, {}, 0, state_.last_row, encoder_).bytes() <= most_batch_bytes();
+    }
     Result<void> end_session() override;
     Result<bool> tidy() override;
     StoreFigures figures() const override { return figures_; }
@@ -296,6 +299,7 @@ class LmdbStoreWriter final : public StoreWriter {
     int store_clock(MDB_txn* txn, const Session& session, State& state);
     void make_room(uint64_t bytes);
     void update_figures();
+    uint64_t most_batch_bytes() const { return cap_bytes_ / 4; }
 
     std::string directory_;
     StoreOptions options_;
@@ -539,7 +543,7 @@ Result<bool> LmdbStoreWriter::tidy() {
 /// Up to two rounds of making room; what still fails is the caller's to know, and nothing of it is stored.
 Result<void> LmdbStoreWriter::write(const Prepared& prepared, const Change& change) {
     const uint64_t need = prepared.bytes();
-    if (need > cap_bytes_ / 4)
+    if (need > most_batch_bytes())
         return fail(ErrorCode::limit,
                     "a batch of " + std::to_string(need) + " bytes is more than a quarter of the store",
                     "raise [store] max_size");

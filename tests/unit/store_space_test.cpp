@@ -3,36 +3,18 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <random>
 
+#include "tests/unit/file_size_limit.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
 namespace {
 
 constexpr uint64_t cap = 16 << 20;
-
-/// Limits how large a file this process may make, until it goes away. Works without root, unlike a small disk.
-class FileSizeLimit {
-  public:
-    explicit FileSizeLimit(uint64_t bytes) {
-        signal(SIGXFSZ, SIG_IGN);
-        getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FileSizeLimit() {
-        setrlimit(RLIMIT_FSIZE, &before_);
-        signal(SIGXFSZ, SIG_DFL);
-    }
-
-  private:
-    rlimit before_{};
-};
 
 class AFullStore : public testing::Test {
   protected:
