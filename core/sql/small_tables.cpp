@@ -138,32 +138,52 @@ Result<void> fill_sources(Filler& filler, SqlContext& context) {
     return filler.finish();
 }
 
-/// The clock and node of a boot: those of its last session. Process rows do not say which boot they are of, so of a
-/// store with several the one that the process can have begun in.
-const Session* session_of(const StoreSnapshot& snapshot, const Process& process) {
-    const Session* found = nullptr;
-    for (const Session& session : snapshot.sessions())
-        if (!found || session.clock.monotonic_ns <= process.first_seen_ns || session.boot_index != found->boot_index)
-            found = &session;
-    return found;
+/// The last session of each process's boot, whose clock and node are the process's.
+class ProcessSessions {
+  public:
+    static Result<ProcessSessions> read(const StoreSnapshot& snapshot) {
+        auto boots = snapshot.process_boots();
+        if (!boots) return tl::unexpected(boots.error());
+        ProcessSessions sessions;
+        sessions.boots_ = std::move(*boots);
+        for (const Session& session : snapshot.sessions()) sessions.last_[session.boot_index] = &session;
+        return sessions;
+    }
+
+    /// nullptr where no session of its boot is left.
+    const Session* of(const ProcessKey& process) const {
+        const auto boot = boots_.find(process);
+        const auto session = boot != boots_.end() ? last_.find(boot->second) : last_.end();
+        return session != last_.end() ? session->second : nullptr;
+    }
+
+  private:
+    std::map<ProcessKey, uint32_t> boots_;
+    std::map<uint32_t, const Session*> last_;  ///< by boot; the snapshot's
+};
+
+Value realtime(const Session* session, uint64_t monotonic_ns) {
+    if (session == nullptr) return nullptr;
+    return number(session->latest_clock.to_realtime(monotonic_ns));
 }
 
 Result<void> fill_processes(Filler& filler, SqlContext& context) {
     const EventIndex* index = context.index();
     if (!index) return tl::unexpected(*context.error);
+    const auto sessions = ProcessSessions::read(*context.snapshot);
+    if (!sessions) return tl::unexpected(sessions.error());
     // Ascending by pid, then by start: of a pid that was used again the latest stays.
     std::map<uint32_t, const EventIndex::ProcessEntry*> latest;
     for (const auto& [key, entry] : index->processes())
         if (index->shows(key)) latest[visible_pid(key.pid)] = &entry;
     for (const auto& [pid, entry] : latest) {
         const Process& process = entry->process;
-        const Session* session = session_of(*context.snapshot, process);
-        const ClockTriple clock = session ? session->latest_clock : ClockTriple{};
+        const Session* session = sessions->of(process.key);
         const bool exited = process.exited_ns != 0;
-        filler.add({number(pid), to_valid_utf8(process.comm), number(clock.to_realtime(process.first_seen_ns)),
+        filler.add({number(pid), to_valid_utf8(process.comm), realtime(session, process.first_seen_ns),
                     session ? Value(session->node) : Value(nullptr), number(process.uid),
                     number(visible_pid(process.parent_pid)), text_or_null(to_valid_utf8(process.unit)),
-                    entry->cgroup_id, exited ? number(clock.to_realtime(process.exited_ns)) : Value(nullptr),
+                    entry->cgroup_id, exited ? realtime(session, process.exited_ns) : Value(nullptr),
                     exited ? Value(int64_t{process.exit_code}) : Value(nullptr)});
     }
     return filler.finish();
@@ -177,18 +197,21 @@ Value number_or_null(std::optional<uint32_t> value) {
 Result<void> fill_processes_in_full(Filler& filler, SqlContext& context) {
     const EventIndex* index = context.index();
     if (!index) return tl::unexpected(*context.error);
+    const auto sessions = ProcessSessions::read(*context.snapshot);
+    if (!sessions) return tl::unexpected(sessions.error());
     for (const auto& [key, entry] : index->processes()) {
         if (!index->shows(key)) continue;
         const Process& process = entry.process;
         const ProcessFacts& facts = process.facts;
-        const Session* session = session_of(*context.snapshot, process);
-        const ClockTriple clock = session ? session->latest_clock : ClockTriple{};
+        const Session* session = sessions->of(process.key);
         const auto text = [](const std::string& value) { return text_or_null(to_valid_utf8(value)); };
         json environment = json::object();
         for (const auto& [name, value] : facts.environment) environment[to_valid_utf8(name)] = to_valid_utf8(value);
         const bool exited = process.exited_ns != 0;
         filler.add({number(visible_pid(key.pid)),
-                    number(key.start_ns - clock.boottime_ns + clock.realtime_ns),
+                    session
+                        ? number(key.start_ns - session->latest_clock.boottime_ns + session->latest_clock.realtime_ns)
+                        : Value(nullptr),
                     to_valid_utf8(process.comm),
                     text(facts.command),
                     number(process.uid),
@@ -213,8 +236,8 @@ Result<void> fill_processes_in_full(Filler& filler, SqlContext& context) {
                     text(process.cpus_allowed),
                     text(process.mems_allowed),
                     environment.empty() ? Value(nullptr) : Value(environment.dump()),
-                    number(clock.to_realtime(process.first_seen_ns)),
-                    exited ? number(clock.to_realtime(process.exited_ns)) : Value(nullptr),
+                    realtime(session, process.first_seen_ns),
+                    exited ? realtime(session, process.exited_ns) : Value(nullptr),
                     exited ? Value(int64_t{process.exit_code}) : Value(nullptr),
                     session ? Value(session->node) : Value(nullptr)});
     }
@@ -330,13 +353,14 @@ Result<void> fill_communicators(Filler& filler, SqlContext& context) {
     if (!index) return tl::unexpected(*context.error);
     const auto communicators = Communicators::read(*context.snapshot);
     if (!communicators) return tl::unexpected(communicators.error());
+    const auto sessions = ProcessSessions::read(*context.snapshot);
+    if (!sessions) return tl::unexpected(sessions.error());
     std::set<std::pair<uint64_t, uint32_t>> told;  // processes that have no number here have none to be told apart by
     for (const Communicator& one : communicators->all()) {
         const CommunicatorRow& row = one.row;
         const uint32_t pid = visible_pid(row.process.pid);
         if (!index->shows(row.process) || !told.emplace(row.id, pid).second) continue;
-        const EventIndex::ProcessEntry* process = index->process(row.process);
-        const Session* session = process ? session_of(*context.snapshot, process->process) : nullptr;
+        const Session* session = sessions->of(row.process);
         const bool is_part = row.split != 0;
         char hash[16 + 1];
         std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(row.hash));
@@ -345,8 +369,7 @@ Result<void> fill_communicators(Filler& filler, SqlContext& context) {
                     row.handle == 0 ? Value(nullptr) : number(row.handle), std::string(to_string(row.origin)),
                     row.parent == 0 ? Value(nullptr) : number(row.parent),
                     is_part ? Value(int64_t{row.color}) : Value(nullptr),
-                    is_part ? Value(int64_t{row.key}) : Value(nullptr),
-                    session ? number(session->latest_clock.to_realtime(row.seen_ns)) : Value(nullptr),
+                    is_part ? Value(int64_t{row.key}) : Value(nullptr), realtime(session, row.seen_ns),
                     session ? Value(session->node) : Value(nullptr)});
     }
     return filler.finish();

@@ -52,6 +52,10 @@ Error lmdb_error(std::string_view what, int rc) {
         case EDQUOT:
         case EFBIG:
             return {ErrorCode::internal, message, "make room on the store's file system"};
+        case EIO:
+        case EROFS:
+        case MDB_PANIC:
+            return {ErrorCode::internal, message, "look for the store's disk in the kernel's log: dmesg"};
         case EACCES:
         case EPERM:
             return {ErrorCode::denied, message, "check who owns the store's directory"};
@@ -115,6 +119,13 @@ int Environment::begin_write(Transaction& ret_transaction) {
     const int rc = mdb_txn_begin(env_, nullptr, 0, &txn);
     if (rc == 0) ret_transaction = Transaction(txn);
     return rc;
+}
+
+bool Environment::is_broken() const {
+    MDB_txn* txn = nullptr;
+    const int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
+    if (rc == 0) mdb_txn_abort(txn);
+    return rc == MDB_PANIC;
 }
 
 Result<bool> Environment::is_blank() {

@@ -105,6 +105,8 @@ class Environment {
     Result<Transaction> begin_read() const;
     /// The raw code: the writer decides what it does about it.
     int begin_write(Transaction& ret_transaction);
+    /// Whether LMDB refuses everything from now on, because it could not write a meta page.
+    bool is_broken() const;
     /// Whether the file has no table at all, as one has whose making was cut short.
     Result<bool> is_blank();
     /// Opens the tables, making them in `transaction` where asked.

@@ -415,6 +415,8 @@ int forget_processes(const Environment& environment, MDB_txn* transaction, const
 }
 
 bool is_pinned_by_reader(const Environment& environment) {
+    int dead = 0;
+    mdb_reader_check(environment.get(), &dead);
     // LMDB tells of its readers only in text: a header, then lines of "pid thread txnid", "-" where none is held.
     std::string text;
     const auto append = [](const char* line, void* context) {

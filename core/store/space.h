@@ -50,7 +50,8 @@ int let_go(const Environment& environment, MDB_txn* transaction, const Demand& d
 /// Deletes the processes that ended before the horizon. Walks all process rows. Returns an LMDB code.
 int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon);
 
-/// Whether some reader holds a snapshot older than the last two commits: then deleting frees nothing it could reuse.
+/// Whether some reader that is alive holds a snapshot older than the last two commits: then deleting frees nothing it
+/// could reuse. What a dead one held is free afterwards.
 bool is_pinned_by_reader(const Environment& environment);
 
 /// Extends the data file ahead of need and really allocates it, so that a disk that fills up meets a store that can

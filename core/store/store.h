@@ -177,6 +177,8 @@ class StoreWriter {
     /// the batch is stored and the store stays usable. Errors: limit (the map is full while a reader holds old pages,
     /// or the batch is more than a quarter of the cap), internal (a full disk, no session).
     virtual Result<void> commit(const Batch& batch) = 0;
+    /// Whether the batch is not more than a quarter of the cap. Takes as long as preparing it for a commit.
+    virtual bool fits(const Batch& batch) = 0;
     /// Marks the session as ended cleanly.
     virtual Result<void> end_session() = 0;
     virtual StoreFigures figures() const = 0;

@@ -273,6 +273,9 @@ class LmdbStoreWriter final : public StoreWriter {
         if (first_covered_ns_ == 0) first_covered_ns_ = monotonic_ns;
     }
     Result<void> commit(const Batch& batch) override;
+    bool fits(const Batch& batch) override {
+        return prepare(batch, {}, 0, state_.last_row, encoder_).bytes() <= most_batch_bytes();
+    }
     Result<void> end_session() override;
     Result<bool> tidy() override;
     StoreFigures figures() const override { return figures_; }
@@ -281,6 +284,8 @@ class LmdbStoreWriter final : public StoreWriter {
     using Change = std::function<void(State&)>;
 
     Result<void> open_environment();
+    Result<void> ensure_open();
+    Result<void> make_ready();
     Result<void> create_file();
     Result<void> create_layout();
     Result<void> raise_layout();
@@ -294,6 +299,7 @@ class LmdbStoreWriter final : public StoreWriter {
     int store_clock(MDB_txn* txn, const Session& session, State& state);
     void make_room(uint64_t bytes);
     void update_figures();
+    uint64_t most_batch_bytes() const { return cap_bytes_ / 4; }
 
     std::string directory_;
     StoreOptions options_;
@@ -317,18 +323,32 @@ Result<void> LmdbStoreWriter::open_store() {
     return {};
 }
 
+/// Where it fails, there is none.
 Result<void> LmdbStoreWriter::open_environment() {
+    environment_.reset();
     struct stat status {};
     const bool exists = stat((directory_ + "/data.mdb").c_str(), &status) == 0;
     if (!exists && !options_.create)
         return fail(ErrorCode::not_found, "no event store in " + directory_,
                     "start ingerod without forbidding it to make one");
-    environment_.reset();
     if (!exists || status.st_size == 0)
         if (auto created = create_file(); !created) return created;
     auto opened = Environment::open(directory_, Environment::Access::read_write, cap_bytes_);
     if (!opened) return tl::unexpected(opened.error());
     environment_ = std::move(*opened);
+    auto ready = make_ready();
+    if (!ready) environment_.reset();
+    return ready;
+}
+
+/// Where a meta page could not be written, LMDB wants the environment closed; the last good commit stands. On a disk
+/// that was then mounted read-only there is none, until it can be written again.
+Result<void> LmdbStoreWriter::ensure_open() {
+    if (environment_ && !environment_->is_broken()) return {};
+    return open_environment();
+}
+
+Result<void> LmdbStoreWriter::make_ready() {
     const auto blank = environment_->is_blank();
     if (!blank) return tl::unexpected(blank.error());
     if (*blank) {
@@ -448,6 +468,7 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
     const Session* running = state_.running();
     if (running == nullptr) return fail(ErrorCode::internal, "no session is running: begin_session comes first");
     const ClockTriple clock = options_.clock();
+    if (auto opened = ensure_open(); !opened) return opened;
     std::vector<size_t> repeats;
     if (!batch.spans.empty()) {
         const auto txn = environment_->begin_read();
@@ -488,6 +509,7 @@ Result<void> LmdbStoreWriter::end_session() {
 /// Nothing is let go for it, and where there is no room it waits for some.
 Result<bool> LmdbStoreWriter::tidy() {
     if (commits_ < next_tidy_) return false;
+    if (auto opened = ensure_open(); !opened) return tl::unexpected(opened.error());
     Prepared prepared;
     {
         const auto txn = environment_->begin_read();
@@ -521,12 +543,13 @@ Result<bool> LmdbStoreWriter::tidy() {
 /// Up to two rounds of making room; what still fails is the caller's to know, and nothing of it is stored.
 Result<void> LmdbStoreWriter::write(const Prepared& prepared, const Change& change) {
     const uint64_t need = prepared.bytes();
-    if (need > cap_bytes_ / 4)
+    if (need > most_batch_bytes())
         return fail(ErrorCode::limit,
                     "a batch of " + std::to_string(need) + " bytes is more than a quarter of the store",
                     "raise [store] max_size");
     int rc = 0;
     for (int round = 0;; ++round) {
+        if (auto opened = ensure_open(); !opened) return opened;
         const uint64_t usable = room_.reserve(*environment_, 3 * need, cap_bytes_);
         // All the store could let go would not make enough room: then nothing is let go.
         if (room_.error() != 0 && need > usable / 4)
@@ -550,11 +573,7 @@ Result<void> LmdbStoreWriter::write(const Prepared& prepared, const Change& chan
 }
 
 int LmdbStoreWriter::begin(Transaction& ret_transaction) {
-    const int rc = environment_->begin_write(ret_transaction);
-    if (rc != MDB_PANIC) return rc;
-    // A meta page could not be written. LMDB wants the environment closed after that; the last good commit stands.
-    if (!open_environment()) return MDB_PANIC;
-    return environment_->begin_write(ret_transaction);
+    return ensure_open() ? environment_->begin_write(ret_transaction) : MDB_PANIC;
 }
 
 /// One transaction: evict down to `limit` live bytes, apply, store, commit. An LMDB code; memory follows only success.

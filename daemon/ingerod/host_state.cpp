@@ -165,7 +165,7 @@ void HostState::measure(const std::set<ProcessKey>& traced, uint64_t now_ns) {
     std::set<ControlGroup> groups;
     for (const ProcessKey& process : traced) {
         if (groups.size() >= max_groups) break;
-        const auto text = read_file(root_ + "/proc/" + std::to_string(process.pid) + "/cgroup");
+        const auto text = proc_.control_groups_of(process.pid);
         if (text) groups.insert(find_control_group(*text, root_ + "/sys/fs/cgroup"));
     }
     std::set<std::string> told = {"host"};

@@ -12,6 +12,7 @@
 
 #include "core/model/process.h"
 #include "core/store/history.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
 
 namespace ingero {
 
@@ -38,7 +39,7 @@ class HostState {
   public:
     /// `root` stands in for / in tests.
     explicit HostState(std::function<void(StateRow)> put, std::string root = "")
-        : put_(std::move(put)), root_(std::move(root)) {}
+        : put_(std::move(put)), root_(std::move(root)), proc_(root_ + "/proc") {}
 
     /// What has changed since it was called last; rows without a change are left out, but for pressure and clock rates.
     void measure(const std::set<ProcessKey>& traced, uint64_t now_ns);
@@ -50,6 +51,7 @@ class HostState {
 
     std::function<void(StateRow)> put_;
     std::string root_;
+    ProcFs proc_;
     std::map<std::string, Counters> before_;
 };
 

@@ -24,6 +24,7 @@ class NoStore final : public ingero::StoreWriter {
         return {};
     }
     void set_first_covered(uint64_t) override {}
+    bool fits(const ingero::Batch&) override { return true; }
     Result<void> commit(const ingero::Batch& batch) override {
         for (const ingero::Event& event : batch.events) {
             require(event.sequence == ++sequence_);

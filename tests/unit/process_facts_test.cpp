@@ -106,6 +106,16 @@ TEST_F(ProcTree, of_another_process_by_now_says_nothing) {
     EXPECT_EQ(proc.read_facts({pid, 42'430'000'000}, {}), ProcessFacts());
 }
 
+TEST_F(ProcTree, has_a_number_in_its_innermost_namespace) {
+    const ProcFs proc(root_.string());
+    EXPECT_EQ(proc.innermost_pid_of(pid), std::nullopt) << "of a kernel without namespaces";
+    file("status", "Name:\ttrain\nTgid:\t77\nNSpid:\t77\nUid:\t1000\n");
+    EXPECT_EQ(proc.innermost_pid_of(pid), 77u);
+    file("status", "Name:\ttrain\nTgid:\t77\nNSpid:\t77\t12\t3\nUid:\t1000\n");
+    EXPECT_EQ(proc.innermost_pid_of(pid), 3u);
+    EXPECT_EQ(proc.innermost_pid_of(pid + 1), std::nullopt);
+}
+
 TEST_F(ProcTree, keeps_only_allowed_variables_and_those_cut_short) {
     file("environ", "HF_TOKEN=hf_abc\0JOB_NAME="s + std::string(5'000, 'x') + "\0JOB_NAME=again\0\0=\0novalue\0"s);
     const Process process = read({.command = KeepCommand::comm, .environ_allow = {"JOB_NAME"}});

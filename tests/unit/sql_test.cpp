@@ -618,5 +618,53 @@ TEST_F(SqlTest, PlansAreInWords) {
     EXPECT_THAT(plan("SELECT tid, COUNT(*) FROM events GROUP BY tid"), HasSubstr("sorts the rows for GROUP BY"));
 }
 
+/// One process of a boot that began at `booted_ns` of the wall clock.
+void write_boot(const std::string& directory, const std::string& node, uint64_t booted_ns, uint32_t pid) {
+    StoreOptions options;
+    options.clock = [booted_ns] { return ClockTriple{5'000, 5'000, booted_ns + 5'000}; };
+    const auto writer = open_writer(directory, options);
+    Session session = make_session("boot of " + node);
+    session.node = node;
+    session.clock = options.clock();
+    ASSERT_TRUE(writer->begin_session(session));
+    Batch batch;
+    Process& process = batch.processes.emplace_back();
+    process.key = {pid, 6'000};
+    process.comm = "trainer";
+    process.first_seen_ns = 7'000;
+    process.exited_ns = 8'000;
+    CommunicatorRow& communicator = batch.communicators.emplace_back();
+    communicator.process = process.key;
+    communicator.id = 1;
+    communicator.seen_ns = 9'000;
+    ASSERT_TRUE(writer->commit(batch));
+}
+
+TEST(SqlOfSeveralBoots, GivesEachProcessTheNodeAndTheClockOfItsOwnBoot) {
+    const TemporaryDirectory directory;
+    write_boot(directory.path(), "alpha", 1'000'000, 100);
+    write_boot(directory.path(), "beta", 2'000'000, 200);
+    write_boot(directory.path(), "gamma", 3'000'000, 300);
+    const auto snapshot = open_snapshot(directory.path());
+    const auto engine = SqlEngine::open();
+    ASSERT_TRUE(snapshot && engine);
+    const auto rows = [&](const char* sql) {
+        SqlQuery query;
+        query.sql = sql;
+        const auto answer = (*engine)->run(*snapshot, query);
+        return answer ? answer->rows : json(answer.error().message);
+    };
+    EXPECT_EQ(rows("SELECT pid, node, seen_at, exited_at FROM process_names ORDER BY pid"),
+              (json{{100, "alpha", 1'007'000, 1'008'000},
+                    {200, "beta", 2'007'000, 2'008'000},
+                    {300, "gamma", 3'007'000, 3'008'000}}));
+    EXPECT_EQ(rows("SELECT pid, node, start_time_ns, first_seen_ns, exited_ns FROM processes ORDER BY pid"),
+              (json{{100, "alpha", 1'006'000, 1'007'000, 1'008'000},
+                    {200, "beta", 2'006'000, 2'007'000, 2'008'000},
+                    {300, "gamma", 3'006'000, 3'007'000, 3'008'000}}));
+    EXPECT_EQ(rows("SELECT pid, node, seen_at FROM communicators ORDER BY pid"),
+              (json{{100, "alpha", 1'009'000}, {200, "beta", 2'009'000}, {300, "gamma", 3'009'000}}));
+}
+
 }  // namespace
 }  // namespace ingero

@@ -3,35 +3,18 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <random>
 
+#include "tests/unit/file_size_limit.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
 namespace {
 
 constexpr uint64_t cap = 16 << 20;
-
-/// Limits how large a file this process may make, until it goes away. Works without root, unlike a small disk.
-class FileSizeLimit {
-  public:
-    explicit FileSizeLimit(uint64_t bytes) {
-        signal(SIGXFSZ, SIG_IGN);
-        getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FileSizeLimit() {
-        setrlimit(RLIMIT_FSIZE, &before_);
-        signal(SIGXFSZ, SIG_DFL);
-    }
-
-  private:
-    rlimit before_{};
-};
 
 class AFullStore : public testing::Test {
   protected:
@@ -170,6 +153,61 @@ TEST_F(AFullStore, FailsWhileASnapshotHoldsTheOldPagesAndRecoversAfterwards) {
     for (int round = 0; round < 40; ++round) {
         committed = commit(*writer, 4'000);
         ASSERT_TRUE(committed) << committed.error().message;
+    }
+    expect_the_newest(directory_.path(), writer->figures(), next_ - 1);
+}
+
+/// Another process that holds a snapshot until it is killed.
+class Holder {
+  public:
+    explicit Holder(const std::string& directory) {
+        int ends[2] = {-1, -1};
+        if (pipe(ends) != 0) return;
+        pid_ = fork();
+        if (pid_ == 0) {
+            const auto snapshot = open_snapshot(directory);
+            if (!snapshot || write(ends[1], "s", 1) != 1) _exit(1);
+            for (;;) pause();
+        }
+        close(ends[1]);
+        char said = 0;
+        holds_ = read(ends[0], &said, 1) == 1;
+        close(ends[0]);
+    }
+    Holder(const Holder&) = delete;
+    Holder& operator=(const Holder&) = delete;
+    ~Holder() { end(); }
+
+    bool holds() const { return holds_; }
+    void end() {
+        if (pid_ <= 0) return;
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        pid_ = -1;
+    }
+
+  private:
+    pid_t pid_ = -1;
+    bool holds_ = false;
+};
+
+TEST_F(AFullStore, RecoversByItselfWhenTheReaderThatHoldsTheOldPagesIsKilled) {
+    const auto writer = start(directory_.path());
+    ASSERT_TRUE(commit(*writer, 4'000));
+    Holder holder(directory_.path());
+    ASSERT_TRUE(holder.holds());
+    uint64_t last = next_ - 1;
+    Result<void> committed;
+    for (int round = 0; round < 60 && committed; ++round) {
+        committed = commit(*writer, 4'000);
+        if (committed) last = next_ - 1;
+    }
+    ASSERT_FALSE(committed) << "a living reader is waited for";
+    holder.end();
+    next_ = last + 1;
+    for (int round = 0; round < 40; ++round) {
+        committed = commit(*writer, 4'000);
+        ASSERT_TRUE(committed) << round << ": " << committed.error().message;
     }
     expect_the_newest(directory_.path(), writer->figures(), next_ - 1);
 }

@@ -24,6 +24,8 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_proc_file = 16 << 20;
+/// Whoever makes control groups may give them long names.
+constexpr size_t max_cgroup = 64 << 10;
 /// The least that a page is.
 constexpr size_t page_bytes = 4'096;
 
@@ -215,10 +217,10 @@ Result<Process> ProcFs::read_process(uint32_t pid) const {
 
 ProcessFacts ProcFs::read_facts(const ProcessKey& process, const FactsOptions& options) const {
     // Whoever starts a program may give it megabytes of either.
-    constexpr size_t max_cgroup = 64 << 10, max_environ = 512 << 10, max_cmdline = 16 << 10;
+    constexpr size_t max_environ = 512 << 10, max_cmdline = 16 << 10;
     const std::string directory = root_ + "/" + std::to_string(process.pid);
     ProcessFacts facts;
-    if (const auto text = read_file(directory + "/cgroup", max_cgroup)) read_cgroup_facts(*text, facts);
+    if (const auto text = control_groups_of(process.pid)) read_cgroup_facts(*text, facts);
     const auto environ = within_bounds(process.pid, [=] { return read_file(directory + "/environ", max_environ); });
     if (environ && *environ) read_environ_facts(**environ, options.environ_allow, facts);
     if (options.command != KeepCommand::comm) {
@@ -284,6 +286,24 @@ Result<std::string> ProcFs::read_stat(uint32_t pid) const {
 std::optional<uint32_t> ProcFs::user_of(uint32_t pid) const {
     const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
     return status ? std::optional(status_number(*status, "Uid:")) : std::nullopt;
+}
+
+std::optional<uint32_t> ProcFs::innermost_pid_of(uint32_t pid) const {
+    const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
+    std::optional<uint32_t> innermost;
+    if (status)
+        for_each_line(*status, [&](std::string_view line) {
+            if (!line.starts_with("NSpid:")) return;
+            line.remove_prefix(line.find_last_of("\t :") + 1);
+            uint32_t number = 0;
+            if (take_number(line, number) && line.empty()) innermost = number;
+        });
+    return innermost;
+}
+
+std::optional<std::string> ProcFs::control_groups_of(uint32_t pid) const {
+    auto text = read_file(root_ + "/" + std::to_string(pid) + "/cgroup", max_cgroup);
+    return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
 std::optional<struct statx> ProcFs::program_of(uint32_t pid) const {

@@ -63,6 +63,10 @@ class ProcFs {
     ProcessFacts read_facts(const ProcessKey& process, const FactsOptions& options) const;
     /// Whose process it is; nullopt once it is gone. A file of its that nobody holds up.
     std::optional<uint32_t> user_of(uint32_t pid) const;
+    /// Its number in its own, innermost pid namespace; nullopt once it is gone.
+    std::optional<uint32_t> innermost_pid_of(uint32_t pid) const;
+    /// Its control groups as the kernel lists them, up to 64 KiB; nullopt once it is gone.
+    std::optional<std::string> control_groups_of(uint32_t pid) const;
     /// Inode, change time and size of the file that it runs.
     std::optional<struct statx> program_of(uint32_t pid) const;
     std::optional<FileId> pid_namespace_of(uint32_t pid) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 namespace ingero {
@@ -28,9 +29,51 @@ constexpr size_t row_bytes = 200;
 /// Batches committed without a pause between them before small blocks are merged and old ones compressed all the same.
 constexpr size_t tidy_every_batches = 64;
 
+/// What the daemon stores, the names that events refer to before the events.
+constexpr std::tuple row_kinds(&Batch::processes, &Batch::files, &Batch::symbols, &Batch::stacks, &Batch::functions,
+                               &Batch::communicators, &Batch::gaps, &Batch::spans, &Batch::states, &Batch::incidents,
+                               &Batch::losses, &Batch::events);
+
+template <class Visit>
+void for_each_kind(Visit visit) {
+    std::apply([&](auto... kind) { (visit(kind), ...); }, row_kinds);
+}
+
+size_t count_rows(const Batch& batch) {
+    size_t rows = 0;
+    for_each_kind([&](auto kind) { rows += (batch.*kind).size(); });
+    return rows;
+}
+
 template <class Row>
 void append(std::vector<Row>& rows, std::vector<Row>&& more) {
     std::move(more.begin(), more.end(), std::back_inserter(rows));
+}
+
+void append(Batch& batch, Batch&& more) {
+    for_each_kind([&](auto kind) { append(batch.*kind, std::move(more.*kind)); });
+    batch.covered_until_ns = std::max(batch.covered_until_ns, more.covered_until_ns);
+}
+
+/// The first `most` rows. What the batch says of coverage stays with its last row.
+Batch take_first(Batch& batch, size_t most) {
+    Batch first;
+    for_each_kind([&](auto kind) {
+        auto& rows = batch.*kind;
+        const auto end = rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), most));
+        (first.*kind).assign(std::make_move_iterator(rows.begin()), std::make_move_iterator(end));
+        rows.erase(rows.begin(), end);
+        most -= (first.*kind).size();
+    });
+    return first;
+}
+
+Batch take_events(Batch& batch) {
+    Batch events;
+    events.events = std::exchange(batch.events, {});
+    events.losses = std::exchange(batch.losses, {});
+    events.covered_until_ns = std::exchange(batch.covered_until_ns, 0);
+    return events;
 }
 
 /// Rows of a batch that could not be stored, before those put meanwhile, while there is room.
@@ -47,21 +90,9 @@ void put_row(Row&& row, std::vector<std::remove_cvref_t<Row>>& waiting, size_t m
 }  // namespace
 
 void CommitQueue::Queued::append(Queued&& next) {
-    ingero::append(batch.events, std::move(next.batch.events));
-    ingero::append(batch.processes, std::move(next.batch.processes));
-    ingero::append(batch.losses, std::move(next.batch.losses));
-    ingero::append(batch.gaps, std::move(next.batch.gaps));
-    ingero::append(batch.functions, std::move(next.batch.functions));
-    ingero::append(batch.communicators, std::move(next.batch.communicators));
-    ingero::append(batch.stacks, std::move(next.batch.stacks));
-    ingero::append(batch.files, std::move(next.batch.files));
-    ingero::append(batch.symbols, std::move(next.batch.symbols));
-    ingero::append(batch.spans, std::move(next.batch.spans));
-    ingero::append(batch.states, std::move(next.batch.states));
-    ingero::append(batch.incidents, std::move(next.batch.incidents));
+    ingero::append(batch, std::move(next.batch));
     ingero::append(requests, std::move(next.requests));
     ingero::append(told, std::move(next.told));
-    batch.covered_until_ns = std::max(batch.covered_until_ns, next.batch.covered_until_ns);
 }
 
 CommitQueue::CommitQueue(std::unique_ptr<StoreWriter> store, std::function<void(Call)> post)
@@ -178,20 +209,56 @@ void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, u
     wake_.notify_all();
 }
 
-bool CommitQueue::commit(const Batch& batch) {
+CommitQueue::Outcome CommitQueue::commit(const Batch& batch) {
     const auto result = store_->commit(batch);
+    const bool too_large = !result && !store_->fits(batch);
     const std::lock_guard lock(mutex_);
     figures_.store = store_->figures();
     if (result) {
         figures_.committed_sequence = figures_.store.last_sequence;
         figures_.store_error.clear();
-        return true;
+        return Outcome::stored;
     }
+    if (too_large) return Outcome::too_large;
     figures_.failed_commits++;
     if (figures_.store_error != result.error().message)
         spdlog::error("cannot store events: {} ({})", result.error().message, result.error().hint);
     figures_.store_error = result.error().message;
-    return false;
+    return Outcome::failed;
+}
+
+// A failed commit stores nothing of its batch: once more, then the events alone. Names wait for the next batch, and are
+// not to take its events along if it is they that find no room.
+void CommitQueue::store(Batch& batch) {
+    Outcome outcome = commit(batch);
+    if (outcome == Outcome::failed) outcome = commit(batch);
+    if (outcome == Outcome::stored) {
+        batch = {};
+        return;
+    }
+    Batch events = take_events(batch);
+    if (outcome == Outcome::too_large) store_in_parts(batch);
+    if (outcome == Outcome::too_large || count_rows(batch) > 0) store_in_parts(events);
+    append(batch, std::move(events));
+}
+
+/// Until a part fails that is not too large.
+bool CommitQueue::store_in_parts(Batch& batch) {
+    const size_t rows = count_rows(batch);
+    const bool is_empty = rows == 0 && batch.covered_until_ns == 0;
+    const Outcome outcome = is_empty ? Outcome::stored : commit(batch);
+    if (outcome == Outcome::failed) return false;
+    if (outcome == Outcome::too_large && rows > 1) {
+        Batch first = take_first(batch, rows / 2);
+        const bool stored = store_in_parts(first) && store_in_parts(batch);
+        append(first, std::move(batch));
+        batch = std::move(first);
+        return stored;
+    }
+    if (outcome == Outcome::too_large)
+        spdlog::error("a row is left out that is too large for the store (raise [store] max_size)");
+    batch = {};
+    return true;
 }
 
 // Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
@@ -222,7 +289,7 @@ void CommitQueue::carry_loss(const LossRow& row) {
     sum.thinned += row.thinned;
 }
 
-// The events are gone, and the store will say so; who the processes are is told with the next batch.
+// Events that are left are gone, and the store will say so; who the processes are is told with the next batch.
 void CommitQueue::give_up(Batch& batch) {
     std::map<OpId, LossRow> rows;
     for (const Event& event : batch.events) {
@@ -268,15 +335,17 @@ void CommitQueue::run() {
         std::optional<Queued> queued = take(lock);
         if (!queued) return;
         lock.unlock();
-        // A failed commit stores nothing of its batch: once more, then it is given up and counted.
-        const bool stored = commit(queued->batch) || commit(queued->batch);
+        const size_t events = queued->events();
+        store(queued->batch);
+        const bool stored = count_rows(queued->batch) == 0;
+        const bool spans_stored = queued->batch.spans.empty();
         lock.lock();
-        queued_events_ -= queued->events();
+        queued_events_ -= events;
         if (!stored) give_up(queued->batch);
         wake_.notify_all();
         lock.unlock();
         for (Call& call : queued->requests) post_(std::move(call));
-        for (auto& told : queued->told) post_([told = std::move(told), stored] { told(stored); });
+        for (auto& told : queued->told) post_([told = std::move(told), spans_stored] { told(spans_stored); });
         if (stored) tidy();
     }
 }

@@ -50,7 +50,7 @@ class CommitQueue {
     void put(SymbolRow symbol);
     void put(StateRow state);
     void put(IncidentRow incident);
-    /// All in one batch. `done` is posted once it was committed (true) or given up (false). Any thread.
+    /// `done` is posted once all were stored (true) or some given up (false). Any thread.
     void put(std::vector<SpanRow> spans, std::function<void(bool)> done);
     /// Coverage begins; the first time counts. Any thread.
     void set_covered_since(uint64_t monotonic_ns);
@@ -81,7 +81,11 @@ class CommitQueue {
     void run();
     /// Nothing once the queue is closed and empty.
     std::optional<Queued> take(std::unique_lock<std::mutex>& lock);
-    bool commit(const Batch& batch);
+    enum class Outcome { stored, failed, too_large };
+    Outcome commit(const Batch& batch);
+    /// What could not be stored stays in the batch.
+    void store(Batch& batch);
+    bool store_in_parts(Batch& batch);
     void give_up(Batch& batch);
     void carry_loss(const LossRow& row);
     void tidy();

@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
 #include <utility>
 
 #include "core/model/time.h"
@@ -36,20 +34,6 @@ constexpr std::string_view tree_prefix = "tree:";
 
 tl::unexpected<SpanRefusal> refuse(SpanRefusal refusal) {
     return tl::unexpected(refusal);
-}
-
-/// The pid in the process's own, innermost namespace.
-std::optional<uint32_t> innermost_pid(uint32_t pid) {
-    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-    std::string line;
-    while (std::getline(status, line)) {
-        if (!line.starts_with("NSpid:")) continue;
-        const size_t last = line.find_last_of("\t ");
-        uint32_t value = 0;
-        const char* end = line.data() + line.size();
-        if (std::from_chars(line.data() + last + 1, end, value).ptr == end) return value;
-    }
-    return std::nullopt;
 }
 
 bool is_gone(int pidfd) {
@@ -133,7 +117,8 @@ SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, LookupBudget& budget) c
     if (errno != ENOTTY && errno != EINVAL) return refuse(SpanRefusal::no_such_process);
     if (!budget.scans.take(monotonic_now_ns())) return refuse(SpanRefusal::rate_limit);
     for (const uint32_t candidate : proc_->pids())
-        if (proc_->pid_namespace_of(candidate) == pid_namespace_ && innermost_pid(candidate) == pid) return candidate;
+        if (proc_->pid_namespace_of(candidate) == pid_namespace_ && proc_->innermost_pid_of(candidate) == pid)
+            return candidate;
     return refuse(SpanRefusal::no_such_process);
 }
 
