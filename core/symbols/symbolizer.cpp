@@ -15,9 +15,9 @@ namespace ingero {
 namespace {
 
 constexpr uint64_t max_symbols = 8'000'000;
-constexpr size_t max_name_bytes = 4'096;
+constexpr size_t max_name_bytes = max_symbol_name_bytes;
 // Names of CUDA templates reach a few thousand characters, and demangled ones several times that.
-constexpr size_t max_demangled_bytes = 4'096;
+constexpr size_t max_demangled_bytes = max_symbol_name_bytes;
 
 /// Of a place outside the code.
 constexpr uint64_t no_address = std::numeric_limits<uint64_t>::max();

@@ -26,6 +26,9 @@ struct FileSymbols {
     std::vector<FrameSymbol> symbols;  ///< one a place asked about, in their order
 };
 
+/// Of a name, and of what it is demangled to.
+inline constexpr size_t max_symbol_name_bytes = 4'096;
+
 /// At most this many places in one request.
 inline constexpr size_t max_places = 4096;
 

@@ -21,7 +21,10 @@ class FrameNames {
         std::function<void(FileRow)> put_file;
         std::function<void(SymbolRow)> put_symbol;
     };
-    FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink);
+    /// Where debug files are installed by build-id, and beside the paths of their files by name.
+    static constexpr const char* system_debug_root = "/usr/lib/debug";
+
+    FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink, std::string debug_root = system_debug_root);
     ~FrameNames();
 
     /// The place will be named, once. `deleted_state`: what to call a file whose path does not name it any more.
@@ -42,6 +45,7 @@ class FrameNames {
     EventLoop& loop_;
     WorkerPool& workers_;
     Sink sink_;
+    const std::string debug_root_;
     std::deque<MappedFilePtr> waiting_;  ///< each with places pending
     bool asking_ = false;
     EventLoop::Source timer_;

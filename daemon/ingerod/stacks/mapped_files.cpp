@@ -7,6 +7,7 @@
 
 #include "core/model/time.h"
 #include "core/render/render.h"
+#include "daemon/ingerod/stacks/file_answer.h"
 
 namespace ingero {
 
@@ -19,6 +20,8 @@ constexpr uint64_t purge_period_us = 5'000'000;
 constexpr uint64_t keep_unused_ns = 600'000'000'000;
 constexpr uint64_t retry_us = 200'000;
 constexpr unsigned max_attempts = 6;
+/// Each frame is looked up in all of them. More than an honest worker answers.
+constexpr size_t most_segments = 256;
 
 }  // namespace
 
@@ -154,9 +157,13 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
                 rows.emplace_back(part.get_binary());
                 bytes += rows.back().size();
             }
+            if (answer->at("code").size() > most_segments) throw std::invalid_argument("too many segments");
+            std::vector<MappedFile::CodeSegment> code;
             for (const json& one : answer->at("code"))
-                file->code.push_back({one.at("address"), one.at("offset"), one.at("bytes")});
-            file->row.build_id = answer->at("build_id");
+                code.push_back({checked_number(one.at("address")), checked_number(one.at("offset")),
+                                checked_number(one.at("bytes"))});
+            file->row.build_id = checked_build_id(answer->at("build_id"));
+            file->code = std::move(code);
             const auto table = bytes != 0 ? tables_.add_table(rows, file->uid) : uint32_t{INGERO_TABLE_FRAME_POINTER};
             if (table) {
                 file->table = *table;
@@ -166,7 +173,7 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
                 file->beyond_share = table.error().code == ErrorCode::busy;
             }
         }
-    } catch (const json::exception& wrong) {
+    } catch (const std::exception& wrong) {
         problem = std::string("a worker's answer about it makes no sense: ") + wrong.what();
     }
     // Code that a compiler made at run time and wrote to memory by way of a descriptor: no ELF file, frame pointers.
