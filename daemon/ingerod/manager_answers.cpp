@@ -194,12 +194,14 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
     auto ask = [this, method, caller, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request(method, request, std::nullopt, [this, method, caller, done, alive](Result<json> answer) {
-            if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes(caller);
-            if (answer && *alive && answer->is_object() && method == "stacks")
-                (*answer)["stacks_lost"] = stacks_->lost();
-            done(std::move(answer));
-        });
+        workers_->request({caller.uid, caller.sees_all}, method, request, std::nullopt,
+                          [this, method, caller, done, alive](Result<json> answer) {
+                              if (answer && *alive && answer->is_object())
+                                  (*answer)["missing_probes"] = missing_probes(caller);
+                              if (answer && *alive && answer->is_object() && method == "stacks")
+                                  (*answer)["stacks_lost"] = stacks_->lost();
+                              done(std::move(answer));
+                          });
     };
     // The pages of an export are of one window, which has been committed since the first.
     if (goes_on) return ask();
@@ -236,7 +238,7 @@ void Manager::snapshot(UniqueFd file, std::function<bool()> wanted, std::functio
     after_commit([this, pool, kept, done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
         if (snapshot_workers_.get() != pool) return;
-        snapshot_workers_->request("snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
+        snapshot_workers_->request(no_user, "snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
             snapshot_watch_.reset();
             snapshot_workers_.reset();
             done(std::move(answer));
@@ -296,16 +298,17 @@ void Manager::name_functions(std::vector<LiveTrace::Handle> handles, std::functi
         if (!*alive) return;
         json wanted = json::array();
         for (const auto& [process, handle] : handles) wanted.push_back({process.pid, process.start_ns, handle});
-        workers_->request(
-            "names", {{"functions", std::move(wanted)}}, std::nullopt, [handles, done](const Result<json>& answer) {
-                LiveTrace::Names names;
-                const json none = json::array();
-                const json& found =
-                    answer && answer->is_object() && answer->contains("names") ? (*answer)["names"] : none;
-                for (size_t i = 0; found.is_array() && i < std::min(found.size(), handles.size()); ++i)
-                    if (found[i].is_string()) names[handles[i]] = found[i].get<std::string>();
-                done(std::move(names));
-            });
+        workers_->request(no_user, "names", {{"functions", std::move(wanted)}}, std::nullopt,
+                          [handles, done](const Result<json>& answer) {
+                              LiveTrace::Names names;
+                              const json none = json::array();
+                              const json& found = answer && answer->is_object() && answer->contains("names")
+                                                      ? (*answer)["names"]
+                                                      : none;
+                              for (size_t i = 0; found.is_array() && i < std::min(found.size(), handles.size()); ++i)
+                                  if (found[i].is_string()) names[handles[i]] = found[i].get<std::string>();
+                              done(std::move(names));
+                          });
     });
 }
 

@@ -152,7 +152,7 @@ void Manager::store(const IncidentChange& change, const ClockTriple& now) {
 void Manager::keep_detail(const IncidentRow& row) {
     after_commit([this, row, alive = alive_] {
         if (!*alive) return;
-        workers_->request("incidents", {{"id", row.id}, {"whole_trace", true}}, std::nullopt,
+        workers_->request(no_user, "incidents", {{"id", row.id}, {"whole_trace", true}}, std::nullopt,
                           [this, row, alive](const Result<json>& answer) {
                               if (!*alive || !answer || !answer->is_object() || !answer->contains("detail") ||
                                   answer->value("detail_from", json()) != "store")

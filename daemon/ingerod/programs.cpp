@@ -86,7 +86,7 @@ void Programs::ask_next() {
     Question question = std::move(questions_.front());
     questions_.pop_front();
     const int fd = question.file->get();
-    workers_.request("symbols", {{"wanted", marks}, {"static", true}}, fd,
+    workers_.request(no_user, "symbols", {{"wanted", marks}, {"static", true}}, fd,
                      [this, question = std::move(question), alive = alive_](const Result<json>& answer) {
                          if (!*alive) return;
                          asking_ = false;

@@ -105,7 +105,7 @@ class ALyingWorker : public testing::Test {
 
     Result<json> ask(const std::string& method) {
         std::optional<Result<json>> answer;
-        pool_->request(method, json::object(), std::nullopt, [&](Result<json> result) {
+        pool_->request(no_user, method, json::object(), std::nullopt, [&](Result<json> result) {
             EXPECT_FALSE(answer) << "answered twice";
             answer = std::move(result);
         });

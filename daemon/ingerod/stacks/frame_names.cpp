@@ -94,7 +94,8 @@ void FrameNames::ask_next() {
     }
     if (!file.fd) return give_up(batch);
     asking_ = true;
-    workers_.request("symbolize", {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}}, file.fd.get(),
+    workers_.request(file_user(file.uid), "symbolize",
+                     {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}}, file.fd.get(),
                      [this, batch, alive = alive_](const Result<json>& answer) {
                          if (*alive) take_answer(batch, answer);
                      });
@@ -162,7 +163,8 @@ bool FrameNames::ask_debug_file(const std::shared_ptr<Batch>& batch) {
         if (batch->rows[i].name.empty()) addresses.push_back(batch->addresses.at(i));
     batch->in_debug_file = true;
     asking_ = true;
-    workers_.request("symbolize", {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}}, fd.get(),
+    workers_.request(file_user(batch->file->uid), "symbolize",
+                     {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}}, fd.get(),
                      [this, batch, alive = alive_](const Result<json>& answer) {
                          if (*alive) take_answer(batch, answer);
                      });

@@ -128,7 +128,7 @@ void MappedFiles::compile_next() {
             continue;
         }
         compiling_ = true;
-        workers_.request("unwind", json::object(), file->fd.get(),
+        workers_.request(file_user(file->uid), "unwind", json::object(), file->fd.get(),
                          [this, file, alive = alive_](const Result<json>& answer) {
                              if (*alive) take_answer(file, answer);
                          });
