@@ -22,8 +22,6 @@ namespace {
 /// Libraries named in an answer.
 constexpr size_t max_listed = 256;
 constexpr uint64_t default_window_ns = 300'000'000'000;
-/// Who asks is not known.
-constexpr Caller anyone{.uid = nobody_uid, .pid = 0, .sees_all = false};
 constexpr uint64_t commit_wait_us = 50'000;
 constexpr uint64_t put_wait_us = 250'000;  ///< for the loop's own work before that
 constexpr std::chrono::hours snapshot_deadline{2};
@@ -58,16 +56,26 @@ json spans_answer(const SpanFigures& figures, uint64_t dropped) {
             {"refused", std::move(refused)}};
 }
 
+/// What tells what the programs of all users do is told to those who see them. What was lost is: it says how far
+/// answers can be trusted.
+void leave_out_activity(json& status) {
+    for (const char* name : {"recorded", "committed", "waits", "split_uncertain"}) status["events"][name] = nullptr;
+    for (const char* name : {"connections", "accepted", "waiting", "dropped", "refused"})
+        status["spans"][name] = nullptr;
+    status["overhead"]["thinned"] = nullptr;
+    status["traces"] = nullptr;
+}
+
 }  // namespace
 
-json Manager::status() {
+json Manager::status(const Caller& caller) {
     const IngestFigures figures = ingest_->figures();
     const ClockTriple now = ClockTriple::now();
     Coverage coverage;
     coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
-    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(anyone), .comms = {}},
+    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["state"] = state();
     answer["version"] = version;
@@ -91,6 +99,14 @@ json Manager::status() {
     answer["relay"] = relay_->status();
     answer["relay"]["dropped"] = figures.commits.store.states_dropped_for_space;
     answer["incidents_open"] = incidents_.open().size();
+    if (caller.sees_all) return answer;
+    leave_out_activity(answer);
+    const auto own = [&](uint32_t uid) { return uid == caller.uid; };
+    answer["processes"] = std::count_if(processes_->all().begin(), processes_->all().end(), [&](const auto& entry) {
+        return !entry.second.excluded && own(entry.second.process.uid);
+    });
+    answer["incidents_open"] = std::count_if(incident_processes_.begin(), incident_processes_.end(),
+                                             [&](const auto& incident) { return own(incident.second.uid); });
     return answer;
 }
 
@@ -132,7 +148,7 @@ json Manager::probes(const Caller& caller) {
     answer["attach_method"] = to_string(probes_->method());
     answer.update(probe_figures(
         *libraries_, probes_->counters(), [this](std::string_view set) { return disabled_sets_.contains(set); },
-        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }));
+        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }, caller.sees_all));
     return answer;
 }
 
@@ -271,7 +287,7 @@ void Manager::after_commit(std::function<void()> then) {
 
 McpServer::Host Manager::mcp_host() {
     return {.worker_options = [this] { return worker_options(); },
-            .status = [this] { return status(); },
+            .status = [this](const Caller& caller) { return status(caller); },
             .processes = [this](const Caller& caller) { return processes(caller); },
             .check = [this](const Caller& caller, auto done) { check(caller, false, std::move(done)); },
             .commit =
