@@ -50,13 +50,14 @@ class ALyingWorker : public testing::Test {
     }
 
     /// One worker, which answers so, in this order.
-    WorkerPool& says(const std::vector<json>& answers) {
+    WorkerPool& says(const std::vector<json>& answers, std::chrono::milliseconds turn = {}) {
         std::ofstream script(folder_ / "script");
         for (const json& answer : answers) script << answer << "\n";
         std::filesystem::remove(folder_ / "log");
         pool_ = std::make_unique<WorkerPool>(
             loop_,
-            WorkerOptions{.program = folder_ / "worker", .store_directory = {}, .count = 1, .node = "test-node"});
+            WorkerOptions{
+                .program = folder_ / "worker", .store_directory = {}, .count = 1, .turn = turn, .node = "test-node"});
         return *pool_;
     }
     /// What it was asked.
@@ -196,6 +197,55 @@ TEST_F(ALyingWorker, names_the_places_that_were_asked_about_and_no_others) {
     EXPECT_EQ(named.symbols[0].offset, 16U);
     EXPECT_EQ(named.symbols[1].offset, 32U);
     for (const SymbolRow& row : named.symbols) EXPECT_EQ(row.file, 1U);
+}
+
+// By the same means: files of users, and a worker that says nothing.
+class NamesOfSeveralUsers : public ALyingWorker {
+  protected:
+    MappedFilePtr file_of(uint32_t uid, const std::string& build_id) {
+        const auto file = std::make_shared<MappedFile>();
+        file->row = {.id = ++last_, .path = "/opt/program", .build_id = build_id};
+        file->uid = uid;
+        file->fd.reset(open((folder_ / "program").c_str(), O_RDONLY | O_CLOEXEC));
+        return file;
+    }
+    std::vector<json> asked_for_names() const {
+        auto asked = log();
+        std::erase_if(asked, [](const json& one) { return one["method"] != "symbolize"; });
+        return asked;
+    }
+    static FrameNames::Sink no_sink() {
+        return {.put_file = [](const FileRow&) {}, .put_symbol = [](const SymbolRow&) {}};
+    }
+    /// What a worker logs is no event of the loop.
+    void run_until_asked_for_names(size_t times) {
+        for (int i = 0; i < 6'000 && asked_for_names().size() < times; ++i) sd_event_run(loop_.get(), 10'000);
+        ASSERT_EQ(asked_for_names().size(), times);
+    }
+    uint32_t last_ = 0;
+};
+
+TEST_F(NamesOfSeveralUsers, are_read_in_turns) {
+    FrameNames names(loop_, says(std::vector<json>(5, symbols({symbol("f")}))), no_sink(), debug_root_);
+    for (const char* file : {"a1", "a2", "a3", "a4"}) names.want(file_of(1000, file), 16);
+    names.want(file_of(1001, "b1"), 16);
+    run_until([&] { return log().size() == 5; });
+    std::string order;
+    for (const json& asked : log()) order += asked["params"]["build_id"].get<std::string>();
+    EXPECT_EQ(order, "a1b1a2a3a4");
+}
+
+TEST_F(NamesOfSeveralUsers, stay_mangled_where_they_took_longer_than_a_turn) {
+    FrameNames names(loop_, says({}, std::chrono::milliseconds(1)), no_sink(), debug_root_);
+    names.want(file_of(1000, "a1"), 16);
+    const auto asks_too = [&] {
+        pool_->request({.uid = 1001}, "unwind", json::object(), std::nullopt, [](const Result<json>&) {});
+    };
+    run_until_asked_for_names(1);
+    EXPECT_EQ(asked_for_names()[0]["params"]["mangled"], false);
+    asks_too();
+    run_until_asked_for_names(2);
+    EXPECT_EQ(asked_for_names()[1]["params"]["mangled"], true);
 }
 
 TEST_F(ALyingWorker, is_stopped_when_it_answers_what_it_was_not_asked) {

@@ -62,7 +62,7 @@ void FrameNames::want(const MappedFilePtr& file, uint64_t offset) {
     }
     if (file->row.state == FileState::anonymous || file->named.size() >= most_places_a_file) return;
     if (!file->named.insert(offset).second) return;
-    if (file->pending.empty()) waiting_.push_back(file);
+    if (file->pending.empty()) waiting_.push(file->uid, file);
     file->pending.push_back(offset);
     if (!timer_.active() && !asking_)
         timer_ = loop_.add_timer(
@@ -83,8 +83,7 @@ void FrameNames::ask_next() {
     timer_.reset();
     if (asking_ || waiting_.empty()) return;
     const auto batch = std::make_shared<Batch>();
-    batch->file = waiting_.front();
-    waiting_.pop_front();
+    batch->file = *waiting_.take();
     MappedFile& file = *batch->file;
     const size_t count = std::min(file.pending.size(), places_a_request);
     json offsets = json::array();
@@ -94,11 +93,12 @@ void FrameNames::ask_next() {
     }
     if (!file.fd) return give_up(batch);
     asking_ = true;
-    workers_.request(file_user(file.uid), "symbolize",
-                     {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}}, file.fd.get(),
-                     [this, batch, alive = alive_](const Result<json>& answer) {
-                         if (*alive) take_answer(batch, answer);
-                     });
+    workers_.request(
+        file_user(file.uid), "symbolize",
+        {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}, {"mangled", file.names_take_long}},
+        file.fd.get(), [this, batch, alive = alive_](const Result<json>& answer) {
+            if (*alive) take_answer(batch, answer);
+        });
 }
 
 void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<json>& answer) {
@@ -111,7 +111,9 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
             spdlog::info("no names for {}: {}", escape_text(file.row.path), escape_text(answer.error().message));
             return give_up(batch);
         }
-        waiting_.push_back(batch->file);
+        // Names may be made to take long to demangle.
+        if (answer.error().code == ErrorCode::deadline) file.names_take_long = true;
+        waiting_.push(file.uid, batch->file);
         timer_ = loop_.add_timer(
             retry_us, [this] { ask_next(); }, retry_us / 10);
         return;
@@ -163,11 +165,12 @@ bool FrameNames::ask_debug_file(const std::shared_ptr<Batch>& batch) {
         if (batch->rows[i].name.empty()) addresses.push_back(batch->addresses.at(i));
     batch->in_debug_file = true;
     asking_ = true;
-    workers_.request(file_user(batch->file->uid), "symbolize",
-                     {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}}, fd.get(),
-                     [this, batch, alive = alive_](const Result<json>& answer) {
-                         if (*alive) take_answer(batch, answer);
-                     });
+    workers_.request(
+        file_user(batch->file->uid), "symbolize",
+        {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}, {"mangled", batch->file->names_take_long}},
+        fd.get(), [this, batch, alive = alive_](const Result<json>& answer) {
+            if (*alive) take_answer(batch, answer);
+        });
     return true;
 }
 
@@ -175,7 +178,7 @@ void FrameNames::finish(const std::shared_ptr<Batch>& batch) {
     MappedFile& file = *batch->file;
     file.failures = 0;
     file.pending.erase(file.pending.begin(), file.pending.begin() + static_cast<long>(batch->rows.size()));
-    if (!file.pending.empty()) waiting_.push_back(batch->file);
+    if (!file.pending.empty()) waiting_.push(file.uid, batch->file);
     // That its path names another file by now is told over that it is stripped; its names are its own all the same.
     const bool replaced = file.row.state == FileState::rebuilt || file.row.state == FileState::deleted;
     const FileState state = replaced ? file.row.state : batch->state;

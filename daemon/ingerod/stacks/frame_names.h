@@ -2,7 +2,6 @@
 // What comes back goes to the store, so that a copy of it needs the files no more. Loop thread only.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "core/model/stack.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/stacks/mapped_files.h"
+#include "daemon/ingerod/turn_queue.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -46,7 +46,7 @@ class FrameNames {
     WorkerPool& workers_;
     Sink sink_;
     const std::string debug_root_;
-    std::deque<MappedFilePtr> waiting_;  ///< each with places pending
+    TurnQueue<uint32_t, MappedFilePtr> waiting_;  ///< by user; each with places pending
     bool asking_ = false;
     EventLoop::Source timer_;
     struct Waiter {

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/model/time.h"
@@ -81,7 +82,7 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mappi
         purge_timer_ = loop_.add_periodic(
             purge_period_us, [this] { let_go(); }, purge_period_us / 5);
     if (is_new) {
-        waiting_.push_back(file);
+        waiting_.push(file->uid, file);
         compile_next();
     } else if (file->beyond_share && file->uid != uid) {
         ask_again(file, uid);
@@ -94,7 +95,8 @@ void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t uid) {
     file->uid = uid;
     file->beyond_share = file->compiled = false;
     file->code.clear();
-    waiting_.push_back(file);
+    file->attempts = 0;
+    waiting_.push(file->uid, file);
     compile_next();
 }
 
@@ -122,11 +124,8 @@ MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState stat
 /// One at a time: whoever asks a question meanwhile finds a worker.
 void MappedFiles::compile_next() {
     while (!compiling_ && !waiting_.empty()) {
-        const MappedFilePtr file = waiting_.front().lock();
-        if (!file || !file->fd || file->compiled) {
-            waiting_.pop_front();
-            continue;
-        }
+        const MappedFilePtr file = waiting_.take()->lock();
+        if (!file || !file->fd || file->compiled) continue;
         compiling_ = true;
         workers_.request(file_user(file->uid), "unwind", json::object(), file->fd.get(),
                          [this, file, alive = alive_](const Result<json>& answer) {
@@ -139,14 +138,16 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
     compiling_ = false;
     const bool files_fault =
         !answer && (answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit);
-    // The workers are busy, or one was killed: that says nothing of the file yet.
-    if (!answer && !files_fault && ++attempts_ < max_attempts) {
+    // The workers are busy, or one was killed: that says nothing of the file yet. Meanwhile others have their turn.
+    if (!answer && !files_fault && ++file->attempts < max_attempts) {
+        waiting_.push(file->uid, file);
+        if (answer.error().code == ErrorCode::deadline) return compile_next();
+        failures_ = std::min(failures_ + 1, max_attempts - 1);
         retry_timer_ = loop_.add_timer(
-            retry_us << attempts_, [this] { compile_next(); }, retry_us / 10);
+            retry_us << failures_, [this] { compile_next(); }, retry_us / 10);
         return;
     }
-    attempts_ = 0;
-    if (!waiting_.empty() && waiting_.front().lock() == file) waiting_.pop_front();
+    failures_ = 0;
     file->compiled = true;
     std::string problem = answer ? "" : answer.error().message;
     try {
