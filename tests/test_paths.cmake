@@ -33,6 +33,7 @@ set(test_paths
   INGERO_UNWIND_FIXTURE "$<TARGET_FILE:unwind_fixture>"
   INGERO_WORKER "$<TARGET_FILE:ingero-worker>"
   LATE_NFS "$<TARGET_FILE:late-nfs>"
+  LYING_WORKER "$<TARGET_FILE:lying-worker>"
   MATRIX_FILE "${PROJECT_SOURCE_DIR}/build/detection-matrix.json"
   MCP_CLIENT "${PROJECT_SOURCE_DIR}/tests/support/mcp_client.py"
   MISPLACED_CUDART "$<TARGET_FILE:misplaced-cudart>"

@@ -22,6 +22,12 @@ std::string_view to_string(FileState state) {
     return "unread";
 }
 
+bool is_build_id(std::string_view text) {
+    constexpr size_t most_digits = 128;
+    return !text.empty() && text.size() <= most_digits && text.size() % 2 == 0 &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::string_view to_string(StackEnd end) {
     switch (end) {
         case StackEnd::whole:

@@ -43,6 +43,9 @@ struct StackFrame {
     auto operator<=>(const StackFrame&) const = default;
 };
 
+/// Whether a text may be a build-id: hexadecimal digits of 1 to 64 bytes.
+bool is_build_id(std::string_view text);
+
 struct StackRow {
     uint32_t id = 0;  ///< what Event::stack names; unique in a store
     ProcessKey process;

@@ -23,7 +23,7 @@ struct Key {
     uint32_t stack = 0;
     OpId op = 0;
     uint32_t pid = 0;
-    ProcessKey process;  ///< with a function handle, which means nothing without
+    ProcessKey process;  ///< whose stack it is, and whose function
     uint64_t function = 0;
     auto operator<=>(const Key&) const = default;
 };
@@ -67,10 +67,10 @@ class Collector {
             }
             const CallTime time = call_time(event);
             if (query_.off_cpu && time.runnable_ns + time.blocked_ns == 0) continue;
-            Key key{.stack = event.stack, .op = 0, .pid = 0, .process = {}, .function = 0};
+            Key key{.stack = event.stack, .op = 0, .pid = 0, .process = event.process(), .function = 0};
             if (query_.by == StacksBy::op) key.op = event.op;
             if (query_.by == StacksBy::process) key.pid = event.tgid;
-            if (query_.by == StacksBy::kernel) key.process = event.process(), key.function = event.args[0];
+            if (query_.by == StacksBy::kernel) key.function = event.args[0];
             if (groups_.size() >= max_groups && !groups_.contains(key)) return false;
             groups_[key].add({weight, saturating_multiply(time.duration_ns, weight),
                               saturating_multiply(time.runnable_ns, weight),
@@ -97,6 +97,11 @@ struct Content {
     std::vector<std::tuple<std::string, std::string, uint64_t>> frames;  ///< build-id or path, symbol, offset
     auto operator<=>(const Content&) const = default;
 };
+
+/// The kernel knows a stack by 32 bits of a hash: one that collides has the id of another process's.
+bool is_of(const StackRow& stack, const ProcessKey& process) {
+    return stack.process.pid == 0 || stack.process == process;
+}
 
 /// Whether the offset of a frame says where in the file it lies.
 bool has_place(FileState state) {
@@ -152,7 +157,7 @@ Result<void> name_stacks(const StoreSnapshot& snapshot, const StacksQuery& query
     std::map<Content, StackStats> merged;
     for (const auto& [key, sums] : groups) {
         const auto stack = stacks->find(key.stack);
-        if (stack == stacks->end()) {
+        if (stack == stacks->end() || !is_of(stack->second, key.process)) {
             ret_answer.calls_no_stack = saturating_add(ret_answer.calls_no_stack, sums.count);
             continue;
         }

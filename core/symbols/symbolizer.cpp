@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <limits>
 #include <memory>
 
@@ -15,9 +16,9 @@ namespace ingero {
 namespace {
 
 constexpr uint64_t max_symbols = 8'000'000;
-constexpr size_t max_name_bytes = 4'096;
+constexpr size_t max_name_bytes = max_symbol_name_bytes;
 // Names of CUDA templates reach a few thousand characters, and demangled ones several times that.
-constexpr size_t max_demangled_bytes = 4'096;
+constexpr size_t max_demangled_bytes = max_symbol_name_bytes;
 
 /// Of a place outside the code.
 constexpr uint64_t no_address = std::numeric_limits<uint64_t>::max();
@@ -160,7 +161,15 @@ std::string read_debug_link(const ElfFile& file) {
     return {};
 }
 
-Result<FileSymbols> symbolize(const ElfFile& file, std::vector<FrameSymbol> places, std::string_view build_id) {
+/// Of the processor, so that a busy machine leaves no name out.
+std::chrono::nanoseconds thread_time() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+Result<FileSymbols> symbolize(const ElfFile& file, std::vector<FrameSymbol> places, std::string_view build_id,
+                              std::chrono::milliseconds for_demangling) {
     FileSymbols result{FileState::ok, file.build_id(), read_debug_link(file), std::move(places)};
     if (!build_id.empty() && build_id != result.build_id) {
         result.state = FileState::rebuilt;
@@ -176,11 +185,12 @@ Result<FileSymbols> symbolize(const ElfFile& file, std::vector<FrameSymbol> plac
     }
     if (!any) return tl::unexpected(any.error());
     finder.finish();
+    const auto until = thread_time() + for_demangling;
     for (FrameSymbol& symbol : result.symbols) {
         const Candidate& best = finder.at(symbol.address);
         if (best.rank < 0 || symbol.address == no_address) continue;
         symbol.name = best.name;
-        symbol.demangled = demangle(symbol.name);
+        if (thread_time() < until) symbol.demangled = demangle(symbol.name);
         symbol.offset = symbol.address - best.start;
     }
     return result;
@@ -193,22 +203,24 @@ Result<void> check_count(size_t count) {
 
 }  // namespace
 
-Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id) {
+Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id,
+                                      std::chrono::milliseconds for_demangling) {
     if (auto checked = check_count(offsets.size()); !checked) return tl::unexpected(checked.error());
     const auto file = ElfFile::open(fd);
     if (!file) return tl::unexpected(file.error());
     std::vector<FrameSymbol> places(offsets.size());
     for (size_t i = 0; i < offsets.size(); ++i) places[i].address = file->code_address(offsets[i]).value_or(no_address);
-    return symbolize(*file, std::move(places), build_id);
+    return symbolize(*file, std::move(places), build_id, for_demangling);
 }
 
-Result<FileSymbols> symbolize_addresses(int fd, std::span<const uint64_t> addresses, std::string_view build_id) {
+Result<FileSymbols> symbolize_addresses(int fd, std::span<const uint64_t> addresses, std::string_view build_id,
+                                        std::chrono::milliseconds for_demangling) {
     if (auto checked = check_count(addresses.size()); !checked) return tl::unexpected(checked.error());
     const auto file = ElfFile::open_debug_file(fd);
     if (!file) return tl::unexpected(file.error());
     std::vector<FrameSymbol> places(addresses.size());
     for (size_t i = 0; i < addresses.size(); ++i) places[i].address = addresses[i];
-    return symbolize(*file, std::move(places), build_id);
+    return symbolize(*file, std::move(places), build_id, for_demangling);
 }
 
 std::string demangle(const std::string& name) {

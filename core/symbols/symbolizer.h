@@ -1,6 +1,7 @@
 // Names for places in the code of a file. Runs in a worker: the bytes, names included, are a target's and hostile.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,15 +27,24 @@ struct FileSymbols {
     std::vector<FrameSymbol> symbols;  ///< one a place asked about, in their order
 };
 
+/// Of a name, and of what it is demangled to.
+inline constexpr size_t max_symbol_name_bytes = 4'096;
+
 /// At most this many places in one request.
 inline constexpr size_t max_places = 4096;
 
+/// What a request may spend of the processor on demangling: names that come later keep their mangled form. A hostile
+/// name of a few hundred bytes takes exponentially long.
+inline constexpr std::chrono::milliseconds demangling_budget{200};
+
 /// Names for places given as file offsets, from .symtab, and from .dynsym where that is missing. `build_id`, where not
 /// empty, is what was seen when the places were: another gives the state rebuilt and no names. Errors: corrupt, limit.
-Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id);
+Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id,
+                                      std::chrono::milliseconds for_demangling = demangling_budget);
 
 /// The same for places given as addresses in the file that `fd` is the debug file of.
-Result<FileSymbols> symbolize_addresses(int fd, std::span<const uint64_t> addresses, std::string_view build_id);
+Result<FileSymbols> symbolize_addresses(int fd, std::span<const uint64_t> addresses, std::string_view build_id,
+                                        std::chrono::milliseconds for_demangling = demangling_budget);
 
 /// C++ only; empty where the name is none, or is longer than any honest one.
 std::string demangle(const std::string& name);

@@ -46,7 +46,7 @@ class ControlBackend {
   public:
     virtual ~ControlBackend() = default;
     virtual std::string node() const = 0;
-    virtual nlohmann::json status() = 0;                         ///< the whole object of contracts.md
+    virtual nlohmann::json status(const Caller& caller) = 0;     ///< the whole object of contracts.md
     virtual nlohmann::json processes(const Caller& caller) = 0;  ///< likewise
     virtual nlohmann::json probes(const Caller& caller) = 0;     ///< likewise
     /// "stats" or "explain": answered by a worker; "check": by a program of its own. `done` is called once, on the loop

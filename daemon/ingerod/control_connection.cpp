@@ -226,7 +226,7 @@ void ControlConnection::handle(RpcRequest request) {
                                request.method == "probes" || request.method == "reload";
     if (takes_nothing && !request.params.empty())
         return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
-    if (request.method == "status") return answer(request.id, host_.backend().status());
+    if (request.method == "status") return answer(request.id, host_.backend().status(caller_));
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
     if (request.method == "reload") return reload(request);

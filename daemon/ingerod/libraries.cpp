@@ -271,16 +271,17 @@ void Libraries::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
     std::vector<std::string> wanted = symbol_names(entry.file.library);
     if (entry.file.is_program) wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
     const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
-    workers_.request("symbols", params, raw, [this, id, held, alive = alive_](Result<json> answer) {
-        if (!*alive) return;
-        if (answer) return attach(id, held, *answer);
-        const ErrorCode code = answer.error().code;
-        // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
-        if (code == ErrorCode::corrupt || code == ErrorCode::limit)
-            failed(id, answer.error().message, false);
-        else
-            retry(id, held, answer.error(), true);
-    });
+    workers_.request(file_user(entry.uid), "symbols", params, raw,
+                     [this, id, held, alive = alive_](Result<json> answer) {
+                         if (!*alive) return;
+                         if (answer) return attach(id, held, *answer);
+                         const ErrorCode code = answer.error().code;
+                         // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
+                         if (code == ErrorCode::corrupt || code == ErrorCode::limit)
+                             failed(id, answer.error().message, false);
+                         else
+                             retry(id, held, answer.error(), true);
+                     });
 }
 
 // The workers are busy, one was killed, or the file is being written: it is asked for again, ever later.

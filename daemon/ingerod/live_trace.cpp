@@ -24,8 +24,11 @@ namespace {
 constexpr size_t max_subscribers = 16;
 /// Of these at most so many of callers who do not see every process.
 constexpr size_t max_unprivileged = 8;
-/// Calls kept for one subscriber between two turns of a thread.
+/// Calls kept for one subscriber between two turns of a thread, and as many of processes that may be others'.
 constexpr size_t max_staged = 4'096;
+/// Processes of others that are known to a subscriber; the calls of more may be staged.
+constexpr size_t max_strangers = 1'024;
+constexpr size_t max_own = 4'096;
 /// Calls that wait for a subscriber to read.
 constexpr size_t max_waiting = 8'192;
 /// What a reader gets a second, and in one go: more can be neither read nor sent without harm to the daemon.
@@ -111,10 +114,16 @@ class LiveTrace::Subscriber final : public CallStream {
     /// Ingest thread, with the mutex held.
     void stage(const Event& call) {
         if (filter_.in_flight || !wants(call) || (filter_.errors && call.return_code == 0)) return;
-        if (staged_.size() < max_staged)
-            staged_.push_back(call);
-        else
+        const auto known = visible_.find(call.process());
+        const bool is_own = caller_.sees_all || (known != visible_.end() && known->second);
+        if (!is_own && known != visible_.end()) return;
+        size_t& count = is_own ? staged_own_ : staged_unknown_;
+        if (count < max_staged)
+            staged_.push_back(call), ++count;
+        else if (is_own)
             staged_skipped_++;
+        else if (skipped_unknown_.size() < max_strangers || skipped_unknown_.contains(call.process()))
+            skipped_unknown_[call.process()]++;
     }
     bool has_staged() const { return !staged_.empty() || staged_skipped_ != 0; }
 
@@ -122,7 +131,12 @@ class LiveTrace::Subscriber final : public CallStream {
     void unstage() {
         fresh_.swap(staged_);
         staged_.clear();
+        staged_own_ = staged_unknown_ = 0;
         skipped_ += std::exchange(staged_skipped_, 0);
+        for (const auto& [process, calls] : skipped_unknown_)
+            if (may_see(trace_.host_.find_process(process))) skipped_ += calls;
+        skipped_unknown_.clear();
+        learn();
     }
     /// Loop thread. Not on_ready_(), which may end this.
     bool accept(const ClockTriple& clock) {
@@ -133,6 +147,17 @@ class LiveTrace::Subscriber final : public CallStream {
         }
         fresh_.clear();
         return is_ready();
+    }
+
+    /// Loop thread, with the mutex held: a process may have become another user's, or be gone.
+    void forget() {
+        for (auto one = visible_.begin(); one != visible_.end();) {
+            const Process* process = trace_.host_.find_process(one->first);
+            if (process) one->second = may_see(process);
+            one = process ? std::next(one) : visible_.erase(one);
+        }
+        strangers_ = static_cast<size_t>(
+            std::count_if(visible_.begin(), visible_.end(), [](const auto& one) { return !one.second; }));
     }
 
     /// What others have in flight takes nothing of what this one may be told.
@@ -190,6 +215,20 @@ class LiveTrace::Subscriber final : public CallStream {
     bool may_see(const Process* process) const { return caller_.sees_all || (process && process->uid == caller_.uid); }
     bool is_ready() const { return !waiting_.empty() || skipped_ != 0; }
 
+    /// Whose the processes are of which there are calls.
+    void learn() {
+        if (caller_.sees_all) return;
+        for (const Event& call : fresh_) {
+            if (visible_.contains(call.process())) continue;
+            const Process* process = trace_.host_.find_process(call.process());
+            if (!process) continue;
+            const bool is_own = may_see(process);
+            if (is_own ? visible_.size() - strangers_ >= max_own : strangers_ >= max_strangers) continue;
+            visible_.emplace(call.process(), is_own);
+            strangers_ += !is_own;
+        }
+    }
+
     // What belongs to others does not even count.
     void accept(TracedCall traced, const ClockTriple& clock) {
         const Process* process = trace_.host_.find_process(traced.call.process());
@@ -241,8 +280,14 @@ class LiveTrace::Subscriber final : public CallStream {
     const Caller caller_;
     const TraceFilter filter_;
     const std::function<void()> on_ready_;
-    std::vector<Event> staged_;  ///< guarded by the mutex, as is the next
+    // Guarded by the mutex.
+    std::vector<Event> staged_;
+    size_t staged_own_ = 0, staged_unknown_ = 0;  ///< of these, by whether their processes are known to be the caller's
     uint64_t staged_skipped_ = 0;
+    std::map<ProcessKey, uint64_t> skipped_unknown_;
+    std::map<ProcessKey, bool> visible_;  ///< as far as known
+    size_t strangers_ = 0;                ///< of these, not visible
+    // Loop thread only, from here on.
     std::vector<Event> fresh_;
     std::deque<TracedCall> waiting_;
     uint64_t skipped_ = 0;
@@ -339,6 +384,10 @@ void LiveTrace::look_in_flight() {
     });
     if (!looked && !std::exchange(in_flight_fails_, true)) spdlog::warn("{}", looked.error().message);
     in_flight_fails_ = !looked;
+    {
+        const std::lock_guard lock(mutex_);
+        for (Subscriber* subscriber : subscribers_) subscriber->forget();
+    }
     const ClockTriple clock = ClockTriple::now();
     for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
         if (subscribers_.contains(subscriber) && subscriber->end_look(clock)) subscriber->tell_ready();

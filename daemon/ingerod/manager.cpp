@@ -28,6 +28,8 @@ constexpr size_t max_listed = 256;
 constexpr uint64_t loss_period_ns = 60'000'000'000;
 constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t settle_us = 10'000;
+/// Of a file that takes long to read, while other users' wait.
+constexpr std::chrono::milliseconds file_turn{2'000};
 /// Of functions; each takes some 30 us.
 constexpr size_t names_a_turn = 64;
 constexpr uint64_t rescan_period_us = 1'000'000;
@@ -120,6 +122,7 @@ Result<void> Manager::open() {
     WorkerOptions workers = worker_options();
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
     workers.count = 1;
+    workers.turn = file_turn;
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
     const StoreFigures stored = (*store)->figures();

@@ -84,7 +84,7 @@ class Manager : public BusBackend {
     void set_sockets(size_t count) { sockets_ = count; }
 
     std::string node() const override { return node_; }
-    nlohmann::json status() override;
+    nlohmann::json status(const Caller& caller) override;
     nlohmann::json processes(const Caller& caller) override;
     nlohmann::json probes(const Caller& caller) override;
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,

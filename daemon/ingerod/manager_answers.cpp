@@ -22,8 +22,6 @@ namespace {
 /// Libraries named in an answer.
 constexpr size_t max_listed = 256;
 constexpr uint64_t default_window_ns = 300'000'000'000;
-/// Who asks is not known.
-constexpr Caller anyone{.uid = nobody_uid, .pid = 0, .sees_all = false};
 constexpr uint64_t commit_wait_us = 50'000;
 constexpr uint64_t put_wait_us = 250'000;  ///< for the loop's own work before that
 constexpr std::chrono::hours snapshot_deadline{2};
@@ -58,16 +56,26 @@ json spans_answer(const SpanFigures& figures, uint64_t dropped) {
             {"refused", std::move(refused)}};
 }
 
+/// What tells what the programs of all users do is told to those who see them. What was lost is: it says how far
+/// answers can be trusted.
+void leave_out_activity(json& status) {
+    for (const char* name : {"recorded", "committed", "waits", "split_uncertain"}) status["events"][name] = nullptr;
+    for (const char* name : {"connections", "accepted", "waiting", "dropped", "refused"})
+        status["spans"][name] = nullptr;
+    status["overhead"]["thinned"] = nullptr;
+    status["traces"] = nullptr;
+}
+
 }  // namespace
 
-json Manager::status() {
+json Manager::status(const Caller& caller) {
     const IngestFigures figures = ingest_->figures();
     const ClockTriple now = ClockTriple::now();
     Coverage coverage;
     coverage.lost = figures.lost + figures.commits.dropped;
     coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
-    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(anyone), .comms = {}},
+    json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["state"] = state();
     answer["version"] = version;
@@ -91,6 +99,14 @@ json Manager::status() {
     answer["relay"] = relay_->status();
     answer["relay"]["dropped"] = figures.commits.store.states_dropped_for_space;
     answer["incidents_open"] = incidents_.open().size();
+    if (caller.sees_all) return answer;
+    leave_out_activity(answer);
+    const auto own = [&](uint32_t uid) { return uid == caller.uid; };
+    answer["processes"] = std::count_if(processes_->all().begin(), processes_->all().end(), [&](const auto& entry) {
+        return !entry.second.excluded && own(entry.second.process.uid);
+    });
+    answer["incidents_open"] = std::count_if(incident_processes_.begin(), incident_processes_.end(),
+                                             [&](const auto& incident) { return own(incident.second.uid); });
     return answer;
 }
 
@@ -132,7 +148,7 @@ json Manager::probes(const Caller& caller) {
     answer["attach_method"] = to_string(probes_->method());
     answer.update(probe_figures(
         *libraries_, probes_->counters(), [this](std::string_view set) { return disabled_sets_.contains(set); },
-        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }));
+        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }, caller.sees_all));
     return answer;
 }
 
@@ -194,12 +210,14 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
     auto ask = [this, method, caller, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request(method, request, std::nullopt, [this, method, caller, done, alive](Result<json> answer) {
-            if (answer && *alive && answer->is_object()) (*answer)["missing_probes"] = missing_probes(caller);
-            if (answer && *alive && answer->is_object() && method == "stacks")
-                (*answer)["stacks_lost"] = stacks_->lost();
-            done(std::move(answer));
-        });
+        workers_->request({caller.uid, caller.sees_all}, method, request, std::nullopt,
+                          [this, method, caller, done, alive](Result<json> answer) {
+                              if (answer && *alive && answer->is_object())
+                                  (*answer)["missing_probes"] = missing_probes(caller);
+                              if (answer && *alive && answer->is_object() && method == "stacks")
+                                  (*answer)["stacks_lost"] = stacks_->lost();
+                              done(std::move(answer));
+                          });
     };
     // The pages of an export are of one window, which has been committed since the first.
     if (goes_on) return ask();
@@ -236,7 +254,7 @@ void Manager::snapshot(UniqueFd file, std::function<bool()> wanted, std::functio
     after_commit([this, pool, kept, done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
         if (snapshot_workers_.get() != pool) return;
-        snapshot_workers_->request("snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
+        snapshot_workers_->request(no_user, "snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
             snapshot_watch_.reset();
             snapshot_workers_.reset();
             done(std::move(answer));
@@ -269,7 +287,7 @@ void Manager::after_commit(std::function<void()> then) {
 
 McpServer::Host Manager::mcp_host() {
     return {.worker_options = [this] { return worker_options(); },
-            .status = [this] { return status(); },
+            .status = [this](const Caller& caller) { return status(caller); },
             .processes = [this](const Caller& caller) { return processes(caller); },
             .check = [this](const Caller& caller, auto done) { check(caller, false, std::move(done)); },
             .commit =
@@ -296,16 +314,17 @@ void Manager::name_functions(std::vector<LiveTrace::Handle> handles, std::functi
         if (!*alive) return;
         json wanted = json::array();
         for (const auto& [process, handle] : handles) wanted.push_back({process.pid, process.start_ns, handle});
-        workers_->request(
-            "names", {{"functions", std::move(wanted)}}, std::nullopt, [handles, done](const Result<json>& answer) {
-                LiveTrace::Names names;
-                const json none = json::array();
-                const json& found =
-                    answer && answer->is_object() && answer->contains("names") ? (*answer)["names"] : none;
-                for (size_t i = 0; found.is_array() && i < std::min(found.size(), handles.size()); ++i)
-                    if (found[i].is_string()) names[handles[i]] = found[i].get<std::string>();
-                done(std::move(names));
-            });
+        workers_->request(no_user, "names", {{"functions", std::move(wanted)}}, std::nullopt,
+                          [handles, done](const Result<json>& answer) {
+                              LiveTrace::Names names;
+                              const json none = json::array();
+                              const json& found = answer && answer->is_object() && answer->contains("names")
+                                                      ? (*answer)["names"]
+                                                      : none;
+                              for (size_t i = 0; found.is_array() && i < std::min(found.size(), handles.size()); ++i)
+                                  if (found[i].is_string()) names[handles[i]] = found[i].get<std::string>();
+                              done(std::move(names));
+                          });
     });
 }
 

@@ -152,24 +152,25 @@ void Manager::store(const IncidentChange& change, const ClockTriple& now) {
 void Manager::keep_detail(const IncidentRow& row) {
     after_commit([this, row, alive = alive_] {
         if (!*alive) return;
-        workers_->request(
-            "incidents", {{"id", row.id}, {"whole_trace", true}}, std::nullopt,
-            [this, row, alive](const Result<json>& answer) {
-                if (!*alive || !answer || !answer->is_object() || answer->value("detail_from", "") != "store") return;
-                const auto open = incident_processes_.find(row.id);
-                IncidentRow latest = open == incident_processes_.end() ? row : open->second.row;
-                json finding = json::parse(latest.finding, nullptr, false);
-                const json& detail = (*answer)["detail"];
-                if (!finding.is_object() || !detail.is_object()) return;
-                finding["detail"] = detail;
-                latest.finding = text_of(finding);
-                if (latest.event == IncidentEvent::opened) latest.event = IncidentEvent::updated;
-                if (open != incident_processes_.end()) {
-                    open->second.detail = detail;
-                    open->second.row = latest;
-                }
-                ingest_->put_incident(std::move(latest));
-            });
+        workers_->request(no_user, "incidents", {{"id", row.id}, {"whole_trace", true}}, std::nullopt,
+                          [this, row, alive](const Result<json>& answer) {
+                              if (!*alive || !answer || !answer->is_object() || !answer->contains("detail") ||
+                                  answer->value("detail_from", json()) != "store")
+                                  return;
+                              const auto open = incident_processes_.find(row.id);
+                              IncidentRow latest = open == incident_processes_.end() ? row : open->second.row;
+                              json finding = json::parse(latest.finding, nullptr, false);
+                              const json& detail = (*answer)["detail"];
+                              if (!finding.is_object() || !detail.is_object()) return;
+                              finding["detail"] = detail;
+                              latest.finding = text_of(finding);
+                              if (latest.event == IncidentEvent::opened) latest.event = IncidentEvent::updated;
+                              if (open != incident_processes_.end()) {
+                                  open->second.detail = detail;
+                                  open->second.row = latest;
+                              }
+                              ingest_->put_incident(std::move(latest));
+                          });
     });
 }
 

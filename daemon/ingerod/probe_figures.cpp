@@ -48,9 +48,32 @@ void add(Copies& copies, const LibraryEntry& entry) {
 
 }  // namespace
 
+json probe_counts(const std::map<OpId, size_t>& functions, const OpCounters& counters, bool sees_all) {
+    json probes = json::array();
+    const auto ops = all_ops();
+    for (size_t i = 0; i < counters.size() && i < ops.size(); ++i) {
+        const ingero_op_counters& count = counters[i];
+        const auto sites = functions.find(ops[i].id);
+        if (sites == functions.end() && (count.entries == 0 || !sees_all)) continue;
+        const auto told = [&](uint64_t of_all_users) { return sees_all ? json(of_all_users) : json(); };
+        probes.push_back({{"source", std::string(source_name(op_source(ops[i].id)))},
+                          {"op", op_name(ops[i].id)},
+                          {"set", probe_set_of(ops[i].id)},
+                          {"functions", sites == functions.end() ? 0 : sites->second},
+                          {"hits", told(count.entries)},
+                          {"records", told(count.records)},
+                          {"lost_ring", told(count.lost_ring)},
+                          {"lost_frames", told(count.lost_frames)},
+                          {"lost_depth", told(count.lost_depth)},
+                          {"thinned", told(count.thinned)},
+                          {"uncertain", told(count.uncertain)}});
+    }
+    return probes;
+}
+
 json probe_figures(const Libraries& libraries, const OpCounters& counters,
                    const std::function<bool(std::string_view)>& is_off,
-                   const std::function<bool(FileId, const LibraryEntry&)>& may_see) {
+                   const std::function<bool(FileId, const LibraryEntry&)>& may_see, bool sees_all) {
     std::map<std::string, Copies> by_name;
     std::map<OpId, size_t> functions;
     for (const auto& [id, entry] : libraries.all()) {
@@ -60,26 +83,9 @@ json probe_figures(const Libraries& libraries, const OpCounters& counters,
         const std::string name = to_valid_utf8(entry.name());
         if (by_name.size() < max_listed_libraries || by_name.contains(name)) add(by_name[name], entry);
     }
-    json listed = json::array(), probes = json::array();
+    json listed = json::array();
     for (const auto& [name, copies] : by_name) listed.push_back(to_json(name, copies, is_off));
-    const auto ops = all_ops();
-    for (size_t i = 0; i < counters.size() && i < ops.size(); ++i) {
-        const ingero_op_counters& count = counters[i];
-        const auto sites = functions.find(ops[i].id);
-        if (sites == functions.end() && count.entries == 0) continue;
-        probes.push_back({{"source", std::string(source_name(op_source(ops[i].id)))},
-                          {"op", op_name(ops[i].id)},
-                          {"set", probe_set_of(ops[i].id)},
-                          {"functions", sites == functions.end() ? 0 : sites->second},
-                          {"hits", count.entries},
-                          {"records", count.records},
-                          {"lost_ring", count.lost_ring},
-                          {"lost_frames", count.lost_frames},
-                          {"lost_depth", count.lost_depth},
-                          {"thinned", count.thinned},
-                          {"uncertain", count.uncertain}});
-    }
-    return {{"libraries", std::move(listed)}, {"probes", std::move(probes)}};
+    return {{"libraries", std::move(listed)}, {"probes", probe_counts(functions, counters, sees_all)}};
 }
 
 }  // namespace ingero

@@ -86,7 +86,7 @@ void Programs::ask_next() {
     Question question = std::move(questions_.front());
     questions_.pop_front();
     const int fd = question.file->get();
-    workers_.request("symbols", {{"wanted", marks}, {"static", true}}, fd,
+    workers_.request(no_user, "symbols", {{"wanted", marks}, {"static", true}}, fd,
                      [this, question = std::move(question), alive = alive_](const Result<json>& answer) {
                          if (!*alive) return;
                          asking_ = false;
@@ -98,15 +98,17 @@ void Programs::ask_next() {
 void Programs::take_answer(Question question, const Result<json>& answer) {
     const auto known = known_.find(question.key);
     if (known == known_.end()) return;
-    if (answer) {
-        const json& functions = answer->value("functions", json::array());
-        return settle(question.key, functions.size() >= marks.size() ? Verdict::has_runtime : Verdict::has_none);
-    }
-    const bool files_fault = answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit;
+    const bool makes_sense = answer && answer->is_object() && answer->contains("functions");
+    if (makes_sense)
+        return settle(question.key,
+                      (*answer)["functions"].size() >= marks.size() ? Verdict::has_runtime : Verdict::has_none);
+    const bool files_fault =
+        !answer && (answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit);
     if (files_fault) return settle(question.key, Verdict::unreadable, answer.error().message);
     // The worker's fault, which says nothing of the file: another is asked, once.
     if (!std::exchange(known->second.asked_twice, true)) return questions_.push_back(std::move(question));
-    tell(std::exchange(known->second.waiting, {}), answer.error().message);
+    tell(std::exchange(known->second.waiting, {}),
+         answer ? "a worker's answer about its symbols makes no sense" : answer.error().message);
     known_.erase(known);
 }
 

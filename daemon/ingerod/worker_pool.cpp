@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <deque>
 #include <utility>
 
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/turn_queue.h"
 #include "daemon/ingerod/worker_process.h"
 #include "daemon/worker/protocol.h"
 
@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr size_t max_waiting = 64;
+/// Of these by users who do not see all; each may have as many as are left to others.
+constexpr size_t max_waiting_of_users = 48;
 constexpr unsigned requests_per_worker = 1'000;
 constexpr size_t read_bytes = 64 << 10;
 // Workers that failed to start this often in a row are not started again at once.
@@ -50,6 +52,7 @@ std::string describe(int status) {
 }
 
 struct Job {
+    WorkerUser user;
     std::string method;
     json params;
     UniqueFd fd;
@@ -68,6 +71,7 @@ struct Worker {
     bool ready = false;  ///< it said that its sandbox is up
     RpcDecoder decoder{worker_rpc_limits};
     std::optional<Job> job;
+    Clock::time_point began;  ///< the job, or the worker, whichever was later
     uint64_t job_id = 0;
     unsigned served = 0;
     std::string outgoing;
@@ -88,8 +92,11 @@ struct WorkerPool::Impl {
     }
     ~Impl();
 
+    bool has_place(const WorkerUser& user) const;
     void add(Job job);
     void dispatch();
+    std::optional<Job> take_next();
+    void end_turns();
     Worker* find_free();
     Result<Worker*> spawn();
     void on_failed_start(std::string why);
@@ -103,6 +110,7 @@ struct WorkerPool::Impl {
     bool handle(Worker& worker, RpcMessage message);
     void finish(Worker& worker, RpcResponse response);
     void on_deadline(Worker& worker);
+    void give_up(Worker& worker, Result<json> why);
     void dismiss(Worker& worker);
     void kill(Worker& worker);
     void on_exit(Worker& worker);
@@ -112,7 +120,7 @@ struct WorkerPool::Impl {
     EventLoop& loop;
     WorkerOptions options;
     std::vector<std::unique_ptr<Worker>> workers;
-    std::deque<Job> waiting;
+    TurnQueue<WorkerUser, Job> waiting;
     uint64_t last_id = 0;
     unsigned failed_starts = 0;  ///< in a row
     Clock::time_point paused_until{};
@@ -121,6 +129,7 @@ struct WorkerPool::Impl {
     std::vector<std::pair<Done, Result<json>>> settled;
     EventLoop::Source settle_source;
     EventLoop::Source waiting_timer;
+    EventLoop::Source turn_timer;
 };
 
 WorkerPool::Impl::~Impl() {
@@ -128,12 +137,49 @@ WorkerPool::Impl::~Impl() {
     for (auto& worker : workers) worker->process.reap();
 }
 
+bool WorkerPool::Impl::has_place(const WorkerUser& user) const {
+    if (waiting.size() >= max_waiting) return false;
+    if (user.sees_all) return true;
+    size_t of_users = 0;
+    waiting.visit([&](const WorkerUser& other, const Job&) { of_users += !other.sees_all; });
+    return of_users + waiting.size_of(user) + 2 <= max_waiting_of_users;
+}
+
 void WorkerPool::Impl::add(Job job) {
-    if (waiting.size() >= max_waiting)
-        return settle(std::move(job.done), fail(ErrorCode::busy, "all workers are busy and 64 queries are waiting",
-                                                "try again in a moment, or raise [workers] count"));
-    waiting.push_back(std::move(job));
+    if (!has_place(job.user)) {
+        const bool all = waiting.size() >= max_waiting;
+        return settle(std::move(job.done),
+                      fail(ErrorCode::busy,
+                           all ? "all workers are busy and 64 queries are waiting"
+                               : "all workers are busy and " + std::to_string(waiting.size_of(job.user)) +
+                                     " queries of user " + std::to_string(job.user.uid) + " are waiting",
+                           "try again in a moment, or raise [workers] count"));
+    }
+    const WorkerUser user = job.user;
+    waiting.push(user, std::move(job));
     dispatch();
+}
+
+/// The job whose turn it is, of those that may have a worker now.
+std::optional<Job> WorkerPool::Impl::take_next() {
+    const auto running = [this](const auto& match) {
+        return static_cast<size_t>(std::count_if(workers.begin(), workers.end(),
+                                                 [&](const auto& w) { return w->job && match(w->job->user); }));
+    };
+    const size_t of_users = running([](const WorkerUser& user) { return !user.sees_all; });
+    const bool one_is_kept = options.count > 1;
+    const auto sees_all = [](const WorkerUser& user) { return user.sees_all; };
+    if (one_is_kept && running(sees_all) == 0)
+        if (auto job = waiting.take(sees_all)) return job;
+    const auto may = [&](const WorkerUser& user) {
+        return user.sees_all || !one_is_kept || of_users + 1 < options.count;
+    };
+    const size_t share = std::max<size_t>(1, options.count / 2);
+    const auto within_share = [&](const WorkerUser& user) {
+        return may(user) && running([&](const WorkerUser& other) { return other == user; }) < share;
+    };
+    if (auto job = waiting.take(within_share)) return job;
+    return waiting.take(may);
 }
 
 /// Gives waiting jobs to free workers, starting those that are missing.
@@ -144,11 +190,13 @@ void WorkerPool::Impl::dispatch() {
         if (!worker && workers.size() >= options.count) break;
         if (!worker && Clock::now() < paused_until) {
             if (!workers.empty()) break;
-            for (Job& job : std::exchange(waiting, {})) settle(std::move(job.done), tl::unexpected(paused_error()));
+            for (Job& job : waiting.remove_if([](const Job&) { return true; }))
+                settle(std::move(job.done), tl::unexpected(paused_error()));
             break;
         }
-        Job job = std::move(waiting.front());
-        waiting.pop_front();
+        auto next = take_next();
+        if (!next) break;
+        Job& job = *next;
         if (!worker) {
             auto spawned = spawn();
             if (!spawned) {
@@ -161,6 +209,7 @@ void WorkerPool::Impl::dispatch() {
         start(*worker, std::move(job));
     }
     expire_waiting();
+    end_turns();
 }
 
 Worker* WorkerPool::Impl::find_free() {
@@ -195,14 +244,34 @@ Error WorkerPool::Impl::paused_error() const {
 /// Fails what has waited too long, and comes back when the next will have.
 void WorkerPool::Impl::expire_waiting() {
     waiting_timer.reset();
-    while (!waiting.empty() && waiting.front().waits_until <= Clock::now()) {
-        settle(std::move(waiting.front().done),
+    const auto now = Clock::now();
+    for (Job& job : waiting.remove_if([&](const Job& one) { return one.waits_until <= now; }))
+        settle(std::move(job.done),
                fail(ErrorCode::deadline, "no worker became free within " + in_seconds(options.deadline),
                     "try again later, or raise [workers] count"));
-        waiting.pop_front();
+    auto next = Clock::time_point::max();
+    waiting.visit([&](const WorkerUser&, const Job& job) { next = std::min(next, job.waits_until); });
+    if (next == Clock::time_point::max()) return;
+    waiting_timer = loop.add_timer(to_us(next - now), [this] { expire_waiting(); });
+}
+
+/// Ends the jobs that have had their turn while another user's wait, and comes back when the next will have.
+void WorkerPool::Impl::end_turns() {
+    turn_timer.reset();
+    if (options.turn == milliseconds(0)) return;
+    const auto now = Clock::now();
+    auto next = Clock::time_point::max();
+    for (auto& worker : workers) {
+        if (!worker->job || !worker->ready || !waiting.any_of_another(worker->job->user)) continue;
+        if (worker->began + options.turn > now)
+            next = std::min(next, worker->began + options.turn);
+        else
+            give_up(*worker, fail(ErrorCode::deadline,
+                                  "it took longer than " + in_seconds(options.turn) + " while other users' waited",
+                                  "it is tried again"));
     }
-    if (waiting.empty()) return;
-    waiting_timer = loop.add_timer(to_us(waiting.front().waits_until - Clock::now()), [this] { expire_waiting(); });
+    if (next == Clock::time_point::max()) return;
+    turn_timer = loop.add_timer(to_us(next - now), [this] { end_turns(); });
 }
 
 void WorkerPool::Impl::start(Worker& worker, Job job) {
@@ -210,6 +279,7 @@ void WorkerPool::Impl::start(Worker& worker, Job job) {
     worker.outgoing = encode(RpcRequest{worker.job_id, std::move(job.method), std::move(job.params)});
     worker.sent = 0;
     worker.job = std::move(job);
+    worker.began = Clock::now();
     worker.timer = loop.add_timer(to_us(options.deadline), [this, &worker] { on_deadline(worker); });
     flush(worker);
 }
@@ -261,8 +331,10 @@ bool WorkerPool::Impl::handle(Worker& worker, RpcMessage message) {
     if (const auto* notification = std::get_if<RpcNotification>(&message);
         notification && notification->method == worker_ready && !worker.ready) {
         worker.ready = true;
+        worker.began = Clock::now();
         failed_starts = 0;
         paused_until = {};
+        end_turns();
         return true;
     }
     auto* response = std::get_if<RpcResponse>(&message);
@@ -294,9 +366,13 @@ void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
 }
 
 void WorkerPool::Impl::on_deadline(Worker& worker) {
-    settle(std::move(worker.job->done),
-           fail(ErrorCode::deadline, "the query took longer than " + in_seconds(options.deadline) + " and was stopped",
-                "ask for a shorter window or one pid, or raise [workers] deadline"));
+    give_up(worker,
+            fail(ErrorCode::deadline, "the query took longer than " + in_seconds(options.deadline) + " and was stopped",
+                 "ask for a shorter window or one pid, or raise [workers] deadline"));
+}
+
+void WorkerPool::Impl::give_up(Worker& worker, Result<json> why) {
+    settle(std::move(worker.job->done), std::move(why));
     worker.job.reset();
     kill(worker);
 }
@@ -352,8 +428,8 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerOptions options)
 
 WorkerPool::~WorkerPool() = default;
 
-void WorkerPool::request(std::string method, json params, std::optional<int> fd, Done done) {
-    Job job{std::move(method), std::move(params), {}, std::move(done), Clock::now() + impl_->options.deadline};
+void WorkerPool::request(const WorkerUser& user, std::string method, json params, std::optional<int> fd, Done done) {
+    Job job{user, std::move(method), std::move(params), {}, std::move(done), Clock::now() + impl_->options.deadline};
     if (fd) {
         job.fd.reset(fcntl(*fd, F_DUPFD_CLOEXEC, 0));
         if (!job.fd) {

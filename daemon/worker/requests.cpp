@@ -228,8 +228,11 @@ Result<json> symbolize(const json& params, int fd) {
     const json build_id = params.value("build_id", json(""));
     if (!build_id.is_string()) return fail(ErrorCode::bad_request, "parameter build_id is no text");
     const auto& wanted = build_id.get_ref<const std::string&>();
-    const auto file =
-        offsets->empty() ? symbolize_addresses(fd, *addresses, wanted) : symbolize_offsets(fd, *offsets, wanted);
+    const auto mangled = flag(params, "mangled");
+    if (!mangled) return tl::unexpected(mangled.error());
+    const auto for_demangling = *mangled ? std::chrono::milliseconds(0) : demangling_budget;
+    const auto file = offsets->empty() ? symbolize_addresses(fd, *addresses, wanted, for_demangling)
+                                       : symbolize_offsets(fd, *offsets, wanted, for_demangling);
     if (!file) return tl::unexpected(file.error());
     json symbols = json::array();
     for (const FrameSymbol& one : file->symbols)

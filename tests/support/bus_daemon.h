@@ -35,7 +35,7 @@ class FakeBusBackend : public BusBackend {
     };
 
     std::string node() const override { return "test-node"; }
-    nlohmann::json status() override {
+    nlohmann::json status(const Caller&) override {
         nlohmann::json answer = answer_head("status", {.node = node(), .missing_probes = {}, .comms = {}}, {1, 2}, {});
         answer["state"] = current.state;
         answer["events"] = {{"recorded", current.events_recorded}, {"lost", current.events_lost}};

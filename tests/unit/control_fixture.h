@@ -60,7 +60,7 @@ class FakeBackend : public ControlBackend {
     };
 
     std::string node() const override { return "test-node"; }
-    nlohmann::json status() override { return status_answer; }
+    nlohmann::json status(const Caller&) override { return status_answer; }
     nlohmann::json processes(const Caller& caller) override {
         return {{"uid", caller.uid}, {"pid", caller.pid}, {"sees_all", caller.sees_all}};
     }

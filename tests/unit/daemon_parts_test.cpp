@@ -15,6 +15,7 @@
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/other_names.h"
+#include "daemon/ingerod/probe_figures.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
 #include "daemon/ingerod/programs.h"
@@ -233,6 +234,22 @@ TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {
             << result.error().message;
         EXPECT_FALSE(result.error().hint.empty());
     }
+}
+
+TEST(ProbeCounts, of_what_all_users_call_are_for_those_who_see_all) {
+    OpCounters counters(all_ops().size());
+    counters[0].entries = counters[0].records = 7;
+    counters[1].entries = counters[1].thinned = 5;
+    const std::map<OpId, size_t> functions = {{all_ops()[0].id, 2}};
+    const auto all = probe_counts(functions, counters, true), own = probe_counts(functions, counters, false);
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].at("hits"), 7);
+    EXPECT_EQ(all[0].at("lost_ring"), 0);
+    EXPECT_EQ(all[1].at("thinned"), 5);
+    ASSERT_EQ(own.size(), 1u) << "that others call a function is told by the row itself";
+    EXPECT_EQ(own[0].at("functions"), 2);
+    for (const char* name : {"hits", "records", "lost_ring", "lost_frames", "lost_depth", "thinned", "uncertain"})
+        EXPECT_TRUE(own[0].at(name).is_null()) << name;
 }
 
 TEST(OtherNames, are_told_where_they_may_be_and_of_the_own_process_and_the_kernel_always) {

@@ -100,6 +100,45 @@ TEST_F(CallsInFlight, beyond_what_is_told_are_counted) {
     EXPECT_EQ(told.skipped, 7U);
 }
 
+TEST_F(CallsInFlight, and_finished_calls_of_strangers_take_no_room_from_the_callers_own) {
+    add(10, others, 0);
+    add(20, own, 0);
+    auto stream = trace_.subscribe({.uid = own, .pid = 1, .sees_all = false}, {}, [this] { loop_.exit(0); });
+    ASSERT_TRUE(stream);
+    const auto offer = [&](uint32_t pid, size_t count) {
+        Event call;
+        call.op = make_op(source_cuda, 4);
+        call.tgid = call.tid = pid;
+        call.process_start_ns = second;
+        for (size_t i = 0; i < count; ++i) trace_.offer(call);
+    };
+    const auto told = [&] {
+        trace_.flush();
+        EXPECT_EQ(loop_.run(), 0);
+        Told sum;
+        while (const auto chunk = (*stream)->next()) {
+            sum.rows += chunk->at("rows").size();
+            sum.skipped += chunk->at("skipped").get<uint64_t>();
+        }
+        return sum;
+    };
+    // Before it is known whose the processes are, what is left out is told of the caller's alone.
+    offer(10, 10'000);
+    offer(20, 3);
+    const Told first = told();
+    EXPECT_EQ(first.rows, 0U);
+    EXPECT_EQ(first.skipped, 3U);
+    // Processes that began a moment ago may be anybody's: they leave room to those that are known.
+    offer(20, 1);
+    EXPECT_EQ(told().rows, 1U);
+    for (uint32_t pid = 100; pid < 2'100; ++pid) offer(pid, 5);
+    offer(10, 10'000);
+    offer(20, 3);
+    const Told later = told();
+    EXPECT_EQ(later.rows, 3U);
+    EXPECT_EQ(later.skipped, 0U);
+}
+
 // The record of a function's name may come after that of its first launch.
 TEST_F(CallsInFlight, are_named_once_the_name_is_known) {
     add(10, own, 0);

@@ -114,6 +114,19 @@ TEST(StacksQueryTest, SumsCallsOfOneStackUnderWhateverIdMostTimeFirst) {
     EXPECT_EQ(answer.calls_no_stack, 0U);
 }
 
+TEST(StacksQueryTest, GivesNoCallTheFramesOfAnotherProcess) {
+    MemorySnapshot snapshot = make_snapshot();
+    snapshot.add(call(launch, 1, 100));
+    snapshot.add(call(launch, 1, 50, 200)).weight = 3;
+    snapshot.add(call(launch, 1, 50)).process_start_ns += second;
+    for (const StacksBy by : {StacksBy::op, StacksBy::process, StacksBy::kernel}) {
+        const StacksAnswer answer = stacks_of(snapshot, asks([&](StacksQuery& query) { query.by = by; }));
+        ASSERT_EQ(answer.stacks.size(), 1U);
+        EXPECT_EQ(answer.stacks[0].count, 1U);
+        EXPECT_EQ(answer.calls_no_stack, 4U);
+    }
+}
+
 TEST(StacksQueryTest, CountsCallsByTheirWeightAndThoseWithoutAStack) {
     MemorySnapshot snapshot = make_snapshot();
     snapshot.add(call(launch, 1, 10)).weight = 8;

@@ -73,6 +73,14 @@ TEST(Symbolizer, KeepsTheMangledNameBesideTheDemangledOne) {
     EXPECT_THAT(symbolize(fixture, {function("fixture_exported").offset}).symbols.at(0).demangled, IsEmpty());
 }
 
+TEST(Symbolizer, LeavesANameMangledForWhichNoTimeIsLeft) {
+    const std::array offsets = {function("_ZN6ingero7fixtureEi").offset};
+    const auto result = symbolize_offsets(open_file(fixture).get(), offsets, {}, std::chrono::milliseconds(0));
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->symbols.at(0).name, "_ZN6ingero7fixtureEi");
+    EXPECT_THAT(result->symbols.at(0).demangled, IsEmpty());
+}
+
 TEST(Symbolizer, GivesNoNameToAPlaceOutsideAllFunctions) {
     const auto result = symbolize(fixture, {0, 1ULL << 40, std::numeric_limits<uint64_t>::max()});
     for (const auto& symbol : result.symbols) EXPECT_THAT(symbol.name, IsEmpty());

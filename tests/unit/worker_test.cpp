@@ -70,8 +70,12 @@ class WorkerPoolTest : public testing::Test {
 
     using Answer = std::shared_ptr<std::optional<Result<json>>>;
     Answer send(const std::string& method, json params = json::object(), std::optional<int> fd = std::nullopt) {
+        return send_for(no_user, method, std::move(params), fd);
+    }
+    Answer send_for(const WorkerUser& user, const std::string& method, json params = json::object(),
+                    std::optional<int> fd = std::nullopt) {
         auto answer = std::make_shared<std::optional<Result<json>>>();
-        pool_->request(method, std::move(params), fd, [answer](Result<json> result) {
+        pool_->request(user, method, std::move(params), fd, [answer](Result<json> result) {
             EXPECT_FALSE(answer->has_value()) << "done was called twice";
             *answer = std::move(result);
         });
@@ -81,6 +85,7 @@ class WorkerPoolTest : public testing::Test {
         run_until([&] { return answer->has_value(); });
         return answer->value_or(fail(ErrorCode::internal, "no answer came"));
     }
+    Result<json> ask_for(const WorkerUser& user) { return wait(send_for(user, "ping")); }
     Result<json> ask(const std::string& method, json params = json::object(), std::optional<int> fd = std::nullopt) {
         return wait(send(method, std::move(params), fd));
     }
@@ -244,6 +249,113 @@ TEST_F(WorkerPoolTest, gives_a_limit_error_where_memory_runs_out) {
     EXPECT_EQ(worker(), before);
 }
 
+// --- shares
+
+constexpr WorkerUser first_user{.uid = 1000}, second_user{.uid = 1001};
+
+TEST_F(WorkerPoolTest, keeps_a_worker_for_those_who_see_all) {
+    WorkerOptions options = one();
+    options.count = 2;
+    start(options);
+    stop(worker());
+    const Answer stuck = send_for(first_user, "ping");
+    std::vector<Answer> waiting;
+    for (int i = 0; i < 20; ++i) waiting.push_back(send_for(i % 2 ? first_user : second_user, "ping"));
+    EXPECT_THAT(pool_->pids(), SizeIs(1)) << "the other is none of theirs";
+    const int pid = pool_->pids().front();
+    EXPECT_TRUE(ask("ping"));
+    EXPECT_THAT(pool_->pids(), SizeIs(2));
+    for (const Answer& answer : waiting) EXPECT_FALSE(*answer);
+    ASSERT_EQ(kill(pid, SIGCONT), 0);
+    EXPECT_TRUE(wait(stuck));
+    for (const Answer& answer : waiting) EXPECT_TRUE(wait(answer));
+}
+
+TEST_F(WorkerPoolTest, lets_users_take_turns) {
+    start_one();
+    const int pid = worker();
+    stop(pid);
+    std::string order;
+    const auto asks = [&](const WorkerUser& user, const char* name) {
+        pool_->request(user, "ping", json::object(), std::nullopt,
+                       [&order, name](const Result<json>&) { order += name; });
+    };
+    for (int i = 0; i < 4; ++i) asks(first_user, "a");
+    for (int i = 0; i < 2; ++i) asks(second_user, "b");
+    asks(no_user, "r");
+    ASSERT_EQ(kill(pid, SIGCONT), 0);
+    run_until([&] { return order.size() == 7; });
+    EXPECT_EQ(order, "abrabaa");
+}
+
+TEST_F(WorkerPoolTest, leaves_places_to_others) {
+    start_one();
+    const int pid = worker();
+    stop(pid);
+    std::vector<Answer> accepted;
+    const auto take_all = [&](const WorkerUser& user) {
+        size_t taken = 0;
+        for (;; ++taken) {
+            accepted.push_back(send_for(user, "ping"));
+            // A refusal is there at once, while the others wait for the worker.
+            while (sd_event_run(loop_.get(), 0) > 0) {
+            }
+            if (accepted.back()->has_value()) break;
+        }
+        EXPECT_EQ((*accepted.back())->error().code, ErrorCode::busy);
+        accepted.pop_back();
+        return taken;
+    };
+    EXPECT_EQ(take_all(first_user), 1 + 24U) << "one of them has the worker";
+    EXPECT_THAT(ask_for(first_user).error().message, HasSubstr("24 queries of user 1000 are waiting"));
+    EXPECT_EQ(take_all(second_user), 12U);
+    EXPECT_EQ(take_all({.uid = 1002}), 6U);
+    EXPECT_EQ(take_all(no_user), 64U - 24 - 12 - 6);
+    ASSERT_EQ(kill(pid, SIGCONT), 0);
+    for (const Answer& answer : accepted) EXPECT_TRUE(wait(answer));
+}
+
+TEST_F(WorkerPoolTest, gives_a_user_no_more_than_half_of_the_workers_while_others_wait) {
+    WorkerOptions options = one();
+    options.count = 5;
+    start(options);
+    // Four that hold what they are given; the fifth is kept.
+    std::vector<Answer> held;
+    for (int i = 0; i < 4; ++i) held.push_back(send_for(first_user, "ping"));
+    const std::vector<int> pids = pool_->pids();
+    ASSERT_THAT(pids, SizeIs(4)) << "nobody else waits";
+    for (const Answer& answer : held) EXPECT_TRUE(wait(answer));
+    for (const int pid : pids) stop(pid);
+    held.clear();
+    for (int i = 0; i < 4; ++i) held.push_back(send_for(i % 2 ? first_user : second_user, "ping"));
+    std::string order;
+    const auto asks = [&](const WorkerUser& user, const char* name) {
+        pool_->request(user, "ping", json::object(), std::nullopt,
+                       [&order, name](const Result<json>&) { order += name; });
+    };
+    for (int i = 0; i < 3; ++i) asks(first_user, "a");
+    for (int i = 0; i < 3; ++i) asks(second_user, "b");
+    // The first worker is the second user's; the first user still has two.
+    ASSERT_EQ(kill(pids[0], SIGCONT), 0);
+    run_until([&] { return order.size() >= 3; });
+    EXPECT_EQ(order.substr(0, 3), "bbb");
+    for (const int pid : pids) ASSERT_EQ(kill(pid, SIGCONT), 0);
+    run_until([&] { return order.size() == 6; });
+}
+
+TEST_F(WorkerPoolTest, ends_a_turn_when_another_users_job_waits) {
+    WorkerOptions options = one();
+    options.turn = std::chrono::milliseconds(1);
+    start(options);
+    stop(worker());
+    const Answer endless = send_for(first_user, "ping"), next = send_for(second_user, "ping");
+    const auto answer = wait(endless);
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::deadline);
+    EXPECT_THAT(answer.error().message, HasSubstr("while other users' waited"));
+    EXPECT_TRUE(wait(next));
+}
+
 // --- deaths
 
 TEST_F(WorkerPoolTest, fails_only_the_request_whose_worker_is_killed) {
@@ -387,7 +499,7 @@ TEST_F(WorkerPoolTest, stops_a_worker_that_breaks_the_protocol) {
 TEST_F(WorkerPoolTest, may_be_destroyed_by_an_answer) {
     start_one();
     bool answered = false;
-    pool_->request("ping", json::object(), std::nullopt, [&](Result<json>) {
+    pool_->request(no_user, "ping", json::object(), std::nullopt, [&](Result<json>) {
         pool_.reset();
         answered = true;
     });
@@ -472,7 +584,7 @@ TEST_F(WorkerPoolTest, has_its_workers_die_with_the_daemon) {
         EventLoop loop;  // one does not survive a fork
         WorkerPool pool(loop, one());
         bool ready = false;
-        pool.request("ping", json::object(), std::nullopt, [&](Result<json>) { ready = true; });
+        pool.request(no_user, "ping", json::object(), std::nullopt, [&](Result<json>) { ready = true; });
         while (!ready) sd_event_run(loop.get(), patience_us);
         const int pid = pool.pids().at(0);
         stop(pid);  // so that it cannot notice the end of its socket

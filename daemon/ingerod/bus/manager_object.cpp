@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/render/render.h"
@@ -20,6 +21,8 @@ constexpr std::chrono::milliseconds figures_age{50};
 /// The bus carries 32 MiB a message; what is longer belongs into a file.
 constexpr size_t most_text_bytes = 16 << 20;
 constexpr size_t most_processes = 4'096;
+/// For what properties tell to everybody.
+constexpr Caller everybody{.uid = nobody_uid, .pid = 0, .sees_all = false};
 constexpr const char* query_action = "io.ingero.ingero1.query";
 constexpr const char* manage_action = "io.ingero.ingero1.manage";
 
@@ -149,8 +152,9 @@ void ManagerObject::authorise_change(const std::shared_ptr<PendingCall>& call, s
     authorise(call, manage_action, std::move(next));
 }
 
-VariantMap ManagerObject::GetStatus() {
-    return guarded([&] { return to_variant_map(backend_.status()); });
+void ManagerObject::GetStatus(sdbus::Result<VariantMap>&& result) {
+    begin(std::move(result),
+          [this](const auto& call, const Caller& caller) { give(*call, to_variant_map(backend_.status(caller))); });
 }
 
 std::vector<sdbus::Struct<uint32_t, uint64_t, sdbus::ObjectPath>> ManagerObject::ListProcesses() {
@@ -251,18 +255,22 @@ void ManagerObject::GetRequests(sdbus::Result<std::string>&& result, uint64_t fr
 }
 
 Result<json> ManagerObject::dump(const std::string& what, const Caller& caller) {
-    if (what == "status") return backend_.status();
+    if (what == "status") return backend_.status(caller);
     if (what == "processes") return backend_.processes(caller);
     if (what != "incidents" && what != "probes")
         return fail(ErrorCode::bad_request, "no such thing to dump: " + escape_text(what.substr(0, 64)),
                     "status, processes, incidents or probes");
-    const json status = backend_.status();
+    const json status = backend_.status(caller);
     json answer = {{"schema", "ingero/" + what + "/1"}};
     for (const char* name : {"node", "window", "coverage", "missing_probes"})
         answer[name] = status.contains(name) ? status[name] : json();
     json list = json::array();
     if (what == "incidents") {
-        for (const Incident& incident : backend_.open_incidents()) list.push_back(incident_json(incident));
+        std::set<ProcessKey> own;
+        for (const PublicProcess& process : backend_.public_processes())
+            if (process.uid == caller.uid) own.insert(process.key);
+        for (const Incident& incident : backend_.open_incidents())
+            if (caller.sees_all || own.contains(incident.process)) list.push_back(incident_json(incident));
     } else {
         for (const ProbeSetState& probe : backend_.probe_sets())
             list.push_back({{"library", probe.library}, {"set", probe.set}, {"attached", probe.attached}});
@@ -312,7 +320,7 @@ const PublicFigures& ManagerObject::figures() {
         if (now < figures_due_) return figures_;
         figures_due_ = now + figures_age;
         figures_ = backend_.figures();
-        const json status = backend_.status();
+        const json status = backend_.status(everybody);
         const json::json_pointer measured("/overhead/measured_permille");
         overhead_permille_.reset();
         if (status.contains(measured) && status.at(measured).is_number_unsigned())

@@ -37,7 +37,7 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
   private:
     using Probe = sdbus::Struct<std::string, std::string, bool>;
 
-    VariantMap GetStatus() override;
+    void GetStatus(sdbus::Result<VariantMap>&& result) override;
     std::vector<sdbus::Struct<uint32_t, uint64_t, sdbus::ObjectPath>> ListProcesses() override;
     void GetProcess(sdbus::Result<VariantMap>&& result, sdbus::ObjectPath process) override;
     std::vector<sdbus::Struct<std::string, std::string, std::string, uint64_t, sdbus::ObjectPath>> ListIncidents()

@@ -26,7 +26,7 @@ SymbolReader::SymbolReader(const std::string& worker_program) : pool_(loop_, wor
 
 Result<json> SymbolReader::request(const std::string& method, json params, std::optional<int> fd) {
     std::optional<Result<json>> answer;
-    pool_.request(method, std::move(params), fd, [&](Result<json> result) { answer = std::move(result); });
+    pool_.request(no_user, method, std::move(params), fd, [&](Result<json> result) { answer = std::move(result); });
     // The pool answers in any case, at its deadline at the latest.
     while (!answer)
         if (sd_event_run(loop_.get(), UINT64_MAX) < 0)

@@ -216,7 +216,7 @@ void McpServer::Impl::answer(SessionId id, const RpcRequest& request) {
     const auto done = [this, id, number = request.id, still = alive](Result<json> result) {
         if (*still) send(id, number, std::move(result));
     };
-    if (request.method == "status") return done(host.status());
+    if (request.method == "status") return done(host.status(caller));
     if (request.method == "processes") return done(host.processes(caller));
     if (request.method == "check") return host.check(caller, done);
     if (request.method == "commit") return host.commit(caller, [done](json told) { done(std::move(told)); });

@@ -32,7 +32,7 @@ class McpServer {
     struct Host {
         /// Of the workers from now on; `deadline` is for one question of a session.
         std::function<WorkerOptions()> worker_options;
-        std::function<nlohmann::json()> status;
+        std::function<nlohmann::json(const Caller&)> status;
         std::function<nlohmann::json(const Caller&)> processes;
         std::function<void(const Caller&, std::function<void(Result<nlohmann::json>)>)> check;
         /// What was recorded up to now gets into the store, or the disk takes too long; then what an answer says of

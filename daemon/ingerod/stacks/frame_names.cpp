@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "core/render/render.h"
+#include "core/symbols/symbolizer.h"
+#include "daemon/ingerod/stacks/file_answer.h"
 
 namespace ingero {
 
@@ -24,8 +26,8 @@ constexpr uint64_t retry_us = 500'000;
 constexpr uint64_t longest_wait_us = 3'000'000;
 constexpr size_t most_waiters = 64;
 
-/// Where debug files are installed by build-id, and beside the paths of their files by name.
-constexpr const char* debug_root = "/usr/lib/debug";
+/// Of an honest worker's, with U+FFFD for each byte that is not UTF-8.
+constexpr size_t most_name_bytes = 3 * max_symbol_name_bytes;
 
 UniqueFd open_regular(const std::string& path) {
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -46,8 +48,8 @@ struct FrameNames::Batch {
     bool in_debug_file = false;
 };
 
-FrameNames::FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink)
-    : loop_(loop), workers_(workers), sink_(std::move(sink)) {}
+FrameNames::FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink, std::string debug_root)
+    : loop_(loop), workers_(workers), sink_(std::move(sink)), debug_root_(std::move(debug_root)) {}
 
 FrameNames::~FrameNames() {
     *alive_ = false;
@@ -60,7 +62,7 @@ void FrameNames::want(const MappedFilePtr& file, uint64_t offset) {
     }
     if (file->row.state == FileState::anonymous || file->named.size() >= most_places_a_file) return;
     if (!file->named.insert(offset).second) return;
-    if (file->pending.empty()) waiting_.push_back(file);
+    if (file->pending.empty()) waiting_.push(file->uid, file);
     file->pending.push_back(offset);
     if (!timer_.active() && !asking_)
         timer_ = loop_.add_timer(
@@ -81,8 +83,7 @@ void FrameNames::ask_next() {
     timer_.reset();
     if (asking_ || waiting_.empty()) return;
     const auto batch = std::make_shared<Batch>();
-    batch->file = waiting_.front();
-    waiting_.pop_front();
+    batch->file = *waiting_.take();
     MappedFile& file = *batch->file;
     const size_t count = std::min(file.pending.size(), places_a_request);
     json offsets = json::array();
@@ -92,10 +93,12 @@ void FrameNames::ask_next() {
     }
     if (!file.fd) return give_up(batch);
     asking_ = true;
-    workers_.request("symbolize", {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}}, file.fd.get(),
-                     [this, batch, alive = alive_](const Result<json>& answer) {
-                         if (*alive) take_answer(batch, answer);
-                     });
+    workers_.request(
+        file_user(file.uid), "symbolize",
+        {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}, {"mangled", file.names_take_long}},
+        file.fd.get(), [this, batch, alive = alive_](const Result<json>& answer) {
+            if (*alive) take_answer(batch, answer);
+        });
 }
 
 void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<json>& answer) {
@@ -108,7 +111,9 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
             spdlog::info("no names for {}: {}", escape_text(file.row.path), escape_text(answer.error().message));
             return give_up(batch);
         }
-        waiting_.push_back(batch->file);
+        // Names may be made to take long to demangle.
+        if (answer.error().code == ErrorCode::deadline) file.names_take_long = true;
+        waiting_.push(file.uid, batch->file);
         timer_ = loop_.add_timer(
             retry_us, [this] { ask_next(); }, retry_us / 10);
         return;
@@ -121,20 +126,22 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
         for (SymbolRow& row : batch->rows) {
             if (batch->in_debug_file && !row.name.empty()) continue;
             const json& one = symbols.at(at++);
-            row.name = one.at("name");
-            row.demangled = one.at("demangled");
-            row.symbol_offset = one.at("offset");
-            if (!batch->in_debug_file) batch->addresses.push_back(one.at("address"));
+            SymbolRow named = row;
+            named.name = checked_text(one.at("name"), most_name_bytes);
+            named.demangled = checked_text(one.at("demangled"), most_name_bytes);
+            named.symbol_offset = checked_number(one.at("offset"));
+            if (!batch->in_debug_file) batch->addresses.push_back(checked_number(one.at("address")));
+            row = std::move(named);
         }
         if (batch->in_debug_file) {
             batch->state = FileState::ok;
             return finish(batch);
         }
-        batch->build_id = answer->at("build_id");
-        batch->debug_link = answer->at("debug_link");
+        batch->build_id = checked_build_id(answer->at("build_id"));
+        batch->debug_link = checked_file_name(answer->at("debug_link"));
         for (const FileState known : {FileState::ok, FileState::stripped, FileState::rebuilt})
             if (state == to_string(known)) batch->state = known;
-    } catch (const json::exception& wrong) {
+    } catch (const std::exception& wrong) {
         spdlog::warn("a worker's answer about names makes no sense: {}", wrong.what());
         return finish(batch);
     }
@@ -146,7 +153,7 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
 bool FrameNames::ask_debug_file(const std::shared_ptr<Batch>& batch) {
     // Without a build-id nothing would show that the two belong together.
     if (batch->build_id.size() < 4) return false;
-    const std::string root = debug_root;
+    const std::string& root = debug_root_;
     UniqueFd fd =
         open_regular(root + "/.build-id/" + batch->build_id.substr(0, 2) + "/" + batch->build_id.substr(2) + ".debug");
     if (!fd && !batch->debug_link.empty())
@@ -158,10 +165,12 @@ bool FrameNames::ask_debug_file(const std::shared_ptr<Batch>& batch) {
         if (batch->rows[i].name.empty()) addresses.push_back(batch->addresses.at(i));
     batch->in_debug_file = true;
     asking_ = true;
-    workers_.request("symbolize", {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}}, fd.get(),
-                     [this, batch, alive = alive_](const Result<json>& answer) {
-                         if (*alive) take_answer(batch, answer);
-                     });
+    workers_.request(
+        file_user(batch->file->uid), "symbolize",
+        {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}, {"mangled", batch->file->names_take_long}},
+        fd.get(), [this, batch, alive = alive_](const Result<json>& answer) {
+            if (*alive) take_answer(batch, answer);
+        });
     return true;
 }
 
@@ -169,7 +178,7 @@ void FrameNames::finish(const std::shared_ptr<Batch>& batch) {
     MappedFile& file = *batch->file;
     file.failures = 0;
     file.pending.erase(file.pending.begin(), file.pending.begin() + static_cast<long>(batch->rows.size()));
-    if (!file.pending.empty()) waiting_.push_back(batch->file);
+    if (!file.pending.empty()) waiting_.push(file.uid, batch->file);
     // That its path names another file by now is told over that it is stripped; its names are its own all the same.
     const bool replaced = file.row.state == FileState::rebuilt || file.row.state == FileState::deleted;
     const FileState state = replaced ? file.row.state : batch->state;

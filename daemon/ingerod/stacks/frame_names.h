@@ -2,7 +2,6 @@
 // What comes back goes to the store, so that a copy of it needs the files no more. Loop thread only.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "core/model/stack.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/stacks/mapped_files.h"
+#include "daemon/ingerod/turn_queue.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -21,7 +21,10 @@ class FrameNames {
         std::function<void(FileRow)> put_file;
         std::function<void(SymbolRow)> put_symbol;
     };
-    FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink);
+    /// Where debug files are installed by build-id, and beside the paths of their files by name.
+    static constexpr const char* system_debug_root = "/usr/lib/debug";
+
+    FrameNames(EventLoop& loop, WorkerPool& workers, Sink sink, std::string debug_root = system_debug_root);
     ~FrameNames();
 
     /// The place will be named, once. `deleted_state`: what to call a file whose path does not name it any more.
@@ -42,7 +45,8 @@ class FrameNames {
     EventLoop& loop_;
     WorkerPool& workers_;
     Sink sink_;
-    std::deque<MappedFilePtr> waiting_;  ///< each with places pending
+    const std::string debug_root_;
+    TurnQueue<uint32_t, MappedFilePtr> waiting_;  ///< by user; each with places pending
     bool asking_ = false;
     EventLoop::Source timer_;
     struct Waiter {

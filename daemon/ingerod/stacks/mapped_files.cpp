@@ -3,10 +3,12 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/model/time.h"
 #include "core/render/render.h"
+#include "daemon/ingerod/stacks/file_answer.h"
 
 namespace ingero {
 
@@ -19,6 +21,8 @@ constexpr uint64_t purge_period_us = 5'000'000;
 constexpr uint64_t keep_unused_ns = 600'000'000'000;
 constexpr uint64_t retry_us = 200'000;
 constexpr unsigned max_attempts = 6;
+/// Each frame is looked up in all of them. More than an honest worker answers.
+constexpr size_t most_segments = 256;
 
 }  // namespace
 
@@ -78,7 +82,7 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mappi
         purge_timer_ = loop_.add_periodic(
             purge_period_us, [this] { let_go(); }, purge_period_us / 5);
     if (is_new) {
-        waiting_.push_back(file);
+        waiting_.push(file->uid, file);
         compile_next();
     } else if (file->beyond_share && file->uid != uid) {
         ask_again(file, uid);
@@ -91,7 +95,8 @@ void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t uid) {
     file->uid = uid;
     file->beyond_share = file->compiled = false;
     file->code.clear();
-    waiting_.push_back(file);
+    file->attempts = 0;
+    waiting_.push(file->uid, file);
     compile_next();
 }
 
@@ -119,13 +124,10 @@ MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState stat
 /// One at a time: whoever asks a question meanwhile finds a worker.
 void MappedFiles::compile_next() {
     while (!compiling_ && !waiting_.empty()) {
-        const MappedFilePtr file = waiting_.front().lock();
-        if (!file || !file->fd || file->compiled) {
-            waiting_.pop_front();
-            continue;
-        }
+        const MappedFilePtr file = waiting_.take()->lock();
+        if (!file || !file->fd || file->compiled) continue;
         compiling_ = true;
-        workers_.request("unwind", json::object(), file->fd.get(),
+        workers_.request(file_user(file->uid), "unwind", json::object(), file->fd.get(),
                          [this, file, alive = alive_](const Result<json>& answer) {
                              if (*alive) take_answer(file, answer);
                          });
@@ -136,14 +138,16 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
     compiling_ = false;
     const bool files_fault =
         !answer && (answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit);
-    // The workers are busy, or one was killed: that says nothing of the file yet.
-    if (!answer && !files_fault && ++attempts_ < max_attempts) {
+    // The workers are busy, or one was killed: that says nothing of the file yet. Meanwhile others have their turn.
+    if (!answer && !files_fault && ++file->attempts < max_attempts) {
+        waiting_.push(file->uid, file);
+        if (answer.error().code == ErrorCode::deadline) return compile_next();
+        failures_ = std::min(failures_ + 1, max_attempts - 1);
         retry_timer_ = loop_.add_timer(
-            retry_us << attempts_, [this] { compile_next(); }, retry_us / 10);
+            retry_us << failures_, [this] { compile_next(); }, retry_us / 10);
         return;
     }
-    attempts_ = 0;
-    if (!waiting_.empty() && waiting_.front().lock() == file) waiting_.pop_front();
+    failures_ = 0;
     file->compiled = true;
     std::string problem = answer ? "" : answer.error().message;
     try {
@@ -154,9 +158,13 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
                 rows.emplace_back(part.get_binary());
                 bytes += rows.back().size();
             }
+            if (answer->at("code").size() > most_segments) throw std::invalid_argument("too many segments");
+            std::vector<MappedFile::CodeSegment> code;
             for (const json& one : answer->at("code"))
-                file->code.push_back({one.at("address"), one.at("offset"), one.at("bytes")});
-            file->row.build_id = answer->at("build_id");
+                code.push_back({checked_number(one.at("address")), checked_number(one.at("offset")),
+                                checked_number(one.at("bytes"))});
+            file->row.build_id = checked_build_id(answer->at("build_id"));
+            file->code = std::move(code);
             const auto table = bytes != 0 ? tables_.add_table(rows, file->uid) : uint32_t{INGERO_TABLE_FRAME_POINTER};
             if (table) {
                 file->table = *table;
@@ -166,7 +174,7 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
                 file->beyond_share = table.error().code == ErrorCode::busy;
             }
         }
-    } catch (const json::exception& wrong) {
+    } catch (const std::exception& wrong) {
         problem = std::string("a worker's answer about it makes no sense: ") + wrong.what();
     }
     // Code that a compiler made at run time and wrote to memory by way of a descriptor: no ELF file, frame pointers.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/log_throttle.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
+#include "daemon/ingerod/turn_queue.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -44,6 +44,8 @@ struct MappedFile {
     std::set<uint64_t> named;       ///< places whose names were asked for
     std::vector<uint64_t> pending;  ///< places whose names are to be asked for
     unsigned failures = 0;          ///< of asking for names, in a row
+    bool names_take_long = false;   ///< they are asked for as the symbol table has them
+    unsigned attempts = 0;          ///< at its table, without an answer
     uint32_t uid = 0;               ///< whose process has it mapped
     bool beyond_share = false;      ///< it has no table, since the user has their share of them
     uint64_t opened = 0;            ///< in which order; 0: it has no descriptor
@@ -88,9 +90,9 @@ class MappedFiles {
     std::map<uint64_t, MappedFile*> open_;  ///< oldest first; each is in files_ too
     uint64_t opened_ = 0;
     LogThrottle log_;
-    std::deque<std::weak_ptr<MappedFile>> waiting_;
+    TurnQueue<uint32_t, std::weak_ptr<MappedFile>> waiting_;  ///< by user
     bool compiling_ = false;
-    unsigned attempts_ = 0;
+    unsigned failures_ = 0;  ///< of workers, in a row
     EventLoop::Source purge_timer_;
     EventLoop::Source retry_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
