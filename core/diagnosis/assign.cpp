@@ -135,6 +135,8 @@ std::string_view suspect_exclusion(const Comm& comm) {
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full) {
     Assignment assignment;
+    // A function has one first use: the calls that such a row stands for besides are others.
+    assignment.calls = first_use ? 1 : event.weight;
     assignment.expected_ns = baseline.expected_ns();
     assignment.excess_ns = saturating_subtract(time.duration_ns, assignment.expected_ns);
     if (assignment.excess_ns == 0) return assignment;
@@ -164,6 +166,7 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
 
 Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op) {
     Assignment assignment;
+    assignment.calls = event.weight;
     assignment.expected_ns = time.on_cpu_ns;
     assignment.excess_ns = time.duration_ns - time.on_cpu_ns;
     add_runnable(event, time, assignment.ns);

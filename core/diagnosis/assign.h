@@ -42,11 +42,14 @@ struct Assignment {
     uint64_t expected_ns = 0;
     uint64_t excess_ns = 0;
     std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns
+    uint64_t calls = 1;                      ///< that its row stands for; all else is of one
     const Event* resent = nullptr;           ///< of network_retransmit, the longest wait
 
     uint64_t operator[](Cause cause) const { return ns[static_cast<size_t>(cause)]; }
     uint64_t& operator[](Cause cause) { return ns[static_cast<size_t>(cause)]; }
     uint64_t explained_ns() const;
+    /// What `of_one_ns` comes to in all calls that the row stands for.
+    uint64_t of_all(uint64_t of_one_ns) const { return saturating_multiply(of_one_ns, calls); }
     /// What the host may have to answer for: the excess without waiting for the device or its driver, and first use.
     uint64_t host_excess_ns() const;
     /// What of that has a cause.

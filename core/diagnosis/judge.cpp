@@ -209,12 +209,13 @@ Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
 Result<void> Judge::learn_calls(OpId id) {
     using enum ColumnId;
     auto decoded = columns_.decode(depth, flags, tgid, process_start, start, sequence, duration, runnable, blocked,
-                                   blocked_reason, argument_0, stream);
+                                   blocked_reason, argument_0, stream, weight);
     if (!decoded) return decoded;
     const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid],
                process_starts = columns_[process_start], starts = columns_[start], sequences = columns_[sequence],
                durations = columns_[duration], runnables = columns_[runnable], blocks = columns_[blocked],
-               reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream];
+               reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream],
+               weights = columns_[weight];
     const Op* const known = ops_(id);
     Event call;
     call.op = id;
@@ -231,6 +232,7 @@ Result<void> Judge::learn_calls(OpId id) {
         call.blocked_reason = static_cast<BlockedReason>(reasons[row]);
         call.args[0] = arguments[row];
         call.stream = streams[row];
+        call.weight = static_cast<uint32_t>(weights[row]);
         expected_.add(call, known);
     }
     return {};
@@ -246,12 +248,12 @@ void Judge::forget_samples() {
 }
 
 void Judge::judge(std::span<const Event> block, size_t others) {
-    totals_.rows += others;
+    totals_.recorded = saturating_add(totals_.recorded, others);
     show(block, false);
     gaps_.take(block, filter_);
     const std::vector<uint8_t>& queue_full = queues_.observe(block);
     for (size_t row = 0; row < block.size(); ++row) {
-        ++totals_.rows;
+        totals_.recorded = saturating_add(totals_.recorded, block[row].weight);
         if (block[row].depth == 0 && is_call(block[row].op) && filter_.matches(block[row]))
             judge(block[row], queue_full[row]);
     }
@@ -298,8 +300,8 @@ Assignment Judge::name_resent(const Event& event, Assignment assignment) const {
 }
 
 void Judge::judge(const Event& returned, bool queue_full) {
-    ++totals_.calls;
-    totals_.uncertain += returned.split_uncertain();
+    totals_.calls = saturating_add(totals_.calls, returned.weight);
+    if (returned.split_uncertain()) totals_.uncertain = saturating_add(totals_.uncertain, returned.weight);
     ledger_.saw(returned);
     if (tells_groups_) lost_.saw(returned);
     const Op* op = ops_(returned.op);
@@ -322,7 +324,8 @@ void Judge::judge(const Event& returned, bool queue_full) {
         // How long it took is known, what it did meanwhile is not: it counts, and is no evidence.
         assignment.expected_ns = baseline->expected_ns();
         assignment.excess_ns = time.duration_ns - assignment.expected_ns;
-        if (tells_groups_) lost_.add_uncertain(event, assignment.excess_ns);
+        assignment.calls = event.weight;
+        if (tells_groups_) lost_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
     } else {
         assignment = name_neighbour(event, assign(event, time, op, *baseline, first_use, queue_full));
         assignment = name_resent(event, assignment);
@@ -330,8 +333,8 @@ void Judge::judge(const Event& returned, bool queue_full) {
         if (tells_groups_) lost_.add(event, assignment);
         for (const auto& detector : detectors_) detector->judged({event, time, op, assignment, first_use});
     }
-    totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.excess_ns);
-    totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.explained_ns());
+    totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.of_all(assignment.excess_ns));
+    totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.of_all(assignment.explained_ns()));
     if (slow_.wants(assignment.excess_ns)) slow_.add(make_slow_call(event, time, op, assignment, clock_));
 }
 

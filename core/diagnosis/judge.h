@@ -37,9 +37,10 @@ class SlowCalls {
     std::vector<SlowCall> heap_;
 };
 
+/// Calls count by weight, as lost ones do.
 struct JudgedTotals {
-    uint64_t rows = 0;
-    uint64_t calls = 0;
+    uint64_t recorded = 0;  ///< calls of any depth and process, and waits
+    uint64_t calls = 0;     ///< that were judged
     uint64_t uncertain = 0;
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;
