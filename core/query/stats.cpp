@@ -5,14 +5,16 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "core/model/call_time.h"
+#include "core/model/log_buckets.h"
 #include "core/model/op.h"
+#include "core/model/quantile_sketch.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/query/key_index.h"
 #include "core/query/launch_queue.h"
-#include "core/query/log_histogram.h"
 #include "core/query/op_lookup.h"
 #include "core/query/sampler.h"
 #include "core/query/segment_columns.h"
@@ -38,7 +40,8 @@ struct Key {
     }
 };
 
-/// Durations, exact until there are too many of them, then counted in buckets of at most 1 % error.
+/// Durations, exact until there are too many of them, then a sketch: in buckets of at most 1 % error, of which a kind
+/// of call has few.
 class Durations {
   public:
     /// Of a call that stands for several the number counts, not each one: those are folded.
@@ -66,11 +69,10 @@ class Durations {
 
     void add(const QuantileSketch& sketch, size_t& exact_rows) {
         if (!folded_) fold(exact_rows);
-        for (const QuantileSketch::Bucket& bucket : sketch.buckets())
-            folded_->add(log_buckets::middle_of(bucket.index), bucket.count);
+        folded_->add(sketch);
     }
 
-    bool approximate() const { return folded_ != nullptr; }
+    bool approximate() const { return folded_.has_value(); }
 
     /// Nearest rank. `percents` ascend.
     template <size_t n>
@@ -130,14 +132,14 @@ class Durations {
     }
 
     void fold(size_t& exact_rows) {
-        folded_ = std::make_unique<LogHistogram>();
+        folded_.emplace();
         for (const uint64_t duration : exact_) folded_->add(duration);
         exact_rows -= exact_.size();
         exact_ = {};
     }
 
     std::vector<uint64_t> exact_;
-    std::unique_ptr<LogHistogram> folded_;
+    std::optional<QuantileSketch> folded_;
 };
 
 /// A launch that finds the queue full spins until there is room: what its time on the CPU has over the usual is
@@ -148,25 +150,23 @@ class LaunchTimes {
     void add(uint64_t sequence, uint64_t on_cpu_ns, uint64_t calls, bool queue_full) {
         const auto hash = static_cast<uint32_t>(mix_bits(sequence));
         (queue_full ? crowded_ : roomy_).add(hash, {on_cpu_ns, static_cast<uint32_t>(calls)});
-        if (!queue_full) return;
-        if (!spinning_) spinning_ = std::make_unique<LogHistogram>();
-        spinning_->add(on_cpu_ns, calls);
+        if (queue_full) spinning_.add(on_cpu_ns, calls);
     }
 
     uint64_t device_wait_ns() const {
-        if (!spinning_) return 0;
+        if (spinning_.buckets().empty()) return 0;
         std::vector<Weighted<uint64_t>> usual;
         for (const auto& kept : roomy_.kept()) usual.push_back(kept.value);
         if (usual.size() < enough_for_a_median) {
             for (const auto& kept : crowded_.kept()) usual.push_back(kept.value);
         }
-        return spinning_->sum_above(quantile_of(usual, 0.5));
+        return spinning_.sum_above(quantile_of(usual, 0.5));
     }
 
   private:
     Sampler<Weighted<uint64_t>> roomy_;
     Sampler<Weighted<uint64_t>> crowded_;
-    std::unique_ptr<LogHistogram> spinning_;
+    QuantileSketch spinning_;
 };
 
 struct Group {
