@@ -270,10 +270,10 @@ Event Judge::blame_quota(const Event& event) const {
     return changed;
 }
 
-bool Judge::is_neighbour(const Event& event) const {
-    if (!processes_ || event.preemptor_tgid == event.tgid) return false;
+bool Judge::is_neighbour(const Event& event, uint32_t preemptor_tgid) const {
+    if (!processes_ || preemptor_tgid == event.tgid) return false;
     const Process* const own = processes_->find(event.process());
-    const Process* const other = processes_->at(event.preemptor_tgid, event.start_ns);
+    const Process* const other = processes_->at(preemptor_tgid, event.start_ns);
     if (!own || !other || own->cgroup.empty() || other->cgroup.empty()) return false;
     // A group below its own is its own too. All are below the root, which is nobody's.
     const auto is_below = [](const std::string& path, const std::string& above) {
@@ -283,9 +283,32 @@ bool Judge::is_neighbour(const Event& event) const {
            !is_below(other->cgroup, own->cgroup);
 }
 
-Assignment Judge::name_neighbour(const Event& event, Assignment assignment) const {
-    if (assignment[Cause::cpu_contention] != 0 && is_neighbour(event))
-        assignment[Cause::noisy_neighbour] = std::exchange(assignment[Cause::cpu_contention], 0);
+Assignment Judge::name_preemptors(const Event& event, Assignment assignment) const {
+    const uint64_t contention_ns = assignment[Cause::cpu_contention];
+    if (contention_ns == 0) return assignment;
+    std::vector<Preemptor>& preemptors = assignment.preemptors;
+    if (!assignment.has_main_preemptor()) {
+        std::vector<Preemptor> of_waits =
+            waits_.preemptors(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
+        std::erase_if(of_waits, [](const Preemptor& one) { return !suspect_exclusion(one.comm).empty(); });
+        if (!of_waits.empty()) preemptors = std::move(of_waits);
+        uint64_t unnamed_ns = assignment.contended_ns;
+        for (Preemptor& one : preemptors) unnamed_ns -= one.ns = std::min(one.ns, unnamed_ns);
+    }
+    uint64_t neighbours_ns = 0;
+    for (Preemptor& one : preemptors) {
+        if (!is_neighbour(event, one.tgid)) continue;
+        one.cause = Cause::noisy_neighbour;
+        neighbours_ns += one.ns;
+    }
+    if (neighbours_ns == 0) return assignment;
+    // Of tasks that are not known it is not known either whose they are.
+    if (assignment.has_main_preemptor() && preemptors[0].cause == Cause::noisy_neighbour)
+        neighbours_ns = assignment.contended_ns;
+    const auto moved_ns =
+        static_cast<uint64_t>(static_cast<unsigned __int128>(contention_ns) * neighbours_ns / assignment.contended_ns);
+    assignment[Cause::cpu_contention] = contention_ns - moved_ns;
+    assignment[Cause::noisy_neighbour] = moved_ns;
     return assignment;
 }
 
@@ -315,7 +338,7 @@ void Judge::judge(const Event& returned, bool queue_full) {
         // A first call of its kind is always unlike what is known: no sign of anything.
         if (!first && !event.split_uncertain())
             ledger_.add_unjudged(event, time, op,
-                                 name_resent(event, name_neighbour(event, assign_unjudged(event, time, op))));
+                                 name_resent(event, name_preemptors(event, assign_unjudged(event, time, op))));
         return;
     }
     const bool first_use = first && is_cold(time.duration_ns, *baseline);
@@ -327,8 +350,8 @@ void Judge::judge(const Event& returned, bool queue_full) {
         assignment.calls = event.weight;
         if (tells_groups_) lost_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
     } else {
-        assignment = name_neighbour(event, assign(event, time, op, *baseline, first_use, queue_full));
-        assignment = name_resent(event, assignment);
+        assignment = name_preemptors(event, assign(event, time, op, *baseline, first_use, queue_full));
+        assignment = name_resent(event, std::move(assignment));
         ledger_.add(event, time, op, assignment);
         if (tells_groups_) lost_.add(event, assignment);
         for (const auto& detector : detectors_) detector->judged({event, time, op, assignment, first_use});
