@@ -13,19 +13,31 @@ uint64_t& part(Parts& parts, Cause cause) {
     return parts[static_cast<size_t>(cause)];
 }
 
-void add_runnable(const Event& event, const CallTime& time, Parts& parts) {
-    // A preemptor is the task that had the most of the wait. Where that is at least half, the rest went to others like
-    // it or to the way back on; a task seen for a small part of the wait proves that part only.
-    if (event.preemptor_tgid == 0 || time.preemptor_ns == 0) {
-        part(parts, Cause::wake_up) = time.runnable_ns;
-    } else if (!suspect_exclusion(event.preemptor_comm).empty()) {
-        part(parts, Cause::excluded_task) = time.preemptor_ns;
-        part(parts, Cause::wake_up) = time.runnable_ns - time.preemptor_ns;
+bool names_suspect(const Event& event) {
+    return event.preemptor_tgid != 0 && event.preemptor_ns != 0 && suspect_exclusion(event.preemptor_comm).empty();
+}
+
+/// A thread that lost its CPU while it could run lost it to another task, whether that one is known or not. Of the
+/// other waits for a CPU it is known what the preemptor named, the task that had the most of them, was seen to take.
+/// Where that is at least half, the rest went to others like it or to the way back on.
+void add_runnable(const Event& event, const CallTime& time, Assignment& assignment) {
+    const uint64_t named_ns = time.preemptor_ns;
+    const uint64_t lost_cpu_ns = std::min(event.preempted_ns, time.runnable_ns);
+    const bool most = named_ns >= time.runnable_ns - named_ns;
+    uint64_t excluded_ns = 0;
+    if (named_ns == 0) {
+        assignment.contended_ns = lost_cpu_ns;
+    } else if (names_suspect(event)) {
+        assignment.contended_ns = most ? time.runnable_ns : std::max(named_ns, lost_cpu_ns);
+        assignment.preemptors = {{event.preemptor_comm, event.preemptor_tgid, named_ns}};
     } else {
-        const bool most = time.preemptor_ns >= time.runnable_ns - time.preemptor_ns;
-        part(parts, Cause::cpu_contention) = most ? time.runnable_ns : time.preemptor_ns;
-        part(parts, Cause::wake_up) = most ? 0 : time.runnable_ns - time.preemptor_ns;
+        // The idle task, in whose time no other had the CPU, or one that is never a suspect.
+        if (event.preemptor_tgid != 0) excluded_ns = named_ns;
+        assignment.contended_ns = most ? 0 : saturating_subtract(lost_cpu_ns, named_ns);
     }
+    assignment[Cause::cpu_contention] = assignment.contended_ns;
+    assignment[Cause::excluded_task] = excluded_ns;
+    assignment[Cause::wake_up] = time.runnable_ns - assignment.contended_ns - excluded_ns;
 }
 
 /// A call may sleep more than once and says only of its longest sleep what it waited for; the sleeps of one call are
@@ -135,12 +147,14 @@ std::string_view suspect_exclusion(const Comm& comm) {
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full) {
     Assignment assignment;
+    // A function has one first use: the calls that such a row stands for besides are others.
+    assignment.calls = first_use ? 1 : event.weight;
     assignment.expected_ns = baseline.expected_ns();
     assignment.excess_ns = saturating_subtract(time.duration_ns, assignment.expected_ns);
     if (assignment.excess_ns == 0) return assignment;
 
     Parts& parts = assignment.ns;
-    add_runnable(event, time, parts);
+    add_runnable(event, time, assignment);
     const uint64_t usual_sleep = sleep_may_be_purpose(event.blocked_reason, op) ? baseline.blocked_ns : 0;
     const uint64_t slept = saturating_subtract(time.blocked_ns, usual_sleep);
     const uint64_t ran = saturating_subtract(time.on_cpu_ns, baseline.on_cpu_ns);
@@ -164,17 +178,20 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
 
 Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op) {
     Assignment assignment;
+    assignment.calls = event.weight;
     assignment.expected_ns = time.on_cpu_ns;
     assignment.excess_ns = time.duration_ns - time.on_cpu_ns;
-    add_runnable(event, time, assignment.ns);
+    add_runnable(event, time, assignment);
     // Not knowing whether the op usually sleeps, one that waits for the device is taken to.
     part(assignment.ns, cause_of_sleep(event.blocked_reason, op, true)) += time.blocked_ns;
     return assignment;
 }
 
 std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event) {
-    if (cause == Cause::cpu_contention || cause == Cause::noisy_neighbour)
+    if (cause == Cause::cpu_contention || cause == Cause::noisy_neighbour) {
+        if (!names_suspect(event)) return {to_comm(other_tasks), 0};
         return {event.preemptor_comm, visible_pid(event.preemptor_tgid)};
+    }
     if (cause != Cause::lock_wait) return {to_comm(to_string(event.blocked_reason)), 0};
     if (event.waker_kind == WakerKind::task) return {event.waker_comm, visible_pid(event.waker_tgid)};
     return {to_comm(to_string(event.waker_kind)), 0};

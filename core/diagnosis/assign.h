@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/diagnosis/expected.h"
 #include "core/model/call_time.h"
@@ -23,7 +24,7 @@ enum class Cause : uint8_t {
     memory_reclaim,
     network_retransmit,  ///< the wait for a socket on which what was sent had to be sent again
     excluded_task,       ///< runnable while one of `suspect_exclusion` had the CPU
-    wake_up,             ///< runnable with no task to name: the scheduler's own delay
+    wake_up,             ///< runnable, and no other task had its CPU: the scheduler's own delay
     network,
     driver_wait,
     other_wait,  ///< a timer, a child, a pipe, another poll
@@ -35,6 +36,17 @@ inline constexpr size_t finding_causes = 6;
 /// Who had the CPU, so to speak, where the quota of the thread's own control group forbade it to run.
 inline constexpr std::string_view quota_name = "cgroup quota";
 
+/// Who had the CPU where no task is known to have had it.
+inline constexpr std::string_view other_tasks = "other tasks";
+
+/// A task that had the CPU while a call could run.
+struct Preemptor {
+    Comm comm{};
+    uint32_t tgid = 0;
+    uint64_t ns = 0;                      ///< of the call's runnable time
+    Cause cause = Cause::cpu_contention;  ///< or noisy_neighbour
+};
+
 /// "cpu-contention" and so on: the kind of a finding, or the hypothesis in a list of rejected ones.
 std::string_view to_string(Cause cause);
 
@@ -42,11 +54,20 @@ struct Assignment {
     uint64_t expected_ns = 0;
     uint64_t excess_ns = 0;
     std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns
+    uint64_t calls = 1;                      ///< that its row stands for; all else is of one
     const Event* resent = nullptr;           ///< of network_retransmit, the longest wait
+    uint64_t contended_ns = 0;               ///< in which others had the CPU, were it too much or not
+    std::vector<Preemptor> preemptors;       ///< those of them that are known; together at most contended_ns
 
     uint64_t operator[](Cause cause) const { return ns[static_cast<size_t>(cause)]; }
+    /// One task had at least half of the time: what is not known went to others like it.
+    bool has_main_preemptor() const {
+        return !preemptors.empty() && preemptors[0].ns >= contended_ns - preemptors[0].ns;
+    }
     uint64_t& operator[](Cause cause) { return ns[static_cast<size_t>(cause)]; }
     uint64_t explained_ns() const;
+    /// What `of_one_ns` comes to in all calls that the row stands for.
+    uint64_t of_all(uint64_t of_one_ns) const { return saturating_multiply(of_one_ns, calls); }
     /// What the host may have to answer for: the excess without waiting for the device or its driver, and first use.
     uint64_t host_excess_ns() const;
     /// What of that has a cause.

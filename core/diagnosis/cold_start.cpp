@@ -47,7 +47,8 @@ class ColdStart final : public Detector {
         if (!call.first_use && !launch) return;
         FirstUses& uses = processes_.at(call.event.process(), call.event.start_ns);
         if (launch && call.time.duration_ns / slow_from >= call.assignment.expected_ns)
-            uses.slow_launches_ns = saturating_add(uses.slow_launches_ns, call.assignment.excess_ns);
+            uses.slow_launches_ns =
+                saturating_add(uses.slow_launches_ns, call.assignment.of_all(call.assignment.excess_ns));
         const uint64_t ns = call.assignment[Cause::first_use];
         if (!call.first_use || ns == 0) return;
         ++uses.calls;

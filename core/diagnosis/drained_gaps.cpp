@@ -122,7 +122,7 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
     if (told.from_ns == 0) told.from_ns = std::max(event.start_ns, window_.from_ns);
     told.to_ns = std::max(told.to_ns, end_ns);
-    told.calls_ns = saturating_add(told.calls_ns, event.duration_ns);
+    told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.weight));
     if (enqueues(op)) enqueue(*device, event, op);
     if (!op.waits_for_device || event.return_code != 0) return;
     if (op.id == event_synchronize || op.id == driver_event_synchronize) return;  // of which stream, is not known
@@ -138,14 +138,15 @@ void DrainedGaps::take(const Event& event, const Op& op) {
 }
 
 void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
-    ++device.told.enqueues;
+    device.told.enqueues = saturating_add(device.told.enqueues, event.weight);
+    ++device.told.enqueue_rows;
     if (device.drained_ns != 0) {
         end_gap(device, event, event.start_ns);
         device.drained_ns = 0;
         device.busy_from_ns = event.start_ns;
     }
     if (op.op_class == OpClass::copy && event.args[1] == copied_to_host)
-        device.bytes_back = saturating_add(device.bytes_back, event.args[0]);
+        device.bytes_back = saturating_add(device.bytes_back, saturating_multiply(event.args[0], event.weight));
     if (op.op_class != OpClass::copy) device.gaps_since_launch = 0;
     if (!device.last || device.last_stream != event.stream) {
         if (streams_ >= max_streams && !device.streams.contains(event.stream)) {

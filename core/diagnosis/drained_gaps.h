@@ -58,8 +58,9 @@ struct DrainedDevice {
     std::vector<DrainedGap> gaps;
     uint64_t drained_ns = 0;          ///< in all, in gaps too short to be kept too
     uint64_t from_ns = 0, to_ns = 0;  ///< from its first call of these classes in the window to its last
-    uint64_t enqueues = 0;
-    uint64_t calls_ns = 0;  ///< in these calls
+    uint64_t enqueues = 0;            ///< by weight
+    uint64_t enqueue_rows = 0;        ///< that stand for them
+    uint64_t calls_ns = 0;            ///< in these calls, by weight
 };
 
 /// Of the calls of one window. Bounded: where there are too many gaps the shortest are only summed.

@@ -82,6 +82,7 @@ void ExpectedTimes::add(const Event& event, const Op* op) {
     sample.on_cpu_ns = static_cast<float>(time.on_cpu_ns);
     sample.purpose_ns = purpose ? static_cast<float>(time.blocked_ns) : 0.0f;
     sample.disturbed_ns = static_cast<float>(purpose ? time.runnable_ns : time.runnable_ns + time.blocked_ns);
+    sample.calls = std::max<uint32_t>(event.weight, 1);
 
     const uint32_t number = kind_of(event, op);
     if (number == KeyIndex<Key>::none) {
@@ -121,29 +122,25 @@ void ExpectedTimes::finish() {
 // is the best lower bound. No blame can come of an expectation that is too low but for time the thread verifiably stood
 // still.
 Baseline ExpectedTimes::baseline_of(const Kind& kind) {
-    std::vector<float> on_cpu;
-    std::vector<float> purpose;
-    std::vector<float> whole;
-    std::vector<float> quiet;
-    std::vector<float> quiet_purpose;
+    std::vector<Weighted<float>> on_cpu, purpose, whole, quiet, quiet_purpose;
     for (const auto& [sample, hash] : kind.samples.kept()) {
-        on_cpu.push_back(sample.on_cpu_ns);
-        purpose.push_back(sample.purpose_ns);
+        on_cpu.push_back({sample.on_cpu_ns, sample.calls});
+        purpose.push_back({sample.purpose_ns, sample.calls});
         const float duration = sample.on_cpu_ns + sample.purpose_ns + sample.disturbed_ns;
-        whole.push_back(duration);
+        whole.push_back({duration, sample.calls});
         if (!kind.waits_for_device || !is_quiet(duration, sample.disturbed_ns)) continue;
-        quiet.push_back(duration);
-        quiet_purpose.push_back(sample.purpose_ns);
+        quiet.push_back({duration, sample.calls});
+        quiet_purpose.push_back({sample.purpose_ns, sample.calls});
     }
     Baseline baseline;
-    baseline.calls = static_cast<uint32_t>(on_cpu.size());
+    baseline.rows = static_cast<uint32_t>(on_cpu.size());
     baseline.high_ns = to_ns(quantile_of(whole, 0.95));
     if (quiet.size() >= enough_calls) {
-        baseline.blocked_ns = to_ns(median_of(quiet_purpose));
-        baseline.on_cpu_ns = saturating_subtract(to_ns(median_of(quiet)), baseline.blocked_ns);
+        baseline.blocked_ns = to_ns(quantile_of(quiet_purpose, 0.5));
+        baseline.on_cpu_ns = saturating_subtract(to_ns(quantile_of(quiet, 0.5)), baseline.blocked_ns);
     } else {
-        baseline.on_cpu_ns = to_ns(median_of(on_cpu));
-        baseline.blocked_ns = to_ns(median_of(purpose));
+        baseline.on_cpu_ns = to_ns(quantile_of(on_cpu, 0.5));
+        baseline.blocked_ns = to_ns(quantile_of(purpose, 0.5));
     }
     return baseline;
 }
@@ -156,7 +153,7 @@ Expectation ExpectedTimes::of(const Event& event, const Op* op) const {
         const Kind& kind = kinds_[number];
         expectation.first_use = FirstCall{event.start_ns, event.sequence} == first_uses_[kind.function];
         // A first use is not among the samples; any other call is one of them and must not vouch for itself.
-        const uint32_t others = kind.baseline.calls - (!expectation.first_use && kind.baseline.calls ? 1 : 0);
+        const uint32_t others = kind.baseline.rows - (!expectation.first_use && kind.baseline.rows ? 1 : 0);
         if (!expectation.first_use && others >= enough_calls) {
             expectation.baseline = &kind.baseline;
             return expectation;
@@ -167,7 +164,7 @@ Expectation ExpectedTimes::of(const Event& event, const Op* op) const {
     const uint32_t whole_op = keys_.find(key);
     if (whole_op == KeyIndex<Key>::none) return expectation;
     const Baseline& all = kinds_[whole_op].baseline;
-    if (all.calls >= enough_calls + !expectation.first_use) expectation.baseline = &all;
+    if (all.rows >= enough_calls + !expectation.first_use) expectation.baseline = &all;
     return expectation;
 }
 

@@ -18,7 +18,7 @@ namespace ingero {
 
 /// How much history before the window counts, so that live and replayed verdicts agree.
 inline constexpr uint64_t baseline_history_ns = 600ULL * 1'000'000'000;
-/// Calls of the same kind, besides the one judged, that it takes to know what is usual.
+/// Rows of calls of the same kind, besides the one judged, that it takes to know what is usual.
 inline constexpr uint32_t enough_calls = 8;
 
 /// A sleep that may be what the call is for, such as a driver's wait for its device, as against one that no call of
@@ -26,12 +26,13 @@ inline constexpr uint32_t enough_calls = 8;
 /// kind are never part of what is expected, however usual they have become.
 bool sleep_may_be_purpose(BlockedReason reason, const Op* op);
 
-/// Median parts of the calls of one kind; first uses left out.
+/// Median parts of the calls of one kind, each row as often as it stands for calls; first uses left out.
 struct Baseline {
     uint64_t on_cpu_ns = 0;
     uint64_t blocked_ns = 0;  ///< in sleeps that may be the purpose
     uint64_t high_ns = 0;     ///< 95th percentile of how long the calls took in all
-    uint32_t calls = 0;       ///< it was taken from, as far as they were kept
+    uint32_t rows = 0;        ///< it was taken from, as far as they were kept: each is one observation, whatever it
+                              ///< stands for
     uint64_t expected_ns() const { return saturating_add(on_cpu_ns, blocked_ns); }
 };
 
@@ -46,7 +47,7 @@ struct Expectation {
 };
 
 /// Fed once with the calls of the window and of the history before it, in any order; asked after finish(). Holds at
-/// most 512 samples of 16 bytes for each of 8,192 kinds of call, 64 MiB; processes and ops beyond those get no
+/// most 512 samples of 20 bytes for each of 8,192 kinds of call, 80 MiB; processes and ops beyond those get no
 /// expectation.
 class ExpectedTimes {
   public:
@@ -78,6 +79,7 @@ class ExpectedTimes {
         float on_cpu_ns = 0;
         float purpose_ns = 0;    ///< blocked in a sleep that may be the purpose
         float disturbed_ns = 0;  ///< runnable, or blocked otherwise
+        uint32_t calls = 1;      ///< that its row stands for
     };
     struct FirstCall {
         uint64_t start_ns = UINT64_MAX;

@@ -19,7 +19,7 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_rejected = 16;
-/// One row lost in ten: what is missing could have told otherwise.
+/// One call lost in ten: what is missing could have told otherwise.
 constexpr uint64_t lossy_from = 10;
 
 struct RecordedBlock {
@@ -235,9 +235,9 @@ Result<void> name_functions(const StoreSnapshot& snapshot, std::vector<Finding>&
 }
 
 /// What was not recorded and could have told of a cause; empty where it is too little to matter.
-std::string missing_evidence(const Coverage& coverage, uint64_t rows, uint64_t covered_ns) {
+std::string missing_evidence(const Coverage& coverage, uint64_t recorded, uint64_t covered_ns) {
     std::string text;
-    if (coverage.lost > rows / lossy_from) text = std::to_string(coverage.lost) + " calls were lost";
+    if (coverage.lost > recorded / lossy_from) text = std::to_string(coverage.lost) + " calls were lost";
     std::map<std::string, uint64_t> turned_off;
     const std::string prefix = std::string(to_string(GapReason::turned_off)) + ": ";
     for (const Gap& gap : coverage.gaps)
@@ -371,7 +371,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     context.filtered = filter.uid || filter.pid;
     context.covered_ns = covered_ns(snapshot, boots);
     if (context.covered_ns == 0) context.covered_ns = filter.window.length_ns();
-    context.lossy = answer.coverage.lost > totals.rows / lossy_from;
+    context.lossy = answer.coverage.lost > totals.recorded / lossy_from;
     std::map<std::string, uint64_t> rejected;
     LostGroups groups;
     for (size_t number = 0; number < boots.size(); ++number) {
@@ -411,7 +411,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     answer.calls = totals.calls;
     answer.excess_ns = totals.excess_ns;
     answer.explained_ns = totals.explained_ns;
-    const std::string missing = missing_evidence(answer.coverage, totals.rows, context.covered_ns);
+    const std::string missing = missing_evidence(answer.coverage, totals.recorded, context.covered_ns);
     answer.healthy = answer.findings.empty() && missing.empty();
     answer.summary = summary_of(answer, totals, missing);
     return answer;

@@ -47,7 +47,9 @@ const Culprit& first_culprit(const Finding& finding) {
 void write_contention(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
     const std::string who = process_text(finding);
-    finding.summary = culprit.name + " ran " + format_duration(culprit.ns) + " of the " +
+    const bool is_most = culprit.ns >= finding.lost_ns - std::min(culprit.ns, finding.lost_ns);
+    finding.summary = culprit.name + (is_most ? "" : " and others") + " ran " +
+                      format_duration(is_most ? culprit.ns : finding.lost_ns) + " of the " +
                       format_duration(kind.wanted_cpu_ns) + " that " + ops_text(kind) + " in " + who +
                       " should have had the CPU: " + percent_text(finding.window_share) + " of the window";
     if (culprit.name == quota_name && culprit.pid == 0) {
@@ -63,6 +65,11 @@ void write_contention(Finding& finding, const KindLedger& kind) {
             "It is of another control group: limit that one (CPUQuota=, CPUWeight= of its unit, the container's "
             "CPU limit), or keep " +
             culprit_text(culprit) + " off " + cpus_text(kind) + " by AllowedCPUs= there.";
+    } else if (culprit.name == other_tasks && culprit.pid == 0) {
+        finding.fix = "Reserve CPUs for " + who +
+                      " by AllowedCPUs= on its unit, or raise CPUWeight= there: no task had most of the time, and top "
+                      "shows which share " +
+                      cpus_text(kind) + ".";
     } else if (culprit.pid == finding.pid) {
         finding.fix = "Its own threads compete: give " + who +
                       " fewer threads (OMP_NUM_THREADS, data loader workers) " + "or more CPUs than " +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "core/diagnosis/finding_text.h"
 #include "core/model/host_event.h"
@@ -37,18 +38,34 @@ void add_to(uint64_t& total, uint64_t ns) {
     total = saturating_add(total, ns);
 }
 
-/// Who or what the time went to. A preemptor is charged the part it was seen to take.
-void add_culprit(KindLedger& kind, Cause cause, const Event& event, const CallTime& time,
-                 const Assignment& assignment) {
-    const uint64_t ns = assignment[cause];
-    uint64_t named_ns = ns;
-    if ((cause == Cause::cpu_contention || cause == Cause::noisy_neighbour) && time.runnable_ns)
-        named_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * time.preemptor_ns / time.runnable_ns);
+/// Each is charged the part it was seen to take.
+void add_preemptors(KindLedger& kind, Cause cause, const Assignment& assignment) {
+    const uint64_t contention_ns = assignment[Cause::cpu_contention] + assignment[Cause::noisy_neighbour];
+    uint64_t unnamed_ns = assignment.of_all(assignment[cause]);
+    // Up to each one of them, so that nothing of all is left over for being rounded.
+    uint64_t seen_ns = 0, before_ns = 0;
+    for (const Preemptor& one : assignment.preemptors) {
+        seen_ns += one.ns;
+        const auto until_ns = static_cast<uint64_t>(static_cast<unsigned __int128>(contention_ns) * seen_ns /
+                                                    std::max<uint64_t>(assignment.contended_ns, 1));
+        const uint64_t part_ns = until_ns - std::exchange(before_ns, until_ns);
+        if (one.cause != cause) continue;
+        const uint64_t ns = std::min(assignment.of_all(part_ns), unnamed_ns);
+        if (add_bounded(kind.by_culprit, std::pair(std::string(to_string_view(one.comm)), visible_pid(one.tgid)), ns))
+            unnamed_ns -= ns;
+    }
+    add_to(kind.unnamed_culprits_ns, unnamed_ns);
+}
+
+/// Who or what the time went to.
+void add_culprit(KindLedger& kind, Cause cause, const Event& event, const Assignment& assignment) {
+    if (cause == Cause::cpu_contention || cause == Cause::noisy_neighbour)
+        return add_preemptors(kind, cause, assignment);
+    const uint64_t ns = assignment.of_all(assignment[cause]);
     const auto [comm, pid] = suspect_of(cause, event);
     std::string name(to_string_view(comm));
     if (cause == Cause::network_retransmit && assignment.resent) name = peer_text(*assignment.resent);
-    if (!add_bounded(kind.by_culprit, std::pair(std::move(name), pid), named_ns)) named_ns = 0;
-    add_to(kind.unnamed_culprits_ns, ns - named_ns);
+    if (!add_bounded(kind.by_culprit, std::pair(std::move(name), pid), ns)) add_to(kind.unnamed_culprits_ns, ns);
 }
 
 /// A program of many processes is one culprit: beyond three pids the name alone is ranked.
@@ -67,7 +84,7 @@ std::vector<Culprit> ranked_culprits(const KindLedger& kind) {
     uint64_t others = kind.unnamed_culprits_ns;
     for (; culprits.size() > max_culprits; culprits.pop_back()) add_to(others, culprits.back().ns);
     // Last whatever its size: it is what no name is known for, not a suspect.
-    if (others) culprits.push_back({"other tasks", 0, others});
+    if (others) culprits.push_back({std::string(other_tasks), 0, others});
     return culprits;
 }
 
@@ -132,11 +149,11 @@ Ledger::ProcessLedger* Ledger::process_of(const Event& event) {
 void Ledger::add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
     ProcessLedger* process = process_of(event);
     if (!process) return;
-    for (size_t cause = 0; cause < cause_count; ++cause) add_to(process->ns[cause], assignment.ns[cause]);
-    add_to(process->unexplained_ns, assignment.excess_ns - assignment.explained_ns());
-    if (assignment[Cause::excluded_task]) {
-        add_to(process->excluded[suspect_exclusion(event.preemptor_comm)], assignment[Cause::excluded_task]);
-    }
+    for (size_t cause = 0; cause < cause_count; ++cause)
+        add_to(process->ns[cause], assignment.of_all(assignment.ns[cause]));
+    add_to(process->unexplained_ns, assignment.of_all(assignment.excess_ns - assignment.explained_ns()));
+    if (const uint64_t ns = assignment.of_all(assignment[Cause::excluded_task]))
+        add_to(process->excluded[suspect_exclusion(event.preemptor_comm)], ns);
     for (size_t number = 0; number < finding_causes; ++number) {
         const uint64_t ns = assignment.ns[number];
         if (ns == 0 || ns < assignment.excess_ns / speaks_for) continue;
@@ -159,23 +176,23 @@ void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op
 
 void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, const Op* op,
                       const Assignment& assignment) {
-    const uint64_t ns = assignment[cause];
-    ++kind.calls;
-    add_to(kind.lost_ns, ns);
-    if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_lost_ns, ns);
-    add_to(kind.host_excess_ns, assignment.host_excess_ns());
-    add_to(kind.explained_ns, assignment.host_explained_ns());
-    add_to(kind.wanted_cpu_ns, time.on_cpu_ns + time.runnable_ns);
+    const uint64_t ns = assignment[cause], all_ns = assignment.of_all(ns);
+    add_to(kind.calls, assignment.calls);
+    add_to(kind.lost_ns, all_ns);
+    if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_lost_ns, all_ns);
+    add_to(kind.host_excess_ns, assignment.of_all(assignment.host_excess_ns()));
+    add_to(kind.explained_ns, assignment.of_all(assignment.host_explained_ns()));
+    add_to(kind.wanted_cpu_ns, assignment.of_all(time.on_cpu_ns + time.runnable_ns));
     const double ratio_floor = options_.ratio_floor * static_cast<double>(assignment.expected_ns);
     kind.over_call_floor |= ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
     if (ns > kind.worst_ns) {
         kind.worst_ns = ns;
         kind.worst = make_slow_call(event, time, op, assignment, clock_);
     }
-    add_bounded(kind.by_thread, event.tid, ns);
-    add_bounded(kind.by_cpu, event.cpu, ns);
-    add_bounded(kind.by_op, event.op, ns);
-    add_culprit(kind, cause, event, time, assignment);
+    add_bounded(kind.by_thread, event.tid, all_ns);
+    add_bounded(kind.by_cpu, event.cpu, all_ns);
+    add_bounded(kind.by_op, event.op, all_ns);
+    add_culprit(kind, cause, event, assignment);
     kind.evidence.add(ns, event.sequence);
 }
 

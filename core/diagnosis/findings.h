@@ -22,7 +22,8 @@ namespace ingero {
 SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment,
                         const ClockTriple& clock);
 
-/// The calls of one process in which one cause took a tenth of the excess or more.
+/// The calls of one process in which one cause took a tenth of the excess or more; sums count each row as often as it
+/// stands for calls.
 struct KindLedger {
     uint64_t calls = 0;
     uint64_t lost_ns = 0;         ///< assigned to the cause

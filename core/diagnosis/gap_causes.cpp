@@ -33,6 +33,14 @@ bool may_miss_calls(const DrainedGap& gap, const JudgementContext& context) {
            0;
 }
 
+/// Where recording was thinned, calls were made in a time without rows: it is a gap where it lasts so many times what
+/// passes from row to row that chance leaves out none. Their time in calls is the least that passes.
+uint64_t shortest_gap_ns(const DrainedDevice& device) {
+    constexpr uint64_t by_chance = 8;
+    if (device.enqueues <= device.enqueue_rows) return 0;
+    return saturating_multiply(device.calls_ns / device.enqueue_rows, by_chance);
+}
+
 }  // namespace
 
 std::string_view hypothesis(Spent spent) {
@@ -82,8 +90,9 @@ GapCauses::GapCauses(const DrainedGaps& gaps, const WaitTable& waits, const Judg
         account.active_ns = saturating_subtract(device.to_ns, device.from_ns);
         account.waits_known = waits.knows(process);
         if (context.calls_left_out || device.drained_ns < account.active_ns / drained_part) return;
+        const uint64_t shortest_ns = shortest_gap_ns(device);
         for (const DrainedGap& gap : device.gaps) {
-            if (!gap.after_launch) continue;
+            if (!gap.after_launch || gap.time.length_ns() < shortest_ns) continue;
             account.drained_ns = saturating_add(account.drained_ns, gap.time.length_ns());
             if (may_miss_calls(gap, context)) {
                 account.unproven_ns = saturating_add(account.unproven_ns, gap.time.length_ns());
@@ -100,6 +109,7 @@ GapCauses::GapCauses(const DrainedGaps& gaps, const WaitTable& waits, const Judg
             one.is_checkpoint = gap.bytes_back >= checkpoint_bytes &&
                                 one.sum({Spent::wrote}) >= (gap.time.length_ns() - gap.in_calls_ns) / 3;
         }
+        if (shortest_ns != 0 && account.drained_ns < account.active_ns / drained_part) return;
         if (context.imported) {
             // What the process's calls take in the middle, the wait for the device included.
             const uint64_t usual_ns = device.calls_ns / std::max<uint64_t>(device.enqueues, 1);

@@ -209,12 +209,13 @@ Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
 Result<void> Judge::learn_calls(OpId id) {
     using enum ColumnId;
     auto decoded = columns_.decode(depth, flags, tgid, process_start, start, sequence, duration, runnable, blocked,
-                                   blocked_reason, argument_0, stream);
+                                   blocked_reason, argument_0, stream, weight);
     if (!decoded) return decoded;
     const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid],
                process_starts = columns_[process_start], starts = columns_[start], sequences = columns_[sequence],
                durations = columns_[duration], runnables = columns_[runnable], blocks = columns_[blocked],
-               reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream];
+               reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream],
+               weights = columns_[weight];
     const Op* const known = ops_(id);
     Event call;
     call.op = id;
@@ -231,6 +232,7 @@ Result<void> Judge::learn_calls(OpId id) {
         call.blocked_reason = static_cast<BlockedReason>(reasons[row]);
         call.args[0] = arguments[row];
         call.stream = streams[row];
+        call.weight = static_cast<uint32_t>(weights[row]);
         expected_.add(call, known);
     }
     return {};
@@ -246,12 +248,12 @@ void Judge::forget_samples() {
 }
 
 void Judge::judge(std::span<const Event> block, size_t others) {
-    totals_.rows += others;
+    totals_.recorded = saturating_add(totals_.recorded, others);
     show(block, false);
     gaps_.take(block, filter_);
     const std::vector<uint8_t>& queue_full = queues_.observe(block);
     for (size_t row = 0; row < block.size(); ++row) {
-        ++totals_.rows;
+        totals_.recorded = saturating_add(totals_.recorded, block[row].weight);
         if (block[row].depth == 0 && is_call(block[row].op) && filter_.matches(block[row]))
             judge(block[row], queue_full[row]);
     }
@@ -268,10 +270,10 @@ Event Judge::blame_quota(const Event& event) const {
     return changed;
 }
 
-bool Judge::is_neighbour(const Event& event) const {
-    if (!processes_ || event.preemptor_tgid == event.tgid) return false;
+bool Judge::is_neighbour(const Event& event, uint32_t preemptor_tgid) const {
+    if (!processes_ || preemptor_tgid == event.tgid) return false;
     const Process* const own = processes_->find(event.process());
-    const Process* const other = processes_->at(event.preemptor_tgid, event.start_ns);
+    const Process* const other = processes_->at(preemptor_tgid, event.start_ns);
     if (!own || !other || own->cgroup.empty() || other->cgroup.empty()) return false;
     // A group below its own is its own too. All are below the root, which is nobody's.
     const auto is_below = [](const std::string& path, const std::string& above) {
@@ -281,9 +283,32 @@ bool Judge::is_neighbour(const Event& event) const {
            !is_below(other->cgroup, own->cgroup);
 }
 
-Assignment Judge::name_neighbour(const Event& event, Assignment assignment) const {
-    if (assignment[Cause::cpu_contention] != 0 && is_neighbour(event))
-        assignment[Cause::noisy_neighbour] = std::exchange(assignment[Cause::cpu_contention], 0);
+Assignment Judge::name_preemptors(const Event& event, Assignment assignment) const {
+    const uint64_t contention_ns = assignment[Cause::cpu_contention];
+    if (contention_ns == 0) return assignment;
+    std::vector<Preemptor>& preemptors = assignment.preemptors;
+    if (!assignment.has_main_preemptor()) {
+        std::vector<Preemptor> of_waits =
+            waits_.preemptors(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
+        std::erase_if(of_waits, [](const Preemptor& one) { return !suspect_exclusion(one.comm).empty(); });
+        if (!of_waits.empty()) preemptors = std::move(of_waits);
+        uint64_t unnamed_ns = assignment.contended_ns;
+        for (Preemptor& one : preemptors) unnamed_ns -= one.ns = std::min(one.ns, unnamed_ns);
+    }
+    uint64_t neighbours_ns = 0;
+    for (Preemptor& one : preemptors) {
+        if (!is_neighbour(event, one.tgid)) continue;
+        one.cause = Cause::noisy_neighbour;
+        neighbours_ns += one.ns;
+    }
+    if (neighbours_ns == 0) return assignment;
+    // Of tasks that are not known it is not known either whose they are.
+    if (assignment.has_main_preemptor() && preemptors[0].cause == Cause::noisy_neighbour)
+        neighbours_ns = assignment.contended_ns;
+    const auto moved_ns =
+        static_cast<uint64_t>(static_cast<unsigned __int128>(contention_ns) * neighbours_ns / assignment.contended_ns);
+    assignment[Cause::cpu_contention] = contention_ns - moved_ns;
+    assignment[Cause::noisy_neighbour] = moved_ns;
     return assignment;
 }
 
@@ -298,8 +323,8 @@ Assignment Judge::name_resent(const Event& event, Assignment assignment) const {
 }
 
 void Judge::judge(const Event& returned, bool queue_full) {
-    ++totals_.calls;
-    totals_.uncertain += returned.split_uncertain();
+    totals_.calls = saturating_add(totals_.calls, returned.weight);
+    if (returned.split_uncertain()) totals_.uncertain = saturating_add(totals_.uncertain, returned.weight);
     ledger_.saw(returned);
     if (tells_groups_) lost_.saw(returned);
     const Op* op = ops_(returned.op);
@@ -313,7 +338,7 @@ void Judge::judge(const Event& returned, bool queue_full) {
         // A first call of its kind is always unlike what is known: no sign of anything.
         if (!first && !event.split_uncertain())
             ledger_.add_unjudged(event, time, op,
-                                 name_resent(event, name_neighbour(event, assign_unjudged(event, time, op))));
+                                 name_resent(event, name_preemptors(event, assign_unjudged(event, time, op))));
         return;
     }
     const bool first_use = first && is_cold(time.duration_ns, *baseline);
@@ -322,16 +347,17 @@ void Judge::judge(const Event& returned, bool queue_full) {
         // How long it took is known, what it did meanwhile is not: it counts, and is no evidence.
         assignment.expected_ns = baseline->expected_ns();
         assignment.excess_ns = time.duration_ns - assignment.expected_ns;
-        if (tells_groups_) lost_.add_uncertain(event, assignment.excess_ns);
+        assignment.calls = event.weight;
+        if (tells_groups_) lost_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
     } else {
-        assignment = name_neighbour(event, assign(event, time, op, *baseline, first_use, queue_full));
-        assignment = name_resent(event, assignment);
+        assignment = name_preemptors(event, assign(event, time, op, *baseline, first_use, queue_full));
+        assignment = name_resent(event, std::move(assignment));
         ledger_.add(event, time, op, assignment);
         if (tells_groups_) lost_.add(event, assignment);
         for (const auto& detector : detectors_) detector->judged({event, time, op, assignment, first_use});
     }
-    totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.excess_ns);
-    totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.explained_ns());
+    totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.of_all(assignment.excess_ns));
+    totals_.explained_ns = saturating_add(totals_.explained_ns, assignment.of_all(assignment.explained_ns()));
     if (slow_.wants(assignment.excess_ns)) slow_.add(make_slow_call(event, time, op, assignment, clock_));
 }
 

@@ -37,9 +37,10 @@ class SlowCalls {
     std::vector<SlowCall> heap_;
 };
 
+/// Calls count by weight, as lost ones do.
 struct JudgedTotals {
-    uint64_t rows = 0;
-    uint64_t calls = 0;
+    uint64_t recorded = 0;  ///< calls of any depth and process, and waits
+    uint64_t calls = 0;     ///< that were judged
     uint64_t uncertain = 0;
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;
@@ -84,8 +85,9 @@ class Judge {
     Result<void> learn_waits(BlockView& block, size_t segment);
     /// Where the quota of its control group kept the thread off the CPU: as if that had had it.
     Event blame_quota(const Event& event) const;
-    bool is_neighbour(const Event& event) const;
-    Assignment name_neighbour(const Event& event, Assignment assignment) const;
+    bool is_neighbour(const Event& event, uint32_t preemptor_tgid) const;
+    /// Who had the CPU, as far as the waits inside the call say more of it than the call, and whose tasks they are.
+    Assignment name_preemptors(const Event& event, Assignment assignment) const;
     Assignment name_resent(const Event& event, Assignment assignment) const;
     /// The block's calls that some detector wants, in order of start.
     void show(std::span<const Event> block, bool before);

@@ -184,7 +184,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     JudgementContext context;
     context.covered_ns = judged_ns;
     context.boot_id = impl_->boot_id;
-    context.lossy = lost > totals.rows / lossy_from;
+    context.lossy = lost > totals.recorded / lossy_from;
     context.learnt_from_ns = kept_from_ns;
     context.recorded_until_ns = now.monotonic_ns;
     context.clock = now;

@@ -11,9 +11,9 @@ namespace {
 constexpr size_t max_groups = 16'384;
 
 void add_assigned(LostSums& sums, const Assignment& assignment) {
-    sums.excess_ns = saturating_add(sums.excess_ns, assignment.excess_ns);
+    sums.excess_ns = saturating_add(sums.excess_ns, assignment.of_all(assignment.excess_ns));
     for (size_t cause = 0; cause < cause_count; ++cause)
-        sums.ns[cause] = saturating_add(sums.ns[cause], assignment.ns[cause]);
+        sums.ns[cause] = saturating_add(sums.ns[cause], assignment.of_all(assignment.ns[cause]));
 }
 
 void add_uncertain_to(LostSums& sums, uint64_t excess_ns) {
@@ -24,7 +24,7 @@ void add_uncertain_to(LostSums& sums, uint64_t excess_ns) {
 }  // namespace
 
 void LostSums::add(const LostSums& other) {
-    calls += other.calls;
+    calls = saturating_add(calls, other.calls);
     busy_ns = saturating_add(busy_ns, other.busy_ns);
     excess_ns = saturating_add(excess_ns, other.excess_ns);
     uncertain_ns = saturating_add(uncertain_ns, other.uncertain_ns);
@@ -69,16 +69,15 @@ LostSlice* LostTime::slice_of(const Event& event) {
 }
 
 void LostTime::saw(const Event& event) {
-    LostSums& group = group_of(event);
-    ++group.calls;
-    group.busy_ns = saturating_add(group.busy_ns, event.duration_ns);
+    const auto count = [&](auto& sums) {
+        sums.calls = saturating_add(sums.calls, event.weight);
+        sums.busy_ns = saturating_add(sums.busy_ns, saturating_multiply(event.duration_ns, event.weight));
+    };
+    count(group_of(event));
     LostSlice* slice = slice_of(event);
     if (!slice) return;
-    ++slice->sums.calls;
-    slice->sums.busy_ns = saturating_add(slice->sums.busy_ns, event.duration_ns);
-    LostOp& op = slice->ops[event.op];
-    ++op.calls;
-    op.busy_ns = saturating_add(op.busy_ns, event.duration_ns);
+    count(slice->sums);
+    count(slice->ops[event.op]);
 }
 
 void LostTime::add(const Event& event, const Assignment& assignment) {

@@ -16,7 +16,7 @@
 
 namespace ingero {
 
-/// Of outermost calls.
+/// Of outermost calls, each row as often as it stands for calls.
 struct LostSums {
     uint64_t calls = 0;
     uint64_t busy_ns = 0;  ///< their durations

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/diagnosis/assign.h"
 #include "core/model/call_time.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
@@ -48,6 +49,8 @@ MeanwhilePart slept(const Event& wait, uint64_t ns) {
 MeanwhilePart had_no_cpu(const Event& wait, uint64_t ns) {
     if (is_throttled(wait)) return {"cpu-quota", "its cgroup had used up its quota", 0, ns};
     const bool known = wait.preemptor_tgid != 0 && wait.preemptor_ns != 0;
+    if (!known && wait.preemptor_ns == 0 && wait.preempted_ns != 0)
+        return {"cpu-contention", std::string(other_tasks), 0, ns};
     if (!known) return {"wake-up", "", 0, ns};
     return {"cpu-contention", std::string(to_string_view(wait.preemptor_comm)), visible_pid(wait.preemptor_tgid), ns};
 }

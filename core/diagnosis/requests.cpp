@@ -100,7 +100,10 @@ RequestStall to_stall(const Event& event, uint64_t stalled_ns, const Op* op, con
     stall.kind = named ? std::string(to_string(cause)) : "unexplained";
     if (named) {
         const auto [comm, pid] = suspect_of(cause, event);
-        stall.culprit = {std::string(to_string_view(comm)), pid, std::min(*largest, stalled_ns)};
+        uint64_t ns = *largest;
+        if (cause == Cause::cpu_contention && !assigned.preemptors.empty() && !assigned.has_main_preemptor())
+            ns = assigned.preemptors[0].ns;
+        stall.culprit = {std::string(to_string_view(comm)), pid, std::min(ns, stalled_ns)};
     }
     stall.op = event.op;
     stall.pid = event.tgid;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr unsigned max_links = 6;
 constexpr size_t max_known = 16'384;
+constexpr size_t max_preemptors = 32;  ///< of one call
 /// Waits looked at for one gap, on the way to whoever it comes down to.
 constexpr size_t max_looked_at = 16'384;
 /// Of one wait's connection; a segment that never arrives is sent some fifteen times (tcp_retries2).
@@ -337,6 +338,29 @@ std::vector<SpentPart> WaitTable::split(const ProcessKey& process, uint32_t tid,
     Asker asker{process, {}, 0};
     split(asker, process, tid, {}, time, 0);
     return std::move(asker.parts);
+}
+
+std::vector<Preemptor> WaitTable::preemptors(const ProcessKey& process, uint32_t tid, const Window& time) const {
+    std::vector<Preemptor> preemptors;
+    const std::span<const Event> waits = of_thread(waits_, process.pid, tid);
+    auto wait = std::partition_point(waits.begin(), waits.end(),
+                                     [&](const Event& one) { return saturating_end_ns(one) <= time.from_ns; });
+    for (size_t looked_at = 0; wait != waits.end() && wait->start_ns < time.to_ns && looked_at < max_looked_at;
+         ++wait, ++looked_at) {
+        const Window runnable = within(time, woken_ns(*wait), saturating_end_ns(*wait));
+        const uint64_t ns = std::min(wait->preemptor_ns, runnable.length_ns());
+        if (ns == 0 || wait->preemptor_tgid == 0) continue;
+        auto one = std::find_if(preemptors.begin(), preemptors.end(),
+                                [&](const Preemptor& known) { return known.tgid == wait->preemptor_tgid; });
+        if (one == preemptors.end()) {
+            if (preemptors.size() == max_preemptors) continue;
+            one = preemptors.insert(one, {wait->preemptor_comm, wait->preemptor_tgid, 0});
+        }
+        one->ns = saturating_add(one->ns, ns);
+    }
+    std::stable_sort(preemptors.begin(), preemptors.end(),
+                     [](const Preemptor& a, const Preemptor& b) { return a.ns > b.ns; });
+    return preemptors;
 }
 
 uint64_t WaitTable::throttled_ns(const ProcessKey& process, uint32_t tid, const Window& time) const {

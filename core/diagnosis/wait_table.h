@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/diagnosis/assign.h"
 #include "core/diagnosis/known_processes.h"
 #include "core/model/event.h"
 #include "core/model/time.h"
@@ -74,6 +75,8 @@ class WaitTable {
     bool has_throttled() const { return has_throttled_; }
     /// Of what the thread could run and did not within `time`, what its control group's quota forbade.
     uint64_t throttled_ns(const ProcessKey& process, uint32_t tid, const Window& time) const;
+    /// The tasks that had the CPU while the thread could run within `time`, each wait's main one; the most time first.
+    std::vector<Preemptor> preemptors(const ProcessKey& process, uint32_t tid, const Window& time) const;
     struct ResentWait {
         uint64_t ns = 0;
         const Event* longest = nullptr;  ///< of these waits; lives as long as the table

@@ -69,6 +69,15 @@ uint64_t QuantileSketch::value_at_rank(uint64_t rank) const {
     return 0;
 }
 
+uint64_t QuantileSketch::sum_above(uint64_t floor) const {
+    uint64_t sum = 0;
+    for (const Bucket& bucket : buckets_) {
+        const uint64_t above = saturating_subtract(log_buckets::middle_of(bucket.index), floor);
+        sum = saturating_add(sum, saturating_multiply(above, bucket.count));
+    }
+    return sum;
+}
+
 std::string QuantileSketch::encode() const {
     std::string bytes;
     uint64_t before = 0;

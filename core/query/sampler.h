@@ -44,23 +44,37 @@ class Sampler {
     uint32_t mask_ = 0;
 };
 
-/// The lower median; reorders `values`. 0 where there are none.
+/// A value of a row that stands for so many calls.
 template <class Number>
-Number median_of(std::vector<Number>& values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
+struct Weighted {
+    Number value = 0;
+    uint32_t calls = 1;
+    bool operator<(const Weighted& other) const { return value < other.value; }
+};
 
-/// Nearest rank; reorders the values.
+/// Nearest rank among the calls that the values stand for: 0.5 is the lower median. Reorders them; 0 where there are
+/// none.
 template <class Number>
-Number quantile_of(std::vector<Number>& values, double quantile) {
-    if (values.empty()) return 0;
-    const double rank = std::ceil(quantile * static_cast<double>(values.size()));
-    const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
-    std::nth_element(values.begin(), place, values.end());
-    return *place;
+Number quantile_of(std::vector<Weighted<Number>>& values, double quantile) {
+    uint64_t calls = 0;
+    bool alike = true;
+    for (const auto& one : values) {
+        calls += one.calls;
+        alike &= one.calls == values.front().calls;
+    }
+    if (calls == 0) return 0;
+    if (alike) {
+        const double rank = std::ceil(quantile * static_cast<double>(values.size()));
+        const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
+        std::nth_element(values.begin(), place, values.end());
+        return place->value;
+    }
+    std::sort(values.begin(), values.end());
+    const auto rank = static_cast<uint64_t>(std::max(std::ceil(quantile * static_cast<double>(calls)), 1.0));
+    uint64_t seen = 0;
+    for (const auto& one : values)
+        if ((seen += one.calls) >= rank) return one.value;
+    return values.back().value;
 }
 
 }  // namespace ingero

@@ -5,14 +5,16 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "core/model/call_time.h"
+#include "core/model/log_buckets.h"
 #include "core/model/op.h"
+#include "core/model/quantile_sketch.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/query/key_index.h"
 #include "core/query/launch_queue.h"
-#include "core/query/log_histogram.h"
 #include "core/query/op_lookup.h"
 #include "core/query/sampler.h"
 #include "core/query/segment_columns.h"
@@ -38,7 +40,8 @@ struct Key {
     }
 };
 
-/// Durations, exact until there are too many of them, then counted in buckets of at most 1 % error.
+/// Durations, exact until there are too many of them, then a sketch: in buckets of at most 1 % error, of which a kind
+/// of call has few.
 class Durations {
   public:
     /// Of a call that stands for several the number counts, not each one: those are folded.
@@ -66,11 +69,10 @@ class Durations {
 
     void add(const QuantileSketch& sketch, size_t& exact_rows) {
         if (!folded_) fold(exact_rows);
-        for (const QuantileSketch::Bucket& bucket : sketch.buckets())
-            folded_->add(log_buckets::middle_of(bucket.index), bucket.count);
+        folded_->add(sketch);
     }
 
-    bool approximate() const { return folded_ != nullptr; }
+    bool approximate() const { return folded_.has_value(); }
 
     /// Nearest rank. `percents` ascend.
     template <size_t n>
@@ -130,42 +132,41 @@ class Durations {
     }
 
     void fold(size_t& exact_rows) {
-        folded_ = std::make_unique<LogHistogram>();
+        folded_.emplace();
         for (const uint64_t duration : exact_) folded_->add(duration);
         exact_rows -= exact_.size();
         exact_ = {};
     }
 
     std::vector<uint64_t> exact_;
-    std::unique_ptr<LogHistogram> folded_;
+    std::optional<QuantileSketch> folded_;
 };
 
 /// A launch that finds the queue full spins until there is room: what its time on the CPU has over the usual is
 /// waiting. The usual is the median of the launches that had room, or of all where fewer than eight had.
 class LaunchTimes {
   public:
-    void add(uint64_t sequence, uint64_t on_cpu_ns, bool queue_full) {
+    /// `calls`: that the row stands for.
+    void add(uint64_t sequence, uint64_t on_cpu_ns, uint64_t calls, bool queue_full) {
         const auto hash = static_cast<uint32_t>(mix_bits(sequence));
-        (queue_full ? crowded_ : roomy_).add(hash, on_cpu_ns);
-        if (!queue_full) return;
-        if (!spinning_) spinning_ = std::make_unique<LogHistogram>();
-        spinning_->add(on_cpu_ns);
+        (queue_full ? crowded_ : roomy_).add(hash, {on_cpu_ns, static_cast<uint32_t>(calls)});
+        if (queue_full) spinning_.add(on_cpu_ns, calls);
     }
 
     uint64_t device_wait_ns() const {
-        if (!spinning_) return 0;
-        std::vector<uint64_t> usual;
+        if (spinning_.buckets().empty()) return 0;
+        std::vector<Weighted<uint64_t>> usual;
         for (const auto& kept : roomy_.kept()) usual.push_back(kept.value);
         if (usual.size() < enough_for_a_median) {
             for (const auto& kept : crowded_.kept()) usual.push_back(kept.value);
         }
-        return spinning_->sum_above(median_of(usual));
+        return spinning_.sum_above(quantile_of(usual, 0.5));
     }
 
   private:
-    Sampler<uint64_t> roomy_;
-    Sampler<uint64_t> crowded_;
-    std::unique_ptr<LogHistogram> spinning_;
+    Sampler<Weighted<uint64_t>> roomy_;
+    Sampler<Weighted<uint64_t>> crowded_;
+    QuantileSketch spinning_;
 };
 
 struct Group {
@@ -305,7 +306,7 @@ class StatsQuery {
         group->durations.add(columns_[duration], exact_rows_);
         if (summary.errors != 0) {
             if (auto decoded = columns_.decode(return_code); !decoded) return decoded;
-            for (const uint64_t code : columns_[return_code]) add_error(stats, static_cast<int32_t>(code));
+            for (const uint64_t code : columns_[return_code]) add_error(stats, static_cast<int32_t>(code), 1);
         }
         if (group->moves_bytes) {
             if (auto decoded = columns_.decode(argument_0); !decoded) return decoded;
@@ -326,7 +327,7 @@ class StatsQuery {
             stats.blocked_ns = saturating_add(stats.blocked_ns, time.blocked_ns);
             on_cpu = saturating_add(on_cpu, time.on_cpu_ns);
             if (group->launches)
-                group->launches->add(columns_[sequence][row], time.on_cpu_ns, is_queue_full(segment, row));
+                group->launches->add(columns_[sequence][row], time.on_cpu_ns, 1, is_queue_full(segment, row));
         }
         return {};
     }
@@ -379,10 +380,12 @@ class StatsQuery {
         return group;
     }
 
-    static void add_error(OpStats& stats, int32_t code) {
+    static void add_error(OpStats& stats, int32_t code, uint64_t calls) {
         if (code == 0) return;
-        stats.errors++;
-        if (stats.error_codes.size() < max_error_codes || stats.error_codes.contains(code)) stats.error_codes[code]++;
+        stats.errors = saturating_add(stats.errors, calls);
+        if (stats.error_codes.size() >= max_error_codes && !stats.error_codes.contains(code)) return;
+        uint64_t& times = stats.error_codes[code];
+        times = saturating_add(times, calls);
     }
 
     void add_row(Group& group, size_t row, bool queue_full) {
@@ -391,16 +394,16 @@ class StatsQuery {
         OpStats& stats = group.stats;
         const uint64_t calls = columns_[weight][row];
         stats.count = saturating_add(stats.count, calls);
-        add_error(stats, static_cast<int32_t>(columns_[return_code][row]));
+        add_error(stats, static_cast<int32_t>(columns_[return_code][row]), calls);
         stats.max_ns = std::max(stats.max_ns, time.duration_ns);
         stats.total_ns = saturating_add(stats.total_ns, saturating_multiply(time.duration_ns, calls));
-        stats.runnable_ns = saturating_add(stats.runnable_ns, time.runnable_ns);
-        stats.blocked_ns = saturating_add(stats.blocked_ns, time.blocked_ns);
+        stats.runnable_ns = saturating_add(stats.runnable_ns, saturating_multiply(time.runnable_ns, calls));
+        stats.blocked_ns = saturating_add(stats.blocked_ns, saturating_multiply(time.blocked_ns, calls));
         uint64_t& on_cpu = group.waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
         on_cpu = saturating_add(on_cpu, saturating_multiply(time.on_cpu_ns, calls));
         if (group.moves_bytes)
             stats.bytes = saturating_add(stats.bytes, saturating_multiply(columns_[argument_0][row], calls));
-        if (group.launches) group.launches->add(columns_[sequence][row], time.on_cpu_ns, queue_full);
+        if (group.launches) group.launches->add(columns_[sequence][row], time.on_cpu_ns, calls, queue_full);
         group.durations.add(time.duration_ns, static_cast<uint32_t>(calls), exact_rows_);
     }
 

@@ -24,7 +24,7 @@ struct OpStats {
     uint32_t pid = 0;                   ///< 0: several processes, of which rollups tell together
     std::optional<std::string> kernel;  ///< with StatsBy::kernel; empty where it is not known
     uint64_t count = 0;
-    uint64_t errors = 0;  ///< return code other than success
+    uint64_t errors = 0;  ///< return code other than success; by weight, as all that is summed
     std::map<int32_t, uint64_t>
         error_codes;  ///< how often each; those that came after max_error_codes others are left out
     uint64_t p50_ns = 0, p95_ns = 0, p99_ns = 0, max_ns = 0;  ///< nearest rank

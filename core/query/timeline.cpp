@@ -85,12 +85,19 @@ class Grid {
 };
 
 struct Lane {
-    uint64_t calls = 0;
+    uint64_t calls = 0, rows = 0;
     uint64_t in_calls_ns = 0, runnable_ns = 0, blocked_ns = 0;
     uint64_t launches = 0, copies = 0, syncs = 0, bytes_copied = 0;
     uint64_t first_ns = std::numeric_limits<uint64_t>::max(), last_ns = 0;  ///< CLOCK_MONOTONIC
     bool has_waits = false;
     std::unique_ptr<Grid> grid;
+
+    /// Where recording was thinned, calls were made in a time without rows: it is a gap where it lasts so many times
+    /// what passes from row to row that chance leaves out none. The time in calls is the least that passes.
+    uint64_t shortest_gap_ns() const {
+        constexpr uint64_t by_chance = 8;
+        return calls <= rows ? 0 : saturating_multiply(in_calls_ns / rows, by_chance);
+    }
 };
 
 /// Keeps the first so many by an order.
@@ -155,7 +162,9 @@ class Collector {
         for (uint32_t i = 0; i < lanes_.size(); ++i) {
             if (!lanes_[i].grid) continue;
             const LaneKey& key = threads_.key(i);
+            const uint64_t shortest_ns = lanes_[i].shortest_gap_ns();
             lanes_[i].grid->gaps([&](uint64_t from, uint64_t to, OpId after, OpId before) {
+                if (to - from < shortest_ns) return;
                 ret_gaps.add({.process = key.process,
                               .tid = static_cast<uint32_t>(key.number),
                               .from_ns = boot_.clock.to_realtime(from),
@@ -165,6 +174,13 @@ class Collector {
                               .off_cpu_ns = lanes_[i].has_waits ? std::optional<uint64_t>(0) : std::nullopt});
             });
         }
+    }
+
+    /// All gaps at least so long were seen.
+    uint64_t gap_floor_ns() const {
+        uint64_t floor_ns = boot_.monotonic.length_ns() / cells;
+        for (const Lane& lane : lanes_) floor_ns = std::max(floor_ns, lane.shortest_gap_ns());
+        return floor_ns;
     }
 
     void add_lanes(TimelineAnswer& ret_answer) const {
@@ -233,6 +249,7 @@ class Collector {
 
     static void count(Lane& lane, uint64_t weight, uint64_t start_ns, uint64_t end_ns) {
         lane.calls = saturating_add(lane.calls, weight);
+        ++lane.rows;
         lane.first_ns = std::min(lane.first_ns, start_ns);
         lane.last_ns = std::max(lane.last_ns, end_ns);
     }
@@ -309,7 +326,7 @@ Result<TimelineAnswer> compute_timeline(const StoreSnapshot& snapshot, const Tim
                         "ask for a shorter window, or one pid");
         collector.add_gaps(gaps);
         collector.add_lanes(answer);
-        answer.gap_floor_ns = std::max(answer.gap_floor_ns, boot.monotonic.length_ns() / cells);
+        answer.gap_floor_ns = std::max(answer.gap_floor_ns, collector.gap_floor_ns());
     }
     answer.gaps = gaps.take();
     for (const BootWindow& boot : boots)

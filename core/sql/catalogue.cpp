@@ -192,10 +192,10 @@ constexpr auto columns_of_event_aggregates = std::to_array<SqlColumnInfo>({
     {"pid", "INTEGER", "process that called"},
     {"count", "INTEGER", "calls, thinned ones and those of rollups too"},
     {"stored", "INTEGER", "rows of events"},
-    {"sum_dur", "INTEGER", "duration of these rows and of the rollups' calls, ns"},
+    {"sum_dur", "INTEGER", "duration of these calls, ns"},
     {"min_dur", "INTEGER", "shortest of these rows, ns; null: there are only rollups"},
     {"max_dur", "INTEGER", "longest of these rows and of the rollups' calls, ns"},
-    {"sum_arg0", "INTEGER", "bytes copied or allocated"},
+    {"sum_arg0", "INTEGER", "bytes copied or allocated by these calls"},
 });
 
 constexpr auto columns_of_cgroup_metadata = std::to_array<SqlColumnInfo>({
@@ -522,8 +522,8 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
      "SELECT bucket, source, op, pid, SUM(calls), SUM(stored), SUM(total), MIN(shortest), MAX(longest), SUM(bytes) "
      "FROM ("
      "SELECT timestamp / 60000000000 * 60000000000 AS bucket, source, op, pid, SUM(weight) AS calls, "
-     "COUNT(*) AS stored, SUM(duration) AS total, MIN(duration) AS shortest, MAX(duration) AS longest, "
-     "SUM(bytes) AS bytes FROM events GROUP BY 1, 2, 3, 4 UNION ALL "
+     "COUNT(*) AS stored, SUM(duration * weight) AS total, MIN(duration) AS shortest, MAX(duration) AS longest, "
+     "SUM(bytes * weight) AS bytes FROM events GROUP BY 1, 2, 3, 4 UNION ALL "
      "SELECT minute_ns / 60000000000 * 60000000000, source, op, pid, calls, 0, total_ns, NULL, max_ns, bytes "
      "FROM rollups) GROUP BY 1, 2, 3, 4"},
     {"cgroup_metadata", filled, "control groups of processes", columns_of_cgroup_metadata, ""},

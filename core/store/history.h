@@ -126,9 +126,9 @@ struct RollupRow {
     OpId op = 0;
     ProcessKey process;
     uint32_t uid = UINT32_MAX;  ///< UINT32_MAX: not known
-    uint64_t calls = 0;         ///< by weight
-    uint64_t errors = 0;        ///< rows with a return code other than success
-    uint64_t total_ns = 0;      ///< by weight, as on_cpu_ns and bytes are
+    uint64_t calls = 0;         ///< by weight, as all sums of calls
+    uint64_t errors = 0;        ///< with a return code other than success
+    uint64_t total_ns = 0;
     uint64_t max_ns = 0;
     uint64_t bytes = 0;      ///< copied or allocated
     uint64_t on_cpu_ns = 0;  ///< waiting for the device included

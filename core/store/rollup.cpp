@@ -96,13 +96,13 @@ bool RollupWriter::add_segment(BlockView& view, size_t segment) {
         const CallTime time = split_time(columns_[duration][i], columns_[runnable][i], columns_[blocked][i]);
         const uint64_t calls = columns_[weight][i];
         add_to(row->calls, calls);
-        row->errors += columns_[return_code][i] != 0;
+        if (columns_[return_code][i] != 0) add_to(row->errors, calls);
         add_to(row->total_ns, saturating_multiply(time.duration_ns, calls));
         row->max_ns = std::max(row->max_ns, time.duration_ns);
         if (moves_bytes) add_to(row->bytes, saturating_multiply(columns_[argument_0][i], calls));
         add_to(row->on_cpu_ns, saturating_multiply(time.on_cpu_ns, calls));
-        add_to(row->runnable_ns, time.runnable_ns);
-        add_to(row->blocked_ns, time.blocked_ns);
+        add_to(row->runnable_ns, saturating_multiply(time.runnable_ns, calls));
+        add_to(row->blocked_ns, saturating_multiply(time.blocked_ns, calls));
         row->durations.add(time.duration_ns, calls);
     }
     return true;

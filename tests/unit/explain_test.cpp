@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "tests/support/memory_snapshot.h"
 
@@ -371,6 +372,91 @@ TEST(Explain, TheSameTinyPreemptionsAreAFindingWhereTheyAddUp) {
     const ExplainAnswer answer = work.explain();
     ASSERT_EQ(answer.findings.size(), 1u);
     EXPECT_EQ(answer.findings[0].kind, "cpu-contention");
+}
+
+/// Synchronisations that spin 3 ms and are off the CPU for 18 ms, in which as many hogs of a process each have it for
+/// the same time. The call names one of them: the latest of 16 slices are known, and of equals the first is kept.
+void share_the_cpu(Workload& work, uint32_t hogs, bool names_one = true, bool has_waits = false) {
+    for (uint32_t step = 0; step < 400; ++step) {
+        Event& sync = work.call(stream_sync, work.jitter(3 * ms, 0.1));
+        work.preempt(sync, 18 * ms, "hog", hog + step % hogs);
+        sync.preemptor_ns = 18 * ms / hogs;
+        if (!names_one) sync.preemptor_ns = sync.preemptor_tgid = 0;
+        const Event call = sync;
+        for (uint32_t i = 0; has_waits && i < hogs; ++i) {
+            Event wait = call;
+            wait.sequence = 0;
+            wait.op = op_wait;
+            wait.depth = 1;
+            wait.start_ns += 100 * us + i * 18 * ms / hogs;
+            wait.duration_ns = wait.runnable_ns = wait.preempted_ns = wait.preemptor_ns = 18 * ms / hogs;
+            wait.preemptor_tgid = hog + i;
+            wait.preemptor_comm = to_comm("hog-" + std::to_string(i));
+            work.snapshot.add(wait);
+        }
+    }
+}
+
+TEST(Explain, HogsThatShareACpuAreContentionHoweverManyThereAre) {
+    for (const uint32_t hogs : {2u, 7u, 11u}) {
+        Workload work;
+        share_the_cpu(work, hogs);
+        const ExplainAnswer answer = work.explain();
+        ASSERT_EQ(answer.findings.size(), 1u) << hogs << ": " << answer.summary;
+        const Finding& finding = answer.findings[0];
+        EXPECT_EQ(finding.kind, "cpu-contention");
+        EXPECT_EQ(finding.verdict, Verdict::proven);
+        EXPECT_NEAR(static_cast<double>(finding.lost_ns), 400.0 * 18 * ms, 400.0 * ms);
+        EXPECT_EQ(rejected_ns(answer.rejected, "wake-up"), 0u);
+        uint64_t named_ns = 0;
+        for (const Culprit& culprit : finding.culprits) {
+            EXPECT_THAT(culprit.name, testing::AnyOf("hog", "other tasks"));
+            if (culprit.name == "hog") named_ns += culprit.ns;
+        }
+        EXPECT_EQ(finding.culprits.back().name, "other tasks");
+        const double seen_ns = 400.0 * 18 * ms / hogs;
+        EXPECT_NEAR(static_cast<double>(named_ns), seen_ns, 0.05 * seen_ns) << "what each was seen to take";
+        EXPECT_NEAR(static_cast<double>(finding.culprits.back().ns), static_cast<double>(finding.lost_ns) - seen_ns,
+                    0.05 * seen_ns);
+        EXPECT_THAT(finding.summary, HasSubstr("hog and others ran"));
+    }
+}
+
+TEST(Explain, WhoeverRanWhereACpuWasLostWasAnotherTask) {
+    Workload work;
+    share_the_cpu(work, 11, false);
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    EXPECT_EQ(answer.findings[0].kind, "cpu-contention");
+    ASSERT_EQ(answer.findings[0].culprits.size(), 1u);
+    EXPECT_EQ(answer.findings[0].culprits[0].name, "other tasks");
+    EXPECT_EQ(answer.findings[0].culprits[0].ns, answer.findings[0].lost_ns);
+    EXPECT_THAT(answer.findings[0].summary, HasSubstr("other tasks ran"));
+    EXPECT_THAT(answer.findings[0].fix, HasSubstr("Reserve CPUs for python (pid 123)"));
+}
+
+TEST(Explain, EachWaitOfACallNamesWhoHadTheCpu) {
+    Workload work;
+    share_the_cpu(work, 6, true, true);
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    ASSERT_EQ(answer.findings[0].culprits.size(), 6u);
+    for (const Culprit& culprit : answer.findings[0].culprits) {
+        EXPECT_TRUE(culprit.name.starts_with("hog-")) << culprit.name;
+        const double sixth = static_cast<double>(answer.findings[0].lost_ns) / 6;
+        EXPECT_NEAR(static_cast<double>(culprit.ns), sixth, 0.01 * sixth);
+    }
+}
+
+TEST(Explain, WhereTheCpuWasIdleNobodyHadIt) {
+    Workload work;
+    for (int step = 0; step < 400; ++step) {
+        Event& sync = work.call(stream_sync, work.jitter(3 * ms, 0.1));
+        work.preempt(sync, 4 * ms, "swapper/3", 0);
+    }
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.findings.empty()) << answer.summary;
+    EXPECT_GE(rejected_ns(answer.rejected, "wake-up"), 1'400 * ms);
 }
 
 TEST(Explain, TheDaemonAndTheKernelAreNoSuspects) {

@@ -79,6 +79,22 @@ TEST_F(Neighbours, OfATaskThatIsNotKnownNoGroupIsGuessed) {
     EXPECT_EQ(found("cpu-contention").culprits.at(0).name, "busy");
 }
 
+TEST_F(Neighbours, OfManyTasksThatShareTheCpuOnlyTheOneThatIsKnownIsANeighbour) {
+    add(python, "python", "/system.slice/training.service");
+    add(other, "busy", "/system.slice/build.service");
+    contended(other.pid);
+    for (Event& event : snapshot_.events()) event.preemptor_ns /= 4;
+    const std::vector<Finding> findings = explain();
+    ASSERT_EQ(findings.size(), 2u);
+    EXPECT_EQ(findings[0].kind, "cpu-contention");
+    EXPECT_EQ(findings[0].culprits.at(0).name, "other tasks");
+    EXPECT_EQ(findings[1].kind, "noisy-neighbour");
+    ASSERT_EQ(findings[1].culprits.size(), 1u);
+    EXPECT_EQ(findings[1].culprits[0].name, "busy");
+    EXPECT_NEAR(static_cast<double>(findings[1].lost_ns), static_cast<double>(findings[0].lost_ns) / 3,
+                0.01 * static_cast<double>(findings[0].lost_ns));
+}
+
 TEST_F(Neighbours, AQuotaIsNamedInPlaceOfWhoRanMeanwhile) {
     add(python, "python", "/system.slice/training.service");
     add(other, "busy", "/system.slice/build.service");

@@ -1,14 +1,18 @@
 #include "core/query/stats.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "core/model/op.h"
+#include "core/model/quantile_sketch.h"
 #include "core/query/launch_queue.h"
-#include "core/query/log_histogram.h"
 #include "core/query/sampler.h"
 #include "tests/support/memory_snapshot.h"
 
@@ -343,6 +347,41 @@ TEST(Stats, MoreRowsThanAreKeptOneByOneComeOutWithinOnePercent) {
     EXPECT_NEAR(static_cast<double>(stats->p99_ns), rows * 0.99 + 1'000, rows * 0.99 * 0.01);
 }
 
+/// Of a child that does it, more than it had before.
+size_t peak_kib_of(const std::function<bool()>& act) {
+    int report[2];
+    if (pipe(report) != 0) return SIZE_MAX;
+    const pid_t child = fork();
+    if (child == 0) {
+        rusage before{}, after{};
+        getrusage(RUSAGE_SELF, &before);
+        const bool done = act();
+        getrusage(RUSAGE_SELF, &after);
+        const size_t kib = done ? static_cast<size_t>(after.ru_maxrss - before.ru_maxrss) : SIZE_MAX;
+        _exit(write(report[1], &kib, sizeof kib) == sizeof kib ? 0 : 1);
+    }
+    size_t kib = SIZE_MAX;
+    close(report[1]);
+    if (read(report[0], &kib, sizeof kib) != sizeof kib) kib = SIZE_MAX;
+    close(report[0]);
+    waitpid(child, nullptr, 0);
+    return kib;
+}
+
+TEST(Stats, ThousandsOfKindsOfThinnedCallsTakeLittleMemory) {
+    constexpr uint32_t kinds = 16'384;
+    MemorySnapshot snapshot(100 * second);
+    for (uint32_t pid = 1; pid <= kinds; ++pid) {
+        Event event = call(pid % 2 ? launch : copy, second, pid * us, pid);
+        event.weight = 600;  // of launches enough for the next one to find its stream's queue full
+        snapshot.add(event);
+        event.start_ns += second;
+        snapshot.add(event);
+    }
+    const size_t kib = peak_kib_of([&] { return stats_of(snapshot).ops.size() == kinds; });
+    EXPECT_LT(kib, 128u << 10) << "where a worker has 1 GiB for everything";
+}
+
 TEST(Stats, AFailedScanIsAnErrorNotAnEmptyAnswer) {
     MemorySnapshot snapshot(100 * second);
     snapshot.fail_scans({ErrorCode::corrupt, "block 7 is damaged", ""});
@@ -360,22 +399,35 @@ TEST(Stats, TooManyProcessesAreRefusedWithAHint) {
     EXPECT_FALSE(answer.error().hint.empty());
 }
 
-TEST(LogHistogram, IsWithinOnePercentAtEveryScale) {
+TEST(QuantileSketch, IsWithinOnePercentAtEveryScale) {
     std::mt19937_64 random(2);
     for (int i = 0; i < 2'000; ++i) {
         const uint64_t value = random() >> (random() % 64);
-        LogHistogram histogram;
+        QuantileSketch histogram;
         histogram.add(value);
         const double error = std::abs(static_cast<double>(histogram.value_at_rank(1)) - static_cast<double>(value));
         ASSERT_LE(error, 0.01 * static_cast<double>(value)) << value;
     }
-    LogHistogram all;
+    QuantileSketch all;
     std::vector<uint64_t> values;
     for (int i = 0; i < 100'000; ++i) all.add(values.emplace_back(random() % (1ULL << (10 + i % 20))));
     for (const int percent : {1, 50, 95, 99}) {
         const double exact = static_cast<double>(nearest_rank(values, percent));
         EXPECT_NEAR(static_cast<double>(all.value_at_rank(values.size() * percent / 100)), exact, 0.01 * exact);
     }
+}
+
+TEST(QuantileSketch, AddsUpWhatValuesHaveOverAFloor) {
+    QuantileSketch sketch;
+    uint64_t sum = 0;
+    for (uint64_t value = 100; value < 100'000; value += 7) {
+        sketch.add(value, 3);
+        sum += 3 * (value > 20'000 ? value - 20'000 : 0);
+    }
+    EXPECT_NEAR(static_cast<double>(sketch.sum_above(20'000)), static_cast<double>(sum),
+                0.001 * static_cast<double>(sum));
+    EXPECT_EQ(sketch.sum_above(200'000), 0u);
+    EXPECT_EQ(QuantileSketch().sum_above(0), 0u);
 }
 
 TEST(Sampler, KeepsTheSameWhateverTheOrderAndNeverTooMuch) {
