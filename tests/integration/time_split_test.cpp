@@ -81,7 +81,10 @@ TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
 
         const auto truth = standin::GroundTruth::open(log);
         ASSERT_TRUE(truth);
-        const StoreContents store = read_store(daemon.store());
+        StoreContents store = read_store(daemon.store());
+        // Losses are those of the host: where others were traced too, they may be theirs.
+        const size_t others = std::erase_if(
+            store.events, [&](const Event& event) { return event.tgid != static_cast<uint32_t>(workload.pid()); });
         const Agreement agreement = compare_on_cpu(store, *truth);
         shares.push_back(static_cast<double>(agreement.agreed) / static_cast<double>(agreement.compared));
         std::cout << agreement.compared << " compared, " << agreement.compared - agreement.agreed << " disagree, "
@@ -90,7 +93,9 @@ TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
         EXPECT_LE(static_cast<double>(agreement.uncertain), 0.01 * static_cast<double>(store.events.size()));
         uint64_t counted = 0;
         for (const LossRow& row : store.losses) counted += row.uncertain;
-        EXPECT_EQ(counted, agreement.uncertain);
+        if (others == 0) {
+            EXPECT_EQ(counted, agreement.uncertain);
+        }
     }
     std::sort(shares.begin(), shares.end());
     EXPECT_GE(shares[2], full_form() && !sanitized ? 0.999 : 0.99);
