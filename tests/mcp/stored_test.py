@@ -106,7 +106,7 @@ def the_gpu_starves_for_the_producers_own_work(ingeroctl, traces):
     session.end("dataloader")
 
 
-def investigations(ingeroctl, traces):
+def investigations(ingeroctl, traces=""):
     slow_launches_are_first_uses(ingeroctl, traces)
     the_gpu_starves_for_the_producers_own_work(ingeroctl, traces)
 
@@ -124,7 +124,7 @@ def late_rank(ingeroctl):
     session.end("late rank")
 
 
-def documented(ingeroctl, document, traces):
+def documented(ingeroctl, document, traces=""):
     """Lines that begin with an arrow: a tool with its arguments, and what its answer says."""
     text = pathlib.Path(document).read_text(encoding="utf-8")
     name = re.search(r"`ingeroctl --db (\S+\.db) mcp`", text).group(1)
