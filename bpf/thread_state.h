@@ -131,7 +131,8 @@ struct thread_state {
     __u32 device;        /* ordinal, or INGERO_DEVICE_UNKNOWN */
     __u32 implicit_device; /* in a process seen from its start the runtime's device is 0 until it is set */
     __u32 contexts_pushed;
-    __u32 policy; /* the generation of the capture policy by which its process is recorded; see capture.h */
+    __u32 exec_id; /* of the program that it runs */
+    __u64 policy;  /* as it was when its process was found to be recorded; see capture.h */
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
     __u64 window_from_ns; /* of the overhead budget, see thinning.h */
@@ -139,8 +140,6 @@ struct thread_state {
     __u32 keep_one_in;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
     __u16 keep_after[INGERO_THIN_SLOTS];
-    __u32 exec_id; /* of the program that it runs */
-    __u32 reserved_2;
     struct wait_state wait;
     struct frame frames[INGERO_MAX_DEPTH];
     struct stack_walk walk;

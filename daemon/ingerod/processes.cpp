@@ -294,6 +294,7 @@ void Processes::apply_policy(ProcessEntry& entry) {
     const bool was_excluded = entry.excluded.has_value();
     decide(entry);
     if (was_excluded == entry.excluded.has_value()) return;
+    if (entry.excluded) gate_.drop_kept_decisions();
     const uint64_t now = monotonic_now_ns();
     const ProcessKey key = entry.process.key;
     gaps_.end_process(key, now);

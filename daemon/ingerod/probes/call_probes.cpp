@@ -309,7 +309,7 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto control = shared<ingero_stack_control>("stack_control");
     if (!control) return tl::unexpected(control.error());
     stack_control = *control;
-    const auto policy = shared<uint32_t>("capture_policy");
+    const auto policy = shared<uint64_t>("capture_policy");
     if (!policy) return tl::unexpected(policy.error());
     gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
     const auto floor = shared<uint64_t>("in_flight_floor_ns");
