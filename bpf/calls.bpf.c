@@ -246,7 +246,7 @@ static __always_inline void tell_function(struct thread_state *thread, __u64 han
         record->name[0] = 0;
         record->name_address = name;
     }
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 /* What a call that succeeded changed for its thread, or told of its process. */
@@ -413,7 +413,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         fill_call(&record->call, thread, frame, now, return_code, weight);
         fill_waits(record, &sums, frame);
         if (uncertain) COUNT(counters, uncertain);
-        bpf_ringbuf_submit(record, submit_flags());
+        submit(record);
     } else {
         struct ingero_call_record *record = reserve(sizeof(*record));
         if (!record) {
@@ -423,7 +423,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         record->type = INGERO_RECORD_CALL;
         record->flags = 0;
         fill_call(record, thread, frame, now, return_code, weight);
-        bpf_ringbuf_submit(record, submit_flags());
+        submit(record);
     }
     COUNT(counters, records);
 }
@@ -473,7 +473,7 @@ static __always_inline void report_process(struct task_struct *task, __u32 chang
     record->exit_code = exit_code;
     record->uid = bpf_get_current_uid_gid();
     bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 SEC("tp_btf/sched_process_exit")

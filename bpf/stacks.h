@@ -325,7 +325,7 @@ static __always_inline __u32 announce_stack(struct thread_state *thread) {
     record->end = thread->walk.end;
     __builtin_memset(record->reserved, 0, sizeof(record->reserved));
     __builtin_memcpy(record->address, thread->walk.stack, sizeof(record->address)); /* behind `frames`: older ones */
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
     return id;
 }
 

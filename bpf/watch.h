@@ -315,7 +315,7 @@ static __always_inline void tell_reclaims(struct watched *watched, struct task_s
     record->detail[1] = watched->reclaims;
     watched->reclaimed_ns = watched->reclaimed_pages = 0;
     watched->reclaims = 0;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 static __always_inline void tell_sums(struct watched *watched, struct task_struct *task, __u64 now) {
@@ -337,7 +337,7 @@ static __always_inline void tell_sums(struct watched *watched, struct task_struc
     watched->summed_from_ns = now;
     watched->summed_runnable_ns = watched->summed_blocked_ns = watched->summed_interrupt_ns = 0;
     watched->summed = 0;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 static __always_inline int has_record_left(struct watched *watched, __u64 now) {
@@ -380,7 +380,7 @@ static __always_inline void tell_wait(struct watched *watched, struct task_struc
         }
         if (!late || watched->request_done_ns) describe_sleep(record, watched, task);
     }
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 /* What it did since it was last switched out is not known: it may have waited all of it. */
@@ -399,7 +399,7 @@ static __always_inline void lose_wait(struct watched *watched, struct task_struc
         record->duration_ns = now - off;
         record->waits = 1;
         record->flags = INGERO_CALL_SPLIT_UNCERTAIN;
-        bpf_ringbuf_submit(record, submit_flags());
+        submit(record);
     }
 }
 
