@@ -132,6 +132,8 @@ struct thread_state {
     __u32 implicit_device; /* in a process seen from its start the runtime's device is 0 until it is set */
     __u32 contexts_pushed;
     __u32 exec_id; /* of the program that it runs */
+    __u32 told_spared; /* INGERO_PROCESS_SPARED was */
+    __u32 reserved_2;
     __u64 policy;  /* as it was when its process was found to be recorded; see capture.h */
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
@@ -211,6 +213,12 @@ __u32 reader_sleeps;
 
 /* The loader detaches everything: a frame that no return ends is then of a call in flight. Mapped by the loader. */
 __u32 detaching;
+
+/*
+ * 1: a seccomp filter meets the system call by which a probed call returns, and may end the process for it: the return of a
+ * call in a thread under a filter is not probed. Mapped by the loader.
+ */
+__u32 spare_filtered;
 
 /* Names for which a ring had no room. */
 __u64 names_lost;
