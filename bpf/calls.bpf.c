@@ -130,6 +130,34 @@ static __always_inline struct thread_state *first_call(struct task_struct *task)
     return thread;
 }
 
+/* 0 where the ring had no room. */
+static __always_inline int report_process(struct task_struct *task, __u32 change, __u64 start, int exit_code) {
+    struct ingero_process_record *record = reserve(sizeof(*record));
+    if (!record) return 0; /* discovery sees the end of a process by its own means too */
+    record->type = INGERO_RECORD_PROCESS;
+    record->change = change;
+    record->time_ns = bpf_ktime_get_ns();
+    record->process_start_ns = start;
+    record->tgid = process_id(task);
+    record->parent_tgid = process_id(task->real_parent);
+    record->exit_code = exit_code;
+    record->uid = bpf_get_current_uid_gid();
+    bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
+    submit(record);
+    return 1;
+}
+
+static __always_inline int is_under_filter(struct task_struct *task) {
+    return bpf_core_field_exists(task->seccomp) && task->seccomp.mode != 0;
+}
+
+/* The call is not recorded, and the daemon is told so once a thread. */
+static __always_inline void spare(struct task_struct *task, struct thread_state *thread) {
+    if (!thread) thread = first_call(task);
+    if (!thread || thread->told_spared) return;
+    thread->told_spared = report_process(task, INGERO_PROCESS_SPARED, thread->process_start_ns, 0);
+}
+
 #define SOURCE_RUNTIME 1 /* core/model/op.h */
 
 #define SOURCE_GRAPH 8
@@ -151,6 +179,10 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     __u32 depth;
 
     if (!is_captured(task, thread)) return 1;
+    if (spare_filtered && is_under_filter(task)) {
+        spare(task, thread);
+        return 1;
+    }
     if (thread && thread->depth && is_repeated(ctx, thread, task, stack_pointer)) return 1;
     COUNT(counters, entries);
     if (wait_floor_ns && !is_watched(task)) watch_caller(task);
@@ -246,7 +278,7 @@ static __always_inline void tell_function(struct thread_state *thread, __u64 han
         record->name[0] = 0;
         record->name_address = name;
     }
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 /* What a call that succeeded changed for its thread, or told of its process. */
@@ -413,7 +445,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         fill_call(&record->call, thread, frame, now, return_code, weight);
         fill_waits(record, &sums, frame);
         if (uncertain) COUNT(counters, uncertain);
-        bpf_ringbuf_submit(record, submit_flags());
+        submit(record);
     } else {
         struct ingero_call_record *record = reserve(sizeof(*record));
         if (!record) {
@@ -423,7 +455,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         record->type = INGERO_RECORD_CALL;
         record->flags = 0;
         fill_call(record, thread, frame, now, return_code, weight);
-        bpf_ringbuf_submit(record, submit_flags());
+        submit(record);
     }
     COUNT(counters, records);
 }
@@ -459,21 +491,6 @@ static __always_inline void settle(struct task_struct *task) {
     }
     forget_frames(thread);
     lose_unkept(thread);
-}
-
-static __always_inline void report_process(struct task_struct *task, __u32 change, __u64 start, int exit_code) {
-    struct ingero_process_record *record = reserve(sizeof(*record));
-    if (!record) return; /* discovery sees the end of a process by its own means too */
-    record->type = INGERO_RECORD_PROCESS;
-    record->change = change;
-    record->time_ns = bpf_ktime_get_ns();
-    record->process_start_ns = start;
-    record->tgid = process_id(task);
-    record->parent_tgid = process_id(task->real_parent);
-    record->exit_code = exit_code;
-    record->uid = bpf_get_current_uid_gid();
-    bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
-    bpf_ringbuf_submit(record, submit_flags());
 }
 
 SEC("tp_btf/sched_process_exit")

@@ -8,8 +8,12 @@
 
 #include "thread_state.h"
 
-/* 0: every process is recorded. Else the generation of the policy that holds. Mapped by the loader. */
-__u32 capture_policy;
+/*
+ * 0: every process is recorded. Else the generation of the policy that holds, above 32 bits that change each time a process
+ * that was recorded is to be recorded no more: threads keep what was decided for as long as all of it is the same. Mapped by
+ * the loader.
+ */
+__u64 capture_policy;
 
 /* By process id, as the daemon sees it. The oldest goes where there is no room, and is then decided anew. */
 struct {
@@ -34,7 +38,7 @@ static __always_inline __u64 told_start(struct task_struct *task) {
     return start - start % START_UNIT_NS;
 }
 
-static __always_inline __u32 policy_now(void) { return *(volatile __u32 *)&capture_policy; }
+static __always_inline __u64 policy_now(void) { return *(volatile __u64 *)&capture_policy; }
 
 static __always_inline void ask_for_decision(__u32 process, __u64 start, __u32 recorded) {
     struct ingero_undecided asked = {.process_start_ns = start, .recorded = recorded};
@@ -48,13 +52,13 @@ static __always_inline void ask_for_decision(__u32 process, __u64 start, __u32 r
 #define CAPTURE_YES 1        /* by the decision on its parent */
 #define CAPTURE_CONFIRMED 2  /* by a decision on the process itself */
 
-static __always_inline int decision_on(struct task_struct *task, __u32 policy) {
-    __u32 process = process_id(task);
+static __always_inline int decision_on(struct task_struct *task, __u64 policy) {
+    __u32 process = process_id(task), generation = policy >> 32;
     struct ingero_decision *decision = bpf_map_lookup_elem(&decisions, &process);
     __u64 start = told_start(task);
 
     /* While a new policy is being applied its decisions hold already. */
-    if (!decision || decision->process_start_ns != start || decision->generation - policy > 1) {
+    if (!decision || decision->process_start_ns != start || decision->generation - generation > 1) {
         ask_for_decision(process, start, 0);
         return CAPTURE_NO;
     }
@@ -63,12 +67,19 @@ static __always_inline int decision_on(struct task_struct *task, __u32 policy) {
     return decision->inherited ? CAPTURE_YES : CAPTURE_CONFIRMED;
 }
 
+/*
+ * A decision is stored first, and the policy's word changes after it. Looked up behind this, it is therefore at least as new as
+ * the word that was read before: an exchange orders all that is read.
+ */
+static __always_inline void look_up_behind_policy(__u64 *kept_policy) { __sync_lock_test_and_set(kept_policy, 0); }
+
 /* What was decided is kept in the thread: the look-up is made once a thread and policy. */
 static __always_inline int is_captured(struct task_struct *task, struct thread_state *thread) {
-    __u32 policy = policy_now();
+    __u64 policy = policy_now();
     int captured;
 
     if (!policy || (thread && thread->policy == policy)) return 1;
+    if (thread) look_up_behind_policy(&thread->policy);
     captured = decision_on(task, policy);
     if (thread && captured == CAPTURE_CONFIRMED) thread->policy = policy;
     return captured != CAPTURE_NO;

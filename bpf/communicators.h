@@ -85,7 +85,7 @@ static __always_inline void tell_communicator(struct thread_state *thread, const
     record->key = made->key;
     record->split = made->split;
     record->origin = made->origin;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 __noinline int keep_communicator(struct thread_state *thread, struct made_communicator *made, __u64 handle, __u64 now) {

@@ -228,6 +228,7 @@ enum ingero_process_change {
     INGERO_PROCESS_EXEC = 1,
     INGERO_PROCESS_EXIT = 2,
     INGERO_PROCESS_FORK = 3,
+    INGERO_PROCESS_SPARED = 4, /* it called, and for its seccomp filter's sake the return was not probed: see spare() */
 };
 
 /* Only for processes with at least one thread that made a traced call. */

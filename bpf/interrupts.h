@@ -35,7 +35,7 @@ static __always_inline __u64 end_interrupt(__u64* from, __u64 interrupted_ns, __
     record->start_ns = begun;
     record->duration_ns = took;
     record->detail[0] = which;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
     return took;
 }
 

@@ -159,6 +159,10 @@ struct uprobe_task {
     struct return_instance *return_instances;
 };
 
+struct seccomp {
+    int mode; /* 0: the thread is under no filter */
+};
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
@@ -186,6 +190,7 @@ struct task_struct {
     struct uprobe_task *utask;
     unsigned long sas_ss_sp; /* of the stack that signals are handled on */
     unsigned long sas_ss_size;
+    struct seccomp seccomp;
 };
 
 /* Before Linux 5.16 (bcf9033e5449) the CPU stood in the task itself. */

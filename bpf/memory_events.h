@@ -70,7 +70,7 @@ int on_victim(struct bpf_raw_tracepoint_args *ctx) {
     record->blocked_syscall = 0xffff;
     record->cpu = bpf_get_smp_processor_id();
     bpf_probe_read_kernel(record->comm, sizeof(record->comm), victim->comm);
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
     return 0;
 }
 

@@ -113,7 +113,7 @@ static __always_inline void tell_socket(struct sock *sock, __u16 op, __s32 error
     record->tgid = owner ? owner->tgid : 0;
     record->process_start_ns = owner ? owner->process_start_ns : 0;
     record->stalled_us = op == INGERO_OP_RETRANSMIT ? stalled_us(sock, owner, record->time_ns) : 0;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 /* The others never take the room of those whose owner is known. */

@@ -165,17 +165,22 @@ static __always_inline __u32 cached_rule(struct stack_walk *walk) {
 /* A signed return address carries its signature in the bits above the address. */
 static __always_inline __u64 plain_address(__u64 address) { return address & 0x0000ffffffffffffULL; }
 
-/* A traced call further out returns by way of its return probe: where it went before is kept in its frame. */
+/*
+ * A traced call further out returns by way of its return probe: where it went before is kept in its frame. A call that jumped to
+ * another has its frame where that one has: all of those are passed at once, and return to the same place.
+ */
 static __always_inline void see_through_probe(struct thread_state *thread, struct stack_walk *walk, __u64 cfa) {
-    struct frame *frame;
-    __u32 outer = walk->outer - 1;
+    for (int i = 0; i < INGERO_MAX_DEPTH; i++) {
+        struct frame *frame;
+        __u32 outer = walk->outer - 1;
 
-    barrier_var(outer);
-    if (outer >= INGERO_MAX_DEPTH) return;
-    frame = &thread->frames[outer];
-    if (cfa < frame->stack_pointer + RETURN_ADDRESS_BYTES) return;
-    if (cfa == frame->stack_pointer + RETURN_ADDRESS_BYTES) walk->address = frame->return_address;
-    walk->outer = outer;
+        barrier_var(outer);
+        if (outer >= INGERO_MAX_DEPTH) return;
+        frame = &thread->frames[outer];
+        if (cfa < frame->stack_pointer + RETURN_ADDRESS_BYTES) return;
+        if (cfa == frame->stack_pointer + RETURN_ADDRESS_BYTES) walk->address = frame->return_address;
+        walk->outer = outer;
+    }
 }
 
 /* To the caller's frame. 1: there is one. Global, so that the verifier walks it once and not once a frame. */
@@ -325,7 +330,7 @@ static __always_inline __u32 announce_stack(struct thread_state *thread) {
     record->end = thread->walk.end;
     __builtin_memset(record->reserved, 0, sizeof(record->reserved));
     __builtin_memcpy(record->address, thread->walk.stack, sizeof(record->address)); /* behind `frames`: older ones */
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
     return id;
 }
 
@@ -389,6 +394,17 @@ __attribute__((noinline)) __u64 walk_stack(struct thread_state *thread) {
     return hash * MIX + walk->end;
 }
 
+/* The call may have been jumped to by one whose return probe is already where the return address was. */
+static __always_inline __u64 caller_address(struct call_context *ctx, struct thread_state *thread, struct frame *frame,
+                                            __u32 depth) {
+    __u32 outer = depth - 1;
+
+    barrier_var(outer);
+    if (outer < INGERO_MAX_DEPTH && thread->frames[outer].stack_pointer == frame->stack_pointer)
+        return thread->frames[outer].return_address;
+    return plain_address(return_address(ctx));
+}
+
 #define WALKS_A_SAMPLE 128
 #define FIRST_SAMPLE 16 /* the first walks look everything up */
 
@@ -405,7 +421,7 @@ static __always_inline __u32 capture_stack(struct call_context *ctx, struct thre
 
     if (!stack_control.enabled || thread->tgid == INGERO_PID_OUTSIDE) return 0;
     /* Whatever becomes of this call's stack: those of calls inside it lead through here. */
-    frame->return_address = plain_address(return_address(ctx));
+    frame->return_address = caller_address(ctx, thread, frame, depth);
     if (!wanted) return 0;
     if (++thread->walk.walks % WALKS_A_SAMPLE == FIRST_SAMPLE) begin = bpf_ktime_get_ns();
     thread->walk.address = frame->return_address;

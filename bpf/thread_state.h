@@ -131,7 +131,10 @@ struct thread_state {
     __u32 device;        /* ordinal, or INGERO_DEVICE_UNKNOWN */
     __u32 implicit_device; /* in a process seen from its start the runtime's device is 0 until it is set */
     __u32 contexts_pushed;
-    __u32 policy; /* the generation of the capture policy by which its process is recorded; see capture.h */
+    __u32 exec_id; /* of the program that it runs */
+    __u32 told_spared; /* INGERO_PROCESS_SPARED was */
+    __u32 reserved_2;
+    __u64 policy;  /* as it was when its process was found to be recorded; see capture.h */
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
     __u64 window_from_ns; /* of the overhead budget, see thinning.h */
@@ -139,8 +142,6 @@ struct thread_state {
     __u32 keep_one_in;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
     __u16 keep_after[INGERO_THIN_SLOTS];
-    __u32 exec_id; /* of the program that it runs */
-    __u32 reserved_2;
     struct wait_state wait;
     struct frame frames[INGERO_MAX_DEPTH];
     struct stack_walk walk;
@@ -213,6 +214,12 @@ __u32 reader_sleeps;
 /* The loader detaches everything: a frame that no return ends is then of a call in flight. Mapped by the loader. */
 __u32 detaching;
 
+/*
+ * 1: a seccomp filter meets the system call by which a probed call returns, and may end the process for it: the return of a
+ * call in a thread under a filter is not probed. Mapped by the loader.
+ */
+__u32 spare_filtered;
+
 /* Names for which a ring had no room. */
 __u64 names_lost;
 
@@ -268,11 +275,6 @@ static __always_inline void lose_record(struct ingero_op_counters *counters, __u
     COUNT_BY(counters, thinned, 1 - (__s64)weight);
 }
 
-static __always_inline __u64 submit_flags(void) {
-    if (reader_sleeps && __sync_lock_test_and_set(&reader_sleeps, 0)) return BPF_RB_FORCE_WAKEUP;
-    return BPF_RB_NO_WAKEUP;
-}
-
 static __always_inline void *ring_of_cpu(void) {
     __u32 cpu = bpf_get_smp_processor_id();
     return bpf_map_lookup_elem(&rings, &cpu);
@@ -286,6 +288,26 @@ static __always_inline int is_ring_filling(void) {
 static __always_inline void *reserve(__u64 size) {
     void *ring = ring_of_cpu();
     return ring ? bpf_ringbuf_reserve(ring, size, 0) : 0;
+}
+
+/* A ring wakes its reader with a record only: one that the reader is not given. Global, so that the verifier walks it once. */
+__attribute__((noinline)) int wake_reader(void) {
+    void *nothing;
+
+    if (!__sync_lock_test_and_set(&reader_sleeps, 0)) return 0; /* another record does */
+    nothing = reserve(8);
+    if (nothing) bpf_ringbuf_discard(nothing, BPF_RB_FORCE_WAKEUP);
+    else reader_sleeps = 1; /* for the next */
+    return 0;
+}
+
+/*
+ * Submits, and only then looks whether the reader sleeps, which says so and only then looks for records: whichever comes
+ * second sees the other. To submit is to exchange a word of the record, which orders the two.
+ */
+static __always_inline void submit(void *record) {
+    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+    if (*(volatile __u32 *)&reader_sleeps) wake_reader();
 }
 
 #endif

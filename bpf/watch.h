@@ -50,6 +50,7 @@ struct watched {
     __u64 reclaimed_from_ns; /* the first of those that are not told yet */
     __u64 reclaimed_ns;
     __u64 reclaimed_pages;
+    __u64 policy; /* as it was when its process was found to be recorded; see capture.h */
     __u32 request_device;
     __u32 request_kind;
     __u32 records_in_second;
@@ -62,7 +63,6 @@ struct watched {
     __u32 from_cpu;
     __u32 throttled;
     __u32 depth; /* of calls, when it was switched out */
-    __u32 policy;        /* of [capture], by which it is watched */
     __u32 is_disk_waiter; /* counted in disk_waiters */
     __u32 waker_watched; /* for all of the sleep that it ended */
     __u32 is_followed;   /* counted in followed_threads */
@@ -122,10 +122,23 @@ static __always_inline int may_watch(struct task_struct *task) {
     struct ingero_decision *decision;
     __u32 process;
 
-    if (!policy_now()) return 1;
+    if (!policy_now()) return CAPTURE_CONFIRMED;
     process = process_id(task);
     decision = bpf_map_lookup_elem(&decisions, &process);
-    return decision && decision->captured && decision->process_start_ns == told_start(task);
+    if (!decision || !decision->captured || decision->process_start_ns != told_start(task)) return CAPTURE_NO;
+    return decision->inherited ? CAPTURE_YES : CAPTURE_CONFIRMED;
+}
+
+/* As is_captured() does for calls. */
+static __always_inline int may_still_watch(struct watched *watched, struct task_struct *task) {
+    __u64 policy = policy_now();
+    int captured;
+
+    if (watched->policy == policy) return 1;
+    look_up_behind_policy(&watched->policy);
+    captured = may_watch(task);
+    if (captured == CAPTURE_CONFIRMED) watched->policy = policy;
+    return captured != CAPTURE_NO;
 }
 
 static __always_inline struct watched *find_watched(struct task_struct *task) {
@@ -165,7 +178,6 @@ static __always_inline struct watched *watch(struct task_struct *task, __u32 lev
     watched->process_start_ns = task->group_leader->start_boottime;
     watched->tgid = process_id(task);
     watched->tid = thread_id(task);
-    watched->policy = policy_now();
     watched->uid = BPF_CORE_READ(task, cred, uid.val);
     watched->level = level;
     if (level) {
@@ -303,7 +315,7 @@ static __always_inline void tell_reclaims(struct watched *watched, struct task_s
     record->detail[1] = watched->reclaims;
     watched->reclaimed_ns = watched->reclaimed_pages = 0;
     watched->reclaims = 0;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 static __always_inline void tell_sums(struct watched *watched, struct task_struct *task, __u64 now) {
@@ -325,7 +337,7 @@ static __always_inline void tell_sums(struct watched *watched, struct task_struc
     watched->summed_from_ns = now;
     watched->summed_runnable_ns = watched->summed_blocked_ns = watched->summed_interrupt_ns = 0;
     watched->summed = 0;
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 static __always_inline int has_record_left(struct watched *watched, __u64 now) {
@@ -368,7 +380,7 @@ static __always_inline void tell_wait(struct watched *watched, struct task_struc
         }
         if (!late || watched->request_done_ns) describe_sleep(record, watched, task);
     }
-    bpf_ringbuf_submit(record, submit_flags());
+    submit(record);
 }
 
 /* What it did since it was last switched out is not known: it may have waited all of it. */
@@ -387,7 +399,7 @@ static __always_inline void lose_wait(struct watched *watched, struct task_struc
         record->duration_ns = now - off;
         record->waits = 1;
         record->flags = INGERO_CALL_SPLIT_UNCERTAIN;
-        bpf_ringbuf_submit(record, submit_flags());
+        submit(record);
     }
 }
 
@@ -399,12 +411,9 @@ static __always_inline void end_wait(struct watched *watched, struct task_struct
 
     stop_waiting_for_disk(watched);
     enter_cpu(&watched->wait, task, slices, in_ns, late);
-    if (watched->policy != policy_now()) {
-        if (!may_watch(task)) { /* left out since: nothing more is told of it */
-            unwatch(task);
-            return;
-        }
-        watched->policy = policy_now();
+    if (!may_still_watch(watched, task)) { /* left out since: nothing more is told of it */
+        unwatch(task);
+        return;
     }
     if (!floor || (watched->level && now - watched->useful_ns > FOLLOWED_NS)) {
         tell_sums(watched, task, now);

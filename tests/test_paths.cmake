@@ -32,6 +32,7 @@ set(test_paths
   INGERO_TRACES "${INGERO_TRACES}"
   INGERO_UNWIND_FIXTURE "$<TARGET_FILE:unwind_fixture>"
   INGERO_WORKER "$<TARGET_FILE:ingero-worker>"
+  JUMPS_LIBRARY "$<TARGET_FILE:stacks-jumps>"
   LATE_NFS "$<TARGET_FILE:late-nfs>"
   LYING_WORKER "$<TARGET_FILE:lying-worker>"
   MATRIX_FILE "${PROJECT_SOURCE_DIR}/build/detection-matrix.json"

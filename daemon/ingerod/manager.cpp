@@ -100,6 +100,10 @@ Result<void> Manager::open() {
     auto probes = CallProbes::load(features_);
     if (!probes) return tl::unexpected(probes.error());
     probes_ = std::move(*probes);
+    if (probes_->spares_filtered())
+        spdlog::warn("{}: {} is traced, since that might end it. See return-probes of `ingerod --check`",
+                     features_.why_not(Feature::return_passes_filters),
+                     probes_->method() == AttachMethod::uprobe_session ? "no program under a filter" : "no program");
     if (const auto cost = probes_->calibrate(); !cost)
         spdlog::warn("cannot measure what a call costs, so the overhead is not bounded: {}", cost.error().message);
     else

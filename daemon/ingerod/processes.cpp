@@ -28,6 +28,7 @@ constexpr size_t max_ended = 4096;
 /// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
 constexpr size_t max_unexamined = 1'024;
 constexpr uint64_t look_again_us = 1'000'000;
+constexpr const char* spared_reason = "since this kernel might end a program under a seccomp filter for it";
 
 /// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
 uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
@@ -186,6 +187,9 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     const ProcessKey key = entry.process.key;
     drop_libraries(entry);
     gaps_.end_process(key, time_ns);
+    // Records of several CPUs come in any order: this may be of the new program.
+    if (entry.spared_ns && *entry.spared_ns < time_ns) entry.spared_ns.reset();
+    open_spared_gap(entry, time_ns);
     entry.has_facts = false;
     if (observe(key.pid)) scan_process(key.pid, time_ns);
 }
@@ -195,10 +199,30 @@ void Processes::refuse(ProcessEntry& process, const Mapping& mapping, uint64_t t
     process.refused = true;
     gaps_.open({process.process.key, GapReason::refused, mapping.file}, process.process.uid, time_ns,
                name + ": " + why);
+    warn_not_traced(name, process.process.key.pid, why);
+}
+
+void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std::string& why) {
     const uint64_t now = monotonic_now_ns();
     if (now - refusal_told_ns_ < refusal_period_ns) return;
     refusal_told_ns_ = now;
-    spdlog::warn("{} of process {} is not traced: {}", escape_text(name), process.process.key.pid, escape_text(why));
+    spdlog::warn("{} of process {} is not traced: {}", escape_text(what), pid, escape_text(why));
+}
+
+// The kernel side leaves its calls alone, whatever it has mapped.
+void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
+    ProcessEntry* entry = observe(key.pid);
+    if (!entry || entry->process.key != key || entry->excluded) return;
+    if (!entry->spared_ns) warn_not_traced("any call", key.pid, spared_reason);
+    entry->spared_ns = time_ns;
+    open_spared_gap(*entry, time_ns);
+    callbacks_.on_change();
+}
+
+void Processes::open_spared_gap(const ProcessEntry& entry, uint64_t from_ns) {
+    if (!entry.spared_ns || entry.excluded) return;
+    gaps_.open({entry.process.key, GapReason::refused, {}}, entry.process.uid, from_ns,
+               std::string("all calls, ") + spared_reason);
 }
 
 void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded) {
@@ -294,11 +318,13 @@ void Processes::apply_policy(ProcessEntry& entry) {
     const bool was_excluded = entry.excluded.has_value();
     decide(entry);
     if (was_excluded == entry.excluded.has_value()) return;
+    if (entry.excluded) gate_.drop_kept_decisions();
     const uint64_t now = monotonic_now_ns();
     const ProcessKey key = entry.process.key;
     gaps_.end_process(key, now);
     if (!entry.excluded) {
         read_facts(entry);
+        open_spared_gap(entry, now);
         return callbacks_.put_process(entry.process);
     }
     drop_libraries(entry);
@@ -378,6 +404,7 @@ void Processes::on_change(const ingero_process_record& change) {
     // Starts in the unit of /proc. A record of an earlier process of this pid says nothing of this one.
     constexpr uint64_t start_unit_ns = 10'000'000;
     const ProcessKey key{change.tgid, change.process_start_ns / start_unit_ns * start_unit_ns};
+    if (change.change == INGERO_PROCESS_SPARED) return on_spared(key, change.time_ns);
     const auto known = processes_.find(change.tgid);
     if (known == processes_.end() || known->second.process.key != key) {
         if (change.change == INGERO_PROCESS_EXIT && change.tgid != INGERO_PID_OUTSIDE) on_end_of_unknown(key, change);
@@ -391,7 +418,7 @@ void Processes::on_change(const ingero_process_record& change) {
 }
 
 std::string Processes::state_of(const ProcessEntry& entry) const {
-    std::string result = entry.refused ? "failed" : "tracing";
+    std::string result = entry.refused || entry.spared_ns ? "failed" : "tracing";
     for (const FileId& id : entry.libraries) {
         const LibraryEntry* library = libraries_.find(id);
         if (!library || library->state == LibraryState::reading)
@@ -422,6 +449,7 @@ void Processes::look_again() {
     libraries_.clear();
     for (auto& [pid, entry] : processes_) {
         if (!entry.excluded) gaps_.end_process(entry.process.key, now);
+        open_spared_gap(entry, now);
         entry.libraries.clear();
         entry.refused = false;
     }

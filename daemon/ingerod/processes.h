@@ -30,6 +30,7 @@ struct ProcessEntry {
     std::set<FileId> libraries;
     bool refused = false;                 ///< one of its libraries is not to be attached to
     std::optional<std::string> excluded;  ///< by [capture], and why: it is watched for its end only
+    std::optional<uint64_t> spared_ns;    ///< since when it is under a seccomp filter that tracing might end it for
     bool has_facts = false;               ///< of the program that it runs
     uint64_t calls_before = 0;            ///< at the last rate measurement
     double calls_per_s = 0;
@@ -103,6 +104,10 @@ class Processes {
     void put_ended(const ProcessKey& key, bool has_row);
     void on_exec(ProcessEntry& entry, uint64_t time_ns);
     void refuse(ProcessEntry& process, const Mapping& mapping, uint64_t time_ns, const std::string& why);
+    void warn_not_traced(const std::string& what, uint32_t pid, const std::string& why);
+    void on_spared(const ProcessKey& key, uint64_t time_ns);
+    /// Opens the gap of a process that is spared.
+    void open_spared_gap(const ProcessEntry& entry, uint64_t from_ns);
     void drop_libraries(ProcessEntry& entry);
     void decide(ProcessEntry& entry);
     void apply_policy(ProcessEntry& entry);

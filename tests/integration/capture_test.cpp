@@ -27,11 +27,13 @@ class Capture : public testing::Test {
     }
 
     /// Lines of [capture]. Exact counts are compared: nothing is thinned.
-    void configure(const std::string& lines) {
-        std::ofstream(directory_ / "ingerod.conf") << "[capture]\noverhead_budget = 0\nwait_floor = \"off\"\n" << lines;
+    void configure(const std::string& lines, const std::string& wait_floor = "off") {
+        std::ofstream(directory_ / "ingerod.conf")
+            << "[capture]\noverhead_budget = 0\nwait_floor = \"" << wait_floor << "\"\n"
+            << lines;
     }
-    void start_daemon(const std::string& config) {
-        configure(config);
+    void start_daemon(const std::string& config, const std::string& wait_floor = "off") {
+        configure(config, wait_floor);
         daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", directory_ / "ingerod.conf"});
     }
     void reload(const std::string& config) {
@@ -162,6 +164,39 @@ TEST_F(Capture, of_a_forked_child_is_its_parents_until_it_is_decided_and_then_it
     const StoreContents store = stop();
     EXPECT_EQ(events_of(store, std::stoi(hidden.substr(6))), 0u);
     EXPECT_EQ(events_of(store, std::stoi(seen.substr(6))), 3000u) << "from its first call on";
+}
+
+TEST_F(Capture, ends_with_its_threads_calls_and_waits_for_a_process_that_becomes_excluded_while_it_runs) {
+    start_daemon("include = [\"comm:ci-*\"]\nexclude = [\"comm:ci-secret*\"]\n", "10us");
+    AttachTarget changed, other;
+    ASSERT_NO_FATAL_FAILURE(start(changed, "ci-open"));
+    ASSERT_NO_FATAL_FAILURE(start(other, "ci-other"));
+    ASSERT_NE(wait_recorded(changed), 0u);
+    ASSERT_NE(wait_recorded(other), 0u);
+    // Its thread knows by now that it is recorded, and is known for its waits.
+    ASSERT_EQ(changed.tell("calls 10"), "done");
+    ASSERT_EQ(changed.tell("name ci-secret"), "named");
+    // It is looked at again as it maps another library.
+    const std::string second = directory_ / "libcudart-second.so.12";
+    fs::copy_file(PLAIN_CUDART_A, second);
+    changed.load(second);
+    const std::string gap = "excluded: [capture] exclude comm:ci-secret* of pid " + std::to_string(changed.pid());
+    Patience limit;
+    while (!has_gap(gap) && limit.lasts()) {
+    }
+    ASSERT_TRUE(has_gap(gap));
+    const uint64_t excluded_ns = monotonic_now_ns(), before = hits();
+    changed.load(library_);
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(changed.tell("calls 100"), "done");
+    EXPECT_EQ(hits(), before);
+    ASSERT_EQ(other.tell("calls 500"), "done");
+    EXPECT_EQ(hits(), before + 500) << "what changes for one process changes nothing for another";
+    const StoreContents store = stop();
+    const auto later = [&](const Event& event) {
+        return event.tgid == static_cast<uint32_t>(changed.pid()) && event.start_ns > excluded_ns;
+    };
+    EXPECT_EQ(std::count_if(store.events.begin(), store.events.end(), later), 0);
+    EXPECT_GE(events_of(store, changed.pid()), 11u);
 }
 
 TEST_F(Capture, changes_with_a_reload_for_processes_that_run) {

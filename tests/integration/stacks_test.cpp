@@ -60,7 +60,7 @@ class Stacks : public testing::Test {
     json run_until(
         const std::string& op, const std::string& way, const std::function<bool(const json&)>& wanted,
         const std::function<void()>& before = [] {}) {
-        Child program({STACKS_PROGRAM, CUDART_LIBRARY, chain_, way});
+        Child program({STACKS_PROGRAM, runtime_, chain_, way});
         if (!program.wait_for_line("ready")) {
             ADD_FAILURE() << program.errors();
             return nullptr;
@@ -84,6 +84,7 @@ class Stacks : public testing::Test {
 
     const TemporaryDirectory directory_;
     const std::string chain_ = directory_ / "libchain.so";
+    std::string runtime_ = CUDART_LIBRARY;
     std::optional<Daemon> daemon_;
     json answer_;  ///< the last one
 };
@@ -137,6 +138,26 @@ TEST_F(Stacks, of_a_driver_call_go_through_the_runtime_call_whose_return_is_prob
     ASSERT_NE(runtime, names.end()) << stack.dump(1);
     const auto expected = through_chain({"cudaMalloc", "make_calls"});
     EXPECT_THAT(first({runtime, names.end()}, expected.size()), ElementsAreArray(expected));
+    EXPECT_EQ(daemon_->stop(), 0);
+}
+
+TEST_F(Stacks, of_a_call_that_another_jumped_to_and_of_calls_in_it_are_those_of_whom_it_returns_to) {
+    copy_chain();
+    runtime_ = JUMPS_LIBRARY;
+    daemon_.emplace(directory_ / "run");
+    // cudaStreamSynchronize jumped: it is on no stack any more.
+    const std::map<std::string, std::vector<std::string>> expected = {
+        {"cudaStreamSync", through_chain({"cudaStreamSynchronize", "cudaMalloc", "make_calls"})},
+        {"cudaDeviceSync", through_chain({"cudaDeviceSynchronize", "cudaMalloc", "make_calls"})},
+        {"cudaEventSynchronize",
+         through_chain({"cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMalloc", "make_calls"})}};
+    for (const auto& [op, names] : expected) {
+        const json stack = run_until(op, "plain", [&names = names](const json& one) {
+            return is_named(one) && names_of(one).size() > names.size() && first(names_of(one), names.size()) == names;
+        });
+        ASSERT_FALSE(stack.is_null()) << op << " " << answer_.dump(1);
+        EXPECT_EQ(stack.at("end"), "whole") << op;
+    }
     EXPECT_EQ(daemon_->stop(), 0);
 }
 

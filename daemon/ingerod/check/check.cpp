@@ -80,11 +80,8 @@ void note_absent_libraries(json& answer) {
 }
 
 json check_host(KernelFeatures& features, const CheckOptions& options) {
-    // First, while this process has a single thread: it forks.
-    const CheckResult return_probes = check_return_probes();
-
     CheckResults results = check_kernel(features);
-    results.push_back(return_probes);
+    results.push_back(check_return_probes(find_probed_return()));
     append(results, check_surroundings(options.config, options.socket));
     SymbolReader symbols(options.worker_program);
     results.push_back(symbols.check());

@@ -157,13 +157,16 @@ CheckResult judge_events(const Traced& traced, const std::string& method) {
             ""};
 }
 
-CheckResult judge_filtered(const Traced& traced) {
+CheckResult judge_filtered(const Traced& traced, bool spared) {
     if (!exited_well(traced.status))
         return {seccomp_name, State::fail,
                 "a traced program under a seccomp filter like a container's " + describe_wait_status(traced.status),
                 "update the kernel: 6.14 and the stable kernels of 2025 let the return from a probed call pass such "
                 "filters. Until then do not trace where containers run, or allow uretprobe (number 335) in their "
                 "seccomp profile"};
+    if (spared)
+        return {seccomp_name, State::note, "a program under a seccomp filter is not traced, so that it lives on",
+                "update the kernel: see return-probes"};
     if (!traced.difference.empty())
         return {seccomp_name, State::fail, "under a seccomp filter like a container's: " + traced.difference,
                 "report this, with all that this command prints"};
@@ -221,7 +224,8 @@ CheckResults check_by_probing(KernelFeatures& features, const std::string& targe
         ret_figures = ProbeFigures{method, plain->run.calls, plain->run.calls, cost_of_call(*plain)};
     }
     const auto filtered = run_traced(**bench, true);
-    results.push_back(filtered ? judge_filtered(*filtered) : result_of(seccomp_name, filtered.error()));
+    results.push_back(filtered ? judge_filtered(*filtered, (*bench)->probes->spares_filtered())
+                               : result_of(seccomp_name, filtered.error()));
     return results;
 }
 

@@ -1,28 +1,11 @@
-// The hazard of return probes on x86-64: kernels from 6.11 on leave a probed function by a system call of their own,
-// uretprobe(2), and some of them let the program's seccomp filter see it. A filter that does not know it, as that of
-// container engines, then breaks the call, and the program dies. Found by what the kernel does, never by its version.
+// Whether return probes harm programs on this kernel: see probes/probed_return.h.
 #pragma once
 
-#include <optional>
-
 #include "daemon/ingerod/check/check.h"
+#include "daemon/ingerod/probes/probed_return.h"
 
 namespace ingero {
 
-/// What uretprobe(2), called where no probe is, does to a process.
-enum class UretprobeCall {
-    unknown_call,  ///< ENOSYS: the kernel has none
-    trap,          ///< SIGILL: the kernel has it, and it was reached
-    refused,       ///< a seccomp filter answered in its place
-    untold,        ///< none of these, or the child could not be started
-};
-
-/// Tries it in a child; `filtered`: one with a seccomp filter that refuses this call alone. Forks: call it from a
-/// process of one thread.
-UretprobeCall try_uretprobe(bool filtered);
-/// What the two tries mean, and whether the kernel's BTF knows the call (nullopt: no BTF to be read).
-CheckResult judge_return_probes(UretprobeCall plain, UretprobeCall filtered, std::optional<bool> in_btf);
-/// Likewise from a process of one thread.
-CheckResult check_return_probes();
+CheckResult check_return_probes(ProbedReturn found);
 
 }  // namespace ingero

@@ -150,6 +150,7 @@ class AttachedLinks : public AttachedLibrary {
 
 struct CallProbes::Impl {
     AttachMethod method = AttachMethod::none;
+    bool spares_filtered = false;
     std::unique_ptr<bpf_object, ObjectDeleter> object;
     std::vector<std::unique_ptr<bpf_link, LinkDeleter>> tracepoints;
     std::vector<UniqueFd> ring_fds;
@@ -306,10 +307,13 @@ Result<void> CallProbes::Impl::map_shared_words() {
     const auto detaches = shared<uint32_t>("detaching");
     if (!detaches) return tl::unexpected(detaches.error());
     detaching = *detaches;
+    const auto spare = shared<uint32_t>("spare_filtered");
+    if (!spare) return tl::unexpected(spare.error());
+    **spare = spares_filtered;
     const auto control = shared<ingero_stack_control>("stack_control");
     if (!control) return tl::unexpected(control.error());
     stack_control = *control;
-    const auto policy = shared<uint32_t>("capture_policy");
+    const auto policy = shared<uint64_t>("capture_policy");
     if (!policy) return tl::unexpected(policy.error());
     gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
     const auto floor = shared<uint64_t>("in_flight_floor_ns");
@@ -359,6 +363,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
         return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
                     "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
     }
+    impl->spares_filtered = !features.has(Feature::return_passes_filters);
     impl->cpus = libbpf_num_possible_cpus();
     if (impl->cpus < 1 || impl->cpus > INGERO_MAX_CPUS)
         return fail(ErrorCode::internal, "unsupported number of CPUs: " + std::to_string(impl->cpus));
@@ -379,6 +384,10 @@ AttachMethod CallProbes::method() const {
     return impl_->method;
 }
 
+bool CallProbes::spares_filtered() const {
+    return impl_->spares_filtered;
+}
+
 namespace {
 
 Error attach_error(const ProbeSite& site, int error) {
@@ -389,6 +398,11 @@ Error attach_error(const ProbeSite& site, int error) {
 }  // namespace
 
 Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<const ProbeSite> sites) {
+    if (impl_->spares_filtered && impl_->method != AttachMethod::uprobe_session)
+        return fail(ErrorCode::denied,
+                    "this kernel may end programs under a seccomp filter, as in containers, when they return from a "
+                    "probed call",
+                    "update the kernel: 6.14 has the correction, and so have the stable kernels of 2025");
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
@@ -456,6 +470,8 @@ Result<CallCost> CallProbes::calibrate() {
     impl_->detacher = std::thread([this] { impl_->calibrated.reset(); });
     const uint32_t self = static_cast<uint32_t>(getpid());
     bpf_map_delete_elem(bpf_map__fd(impl_->map("processes")), &self);
+    if (cost.calls == 0)
+        return fail(ErrorCode::denied, "ingerod itself runs under a seccomp filter, and is spared as others are");
     impl_->budget->call_ns = cost.call_ns;
     impl_->budget->unkept_ns = cost.unkept_ns;
     impl_->cost = cost;

@@ -49,7 +49,10 @@ class CallProbes {
     ~CallProbes();
 
     AttachMethod method() const;
-    /// Attaches to the file behind `fd`, which stays the caller's.
+    /// Threads under a seccomp filter are not traced, since this kernel might end them for it. Only a session can leave
+    /// out the return of one call and probe that of another: by other methods nothing is attached at all.
+    bool spares_filtered() const;
+    /// Attaches to the file behind `fd`, which stays the caller's. Errors: busy, internal, denied (see above).
     Result<std::unique_ptr<AttachedLibrary>> attach(int fd, std::span<const ProbeSite> sites);
 
     /// Ring reader, for one thread. `consume` hands each waiting record to the callback and returns their number.

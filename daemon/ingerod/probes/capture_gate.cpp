@@ -9,13 +9,26 @@
 namespace ingero {
 
 void CaptureGate::enforce() {
-    std::atomic_ref<uint32_t>(*policy_).store(generation_, std::memory_order_seq_cst);
+    enforced_ = generation_;
+    publish();
 }
 
 // What was decided stays in the table: no later policy takes a decision of an earlier one.
 void CaptureGate::capture_all() {
     ++generation_;
-    std::atomic_ref<uint32_t>(*policy_).store(0, std::memory_order_seq_cst);
+    enforced_ = 0;
+    publish();
+}
+
+// Behind what was decided: who reads the new word then finds the new decision.
+void CaptureGate::drop_kept_decisions() {
+    ++dropped_;
+    publish();
+}
+
+void CaptureGate::publish() {
+    const uint64_t word = enforced_ == 0 ? 0 : uint64_t{enforced_} << 32 | dropped_;
+    std::atomic_ref<uint64_t>(*policy_).store(word, std::memory_order_seq_cst);
 }
 
 bool CaptureGate::decide(const ProcessKey& process, bool captured) {

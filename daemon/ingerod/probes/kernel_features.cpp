@@ -14,6 +14,7 @@
 
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/probes/bpf_syscall.h"
+#include "daemon/ingerod/probes/probed_return.h"
 
 namespace ingero {
 
@@ -26,6 +27,7 @@ constexpr std::array<std::pair<Feature, std::string_view>, 7> names = {{
     {Feature::uprobe_multi, "uprobe-multi"},
     {Feature::perf_uprobe, "perf-uprobe"},
     {Feature::session_takes_context, "session-takes-context"},
+    {Feature::return_passes_filters, "return-passes-filters"},
 }};
 
 // "return 0" of the type that uprobes run.
@@ -127,6 +129,14 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
             return false;
         case Feature::session_takes_context:
             return session_takes_context();
+        case Feature::return_passes_filters: {
+            const ProbedReturn found = find_probed_return();
+            if (found == ProbedReturn::without_call || found == ProbedReturn::passes_filters) return true;
+            reason = found == ProbedReturn::meets_filters
+                         ? "a seccomp filter sees the system call by which a probed call returns"
+                         : "whether a seccomp filter sees how a probed call returns cannot be found out";
+            return false;
+        }
     }
     return false;
 }

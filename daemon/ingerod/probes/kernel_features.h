@@ -19,6 +19,7 @@ enum class Feature {
     uprobe_multi,           ///< many places a link (kernel 6.6)
     perf_uprobe,            ///< perf_event_open on the uprobe PMU
     session_takes_context,  ///< bpf_session_is_return has a parameter (kernel 7.0)
+    return_passes_filters,  ///< no seccomp filter meets the return from a probed call: see probed_return.h
 };
 
 std::string_view to_string(Feature feature);

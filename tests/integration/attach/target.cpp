@@ -9,10 +9,15 @@
 //               they can; "storming"
 //   storms 0    how often they did so far
 //   name TEXT   takes another command name; "named"
+//   filter N    from now on this thread is under a seccomp filter, which refuses system call N; "filtered"
 //   exit
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -66,6 +71,20 @@ int fork_and_call(void* library, int count) {
     int status = 0;
     if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) return fail("the child");
     std::cout << "child " << pid << std::endl;
+    return 0;
+}
+
+int refuse_call(unsigned number) {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        return fail("the filter");
+    std::cout << "filtered" << std::endl;
     return 0;
 }
 
@@ -127,6 +146,8 @@ int main() {
             result = register_functions(library, std::stoi(argument));
         } else if (command == "fork") {
             result = fork_and_call(library, std::stoi(argument));
+        } else if (command == "filter") {
+            result = refuse_call(static_cast<unsigned>(std::stoul(argument)));
         } else if (command == "name") {
             prctl(PR_SET_NAME, argument.c_str());
             std::cout << "named" << std::endl;
