@@ -49,9 +49,7 @@ class Attach : public testing::Test {
     }
 };
 
-struct Method {
-    const char* name;
-    std::vector<std::string> denied;
+struct Method : AttachWay {
     const char* declared;  ///< in the kernel's enum bpf_attach_type where it offers the method; null: it always does
 };
 
@@ -76,9 +74,7 @@ class AttachMethods : public Attach, public testing::WithParamInterface<Method> 
 
 TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
     if (!kernel_declares(GetParam().declared)) GTEST_SKIP() << "this kernel has no " << GetParam().name;
-    std::vector<std::string> options;
-    for (const std::string& feature : GetParam().denied) options.insert(options.end(), {"--deny-feature", feature});
-    const StoreContents store = trace(options, {});
+    const StoreContents store = trace(GetParam().options, {});
     ASSERT_EQ(store.sessions.size(), 1u);
     EXPECT_EQ(store.sessions[0].attach_method, GetParam().name);
     EXPECT_EQ(launches(store, source_cuda), 2000u);
@@ -95,14 +91,10 @@ TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AttachMethods,
-                         testing::Values(Method{"uprobe-session", {}, "BPF_TRACE_UPROBE_SESSION"},
-                                         Method{"uprobe-multi", {"uprobe-session"}, "BPF_TRACE_UPROBE_MULTI"},
-                                         Method{"perf-uprobe", {"uprobe-session", "uprobe-multi"}, nullptr}),
-                         [](const auto& info) {
-                             std::string name = info.param.name;
-                             std::replace(name.begin(), name.end(), '-', '_');
-                             return name;
-                         });
+                         testing::Values(Method{{"uprobe-session", {}}, "BPF_TRACE_UPROBE_SESSION"},
+                                         Method{{"uprobe-multi", by_uprobe_multi}, "BPF_TRACE_UPROBE_MULTI"},
+                                         Method{{"perf-uprobe", by_perf_uprobes}, nullptr}),
+                         name_of_parameter<Method>);
 
 TEST_F(Attach, by_default_the_best_method_is_used) {
     KernelFeatures features;

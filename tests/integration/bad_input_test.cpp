@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <fstream>
 #include <random>
@@ -94,22 +93,13 @@ TEST(BadInput, a_second_daemon_on_the_same_store_is_refused_and_the_first_goes_o
     EXPECT_EQ(first.stop(), 0);
 }
 
-int connect_to(const std::string& path) {
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return fd;
-}
-
 TEST(BadInput, garbage_on_the_control_socket_harms_nobody_else) {
     if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
     const TemporaryDirectory directory;
     Daemon daemon(directory / "run");
     std::mt19937 random(7);
     for (int round = 0; round < 200; ++round) {
-        const UniqueFd fd(connect_to(daemon.socket()));
+        const UniqueFd fd = connect_to(daemon.socket());
         std::string bytes(1 + random() % 4096, '\0');
         for (char& byte : bytes) byte = static_cast<char>(random());
         (void)!send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

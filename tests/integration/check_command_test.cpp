@@ -163,22 +163,8 @@ TEST_F(CheckCommand, without_rights_is_not_ready_and_says_which_are_missing) {
     EXPECT_EQ(daemon.stop(), 0);
 }
 
-struct Method {
-    const char* name;
-    std::vector<std::string> denied;
-};
-
-void PrintTo(const Method& method, std::ostream* stream) {
-    *stream << method.name;
-}
-
-class CheckProbe : public CheckCommand, public testing::WithParamInterface<Method> {
+class CheckProbe : public CheckCommand, public testing::WithParamInterface<AttachWay> {
   protected:
-    static std::vector<std::string> options() {
-        std::vector<std::string> list;
-        for (const std::string& feature : GetParam().denied) list.insert(list.end(), {"--deny-feature", feature});
-        return list;
-    }
     static void expect_all_came_back(const json& answer) {
         EXPECT_EQ(state_of(answer, "probe-events"), "pass") << answer.dump(1);
         EXPECT_EQ(state_of(answer, "probe-seccomp"), "pass") << answer.dump(1);
@@ -194,7 +180,7 @@ class CheckProbe : public CheckCommand, public testing::WithParamInterface<Metho
 };
 
 TEST_P(CheckProbe, shows_that_events_come_back_from_a_program_also_under_a_seccomp_filter) {
-    std::vector<std::string> arguments = options();
+    std::vector<std::string> arguments = GetParam().options;
     arguments.emplace_back("--probe");
     const json answer = ingerod(arguments);
     EXPECT_EQ(checks_of(answer, "attach")[0].at("detail"), GetParam().name);
@@ -202,7 +188,7 @@ TEST_P(CheckProbe, shows_that_events_come_back_from_a_program_also_under_a_secco
 }
 
 TEST_P(CheckProbe, is_done_by_a_daemon_beside_what_it_traces) {
-    Daemon daemon(directory_ / "run", options());
+    Daemon daemon(directory_ / "run", GetParam().options);
     Workload workload({"calls", "--count", "100", "--op", "launch"});
     const auto pid = static_cast<uint32_t>(workload.pid());
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
@@ -222,16 +208,12 @@ TEST_P(CheckProbe, is_done_by_a_daemon_beside_what_it_traces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CheckProbe,
-                         testing::ValuesIn(once_under_sanitizers<Method>({
+                         testing::ValuesIn(once_under_sanitizers<AttachWay>({
                              {"uprobe-session", {}},
-                             {"uprobe-multi", {"uprobe-session"}},
-                             {"perf-uprobe", {"uprobe-session", "uprobe-multi"}},
+                             {"uprobe-multi", by_uprobe_multi},
+                             {"perf-uprobe", by_perf_uprobes},
                          })),
-                         [](const auto& info) {
-                             std::string name = info.param.name;
-                             std::replace(name.begin(), name.end(), '-', '_');
-                             return name;
-                         });
+                         name_of_parameter<AttachWay>);
 
 TEST_F(CheckCommand, tells_of_a_program_that_tracing_harms_under_a_filter) {
     const json answer = ingerod({"--probe", "--probe-target", HARMED_FILTERED});

@@ -26,8 +26,6 @@ using namespace ingero::test;
 
 namespace {
 
-constexpr uint64_t ms = 1'000'000;
-
 class Traced : public testing::Test {
   protected:
     void SetUp() override {
@@ -226,17 +224,14 @@ TEST_P(EveryCollective, is_recorded_as_it_was_called) {
               << " collectives\n";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    of, EveryCollective,
-    testing::ValuesIn(once_under_sanitizers<Way>({
-        {"4_ranks_in_4_processes", {"--ranks", "4", "--processes", "4"}, {}},
-        {"8_ranks_in_2_processes", {"--ranks", "8", "--processes", "2"}, {}},
-        {"uprobe_multi", {"--ranks", "8", "--processes", "2"}, {"--deny-feature", "uprobe-session"}},
-        {"perf_uprobes",
-         {"--ranks", "4", "--processes", "4"},
-         {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi"}},
-    })),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(of, EveryCollective,
+                         testing::ValuesIn(once_under_sanitizers<Way>({
+                             {"4_ranks_in_4_processes", {"--ranks", "4", "--processes", "4"}, {}},
+                             {"8_ranks_in_2_processes", {"--ranks", "8", "--processes", "2"}, {}},
+                             {"uprobe_multi", {"--ranks", "8", "--processes", "2"}, by_uprobe_multi},
+                             {"perf_uprobes", {"--ranks", "4", "--processes", "4"}, by_perf_uprobes},
+                         })),
+                         name_of_parameter<Way>);
 
 using Collectives = Traced;
 

@@ -34,8 +34,6 @@ using testing::SizeIs;
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t ms = 1'000'000;
-
 std::vector<char> bytes_of(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -66,9 +64,7 @@ std::vector<uint64_t> offsets(const std::map<uint64_t, uint8_t>& bytes) {
     return result;
 }
 
-#if defined(__x86_64__)
-constexpr uint8_t breakpoint = 0xcc;
-#endif
+constexpr uint8_t breakpoint = 0xcc;  // of x86-64
 
 class DangerousAttach : public testing::Test {
   protected:

@@ -129,14 +129,13 @@ TEST_P(EverySymbol, is_recorded_as_it_was_called) {
     EXPECT_GT(named, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    with, EverySymbol,
-    testing::ValuesIn(once_under_sanitizers<Way>({
-        {"runtime_12", CUDART12_LIBRARY, {}},
-        {"runtime_13", CUDART13_LIBRARY, {}},
-        {"uprobe_multi", CUDART12_LIBRARY, {"--deny-feature", "uprobe-session"}},
-        {"perf_uprobes", CUDART13_LIBRARY, {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi"}},
-    })),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(with, EverySymbol,
+                         testing::ValuesIn(once_under_sanitizers<Way>({
+                             {"runtime_12", CUDART12_LIBRARY, {}},
+                             {"runtime_13", CUDART13_LIBRARY, {}},
+                             {"uprobe_multi", CUDART12_LIBRARY, by_uprobe_multi},
+                             {"perf_uprobes", CUDART13_LIBRARY, by_perf_uprobes},
+                         })),
+                         name_of_parameter<Way>);
 
 }  // namespace

@@ -31,8 +31,6 @@ using testing::HasSubstr;
 
 namespace {
 
-constexpr uint64_t ms = 1'000'000;
-
 struct Span {
     uint64_t from = 0, to = 0, busy = 0;
     uint64_t duration() const { return to - from; }

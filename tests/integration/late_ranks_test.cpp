@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 namespace {
 
-constexpr uint64_t second = 1'000'000'000;
+constexpr uint64_t second = 1'000 * ms;
 
 class LateRanks : public testing::Test {
   protected:

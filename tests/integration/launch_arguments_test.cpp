@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/model/op.h"
+#include "test_paths.h"
 #include "tests/standin/libcudart/abi.h"
 #include "tests/support/daemon.h"
 
@@ -26,7 +27,7 @@ class Arguments : public testing::Test {
         if (!why_no_bpf().empty()) return;
         const TemporaryDirectory directory;
         Daemon daemon(directory / "run");
-        library = dlopen(STANDIN_DIR "/lib/libcudart.so.12", RTLD_NOW);
+        library = dlopen(CUDART12_LIBRARY, RTLD_NOW);
         ASSERT_TRUE(library) << dlerror();
         function<int()>("standin_load_driver")();
         ASSERT_TRUE(daemon.wait_traced(getpid())) << daemon.process().output();

@@ -36,36 +36,23 @@ std::map<OpId, uint64_t> lost_frames(const StoreContents& store) {
     return lost;
 }
 
-struct Way {
-    const char* name;
-    std::vector<std::string> denied;
-    bool takes_long = false;
-};
+const AttachWay ways[] = {{"session", {}}, {"multi", by_uprobe_multi}, {"perf", by_perf_uprobes}};
 
-const Way ways[] = {{"session", {}},
-                    {"multi", {"--deny-feature", "uprobe-session"}},
-                    {"perf", {"--deny-feature", "uprobe-session", "--deny-feature", "uprobe-multi"}, true}};
-
-class LostFrames : public testing::TestWithParam<std::tuple<const char*, Way>> {
+class LostFrames : public testing::TestWithParam<std::tuple<const char*, AttachWay>> {
   protected:
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
-        if (std::get<1>(GetParam()).takes_long && !long_form())
-            GTEST_SKIP() << "attaching takes 40 s: in the long form";
+        if (options() == by_perf_uprobes && !long_form()) GTEST_SKIP() << "attaching takes 40 s: in the long form";
         log_ = directory_ / "truth";
     }
     std::string how() const { return std::get<0>(GetParam()); }
-    const std::vector<std::string>& options() const { return std::get<1>(GetParam()).denied; }
+    const std::vector<std::string>& options() const { return std::get<1>(GetParam()).options; }
 
     const TemporaryDirectory directory_;
     std::string log_;
 };
 
-void PrintTo(const Way& way, std::ostream* stream) {
-    *stream << way.name;
-}
-
-std::string name_of(const testing::TestParamInfo<std::tuple<const char*, Way>>& info) {
+std::string name_of(const testing::TestParamInfo<std::tuple<const char*, AttachWay>>& info) {
     std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;

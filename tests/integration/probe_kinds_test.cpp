@@ -143,16 +143,7 @@ std::map<uint64_t, Kinds> kinds_in(const std::vector<Link>& links, const std::st
     return kinds;
 }
 
-struct Way {
-    const char* name;
-    std::vector<std::string> options;
-};
-
-void PrintTo(const Way& way, std::ostream* stream) {
-    *stream << way.name;
-}
-
-class ProbeKinds : public testing::TestWithParam<Way> {};
+class ProbeKinds : public testing::TestWithParam<AttachWay> {};
 
 TEST_P(ProbeKinds, are_entry_and_return_on_the_listed_c_interfaces_and_nothing_on_others) {
     if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
@@ -206,8 +197,7 @@ TEST_P(ProbeKinds, are_entry_and_return_on_the_listed_c_interfaces_and_nothing_o
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(by, ProbeKinds,
-                         testing::Values(Way{"session", {}}, Way{"multi", {"--deny-feature", "uprobe-session"}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(by, ProbeKinds, testing::Values(AttachWay{"session", {}}, AttachWay{"multi", by_uprobe_multi}),
+                         name_of_parameter<AttachWay>);
 
 }  // namespace

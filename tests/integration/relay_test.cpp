@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -346,15 +345,6 @@ TEST_F(RelayTest, ingerod_itself_opens_no_device_and_maps_no_driver) {
     }
 }
 
-int connect_to(const std::string& path) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    return fd;
-}
-
 TEST_F(RelayTest, only_the_relay_and_root_may_tell) {
     chmod(socket().c_str(), 0666);
     const uint64_t refused = daemon_->status()["relay"]["refused"];
@@ -367,7 +357,7 @@ TEST_F(RelayTest, only_the_relay_and_root_may_tell) {
 }
 
 TEST_F(RelayTest, bytes_that_are_no_message_are_refused_and_nothing_is_stored) {
-    const UniqueFd fd(connect_to(socket()));
+    const UniqueFd fd = connect_to(socket());
     const std::string message =
         encode_value({{"kind", "gpu"}, {"time_ns", 5}, {"uuid", "GPU-1"}, {"values", {{"power_watts", 1.0}}}});
     ASSERT_GT(send(fd.get(), message.data(), message.size(), MSG_NOSIGNAL), 0);

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr uint64_t ms = 1'000'000, second = 1'000 * ms;
+constexpr uint64_t second = 1'000 * ms;
 constexpr uint32_t owner_uid = 12'345;
 
 class SpanSocket : public testing::Test {

@@ -28,8 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr milliseconds patience(20'000);
-
 class Unseen : public testing::Test {
   protected:
     void SetUp() override {

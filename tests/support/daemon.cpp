@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
+#include <ostream>
 
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
@@ -27,6 +32,20 @@ TemporaryDirectory::TemporaryDirectory() {
 TemporaryDirectory::~TemporaryDirectory() {
     std::error_code error;
     std::filesystem::remove_all(path_, error);
+}
+
+UniqueFd connect_to(const std::string& socket) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0)
+        << socket << ": " << strerror(errno);
+    return fd;
+}
+
+void PrintTo(const AttachWay& way, std::ostream* stream) {
+    *stream << way.name;
 }
 
 std::string why_no_bpf() {

@@ -1,19 +1,29 @@
 // A real ingerod on a directory of its own, and the stand-in workload traced by it.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <filesystem>
+#include <iosfwd>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/model/event.h"
+#include "core/model/unique_fd.h"
 #include "core/store/store.h"
 #include "core/wire/client.h"
 #include "tests/standin/ground_truth_reader.h"
 #include "tests/support/child.h"
 
 namespace ingero::test {
+
+inline constexpr uint64_t ms = 1'000'000;  ///< in ns
+
+/// A stream connection to this socket; fails the test if there is none.
+UniqueFd connect_to(const std::string& socket);
 
 class TemporaryDirectory {
   public:
@@ -51,8 +61,25 @@ inline constexpr bool sanitized = false;
 inline constexpr bool sanitized = false;
 #endif
 
+/// A way in which functions are attached to, by the options of ingerod that leave no better one.
+struct AttachWay {
+    const char* name;
+    std::vector<std::string> options;
+};
+void PrintTo(const AttachWay& way, std::ostream* stream);
+inline const std::vector<std::string> by_uprobe_multi = {"--deny-feature", "uprobe-session"};
+inline const std::vector<std::string> by_perf_uprobes = {"--deny-feature", "uprobe-session", "--deny-feature",
+                                                         "uprobe-multi"};
+/// For INSTANTIATE_TEST_SUITE_P: the parameter's name, as an identifier.
+template <class Param>
+std::string name_of_parameter(const testing::TestParamInfo<Param>& info) {
+    std::string name = info.param.name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+}
+
 /// All but the last of the ways in which functions are attached to, perf uprobes: they take 40 s, most of it in the
-/// kernel, and attach_test has sanitizers look at them once.
+/// kernel, and attach_test.cpp has sanitizers look at them once.
 template <class Way>
 std::vector<Way> once_under_sanitizers(std::vector<Way> ways) {
     if (sanitized) ways.pop_back();

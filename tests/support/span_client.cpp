@@ -3,25 +3,17 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <span>
+
+#include "tests/support/daemon.h"
 
 namespace ingero::test {
 
 using std::chrono::steady_clock;
 
-SpanClient::SpanClient(const std::string& socket)
-    : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), decoder_({}) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0)
-        << socket << ": " << strerror(errno);
-}
+SpanClient::SpanClient(const std::string& socket) : fd_(connect_to(socket)), decoder_({}) {}
 
 bool SpanClient::send_bytes(std::string_view bytes) {
     while (!bytes.empty()) {
