@@ -28,6 +28,7 @@ constexpr size_t max_ended = 4096;
 /// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
 constexpr size_t max_unexamined = 1'024;
 constexpr uint64_t look_again_us = 1'000'000;
+const auto own_pid = static_cast<uint32_t>(getpid());
 
 /// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
 uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
@@ -56,13 +57,17 @@ bool Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
         on_unreadable(pid, since_ns);
         return false;
     }
+    // Once, however many libraries it maps: that reads several files of /proc.
+    std::optional<ProcessEntry*> process;
     for (const Mapping& mapping : *mappings) {
-        if (!library_of_path(mapping.path)) {
+        const auto library = library_of_path(mapping.path);
+        if (!library) {
             if (may_be_program(mapping.path)) callbacks_.look_at_program(pid, mapping, since_ns);
             continue;
         }
-        const ProcessEntry* process = observe(pid);
-        if (process) on_mapping(pid, mapping, start_of(process->process.key, since_ns), recorded);
+        if (!process) process = pid == own_pid ? nullptr : observe(pid);
+        if (*process)
+            trace(**process, mapping, {*library, false}, start_of((*process)->process.key, since_ns), recorded);
     }
     return true;
 }
@@ -235,18 +240,20 @@ void Processes::on_end_of_unexamined(uint32_t pid) {
 }
 
 void Processes::trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
-    if (pid == static_cast<uint32_t>(getpid())) return;
-    ProcessEntry* process = observe(pid);
-    if (!process) return;
-    const ProcessKey key = process->process.key;
-    const uint32_t uid = process->process.uid;
-    if (process->excluded) return gaps_.open({key, GapReason::excluded, {}}, uid, time_ns, *process->excluded);
-    const bool seen_before = process->libraries.contains(mapping.file);
-    const Libraries::Sight sight = libraries_.see(pid, uid, mapping, file);
+    if (pid == own_pid) return;
+    if (ProcessEntry* process = observe(pid)) trace(*process, mapping, file, time_ns, recorded);
+}
+
+void Processes::trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
+    const ProcessKey key = process.process.key;
+    const uint32_t uid = process.process.uid;
+    if (process.excluded) return gaps_.open({key, GapReason::excluded, {}}, uid, time_ns, *process.excluded);
+    const bool seen_before = process.libraries.contains(mapping.file);
+    const Libraries::Sight sight = libraries_.see(key.pid, uid, mapping, file);
     if (sight.gone) return;
-    if (!sight.refused.empty()) return refuse(*process, mapping, time_ns, sight.refused);
-    process->libraries.insert(mapping.file);
-    if (sight.entry->state == LibraryState::failed) return refuse(*process, mapping, time_ns, sight.entry->reason);
+    if (!sight.refused.empty()) return refuse(process, mapping, time_ns, sight.refused);
+    process.libraries.insert(mapping.file);
+    if (sight.entry->state == LibraryState::failed) return refuse(process, mapping, time_ns, sight.entry->reason);
     const GapId late{key, GapReason::late_attach, mapping.file};
     if (sight.entry->state == LibraryState::reading) return gaps_.open(late, uid, time_ns, sight.entry->name());
     // Its probes were there before; by a policy nothing was recorded of it up to the decision, though.

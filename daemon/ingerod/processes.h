@@ -95,6 +95,7 @@ class Processes {
     void on_unreadable(uint32_t pid, uint64_t since_ns);
     void look_at_unreadable();
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
+    void trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     ProcessEntry* observe(uint32_t pid);
     void take_over(ProcessEntry& entry, Process now);
     void read_facts(ProcessEntry& entry);

@@ -15,7 +15,7 @@
 #include "core/model/event.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/probes/call_probes.h"
-#include "daemon/ingerod/stacks/shares.h"
+#include "daemon/ingerod/shares.h"
 
 namespace ingero {
 
