@@ -53,6 +53,7 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       options_(std::move(options)),
       node_(options_.config.node),
       other_names_(options_.config.named_others),
+      owners_(UidOwners::read()),
       started_(ClockTriple::now()),
       features_(options_.denied_features),
       check_runner_(loop, options_.check_command),
@@ -187,12 +188,16 @@ Result<void> Manager::open() {
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
     libraries_ = std::make_unique<Libraries>(
-        loop_, proc_, *probes_, *file_workers_,
+        loop_, proc_,
+        Libraries::Attacher{[this](int fd, const auto& sites) { return probes_->attach(fd, sites); },
+                            std::string(to_string(probes_->method()))},
+        *file_workers_, owners_,
         Libraries::Callbacks{.on_change = [this] { changed(); },
-                             .on_settled = [this](FileId id) { processes_->on_settled(id); },
-                             .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
+                             .on_settled = [this](const auto& key) { processes_->on_settled(key); },
+                             .on_let_go = [this](const auto& key) { processes_->on_let_go(key); },
                              .off = [this](std::string_view set) { return disabled_sets_.contains(set); },
-                             .in_use = [this](FileId id) { return processes_->has_library(id); }});
+                             .in_use = [this](const auto& key) { return processes_->has_library(key); },
+                             .uids = [this](const auto& key) { return processes_->uids_of(key); }});
     programs_ = std::make_unique<Programs>(
         proc_, *file_workers_,
         Programs::Callbacks{.on_found = [this](uint32_t pid, const Mapping& mapping,
@@ -361,10 +366,10 @@ std::string Manager::state() const {
     return attached && processes_->traced() != 0 ? "tracing" : "idle";
 }
 
-bool Manager::may_see(const Caller& caller, FileId id, const LibraryEntry& entry) const {
+bool Manager::may_see(const Caller& caller, const LibraryKey& key, const LibraryEntry& entry) const {
     if (caller.sees_all || entry.is_system_wide()) return true;
     return std::any_of(processes_->all().begin(), processes_->all().end(), [&](const auto& process) {
-        return process.second.process.uid == caller.uid && process.second.libraries.contains(id);
+        return process.second.process.uid == caller.uid && process.second.libraries.contains(key);
     });
 }
 
@@ -501,6 +506,7 @@ Result<json> Manager::take_up_config() {
         if (!applies_on_reload(key)) needs_restart.push_back(key);
         text += (text.empty() ? "" : ", ") + key + (applies_on_reload(key) ? "" : " (needs a restart)");
     }
+    owners_ = UidOwners::read();
     Config& config = options_.config;
     config.overhead_budget_permille = loaded->overhead_budget_permille;
     probes_->set_overhead_budget(config.overhead_budget_permille);

@@ -128,7 +128,7 @@ class Manager : public BusBackend {
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
     /// Whether the caller is told of the file: everybody is of system-wide ones, and all of what their processes map.
-    bool may_see(const Caller& caller, FileId id, const LibraryEntry& entry) const;
+    bool may_see(const Caller& caller, const LibraryKey& key, const LibraryEntry& entry) const;
     std::vector<std::string> missing_probes(const Caller& caller) const;
     WorkerOptions worker_options() const;
     void watch_snapshot();
@@ -142,6 +142,7 @@ class Manager : public BusBackend {
     ManagerOptions options_;
     std::string node_;
     const OtherNames other_names_;
+    UidOwners owners_;
     ClockTriple started_;
     KernelFeatures features_;
     ProcFs proc_;

@@ -132,7 +132,7 @@ json Manager::probes(const Caller& caller) {
     answer["attach_method"] = to_string(probes_->method());
     answer.update(probe_figures(
         *libraries_, probes_->counters(), [this](std::string_view set) { return disabled_sets_.contains(set); },
-        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }));
+        [&](const LibraryKey& key, const LibraryEntry& entry) { return may_see(caller, key, entry); }));
     return answer;
 }
 

@@ -50,7 +50,7 @@ void add(Copies& copies, const LibraryEntry& entry) {
 
 json probe_figures(const Libraries& libraries, const OpCounters& counters,
                    const std::function<bool(std::string_view)>& is_off,
-                   const std::function<bool(FileId, const LibraryEntry&)>& may_see) {
+                   const std::function<bool(const LibraryKey&, const LibraryEntry&)>& may_see) {
     std::map<std::string, Copies> by_name;
     std::map<OpId, size_t> functions;
     for (const auto& [id, entry] : libraries.all()) {

@@ -15,6 +15,6 @@ namespace ingero {
 /// Only of files that `may_see` lets through; how often each function was called is told of all.
 nlohmann::json probe_figures(const Libraries& libraries, const OpCounters& counters,
                              const std::function<bool(std::string_view set)>& is_off,
-                             const std::function<bool(FileId, const LibraryEntry&)>& may_see);
+                             const std::function<bool(const LibraryKey&, const LibraryEntry&)>& may_see);
 
 }  // namespace ingero

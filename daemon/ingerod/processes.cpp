@@ -142,9 +142,9 @@ void Processes::take_over(ProcessEntry& entry, Process now) {
 }
 
 void Processes::drop_libraries(ProcessEntry& entry) {
-    for (const FileId& id : entry.libraries) libraries_.watch_for_disuse(id);
+    for (const LibraryKey& library : entry.libraries) libraries_.watch_for_disuse(library);
     entry.libraries.clear();
-    entry.refused = false;
+    entry.refused.clear();
 }
 
 // The kernel side reports the exit too, with its code: it is given a moment to be read.
@@ -195,11 +195,10 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     if (observe(key.pid)) scan_process(key.pid, time_ns);
 }
 
-void Processes::refuse(ProcessEntry& process, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
-    const std::string name = mapping.path.substr(mapping.path.rfind('/') + 1);
-    process.refused = true;
-    gaps_.open({process.process.key, GapReason::refused, mapping.file}, process.process.uid, time_ns,
-               name + ": " + why);
+void Processes::refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns,
+                       const std::string& why) {
+    if (process.refused.size() < CoverageGaps::max_open_a_process) process.refused.insert(file);
+    gaps_.open({process.process.key, GapReason::refused, file}, process.process.uid, time_ns, name + ": " + why);
     const uint64_t now = monotonic_now_ns();
     if (now - refusal_told_ns_ < refusal_period_ns) return;
     refusal_told_ns_ = now;
@@ -248,12 +247,15 @@ void Processes::trace(ProcessEntry& process, const Mapping& mapping, TracedFile 
     const ProcessKey key = process.process.key;
     const uint32_t uid = process.process.uid;
     if (process.excluded) return gaps_.open({key, GapReason::excluded, {}}, uid, time_ns, *process.excluded);
-    const bool seen_before = process.libraries.contains(mapping.file);
+    const LibraryKey library{mapping.file, file};
+    const bool seen_before = process.libraries.contains(library);
     const Libraries::Sight sight = libraries_.see(key.pid, uid, mapping, file);
     if (sight.gone) return;
-    if (!sight.refused.empty()) return refuse(process, mapping, time_ns, sight.refused);
-    process.libraries.insert(mapping.file);
-    if (sight.entry->state == LibraryState::failed) return refuse(process, mapping, time_ns, sight.entry->reason);
+    const std::string name = mapping.path.substr(mapping.path.rfind('/') + 1);
+    if (!sight.refused.empty()) return refuse(process, mapping.file, name, time_ns, sight.refused);
+    process.libraries.insert(library);
+    if (sight.entry->state == LibraryState::failed)
+        return refuse(process, mapping.file, name, time_ns, sight.entry->reason);
     const GapId late{key, GapReason::late_attach, mapping.file};
     if (sight.entry->state == LibraryState::reading) return gaps_.open(late, uid, time_ns, sight.entry->name());
     // Its probes were there before; by a policy nothing was recorded of it up to the decision, though.
@@ -262,21 +264,31 @@ void Processes::trace(ProcessEntry& process, const Mapping& mapping, TracedFile 
     gaps_.close(late, monotonic_now_ns());
 }
 
-void Processes::on_settled(FileId id) {
-    const LibraryEntry* library = libraries_.find(id);
+void Processes::on_settled(const LibraryKey& key) {
+    const LibraryEntry* library = libraries_.find(key);
     const uint64_t now = monotonic_now_ns();
     const bool failed = library && library->state == LibraryState::failed;
-    gaps_.close_file(id, GapReason::late_attach, now, [&](const ProcessKey& process, uint32_t uid) {
-        if (failed) gaps_.open({process, GapReason::refused, id}, uid, now, library->name() + ": " + library->reason);
+    gaps_.close_file(key.file, GapReason::late_attach, now, [&](const ProcessKey& process, uint32_t uid) {
+        const ProcessEntry* entry = find(process);
+        // It has the file by another name, of which this says nothing.
+        if (entry && !entry->libraries.contains(key))
+            gaps_.open({process, GapReason::late_attach, key.file}, uid, now, library ? library->name() : "");
+        else if (failed)
+            gaps_.open({process, GapReason::refused, key.file}, uid, now, library->name() + ": " + library->reason);
     });
+    if (failed) return;
+    // Its probes lie in the file, for whoever maps it.
+    gaps_.close_file(key.file, GapReason::refused, now);
+    for (auto& [pid, entry] : processes_)
+        if (entry.refused.erase(key.file) != 0) entry.libraries.insert(key);
 }
 
-void Processes::on_let_go(FileId id) {
-    const LibraryEntry* library = libraries_.find(id);
+void Processes::on_let_go(const LibraryKey& key) {
+    const LibraryEntry* library = libraries_.find(key);
     for (const auto& [pid, entry] : processes_) {
-        if (!library || !entry.libraries.contains(id)) continue;
-        gaps_.close({entry.process.key, GapReason::refused, id}, monotonic_now_ns());
-        gaps_.open({entry.process.key, GapReason::late_attach, id}, entry.process.uid, monotonic_now_ns(),
+        if (!library || !entry.libraries.contains(key)) continue;
+        gaps_.close({entry.process.key, GapReason::refused, key.file}, monotonic_now_ns());
+        gaps_.open({entry.process.key, GapReason::late_attach, key.file}, entry.process.uid, monotonic_now_ns(),
                    library->name());
     }
 }
@@ -398,9 +410,9 @@ void Processes::on_change(const ingero_process_record& change) {
 }
 
 std::string Processes::state_of(const ProcessEntry& entry) const {
-    std::string result = entry.refused ? "failed" : "tracing";
-    for (const FileId& id : entry.libraries) {
-        const LibraryEntry* library = libraries_.find(id);
+    std::string result = entry.refused.empty() ? "tracing" : "failed";
+    for (const LibraryKey& key : entry.libraries) {
+        const LibraryEntry* library = libraries_.find(key);
         if (!library || library->state == LibraryState::reading)
             result = "attaching";
         else if (library->state == LibraryState::failed)
@@ -414,9 +426,16 @@ size_t Processes::traced() const {
         std::count_if(processes_.begin(), processes_.end(), [](const auto& entry) { return !entry.second.excluded; }));
 }
 
-bool Processes::has_library(FileId library) const {
+bool Processes::has_library(const LibraryKey& library) const {
     return std::any_of(processes_.begin(), processes_.end(),
                        [&](const auto& entry) { return entry.second.libraries.contains(library); });
+}
+
+std::vector<uint32_t> Processes::uids_of(const LibraryKey& library) const {
+    std::set<uint32_t> uids;
+    for (const auto& [pid, entry] : processes_)
+        if (entry.libraries.contains(library)) uids.insert(entry.process.uid);
+    return {uids.begin(), uids.end()};
 }
 
 ProcessEntry* Processes::find(const ProcessKey& key) {
@@ -430,7 +449,7 @@ void Processes::look_again() {
     for (auto& [pid, entry] : processes_) {
         if (!entry.excluded) gaps_.end_process(entry.process.key, now);
         entry.libraries.clear();
-        entry.refused = false;
+        entry.refused.clear();
     }
     scan(now);
 }

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bpf/event.h"
 #include "core/model/process.h"
@@ -27,8 +28,8 @@ struct ProcessEntry {
     Process process;
     UniqueFd pidfd;
     EventLoop::Source exit_source;
-    std::set<FileId> libraries;
-    bool refused = false;                 ///< one of its libraries is not to be attached to
+    std::set<LibraryKey> libraries;
+    std::set<FileId> refused;             ///< those of its libraries that are not attached to
     std::optional<std::string> excluded;  ///< by [capture], and why: it is watched for its end only
     bool has_facts = false;               ///< of the program that it runs
     uint64_t calls_before = 0;            ///< at the last rate measurement
@@ -61,8 +62,8 @@ class Processes {
     /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
     void on_call(const ProcessKey& key);
     void on_change(const ingero_process_record& change);
-    void on_settled(FileId library);
-    void on_let_go(FileId library);
+    void on_settled(const LibraryKey& library);
+    void on_let_go(const LibraryKey& library);
     /// All libraries are let go and found anew.
     void look_again();
     void set_policy(CapturePolicy policy);
@@ -83,7 +84,9 @@ class Processes {
     /// Its row is kept here: what is known of it elsewhere is not to be put over it.
     bool has_row(const ProcessKey& key) const;
     /// One that is known has the library mapped, or had.
-    bool has_library(FileId library) const;
+    bool has_library(const LibraryKey& library) const;
+    /// Of the known processes that have the library mapped, each uid once.
+    std::vector<uint32_t> uids_of(const LibraryKey& library) const;
     /// Without those that [capture] leaves out.
     size_t traced() const;
     /// "tracing", "attaching", "failed".
@@ -103,7 +106,7 @@ class Processes {
     void forget(uint32_t pid, uint64_t exited_ns, int exit_code);
     void put_ended(const ProcessKey& key, bool has_row);
     void on_exec(ProcessEntry& entry, uint64_t time_ns);
-    void refuse(ProcessEntry& process, const Mapping& mapping, uint64_t time_ns, const std::string& why);
+    void refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns, const std::string& why);
     void drop_libraries(ProcessEntry& entry);
     void decide(ProcessEntry& entry);
     void apply_policy(ProcessEntry& entry);
