@@ -66,7 +66,7 @@ void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
 
 void CoverageGaps::tell(Open& gap, bool of_root_too) {
     const uint32_t uid = gap.row.uid;
-    gap.told = (uid == 0 && !of_root_too) || rates_.take(uid, monotonic_now_ns());
+    gap.told = (uid == 0 && !of_root_too) || rates_.take(owners_ ? owners_->owner_of(uid) : uid, monotonic_now_ns());
     if (gap.told)
         put_(gap.row);
     else

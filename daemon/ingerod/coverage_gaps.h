@@ -10,6 +10,7 @@
 #include "core/store/store.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/shares.h"
+#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 
@@ -23,8 +24,10 @@ struct GapId {
 
 class CoverageGaps {
   public:
-    /// `put` gets each row to be stored: once as a gap opens, with to_ns 0, and once as it closes.
-    explicit CoverageGaps(std::function<void(GapRow)> put) : put_(std::move(put)) {}
+    /// `put` gets each row to be stored: once as a gap opens, with to_ns 0, and once as it closes. `owners` must
+    /// outlive it.
+    explicit CoverageGaps(std::function<void(GapRow)> put, const UidOwners* owners = nullptr)
+        : put_(std::move(put)), owners_(owners) {}
 
     /// Nothing where it is open already. `subject` is bounded and made valid UTF-8. A user who opens gaps faster than
     /// max_rows_a_uid and rows_a_second allow has them summed in one of any process of theirs. A process with
@@ -69,6 +72,7 @@ class CoverageGaps {
     void sum(uint32_t uid, uint64_t from_ns);
 
     std::function<void(GapRow)> put_;
+    const UidOwners* owners_;  ///< null: each uid is a user
     Gaps open_;
     std::map<ProcessKey, Rest> rest_;
     RateShares rates_{max_rows_a_uid, 1'000'000'000 / rows_a_second};

@@ -143,9 +143,6 @@ Result<void> Manager::open() {
                               [this](const auto& change) {
                                   if (options_.config.wait_floor_ns != 0) host_rows_->on_change(change);
                                   processes_->on_change(change);
-                                  if (change.change == INGERO_PROCESS_EXEC)
-                                      stacks_->on_exec({change.tgid, change.process_start_ns / INGERO_START_UNIT_NS *
-                                                                         INGERO_START_UNIT_NS});
                               },
                           .on_bystander = [this](const WaitRow& row) { host_rows_->on_bystander(row); },
                           .on_preemptors = [this](const auto& pids) { host_rows_->on_preemptors(pids); },
@@ -209,7 +206,7 @@ Result<void> Manager::open() {
     auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(
-        loop_, proc_, *libraries_, probes_->gate(),
+        loop_, proc_, *libraries_, probes_->gate(), owners_, ProcessLimits::of_descriptors(),
         Processes::Callbacks{.on_change = [this] { changed(); },
                              .put_process = [this](const Process& process) { put_process(process); },
                              .on_not_traced =
@@ -219,7 +216,12 @@ Result<void> Manager::open() {
                                  },
                              .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
                              .look_at_program = [this](uint32_t pid, const Mapping& mapping,
-                                                       uint64_t time_ns) { programs_->look(pid, mapping, time_ns); }});
+                                                       uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
+                             .on_exec = [this](const ProcessKey& key) { stacks_->on_exec(key); },
+                             .on_evicted =
+                                 [this](const ProcessKey& key) {
+                                     if (spans_) spans_->forget(key);
+                                 }});
     host_rows_ =
         std::make_unique<HostRows>(proc_, *processes_,
                                    HostRows::Store{.put_process =
@@ -310,7 +312,7 @@ void Manager::rescan_soon() {
 
 void Manager::rescan() {
     rescan_.reset();
-    processes_->scan(started_.monotonic_ns);
+    processes_->scan_in_turns(started_.monotonic_ns);
     rescanned_ns_ = monotonic_now_ns();
 }
 
@@ -406,7 +408,16 @@ void Manager::begin_coverage() {
     ingest_->set_covered_since(*first_covered_ns_);
 }
 
+// Once for all that changes in a turn of the loop: what is told then goes through all processes.
 void Manager::changed() {
+    if (!change_.active())
+        change_ = loop_.defer([this] {
+            change_.reset();
+            tell_change();
+        });
+}
+
+void Manager::tell_change() {
     begin_coverage();
     if (processes_->all().empty())
         rate_timer_.reset();

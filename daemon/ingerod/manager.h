@@ -136,6 +136,7 @@ class Manager : public BusBackend {
     Result<std::optional<SpanHash>> span_hash() const;
     void begin_coverage();
     void changed();
+    void tell_change();
 
     EventLoop& loop_;
     const Journal& journal_;
@@ -173,6 +174,7 @@ class Manager : public BusBackend {
     std::string blind_;  ///< why it cannot look at processes of other users; empty where it can
     std::optional<uint64_t> first_covered_ns_;
     bool scanned_ = false;  ///< all processes there were at the start
+    EventLoop::Source change_;
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
     uint64_t rescanned_ns_ = 0;

@@ -491,10 +491,7 @@ void SpanServer::set_hash(std::optional<SpanHash> hash) {
 }
 
 void SpanServer::on_process(const Process& process) {
-    if (process.exited_ns != 0) {
-        impl_->traced.erase(process.key);
-        return;
-    }
+    if (process.exited_ns != 0) return forget(process.key);
     const auto [known, added] = impl_->traced.try_emplace(process.key);
     if (!added) return;
     known->second = {process, impl_->ancestors_of(process)};
@@ -503,6 +500,10 @@ void SpanServer::on_process(const Process& process) {
         if (is_tree_scope(connection.writer.scope()) &&
             std::find(ancestors.begin(), ancestors.end(), connection.writer.process().key) != ancestors.end())
             impl_->register_in(connection.writer.scope(), process);
+}
+
+void SpanServer::forget(const ProcessKey& process) {
+    impl_->traced.erase(process);
 }
 
 SpanFigures SpanServer::figures() const {

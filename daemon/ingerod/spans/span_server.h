@@ -53,6 +53,8 @@ class SpanServer {
     void set_hash(std::optional<SpanHash> hash);
     /// A process is traced, or is gone: it works for those of its ancestors that tell of spans.
     void on_process(const Process& process);
+    /// It lives, but is traced no more.
+    void forget(const ProcessKey& process);
     SpanFigures figures() const;
 
   private:
