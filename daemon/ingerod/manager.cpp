@@ -166,7 +166,7 @@ Result<void> Manager::open() {
                                                                  : nullptr});
 
     stacks_ = std::make_unique<NativeStacks>(
-        loop_, *probes_, *file_workers_, proc_,
+        loop_, probes_->stack_maps(), *file_workers_, proc_, owners_,
         NativeStacks::Store{.put_stack = [this](StackRow row) { ingest_->put_stack(std::move(row)); },
                             .put_file = [this](FileRow row) { ingest_->put_file(std::move(row)); },
                             .put_symbol = [this](SymbolRow row) { ingest_->put_symbol(std::move(row)); },

@@ -45,7 +45,13 @@ MappedFiles::~MappedFiles() {
     *alive_ = false;
 }
 
-MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mapping) {
+void MappedFiles::report_shortage(const Mapping& mapping) {
+    if (const auto more = log_.take())
+        spdlog::warn("more files are mapped than can be read at once: stacks end in {} for now{}",
+                     escape_text(mapping.path), *more);
+}
+
+MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t user, const Mapping& mapping) {
     auto fd = proc_.open_mapped_file(pid, mapping);
     struct stat facts {};
     if (!fd || fstat(fd->get(), &facts) != 0) return nullptr;
@@ -55,10 +61,13 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mappi
         static_cast<uint64_t>(facts.st_size)};
     const auto known = files_.find(key);
     const bool is_new = known == files_.end();
-    if ((is_new || !known->second->fd) && !make_room()) {
-        if (const auto more = log_.take())
-            spdlog::warn("more files are mapped than can be read at once: stacks end in {} for now{}",
-                         escape_text(mapping.path), *more);
+    const uint64_t bytes = sizeof(MappedFile) + mapping.path.size();
+    if (is_new && !make_memory(user, bytes)) {
+        report_shortage(mapping);
+        return nullptr;
+    }
+    if ((is_new || !known->second->fd) && !make_room(user)) {
+        report_shortage(mapping);
         return is_new ? nullptr : known->second;
     }
     MappedFilePtr& file = is_new ? files_[key] : known->second;
@@ -67,46 +76,94 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mappi
         file->key = key;
         file->row.id = next_id_++;
         file->row.path = mapping.path;
-        file->uid = uid;
+        file->user = user;
+        file->counted_bytes = bytes;
+        memory_.take(user, bytes);
     }
     if (!file->fd) {
         file->fd = std::move(*fd);
         file->opened = ++opened_;
+        file->opener = user;
+        descriptors_.take(user, 1);
         open_.emplace(file->opened, file.get());
     }
     if (!purge_timer_.active())
         purge_timer_ = loop_.add_periodic(
             purge_period_us, [this] { let_go(); }, purge_period_us / 5);
     if (is_new) {
-        waiting_.push_back(file);
+        put_waiting(file);
         compile_next();
-    } else if (file->beyond_share && file->uid != uid) {
-        ask_again(file, uid);
+    } else if (file->beyond_share && file->user != user) {
+        ask_again(file, user);
     }
     return file;
 }
 
 /// Another user, who may have some of their share left, has it mapped too.
-void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t uid) {
-    file->uid = uid;
+void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t user) {
+    if (!memory_.may_take(user, file->counted_bytes)) return;
+    memory_.give_back(file->user, file->counted_bytes);
+    memory_.take(user, file->counted_bytes);
+    file->user = user;
     file->beyond_share = file->compiled = false;
     file->code.clear();
-    waiting_.push_back(file);
+    put_waiting(file);
     compile_next();
 }
 
 void MappedFiles::close(MappedFile& file) {
-    open_.erase(std::exchange(file.opened, 0));
+    if (open_.erase(std::exchange(file.opened, 0)) != 0) descriptors_.give_back(file.opener, 1);
     file.fd.reset();
 }
 
-/// False where each file that is open waits for its table or for names.
-bool MappedFiles::make_room() {
-    for (auto oldest = open_.begin(); open_.size() >= max_open && oldest != open_.end();) {
+/// False where each file that could give its descriptor waits for its table or for names. Whoever has their share gives
+/// one of their own.
+bool MappedFiles::make_room(uint32_t user) {
+    for (auto oldest = open_.begin(); !descriptors_.may_take(user, 1) && oldest != open_.end();) {
         MappedFile& file = *(oldest++)->second;
-        if (file.compiled && file.pending.empty()) close(file);
+        const bool is_of_use = descriptors_.left() == 0 || file.opener == user;
+        if (is_of_use && file.compiled && file.pending.empty()) close(file);
     }
-    return open_.size() < max_open;
+    return descriptors_.may_take(user, 1);
+}
+
+/// Those of the user's own that nobody has mapped any more go before their time.
+bool MappedFiles::make_memory(uint32_t user, uint64_t bytes) {
+    for (auto one = unused_since_ns_.begin(); !memory_.may_take(user, bytes) && one != unused_since_ns_.end();) {
+        const auto known = files_.find((one++)->first);
+        if (known == files_.end() || known->second->user != user || known->second.use_count() > 1 ||
+            !known->second->pending.empty())
+            continue;
+        forget(*known->second);
+        unused_since_ns_.erase(known->first);
+        files_.erase(known);
+    }
+    return memory_.may_take(user, bytes);
+}
+
+void MappedFiles::forget(MappedFile& file) {
+    close(file);
+    memory_.give_back(file.user, file.counted_bytes);
+    tables_.remove_table(file.table);
+}
+
+void MappedFiles::put_waiting(const MappedFilePtr& file) {
+    waiting_[file->user].push_back(file);
+}
+
+/// One of each user in turn: whoever maps thousands holds up none of the others'.
+MappedFilePtr MappedFiles::next_waiting() {
+    while (!waiting_.empty()) {
+        auto user = waiting_.lower_bound(next_user_);
+        if (user == waiting_.end()) user = waiting_.begin();
+        MappedFilePtr file = user->second.front().lock();
+        user->second.pop_front();
+        const bool is_wanted = file && file->fd && !file->compiled;
+        if (is_wanted) next_user_ = user->first + 1;
+        if (user->second.empty()) waiting_.erase(user);
+        if (is_wanted) return file;
+    }
+    return nullptr;
 }
 
 MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState state) {
@@ -118,18 +175,14 @@ MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState stat
 
 /// One at a time: whoever asks a question meanwhile finds a worker.
 void MappedFiles::compile_next() {
-    while (!compiling_ && !waiting_.empty()) {
-        const MappedFilePtr file = waiting_.front().lock();
-        if (!file || !file->fd || file->compiled) {
-            waiting_.pop_front();
-            continue;
-        }
-        compiling_ = true;
-        workers_.request("unwind", json::object(), file->fd.get(),
-                         [this, file, alive = alive_](const Result<json>& answer) {
-                             if (*alive) take_answer(file, answer);
-                         });
-    }
+    if (compiling_) return;
+    const MappedFilePtr file = next_waiting();
+    if (!file) return;
+    compiling_ = true;
+    workers_.request("unwind", json::object(), file->fd.get(),
+                     [this, file, alive = alive_](const Result<json>& answer) {
+                         if (*alive) take_answer(file, answer);
+                     });
 }
 
 void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& answer) {
@@ -137,13 +190,13 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
     const bool files_fault =
         !answer && (answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit);
     // The workers are busy, or one was killed: that says nothing of the file yet.
-    if (!answer && !files_fault && ++attempts_ < max_attempts) {
+    if (!answer && !files_fault && ++file->attempts < max_attempts) {
+        waiting_[file->user].push_front(file);
         retry_timer_ = loop_.add_timer(
-            retry_us << attempts_, [this] { compile_next(); }, retry_us / 10);
+            retry_us << file->attempts, [this] { compile_next(); }, retry_us / 10);
         return;
     }
-    attempts_ = 0;
-    if (!waiting_.empty() && waiting_.front().lock() == file) waiting_.pop_front();
+    file->attempts = 0;
     file->compiled = true;
     std::string problem = answer ? "" : answer.error().message;
     try {
@@ -157,7 +210,7 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
             for (const json& one : answer->at("code"))
                 file->code.push_back({one.at("address"), one.at("offset"), one.at("bytes")});
             file->row.build_id = answer->at("build_id");
-            const auto table = bytes != 0 ? tables_.add_table(rows, file->uid) : uint32_t{INGERO_TABLE_FRAME_POINTER};
+            const auto table = bytes != 0 ? tables_.add_table(rows, file->user) : uint32_t{INGERO_TABLE_FRAME_POINTER};
             if (table) {
                 file->table = *table;
                 file->table_rows = static_cast<uint32_t>(bytes / sizeof(ingero_unwind_row));
@@ -190,7 +243,7 @@ void MappedFiles::let_go() {
         close(*file);
         const uint64_t since = unused_since_ns_.try_emplace(key, now).first->second;
         if (file->compiled && now - since < keep_unused_ns) return false;
-        tables_.remove_table(file->table);
+        forget(*file);
         unused_since_ns_.erase(key);
         return true;
     });
