@@ -176,8 +176,9 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         sockets.for_relay = true;
     };
     const auto serve_mcp = [&](UniqueFd fd, std::string at) {
-        sockets.mcp = std::make_unique<McpServer>(loop, manager.mcp_host(),
-                                                  McpOptions{.group = control.group, .on_refusal = control.on_refusal});
+        sockets.mcp = std::make_unique<McpServer>(
+            loop, manager.mcp_host(),
+            McpOptions{.group = control.group, .owner_of = control.owner_of, .on_refusal = control.on_refusal});
         sockets.mcp->listen(std::move(fd), std::move(at));
     };
     for (const auto& [name, fd] : inherited_sockets()) {
@@ -230,6 +231,7 @@ EventLoop::Source start_watchdog(EventLoop& loop, Manager& manager) {
 int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Options& options,
           const std::string& socket) {
     ControlOptions control{.version = version};
+    control.owner_of = manager.owner_of();
     control.on_refusal = [&journal](const Caller& caller, const std::string& text) {
         journal.send(MessageKind::peer_refused, LOG_WARNING, text, {{"INGERO_PID", std::to_string(caller.pid)}});
     };

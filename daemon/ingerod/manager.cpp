@@ -134,7 +134,8 @@ Result<void> Manager::open() {
                 return entry && !entry->excluded ? &entry->process : nullptr;
             },
             .in_flight = [this](uint64_t floor, const auto& visit) { return probes_->in_flight().read(floor, visit); },
-            .names = [this](auto handles, auto done) { name_functions(std::move(handles), std::move(done)); }},
+            .names = [this](auto handles, auto done) { name_functions(std::move(handles), std::move(done)); },
+            .owner_of = owner_of()},
         config.in_flight_floor_ns);
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
@@ -163,7 +164,8 @@ Result<void> Manager::open() {
                           .hide_names = other_names_.hides_any() ? std::function<void(Event&)>([this](Event& event) {
                               other_names_.hide(event);
                           })
-                                                                 : nullptr});
+                                                                 : nullptr,
+                          .owner_of = owner_of()});
 
     stacks_ = std::make_unique<NativeStacks>(
         loop_, probes_->stack_maps(), *file_workers_, proc_, owners_,
@@ -235,9 +237,10 @@ Result<void> Manager::open() {
     processes_->set_facts(config.facts);
     processes_->set_policy(std::move(*policy));
     footprints_ = std::make_unique<Footprints>(
-        loop_, proc_, Footprints::Host{.node = node_, .excluded = [this](const Process& process) {
-                                           return processes_->excluded_by(process);
-                                       }});
+        loop_, proc_,
+        Footprints::Host{.node = node_,
+                         .excluded = [this](const Process& process) { return processes_->excluded_by(process); },
+                         .owner_of = owner_of()});
     if (auto opened = open_spans(); !opened) return opened;
     relay_ = std::make_unique<RelayServer>(loop_, config.gpu_poll_ns, [this](StateRow row) {
         live_->add_state(row);
@@ -275,7 +278,8 @@ Result<void> Manager::open_spans() {
                                  const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
                                  return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
                              },
-                         .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64)},
+                         .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64),
+                         .owner_of = owner_of()},
         options_.config.span_quota());
     spans_->set_hash(std::move(*hash));
     return {};

@@ -80,6 +80,10 @@ class Manager : public BusBackend {
     }
     /// What a session of an AI client is started with, and how it gets at what only the daemon knows.
     McpServer::Host mcp_host();
+    /// As of the latest reload.
+    OwnerOf owner_of() const {
+        return [this](uint32_t uid) { return owners_.owner_of(uid); };
+    }
     /// How many sockets are served, for the status answer.
     void set_sockets(size_t count) { sockets_ = count; }
 
@@ -146,7 +150,7 @@ class Manager : public BusBackend {
     UidOwners owners_;
     ClockTriple started_;
     KernelFeatures features_;
-    ProcFs proc_;
+    ProcFs proc_{"/proc", {}, owner_of()};
     std::unique_ptr<CallProbes> probes_;
     std::unique_ptr<WorkerPool> workers_;           ///< for what clients ask
     std::unique_ptr<WorkerPool> file_workers_;      ///< for what attaching and stacks need: no query holds them up

@@ -5,9 +5,11 @@
 // it: the same uid may belong to another user after a reload.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "daemon/ingerod/token_bucket.h"
 
@@ -29,6 +31,14 @@ class Shares {
     uint64_t held_by(uint32_t user) const {
         const auto held = held_.find(user);
         return held == held_.end() ? 0 : held->second;
+    }
+    /// Who is to give way to `user`, where nothing is left: whoever holds most, if `user` will not have more than they
+    /// then have.
+    std::optional<uint32_t> who_gives_way_to(uint32_t user) const {
+        const auto most = std::max_element(held_.begin(), held_.end(),
+                                           [](const auto& a, const auto& b) { return a.second < b.second; });
+        if (most == held_.end() || most->second < held_by(user) + 2) return std::nullopt;
+        return most->first;
     }
     /// Users that have some.
     size_t users() const { return held_.size(); }

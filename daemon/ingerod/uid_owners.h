@@ -11,6 +11,9 @@
 
 namespace ingero {
 
+/// As UidOwners::owner_of(). Where it is empty each uid is a user.
+using OwnerOf = std::function<uint32_t(uint32_t uid)>;
+
 class UidOwners {
   public:
     /// The uid of a user's name.

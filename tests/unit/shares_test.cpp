@@ -33,6 +33,18 @@ TEST(SharesOfUsers, of_what_has_no_total_are_bounded_for_each) {
     EXPECT_TRUE(shares.may_take(0, 1'000'000));
 }
 
+TEST(SharesOfUsers, where_nothing_is_left_are_given_up_by_who_has_most) {
+    Shares shares(6);
+    shares.take(1000, 3);
+    shares.take(1001, 2);
+    shares.take(1002, 1);
+    EXPECT_EQ(shares.who_gives_way_to(1003), 1000U);
+    EXPECT_EQ(shares.who_gives_way_to(1002), 1000U);
+    EXPECT_EQ(shares.who_gives_way_to(1001), std::nullopt) << "it would have more than who gave way";
+    EXPECT_EQ(shares.who_gives_way_to(1000), std::nullopt);
+    EXPECT_EQ(Shares(6).who_gives_way_to(1000), std::nullopt);
+}
+
 TEST(RatesOfUsers, are_forgotten_once_they_are_whole_again) {
     RateShares rates(2, 10);
     for (uint32_t user = 1; user <= 10'000; ++user) EXPECT_TRUE(rates.take(user, 1'000 + user));

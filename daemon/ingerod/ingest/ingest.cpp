@@ -553,9 +553,10 @@ void Ingest::start() {
 
 void Ingest::put_process(Process process) {
     {
+        const uint32_t user = impl_->callbacks.owner_of ? impl_->callbacks.owner_of(process.uid) : process.uid;
         const std::lock_guard lock(impl_->mutex);
         if (process.exited_ns == 0)
-            impl_->names.set_owner(process.key, process.uid);
+            impl_->names.set_owner(process.key, user);
         else
             impl_->names.forget(process.key);
     }

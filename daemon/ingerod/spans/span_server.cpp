@@ -186,12 +186,13 @@ void SpanServer::Impl::admit(UniqueFd client, bool lines) {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
     if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
+    const uint32_t user = host.owner_of ? host.owner_of(credentials.uid) : credentials.uid;
     // Whoever has enough already costs no look into /proc. Which root it is, only that look says.
-    if (credentials.uid != 0 && !limits.may_look_at(SpanLimits::user_of(credentials.uid), monotonic_now_ns()))
+    if (credentials.uid != 0 && !limits.may_look_at(SpanLimits::user_of(user), monotonic_now_ns()))
         return turn_away(client.get(), lines, SpanRefusal::connection_limit);
     auto writer = SpanWriter::identify(client.get(), proc);
     if (!writer) return turn_away(client.get(), lines, writer.error());
-    const SpanLimits::Party party = writer->party();
+    const SpanLimits::Party party = writer->party(user);
     if (!limits.connect(party)) return turn_away(client.get(), lines, SpanRefusal::connection_limit);
     const uint64_t number = ++last_connection;
     Connection connection;
