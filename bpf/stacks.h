@@ -86,12 +86,21 @@ struct stack_share {
     __u32 reserved;
 };
 
+/* By user. However many there have been, the next one gets a share: that of who had no new stack for longest goes. */
 struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 4096);
     __type(key, __u32);
     __type(value, struct stack_share);
 } stack_shares SEC(".maps");
+
+/* Whose a uid is, where that is another user's: the loader stores it as it comes to know a process. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 8192);
+    __type(key, __u32);
+    __type(value, __u32);
+} uid_owners SEC(".maps");
 
 /* A rule as one word: the row without its address, or one of these. */
 #define RULE(cfa, frame_pointer, return_address) \
@@ -283,11 +292,12 @@ static __always_inline void forget_mappings(struct task_struct *task) {
 }
 
 static __always_inline struct stack_share *share_of_user(__u32 uid) {
-    struct stack_share *share = bpf_map_lookup_elem(&stack_shares, &uid), none = {};
+    __u32 *owner = bpf_map_lookup_elem(&uid_owners, &uid), user = owner ? *owner : uid;
+    struct stack_share *share = bpf_map_lookup_elem(&stack_shares, &user), none = {};
 
     if (share) return share;
-    bpf_map_update_elem(&stack_shares, &uid, &none, BPF_NOEXIST);
-    return bpf_map_lookup_elem(&stack_shares, &uid);
+    bpf_map_update_elem(&stack_shares, &user, &none, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&stack_shares, &user);
 }
 
 /* Writes a new stack out and returns its id; 0 where there is no room for it. */

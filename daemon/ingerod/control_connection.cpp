@@ -532,6 +532,12 @@ void ControlConnection::refuse(const Error& error) {
     flush();
 }
 
+void ControlConnection::evict(const Error& why) {
+    const auto self = shared_from_this();
+    refuse(why);
+    close();
+}
+
 void ControlConnection::check_stalls(Clock::time_point now) {
     if (unsent_bytes() > 0 && now >= output_due_) {
         host_.log_refusal(caller_, "does not read its answers");

@@ -55,6 +55,10 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     /// Closes what has stalled for longer than the options allow.
     void check_stalls(Clock::time_point now);
     const Caller& caller() const { return caller_; }
+    /// No answer is under way.
+    bool is_idle() const { return in_flight_.empty() && streams_.empty() && traces_.empty() && !footprint_; }
+    /// Tells the client why, if it reads that at once, and closes.
+    void evict(const Error& why);
 
   private:
     struct LongResult {

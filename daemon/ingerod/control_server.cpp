@@ -15,6 +15,7 @@
 #include "daemon/ingerod/control_connection.h"
 #include "daemon/ingerod/listening_socket.h"
 #include "daemon/ingerod/peer.h"
+#include "daemon/ingerod/shares.h"
 
 namespace ingero {
 
@@ -99,24 +100,50 @@ struct ControlServer::Impl : ControlHost {
         }
     }
 
-    Result<void> check_room(const Caller& caller) const {
-        const auto count = [&](auto&& matches) {
-            return static_cast<unsigned>(std::count_if(connections_.begin(), connections_.end(),
-                                                       [&](const auto& held) { return matches(held->caller()); }));
-        };
+    uint32_t user_of(const Caller& caller) const {
+        return options_.owner_of ? options_.owner_of(caller.uid) : caller.uid;
+    }
+
+    /// Of those whose callers do not see every process, or of all.
+    Shares held(bool of_all) const {
+        Shares shares(of_all ? options_.connections : options_.unprivileged_connections);
+        for (const auto& one : connections_)
+            if (of_all || !one->caller().sees_all) shares.take(user_of(one->caller()), 1);
+        return shares;
+    }
+
+    /// False where nobody has so many that they could give one up.
+    bool evict_one(const Shares& held, bool of_all, uint32_t for_user) {
+        const auto crowd = held.who_gives_way_to(for_user);
+        if (!crowd) return false;
+        std::shared_ptr<ControlConnection> victim;
+        for (const auto& one : connections_) {
+            if ((!of_all && one->caller().sees_all) || user_of(one->caller()) != *crowd) continue;
+            if (!victim || (one->is_idle() && !victim->is_idle())) victim = one;
+        }
+        if (!victim) return false;
+        victim->evict({ErrorCode::limit,
+                       "ingerod has too many control connections: this one is closed for another user",
+                       "this user has most of them; connect again later"});
+        return true;
+    }
+
+    Result<void> make_room(const Caller& caller) {
         constexpr const char* hint = "close one, or try again later";
-        const unsigned unprivileged = count([](const Caller& held) { return !held.sees_all; });
-        if (connections_.size() >= options_.connections ||
-            (!caller.sees_all && unprivileged >= options_.unprivileged_connections))
+        const uint32_t user = user_of(caller);
+        const Shares all = held(true), strangers = held(false);
+        const bool full = all.left() == 0 || (!caller.sees_all && strangers.left() == 0);
+        const bool has_share = all.held_by(user) >= options_.connections_per_uid;
+        const Shares& pool = caller.sees_all ? all : strangers;
+        if (full && (has_share || !evict_one(pool, caller.sees_all, user)))
             return fail(ErrorCode::limit, "ingerod has too many control connections", hint);
-        if (count([&](const Caller& held) { return held.uid == caller.uid; }) >= options_.connections_per_uid)
-            return fail(ErrorCode::limit, "this user has too many control connections", hint);
+        if (has_share) return fail(ErrorCode::limit, "this user has too many control connections", hint);
         return {};
     }
 
     void admit(int fd) {
         const Caller caller = identify_peer(fd, privileged_group_);
-        if (const auto room = check_room(caller); !room) {
+        if (const auto room = make_room(caller); !room) {
             const std::string answer = encode(RpcResponse{0, room.error(), nullptr});
             [[maybe_unused]] const ssize_t sent = send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
             ::close(fd);

@@ -12,6 +12,7 @@
 #include "core/model/result.h"
 #include "daemon/ingerod/control_backend.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 
@@ -22,6 +23,9 @@ struct ControlOptions {
     /// Of these, at most so many by callers who do not see every process: an operator always gets in.
     unsigned unprivileged_connections = 48;
     unsigned connections_per_uid = 16;
+    /// By which uids of one user count together. Where there is no room left, whoever has most connections gives one up
+    /// for a user who has fewer: one that waits for nothing, where there is one.
+    OwnerOf owner_of{};
     unsigned requests_in_flight =
         8;                           ///< a connection; a request is in flight until the last piece of its answer is out
     size_t output_bytes = 8 << 20;   ///< a connection; a client that does not read beyond this is closed

@@ -12,26 +12,43 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_subject_bytes = 256;
-constexpr uint64_t second_ns = 1'000'000'000;
 
 }  // namespace
 
-bool CoverageGaps::may_tell(uint32_t uid, uint64_t now_ns) {
-    return budgets_.try_emplace(uid, max_rows_a_uid, second_ns / rows_a_second).first->second.take(now_ns);
-}
-
 // The store knows a gap by its start, process and reason: of two libraries mapped at one instant one is told 1 ns late.
 uint64_t CoverageGaps::free_from_ns(const GapId& id, uint64_t from_ns) const {
+    std::vector<uint64_t> taken;
     for (auto gap = open_.lower_bound({id.process, id.reason, {}});
-         gap != open_.end() && gap->first.process == id.process && gap->first.reason == id.reason;) {
-        if (gap->second.row.from_ns == from_ns) {
-            ++from_ns;
-            gap = open_.lower_bound({id.process, id.reason, {}});
-        } else {
-            ++gap;
-        }
-    }
+         gap != open_.end() && gap->first.process == id.process && gap->first.reason == id.reason; ++gap)
+        taken.push_back(gap->second.row.from_ns);
+    std::sort(taken.begin(), taken.end());
+    for (auto at = std::lower_bound(taken.begin(), taken.end(), from_ns); at != taken.end() && *at == from_ns; ++at)
+        ++from_ns;
     return from_ns;
+}
+
+// Gaps of all processes are as few as their reasons.
+bool CoverageGaps::has_most(const ProcessKey& process) const {
+    if (process.pid == 0) return false;
+    size_t open = 0;
+    for (auto gap = open_.lower_bound({process, GapReason{}, {}}); gap != open_.end() && gap->first.process == process;
+         ++gap)
+        if (++open == max_open_a_process) return true;
+    return false;
+}
+
+// A program can map any number of files that are named like libraries.
+void CoverageGaps::count(const GapId& id, uint32_t uid, uint64_t from_ns, bool of_root_too) {
+    const auto [known, first] = rest_.try_emplace(id.process);
+    Rest& rest = known->second;
+    ++rest.count;
+    GapRow& row = rest.gap.row;
+    if (first)
+        row = {.process = id.process, .uid = uid, .from_ns = from_ns, .reason = GapReason::too_many, .subject = {}};
+    row.subject = "gaps of this process that are counted only: " + std::to_string(rest.count);
+    if (first) return tell(rest.gap, of_root_too);
+    // The number that is stored while they last is half of the true one at least.
+    if (rest.gap.told && (rest.count & (rest.count - 1)) == 0) put_(row);
 }
 
 void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
@@ -47,34 +64,49 @@ void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
     put_(summed.row);
 }
 
+void CoverageGaps::tell(Open& gap, bool of_root_too) {
+    const uint32_t uid = gap.row.uid;
+    gap.told = (uid == 0 && !of_root_too) || rates_.take(owners_ ? owners_->owner_of(uid) : uid, monotonic_now_ns());
+    if (gap.told)
+        put_(gap.row);
+    else
+        sum(uid, gap.row.from_ns);
+}
+
 void CoverageGaps::open(const GapId& id, uint32_t uid, uint64_t from_ns, const std::string& subject, bool of_root_too) {
     if (open_.contains(id)) return;
+    if (has_most(id.process)) return count(id, uid, from_ns, of_root_too);
     Open gap;
     gap.row.process = id.process;
     gap.row.uid = uid;
     gap.row.from_ns = free_from_ns(id, from_ns);
     gap.row.reason = id.reason;
     gap.row.subject = to_valid_utf8(subject.substr(0, max_subject_bytes));
-    gap.told = (uid == 0 && !of_root_too) || may_tell(uid, monotonic_now_ns());
-    if (gap.told)
-        put_(gap.row);
-    else
-        sum(uid, from_ns);
+    tell(gap, of_root_too);
     open_.emplace(id, std::move(gap));
 }
 
-CoverageGaps::Gaps::iterator CoverageGaps::close(Gaps::iterator gap, uint64_t to_ns) {
-    GapRow& row = gap->second.row;
+void CoverageGaps::end(Open& gap, uint64_t to_ns) {
+    GapRow& row = gap.row;
     // One that closes as it opens still says that it was there: 0 would mean that it lasts.
     row.to_ns = std::max(to_ns, row.from_ns + 1);
-    if (gap->second.told) {
+    if (gap.told) {
         put_(std::move(row));
     } else if (const auto summed = summed_.find(row.uid); summed != summed_.end() && --summed->second.open == 0) {
         summed->second.row.to_ns = std::max(to_ns, summed->second.row.from_ns + 1);
         put_(std::move(summed->second.row));
         summed_.erase(summed);
     }
+}
+
+CoverageGaps::Gaps::iterator CoverageGaps::close(Gaps::iterator gap, uint64_t to_ns) {
+    end(gap->second, to_ns);
     return open_.erase(gap);
+}
+
+void CoverageGaps::end_rest(std::map<ProcessKey, Rest>::iterator rest, uint64_t to_ns) {
+    end(rest->second.gap, to_ns);
+    rest_.erase(rest);
 }
 
 void CoverageGaps::close(const GapId& id, uint64_t to_ns) {
@@ -84,6 +116,7 @@ void CoverageGaps::close(const GapId& id, uint64_t to_ns) {
 void CoverageGaps::end_process(const ProcessKey& process, uint64_t to_ns) {
     auto gap = open_.lower_bound({process, GapReason{}, {}});
     while (gap != open_.end() && gap->first.process == process) gap = close(gap, to_ns);
+    if (const auto rest = rest_.find(process); rest != rest_.end()) end_rest(rest, to_ns);
 }
 
 void CoverageGaps::close_file(FileId file, GapReason reason, uint64_t to_ns,
@@ -103,6 +136,7 @@ void CoverageGaps::close_file(FileId file, GapReason reason, uint64_t to_ns,
 
 void CoverageGaps::close_all(uint64_t to_ns) {
     for (auto gap = open_.begin(); gap != open_.end();) gap = close(gap, to_ns);
+    while (!rest_.empty()) end_rest(rest_.begin(), to_ns);
 }
 
 }  // namespace ingero

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,13 +24,12 @@ using nlohmann::json;
 
 namespace {
 
-/// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
-constexpr unsigned max_libraries_a_uid = 64;
-/// All functions of some 50 copies of the runtime, or of 30 of the driver, which has most.
-constexpr size_t max_sites_a_uid = 4'096;
 /// New files of one user: so many at once, and then one a period. Copies that come and go cost reading and attaching.
 constexpr uint64_t attach_burst = 64;
 constexpr uint64_t attach_period_ns = 2'000'000'000;
+/// To see whose the file is, it is opened.
+constexpr uint64_t look_burst = 256;
+constexpr uint64_t look_period_ns = 50'000'000;
 constexpr size_t max_name_bytes = 64;
 constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t retry_us = 100'000;
@@ -101,8 +101,16 @@ bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> s
     });
 }
 
-Libraries::Libraries(EventLoop& loop, const ProcFs& proc, CallProbes& probes, WorkerPool& workers, Callbacks callbacks)
-    : loop_(loop), proc_(proc), probes_(probes), workers_(workers), callbacks_(std::move(callbacks)) {
+Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers,
+                     const UidOwners& owners, Callbacks callbacks)
+    : loop_(loop),
+      proc_(proc),
+      attacher_(std::move(attacher)),
+      workers_(workers),
+      owners_(owners),
+      callbacks_(std::move(callbacks)),
+      looks_(look_burst, look_period_ns),
+      arrivals_(attach_burst, attach_period_ns) {
     watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (!watch_) {
         spdlog::warn("{}: a library that is rewritten in place is not noticed", errno_message("inotify_init1", errno));
@@ -116,8 +124,8 @@ Libraries::~Libraries() {
     *alive_ = false;
 }
 
-const LibraryEntry* Libraries::find(FileId id) const {
-    const auto found = entries_.find(id);
+const LibraryEntry* Libraries::find(const LibraryKey& key) const {
+    const auto found = entries_.find(key);
     return found == entries_.end() ? nullptr : &found->second;
 }
 
@@ -128,42 +136,92 @@ bool Libraries::settled() const {
 }
 
 void Libraries::clear() {
+    for (auto& [key, entry] : entries_) entry.borrows = false;
     while (!entries_.empty()) forget(entries_.begin());
-    budgets_.clear();
+    looks_ = {look_burst, look_period_ns};
+    arrivals_ = {attach_burst, attach_period_ns};
 }
 
-void Libraries::forget(std::map<FileId, LibraryEntry>::iterator entry) {
-    if (const auto budget = budgets_.find(entry->second.uid); budget != budgets_.end() && budget->second.attached != 0)
-        --budget->second.attached;
-    unwatch(entry->second);
+void Libraries::forget(Entries::iterator entry) {
+    copies_.give_back(entry->second.payer, 1);
+    unwatch(entry->first, entry->second);
     detach(entry->second);
+    const FileId file = entry->first.file;
     entries_.erase(entry);
+    reread_borrowers(file);
 }
 
 void Libraries::detach(LibraryEntry& entry) {
-    if (!entry.attached) return;
-    if (const auto budget = budgets_.find(entry.uid); budget != budgets_.end())
-        budget->second.sites -= std::min(budget->second.sites, entry.attached->sites());
+    sites_.give_back(entry.payer, std::exchange(entry.sites, 0));
     entry.attached.reset();
+    entry.places.clear();
 }
 
-bool Libraries::may_take_sites(uint32_t uid, size_t count) const {
-    const auto budget = budgets_.find(uid);
-    return uid == 0 || (budget == budgets_.end() ? 0 : budget->second.sites) + count <= max_sites_a_uid;
+// Two names of one file, of which one is a user's own: a function has one probe, or its calls would be recorded twice.
+std::set<uint64_t> Libraries::places_of_others(const LibraryKey& key) const {
+    std::set<uint64_t> places;
+    for (auto one = entries_.lower_bound({key.file, {}}); one != entries_.end() && one->first.file == key.file; ++one)
+        if (one->first != key) places.insert(one->second.places.begin(), one->second.places.end());
+    return places;
+}
+
+// The probes that they went without are gone.
+void Libraries::reread_borrowers(FileId file) {
+    for (auto one = entries_.lower_bound({file, {}}); one != entries_.end() && one->first.file == file; ++one)
+        if (one->second.borrows && one->second.state == LibraryState::attached) reread(one->first, one->second);
+}
+
+void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
+    unwatch(key, entry);
+    detach(entry);
+    entry.borrows = false;
+    entry.state = LibraryState::reading;
+    callbacks_.on_let_go(key);
+    entry.retry_timer = loop_.add_timer(
+        retry_us << entry.attempts, [this, key] { find_again(key); }, settle_us);
+}
+
+// What root put there is root's, whoever maps it first: so nobody's share decides whether others' calls are seen. Not
+// where a user may have mounted what they made, as removable media: there even set-user-ID means nothing.
+uint32_t Libraries::payer_of(int fd, uint32_t user) const {
+    struct stat facts {};
+    struct statvfs mount {};
+    const bool is_roots =
+        fstat(fd, &facts) == 0 && facts.st_uid == 0 && fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_NOSUID) == 0;
+    return is_roots ? 0 : user;
+}
+
+void Libraries::pay(LibraryEntry& entry, uint32_t payer) {
+    copies_.give_back(std::exchange(entry.payer, payer), 1);
+    copies_.take(payer, 1);
+}
+
+// Whoever was first to map it, or another who does.
+bool Libraries::find_payer(const LibraryKey& key, LibraryEntry& entry, size_t sites) {
+    if (sites_.may_take(entry.payer, sites)) return true;
+    for (const uint32_t uid : callbacks_.uids(key)) {
+        const uint32_t user = owners_.owner_of(uid);
+        if (user == entry.payer || !copies_.may_take(user, 1) || !sites_.may_take(user, sites)) continue;
+        pay(entry, user);
+        return true;
+    }
+    return false;
 }
 
 // An inode and no mount is held by this, so that a container's file system can go.
-void Libraries::watch(FileId id, LibraryEntry& entry, int fd) {
+void Libraries::watch(const LibraryKey& key, LibraryEntry& entry, int fd) {
     if (!watch_) return;
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     entry.watch = inotify_add_watch(watch_.get(), path.c_str(), IN_MODIFY);
-    if (entry.watch >= 0) watched_[entry.watch] = id;
+    if (entry.watch >= 0) watched_[entry.watch].insert(key);
 }
 
-void Libraries::unwatch(LibraryEntry& entry) {
+void Libraries::unwatch(const LibraryKey& key, LibraryEntry& entry) {
     if (entry.watch < 0) return;
-    watched_.erase(entry.watch);
-    inotify_rm_watch(watch_.get(), std::exchange(entry.watch, -1));
+    const auto watched = watched_.find(std::exchange(entry.watch, -1));
+    if (watched == watched_.end() || watched->second.erase(key) == 0 || !watched->second.empty()) return;
+    inotify_rm_watch(watch_.get(), watched->first);
+    watched_.erase(watched);
 }
 
 void Libraries::read_watch() {
@@ -175,129 +233,155 @@ void Libraries::read_watch() {
             memcpy(&event, buffer.data() + at, sizeof(event));
             at += sizeof(event) + event.len;
             const auto watched = watched_.find(event.wd);
-            if (watched != watched_.end() && event.mask & IN_MODIFY) on_rewritten(watched->second);
+            if (watched != watched_.end() && event.mask & IN_MODIFY)
+                for (const std::set<LibraryKey> keys = watched->second; const LibraryKey& key : keys) on_rewritten(key);
             // Which ones were dropped is not known.
             if (event.mask & IN_Q_OVERFLOW)
-                while (!watched_.empty()) on_rewritten(watched_.begin()->second);
+                while (!watched_.empty()) on_rewritten(*watched_.begin()->second.begin());
         }
     }
 }
 
 // Its probes lie in what was: whoever maps it from now on would get them in the wrong place.
-void Libraries::on_rewritten(FileId id) {
-    const auto found = entries_.find(id);
+void Libraries::on_rewritten(LibraryKey key) {
+    const auto found = entries_.find(key);
     if (found == entries_.end()) return;
     LibraryEntry& entry = found->second;
-    unwatch(entry);
+    unwatch(key, entry);
     if (entry.state == LibraryState::reading) return;  // attach() sees it
     spdlog::warn("{} is rewritten in place: detached, to be read anew", escape_text(entry.path));
-    detach(entry);
-    entry.state = LibraryState::reading;
-    callbacks_.on_let_go(id);
-    if (++entry.attempts >= max_attempts) return failed(id, "it is rewritten in place again and again", false);
-    entry.retry_timer = loop_.add_timer(
-        retry_us << entry.attempts, [this, id] { find_again(id); }, settle_us);
+    ++entry.attempts;
+    reread(key, entry);
+    if (entry.attempts >= max_attempts) {
+        entry.retry_timer.reset();
+        return failed(key, "it is rewritten in place again and again", false);
+    }
     callbacks_.on_change();
 }
 
 // Descriptors or memory are used up: not the file's fault, and nothing is held meanwhile.
-void Libraries::later(FileId id, const Error& why) {
-    const auto found = entries_.find(id);
+void Libraries::later(const LibraryKey& key, const Error& why) {
+    const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
     LibraryEntry& entry = found->second;
     if (entry.attempts == 0)
         spdlog::warn("{} is tried again later: {}", escape_text(entry.path), escape_text(why.message));
     entry.attempts = std::min(entry.attempts + 1, max_attempts_later);
     entry.retry_timer = loop_.add_timer(
-        retry_us << entry.attempts, [this, id] { find_again(id); }, settle_us);
+        retry_us << entry.attempts, [this, key] { find_again(key); }, settle_us);
     callbacks_.on_change();
 }
 
-void Libraries::find_again(FileId id) {
+void Libraries::find_again(const LibraryKey& key) {
     const auto busy = [](const auto& fd) { return !fd && fd.error().code == ErrorCode::busy; };
-    if (!can_open_files()) return later(id, {ErrorCode::busy, "no descriptor is left", ""});
+    if (!can_open_files()) return later(key, {ErrorCode::busy, "no descriptor is left", ""});
     for (const uint32_t pid : proc_.pids())
         for (const Mapping& mapping : proc_.executable_mappings(pid)) {
-            if (mapping.file != id) continue;
+            if (mapping.file != key.file) continue;
             auto fd = proc_.open_mapped_file(pid, mapping);
-            if (fd) return request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
-            if (busy(fd)) return later(id, fd.error());
+            if (fd) return request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
+            if (busy(fd)) return later(key, fd.error());
         }
     // Nobody maps it any more: the next who does has it read.
-    if (const auto found = entries_.find(id); found != entries_.end()) forget(found);
+    if (const auto found = entries_.find(key); found != entries_.end()) forget(found);
     callbacks_.on_change();
 }
 
 // Empty where it may be attached to.
-std::string Libraries::why_not(Budget& budget, uint32_t uid) const {
-    if (uid == 0) return {};
-    if (budget.attached >= max_libraries_a_uid)
-        return "user " + std::to_string(uid) + " has more than " + std::to_string(max_libraries_a_uid) +
+std::string Libraries::why_not(uint32_t payer) {
+    if (!copies_.may_take(payer, 1))
+        return "user " + std::to_string(payer) + " has more than " + std::to_string(copies_.each()) +
                " copies of GPU libraries mapped";
-    if (!budget.rate.take(monotonic_now_ns()))
-        return "user " + std::to_string(uid) + " maps new copies of GPU libraries too fast";
+    if (payer != 0 && !arrivals_.take(payer, monotonic_now_ns()))
+        return "user " + std::to_string(payer) + " maps new copies of GPU libraries too fast";
     return {};
 }
 
+// That somebody had no share left says nothing of the file: it is looked at anew for whoever has.
+bool Libraries::may_try_for(const LibraryEntry& entry, uint32_t user) const {
+    return entry.state == LibraryState::failed && entry.sites_wanted != 0 &&
+           sites_.may_take(user, entry.sites_wanted) && (user == entry.payer || copies_.may_take(user, 1));
+}
+
 Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file) {
-    const FileId id = mapping.file;
-    if (const LibraryEntry* known = find(id)) return {.entry = known, .refused = {}};
-    Budget& budget = budgets_.try_emplace(uid, Budget{0, 0, {attach_burst, attach_period_ns}}).first->second;
-    if (std::string why = why_not(budget, uid); !why.empty()) return {.refused = std::move(why)};
+    const LibraryKey key{mapping.file, file};
+    const uint32_t user = owners_.owner_of(uid);
+    const auto known = entries_.find(key);
+    if (known != entries_.end() && !may_try_for(known->second, user)) return {.entry = &known->second, .refused = {}};
+    if (user != 0 && !looks_.take(user, monotonic_now_ns()))
+        return {.refused = "user " + std::to_string(user) + " maps files that are named like GPU libraries too fast"};
     auto fd = proc_.open_mapped_file(pid, mapping);
     // Gone meanwhile is no failure: the next process that maps the file tries again.
     if (!fd && fd.error().code == ErrorCode::not_found) return {.refused = {}, .gone = true};
     const bool shortage = !fd && fd.error().code == ErrorCode::busy;
     if (!fd && !shortage) return {.refused = fd.error().message};
-    budget.attached++;
-    LibraryEntry& entry = entries_[id];
+    if (known != entries_.end()) {
+        if (fd) try_for(key, known->second, user, std::move(*fd));
+        return {.entry = &known->second, .refused = {}};
+    }
+    const uint32_t payer = fd ? payer_of(fd->get(), user) : user;
+    if (std::string why = why_not(payer); !why.empty()) return {.refused = std::move(why)};
+    LibraryEntry& entry = entries_[key];
     entry.file = file;
     entry.path = mapping.path;
-    entry.uid = uid;
+    entry.payer = payer;
+    copies_.take(payer, 1);
     if (shortage)
-        later(id, fd.error());
+        later(key, fd.error());
     else
-        request_symbols(id, std::make_shared<UniqueFd>(std::move(*fd)));
-    return {.entry = find(id), .refused = {}};
+        request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
+    return {.entry = find(key), .refused = {}};
 }
 
-void Libraries::request_symbols(FileId id, std::shared_ptr<UniqueFd> held) {
-    const auto found = entries_.find(id);
+void Libraries::try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, UniqueFd fd) {
+    pay(entry, user);
+    entry.sites_wanted = 0;
+    entry.state = LibraryState::reading;
+    entry.reason.clear();
+    callbacks_.on_let_go(key);
+    request_symbols(key, std::make_shared<UniqueFd>(std::move(fd)));
+    callbacks_.on_change();
+}
+
+void Libraries::request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd> held) {
+    const auto found = entries_.find(key);
     if (found == entries_.end()) return;
     LibraryEntry& entry = found->second;
     const int raw = held->get();
-    if (fstat(raw, &entry.read_as) != 0) return failed(id, errno_message("fstat", errno), true);
+    if (fstat(raw, &entry.read_as) != 0) return failed(key, errno_message("fstat", errno), true);
     entry.on_root_mount = is_on_root_mount(raw);
+    pay(entry, payer_of(raw, entry.payer));
     std::vector<std::string> wanted = symbol_names(entry.file.library);
-    if (entry.file.is_program) wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
+    if (entry.file.library == Library::cuda_runtime)
+        wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
     const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
-    workers_.request(file_user(entry.uid), "symbols", params, raw,
-                     [this, id, held, alive = alive_](Result<json> answer) {
+    workers_.request(file_user(entry.payer), "symbols", params, raw,
+                     [this, key, held, alive = alive_](Result<json> answer) {
                          if (!*alive) return;
-                         if (answer) return attach(id, held, *answer);
+                         if (answer) return attach(key, held, *answer);
                          const ErrorCode code = answer.error().code;
                          // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
                          if (code == ErrorCode::corrupt || code == ErrorCode::limit)
-                             failed(id, answer.error().message, false);
+                             failed(key, answer.error().message, false);
                          else
-                             retry(id, held, answer.error(), true);
+                             retry(key, held, answer.error(), true);
                      });
 }
 
 // The workers are busy, one was killed, or the file is being written: it is asked for again, ever later.
-void Libraries::retry(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours) {
-    const auto found = entries_.find(id);
+void Libraries::retry(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours) {
+    const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
     LibraryEntry& entry = found->second;
     const bool first = ++entry.attempts == 1;
-    if (entry.attempts >= max_attempts) return failed(id, why.message, ours);
+    if (entry.attempts >= max_attempts) return failed(key, why.message, ours);
     entry.retry_timer = loop_.add_timer(
-        retry_us << entry.attempts, [this, id, fd] { request_symbols(id, fd); }, settle_us);
+        retry_us << entry.attempts, [this, key, fd] { request_symbols(key, fd); }, settle_us);
     if (first) callbacks_.on_change();
 }
 
-void Libraries::attach(FileId id, std::shared_ptr<UniqueFd> fd, const json& answer) {
-    const auto found = entries_.find(id);
+void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const json& answer) {
+    const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
     LibraryEntry& entry = found->second;
     std::vector<ProbeSite> sites;
@@ -305,101 +389,107 @@ void Libraries::attach(FileId id, std::shared_ptr<UniqueFd> fd, const json& answ
         for (const json& name : answer.at("misplaced"))
             entry.misplaced.insert(name.get<std::string>().substr(0, max_name_bytes));
         const std::vector<FunctionSymbol> symbols = to_function_symbols(answer);
-        const unsigned major = entry.file.is_program ? major_inside(symbols) : library_major(entry.path);
+        // Rather than by the name, which may be of a user's choice.
+        const unsigned inside = major_inside(symbols);
+        const unsigned major = inside != 0 || entry.file.is_program ? inside : library_major(entry.path);
         sites = probe_sites(entry.file.library, major, symbols);
         entry.symbols = summarize_symbols(entry.file.library, symbols);
     } catch (const std::exception& problem) {
-        return failed(id, std::string("a worker's answer about symbols makes no sense: ") + problem.what(), true);
+        return failed(key, std::string("a worker's answer about symbols makes no sense: ") + problem.what(), true);
     }
     for (const std::string& name : entry.misplaced)
         spdlog::warn("{} of {} points inside a function: not attached to", escape_text(name), escape_text(entry.path));
-    if (sites.empty()) return failed(id, "it exports none of the wanted functions", false);
+    if (sites.empty()) return failed(key, "it exports none of the wanted functions", false);
     const Error changed{ErrorCode::busy, "it changes while it is read", ""};
-    if (!is_as_read(fd->get(), entry.read_as, sites)) return retry(id, fd, changed, false);
+    if (!is_as_read(fd->get(), entry.read_as, sites)) return retry(key, fd, changed, false);
     entry.sets.clear();
     for (const ProbeSite& site : sites) entry.sets[probe_set_of(site.op)]++;
     std::erase_if(sites, [this](const ProbeSite& site) { return callbacks_.off(probe_set_of(site.op)); });
-    if (!may_take_sites(entry.uid, sites.size()))
-        return failed(id,
-                      "user " + std::to_string(entry.uid) + " has probes in as many functions as are allowed, " +
-                          std::to_string(max_sites_a_uid),
+    const std::set<uint64_t> taken = places_of_others(key);
+    entry.borrows = std::erase_if(sites, [&](const ProbeSite& site) { return taken.contains(site.file_offset); }) != 0;
+    if (!find_payer(key, entry, sites.size())) {
+        entry.sites_wanted = sites.size();
+        return failed(key,
+                      "user " + std::to_string(entry.payer) + " has probes in as many functions as are allowed, " +
+                          std::to_string(sites_.each()),
                       false);
+    }
+    if (!sites.empty() || entry.borrows) watch(key, entry, fd->get());
     if (!sites.empty()) {
-        watch(id, entry, fd->get());
-        auto attached = probes_.attach(fd->get(), sites);
+        auto attached = attacher_.attach(fd->get(), sites);
         if (!attached && attached.error().code == ErrorCode::busy) {
-            unwatch(entry);
-            return later(id, attached.error());
+            unwatch(key, entry);
+            return later(key, attached.error());
         }
-        if (!attached) return failed(id, attached.error().message, true);
+        if (!attached) return failed(key, attached.error().message, true);
         // Once more: what was written meanwhile is what the probes now lie in.
         if (!is_as_read(fd->get(), entry.read_as, sites)) {
             attached->reset();
-            unwatch(entry);
-            return retry(id, fd, changed, false);
+            unwatch(key, entry);
+            return retry(key, fd, changed, false);
         }
         entry.attached = std::move(*attached);
-        if (const auto budget = budgets_.find(entry.uid); budget != budgets_.end())
-            budget->second.sites += sites.size();
+        entry.sites = sites.size();
+        sites_.take(entry.payer, entry.sites);
+        for (const ProbeSite& site : sites) entry.places.insert(site.file_offset);
     }
     entry.state = LibraryState::attached;
     entry.functions.clear();
     for (const ProbeSite& site : sites) entry.functions[site.op]++;
     entry.stepped = static_cast<size_t>(
         std::count_if(sites.begin(), sites.end(), [](const ProbeSite& site) { return !site.emulated; }));
-    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path),
-                 to_string(probes_.method()),
+    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path), attacher_.method,
                  entry.stepped ? ", " + std::to_string(entry.stepped) + " of them single-stepped" : std::string());
-    callbacks_.on_settled(id);
+    callbacks_.on_settled(key);
     callbacks_.on_change();
 }
 
-void Libraries::failed(FileId id, const std::string& reason, bool degrades) {
-    const auto found = entries_.find(id);
+void Libraries::failed(const LibraryKey& key, const std::string& reason, bool degrades) {
+    const auto found = entries_.find(key);
     // The answer to an earlier question, from before all libraries were let go and found anew.
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
     found->second.state = LibraryState::failed;
     found->second.reason = reason;
     found->second.degrades = degrades;
     spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
-    callbacks_.on_settled(id);
+    callbacks_.on_settled(key);
     callbacks_.on_change();
 }
 
 // Containers come and go, each with its own copy of a library: one that nobody maps any more is let go after a while.
-void Libraries::watch_for_disuse(FileId id) {
-    const auto library = entries_.find(id);
+void Libraries::watch_for_disuse(const LibraryKey& key) {
+    const auto library = entries_.find(key);
     if (library == entries_.end()) return;
     LibraryEntry& entry = library->second;
     const uint64_t after_us = entry.on_root_mount ? disuse_us : short_disuse_us;
-    if (!entry.disuse_timer.active() || entry.disuse_us > after_us) start_disuse_timer(id, entry, after_us);
+    if (!entry.disuse_timer.active() || entry.disuse_us > after_us) start_disuse_timer(key, entry, after_us);
 }
 
-void Libraries::start_disuse_timer(FileId id, LibraryEntry& entry, uint64_t after_us) {
+void Libraries::start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us) {
     entry.disuse_us = after_us;
     entry.disuse_timer = loop_.add_timer(
-        after_us, [this, id] { on_disuse(id); }, settle_us);
+        after_us, [this, key] { on_disuse(key); }, settle_us);
 }
 
-void Libraries::on_disuse(FileId id) {
-    const auto found = entries_.find(id);
+void Libraries::on_disuse(const LibraryKey& key) {
+    const auto found = entries_.find(key);
     if (found == entries_.end()) return;
     LibraryEntry& entry = found->second;
     const uint64_t waited_us = entry.disuse_us;
     entry.disuse_timer.reset();
-    if (entry.state == LibraryState::reading) return watch_for_disuse(id);
-    if (callbacks_.in_use(id)) return;
-    if (is_mapped(id)) return start_disuse_timer(id, entry, std::min(2 * waited_us, disuse_us));
+    if (entry.state == LibraryState::reading) return watch_for_disuse(key);
+    if (callbacks_.in_use(key)) return;
+    if (is_mapped(key.file)) return start_disuse_timer(key, entry, std::min(2 * waited_us, disuse_us));
     spdlog::info("no process maps {} any more: detached", escape_text(entry.path));
     forget(found);
     callbacks_.on_change();
 }
 
 // A forked child maps what its parent did without a record of it: so all are asked.
-bool Libraries::is_mapped(FileId id) const {
+bool Libraries::is_mapped(FileId file) const {
     for (const uint32_t pid : proc_.pids())
         for (const Mapping& mapping : proc_.executable_mappings(pid))
-            if (mapping.file == id) return true;
+            if (mapping.file == file) return true;
     return false;
 }
 

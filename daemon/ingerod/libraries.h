@@ -23,7 +23,8 @@
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
-#include "daemon/ingerod/token_bucket.h"
+#include "daemon/ingerod/shares.h"
+#include "daemon/ingerod/uid_owners.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -39,6 +40,15 @@ bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> s
 struct TracedFile {
     Library library = Library::cuda_runtime;
     bool is_program = false;  ///< the library is linked into it: its own symbols count, exported or not
+    auto operator<=>(const TracedFile&) const = default;
+};
+
+/// A file as what its name said it is: whoever maps it under another name changes nothing for others. Which version of
+/// the library it is, its symbols say where they can.
+struct LibraryKey {
+    FileId file;
+    TracedFile as;
+    auto operator<=>(const LibraryKey&) const = default;
 };
 
 enum class LibraryState { reading, attached, failed };
@@ -47,9 +57,11 @@ struct LibraryEntry {
     TracedFile file;
     LibraryState state = LibraryState::reading;
     std::string path;
-    std::string reason;     ///< of a failure
-    uint32_t uid = 0;       ///< whose process brought it
-    bool degrades = false;  ///< the failure is ours, not the file's
+    std::string reason;       ///< of a failure
+    uint32_t payer = 0;       ///< whose share its copy and its probes are, see UidOwners
+    size_t sites = 0;         ///< taken of it
+    size_t sites_wanted = 0;  ///< of one that failed for want of them
+    bool degrades = false;    ///< the failure is ours, not the file's
     EventLoop::Source disuse_timer;
     uint64_t disuse_us = 0;      ///< how long the timer runs
     bool on_root_mount = false;  ///< which nobody unmounts
@@ -57,6 +69,8 @@ struct LibraryEntry {
     unsigned attempts = 0;   ///< to read its symbols
     struct stat read_as {};  ///< the file when its symbols were asked for
     std::unique_ptr<AttachedLibrary> attached;
+    std::set<uint64_t> places;                ///< that it is attached to, by file offset
+    bool borrows = false;                     ///< others are attached to for the file as something else
     std::map<std::string_view, size_t> sets;  ///< of probes, and how many functions of each it has
     std::set<std::string> misplaced;          ///< functions not attached to: they point inside another
     int watch = -1;                           ///< inotify's, where it is attached
@@ -72,13 +86,21 @@ struct LibraryEntry {
 class Libraries {
   public:
     struct Callbacks {
-        std::function<void()> on_change;            ///< any state may read differently
-        std::function<void(FileId)> on_settled;     ///< attached or failed
-        std::function<void(FileId)> on_let_go;      ///< of an attached one that was rewritten: it is read anew
-        std::function<bool(std::string_view)> off;  ///< the probe set is turned off
-        std::function<bool(FileId)> in_use;         ///< a known process has it: it is told of when that one is gone
+        std::function<void()> on_change;                    ///< any state may read differently
+        std::function<void(const LibraryKey&)> on_settled;  ///< attached or failed
+        std::function<void(const LibraryKey&)> on_let_go;   ///< of an attached one, which is read anew
+        std::function<bool(std::string_view)> off;          ///< the probe set is turned off
+        std::function<bool(const LibraryKey&)> in_use;      ///< a known process has it: it is told of when that is gone
+        std::function<std::vector<uint32_t>(const LibraryKey&)> uids;  ///< of the known processes that map it
     };
-    Libraries(EventLoop& loop, const ProcFs& proc, CallProbes& probes, WorkerPool& workers, Callbacks callbacks);
+    /// What attaches to a file's functions: CallProbes, or what stands in for it in tests.
+    struct Attacher {
+        std::function<Result<std::unique_ptr<AttachedLibrary>>(int fd, const std::vector<ProbeSite>&)> attach;
+        std::string method;
+    };
+    /// All but `callbacks` and `attacher` must outlive it.
+    Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers, const UidOwners& owners,
+              Callbacks callbacks);
     ~Libraries();
 
     /// A process maps the file: it is read and attached to where that has not begun. What then holds of it; `refused`
@@ -89,51 +111,62 @@ class Libraries {
         bool gone = false;  ///< no longer mapped: nothing to say
     };
     Sight see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file);
-    const LibraryEntry* find(FileId id) const;
-    const std::map<FileId, LibraryEntry>& all() const { return entries_; }
+    const LibraryEntry* find(const LibraryKey& key) const;
+    const std::map<LibraryKey, LibraryEntry>& all() const { return entries_; }
     /// Who mapped it may be gone: it is let go where nobody maps it any more, after a few seconds, since its probes
     /// keep its mount busy; one on the root mount after a while.
-    void watch_for_disuse(FileId id);
+    void watch_for_disuse(const LibraryKey& key);
     /// All are detached; those that are seen again are read anew.
     void clear();
     /// None is being read for the first time.
     bool settled() const;
 
-  private:
-    struct Budget {
-        unsigned attached = 0;
-        size_t sites = 0;  ///< functions
-        TokenBucket rate;
-    };
+    /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
+    static constexpr uint64_t max_libraries_a_user = 64;
+    /// All functions of some 50 copies of the runtime, or of 30 of the driver, which has most.
+    static constexpr uint64_t max_sites_a_user = 4'096;
 
-    std::string why_not(Budget& budget, uint32_t uid) const;
-    bool may_take_sites(uint32_t uid, size_t count) const;
+  private:
+    using Entries = std::map<LibraryKey, LibraryEntry>;
+
+    std::string why_not(uint32_t payer);
+    uint32_t payer_of(int fd, uint32_t uid) const;
+    bool find_payer(const LibraryKey& key, LibraryEntry& entry, size_t sites);
+    void pay(LibraryEntry& entry, uint32_t payer);
+    std::set<uint64_t> places_of_others(const LibraryKey& key) const;
+    void reread_borrowers(FileId file);
+    void reread(const LibraryKey& key, LibraryEntry& entry);
+    bool may_try_for(const LibraryEntry& entry, uint32_t user) const;
+    void try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, UniqueFd fd);
     void detach(LibraryEntry& entry);
-    void start_disuse_timer(FileId id, LibraryEntry& entry, uint64_t after_us);
-    void on_disuse(FileId id);
-    void request_symbols(FileId id, std::shared_ptr<UniqueFd> fd);
-    void retry(FileId id, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours);
-    void attach(FileId id, std::shared_ptr<UniqueFd> fd, const nlohmann::json& answer);
-    void failed(FileId id, const std::string& reason, bool degrades);
-    bool is_mapped(FileId id) const;
-    void watch(FileId id, LibraryEntry& entry, int fd);
-    void unwatch(LibraryEntry& entry);
+    void start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us);
+    void on_disuse(const LibraryKey& key);
+    void request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd> fd);
+    void retry(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours);
+    void attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const nlohmann::json& answer);
+    void failed(const LibraryKey& key, const std::string& reason, bool degrades);
+    bool is_mapped(FileId file) const;
+    void watch(const LibraryKey& key, LibraryEntry& entry, int fd);
+    void unwatch(const LibraryKey& key, LibraryEntry& entry);
     void read_watch();
-    void on_rewritten(FileId id);
-    void find_again(FileId id);
-    void later(FileId id, const Error& why);
-    void forget(std::map<FileId, LibraryEntry>::iterator entry);
+    void on_rewritten(LibraryKey key);
+    void find_again(const LibraryKey& key);
+    void later(const LibraryKey& key, const Error& why);
+    void forget(Entries::iterator entry);
 
     EventLoop& loop_;
     const ProcFs& proc_;
-    CallProbes& probes_;
+    Attacher attacher_;
     WorkerPool& workers_;
+    const UidOwners& owners_;
     Callbacks callbacks_;
     UniqueFd watch_;
     EventLoop::Source watch_source_;
-    std::map<int, FileId> watched_;
-    std::map<FileId, LibraryEntry> entries_;
-    std::map<uint32_t, Budget> budgets_;                          ///< by uid
+    std::map<int, std::set<LibraryKey>> watched_;  ///< by watch: a file has one, whatever it is traced as
+    Entries entries_;
+    Shares copies_{Shares::without_limit, max_libraries_a_user};
+    Shares sites_{Shares::without_limit, max_sites_a_user};
+    RateShares looks_, arrivals_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
 };
 

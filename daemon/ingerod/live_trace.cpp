@@ -24,6 +24,7 @@ namespace {
 constexpr size_t max_subscribers = 16;
 /// Of these at most so many of callers who do not see every process.
 constexpr size_t max_unprivileged = 8;
+constexpr size_t max_of_a_user = 4;
 /// Calls kept for one subscriber between two turns of a thread, and as many of processes that may be others'.
 constexpr size_t max_staged = 4'096;
 /// Processes of others that are known to a subscriber; the calls of more may be staged.
@@ -110,6 +111,7 @@ class LiveTrace::Subscriber final : public CallStream {
     }
 
     bool is_privileged() const { return caller_.sees_all; }
+    uint32_t uid() const { return caller_.uid; }
 
     /// Ingest thread, with the mutex held.
     void stage(const Event& call) {
@@ -325,6 +327,12 @@ Result<std::unique_ptr<CallStream>> LiveTrace::subscribe(const Caller& caller, T
         std::count_if(subscribers_.begin(), subscribers_.end(), [](const auto* one) { return !one->is_privileged(); }));
     if (subscribers_.size() >= max_subscribers || (!caller.sees_all && unprivileged >= max_unprivileged))
         return fail(ErrorCode::busy, "too many traces are running", "end one of them");
+    const auto user = [&](uint32_t uid) { return host_.owner_of ? host_.owner_of(uid) : uid; };
+    const auto theirs = std::count_if(subscribers_.begin(), subscribers_.end(), [&](const auto* one) {
+        return !one->is_privileged() && user(one->uid()) == user(caller.uid);
+    });
+    if (!caller.sees_all && static_cast<size_t>(theirs) >= max_of_a_user)
+        return fail(ErrorCode::busy, "too many traces of this user are running", "end one of them");
     auto subscriber = std::make_unique<Subscriber>(*this, caller, std::move(filter), std::move(on_ready));
     {
         const std::lock_guard lock(mutex_);

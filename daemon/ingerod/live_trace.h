@@ -21,6 +21,7 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/control_backend.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 
@@ -49,6 +50,7 @@ class LiveTrace {
         std::function<Result<void>(uint64_t floor_ns, const std::function<void(const InFlightCall&)>& visit)> in_flight;
         /// Asks for names; `done` is called once, on the loop thread, with those that are known.
         std::function<void(std::vector<Handle>, std::function<void(Names)> done)> names;
+        OwnerOf owner_of = {};
     };
 
     LiveTrace(EventLoop& loop, Host host, uint64_t in_flight_floor_ns);

@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/sinks/systemd_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <syslog.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdlib>
 #include <filesystem>
@@ -37,6 +40,10 @@ namespace {
 constexpr int exit_failed = 1;
 constexpr int exit_usage = 2;
 constexpr int exit_not_ready = 4;
+/// As the unit has it.
+constexpr rlim_t most_descriptors = 65'536;
+/// However much changes, systemd is told at most this often.
+constexpr uint64_t status_period_us = 100'000;
 
 struct Options {
     std::string directory;
@@ -80,6 +87,15 @@ void set_up_logging(const std::string& level) {
         spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
     }
     spdlog::set_level(spdlog::level::from_str(level));
+}
+
+/// Each traced process and each probed function may take a descriptor. Where there are few it goes on with these.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= std::min(limit.rlim_max, most_descriptors)) return;
+    limit.rlim_cur = std::min(limit.rlim_max, most_descriptors);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        spdlog::debug("{}: fewer processes can be traced at once", errno_message("setrlimit", errno));
 }
 
 std::string host_name() {
@@ -160,8 +176,9 @@ Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::strin
         sockets.for_relay = true;
     };
     const auto serve_mcp = [&](UniqueFd fd, std::string at) {
-        sockets.mcp = std::make_unique<McpServer>(loop, manager.mcp_host(),
-                                                  McpOptions{.group = control.group, .on_refusal = control.on_refusal});
+        sockets.mcp = std::make_unique<McpServer>(
+            loop, manager.mcp_host(),
+            McpOptions{.group = control.group, .owner_of = control.owner_of, .on_refusal = control.on_refusal});
         sockets.mcp->listen(std::move(fd), std::move(at));
     };
     for (const auto& [name, fd] : inherited_sockets()) {
@@ -214,6 +231,7 @@ EventLoop::Source start_watchdog(EventLoop& loop, Manager& manager) {
 int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Options& options,
           const std::string& socket) {
     ControlOptions control{.version = version};
+    control.owner_of = manager.owner_of();
     control.on_refusal = [&journal](const Caller& caller, const std::string& text) {
         journal.send(MessageKind::peer_refused, LOG_WARNING, text, {{"INGERO_PID", std::to_string(caller.pid)}});
     };
@@ -226,8 +244,16 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
     std::unique_ptr<BusService> bus;
     if (options.bus == "system" || (options.bus.empty() && options.directory.empty()))
         bus = std::make_unique<BusService>(loop, manager);
+    EventLoop::Source status;
     manager.on_change([&] {
-        sd_notifyf(0, "STATUS=%s", manager.status_line().c_str());
+        if (!status.active())
+            status = loop.add_timer(
+                status_period_us,
+                [&] {
+                    status.reset();
+                    sd_notifyf(0, "STATUS=%s", manager.status_line().c_str());
+                },
+                status_period_us / 4);
         if (bus) bus->changed();
     });
     manager.on_incident([&](const IncidentChange& change) {
@@ -290,6 +316,7 @@ int check(const Options& options, Config config, std::set<Feature> denied) {
 }
 
 int run(const Options& options, Config config, std::set<Feature> denied) {
+    raise_descriptor_limit();
     EventLoop loop;
     // Before any thread starts, so that all inherit the blocked signals.
     const auto on_term = loop.add_signal(SIGTERM, [&] { loop.exit(0); });

@@ -55,6 +55,7 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       options_(std::move(options)),
       node_(options_.config.node),
       other_names_(options_.config.named_others),
+      owners_(UidOwners::read()),
       started_(ClockTriple::now()),
       features_(options_.denied_features),
       check_runner_(loop, options_.check_command),
@@ -140,7 +141,8 @@ Result<void> Manager::open() {
                 return entry && !entry->excluded ? &entry->process : nullptr;
             },
             .in_flight = [this](uint64_t floor, const auto& visit) { return probes_->in_flight().read(floor, visit); },
-            .names = [this](auto handles, auto done) { name_functions(std::move(handles), std::move(done)); }},
+            .names = [this](auto handles, auto done) { name_functions(std::move(handles), std::move(done)); },
+            .owner_of = owner_of()},
         config.in_flight_floor_ns);
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(*store),
@@ -149,9 +151,6 @@ Result<void> Manager::open() {
                               [this](const auto& change) {
                                   if (options_.config.wait_floor_ns != 0) host_rows_->on_change(change);
                                   processes_->on_change(change);
-                                  if (change.change == INGERO_PROCESS_EXEC)
-                                      stacks_->on_exec({change.tgid, change.process_start_ns / INGERO_START_UNIT_NS *
-                                                                         INGERO_START_UNIT_NS});
                               },
                           .on_bystander = [this](const WaitRow& row) { host_rows_->on_bystander(row); },
                           .on_preemptors = [this](const auto& pids) { host_rows_->on_preemptors(pids); },
@@ -172,10 +171,11 @@ Result<void> Manager::open() {
                           .hide_names = other_names_.hides_any() ? std::function<void(Event&)>([this](Event& event) {
                               other_names_.hide(event);
                           })
-                                                                 : nullptr});
+                                                                 : nullptr,
+                          .owner_of = owner_of()});
 
     stacks_ = std::make_unique<NativeStacks>(
-        loop_, *probes_, *file_workers_, proc_,
+        loop_, probes_->stack_maps(), *file_workers_, proc_, owners_,
         NativeStacks::Store{.put_stack = [this](StackRow row) { ingest_->put_stack(std::move(row)); },
                             .put_file = [this](FileRow row) { ingest_->put_file(std::move(row)); },
                             .put_symbol = [this](SymbolRow row) { ingest_->put_symbol(std::move(row)); },
@@ -194,12 +194,16 @@ Result<void> Manager::open() {
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
     libraries_ = std::make_unique<Libraries>(
-        loop_, proc_, *probes_, *file_workers_,
+        loop_, proc_,
+        Libraries::Attacher{[this](int fd, const auto& sites) { return probes_->attach(fd, sites); },
+                            std::string(to_string(probes_->method()))},
+        *file_workers_, owners_,
         Libraries::Callbacks{.on_change = [this] { changed(); },
-                             .on_settled = [this](FileId id) { processes_->on_settled(id); },
-                             .on_let_go = [this](FileId id) { processes_->on_let_go(id); },
+                             .on_settled = [this](const auto& key) { processes_->on_settled(key); },
+                             .on_let_go = [this](const auto& key) { processes_->on_let_go(key); },
                              .off = [this](std::string_view set) { return disabled_sets_.contains(set); },
-                             .in_use = [this](FileId id) { return processes_->has_library(id); }});
+                             .in_use = [this](const auto& key) { return processes_->has_library(key); },
+                             .uids = [this](const auto& key) { return processes_->uids_of(key); }});
     programs_ = std::make_unique<Programs>(
         proc_, *file_workers_,
         Programs::Callbacks{.on_found = [this](uint32_t pid, const Mapping& mapping,
@@ -211,7 +215,7 @@ Result<void> Manager::open() {
     auto policy = CapturePolicy::parse(config.capture_include, config.capture_exclude);
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(
-        loop_, proc_, *libraries_, probes_->gate(),
+        loop_, proc_, *libraries_, probes_->gate(), owners_, ProcessLimits::of_descriptors(),
         Processes::Callbacks{.on_change = [this] { changed(); },
                              .put_process = [this](const Process& process) { put_process(process); },
                              .on_not_traced =
@@ -221,7 +225,12 @@ Result<void> Manager::open() {
                                  },
                              .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
                              .look_at_program = [this](uint32_t pid, const Mapping& mapping,
-                                                       uint64_t time_ns) { programs_->look(pid, mapping, time_ns); }});
+                                                       uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
+                             .on_exec = [this](const ProcessKey& key) { stacks_->on_exec(key); },
+                             .on_evicted =
+                                 [this](const ProcessKey& key) {
+                                     if (spans_) spans_->forget(key);
+                                 }});
     host_rows_ =
         std::make_unique<HostRows>(proc_, *processes_,
                                    HostRows::Store{.put_process =
@@ -235,9 +244,10 @@ Result<void> Manager::open() {
     processes_->set_facts(config.facts);
     processes_->set_policy(std::move(*policy));
     footprints_ = std::make_unique<Footprints>(
-        loop_, proc_, Footprints::Host{.node = node_, .excluded = [this](const Process& process) {
-                                           return processes_->excluded_by(process);
-                                       }});
+        loop_, proc_,
+        Footprints::Host{.node = node_,
+                         .excluded = [this](const Process& process) { return processes_->excluded_by(process); },
+                         .owner_of = owner_of()});
     if (auto opened = open_spans(); !opened) return opened;
     relay_ = std::make_unique<RelayServer>(loop_, config.gpu_poll_ns, [this](StateRow row) {
         live_->add_state(row);
@@ -275,7 +285,8 @@ Result<void> Manager::open_spans() {
                                  const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
                                  return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
                              },
-                         .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64)},
+                         .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64),
+                         .owner_of = owner_of()},
         options_.config.span_quota());
     spans_->set_hash(std::move(*hash));
     return {};
@@ -312,7 +323,7 @@ void Manager::rescan_soon() {
 
 void Manager::rescan() {
     rescan_.reset();
-    processes_->scan(started_.monotonic_ns);
+    processes_->scan_in_turns(started_.monotonic_ns);
     rescanned_ns_ = monotonic_now_ns();
 }
 
@@ -368,10 +379,10 @@ std::string Manager::state() const {
     return attached && processes_->traced() != 0 ? "tracing" : "idle";
 }
 
-bool Manager::may_see(const Caller& caller, FileId id, const LibraryEntry& entry) const {
+bool Manager::may_see(const Caller& caller, const LibraryKey& key, const LibraryEntry& entry) const {
     if (caller.sees_all || entry.is_system_wide()) return true;
     return std::any_of(processes_->all().begin(), processes_->all().end(), [&](const auto& process) {
-        return process.second.process.uid == caller.uid && process.second.libraries.contains(id);
+        return process.second.process.uid == caller.uid && process.second.libraries.contains(key);
     });
 }
 
@@ -408,7 +419,16 @@ void Manager::begin_coverage() {
     ingest_->set_covered_since(*first_covered_ns_);
 }
 
+// Once for all that changes in a turn of the loop: what is told then goes through all processes.
 void Manager::changed() {
+    if (!change_.active())
+        change_ = loop_.defer([this] {
+            change_.reset();
+            tell_change();
+        });
+}
+
+void Manager::tell_change() {
     begin_coverage();
     if (processes_->all().empty())
         rate_timer_.reset();
@@ -508,6 +528,7 @@ Result<json> Manager::take_up_config() {
         if (!applies_on_reload(key)) needs_restart.push_back(key);
         text += (text.empty() ? "" : ", ") + key + (applies_on_reload(key) ? "" : " (needs a restart)");
     }
+    owners_ = UidOwners::read();
     Config& config = options_.config;
     config.overhead_budget_permille = loaded->overhead_budget_permille;
     probes_->set_overhead_budget(config.overhead_budget_permille);

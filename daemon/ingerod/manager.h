@@ -80,6 +80,10 @@ class Manager : public BusBackend {
     }
     /// What a session of an AI client is started with, and how it gets at what only the daemon knows.
     McpServer::Host mcp_host();
+    /// As of the latest reload.
+    OwnerOf owner_of() const {
+        return [this](uint32_t uid) { return owners_.owner_of(uid); };
+    }
     /// How many sockets are served, for the status answer.
     void set_sockets(size_t count) { sockets_ = count; }
 
@@ -128,7 +132,7 @@ class Manager : public BusBackend {
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
     /// Whether the caller is told of the file: everybody is of system-wide ones, and all of what their processes map.
-    bool may_see(const Caller& caller, FileId id, const LibraryEntry& entry) const;
+    bool may_see(const Caller& caller, const LibraryKey& key, const LibraryEntry& entry) const;
     std::vector<std::string> missing_probes(const Caller& caller) const;
     WorkerOptions worker_options() const;
     void watch_snapshot();
@@ -136,15 +140,17 @@ class Manager : public BusBackend {
     Result<std::optional<SpanHash>> span_hash() const;
     void begin_coverage();
     void changed();
+    void tell_change();
 
     EventLoop& loop_;
     const Journal& journal_;
     ManagerOptions options_;
     std::string node_;
     const OtherNames other_names_;
+    UidOwners owners_;
     ClockTriple started_;
     KernelFeatures features_;
-    ProcFs proc_;
+    ProcFs proc_{"/proc", {}, owner_of()};
     std::unique_ptr<CallProbes> probes_;
     std::unique_ptr<WorkerPool> workers_;           ///< for what clients ask
     std::unique_ptr<WorkerPool> file_workers_;      ///< for what attaching and stacks need: no query holds them up
@@ -172,6 +178,7 @@ class Manager : public BusBackend {
     std::string blind_;  ///< why it cannot look at processes of other users; empty where it can
     std::optional<uint64_t> first_covered_ns_;
     bool scanned_ = false;  ///< all processes there were at the start
+    EventLoop::Source change_;
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
     uint64_t rescanned_ns_ = 0;

@@ -148,7 +148,8 @@ json Manager::probes(const Caller& caller) {
     answer["attach_method"] = to_string(probes_->method());
     answer.update(probe_figures(
         *libraries_, probes_->counters(), [this](std::string_view set) { return disabled_sets_.contains(set); },
-        [&](FileId id, const LibraryEntry& entry) { return may_see(caller, id, entry); }, caller.sees_all));
+        [&](const LibraryKey& key, const LibraryEntry& entry) { return may_see(caller, key, entry); },
+        caller.sees_all));
     return answer;
 }
 
@@ -210,7 +211,7 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
     auto ask = [this, method, caller, request = std::move(request), done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request({caller.uid, caller.sees_all}, method, request, std::nullopt,
+        workers_->request({owners_.owner_of(caller.uid), caller.sees_all}, method, request, std::nullopt,
                           [this, method, caller, done, alive](Result<json> answer) {
                               if (answer && *alive && answer->is_object())
                                   (*answer)["missing_probes"] = missing_probes(caller);

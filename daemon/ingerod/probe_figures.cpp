@@ -73,7 +73,7 @@ json probe_counts(const std::map<OpId, size_t>& functions, const OpCounters& cou
 
 json probe_figures(const Libraries& libraries, const OpCounters& counters,
                    const std::function<bool(std::string_view)>& is_off,
-                   const std::function<bool(FileId, const LibraryEntry&)>& may_see, bool sees_all) {
+                   const std::function<bool(const LibraryKey&, const LibraryEntry&)>& may_see, bool sees_all) {
     std::map<std::string, Copies> by_name;
     std::map<OpId, size_t> functions;
     for (const auto& [id, entry] : libraries.all()) {

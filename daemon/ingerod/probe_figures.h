@@ -19,6 +19,6 @@ nlohmann::json probe_counts(const std::map<OpId, size_t>& functions, const OpCou
 /// Only of files that `may_see` lets through.
 nlohmann::json probe_figures(const Libraries& libraries, const OpCounters& counters,
                              const std::function<bool(std::string_view set)>& is_off,
-                             const std::function<bool(FileId, const LibraryEntry&)>& may_see, bool sees_all);
+                             const std::function<bool(const LibraryKey&, const LibraryEntry&)>& may_see, bool sees_all);
 
 }  // namespace ingero

@@ -64,6 +64,48 @@ class OtherCaller {
     pid_t pid_ = -1;
 };
 
+/// A process of another user that holds connections until it is told to end. Forked before there is a second thread.
+class Holder {
+  public:
+    Holder(uid_t uid, size_t connections) {
+        if (pipe2(go_, O_CLOEXEC) != 0 || pipe2(held_, O_CLOEXEC) != 0) std::abort();
+        pid_ = fork();
+        if (pid_ == 0) child(uid, connections);
+        close(go_[0]);
+        close(held_[1]);
+    }
+    ~Holder() {
+        close(go_[1]);
+        close(held_[0]);
+        waitpid(pid_, nullptr, 0);
+    }
+    /// True once it holds them all.
+    bool hold(const std::string& path) {
+        char done = 0;
+        return write(go_[1], (path + "\n").data(), path.size() + 1) > 0 && read(held_[0], &done, 1) == 1;
+    }
+
+  private:
+    [[noreturn]] void child(uid_t uid, size_t connections) {
+        close(go_[1]);
+        close(held_[0]);
+        std::string path;
+        char c = 0;
+        while (read(go_[0], &c, 1) == 1 && c != '\n') path += c;
+        if (setuid(uid) != 0) _exit(1);
+        std::vector<test::RawClient> clients;
+        for (size_t i = 0; i < connections; ++i)
+            if (!clients.emplace_back(path).hello()) _exit(1);
+        [[maybe_unused]] const ssize_t written = write(held_[1], "x", 1);
+        [[maybe_unused]] const ssize_t ended = read(go_[0], &c, 1);
+        _exit(0);
+    }
+
+    int go_[2];
+    int held_[2];
+    pid_t pid_ = -1;
+};
+
 constexpr uid_t nobody = 65534;
 constexpr gid_t some_group = 1;  // "daemon"
 
@@ -168,6 +210,42 @@ TEST(ControlServerCaller, StrangersLeaveRoomForAnOperator) {
     LoopThread server(options);
     EXPECT_EQ(other.ask(server.path()), "limit");
     EXPECT_TRUE(ControlClient::connect(server.path()).has_value());
+}
+
+TEST(ControlServerCaller, WhoHasMostConnectionsGivesOneUpForAnotherUser) {
+    SKIP_UNLESS_ROOT();
+    Holder crowd(4'000'001, 3);
+    OtherCaller other([] { return become_nobody({}); });
+    ControlOptions options;
+    options.unprivileged_connections = 3;
+    LoopThread server(options);
+    ASSERT_TRUE(crowd.hold(server.path()));
+    EXPECT_EQ(other.ask(server.path())["uid"], nobody);
+    EXPECT_TRUE(server.wait_for_connections(2)) << "of the crowd, once the other has gone";
+}
+
+TEST(ControlServerCaller, WhoHasNoMoreThanAnotherWouldGivesNothingUp) {
+    SKIP_UNLESS_ROOT();
+    Holder first(4'000'001, 1), second(4'000'002, 1);
+    OtherCaller other([] { return become_nobody({}); });
+    ControlOptions options;
+    options.unprivileged_connections = 2;
+    LoopThread server(options);
+    ASSERT_TRUE(first.hold(server.path()) && second.hold(server.path()));
+    EXPECT_EQ(other.ask(server.path()), "limit");
+    EXPECT_TRUE(server.wait_for_connections(2));
+}
+
+TEST(ControlServerCaller, UidsOfOneUserCountTogether) {
+    SKIP_UNLESS_ROOT();
+    Holder container(4'000'001, 2);
+    OtherCaller other([] { return setuid(4'000'002) == 0; });
+    ControlOptions options;
+    options.connections_per_uid = 2;
+    options.owner_of = [](uint32_t uid) { return uid >= 4'000'000 ? 1'000 : uid; };
+    LoopThread server(options);
+    ASSERT_TRUE(container.hold(server.path()));
+    EXPECT_EQ(other.ask(server.path()), "limit");
 }
 
 }  // namespace

@@ -114,6 +114,23 @@ TEST_F(OpenGaps, of_a_user_with_too_many_are_summed_and_root_has_no_limit) {
     EXPECT_EQ(rows.size(), many);
 }
 
+TEST_F(OpenGaps, of_one_process_beyond_a_bound_are_counted_in_one_that_lasts_as_long_as_it) {
+    constexpr uint64_t files = 5'000;
+    for (uint64_t inode = 1; inode <= files; ++inode)
+        gaps.open({one, GapReason::refused, {1, inode}}, 1000, 50, "libcuda.so." + std::to_string(inode));
+    EXPECT_LT(rows.size(), CoverageGaps::max_open_a_process + 20) << "and as few are looked at for the next one";
+    gaps.open({other, GapReason::refused, runtime}, 1000, 50, "a");
+    EXPECT_EQ(rows.back().process, other) << "another process's are kept";
+    rows.clear();
+    gaps.end_process(one, 99);
+    ASSERT_EQ(rows.size(), CoverageGaps::max_open_a_process + 1);
+    EXPECT_EQ(rows.back().process, one);
+    EXPECT_EQ(rows.back().uid, 1000u);
+    EXPECT_EQ(rows.back().reason, GapReason::too_many);
+    EXPECT_EQ(rows.back().to_ns, 99u);
+    EXPECT_THAT(rows.back().subject, testing::HasSubstr(std::to_string(files - CoverageGaps::max_open_a_process)));
+}
+
 TEST_F(OpenGaps, tell_a_bounded_text_of_valid_characters) {
     gaps.open({one, GapReason::late_attach, runtime}, 0, 50, std::string(5000, '\xff'));
     EXPECT_LE(rows[0].subject.size(), 3u * 256);

@@ -6,7 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "daemon/ingerod/stacks/native_stacks.h"
 
 using namespace ingero;
 
@@ -49,7 +54,7 @@ class ManyMappedFiles : public testing::Test {
     }
     std::vector<MappedFilePtr> find_all() {
         std::vector<MappedFilePtr> found;
-        for (const Mapping& one : mappings_) found.push_back(files_.find(pid_, 1000, one));
+        for (const Mapping& one : mappings_) found.push_back(files_.find(pid_, 0, one));
         return found;
     }
 
@@ -75,15 +80,105 @@ TEST_F(ManyMappedFiles, give_up_their_descriptors_for_others_once_their_tables_a
     auto found = find_all();
     for (size_t i = 0; i < 100; ++i) found[i]->compiled = true;
     for (size_t i = MappedFiles::max_open; i < too_many; ++i) {
-        const MappedFilePtr later = files_.find(pid_, 1000, mappings_[i]);
+        const MappedFilePtr later = files_.find(pid_, 0, mappings_[i]);
         ASSERT_NE(later, nullptr) << i;
         EXPECT_TRUE(later->fd);
     }
     EXPECT_LE(held(), MappedFiles::max_open + 1);
     EXPECT_FALSE(found[0]->fd) << "the oldest";
     EXPECT_TRUE(found[99]->fd);
-    EXPECT_EQ(files_.find(pid_, 1000, mappings_[0]), found[0]);
+    EXPECT_EQ(files_.find(pid_, 0, mappings_[0]), found[0]);
     EXPECT_TRUE(found[0]->fd);
+}
+
+TEST_F(ManyMappedFiles, of_one_user_leave_descriptors_to_others) {
+    std::set<MappedFilePtr> found;
+    const auto held_by = [&](uint32_t user) {
+        for (const Mapping& one : mappings_)
+            if (const MappedFilePtr file = files_.find(pid_, user, one)) found.insert(file);
+        return std::count_if(found.begin(), found.end(),
+                             [&](const auto& file) { return file->fd && file->opener == user; });
+    };
+    EXPECT_EQ(held_by(1000), MappedFiles::max_open / 2);
+    EXPECT_EQ(held_by(1001), MappedFiles::max_open / 4);
+    EXPECT_LE(held(), MappedFiles::max_open * 3 / 4 + 1);
+    for (const MappedFilePtr& file : found)
+        if (file->opener == 1000) file->compiled = true;
+    EXPECT_LE(held_by(1000), MappedFiles::max_open / 2) << "its own give theirs up, and nobody else's";
+    EXPECT_EQ(
+        std::count_if(found.begin(), found.end(), [](const auto& file) { return file->fd && file->opener == 1001; }),
+        MappedFiles::max_open / 4);
+}
+
+TEST(MappingsOfProcesses, of_one_user_leave_places_to_others_also_while_old_ones_rest) {
+    WalkTables tables{{}, 0};
+    const std::vector<ingero_mapping> mappings(INGERO_MAX_PROCESS_MAPPINGS);
+    // Without a kernel side none is stored, and the places rest as those of a list that was replaced.
+    const auto set = [&](uint32_t user, uint32_t pid) {
+        const auto told = tables.set_mappings({pid, 1}, user, 1, mappings);
+        return told ? ErrorCode{} : told.error().code;
+    };
+    uint32_t lists = 0;
+    while (lists < 100 && set(1000, lists + 1) == ErrorCode::internal) ++lists;
+    EXPECT_EQ(lists, INGERO_MAX_MAPPINGS / INGERO_MAX_PROCESS_MAPPINGS / 2);
+    EXPECT_EQ(set(1000, 200), ErrorCode::busy);
+    EXPECT_EQ(set(1001, 201), ErrorCode::internal) << "it finds places";
+}
+
+/// Processes that map as many files, with as long paths, as they like: told by a folder in the form of /proc.
+class FilesWithoutEnd : public testing::Test {
+  protected:
+    static constexpr size_t path_bytes = 200;
+
+    void SetUp() override {
+        std::string folder = testing::TempDir() + "ingero-maps-XXXXXX";
+        ASSERT_NE(mkdtemp(folder.data()), nullptr);
+        root_ = folder;
+    }
+    void TearDown() override { std::filesystem::remove_all(root_); }
+    ProcessKey make_process(uint32_t pid, uint32_t uid, size_t mappings) {
+        const auto directory = root_ / std::to_string(pid);
+        std::filesystem::create_directory(directory);
+        const std::string id = std::to_string(pid);
+        std::ofstream(directory / "stat") << id << " (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0";
+        std::ofstream(directory / "status") << "Tgid:\t" << id << "\nPid:\t" << id << "\nPPid:\t1\nUid:\t" << uid
+                                            << "\t" << uid << "\t" << uid << "\t" << uid << "\n";
+        std::ofstream maps(directory / "maps");
+        const std::string path = "/" + std::string(path_bytes, 'x');
+        for (size_t i = 1; i <= mappings; ++i)
+            maps << std::hex << i * 0x1000 << "-" << (i + 1) * 0x1000 << " r-xp 00000000 00:99 " << std::dec << i << " "
+                 << path << "\n";
+        return {pid, 1'000'000'000};
+    }
+
+    std::filesystem::path root_;
+    EventLoop loop_;
+    WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
+    const UidOwners owners_;
+    ingero_stack_control control_{};
+};
+
+TEST_F(FilesWithoutEnd, of_one_process_are_remembered_as_far_as_stacks_are_walked_in_them) {
+    const ProcFs proc(root_.string());
+    NativeStacks stacks(loop_, {.control = &control_}, workers_, proc, owners_,
+                        {[](StackRow) {}, [](FileRow) {}, [](SymbolRow) {}}, true);
+    stacks.add_process(make_process(77, 1000, 60'000));
+    EXPECT_GT(stacks.list_bytes(), 0U);
+    EXPECT_LT(stacks.list_bytes(), INGERO_MAX_PROCESS_MAPPINGS * path_bytes) << "not even their paths are kept";
+}
+
+TEST_F(FilesWithoutEnd, of_one_user_leave_memory_to_others) {
+    const ProcFs proc(root_.string());
+    NativeStacks stacks(loop_, {.control = &control_}, workers_, proc, owners_,
+                        {[](StackRow) {}, [](FileRow) {}, [](SymbolRow) {}}, true);
+    stacks.add_process(make_process(1, 1000, INGERO_MAX_PROCESS_MAPPINGS));
+    const uint64_t each = stacks.list_bytes();
+    const auto most = static_cast<uint32_t>(NativeStacks::max_list_bytes / 2 / each);
+    for (uint32_t pid = 2; pid <= most + 20; ++pid)
+        stacks.add_process(make_process(pid, 1000, INGERO_MAX_PROCESS_MAPPINGS));
+    EXPECT_EQ(stacks.list_bytes(), most * each);
+    stacks.add_process(make_process(most + 21, 1001, INGERO_MAX_PROCESS_MAPPINGS));
+    EXPECT_EQ(stacks.list_bytes(), (most + 1) * each);
 }
 
 }  // namespace

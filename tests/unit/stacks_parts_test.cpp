@@ -3,7 +3,7 @@
 
 #include "daemon/ingerod/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/stacks/shares.h"
+#include "daemon/ingerod/shares.h"
 
 namespace ingero {
 namespace {

@@ -174,11 +174,12 @@ std::string unit_of_cgroup(std::string_view path) {
 
 template <class Call>
 auto ProcFs::within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())> {
-    return calls_->run(pid, user_of(pid).value_or(0), std::move(call));
+    const uint32_t uid = user_of(pid).value_or(0);
+    return calls_->run(pid, owner_of_ ? owner_of_(uid) : uid, std::move(call));
 }
 
-ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits)
-    : root_(std::move(root)), calls_(std::make_shared<BoundedCalls>(limits)) {}
+ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits, OwnerOf owner_of)
+    : root_(std::move(root)), owner_of_(std::move(owner_of)), calls_(std::make_shared<BoundedCalls>(limits)) {}
 
 std::vector<uint32_t> ProcFs::pids() const {
     std::vector<uint32_t> result;

@@ -17,6 +17,7 @@
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/bounded_calls.h"
+#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 
@@ -53,8 +54,8 @@ std::string unit_of_cgroup(std::string_view path);
 
 class ProcFs {
   public:
-    /// `root` stands in for /proc in tests.
-    explicit ProcFs(std::string root = "/proc", const BoundedCallsLimits& limits = {});
+    /// `root` stands in for /proc in tests. By `owner_of` it is counted how many questions a user holds up.
+    explicit ProcFs(std::string root = "/proc", const BoundedCallsLimits& limits = {}, OwnerOf owner_of = {});
 
     std::vector<uint32_t> pids() const;
     /// A living process; not_found once it is gone. first_seen_ns is left 0, facts are left empty.
@@ -104,6 +105,7 @@ class ProcFs {
     auto within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())>;
 
     std::string root_;
+    OwnerOf owner_of_;
     std::shared_ptr<BoundedCalls> calls_;
 };
 

@@ -137,11 +137,12 @@ Result<void> Footprints::check_room(const Caller& caller) const {
         return static_cast<size_t>(std::count_if(recordings_->begin(), recordings_->end(),
                                                  [&](const Recording* held) { return matches(held->caller()); }));
     };
+    const auto user = [&](const Caller& one) { return host_.owner_of ? host_.owner_of(one.uid) : one.uid; };
     constexpr const char* hint = "wait until one has ended";
     const size_t unprivileged = count([](const Caller& held) { return !held.sees_all; });
     if (recordings_->size() >= max_recordings || (!caller.sees_all && unprivileged >= max_unprivileged))
         return fail(ErrorCode::busy, "too many footprints are being recorded", hint);
-    if (!caller.sees_all && count([&](const Caller& held) { return held.uid == caller.uid; }) >= max_of_a_user)
+    if (!caller.sees_all && count([&](const Caller& held) { return user(held) == user(caller); }) >= max_of_a_user)
         return fail(ErrorCode::busy, "this user records a footprint already", hint);
     return {};
 }

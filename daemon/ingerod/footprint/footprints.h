@@ -13,6 +13,7 @@
 #include "daemon/ingerod/control_backend.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 
@@ -27,6 +28,7 @@ class Footprints {
         std::string node;
         /// Why the process is not to be traced; nothing where it is.
         std::function<std::optional<std::string>(const Process&)> excluded;
+        OwnerOf owner_of = {};
     };
     /// Loop and `proc` must outlive it, the loop what it begins too.
     Footprints(EventLoop& loop, const ProcFs& proc, Host host);

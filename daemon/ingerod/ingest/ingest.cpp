@@ -25,6 +25,7 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/ingest/commit_queue.h"
 #include "daemon/ingerod/ingest/name_budget.h"
+#include "daemon/ingerod/posted_calls.h"
 
 namespace ingero {
 
@@ -43,6 +44,9 @@ constexpr long idle_poll_period_ns = 3'000'000;
 constexpr uint64_t stay_awake_ns = 250'000'000;
 constexpr size_t max_sockets_a_turn = 1'000;
 constexpr size_t max_bystanders = 4'096;
+constexpr size_t stacks_a_call = 16;
+/// Of what was read last: a part of what the unit gives for stopping.
+constexpr uint64_t stop_within_ns = 10'000'000'000;
 constexpr size_t max_put_events = 8'192;
 constexpr uint64_t preemptor_floor_ns = 200'000;
 constexpr uint64_t preemptors_for_ns = 10'000'000'000;
@@ -81,10 +85,10 @@ struct Ingest::Impl {
     Impl(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> writer, Callbacks callbacks)
         : probes(probes),
           callbacks(std::move(callbacks)),
-          commits(std::move(writer), [this](std::function<void()> call) { answer(std::move(call)); }) {
+          posted(loop),
+          answers(loop),
+          commits(std::move(writer), [this](std::function<void()> call) { answers.post(std::move(call)); }) {
         ingest_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        loop_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        loop_source = loop.add_io(loop_wake.get(), EPOLLIN, [this](uint32_t) { run_posted(); });
         next_sequence = commits.figures().store.last_sequence + 1;
         last_counters.resize(all_ops().size());
         measured_counters = last_counters;
@@ -113,17 +117,16 @@ struct Ingest::Impl {
     void take_put_events();
     void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
 
+    void post(std::function<void()> call) { posted.post(std::move(call)); }
+
     // Loop thread.
-    void post(std::function<void()> call);
-    void answer(std::function<void()> call);
-    void run_posted();
     void join_reader();
 
     CallProbes& probes;
     Callbacks callbacks;
+    PostedCalls posted;   ///< about what was read
+    PostedCalls answers;  ///< to those who asked for a commit
     UniqueFd ingest_wake;
-    UniqueFd loop_wake;
-    EventLoop::Source loop_source;
     std::thread ingest_thread;
     std::atomic<bool> stopping{false};
     std::atomic<uint64_t> turns{0};  ///< of the ingest thread
@@ -166,8 +169,6 @@ struct Ingest::Impl {
     uint64_t names_refused_told_ns = 0;
     std::vector<CommitRequest> commit_requests;  // for the ingest thread
     Ready ready;
-    std::vector<std::function<void()>> posted;   // about what was read
-    std::vector<std::function<void()>> answers;  // to those who asked for a commit
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     std::vector<Event> put_events;  // for the ingest thread
     uint64_t recorded = 0;
@@ -179,34 +180,6 @@ struct Ingest::Impl {
 
     CommitQueue commits;  // last: its thread posts here
 };
-
-void Ingest::Impl::post(std::function<void()> call) {
-    {
-        const std::lock_guard lock(mutex);
-        posted.push_back(std::move(call));
-    }
-    wake(loop_wake.get());
-}
-
-void Ingest::Impl::answer(std::function<void()> call) {
-    {
-        const std::lock_guard lock(mutex);
-        answers.push_back(std::move(call));
-    }
-    wake(loop_wake.get());
-}
-
-void Ingest::Impl::run_posted() {
-    drain(loop_wake.get());
-    std::vector<std::function<void()>> calls, done;
-    {
-        const std::lock_guard lock(mutex);
-        calls.swap(posted);
-        done.swap(answers);
-    }
-    for (auto& call : calls) call();
-    for (auto& call : done) call();
-}
 
 void Ingest::Impl::join_reader() {
     if (!ingest_thread.joinable()) return;
@@ -335,11 +308,15 @@ void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns
 // What a process did is told before that it ended, also where one drain brought both.
 void Ingest::Impl::merge_activity() {
     merge_calls();
-    if (!new_stacks.empty())
-        post([this, stacks = std::exchange(new_stacks, {})] {
-            for (const ingero_stack_record& stack : stacks)
-                if (callbacks.on_stack) callbacks.on_stack(stack);
+    // Few at a time, since each may take a while: others have their turns between.
+    for (size_t from = 0; callbacks.on_stack && from < new_stacks.size(); from += stacks_a_call) {
+        const auto first = new_stacks.begin() + static_cast<std::ptrdiff_t>(from);
+        const auto count = static_cast<std::ptrdiff_t>(std::min(stacks_a_call, new_stacks.size() - from));
+        post([this, stacks = std::vector(first, first + count)] {
+            for (const ingero_stack_record& stack : stacks) callbacks.on_stack(stack);
         });
+    }
+    new_stacks.clear();
     if (!unread_names.empty())
         post([this, names = std::exchange(unread_names, {})]() mutable {
             for (auto& [function, address] : names)
@@ -558,12 +535,8 @@ Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter>
 void Ingest::stop_reading() {
     if (!impl_->ingest_thread.joinable()) return;
     impl_->join_reader();
-    std::vector<std::function<void()>> calls;
-    {
-        const std::lock_guard lock(impl_->mutex);
-        calls.swap(impl_->posted);
-    }
-    for (auto& call : calls) call();
+    if (const size_t left = impl_->posted.run_rest(stop_within_ns); left != 0)
+        spdlog::warn("{} changes of processes and stacks are not stored: there is no time left for them", left);
     impl_->hand_over({}, 0);
 }
 
@@ -580,9 +553,10 @@ void Ingest::start() {
 
 void Ingest::put_process(Process process) {
     {
+        const uint32_t user = impl_->callbacks.owner_of ? impl_->callbacks.owner_of(process.uid) : process.uid;
         const std::lock_guard lock(impl_->mutex);
         if (process.exited_ns == 0)
-            impl_->names.set_owner(process.key, process.uid);
+            impl_->names.set_owner(process.key, user);
         else
             impl_->names.forget(process.key);
     }
@@ -666,6 +640,7 @@ IngestFigures Ingest::figures() const {
 void Ingest::forget(const ProcessKey& key) {
     const std::lock_guard lock(impl_->mutex);
     impl_->activity.erase(key);
+    impl_->names.forget(key);
 }
 
 std::vector<ProcessActivity> Ingest::activity() const {

@@ -84,6 +84,8 @@ class Ingest {
         std::function<void(const CommunicatorRow&)> on_communicator = {};
         /// On the ingest thread, of each event before anybody is told of it; may be left out.
         std::function<void(Event&)> hide_names = {};
+        /// Whose share the names of a uid's processes are, on the thread of put_process(); may be left out.
+        std::function<uint32_t(uint32_t uid)> owner_of = {};
     };
 
     Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks);

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/model/event.h"
-#include "daemon/ingerod/token_bucket.h"
+#include "daemon/ingerod/shares.h"
 
 namespace ingero {
 
@@ -16,19 +16,20 @@ class NameBudget {
     static constexpr uint64_t burst = 1'000'000;
     static constexpr uint64_t period_ns = 10'000'000;  ///< and then one each
 
-    void set_owner(const ProcessKey& process, uint32_t uid) { owners_[process] = uid; }
+    /// `user`: see UidOwners.
+    void set_owner(const ProcessKey& process, uint32_t user) { owners_[process] = user; }
     void forget(const ProcessKey& process) { owners_.erase(process); }
     /// False where the owner of the process has no more. Processes whose owner is not known yet share one budget; root
     /// has no limit.
     bool take(const ProcessKey& process, uint64_t now_ns) {
         const auto owner = owners_.find(process);
-        const uint32_t uid = owner == owners_.end() ? UINT32_MAX : owner->second;
-        return uid == 0 || buckets_.try_emplace(uid, burst, period_ns).first->second.take(now_ns);
+        const uint32_t user = owner == owners_.end() ? UINT32_MAX : owner->second;
+        return user == 0 || rates_.take(user, now_ns);
     }
 
   private:
     std::map<ProcessKey, uint32_t> owners_;
-    std::map<uint32_t, TokenBucket> buckets_;
+    RateShares rates_{burst, period_ns};
 };
 
 }  // namespace ingero

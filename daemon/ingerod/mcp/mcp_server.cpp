@@ -126,8 +126,9 @@ void McpServer::Impl::accept_clients() {
 Result<void> McpServer::Impl::check_room(const Caller& caller) const {
     constexpr const char* hint = "end another, or try again later";
     if (sessions.size() >= options.sessions) return fail(ErrorCode::limit, "ingerod has too many MCP sessions", hint);
+    const auto user_of = [&](const Caller& one) { return options.owner_of ? options.owner_of(one.uid) : one.uid; };
     const auto theirs = std::count_if(sessions.begin(), sessions.end(),
-                                      [&](const auto& one) { return one.second.caller.uid == caller.uid; });
+                                      [&](const auto& one) { return user_of(one.second.caller) == user_of(caller); });
     if (static_cast<unsigned>(theirs) >= options.sessions_per_uid)
         return fail(ErrorCode::limit, "this user has too many MCP sessions", hint);
     return {};

@@ -15,6 +15,7 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/control_backend.h"
 #include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/uid_owners.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -23,6 +24,8 @@ struct McpOptions {
     std::string group = "ingero";  ///< its members see every process
     unsigned sessions = 64;
     unsigned sessions_per_uid = 8;
+    /// By which uids of one user count together.
+    OwnerOf owner_of{};
     /// A client was refused, told at most once a second; the text holds nothing of the client's. Default: a log line.
     std::function<void(const Caller&, const std::string&)> on_refusal{};
 };

@@ -510,6 +510,7 @@ StackMaps CallProbes::stack_maps() const {
             .exec_times = bpf_map__fd(impl_->map("exec_times")),
             .mappings = bpf_map__fd(impl_->map("mappings")),
             .unwind_tables = bpf_map__fd(impl_->map("unwind_tables")),
+            .uid_owners = bpf_map__fd(impl_->map("uid_owners")),
             .control = impl_->stack_control};
 }
 

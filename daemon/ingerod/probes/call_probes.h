@@ -38,6 +38,7 @@ struct StackMaps {
     int exec_times = -1;
     int mappings = -1;
     int unwind_tables = -1;
+    int uid_owners = -1;
     ingero_stack_control* control = nullptr;
 };
 

@@ -186,12 +186,13 @@ void SpanServer::Impl::admit(UniqueFd client, bool lines) {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
     if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
+    const uint32_t user = host.owner_of ? host.owner_of(credentials.uid) : credentials.uid;
     // Whoever has enough already costs no look into /proc. Which root it is, only that look says.
-    if (credentials.uid != 0 && !limits.may_look_at(SpanLimits::user_of(credentials.uid), monotonic_now_ns()))
+    if (credentials.uid != 0 && !limits.may_look_at(SpanLimits::user_of(user), monotonic_now_ns()))
         return turn_away(client.get(), lines, SpanRefusal::connection_limit);
     auto writer = SpanWriter::identify(client.get(), proc);
     if (!writer) return turn_away(client.get(), lines, writer.error());
-    const SpanLimits::Party party = writer->party();
+    const SpanLimits::Party party = writer->party(user);
     if (!limits.connect(party)) return turn_away(client.get(), lines, SpanRefusal::connection_limit);
     const uint64_t number = ++last_connection;
     Connection connection;
@@ -491,10 +492,7 @@ void SpanServer::set_hash(std::optional<SpanHash> hash) {
 }
 
 void SpanServer::on_process(const Process& process) {
-    if (process.exited_ns != 0) {
-        impl_->traced.erase(process.key);
-        return;
-    }
+    if (process.exited_ns != 0) return forget(process.key);
     const auto [known, added] = impl_->traced.try_emplace(process.key);
     if (!added) return;
     known->second = {process, impl_->ancestors_of(process)};
@@ -503,6 +501,10 @@ void SpanServer::on_process(const Process& process) {
         if (is_tree_scope(connection.writer.scope()) &&
             std::find(ancestors.begin(), ancestors.end(), connection.writer.process().key) != ancestors.end())
             impl_->register_in(connection.writer.scope(), process);
+}
+
+void SpanServer::forget(const ProcessKey& process) {
+    impl_->traced.erase(process);
 }
 
 SpanFigures SpanServer::figures() const {

@@ -16,6 +16,7 @@
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/spans/span_hash.h"
 #include "daemon/ingerod/spans/span_limits.h"
+#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 
@@ -36,6 +37,7 @@ class SpanServer {
         std::function<uint64_t()> oldest_ns;
         /// That may wait for a commit, so that one is never too large for the store.
         size_t waiting_bytes = 32 << 20;
+        OwnerOf owner_of = {};
     };
 
     /// Loop and `proc` must outlive it; the host may call `done` after it is gone.
@@ -53,6 +55,8 @@ class SpanServer {
     void set_hash(std::optional<SpanHash> hash);
     /// A process is traced, or is gone: it works for those of its ancestors that tell of spans.
     void on_process(const Process& process);
+    /// It lives, but is traced no more.
+    void forget(const ProcessKey& process);
     SpanFigures figures() const;
 
   private:

@@ -63,10 +63,10 @@ bool is_tree_scope(std::string_view scope) {
     return scope.starts_with(tree_prefix);
 }
 
-SpanLimits::Party SpanWriter::party() const {
-    std::string user = is_root_ ? "root" : SpanLimits::user_of(uid_);
-    if (!is_root_ && uid_ == 0) user += " in " + std::to_string(pid_namespace_.inode);
-    return {std::move(user), SpanLimits::group_of(process_.cgroup), is_root_};
+SpanLimits::Party SpanWriter::party(uint32_t user) const {
+    std::string name = is_root_ ? "root" : SpanLimits::user_of(user);
+    if (!is_root_ && uid_ == 0) name += " in " + std::to_string(pid_namespace_.inode);
+    return {std::move(name), SpanLimits::group_of(process_.cgroup), is_root_};
 }
 
 SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {

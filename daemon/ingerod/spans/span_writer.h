@@ -38,7 +38,8 @@ class SpanWriter {
     bool is_root() const { return is_root_; }
     const Process& process() const { return process_; }
     const std::string& scope() const { return scope_; }
-    SpanLimits::Party party() const;
+    /// `user`: whose share it is, see UidOwners.
+    SpanLimits::Party party(uint32_t user) const;
 
     /// Whose a span with this pid and start time is; without a pid, its own scope group's. Errors: no_such_process,
     /// not_yours, rate_limit (the budget is used up).

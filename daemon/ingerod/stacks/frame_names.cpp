@@ -62,7 +62,7 @@ void FrameNames::want(const MappedFilePtr& file, uint64_t offset) {
     }
     if (file->row.state == FileState::anonymous || file->named.size() >= most_places_a_file) return;
     if (!file->named.insert(offset).second) return;
-    if (file->pending.empty()) waiting_.push(file->uid, file);
+    if (file->pending.empty()) waiting_.push(file->user, file);
     file->pending.push_back(offset);
     if (!timer_.active() && !asking_)
         timer_ = loop_.add_timer(
@@ -94,7 +94,7 @@ void FrameNames::ask_next() {
     if (!file.fd) return give_up(batch);
     asking_ = true;
     workers_.request(
-        file_user(file.uid), "symbolize",
+        file_user(file.user), "symbolize",
         {{"offsets", std::move(offsets)}, {"build_id", file.row.build_id}, {"mangled", file.names_take_long}},
         file.fd.get(), [this, batch, alive = alive_](const Result<json>& answer) {
             if (*alive) take_answer(batch, answer);
@@ -113,7 +113,7 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
         }
         // Names may be made to take long to demangle.
         if (answer.error().code == ErrorCode::deadline) file.names_take_long = true;
-        waiting_.push(file.uid, batch->file);
+        waiting_.push(file.user, batch->file);
         timer_ = loop_.add_timer(
             retry_us, [this] { ask_next(); }, retry_us / 10);
         return;
@@ -166,7 +166,7 @@ bool FrameNames::ask_debug_file(const std::shared_ptr<Batch>& batch) {
     batch->in_debug_file = true;
     asking_ = true;
     workers_.request(
-        file_user(batch->file->uid), "symbolize",
+        file_user(batch->file->user), "symbolize",
         {{"addresses", std::move(addresses)}, {"build_id", batch->build_id}, {"mangled", batch->file->names_take_long}},
         fd.get(), [this, batch, alive = alive_](const Result<json>& answer) {
             if (*alive) take_answer(batch, answer);
@@ -178,7 +178,7 @@ void FrameNames::finish(const std::shared_ptr<Batch>& batch) {
     MappedFile& file = *batch->file;
     file.failures = 0;
     file.pending.erase(file.pending.begin(), file.pending.begin() + static_cast<long>(batch->rows.size()));
-    if (!file.pending.empty()) waiting_.push(file.uid, batch->file);
+    if (!file.pending.empty()) waiting_.push(file.user, batch->file);
     // That its path names another file by now is told over that it is stripped; its names are its own all the same.
     const bool replaced = file.row.state == FileState::rebuilt || file.row.state == FileState::deleted;
     const FileState state = replaced ? file.row.state : batch->state;

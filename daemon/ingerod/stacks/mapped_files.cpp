@@ -49,7 +49,13 @@ MappedFiles::~MappedFiles() {
     *alive_ = false;
 }
 
-MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mapping) {
+void MappedFiles::report_shortage(const Mapping& mapping) {
+    if (const auto more = log_.take())
+        spdlog::warn("more files are mapped than can be read at once: stacks end in {} for now{}",
+                     escape_text(mapping.path), *more);
+}
+
+MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t user, const Mapping& mapping) {
     auto fd = proc_.open_mapped_file(pid, mapping);
     struct stat facts {};
     if (!fd || fstat(fd->get(), &facts) != 0) return nullptr;
@@ -59,10 +65,13 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mappi
         static_cast<uint64_t>(facts.st_size)};
     const auto known = files_.find(key);
     const bool is_new = known == files_.end();
-    if ((is_new || !known->second->fd) && !make_room()) {
-        if (const auto more = log_.take())
-            spdlog::warn("more files are mapped than can be read at once: stacks end in {} for now{}",
-                         escape_text(mapping.path), *more);
+    const uint64_t bytes = sizeof(MappedFile) + mapping.path.size();
+    if (is_new && !make_memory(user, bytes)) {
+        report_shortage(mapping);
+        return nullptr;
+    }
+    if ((is_new || !known->second->fd) && !make_room(user)) {
+        report_shortage(mapping);
         return is_new ? nullptr : known->second;
     }
     MappedFilePtr& file = is_new ? files_[key] : known->second;
@@ -71,47 +80,76 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t uid, const Mapping& mappi
         file->key = key;
         file->row.id = next_id_++;
         file->row.path = mapping.path;
-        file->uid = uid;
+        file->user = user;
+        file->counted_bytes = bytes;
+        memory_.take(user, bytes);
     }
     if (!file->fd) {
         file->fd = std::move(*fd);
         file->opened = ++opened_;
+        file->opener = user;
+        descriptors_.take(user, 1);
         open_.emplace(file->opened, file.get());
     }
     if (!purge_timer_.active())
         purge_timer_ = loop_.add_periodic(
             purge_period_us, [this] { let_go(); }, purge_period_us / 5);
     if (is_new) {
-        waiting_.push(file->uid, file);
+        waiting_.push(file->user, file);
         compile_next();
-    } else if (file->beyond_share && file->uid != uid) {
-        ask_again(file, uid);
+    } else if (file->beyond_share && file->user != user) {
+        ask_again(file, user);
     }
     return file;
 }
 
 /// Another user, who may have some of their share left, has it mapped too.
-void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t uid) {
-    file->uid = uid;
+void MappedFiles::ask_again(const MappedFilePtr& file, uint32_t user) {
+    if (!memory_.may_take(user, file->counted_bytes)) return;
+    memory_.give_back(file->user, file->counted_bytes);
+    memory_.take(user, file->counted_bytes);
+    file->user = user;
     file->beyond_share = file->compiled = false;
     file->code.clear();
     file->attempts = 0;
-    waiting_.push(file->uid, file);
+    waiting_.push(file->user, file);
     compile_next();
 }
 
 void MappedFiles::close(MappedFile& file) {
-    open_.erase(std::exchange(file.opened, 0));
+    if (open_.erase(std::exchange(file.opened, 0)) != 0) descriptors_.give_back(file.opener, 1);
     file.fd.reset();
 }
 
-/// False where each file that is open waits for its table or for names.
-bool MappedFiles::make_room() {
-    for (auto oldest = open_.begin(); open_.size() >= max_open && oldest != open_.end();) {
+/// False where each file that could give its descriptor waits for its table or for names. Whoever has their share gives
+/// one of their own.
+bool MappedFiles::make_room(uint32_t user) {
+    for (auto oldest = open_.begin(); !descriptors_.may_take(user, 1) && oldest != open_.end();) {
         MappedFile& file = *(oldest++)->second;
-        if (file.compiled && file.pending.empty()) close(file);
+        const bool is_of_use = descriptors_.left() == 0 || file.opener == user;
+        if (is_of_use && file.compiled && file.pending.empty()) close(file);
     }
-    return open_.size() < max_open;
+    return descriptors_.may_take(user, 1);
+}
+
+/// Those of the user's own that nobody has mapped any more go before their time.
+bool MappedFiles::make_memory(uint32_t user, uint64_t bytes) {
+    for (auto one = unused_since_ns_.begin(); !memory_.may_take(user, bytes) && one != unused_since_ns_.end();) {
+        const auto known = files_.find((one++)->first);
+        if (known == files_.end() || known->second->user != user || known->second.use_count() > 1 ||
+            !known->second->pending.empty())
+            continue;
+        forget(*known->second);
+        unused_since_ns_.erase(known->first);
+        files_.erase(known);
+    }
+    return memory_.may_take(user, bytes);
+}
+
+void MappedFiles::forget(MappedFile& file) {
+    close(file);
+    memory_.give_back(file.user, file.counted_bytes);
+    tables_.remove_table(file.table);
 }
 
 MappedFilePtr MappedFiles::make_nameless(const std::string& name, FileState state) {
@@ -127,7 +165,7 @@ void MappedFiles::compile_next() {
         const MappedFilePtr file = waiting_.take()->lock();
         if (!file || !file->fd || file->compiled) continue;
         compiling_ = true;
-        workers_.request(file_user(file->uid), "unwind", json::object(), file->fd.get(),
+        workers_.request(file_user(file->user), "unwind", json::object(), file->fd.get(),
                          [this, file, alive = alive_](const Result<json>& answer) {
                              if (*alive) take_answer(file, answer);
                          });
@@ -140,7 +178,7 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
         !answer && (answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit);
     // The workers are busy, or one was killed: that says nothing of the file yet. Meanwhile others have their turn.
     if (!answer && !files_fault && ++file->attempts < max_attempts) {
-        waiting_.push(file->uid, file);
+        waiting_.push(file->user, file);
         if (answer.error().code == ErrorCode::deadline) return compile_next();
         failures_ = std::min(failures_ + 1, max_attempts - 1);
         retry_timer_ = loop_.add_timer(
@@ -165,7 +203,7 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
                                 checked_number(one.at("bytes"))});
             file->row.build_id = checked_build_id(answer->at("build_id"));
             file->code = std::move(code);
-            const auto table = bytes != 0 ? tables_.add_table(rows, file->uid) : uint32_t{INGERO_TABLE_FRAME_POINTER};
+            const auto table = bytes != 0 ? tables_.add_table(rows, file->user) : uint32_t{INGERO_TABLE_FRAME_POINTER};
             if (table) {
                 file->table = *table;
                 file->table_rows = static_cast<uint32_t>(bytes / sizeof(ingero_unwind_row));
@@ -198,7 +236,7 @@ void MappedFiles::let_go() {
         close(*file);
         const uint64_t since = unused_since_ns_.try_emplace(key, now).first->second;
         if (file->compiled && now - since < keep_unused_ns) return false;
-        tables_.remove_table(file->table);
+        forget(*file);
         unused_since_ns_.erase(key);
         return true;
     });

@@ -14,6 +14,7 @@
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/log_throttle.h"
+#include "daemon/ingerod/shares.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
 #include "daemon/ingerod/turn_queue.h"
 #include "daemon/ingerod/worker_pool.h"
@@ -45,8 +46,10 @@ struct MappedFile {
     std::vector<uint64_t> pending;  ///< places whose names are to be asked for
     unsigned failures = 0;          ///< of asking for names, in a row
     bool names_take_long = false;   ///< they are asked for as the symbol table has them
+    uint32_t user = 0;              ///< whose share it and its table are, see UidOwners: the first who mapped it
+    uint64_t counted_bytes = 0;     ///< of memory
+    uint32_t opener = 0;            ///< whose share its descriptor is
     unsigned attempts = 0;          ///< at its table, without an answer
-    uint32_t uid = 0;               ///< whose process has it mapped
     bool beyond_share = false;      ///< it has no table, since the user has their share of them
     uint64_t opened = 0;            ///< in which order; 0: it has no descriptor
 
@@ -64,20 +67,25 @@ class MappedFiles {
 
     /// Descriptors held at once: of a file whose table is there the oldest is closed for another.
     static constexpr size_t max_open = 512;
+    /// What is remembered of files, of which anybody can map any number in time.
+    static constexpr uint64_t max_bytes = 32 << 20;
 
-    /// The file behind a mapping, with a descriptor; null where it cannot be opened, or too many wait for their tables:
-    /// it may be asked for again later. Its table counts as one of user `uid`, the first who maps it.
-    MappedFilePtr find(uint32_t pid, uint32_t uid, const Mapping& mapping);
+    /// The file behind a mapping, with a descriptor; null where it cannot be opened, or too many of `user` are known or
+    /// wait for their tables: it may be asked for again later. Its table counts as one of the first user who maps it.
+    MappedFilePtr find(uint32_t pid, uint32_t user, const Mapping& mapping);
     /// A file that is none, for frames outside all files: a row of this name.
     MappedFilePtr make_nameless(const std::string& name, FileState state);
 
   private:
     void compile_next();
     void take_answer(const MappedFilePtr& file, const Result<nlohmann::json>& answer);
-    void ask_again(const MappedFilePtr& file, uint32_t uid);
+    void ask_again(const MappedFilePtr& file, uint32_t user);
     void let_go();
-    bool make_room();
+    bool make_room(uint32_t user);
+    bool make_memory(uint32_t user, uint64_t bytes);
     void close(MappedFile& file);
+    void forget(MappedFile& file);
+    void report_shortage(const Mapping& mapping);
 
     EventLoop& loop_;
     WorkerPool& workers_;
@@ -89,6 +97,8 @@ class MappedFiles {
     std::map<MappedFile::Key, uint64_t> unused_since_ns_;
     std::map<uint64_t, MappedFile*> open_;  ///< oldest first; each is in files_ too
     uint64_t opened_ = 0;
+    Shares descriptors_{max_open};
+    Shares memory_{max_bytes};
     LogThrottle log_;
     TurnQueue<uint32_t, std::weak_ptr<MappedFile>> waiting_;  ///< by user
     bool compiling_ = false;

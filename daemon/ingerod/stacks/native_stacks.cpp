@@ -36,18 +36,22 @@ constexpr uint32_t unknown_uid = UINT32_MAX;
 /// Records of a process may still be in the rings when it is gone.
 constexpr uint64_t keep_gone_ns = 2'000'000'000;
 
-bool same_mapping(const Mapping& a, const Mapping& b) {
-    return a.start == b.start && a.end == b.end && a.offset == b.offset && a.file == b.file;
-}
+/// Of the loop; the rest has the next.
+constexpr uint64_t turn_ns = 5'000'000;
 
 }  // namespace
 
-NativeStacks::NativeStacks(EventLoop& loop, const CallProbes& probes, WorkerPool& workers, const ProcFs& proc,
-                           Store store, bool on)
+Mapping NativeStacks::ListedMapping::as_mapping() const {
+    return {.start = start, .end = end, .offset = offset, .file = id, .path = file ? file->row.path : std::string()};
+}
+
+NativeStacks::NativeStacks(EventLoop& loop, const StackMaps& maps, WorkerPool& workers, const ProcFs& proc,
+                           const UidOwners& owners, Store store, bool on)
     : loop_(loop),
       proc_(proc),
+      owners_(owners),
       store_(std::move(store)),
-      tables_(probes.stack_maps(), table_budget_bytes),
+      tables_(maps, table_budget_bytes),
       files_(loop, workers, proc, tables_, store_.last_file + 1, [this](const MappedFile& file) { on_compiled(file); }),
       names_(loop, workers, {.put_file = store_.put_file, .put_symbol = store_.put_symbol}) {
     tables_.set_next_stack(store_.last_stack + 1, most_stacks);
@@ -110,33 +114,63 @@ void NativeStacks::on_process_gone(const ProcessKey& key) {
     process->gone_ns = monotonic_now_ns();
 }
 
-std::shared_ptr<const NativeStacks::List> NativeStacks::read_list(ProcessMappings& process) {
+uint32_t NativeStacks::user_of(const ProcessMappings& process) const {
+    return owners_.owner_of(process.uid.value_or(unknown_uid));
+}
+
+void NativeStacks::set_uid(ProcessMappings& process, uint32_t uid) {
+    if (std::exchange(process.uid, uid) != uid) tables_.set_owner(uid, owners_.owner_of(uid));
+}
+
+/// As much as the kernel side takes.
+NativeStacks::List NativeStacks::read_list(ProcessMappings& process) {
     const uint32_t pid = process.key.pid;
     if (!process.uid)
-        if (const auto facts = proc_.read_process(pid)) process.uid = facts->uid;
-    const uint32_t uid = process.uid.value_or(unknown_uid);
+        if (const auto facts = proc_.read_process(pid)) set_uid(process, facts->uid);
+    const uint32_t user = user_of(process);
     const List* before = process.list.get();
     const uint64_t now = monotonic_now_ns();
     const bool retry = now - process.retry_ns >= reread_ns;
     if (retry) process.retry_ns = now;
     size_t opened = 0, looked_up = 0;
-    auto list = std::make_shared<List>();
+    List list;
     size_t at = 0;
-    for (Mapping& mapping : proc_.executable_mappings(pid)) {
+    for (const Mapping& mapping : proc_.executable_mappings(pid)) {
+        if (list.size() == INGERO_MAX_PROCESS_MAPPINGS) {
+            if (const auto more = log_.take())
+                spdlog::warn("process {} has more than {} files mapped as code: stacks end in the others{}", pid,
+                             list.size(), *more);
+            break;
+        }
+        ListedMapping one{mapping.start, mapping.end, mapping.offset, mapping.file, nullptr};
         // Both are in order of address.
-        while (before && at < before->size() && (*before)[at].mapping.start < mapping.start) ++at;
-        MappedFilePtr file;
-        const bool same = before && at < before->size() && same_mapping((*before)[at].mapping, mapping);
-        if (same) file = (*before)[at].file;
-        if (!file && (!same || retry) && opened++ < max_opened_at_once) file = files_.find(pid, uid, mapping);
+        while (before && at < before->size() && (*before)[at].start < mapping.start) ++at;
+        const bool same = before && at < before->size() && same_mapping((*before)[at], one);
+        if (same) one.file = (*before)[at].file;
+        if (!one.file && (!same || retry) && opened++ < max_opened_at_once) one.file = files_.find(pid, user, mapping);
+        MappedFile* file = one.file.get();
         if (file && mapping.deleted && file->row.state != FileState::rebuilt &&
             (file->row.state != FileState::deleted || retry) && looked_up++ < max_looked_up_at_once) {
             const FileState state = proc_.has_file_at(pid, mapping.path) ? FileState::rebuilt : FileState::deleted;
             if (std::exchange(file->row.state, state) != state && file->stored) store_.put_file(file->row);
         }
-        list->push_back({std::move(mapping), std::move(file)});
+        list.push_back(std::move(one));
     }
     return list;
+}
+
+std::shared_ptr<const NativeStacks::List> NativeStacks::keep(ProcessMappings& process, List list) {
+    const uint64_t bytes = sizeof(List) + list.size() * sizeof(ListedMapping);
+    const uint32_t user = user_of(process);
+    // What it had mapped before goes first: it serves stacks that are read late only.
+    while (!lists_.may_take(user, bytes) && !process.history.empty()) process.history.pop_front();
+    if (!lists_.may_take(user, bytes)) return nullptr;
+    list.shrink_to_fit();
+    lists_.take(user, bytes);
+    return {new List(std::move(list)), [this, user, bytes](const List* kept) {
+                delete kept;
+                lists_.give_back(user, bytes);
+            }};
 }
 
 /// Reads what the process has mapped now, and tells the kernel side where that is something else than before.
@@ -144,30 +178,32 @@ void NativeStacks::refresh(ProcessMappings& process) {
     if (process.gone_ns != 0) return;
     const uint64_t from_ns = monotonic_now_ns();
     process.tried_ns = from_ns;
-    const auto list = read_list(process);
+    List list = read_list(process);
     // Of another process that has the pid by now, or of none.
     const auto facts = proc_.read_process(process.key.pid);
-    if (!facts || facts->key != process.key || list->empty()) return;
-    process.uid = facts->uid;
-    const bool same = process.list && std::equal(list->begin(), list->end(), process.list->begin(), process.list->end(),
-                                                 [](const auto& a, const auto& b) {
-                                                     return same_mapping(a.mapping, b.mapping) && a.file == b.file;
-                                                 });
-    process.list = list;
+    if (!facts || facts->key != process.key || list.empty()) return;
+    set_uid(process, facts->uid);
+    const bool same =
+        process.list && std::equal(list.begin(), list.end(), process.list->begin(), process.list->end(),
+                                   [](const auto& a, const auto& b) { return same_mapping(a, b) && a.file == b.file; });
     process.read_ns = from_ns;
-    if (!same) publish(process);
+    if (same) return;
+    process.list.reset();
+    process.list = keep(process, std::move(list));
+    if (process.list) return publish(process);
+    tables_.forget(process.key);
+    if (const auto more = log_.take())
+        spdlog::warn("stacks of process {} end at once: user {} has half of the room there is for what processes map{}",
+                     process.key.pid, user_of(process), *more);
 }
 
 void NativeStacks::publish(ProcessMappings& process) {
     std::vector<ingero_mapping> mappings;
     for (const ListedMapping& one : *process.list) {
-        ingero_mapping mapping{.start = one.mapping.start,
-                               .end = one.mapping.end,
-                               .file_address = 0,
-                               .table = INGERO_TABLE_NONE,
-                               .rows = 0};
+        ingero_mapping mapping{
+            .start = one.start, .end = one.end, .file_address = 0, .table = INGERO_TABLE_NONE, .rows = 0};
         if (one.file) {
-            mapping.file_address = one.file->address_of(one.mapping.offset);
+            mapping.file_address = one.file->address_of(one.offset);
             mapping.table = one.file->table;
             mapping.rows = one.file->table_rows;
         }
@@ -177,7 +213,7 @@ void NativeStacks::publish(ProcessMappings& process) {
     if (process.generation == 0) ++process.generation;
     process.history.push_back({process.generation, process.list, process.read_ns});
     if (process.history.size() > kept_generations) process.history.pop_front();
-    if (const auto told = tables_.set_mappings(process.key, process.generation, mappings); !told)
+    if (const auto told = tables_.set_mappings(process.key, user_of(process), process.generation, mappings); !told)
         if (const auto more = log_.take())
             spdlog::warn("stacks of process {} are cut short: {}{}", process.key.pid, told.error().message, *more);
     // Read of the program before: the kernel side forgot that one's list already, and this one came too late.
@@ -206,17 +242,21 @@ void NativeStacks::schedule() {
 
 void NativeStacks::work_off() {
     work_timer_.reset();
-    for (const uint32_t pid : std::exchange(changed_, {})) {
-        const auto known = processes_.find(pid);
+    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
+    // Who changes on and on waits for all others that have.
+    if (changing_.empty()) changing_.swap(changed_);
+    while (!changing_.empty() && monotonic_now_ns() < until_ns) {
+        const auto known = processes_.find(changing_.extract(changing_.begin()).value());
         if (known == processes_.end()) continue;
         const uint32_t before = known->second.generation;
         refresh(known->second);
-        if (known->second.generation != before) outdated_.erase(pid);
+        if (known->second.generation != before) outdated_.erase(known->first);
     }
-    for (const uint32_t pid : std::exchange(outdated_, {})) {
-        const auto known = processes_.find(pid);
+    while (!outdated_.empty() && monotonic_now_ns() < until_ns) {
+        const auto known = processes_.find(outdated_.extract(outdated_.begin()).value());
         if (known != processes_.end() && known->second.list && known->second.gone_ns == 0) publish(known->second);
     }
+    if (!changing_.empty() || !changed_.empty() || !outdated_.empty()) schedule();
 }
 
 void NativeStacks::allow_new() {
@@ -247,13 +287,13 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
     const uint64_t place = innermost ? record.address[frame] : record.address[frame] - 1;
     const auto add_from = [&](const List& list) {
         const auto after = std::upper_bound(list.begin(), list.end(), place,
-                                            [](uint64_t at, const auto& one) { return at < one.mapping.start; });
-        if (after == list.begin() || place >= (after - 1)->mapping.end) return false;
+                                            [](uint64_t at, const auto& one) { return at < one.start; });
+        if (after == list.begin() || place >= (after - 1)->end) return false;
         const ListedMapping& one = *(after - 1);
-        const uint64_t offset = place - one.mapping.start + one.mapping.offset;
+        const uint64_t offset = place - one.start + one.offset;
         // Closed meanwhile, for others.
         if (one.file && !one.file->fd && !one.file->named.contains(offset) && process->gone_ns == 0)
-            files_.find(process->key.pid, process->uid.value_or(unknown_uid), one.mapping);
+            files_.find(process->key.pid, user_of(*process), one.as_mapping());
         if (one.file)
             add_frame(row, one.file, offset);
         else
@@ -279,7 +319,7 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
     // Mapped since, or no file: what is mapped now says which. Reading may have met the next program already; and where
     // it came too late for this one, what there is may be of the one before.
     const uint64_t now = monotonic_now_ns();
-    const bool is_told = changed_.erase(process->key.pid) != 0;
+    const bool is_told = changed_.erase(process->key.pid) + changing_.erase(process->key.pid) != 0;
     if (process->gone_ns == 0 && record.time_ns > process->tried_ns && (is_told || now - process->tried_ns >= stray_ns))
         refresh(*process);
     if (are_parted(process->read_ns) || are_parted(monotonic_now_ns())) return add_unknown() && innermost;

@@ -16,9 +16,11 @@
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/shares.h"
 #include "daemon/ingerod/stacks/frame_names.h"
 #include "daemon/ingerod/stacks/mapped_files.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
+#include "daemon/ingerod/uid_owners.h"
 #include "daemon/ingerod/worker_pool.h"
 
 namespace ingero {
@@ -34,9 +36,12 @@ class NativeStacks {
         uint32_t last_file = 0;
     };
 
+    /// What is remembered of all that processes have mapped, and had a moment ago.
+    static constexpr uint64_t max_list_bytes = 64 << 20;
+
     /// All but `store` must outlive it. Stacks are taken from now on where `on`.
-    NativeStacks(EventLoop& loop, const CallProbes& probes, WorkerPool& workers, const ProcFs& proc, Store store,
-                 bool on);
+    NativeStacks(EventLoop& loop, const StackMaps& maps, WorkerPool& workers, const ProcFs& proc,
+                 const UidOwners& owners, Store store, bool on);
     ~NativeStacks();
 
     void enable(bool on);
@@ -56,13 +61,22 @@ class NativeStacks {
     uint64_t lost() const { return tables_.lost_stacks(); }
     /// Of these, those for which the ring had no room.
     uint64_t lost_in_ring() const { return tables_.stacks_lost_in_ring(); }
+    /// Of max_list_bytes.
+    uint64_t list_bytes() const { return lists_.total() - lists_.left(); }
 
   private:
+    /// Without its path, which the file has.
     struct ListedMapping {
-        Mapping mapping;
+        uint64_t start = 0, end = 0, offset = 0;
+        FileId id;
         MappedFilePtr file;  ///< null where it could not be opened
+
+        Mapping as_mapping() const;
     };
     using List = std::vector<ListedMapping>;
+    static bool same_mapping(const ListedMapping& a, const ListedMapping& b) {
+        return a.start == b.start && a.end == b.end && a.offset == b.offset && a.id == b.id;
+    }
     struct ToldList {
         uint32_t generation = 0;
         std::shared_ptr<const List> list;
@@ -82,7 +96,11 @@ class NativeStacks {
     };
 
     ProcessMappings* find(const ProcessKey& key);
-    std::shared_ptr<const List> read_list(ProcessMappings& process);
+    uint32_t user_of(const ProcessMappings& process) const;
+    void set_uid(ProcessMappings& process, uint32_t uid);
+    List read_list(ProcessMappings& process);
+    /// Null where the user has their share of lists.
+    std::shared_ptr<const List> keep(ProcessMappings& process, List list);
     void refresh(ProcessMappings& process);
     void publish(ProcessMappings& process);
     void on_compiled(const MappedFile& file);
@@ -97,12 +115,15 @@ class NativeStacks {
 
     EventLoop& loop_;
     const ProcFs& proc_;
+    const UidOwners& owners_;
     Store store_;
+    Shares lists_{max_list_bytes};  ///< before all that holds lists
     WalkTables tables_;
     MappedFiles files_;
     FrameNames names_;
     std::map<uint32_t, ProcessMappings> processes_;  ///< by pid
     std::set<uint32_t> changed_;                     ///< pids whose mappings are to be read again
+    std::set<uint32_t> changing_;                    ///< those of a round that has begun
     std::set<uint32_t> outdated_;                    ///< pids whose tables are to be told anew
     EventLoop::Source work_timer_;
     EventLoop::Source tick_timer_;

@@ -42,6 +42,14 @@ void WalkTables::allow_stacks(uint32_t count) {
     shared(maps_.control->tick).fetch_add(1);
 }
 
+void WalkTables::set_owner(uint32_t uid, uint32_t user) {
+    if (uid == user) {
+        bpf_map_delete_elem(maps_.uid_owners, &uid);
+    } else {
+        bpf_map_update_elem(maps_.uid_owners, &uid, &user, BPF_ANY);
+    }
+}
+
 uint64_t WalkTables::lost_stacks() const {
     return std::atomic_ref<uint64_t>(maps_.control->lost).load();
 }
@@ -54,7 +62,7 @@ void WalkTables::bump_epoch() {
     shared(maps_.control->epoch).fetch_add(1);
 }
 
-Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>> packed_rows, uint32_t uid) {
+Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>> packed_rows, uint32_t user) {
     uint64_t bytes = 0;
     for (const auto& part : packed_rows) bytes += part.size();
     const uint64_t rows = bytes / sizeof(ingero_unwind_row);
@@ -63,9 +71,9 @@ Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>>
     if (bytes > bytes_.left() || tables_.left() == 0)
         return fail(ErrorCode::limit, "unwind tables would take more than " + std::to_string(bytes_.total() >> 20) +
                                           " MiB, or be more than " + std::to_string(tables_.total()));
-    if (!bytes_.may_take(uid, bytes) || !tables_.may_take(uid, 1))
+    if (!bytes_.may_take(user, bytes) || !tables_.may_take(user, 1))
         return fail(ErrorCode::busy,
-                    "user " + std::to_string(uid) + " has half of the room there is for unwind tables");
+                    "user " + std::to_string(user) + " has half of the room there is for unwind tables");
     uint32_t slot = 0;
     while (slots_.contains(slot)) ++slot;
 
@@ -82,9 +90,9 @@ Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>>
     const int fd = map.get();
     if (bpf_map_update_elem(maps_.unwind_tables, &slot, &fd, BPF_ANY) != 0)
         return fail(ErrorCode::internal, errno_message("cannot hand an unwind table to the kernel", errno));
-    bytes_.take(uid, bytes);
-    tables_.take(uid, 1);
-    slots_[slot] = {uid, bytes};
+    bytes_.take(user, bytes);
+    tables_.take(user, 1);
+    slots_[slot] = {user, bytes};
     return slot + INGERO_TABLE_FIRST;
 }
 
@@ -94,13 +102,12 @@ void WalkTables::remove_table(uint32_t table) {
     const auto known = slots_.find(slot);
     if (known == slots_.end()) return;
     bpf_map_delete_elem(maps_.unwind_tables, &slot);
-    bytes_.give_back(known->second.uid, known->second.bytes);
-    tables_.give_back(known->second.uid, 1);
+    bytes_.give_back(known->second.user, known->second.bytes);
+    tables_.give_back(known->second.user, 1);
     slots_.erase(known);
 }
 
 std::optional<uint32_t> WalkTables::allocate(uint32_t count) {
-    reuse_released();
     for (auto at = free_.begin(); at != free_.end(); ++at) {
         const auto [first, room] = *at;
         if (room < count) continue;
@@ -119,6 +126,7 @@ void WalkTables::reuse_released() {
     const uint64_t now = monotonic_now_ns();
     for (; !released_.empty() && now - released_.front().at_ns >= grace_ns; released_.pop_front()) {
         Region region = released_.front().region;
+        places_.give_back(region.user, region.count);
         const auto after = free_.lower_bound(region.first);
         if (after != free_.end() && region.first + region.count == after->first) {
             region.count += after->second;
@@ -136,19 +144,26 @@ void WalkTables::reuse_released() {
     }
 }
 
-Result<void> WalkTables::set_mappings(const ProcessKey& process, uint32_t generation,
+Result<void> WalkTables::set_mappings(const ProcessKey& process, uint32_t user, uint32_t generation,
                                       std::span<const ingero_mapping> mappings) {
     const auto count = static_cast<uint32_t>(std::min<size_t>(mappings.size(), INGERO_MAX_PROCESS_MAPPINGS));
+    reuse_released();
+    if (!places_.may_take(user, count)) {
+        forget(process);
+        return fail(count > places_.left() ? ErrorCode::limit : ErrorCode::busy,
+                    "user " + std::to_string(user) + " has half of the room there is for what processes map");
+    }
     const auto first = count != 0 ? allocate(count) : 0;
     if (!first) {
         forget(process);
         return fail(ErrorCode::limit, "no room for the mappings of process " + std::to_string(process.pid));
     }
+    places_.take(user, count);
     for (uint32_t i = 0; i < count; ++i) {
         const uint32_t index = *first + i;
         if (bpf_map_update_elem(maps_.mappings, &index, &mappings[i], BPF_ANY) == 0) continue;
         const int error = errno;
-        release({*first, count});
+        release({*first, count, user});
         forget(process);
         return fail(ErrorCode::internal, errno_message("cannot store a mapping", error));
     }
@@ -159,7 +174,7 @@ Result<void> WalkTables::set_mappings(const ProcessKey& process, uint32_t genera
     bump_epoch();
     Region& region = lists_[process];
     release(region);
-    region = {*first, count};
+    region = {*first, count, user};
     if (stored) return {};
     forget(process);
     return fail(ErrorCode::limit, errno_message("cannot store the mappings of a process", error));

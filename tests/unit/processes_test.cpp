@@ -1,0 +1,191 @@
+// However many processes a user has, and whatever they do, what the daemon holds and does for them is bounded.
+#include "daemon/ingerod/processes.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ingero;
+
+namespace {
+
+constexpr uint64_t waiting_us = 60'000'000;
+constexpr uint32_t usual_uid = 4'000'001;
+
+/// A process that waits to be ended, of another user where this one is root.
+class Child {
+  public:
+    Child() : pid_(fork()) {
+        if (pid_ != 0) return;
+        if (geteuid() == 0 && setuid(usual_uid) != 0) _exit(1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    ~Child() { end(); }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+    void end() {
+        if (pid_ <= 0) return;
+        kill(pid_, SIGKILL);
+        waitpid(std::exchange(pid_, 0), nullptr, 0);
+    }
+    uint32_t pid() const { return static_cast<uint32_t>(pid_); }
+
+  private:
+    pid_t pid_;
+};
+
+class WatchedProcesses : public testing::Test {
+  protected:
+    static constexpr uint64_t most = 3;
+
+    explicit WatchedProcesses(uint64_t look_period_ns = ProcessLimits{}.look_period_ns)
+        : limits_{.total = 100, .of_a_user = most, .look_burst = 20, .look_period_ns = look_period_ns} {}
+    void SetUp() override {
+        if (getuid() == 0 && geteuid() != 0) GTEST_SKIP() << "its children would be root's, who has no limit";
+    }
+
+    ProcessKey key_of(const Child& child) {
+        // Its uid is that of the one who starts it for a moment.
+        const uint32_t uid = geteuid() == 0 ? usual_uid : getuid();
+        while (proc_.user_of(child.pid()) != uid) sched_yield();
+        return {child.pid(), proc_.start_of(child.pid()).value_or(0)};
+    }
+    ingero_process_record change_of(const ProcessKey& key, ingero_process_change change) const {
+        ingero_process_record record{};
+        record.type = INGERO_RECORD_PROCESS;
+        record.change = change;
+        record.time_ns = monotonic_now_ns();
+        record.process_start_ns = key.start_ns;
+        record.tgid = key.pid;
+        record.uid = geteuid() == 0 ? usual_uid : getuid();
+        return record;
+    }
+    /// Until one has to wait.
+    void use_up_looks(const ProcessKey& key) {
+        while (processes_.late() == 0) processes_.on_change(change_of(key, INGERO_PROCESS_EXEC));
+    }
+    void wait_for_looks() {
+        while (processes_.late() != 0 && sd_event_run(loop_.get(), waiting_us) > 0) continue;
+    }
+
+    const ProcessLimits limits_;
+
+    const ProcFs proc_;
+    EventLoop loop_;
+    WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
+    const UidOwners owners_;
+    Libraries libraries_{loop_,
+                         proc_,
+                         {},
+                         workers_,
+                         owners_,
+                         {.on_change = [] {},
+                          .on_settled = [](const LibraryKey&) {},
+                          .on_let_go = [](const LibraryKey&) {},
+                          .off = [](std::string_view) { return false; },
+                          .in_use = [](const LibraryKey&) { return true; },
+                          .uids = [](const LibraryKey&) { return std::vector<uint32_t>(); }}};
+    uint32_t policy_ = 0;
+    CaptureGate gate_{-1, -1, &policy_};
+    std::vector<ProcessKey> executed_, evicted_;
+    std::vector<GapRow> gaps_;
+    std::map<ProcessKey, Process> rows_;
+    Processes processes_{loop_,
+                         proc_,
+                         libraries_,
+                         gate_,
+                         owners_,
+                         limits_,
+                         {.on_change = [] {},
+                          .put_process = [this](const Process& process) { rows_[process.key] = process; },
+                          .on_not_traced = [](const ProcessKey&) {},
+                          .put_gap = [this](GapRow gap) { gaps_.push_back(std::move(gap)); },
+                          .look_at_program = [](uint32_t, const Mapping&, uint64_t) {},
+                          .on_exec = [this](const ProcessKey& key) { executed_.push_back(key); },
+                          .on_evicted = [this](const ProcessKey& key) { evicted_.push_back(key); }}};
+};
+
+using OfAUser = WatchedProcesses;
+
+/// No look is allowed beyond those at once.
+class OfABusyUser : public WatchedProcesses {
+  protected:
+    OfABusyUser() : WatchedProcesses(3'600'000'000'000) {}
+};
+
+TEST_F(OfAUser, beyond_a_bound_the_oldest_is_no_longer_watched_and_a_gap_says_so) {
+    const std::vector<Child> children(most + 2);
+    std::vector<ProcessKey> keys;
+    for (const Child& child : children) {
+        keys.push_back(key_of(child));
+        processes_.on_call(keys.back());
+        EXPECT_LE(processes_.all().size(), most);
+    }
+    EXPECT_THAT(evicted_, testing::ElementsAre(keys[0], keys[1]));
+    for (size_t i = 2; i < keys.size(); ++i) EXPECT_NE(processes_.find(keys[i]), nullptr);
+    ASSERT_EQ(gaps_.size(), 1U);
+    EXPECT_EQ(gaps_[0].reason, GapReason::too_many);
+    EXPECT_EQ(gaps_[0].uid, rows_.at(keys[0]).uid);
+    EXPECT_EQ(gaps_[0].to_ns, 0U);
+}
+
+TEST_F(OfAUser, that_is_no_longer_watched_still_has_its_end_stored) {
+    const std::vector<Child> children(most + 1);
+    for (const Child& child : children) processes_.on_call(key_of(child));
+    const ProcessKey oldest = key_of(children[0]);
+    ingero_process_record end = change_of(oldest, INGERO_PROCESS_EXIT);
+    end.exit_code = 9;
+    processes_.on_change(end);
+    EXPECT_EQ(rows_.at(oldest).exited_ns, end.time_ns);
+    EXPECT_EQ(rows_.at(oldest).exit_code, 9);
+    EXPECT_EQ(rows_.at(oldest).parent_pid, static_cast<uint32_t>(getpid())) << "what was known of it is kept";
+    EXPECT_TRUE(processes_.has_ended(oldest));
+}
+
+TEST_F(OfAUser, the_gap_ends_once_there_is_room_again) {
+    std::vector<Child> children(most + 1);
+    std::vector<ProcessKey> keys;
+    for (const Child& child : children) processes_.on_call(keys.emplace_back(key_of(child)));
+    for (size_t i = 1; i < keys.size(); ++i) processes_.on_change(change_of(keys[i], INGERO_PROCESS_EXIT));
+    ASSERT_EQ(gaps_.size(), 2U);
+    EXPECT_NE(gaps_[1].to_ns, 0U);
+    EXPECT_TRUE(processes_.all().empty());
+}
+
+TEST_F(OfABusyUser, that_executes_programs_without_end_is_looked_at_now_and_then) {
+    const Child child;
+    const ProcessKey key = key_of(child);
+    processes_.on_call(key);
+    for (int i = 0; i < 1'000; ++i) processes_.on_change(change_of(key, INGERO_PROCESS_EXEC));
+    EXPECT_EQ(executed_.size(), limits_.look_burst - 1) << "one look was for its first call";
+    EXPECT_EQ(processes_.late(), 1U) << "its latest program waits, and those between are not looked at";
+}
+
+TEST_F(OfABusyUser, that_calls_and_ends_before_it_is_looked_at_is_known_by_its_end) {
+    const Child busy, gone;
+    processes_.on_call(key_of(busy));
+    use_up_looks(key_of(busy));
+    const ProcessKey ended = key_of(gone);
+    processes_.on_call(ended);
+    EXPECT_EQ(processes_.find(ended), nullptr);
+    EXPECT_EQ(processes_.late(), 2U);
+    processes_.on_change(change_of(ended, INGERO_PROCESS_EXIT));
+    EXPECT_EQ(rows_.count(ended), 1U);
+    EXPECT_EQ(processes_.late(), 1U);
+}
+
+TEST_F(OfAUser, who_keeps_us_busy_has_all_looked_at_in_the_end) {
+    const Child busy, caller;
+    processes_.on_call(key_of(busy));
+    use_up_looks(key_of(busy));
+    const size_t looks = executed_.size();
+    processes_.on_call(key_of(caller));
+    wait_for_looks();
+    EXPECT_GT(executed_.size(), looks);
+    EXPECT_NE(processes_.find(key_of(caller)), nullptr);
+}
+
+}  // namespace
