@@ -75,6 +75,7 @@ TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
         Workload workload(
             {"calls", "--count", "12000", "--rate", "10000", "--op", "mixed", "--cpu", "0", "--log", log});
         ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+        const auto pid = static_cast<uint32_t>(workload.pid());
         workload.open_gate();
         ASSERT_EQ(workload.finish(), 0);
         ASSERT_EQ(daemon.stop(), 0);
@@ -83,8 +84,7 @@ TEST_F(TimeSplit, on_cpu_agrees_with_the_threads_cpu_clock_under_a_pinned_hog) {
         ASSERT_TRUE(truth);
         StoreContents store = read_store(daemon.store());
         // Losses are those of the host: where others were traced too, they may be theirs.
-        const size_t others = std::erase_if(
-            store.events, [&](const Event& event) { return event.tgid != static_cast<uint32_t>(workload.pid()); });
+        const size_t others = std::erase_if(store.events, [&](const Event& event) { return event.tgid != pid; });
         const Agreement agreement = compare_on_cpu(store, *truth);
         shares.push_back(static_cast<double>(agreement.agreed) / static_cast<double>(agreement.compared));
         std::cout << agreement.compared << " compared, " << agreement.compared - agreement.agreed << " disagree, "
