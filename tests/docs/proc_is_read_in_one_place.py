@@ -57,6 +57,7 @@ ALLOWED = {
     ("main.cpp", "std::filesystem::exists(place"): OWN_FILE,
     ("main.cpp", "stat(path.c_str()"): OWN_FILE,
     ("main.cpp", "access(path.c_str()"): OWN_FILE,
+    ("manager.h", "/proc"): "where ProcFs looks",
     ("peer.cpp", "fstatat(directory, path"): "BoundedCalls makes the call",
     ("peer.cpp", "openat(process_directory"): "BoundedCalls makes the call",
     ("peer.cpp", "open((\"/proc/\" + std::to_string(pid))"): "BoundedCalls makes the call",
@@ -64,6 +65,7 @@ ALLOWED = {
     ("spans/span_hash.cpp", "open(fresh.c_str()"): OWN_FILE,
     ("spans/span_hash.cpp", "::open(key_file.c_str()"): OWN_FILE,
     ("stacks/frame_names.cpp", "open(path.c_str()"): "below /usr/lib/debug, which is root's",
+    ("uid_owners.cpp", "std::ifstream file(subordinate_uids"): OWN_FILE,
     ("worker_process.cpp", "open(path.c_str()"): "the size of the daemon's own child, which nothing holds up",
     ("worker_process.cpp", "/proc/"): "the size of the daemon's own child, which nothing holds up",
 }
