@@ -205,7 +205,7 @@ class NamesOfSeveralUsers : public ALyingWorker {
     MappedFilePtr file_of(uint32_t uid, const std::string& build_id) {
         const auto file = std::make_shared<MappedFile>();
         file->row = {.id = ++last_, .path = "/opt/program", .build_id = build_id};
-        file->uid = uid;
+        file->user = uid;
         file->fd.reset(open((folder_ / "program").c_str(), O_RDONLY | O_CLOEXEC));
         return file;
     }

@@ -88,7 +88,7 @@ class WatchedProcesses : public testing::Test {
                           .off = [](std::string_view) { return false; },
                           .in_use = [](const LibraryKey&) { return true; },
                           .uids = [](const LibraryKey&) { return std::vector<uint32_t>(); }}};
-    uint32_t policy_ = 0;
+    uint64_t policy_ = 0;
     CaptureGate gate_{-1, -1, &policy_};
     std::vector<ProcessKey> executed_, evicted_;
     std::vector<GapRow> gaps_;
