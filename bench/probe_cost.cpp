@@ -179,7 +179,7 @@ bool tell_own_mappings(WalkTables& tables) {
                         .table = *added,
                         .rows = static_cast<ingero_u32>(table->rows.size())});
     }
-    return static_cast<bool>(tables.set_mappings(self->key, 1, list));
+    return static_cast<bool>(tables.set_mappings(self->key, 0, 1, list));
 }
 
 /// Records a second that the reader takes out of full rings and makes rows of, as the ingest thread does it.
