@@ -238,18 +238,28 @@ std::string text_status(const json& answer, const TextStyle& style) {
     std::string result = "ingerod " + text::words(answer, "version") + " on " + text::words(answer, "node") + ": " +
                          text::paint(state, text::state_colour(state), style) + ", up " +
                          (uptime ? format_span(*uptime) : text::absent) + "\n";
-    result += "Events    " + text::count(events, "recorded") + " recorded, " + text::count(events, "lost") + " lost, " +
-              text::count(events, "sampled_out") + " sampled out, " + text::count(events, "split_uncertain") +
-              " with an uncertain time split\n";
-    result += "          committed up to number " + text::count(events, "committed") + "; " +
-              text::count(events, "stacks_lost") + " stacks and " + text::count(events, "names_lost") +
-              " names of functions lost\n";
+    const std::string lost =
+        text::count(events, "lost") + " lost, " + text::count(events, "sampled_out") + " sampled out";
+    const std::string names_lost = text::count(events, "stacks_lost") + " stacks and " +
+                                   text::count(events, "names_lost") + " names of functions lost\n";
+    // Null where the caller sees only processes of their own.
+    const bool of_all_users = !text::member(events, "recorded").is_null();
+    if (of_all_users)
+        result += "Events    " + text::count(events, "recorded") + " recorded, " + lost + ", " +
+                  text::count(events, "split_uncertain") +
+                  " with an uncertain time split\n          committed up to number " +
+                  text::count(events, "committed") + "; " + names_lost;
+    else
+        result += "Events    " + lost + "; " + names_lost;
     result += "Overhead  " + text::overhead_text(text::member(answer, "overhead")) + "\n";
     result += "Store     " + text::store_text(text::member(answer, "store")) + "\n";
     result += "Memory    " + text::bytes(answer, "memory_bytes") + "\n";
-    result += "Traced    " + text::count(answer, "processes") + " processes, " + text::count(answer, "incidents_open") +
-              " open incidents\n";
-    result += "Spans     " + text::spans_text(text::member(answer, "spans")) + "\n";
+    result += "Traced    " + text::count(answer, "processes") + (of_all_users ? "" : " of your") + " processes, " +
+              text::count(answer, "incidents_open") + " open incidents\n";
+    if (of_all_users)
+        result += "Spans     " + text::spans_text(text::member(answer, "spans")) + "\n";
+    else
+        result += "Hidden    what other users' programs do: root and members of group ingero see it\n";
     result += text::relay_lines(text::member(answer, "relay"));
     result += "Sockets   " + text::count(answer, "sockets") + " listening\n";
     return result + text::coverage_lines(answer, style);

@@ -409,6 +409,14 @@ TEST(RenderText, StatusAndProcessesShowTheirFigures) {
     EXPECT_THAT(status, HasSubstr("ingerod 0.1.0 on gpu-1: tracing, up 3 h 3 min"));
     EXPECT_THAT(status, HasSubstr("12,345,678 recorded, 0 lost"));
     EXPECT_THAT(status, HasSubstr("1.20 GiB of 10.0 GiB, empty"));
+    json of_a_stranger = status_answer();
+    for (const char* name : {"recorded", "committed", "split_uncertain"}) of_a_stranger["events"][name] = nullptr;
+    const std::string hidden = text_status(of_a_stranger);
+    EXPECT_THAT(hidden, HasSubstr("\nEvents    0 lost, "));
+    EXPECT_THAT(hidden, HasSubstr(" of your processes, "));
+    EXPECT_THAT(hidden,
+                HasSubstr("\nHidden    what other users' programs do: root and members of group ingero see it\n"));
+    EXPECT_THAT(hidden, Not(HasSubstr("Spans")));
     const std::string processes = text_processes(processes_answer());
     EXPECT_THAT(processes, HasSubstr("python"));
     EXPECT_THAT(processes, HasSubstr("1,235"));
