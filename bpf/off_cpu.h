@@ -41,8 +41,9 @@ struct {
     __type(value, struct cpu_slices);
 } cpus SEC(".maps");
 
+/* Both lie at a multiple of 4, as each in these structures does: four copies for the verifier to walk, not sixteen. */
 static __always_inline void copy_comm(char *to, const char *from) {
-    __builtin_memcpy(to, from, INGERO_COMM_LENGTH);
+    __builtin_memcpy(__builtin_assume_aligned(to, 4), __builtin_assume_aligned(from, 4), INGERO_COMM_LENGTH);
 }
 
 /* A running CPU's open slice is closed: prev held it since the last recorded switch. */
@@ -65,10 +66,18 @@ static __always_inline void record_current(struct cpu_slices *cpu, struct task_s
     cpu->current_known = 1;
 }
 
+/* Without a branch, so that the verifier does not walk each way of each slice. */
+static __always_inline __s64 positive_part(__s64 value) {
+    __s64 sign = value >> 63;
+
+    barrier_var(sign); /* or the compiler finds the comparison behind it */
+    return value & ~sign;
+}
+
 static __always_inline __u64 overlap(__u64 from, __u64 to, __u64 slice_from, __u64 slice_to) {
-    __u64 begin = slice_from > from ? slice_from : from;
-    __u64 end = slice_to < to ? slice_to : to;
-    return end > begin ? end - begin : 0;
+    __u64 begin = from + positive_part(slice_from - from);
+    __u64 end = to - positive_part(to - slice_to);
+    return positive_part(end - begin);
 }
 
 static __always_inline void offer_preemptor(struct wait_state *wait, __u32 tgid, const char *comm, __u64 ns) {
@@ -88,25 +97,26 @@ static __always_inline void offer_preemptor(struct wait_state *wait, __u32 tgid,
  */
 static __always_inline void charge_wait(struct wait_state *wait, struct cpu_slices *cpu, __u64 from, __u64 to,
                                         int open) {
-    /* In the state's memory and not in registers: the verifier then need not follow each choice. */
-    wait->best_ns = 0;
+    __u64 longest = 0, ns = 0; /* longest: with the slice's number in the lower bits */
+    struct slice *best;
+
     for (__u32 i = 0; i < SLICES; i++) {
-        wait->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
-        if (*(volatile __u64 *)&wait->slice_ns <= *(volatile __u64 *)&wait->best_ns) continue;
-        wait->best_ns = wait->slice_ns;
-        wait->best_tgid = cpu->slices[i].tgid;
-        copy_comm(wait->best_comm, cpu->slices[i].comm);
+        ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns) * SLICES + i;
+        longest += positive_part(ns - longest);
     }
     if (open && cpu->current_known) offer_preemptor(wait, cpu->current_tgid, cpu->current_comm,
                                                     overlap(from, to, cpu->switched_ns, to));
-    if (*(volatile __u64 *)&wait->best_ns == 0) return;
-    wait->best_ns = 0;
+    if (longest < SLICES) return;
+    best = &cpu->slices[longest & (SLICES - 1)];
+    ns = 0;
     for (__u32 i = 0; i < SLICES; i++) {
-        if (cpu->slices[i].tgid != wait->best_tgid) continue;
-        wait->slice_ns = overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns);
-        wait->best_ns += *(volatile __u64 *)&wait->slice_ns;
+        __s64 other = cpu->slices[i].tgid ^ best->tgid;
+
+        other = -other >> 63; /* 0, or all bits */
+        barrier_var(other);
+        ns += overlap(from, to, cpu->slices[i].from_ns, cpu->slices[i].to_ns) & ~other;
     }
-    offer_preemptor(wait, wait->best_tgid, wait->best_comm, *(volatile __u64 *)&wait->best_ns);
+    offer_preemptor(wait, best->tgid, best->comm, ns);
 }
 
 /* The thread stands in no CPU's count, or in exactly one: its own word says which, so no missed event can leak. */
@@ -258,37 +268,33 @@ static __always_inline void leave_cpu(struct wait_state *wait, struct task_struc
  */
 static __always_inline void enter_cpu(struct wait_state *wait, struct task_struct *task, struct cpu_slices *cpu,
                                       __u64 now, __u32 late) {
-    __u32 uncertain = late;
-    __u64 off = wait->off_ns, wake = wait->wake_ns, runnable = 0, blocked = 0, wait_from;
-    __u8 reason = INGERO_BLOCKED_NONE;
+    __u64 off = wait->off_ns, wake = wait->wake_ns;
 
-    if (now < off) now = off;
+    now = off + positive_part(now - off);
+    wait->charged_ns = 0;
+    wait->charged_reason = INGERO_BLOCKED_NONE;
+    wait->charged_uncertain = late;
     if (wait->off_kind == OFF_RUNNABLE) {
-        runnable = now - off;
-        wait->preempted_ns += runnable;
+        wait->preempted_ns += now - off;
     } else if (wake >= off && wake <= now) {
-        blocked = wake - off;
-        runnable = now - wake;
-    } else if (wake < off && wake > wait->in_ns) { /* woken while it was still on its way out */
-        runnable = now - off;
-    } else {
-        blocked = now - off;
+        wait->charged_ns = wake - off;
+    } else if (wake >= off || wake <= wait->in_ns) { /* else it was woken while it was still on its way out */
+        wait->charged_ns = now - off;
+        wait->charged_uncertain = 1;
         wait->waker_kind = INGERO_WAKER_UNKNOWN;
-        uncertain = 1;
     }
-    wait_from = wait->wait_from_ns > off ? wait->wait_from_ns : off;
-    if (cpu && runnable) charge_wait(wait, cpu, wait_from, now, 0);
-    if (blocked) reason = blocked_reason(wait, task, late ? 0 : blocked);
-    wait->runnable_ns += runnable;
-    wait->blocked_ns += blocked;
+    wait->charged_runnable_ns = now - off - wait->charged_ns;
+    wait->runnable_ns += wait->charged_runnable_ns;
+    wait->blocked_ns += wait->charged_ns;
     wait->off_ns = 0;
     wait->in_ns = now;
     stop_waiting(wait);
-    wait->charged_ns = blocked;
-    wait->charged_runnable_ns = runnable;
-    wait->charged_reason = reason;
-    wait->charged_uncertain = uncertain;
     /* Through memory the verifier forgets by which way these came, and walks what follows once and not once a way. */
+    barrier();
+    if (cpu && wait->charged_runnable_ns)
+        charge_wait(wait, cpu, off + positive_part(wait->wait_from_ns - off), now, 0);
+    barrier();
+    if (wait->charged_ns) wait->charged_reason = blocked_reason(wait, task, late ? 0 : wait->charged_ns);
     barrier();
 }
 
@@ -333,9 +339,7 @@ static __always_inline void leave_cpu_in_call(struct thread_state *thread, struc
 static __always_inline void enter_cpu_in_call(struct thread_state *thread, struct task_struct *task,
                                               struct cpu_slices *cpu, __u64 now) {
     enter_cpu(&thread->wait, task, cpu, now, switches_of(task) != thread->wait.switches_of_task);
-    charge_frames(thread, *(volatile __u64 *)&thread->wait.charged_ns,
-                  *(volatile __u32 *)&thread->wait.charged_reason,
-                  *(volatile __u32 *)&thread->wait.charged_uncertain);
+    charge_frames(thread, thread->wait.charged_ns, thread->wait.charged_reason, thread->wait.charged_uncertain);
 }
 
 /*

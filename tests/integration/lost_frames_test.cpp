@@ -42,7 +42,6 @@ class LostFrames : public testing::TestWithParam<std::tuple<const char*, AttachW
   protected:
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
-        if (options() == by_perf_uprobes && !long_form()) GTEST_SKIP() << "attaching takes 40 s: in the long form";
         log_ = directory_ / "truth";
     }
     std::string how() const { return std::get<0>(GetParam()); }

@@ -1,6 +1,5 @@
 // One file behind several mounts, as the containers of one image have it: the kernel tells of each call once for each.
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include <filesystem>
 #include <list>
@@ -8,6 +7,7 @@
 #include "core/model/op.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
+#include "tests/support/mount_point.h"
 #include "tests/support/side_by_side.h"
 
 using namespace ingero;
@@ -22,23 +22,17 @@ class SharedImage : public testing::Test {
         // With all that lies beside it, so that the library finds what it needs.
         std::filesystem::copy(std::filesystem::path(CUDART_LIBRARY).parent_path(), directory_ / "image");
     }
-    void TearDown() override {
-        for (const std::string& mounted : mounts_) EXPECT_EQ(umount2(mounted.c_str(), 0), 0) << mounted;
-    }
-
     /// What a container of the image sees as its root. Empty where this host has no overlays.
     std::string mount_container(const std::string& name) {
-        const std::string upper = directory_ / (name + "-upper"), work = directory_ / (name + "-work"),
-                          merged = directory_ / (name + "-merged");
-        for (const std::string& path : {upper, work, merged}) std::filesystem::create_directory(path);
+        const std::string upper = directory_ / (name + "-upper"), work = directory_ / (name + "-work");
+        for (const std::string& path : {upper, work}) std::filesystem::create_directory(path);
         const std::string options = "lowerdir=" + (directory_ / "image") + ",upperdir=" + upper + ",workdir=" + work;
-        if (mount("overlay", merged.c_str(), "overlay", 0, options.c_str()) != 0) return {};
-        mounts_.push_back(merged);
-        return merged;
+        mounts_.emplace_back(directory_ / (name + "-merged"));
+        return mounts_.back().mount("overlay", options) ? mounts_.back().path() : std::string();
     }
 
     const TemporaryDirectory directory_;
-    std::vector<std::string> mounts_;
+    std::list<MountPoint> mounts_;
 };
 
 TEST_F(SharedImage, is_traced_once_a_call_in_each_of_its_containers) {

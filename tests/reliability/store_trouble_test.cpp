@@ -101,7 +101,7 @@ TEST_F(StoreTrouble, ASnapshotIsOfTheDaemonsUserOnlyAndGoesToAFileOnly) {
 
 TEST_F(StoreTrouble, ADiskFilledToTheLastByteIsSaidAndSurvived) {
     MountPoint mounted(directory_ / "disk");
-    if (!mounted.mount_tmpfs("size=24m")) GTEST_SKIP() << "needs the right to mount a tmpfs";
+    if (!mounted.mount("tmpfs", "size=24m")) GTEST_SKIP() << "needs the right to mount a tmpfs";
     const std::string& disk = mounted.path();
     Daemon daemon(disk + "/run");
     Workload workload(calls(10'000'000, 30'000));

@@ -15,8 +15,8 @@ MountPoint::~MountPoint() {
     umount2(path_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
-bool MountPoint::mount_tmpfs(const std::string& options) {
-    return mount("none", path_.c_str(), "tmpfs", 0, options.c_str()) == 0;
+bool MountPoint::mount(const char* type, const std::string& options) {
+    return ::mount("none", path_.c_str(), type, 0, options.c_str()) == 0;
 }
 
 }  // namespace ingero::test

@@ -14,7 +14,7 @@ class MountPoint {
     MountPoint& operator=(const MountPoint&) = delete;
 
     /// False with errno, as mount(2).
-    [[nodiscard]] bool mount_tmpfs(const std::string& options = {});
+    [[nodiscard]] bool mount(const char* type, const std::string& options = {});
     const std::string& path() const { return path_; }
 
   private:
