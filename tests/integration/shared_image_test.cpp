@@ -22,6 +22,7 @@ class SharedImage : public testing::Test {
         // With all that lies beside it, so that the library finds what it needs.
         std::filesystem::copy(std::filesystem::path(CUDART_LIBRARY).parent_path(), directory_ / "image");
     }
+
     /// What a container of the image sees as its root. Empty where this host has no overlays.
     std::string mount_container(const std::string& name) {
         const std::string upper = directory_ / (name + "-upper"), work = directory_ / (name + "-work");
