@@ -71,7 +71,8 @@ enum class GapReason : uint16_t {
     excluded = 4,     ///< [capture] leaves the process out
     too_many = 5,     ///< more gaps of one user than are kept: any process of theirs
     imported = 6,     ///< the trace it was imported from does not say in full what it left out
-    not_kept = 7,     ///< written by a version that knows more reasons
+    gave_way = 7,     ///< the user had most of the store, and their oldest calls went for room: what is left are rollups
+    not_kept = 8,     ///< written by a version that knows more reasons
 };
 /// As answers name it: "late-attach", "refused" and so on.
 std::string_view to_string(GapReason reason);
@@ -124,6 +125,9 @@ struct StoreOptions {
     uint64_t max_rollup_age_ns = 0;         ///< of rollups and clocks; 0: as long as there is room
     uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
     std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
+    /// The user as whose a uid's calls count where room has to be made: who has most gives way. Asked by the writer's
+    /// thread. Empty: all calls count as one user's.
+    std::function<uint32_t(uint32_t uid)> owner_of = {};
 };
 
 /// What one commit writes, all in one transaction.
