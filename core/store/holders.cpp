@@ -49,48 +49,6 @@ int Holders::load(const Environment& environment, MDB_txn* transaction) {
     });
 }
 
-int Holders::mend(const Environment& environment, MDB_txn* transaction, bool& ret_changed) {
-    struct Row {
-        EventKey block;
-        uint32_t user = 0;
-        bool is_there = false;
-    };
-    const auto order = [](const EventKey& key) {
-        return std::tie(key.boot_index, key.first_start_ns, key.first_sequence);
-    };
-    std::vector<Row> rows;
-    int rc = for_each_row(transaction, environment.tables().held, {}, [&](auto key, auto) {
-        if (const auto fields = decode_held_key(key)) rows.push_back({fields->block, fields->user});
-        return true;
-    });
-    if (rc != 0) return rc;
-    std::sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return order(a.block) < order(b.block); });
-    std::vector<std::pair<std::string, uint64_t>> unknown;
-    rc = for_each_row(transaction, environment.tables().events, {}, [&](auto key, auto value) {
-        const auto block = decode_event_key(key);
-        if (!block) return true;
-        const auto row = std::lower_bound(rows.begin(), rows.end(), *block,
-                                          [&](const Row& a, const EventKey& b) { return order(a.block) < order(b); });
-        if (row != rows.end() && order(row->block) == order(*block))
-            row->is_there = true;
-        else
-            unknown.emplace_back(key, key.size() + value.size());
-        return true;
-    });
-    ret_changed = !unknown.empty();
-    Holders ignored;
-    for (size_t i = 0; rc == 0 && i < unknown.size(); ++i)
-        rc = ignored.add(environment, transaction, nobody, unknown[i].first, unknown[i].second);
-    for (const Row& row : rows) {
-        if (rc != 0 || row.is_there) continue;
-        ret_changed = true;
-        const std::string key = encode_key(HeldKey{row.user, row.block});
-        MDB_val raw_key = to_value(key);
-        rc = mdb_del(transaction, environment.tables().held, &raw_key, nullptr);
-    }
-    return rc;
-}
-
 int Holders::add(const Environment& environment, MDB_txn* transaction, uint32_t user, std::string_view block,
                  uint64_t bytes) {
     const std::string key = held_key(user, block);

@@ -14,7 +14,7 @@
 
 namespace ingero {
 
-/// Whose a block counts as that a version wrote which did not tell users apart.
+/// As whose calls count whose process no row tells of.
 inline constexpr uint32_t nobody = UINT32_MAX;
 
 struct Holder {
@@ -33,9 +33,6 @@ struct Holder {
 class Holders {
   public:
     int load(const Environment& environment, MDB_txn* transaction);
-    /// Makes the table fit the blocks, which an older version changes without it. `ret_changed`: whether it did not.
-    static int mend(const Environment& environment, MDB_txn* transaction, bool& ret_changed);
-
     int add(const Environment& environment, MDB_txn* transaction, uint32_t user, std::string_view block,
             uint64_t bytes);
     /// The user whose it was; `nobody` where the table does not have it.

@@ -298,7 +298,7 @@ class Eviction {
                          .from_ns = gap->window.from_ns,
                          .to_ns = gap->window.to_ns,
                          .reason = GapReason::gave_way,
-                         .subject = user == nobody ? "calls that an older version recorded"
+                         .subject = user == nobody ? "calls of processes that no row tells of"
                                                    : "calls of uid " + std::to_string(user)};
         GapKey key{block.boot_index, before.from_ns, row.process, row.reason};
         if (known && before.from_ns != row.from_ns) {

@@ -285,7 +285,6 @@ class LmdbStoreWriter final : public StoreWriter {
     Result<void> create_layout();
     Result<void> raise_layout();
     Result<void> make_deletable();
-    Result<void> mend_holders();
     Result<void> load_state();
     UserOf users_of(const Batch& batch);
     void note_user(uint32_t uid);
@@ -358,8 +357,7 @@ Result<void> LmdbStoreWriter::make_ready() {
         if (*layout < store_layout_version || !environment_->tables().are_whole())
             if (auto raised = raise_layout(); !raised) return raised;
     }
-    if (auto deletable = make_deletable(); !deletable) return deletable;
-    return mend_holders();
+    return make_deletable();
 }
 
 /// A cap lowered to about what the file holds: LMDB needs pages to delete, and at its own 85 % there always are some.
@@ -449,17 +447,6 @@ Result<void> LmdbStoreWriter::load_state() {
             return true;
         });
     if (rc != 0) return tl::unexpected(lmdb_error("cannot read the events", rc));
-    return {};
-}
-
-/// Where there is no room for it now, who is not known has no less than before: it is done at the next start.
-Result<void> LmdbStoreWriter::mend_holders() {
-    Transaction txn;
-    bool changed = false;
-    int rc = environment_->begin_write(txn);
-    if (rc == 0) rc = Holders::mend(*environment_, txn.get(), changed);
-    if (rc == 0 && changed) rc = txn.commit();
-    if (rc != 0 && !is_space_error(rc)) return tl::unexpected(lmdb_error("cannot tell whose the events are", rc));
     return {};
 }
 

@@ -1,7 +1,6 @@
 // Several users in one store: who has most gives way, so that nobody's calls push out those of others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lmdb.h>
 
 #include <algorithm>
 #include <map>
@@ -238,41 +237,6 @@ TEST_F(AStoreOfSeveralUsers, MergesSmallBlocksOfEachOfThem) {
     for (int round = 0; round < 40; ++round) commit({flooder}, 4'000);
     for (const uint32_t uid : {root, victim}) EXPECT_EQ(stored(uid), made_[uid]);
     EXPECT_EQ(verify_store(directory_.path())->damaged, 0u);
-}
-
-/// As an older version leaves it, which does not know whose its blocks are.
-void forget_users(const std::string& directory) {
-    MDB_env* env = nullptr;
-    ASSERT_EQ(mdb_env_create(&env), 0);
-    mdb_env_set_maxdbs(env, 32);
-    mdb_env_set_mapsize(env, 2 * small_cap);
-    ASSERT_EQ(mdb_env_open(env, directory.c_str(), 0, 0640), 0);
-    MDB_txn* txn = nullptr;
-    ASSERT_EQ(mdb_txn_begin(env, nullptr, 0, &txn), 0);
-    MDB_dbi table = 0;
-    ASSERT_EQ(mdb_dbi_open(txn, "held", 0, &table), 0);
-    ASSERT_EQ(mdb_drop(txn, table, 1), 0);
-    ASSERT_EQ(mdb_txn_commit(txn), 0);
-    mdb_env_close(env);
-}
-
-TEST_F(AStoreOfSeveralUsers, LetsWhatAnOlderVersionWroteGoAsOneUsers) {
-    for (int round = 0; round < 5; ++round) commit({root, victim}, 2'000);
-    writer_.reset();
-    forget_users(directory_.path());
-    open();
-    for (int round = 0; round < 60; ++round) commit({flooder}, 4'000);
-    EXPECT_EQ(stored(root), made_[root]);
-    EXPECT_EQ(stored(victim), made_[victim]);
-    expect_the_newest_of(flooder);
-
-    writer_.reset();
-    forget_users(directory_.path());
-    open();
-    for (int round = 0; round < 200; ++round) commit({victim, flooder}, 2'000);
-    EXPECT_EQ(stored()[process_of(root).pid].size(), 0u) << "they go as the oldest, where they are most";
-    expect_the_newest_of(victim);
-    expect_the_newest_of(flooder);
 }
 
 // They are not counted by user, and go with the time that they tell of.
