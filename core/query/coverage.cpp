@@ -84,6 +84,12 @@ std::vector<Gap> find_node_gaps(const std::vector<Session>& sessions, Window win
     return gaps;
 }
 
+bool may_tell(const GapRow& row, const GapFilter& filter) {
+    if (row.process.pid == 0) return is_of_anyone(row) || !filter.uid || row.uid == *filter.uid;
+    if (filter.uid && row.uid != *filter.uid) return false;
+    return !filter.pid || row.process.pid == *filter.pid;
+}
+
 }  // namespace
 
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime) {
@@ -104,16 +110,24 @@ std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realt
     return result;
 }
 
-std::vector<RolledUp> rolled_up(const StoreSnapshot& snapshot, Window realtime) {
+Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter) {
     const auto clocks = boot_clocks(snapshot.sessions());
     std::map<uint32_t, RolledUp> boots;
-    for (const Session& session : snapshot.sessions()) {
-        const Window gone{session.rolled_up_from_ns, session.first_covered_ns};
-        if (gone.from_ns == 0 || gone.length_ns() == 0) continue;
-        const ClockTriple& clock = clocks.at(session.boot_index);
-        auto& boot = boots.try_emplace(session.boot_index, RolledUp{session.boot_index, gone, clock}).first->second;
+    const auto add = [&](uint32_t index, Window gone) {
+        if (gone.from_ns == 0 || gone.length_ns() == 0) return;
+        auto& boot = boots.try_emplace(index, RolledUp{index, gone, clocks.at(index)}).first->second;
         boot.monotonic.from_ns = std::min(boot.monotonic.from_ns, gone.from_ns);
         boot.monotonic.to_ns = std::max(boot.monotonic.to_ns, gone.to_ns);
+    };
+    for (const Session& session : snapshot.sessions())
+        add(session.boot_index, {session.rolled_up_from_ns, session.first_covered_ns});
+    // What gave way for room did so while other calls of its time stayed.
+    for (const auto& [index, clock] : clocks) {
+        const auto rows =
+            snapshot.gaps(index, {clock.to_monotonic(realtime.from_ns), clock.to_monotonic(realtime.to_ns)});
+        if (!rows) return tl::unexpected(rows.error());
+        for (const GapRow& row : *rows)
+            if (row.reason == GapReason::gave_way && may_tell(row, filter)) add(index, {row.from_ns, row.to_ns});
     }
     std::vector<RolledUp> result;
     for (const auto& [index, boot] : boots) {
@@ -151,12 +165,6 @@ const Session* session_of(const std::vector<Session>& sessions, uint32_t boot_in
         if (!writer || session.clock.monotonic_ns <= row.from_ns) writer = &session;
     }
     return writer;
-}
-
-bool may_tell(const GapRow& row, const GapFilter& filter) {
-    if (row.process.pid == 0) return row.uid == 0 || !filter.uid || row.uid == *filter.uid;
-    if (filter.uid && row.uid != *filter.uid) return false;
-    return !filter.pid || row.process.pid == *filter.pid;
 }
 
 /// What of the row lies in its session and the window, on the wall clock: nothing of a session is covered before its
@@ -223,10 +231,15 @@ Result<void> add_process_gaps(const StoreSnapshot& snapshot, const BootWindow& b
     const auto rows = snapshot.gaps(boot.boot_index, boot.monotonic);
     if (!rows) return tl::unexpected(rows.error());
     for (const GapRow& row : *rows) {
-        const Session* session = session_of(snapshot.sessions(), boot.boot_index, row);
-        if (!session || !may_tell(row, filter)) continue;
-        const Window realtime = clip(row, *session, boot);
-        if (realtime.length_ns() != 0) gaps.push_back({row.process, row.reason, row.subject, realtime});
+        if (!may_tell(row, filter)) continue;
+        const Session* writer = session_of(snapshot.sessions(), boot.boot_index, row);
+        for (const Session& session : snapshot.sessions()) {
+            // What gave way is not what one session left out.
+            const bool is_of =
+                row.reason == GapReason::gave_way ? session.boot_index == boot.boot_index : &session == writer;
+            const Window realtime = is_of ? clip(row, session, boot) : Window{};
+            if (realtime.length_ns() != 0) gaps.push_back({row.process, row.reason, row.subject, realtime});
+        }
     }
     return {};
 }
@@ -237,7 +250,9 @@ Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const 
     Coverage result;
     result.gaps = find_gaps(covered_intervals(snapshot.sessions(), filter.by_rollups), realtime);
     if (filter.by_rollups) {
-        for (const RolledUp& boot : rolled_up(snapshot, realtime)) {
+        const auto boots = rolled_up(snapshot, realtime, filter);
+        if (!boots) return tl::unexpected(boots.error());
+        for (const RolledUp& boot : *boots) {
             const uint64_t from = boot.clock.to_realtime(boot.monotonic.from_ns);
             const uint64_t to = boot.clock.to_realtime(boot.monotonic.to_ns);
             result.gaps.push_back(

@@ -40,8 +40,6 @@ struct RolledUp {
     ClockTriple clock;
 };
 
-/// For each boot that has any in the window (CLOCK_REALTIME), in order.
-std::vector<RolledUp> rolled_up(const StoreSnapshot& snapshot, Window realtime);
 /// The boots whose sessions overlap the window (CLOCK_REALTIME), in order.
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime);
 /// The realtime window from the first to the last covered instant of the store; empty when nothing is covered.
@@ -52,6 +50,8 @@ struct GapFilter {
     std::optional<uint32_t> pid;
     bool by_rollups = false;  ///< the answer counts in what rollups tell of: its time is a gap in part only
 };
+/// For each boot that has any in the window (CLOCK_REALTIME), in order. Errors: corrupt.
+Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter = {});
 /// Gaps of single processes that an answer lists; the shortest beyond them are told of in one line.
 inline constexpr size_t max_process_gaps = 256;
 

@@ -133,7 +133,7 @@ Result<void> Recorder::take_losses() {
     auto gaps = snapshot_.gaps(boot, window_);
     if (!gaps) return tl::unexpected(gaps.error());
     for (GapRow& gap : *gaps) {
-        const bool of_anyone = gap.process.pid == 0 && (gap.uid == 0 || !query_.uid || gap.uid == *query_.uid);
+        const bool of_anyone = gap.process.pid == 0 && (is_of_anyone(gap) || !query_.uid || gap.uid == *query_.uid);
         if (of_anyone || processes_.contains(gap.process)) page_.rows.batch.gaps.push_back(std::move(gap));
     }
     return {};

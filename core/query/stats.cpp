@@ -455,9 +455,11 @@ bool counts_in(const RollupRow& row, const RolledUp& boot, Window realtime) {
     return realtime.contains(boot.clock.to_realtime(from + (to - from) / 2));
 }
 
-Result<void> add_rollups(const StoreSnapshot& snapshot, Window realtime, StatsQuery& query,
+Result<void> add_rollups(const StoreSnapshot& snapshot, Window realtime, const GapFilter& gaps, StatsQuery& query,
                          std::map<OpId, uint64_t>& lost, Coverage& coverage) {
-    for (const RolledUp& boot : rolled_up(snapshot, realtime)) {
+    const auto boots = rolled_up(snapshot, realtime, gaps);
+    if (!boots) return tl::unexpected(boots.error());
+    for (const RolledUp& boot : *boots) {
         const Window window{boot.clock.to_monotonic(realtime.from_ns), boot.clock.to_monotonic(realtime.to_ns)};
         const auto rows = snapshot.rollups(boot.boot_index, window);
         if (!rows) return tl::unexpected(rows.error());
@@ -480,8 +482,8 @@ Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& f
     StatsAnswer answer;
     answer.window = filter.window;
     answer.by = by;
-    auto covered =
-        coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid, .by_rollups = by == StatsBy::op});
+    const GapFilter gaps{.uid = filter.uid, .pid = filter.pid, .by_rollups = by == StatsBy::op};
+    auto covered = coverage(snapshot, filter.window, gaps);
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
@@ -508,7 +510,7 @@ Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& f
         }
     }
     if (by == StatsBy::op) {
-        const auto added = add_rollups(snapshot, filter.window, query, lost, answer.coverage);
+        const auto added = add_rollups(snapshot, filter.window, gaps, query, lost, answer.coverage);
         if (!added) return tl::unexpected(added.error());
     }
     answer.ops = query.finish(lost);

@@ -153,7 +153,8 @@ int Environment::open_tables(MDB_txn* transaction, bool create) {
         {"gaps", &tables_.gaps},         {"functions", &tables_.functions}, {"stacks", &tables_.stacks},
         {"files", &tables_.files},       {"symbols", &tables_.symbols},     {"spans", &tables_.spans},
         {"span_ids", &tables_.span_ids}, {"incidents", &tables_.incidents}, {"snapshots", &tables_.states},
-        {"rollups", &tables_.rollups},   {"clocks", &tables_.clocks},       {"communicators", &tables_.communicators}};
+        {"rollups", &tables_.rollups},   {"clocks", &tables_.clocks},       {"communicators", &tables_.communicators},
+        {"held", &tables_.held}};
     for (const auto& [name, table] : newer) {
         const int rc = mdb_dbi_open(transaction, name, flags, table);
         if (rc == MDB_NOTFOUND) *table = Tables::no_table;
@@ -163,8 +164,8 @@ int Environment::open_tables(MDB_txn* transaction, bool create) {
 }
 
 bool Tables::are_whole() const {
-    for (const MDB_dbi table :
-         {gaps, functions, stacks, files, symbols, spans, span_ids, incidents, states, rollups, clocks, communicators})
+    for (const MDB_dbi table : {gaps, functions, stacks, files, symbols, spans, span_ids, incidents, states, rollups,
+                                clocks, communicators, held})
         if (table == no_table) return false;
     return true;
 }
@@ -196,10 +197,11 @@ uint64_t Environment::map_bytes() const {
 uint64_t Environment::live_bytes(MDB_txn* transaction) const {
     // 0 and 1 are LMDB's own: the free list and the table of tables.
     uint64_t pages = 2;
-    for (const MDB_dbi table : {MDB_dbi{0}, MDB_dbi{1}, tables_.meta, tables_.events, tables_.processes, tables_.losses,
-                                tables_.sessions, tables_.gaps, tables_.functions, tables_.stacks, tables_.files,
-                                tables_.symbols, tables_.spans, tables_.span_ids, tables_.incidents, tables_.states,
-                                tables_.rollups, tables_.clocks, tables_.communicators}) {
+    for (const MDB_dbi table :
+         {MDB_dbi{0},     MDB_dbi{1},       tables_.meta,   tables_.events,        tables_.processes,
+          tables_.losses, tables_.sessions, tables_.gaps,   tables_.functions,     tables_.stacks,
+          tables_.files,  tables_.symbols,  tables_.spans,  tables_.span_ids,      tables_.incidents,
+          tables_.states, tables_.rollups,  tables_.clocks, tables_.communicators, tables_.held}) {
         MDB_stat stat{};
         if (table != Tables::no_table && mdb_stat(transaction, table, &stat) == 0)
             pages += stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;

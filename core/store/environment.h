@@ -85,6 +85,7 @@ struct Tables {
     MDB_dbi rollups = no_table;
     MDB_dbi clocks = no_table;
     MDB_dbi communicators = no_table;
+    MDB_dbi held = no_table;
 
     /// Whether the file has every table there is.
     bool are_whole() const;

@@ -103,6 +103,9 @@ std::string encode_key(const SpanIdKey& key) {
 std::string encode_key(const RollupKey& key) {
     return big_endian(key.boot_index, key.minute_ns, key.op, key.process.pid, key.process.start_ns);
 }
+std::string encode_key(const HeldKey& key) {
+    return encode_key(key.user) + encode_key(key.block);
+}
 // With its length first: else an id would find those that begin with it.
 std::string span_id_prefix(std::string_view id) {
     id = id.substr(0, max_span_id_bytes);
@@ -150,6 +153,13 @@ std::optional<SpanIdKey> decode_span_id_key(std::string_view key) {
 std::optional<RollupKey> decode_rollup_key(std::string_view key) {
     RollupKey out;
     if (!from_big_endian(key, out.boot_index, out.minute_ns, out.op, out.process.pid, out.process.start_ns))
+        return std::nullopt;
+    return out;
+}
+
+std::optional<HeldKey> decode_held_key(std::string_view key) {
+    HeldKey out;
+    if (!from_big_endian(key, out.user, out.block.boot_index, out.block.first_start_ns, out.block.first_sequence))
         return std::nullopt;
     return out;
 }

@@ -291,6 +291,8 @@ std::string_view to_string(GapReason reason) {
             return "too-many";
         case GapReason::imported:
             return "imported";
+        case GapReason::gave_way:
+            return "gave-way";
         case GapReason::not_kept:
             break;
     }

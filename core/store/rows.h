@@ -80,6 +80,11 @@ struct RollupKey {
     ProcessKey process;
     auto operator<=>(const RollupKey&) const = default;
 };
+/// Whose a block is.
+struct HeldKey {
+    uint32_t user = 0;
+    EventKey block;
+};
 std::string encode_key(const EventKey& key);
 std::string encode_key(const LossKey& key);
 std::string encode_key(const ProcessKey& key);
@@ -90,6 +95,7 @@ std::string encode_key(const StackFrame& place);  ///< of a symbol
 std::string encode_key(const HistoryKey& key);
 std::string encode_key(const SpanIdKey& key);
 std::string encode_key(const RollupKey& key);
+std::string encode_key(const HeldKey& key);
 /// What the keys of all spans of this id begin with.
 std::string span_id_prefix(std::string_view id);
 std::string encode_key(uint32_t number);  ///< of a session: its number in the store, from 0
@@ -99,6 +105,7 @@ std::optional<GapKey> decode_gap_key(std::string_view key);
 std::optional<HistoryKey> decode_history_key(std::string_view key);
 std::optional<SpanIdKey> decode_span_id_key(std::string_view key);
 std::optional<RollupKey> decode_rollup_key(std::string_view key);
+std::optional<HeldKey> decode_held_key(std::string_view key);
 std::optional<uint32_t> decode_number_key(std::string_view key);
 
 /// A process row knows its boot, so that it can be let go with it.

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/store/block.h"
@@ -27,6 +28,7 @@ constexpr size_t candidates = 64;
 struct Candidate {
     std::string key;
     uint32_t boot_index = 0;
+    uint64_t first_start_ns = 0;
     uint64_t sequence = 0;
     uint64_t max_end_ns = 0;
     uint64_t rows = 0;
@@ -36,13 +38,20 @@ struct Candidate {
 Candidate candidate(std::string_view key, std::string_view value) {
     Candidate block{.key = std::string(key), .bytes = value.size() + key.size()};
     // A damaged block goes like any other; only what it held is not known.
-    if (const auto fields = decode_event_key(key)) block.boot_index = fields->boot_index;
+    if (const auto fields = decode_event_key(key)) {
+        block.boot_index = fields->boot_index;
+        block.first_start_ns = block.max_end_ns = fields->first_start_ns;
+    }
     if (const auto header = read_block_header(value)) {
         block.sequence = header->min_sequence;
         block.max_end_ns = header->max_end_ns;
         block.rows = header->rows;
     }
     return block;
+}
+
+bool written_before(const Candidate& a, const Candidate& b) {
+    return a.sequence < b.sequence;
 }
 
 int oldest_blocks(const Environment& environment, MDB_txn* txn, std::vector<Candidate>& ret_blocks) {
@@ -53,9 +62,25 @@ int oldest_blocks(const Environment& environment, MDB_txn* txn, std::vector<Cand
         ret_blocks.push_back(std::move(block));
         return ret_blocks.size() < candidates;
     });
-    std::sort(ret_blocks.begin(), ret_blocks.end(),
-              [](const Candidate& a, const Candidate& b) { return a.sequence < b.sequence; });
+    std::sort(ret_blocks.begin(), ret_blocks.end(), written_before);
     return rc;
+}
+
+int oldest_blocks_of(const Environment& environment, MDB_txn* txn, const Holders& holders, uint32_t user,
+                     std::vector<Candidate>& ret_blocks) {
+    ret_blocks.clear();
+    std::vector<std::string> keys;
+    if (const int rc = holders.first_blocks(environment, txn, user, candidates, keys)) return rc;
+    for (const std::string& key : keys) {
+        MDB_val raw_key = to_value(key);
+        MDB_val value{};
+        if (const int rc = mdb_get(txn, environment.tables().events, &raw_key, &value)) return rc;
+        Candidate block = candidate(key, to_text(value));
+        if (!ret_blocks.empty() && ret_blocks.front().boot_index != block.boot_index) break;
+        ret_blocks.push_back(std::move(block));
+    }
+    std::sort(ret_blocks.begin(), ret_blocks.end(), written_before);
+    return 0;
 }
 
 /// Deletes the rows at or after `from` that `is_past` says yes to, until it says stop.
@@ -174,8 +199,13 @@ int forget_stacks(const Environment& environment, MDB_txn* txn, const Horizon& h
 /// What one transaction lets go, step by step.
 class Eviction {
   public:
-    Eviction(const Environment& environment, MDB_txn* txn, const Demand& demand, Evicted& evicted)
-        : environment_(environment), txn_(txn), demand_(demand), evicted_(evicted), rollups_(environment, txn) {}
+    Eviction(const Environment& environment, MDB_txn* txn, const Demand& demand, Holders& holders, Evicted& evicted)
+        : environment_(environment),
+          txn_(txn),
+          demand_(demand),
+          holders_(holders),
+          evicted_(evicted),
+          rollups_(environment, txn) {}
 
     int run() {
         int rc = blocks_by_age();
@@ -211,8 +241,10 @@ class Eviction {
                 return !evicted_.more_by_age;
             });
             if (rc != 0) return rc;
-            for (const Candidate& block : old)
+            for (const Candidate& block : old) {
                 if (const int erased = erase(block)) return erased;
+                raise_horizon({block.boot_index, block.max_end_ns});
+            }
             if (evicted_.more_by_age) return 0;
             if (limit_ns != 0) raise_horizon({boot_index, limit_ns});
             if (kept) return 0;
@@ -220,18 +252,64 @@ class Eviction {
         return 0;
     }
 
+    /// Where other rows crowd the store, the oldest of anyone: they go only as the time moves on that they tell of.
     int blocks_for_space() {
+        const bool by_user = holders_.bytes() >= demand_.live_bytes / 2;
         std::vector<Candidate> blocks;
         while (evicted_.bytes < demand_.bytes) {
-            if (const int rc = oldest_blocks(environment_, txn_, blocks)) return rc;
+            const auto user = by_user ? holders_.who_has_most() : std::nullopt;
+            if (const int rc = user ? oldest_blocks_of(environment_, txn_, holders_, *user, blocks)
+                                    : oldest_blocks(environment_, txn_, blocks))
+                return rc;
             if (blocks.empty()) break;
             const size_t most = std::max<size_t>(1, blocks.size() / 2);
             for (size_t i = 0; i < most && evicted_.bytes < demand_.bytes; ++i) {
+                if (user && holders_.who_has_most() != user) break;
                 if (const int rc = erase(blocks[i])) return rc;
                 evicted_.events += blocks[i].rows;
+                if (const int rc = tell(blocks[i], user)) return rc;
             }
         }
         return 0;
+    }
+
+    /// That the block went, for room: nothing of its time is covered any more, or nothing of the user's.
+    int tell(const Candidate& block, std::optional<uint32_t> user) {
+        std::optional<EventKey> others;
+        if (user)
+            if (const int rc = holders_.first_of_others(environment_, txn_, *user, others)) return rc;
+        if (others &&
+            std::tie(others->boot_index, others->first_start_ns) < std::tie(block.boot_index, block.max_end_ns))
+            return give_way(*user, block);
+        raise_horizon({block.boot_index, block.max_end_ns});
+        return 0;
+    }
+
+    /// One row for all that went of a user in a boot.
+    int give_way(uint32_t user, const Candidate& block) {
+        auto& gap = holders_[user].gave_way;
+        const bool known = gap && gap->boot_index == block.boot_index;
+        const Window before = known ? gap->window : Window{block.first_start_ns, block.max_end_ns};
+        gap = {block.boot_index,
+               {std::min(before.from_ns, block.first_start_ns), std::max(before.to_ns, block.max_end_ns)}};
+        const bool is_one_uid = user != nobody && !demand_.with_uids.contains(user);
+        const GapRow row{.process = {0, is_one_uid ? uint64_t{user} + 1 : 0},
+                         .uid = is_one_uid ? user : 0,
+                         .from_ns = gap->window.from_ns,
+                         .to_ns = gap->window.to_ns,
+                         .reason = GapReason::gave_way,
+                         .subject = user == nobody ? "calls of processes that no row tells of"
+                                                   : "calls of uid " + std::to_string(user)};
+        GapKey key{block.boot_index, before.from_ns, row.process, row.reason};
+        if (known && before.from_ns != row.from_ns) {
+            const std::string old = encode_key(key);
+            MDB_val raw_key = to_value(old);
+            if (const int rc = mdb_del(txn_, environment_.tables().gaps, &raw_key, nullptr);
+                rc != MDB_NOTFOUND && rc != 0)
+                return rc;
+        }
+        key.from_ns = row.from_ns;
+        return put_sealed(txn_, environment_.tables().gaps, encode_key(key), encode_row(row));
     }
 
     int erase(const Candidate& block) {
@@ -243,8 +321,8 @@ class Eviction {
         }
         if (const int rc = mdb_del(txn_, environment_.tables().events, &key, nullptr)) return rc;
         evicted_.bytes += block.bytes;
-        raise_horizon({block.boot_index, block.max_end_ns});
-        return 0;
+        uint32_t user = nobody;
+        return holders_.remove(environment_, txn_, block.key, user);
     }
 
     int tellers(const Horizon& horizon) {
@@ -360,6 +438,7 @@ class Eviction {
     const Environment& environment_;
     MDB_txn* txn_;
     const Demand& demand_;
+    Holders& holders_;
     Evicted& evicted_;
     RollupWriter rollups_;
 };
@@ -382,8 +461,9 @@ int grow_file(int fd, uint64_t from, uint64_t to) {
 
 }  // namespace
 
-int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Evicted& ret_evicted) {
-    return Eviction(environment, transaction, demand, ret_evicted).run();
+int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Holders& holders,
+           Evicted& ret_evicted) {
+    return Eviction(environment, transaction, demand, holders, ret_evicted).run();
 }
 
 int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon) {

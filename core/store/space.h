@@ -1,13 +1,15 @@
 // Keeping a store under its cap and its ages: what the file may use, and letting the oldest go. Calls go first, rolled
-// up, and with them what tells of their time; then rollups; then incidents. Spans and states that take more than their
-// share go before any call: who tells of many cannot push out what was seen.
+// up, those of the user who has most, and with the time that they leave what tells of it; then rollups; then incidents.
+// Spans and states that take more than their share go before any call: who tells of many cannot push out what was seen.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/store/environment.h"
+#include "core/store/holders.h"
 
 namespace ingero {
 
@@ -27,6 +29,9 @@ struct Demand {
     uint64_t most_bytes = 0;  ///< by age no more than this at once
     AgeLimits calls;
     AgeLimits rollups;
+    uint64_t live_bytes = 0;  ///< of all that the store has
+    /// Users who have several uids: a gap of theirs is told to everyone, since whose of them it is, it does not say.
+    std::set<uint32_t> with_uids = {};
     uint64_t most_rollup_bytes = UINT64_MAX;  ///< that may be left
     uint64_t most_span_bytes = UINT64_MAX;    ///< that may be left where bytes have to go
     uint64_t most_state_bytes = UINT64_MAX;   ///< as of spans
@@ -43,9 +48,11 @@ struct Evicted {
     std::optional<Horizon> rollups;  ///< of rollups; absent: none went
 };
 
-/// Deletes blocks, the first written first, and what tells of the time that went, and adds what they held to the
-/// rollups; where no block is left, spans and state, rollups and incidents, the oldest first. Returns an LMDB code.
-int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Evicted& ret_evicted);
+/// Deletes blocks, of the user who has most the first written first, and adds what they held to the rollups. Where it
+/// leaves older ones of others, a gap tells whose went; else what tells of the time goes too. Where no block is left,
+/// spans and state, rollups and incidents go, the oldest first. Returns an LMDB code.
+int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Holders& holders,
+           Evicted& ret_evicted);
 
 /// Deletes the processes that ended before the horizon. Walks all process rows. Returns an LMDB code.
 int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon);

@@ -71,7 +71,8 @@ enum class GapReason : uint16_t {
     excluded = 4,     ///< [capture] leaves the process out
     too_many = 5,     ///< more gaps of one user than are kept: any process of theirs
     imported = 6,     ///< the trace it was imported from does not say in full what it left out
-    not_kept = 7,     ///< written by a version that knows more reasons
+    gave_way = 7,  ///< the user had most of the store, and their oldest calls went for room: what is left are rollups
+    not_kept = 8,  ///< written by a version that knows more reasons
 };
 /// As answers name it: "late-attach", "refused" and so on.
 std::string_view to_string(GapReason reason);
@@ -79,13 +80,16 @@ std::string_view to_string(GapReason reason);
 /// An interval in which calls of one process, or of all of them, may have been made unseen. A row with the same
 /// from_ns, process and reason replaces the one before: that is how an open gap is closed.
 struct GapRow {
-    ProcessKey process;    ///< pid 0: any process, of `uid` where that is not 0
+    ProcessKey process;    ///< pid 0: any process, of `uid` where that or start_ns is not 0
     uint32_t uid = 0;      ///< of the process
     uint64_t from_ns = 0;  ///< CLOCK_MONOTONIC
     uint64_t to_ns = 0;    ///< 0: it lasts
     GapReason reason = GapReason::late_attach;
     std::string subject;  ///< what is not seen: a library's base name, a probe set
 };
+inline bool is_of_anyone(const GapRow& row) {
+    return row.process == ProcessKey{} && row.uid == 0;
+}
 
 /// The name behind a function handle that launches carry.
 struct FunctionRow {
@@ -124,6 +128,9 @@ struct StoreOptions {
     uint64_t max_rollup_age_ns = 0;         ///< of rollups and clocks; 0: as long as there is room
     uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
     std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
+    /// The user as whose a uid's calls count where room has to be made: who has most gives way. Asked by the writer's
+    /// thread. Empty: all calls count as one user's.
+    std::function<uint32_t(uint32_t uid)> owner_of = {};
 };
 
 /// What one commit writes, all in one transaction.

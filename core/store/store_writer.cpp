@@ -8,11 +8,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/store/block_encoder.h"
+#include "core/store/holders.h"
 #include "core/store/lock_file.h"
 #include "core/store/rollup.h"
 #include "core/store/rows.h"
@@ -65,12 +68,13 @@ struct Prepared {
     }
 
     uint64_t bytes() const {
-        const auto add = [](uint64_t sum, const auto& block) {
-            return sum + block.first.size() + block.second.size() + 16;
+        const auto add = [](uint64_t sum, const BlockRow& block) {
+            return sum + block.key.size() + block.bytes.size() + 16;
         };
         const auto add_row = [](uint64_t sum, const Row& row) { return sum + row.key.size() + row.value.size() + 16; };
-        // Small rows land on pages of their own in the worst case of a random key.
-        return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 4096 +
+        // Small rows land on pages of their own in the worst case of a random key, and so does what tells whose a block
+        // is.
+        return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 8192 +
                4 * std::accumulate(rows.begin(), rows.end(), uint64_t{0}, add_row) + losses.size() * 256 +
                rollups.size() * 4096 + commit_overhead_bytes;
     }
@@ -79,6 +83,7 @@ struct Prepared {
 /// What is in memory of the store; replaced as a whole once a transaction has been committed.
 struct State {
     SessionMap sessions;
+    Holders holders;
     std::optional<uint32_t> current;  ///< the running session's number
     uint64_t last_sequence = 0;
     uint32_t last_stack = 0;
@@ -130,9 +135,9 @@ void prepare_clocks(const Batch& batch, uint32_t boot_index, uint32_t session, P
 }
 
 Prepared prepare(const Batch& batch, const std::vector<size_t>& repeats, uint32_t boot_index, uint64_t last_row,
-                 BlockEncoder& encoder) {
+                 BlockEncoder& encoder, const UserOf& user_of) {
     Prepared prepared;
-    prepared.blocks = make_blocks(encoder, boot_index, batch.events);
+    prepared.blocks = make_blocks(encoder, boot_index, batch.events, user_of);
     for (const Process& process : batch.processes)
         prepared.add_row(&Tables::processes, process.key, StoredProcess{process, boot_index});
     for (const GapRow& gap : batch.gaps)
@@ -153,16 +158,6 @@ Prepared prepare(const Batch& batch, const std::vector<size_t>& repeats, uint32_
     prepared.rollups = batch.rollups;
     prepare_history(batch, repeats, boot_index, last_row, prepared);
     return prepared;
-}
-
-int put(MDB_txn* txn, MDB_dbi table, std::string_view key, std::string_view value, unsigned flags = 0) {
-    MDB_val raw_key = to_value(key);
-    MDB_val raw_value = to_value(value);
-    return mdb_put(txn, table, &raw_key, &raw_value, flags);
-}
-
-int put_sealed(MDB_txn* txn, MDB_dbi table, std::string_view key, std::string_view content) {
-    return put(txn, table, key, seal(key, content));
 }
 
 /// A second row of the same interval and op adds to the first: a count once stored is never lost.
@@ -274,7 +269,7 @@ class LmdbStoreWriter final : public StoreWriter {
     }
     Result<void> commit(const Batch& batch) override;
     bool fits(const Batch& batch) override {
-        return prepare(batch, {}, 0, state_.last_row, encoder_).bytes() <= most_batch_bytes();
+        return prepare(batch, {}, 0, state_.last_row, encoder_, users_of(batch)).bytes() <= most_batch_bytes();
     }
     Result<void> end_session() override;
     Result<bool> tidy() override;
@@ -291,6 +286,8 @@ class LmdbStoreWriter final : public StoreWriter {
     Result<void> raise_layout();
     Result<void> make_deletable();
     Result<void> load_state();
+    UserOf users_of(const Batch& batch);
+    void note_user(uint32_t uid);
     Result<void> write(const Prepared& prepared, const Change& change);
     int transact(const Prepared& prepared, const Change& change, uint64_t limit, bool roll_up = true);
     int begin(Transaction& ret_transaction);
@@ -313,7 +310,8 @@ class LmdbStoreWriter final : public StoreWriter {
     uint64_t cap_bytes_ = 0;
     uint64_t first_covered_ns_ = 0;
     uint64_t commits_ = 0;
-    uint64_t next_tidy_ = 0;  ///< not before so many commits
+    uint64_t next_tidy_ = 0;        ///< not before so many commits
+    std::set<uint32_t> with_uids_;  ///< users whose processes had another uid than their own
 };
 
 Result<void> LmdbStoreWriter::open_store() {
@@ -440,9 +438,46 @@ Result<void> LmdbStoreWriter::load_state() {
     state_.last_stack = figures->last_stack;
     state_.last_file = figures->last_file;
     state_.last_row = read_last_row(*environment_, txn->get());
-    if (const int rc = upkeep_.load(*environment_, txn->get()))
-        return tl::unexpected(lmdb_error("cannot read the events", rc));
+    int rc = state_.holders.load(*environment_, txn->get());
+    if (rc == 0) rc = upkeep_.load(*environment_, txn->get(), state_.holders);
+    if (rc == 0)
+        rc = for_each_row(txn->get(), environment_->tables().processes, {}, [&](auto key, auto value) {
+            const auto content = unseal(key, value);
+            if (const auto row = content ? decode_process(*content) : std::nullopt) note_user(row->process.uid);
+            return true;
+        });
+    if (rc != 0) return tl::unexpected(lmdb_error("cannot read the events", rc));
     return {};
+}
+
+void LmdbStoreWriter::note_user(uint32_t uid) {
+    if (!options_.owner_of) return;
+    if (const uint32_t user = options_.owner_of(uid); user != uid) with_uids_.insert(user);
+}
+
+/// Of processes in the batch, and of those that the store has.
+UserOf LmdbStoreWriter::users_of(const Batch& batch) {
+    if (!options_.owner_of) return [](const ProcessKey&) { return 0; };
+    std::map<ProcessKey, uint32_t> users;
+    for (const Process& process : batch.processes) {
+        note_user(process.uid);
+        users[process.key] = options_.owner_of(process.uid);
+    }
+    return [this, users = std::move(users)](const ProcessKey& key) mutable {
+        const auto [known, added] = users.try_emplace(key, nobody);
+        if (!added) return known->second;
+        if (!environment_) return nobody;
+        const auto txn = environment_->begin_read();
+        if (!txn) return nobody;
+        const std::string raw = encode_key(key);
+        MDB_val raw_key = to_value(raw);
+        MDB_val value{};
+        if (mdb_get(txn->get(), environment_->tables().processes, &raw_key, &value) != 0) return nobody;
+        const auto content = unseal(raw, to_text(value));
+        const auto row = content ? decode_process(*content) : std::nullopt;
+        if (row) known->second = options_.owner_of(row->process.uid);
+        return known->second;
+    };
 }
 
 Result<void> LmdbStoreWriter::begin_session(Session session) {
@@ -477,7 +512,7 @@ Result<void> LmdbStoreWriter::commit(const Batch& batch) {
         if (!found) return tl::unexpected(found.error());
         repeats = std::move(*found);
     }
-    Prepared prepared = prepare(batch, repeats, running->boot_index, state_.last_row, encoder_);
+    Prepared prepared = prepare(batch, repeats, running->boot_index, state_.last_row, encoder_, users_of(batch));
     prepare_clocks(batch, running->boot_index, *state_.current, prepared);
     auto written = write(prepared, [&](State& state) {
         if (!batch.clocks.empty()) state.next_clock_row_ns = UINT64_MAX;
@@ -519,7 +554,7 @@ Result<bool> LmdbStoreWriter::tidy() {
             now.boot_index = session.boot_index;
             now.now_ns = session.latest_clock.monotonic_ns;
         }
-        Rewrite rewrite = upkeep_.plan(*environment_, txn->get(), encoder_, now);
+        Rewrite rewrite = upkeep_.plan(*environment_, txn->get(), state_.holders, encoder_, now);
         prepared.replaced = std::move(rewrite.replaced);
         prepared.blocks = std::move(rewrite.blocks);
     }
@@ -587,6 +622,8 @@ int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, ui
         Demand demand{.most_bytes = std::max(most_evicted_bytes, 2 * prepared.bytes()),
                       .calls = {},
                       .rollups = {},
+                      .live_bytes = live,
+                      .with_uids = with_uids_,
                       .most_rollup_bytes = cap_bytes_ / rollup_share,
                       .most_span_bytes = cap_bytes_ / span_share,
                       .most_state_bytes = cap_bytes_ / state_share,
@@ -614,7 +651,7 @@ int LmdbStoreWriter::evict(MDB_txn* txn, const Demand& asked, State& state) {
     }
     if (demand.bytes == 0 && !age_is_due) return 0;
     Evicted evicted;
-    if (const int rc = let_go(*environment_, txn, demand, evicted)) return rc;
+    if (const int rc = let_go(*environment_, txn, demand, state.holders, evicted)) return rc;
     if (age_is_due && !evicted.more_by_age) state.next_age_check_ns = now_ns + age_check_every_ns;
     state.dropped += evicted.events;
     state.dropped_spans += evicted.spans;
@@ -630,9 +667,14 @@ int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state)
     for (const std::string& key : prepared.replaced) {
         MDB_val raw_key = to_value(key);
         if (const int rc = mdb_del(txn, tables.events, &raw_key, nullptr)) return rc;
+        uint32_t user = nobody;
+        if (const int rc = state.holders.remove(*environment_, txn, key, user)) return rc;
     }
-    for (const auto& [key, value] : prepared.blocks)
-        if (const int rc = put(txn, tables.events, key, value, MDB_NOOVERWRITE)) return rc;
+    for (const BlockRow& block : prepared.blocks) {
+        if (const int rc = put(txn, tables.events, block.key, block.bytes, MDB_NOOVERWRITE)) return rc;
+        const uint64_t bytes = block.key.size() + block.bytes.size();
+        if (const int rc = state.holders.add(*environment_, txn, block.user, block.key, bytes)) return rc;
+    }
     for (const Prepared::Row& row : prepared.rows)
         if (const int rc = put(txn, tables.*row.table, row.key, row.value)) return rc;
     if (const Session* session = state.running()) {

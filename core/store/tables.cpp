@@ -65,6 +65,16 @@ int for_each_row(MDB_txn* transaction, MDB_dbi table, std::string_view from,
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
+int put(MDB_txn* transaction, MDB_dbi table, std::string_view key, std::string_view value, unsigned flags) {
+    MDB_val raw_key = to_value(key);
+    MDB_val raw_value = to_value(value);
+    return mdb_put(transaction, table, &raw_key, &raw_value, flags);
+}
+
+int put_sealed(MDB_txn* transaction, MDB_dbi table, std::string_view key, std::string_view content) {
+    return put(transaction, table, key, seal(key, content));
+}
+
 Result<SessionMap> read_sessions(const Environment& environment, MDB_txn* transaction) {
     SessionMap sessions;
     bool damaged = false;

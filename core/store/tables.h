@@ -23,6 +23,10 @@ Result<uint64_t> open_layout(Environment& environment);
 int for_each_row(MDB_txn* transaction, MDB_dbi table, std::string_view from,
                  const std::function<bool(std::string_view, std::string_view)>& visit);
 
+/// Each an LMDB code. What was there of that key is replaced.
+int put(MDB_txn* transaction, MDB_dbi table, std::string_view key, std::string_view value, unsigned flags = 0);
+int put_sealed(MDB_txn* transaction, MDB_dbi table, std::string_view key, std::string_view content);
+
 Result<SessionMap> read_sessions(const Environment& environment, MDB_txn* transaction);
 /// The highest number of a span, an incident's row or a state; 0 where there was none.
 uint64_t read_last_row(const Environment& environment, MDB_txn* transaction);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include "core/store/block_view.h"
 #include "core/store/tables.h"
@@ -31,68 +33,75 @@ std::string_view find_block(const Environment& environment, MDB_txn* transaction
 
 }  // namespace
 
-std::vector<BlockRow> make_blocks(BlockEncoder& encoder, uint32_t boot_index, std::span<const Event> events) {
+std::vector<BlockRow> make_blocks(BlockEncoder& encoder, uint32_t boot_index, std::span<const Event> events,
+                                  const UserOf& user_of) {
     struct Place {
+        uint32_t user;
         uint64_t start_ns;
         const Event* event;
     };
     std::vector<Place> order;
     order.reserve(events.size());
-    for (const Event& event : events) order.push_back({event.start_ns, &event});
+    ProcessKey process;
+    uint32_t user = user_of(process);
+    for (const Event& event : events) {
+        if (const ProcessKey own{event.tgid, event.process_start_ns}; own != process) user = user_of(process = own);
+        order.push_back({user, event.start_ns, &event});
+    }
     std::sort(order.begin(), order.end(), [](const Place& a, const Place& b) {
-        return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.event->sequence < b.event->sequence;
+        return std::tie(a.user, a.start_ns, a.event->sequence) < std::tie(b.user, b.start_ns, b.event->sequence);
     });
     std::vector<BlockRow> blocks;
-    std::vector<Event> rows(std::min(max_block_rows, events.size()));
+    std::vector<Event> rows;
     for (size_t at = 0; at < order.size(); at += rows.size()) {
-        rows.resize(std::min(max_block_rows, order.size() - at));
-        uint64_t first_sequence = order[at].event->sequence;
-        for (size_t i = 0; i < rows.size(); ++i) {
-            rows[i] = *order[at + i].event;
-            first_sequence = std::min(first_sequence, rows[i].sequence);
+        rows.clear();
+        uint64_t first_sequence = UINT64_MAX;
+        for (size_t i = at; i < order.size() && rows.size() < max_block_rows && order[i].user == order[at].user; ++i) {
+            rows.push_back(*order[i].event);
+            first_sequence = std::min(first_sequence, rows.back().sequence);
         }
-        blocks.emplace_back(encode_key(EventKey{boot_index, rows.front().start_ns, first_sequence}),
-                            encoder.encode(boot_index, rows));
+        blocks.push_back({encode_key(EventKey{boot_index, rows.front().start_ns, first_sequence}),
+                          encoder.encode(boot_index, rows), order[at].user});
     }
     return blocks;
 }
 
-int Upkeep::load(const Environment& environment, MDB_txn* transaction) {
+int Upkeep::load(const Environment& environment, MDB_txn* transaction, const Holders& holders) {
     known_.clear();
     taken_ = 0;
     rest_.reset();
     more_ = true;
-    Cursor cursor;
-    if (const int rc = cursor.open(transaction, environment.tables().events)) return rc;
-    std::vector<std::pair<uint64_t, Known>> newest;
-    MDB_val key{};
-    MDB_val value{};
-    int rc = cursor.get(key, value, MDB_LAST);
-    for (; rc == 0 && newest.size() < max_run_blocks; rc = cursor.get(key, value, MDB_PREV)) {
-        const auto header = read_block_header(to_text(value));
-        if (!header || (!newest.empty() && newest.front().second.boot_index != header->boot_index)) break;
-        newest.emplace_back(header->min_sequence,
-                            Known{std::string(to_text(key)), header->boot_index, header->rows, value.mv_size});
+    std::vector<std::string> keys;
+    for (const auto& [user, holder] : holders.users()) {
+        if (const int rc = holders.last_blocks(environment, transaction, user, max_run_blocks, keys)) return rc;
+        std::vector<std::pair<uint64_t, Known>> newest;
+        for (std::string& key : keys) {
+            const std::string_view bytes = find_block(environment, transaction, key);
+            const auto header = read_block_header(bytes);
+            if (!header || (!newest.empty() && newest.front().second.boot_index != header->boot_index)) break;
+            newest.emplace_back(header->min_sequence,
+                                Known{std::move(key), header->boot_index, header->rows, bytes.size()});
+        }
+        std::sort(newest.begin(), newest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        for (auto& [sequence, block] : newest) known_[user].push_back(std::move(block));
     }
-    std::sort(newest.begin(), newest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [sequence, block] : newest) known_.push_back(std::move(block));
-    return rc == MDB_NOTFOUND ? 0 : rc;
+    return 0;
 }
 
 void Upkeep::note(const std::vector<BlockRow>& blocks) {
-    for (const auto& [key, bytes] : blocks)
-        if (const auto header = read_block_header(bytes))
-            known_.push_back({key, header->boot_index, header->rows, bytes.size()});
+    for (const BlockRow& block : blocks)
+        if (const auto header = read_block_header(block.bytes))
+            known_[block.user].push_back({block.key, header->boot_index, header->rows, block.bytes.size()});
 }
 
-size_t Upkeep::take_run(uint64_t max_bytes) const {
+size_t Upkeep::take_run(const std::deque<Known>& known, uint64_t max_bytes) {
     size_t rows = 0;
     uint64_t bytes = 0;
-    for (size_t i = 0; i < known_.size(); ++i) {
-        const Known& block = known_[i];
+    for (size_t i = 0; i < known.size(); ++i) {
+        const Known& block = known[i];
         rows += block.rows;
         bytes += block.bytes;
-        const bool other_boot = block.boot_index != known_.front().boot_index;
+        const bool other_boot = block.boot_index != known.front().boot_index;
         if (other_boot || rows > max_rows || bytes > max_bytes || i == max_run_blocks) return std::max<size_t>(i, 1);
     }
     return 0;
@@ -100,14 +109,21 @@ size_t Upkeep::take_run(uint64_t max_bytes) const {
 
 Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder,
                            uint64_t max_bytes) {
-    // In front of a full block there is nothing left that it could be merged with.
-    while (!known_.empty() && known_.front().rows == max_block_rows) known_.pop_front();
-    taken_ = take_run(max_bytes);
+    taken_ = 0;
     rest_.reset();
+    for (auto user = known_.begin(); user != known_.end() && taken_ == 0;) {
+        auto& known = user->second;
+        // In front of a full block there is nothing left that it could be merged with.
+        while (!known.empty() && known.front().rows == max_block_rows) known.pop_front();
+        taken_ = take_run(known, max_bytes);
+        taken_of_ = user->first;
+        user = known.empty() ? known_.erase(user) : std::next(user);
+    }
     if (taken_ == 0) return {};
     more_ = true;
+    const auto& known = known_.at(taken_of_);
     size_t rows = 0;
-    for (size_t i = 0; i < taken_; ++i) rows += known_[i].rows;
+    for (size_t i = 0; i < taken_; ++i) rows += known[i].rows;
     // Moving full blocks about only to make one less of many is not worth its writing.
     const size_t fewest = (rows + max_block_rows - 1) / max_block_rows;
     if (taken_ - fewest < (taken_ + 4) / 5) return {};
@@ -115,20 +131,21 @@ Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction,
     Rewrite rewrite;
     for (size_t i = 0; i < taken_; ++i) {
         // What has been evicted meanwhile, or is damaged, stays as it is, and so do its neighbours.
-        const std::string_view bytes = find_block(environment, transaction, known_[i].key);
+        const std::string_view bytes = find_block(environment, transaction, known[i].key);
         if (bytes.empty() || !decode_block(bytes, events)) return {};
-        rewrite.replaced.push_back(known_[i].key);
+        rewrite.replaced.push_back(known[i].key);
     }
     if (events.size() != rows) return {};
-    const uint32_t boot_index = known_.front().boot_index;
-    rewrite.blocks = make_blocks(encoder, boot_index, events);
+    const uint32_t boot_index = known.front().boot_index;
+    rewrite.blocks = make_blocks(encoder, boot_index, events, [&](const ProcessKey&) { return taken_of_; });
     if (const size_t left = rows % max_block_rows; left != 0)
-        rest_ = Known{rewrite.blocks.back().first, boot_index, static_cast<uint32_t>(left),
-                      rewrite.blocks.back().second.size()};
+        rest_ = Known{rewrite.blocks.back().key, boot_index, static_cast<uint32_t>(left),
+                      rewrite.blocks.back().bytes.size()};
     return rewrite;
 }
 
-Rewrite Upkeep::plan_compression(const Environment& environment, MDB_txn* transaction, const Now& now) {
+Rewrite Upkeep::plan_compression(const Environment& environment, MDB_txn* transaction, const Holders& holders,
+                                 const Now& now) {
     Rewrite rewrite;
     compressing_up_to_ = compressed_up_to_;
     size_t seen = 0;
@@ -147,7 +164,8 @@ Rewrite Upkeep::plan_compression(const Environment& environment, MDB_txn* transa
             auto smaller = compress_block(value);
             if (smaller && pages_of(smaller->size()) < pages_of(value.size())) {
                 rewrite.replaced.emplace_back(key);
-                rewrite.blocks.emplace_back(key, std::move(*smaller));
+                rewrite.blocks.push_back(
+                    {std::string(key), std::move(*smaller), holders.user_of(environment, transaction, key)});
             }
         }
         more_ = ++seen == max_headers || rewrite.blocks.size() == max_compressed;
@@ -156,16 +174,20 @@ Rewrite Upkeep::plan_compression(const Environment& environment, MDB_txn* transa
     return rewrite;
 }
 
-Rewrite Upkeep::plan(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder, const Now& now) {
+Rewrite Upkeep::plan(const Environment& environment, MDB_txn* transaction, const Holders& holders,
+                     BlockEncoder& encoder, const Now& now) {
     more_ = false;
     compressing_up_to_ = compressed_up_to_;
     if (auto merge = plan_merge(environment, transaction, encoder, now.max_bytes); taken_ != 0) return merge;
-    return plan_compression(environment, transaction, now);
+    return plan_compression(environment, transaction, holders, now);
 }
 
 void Upkeep::done() {
-    known_.erase(known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(taken_));
-    if (rest_) known_.push_front(std::move(*rest_));
+    if (taken_ != 0) {
+        auto& known = known_[taken_of_];
+        known.erase(known.begin(), known.begin() + static_cast<std::ptrdiff_t>(taken_));
+        if (rest_) known.push_front(std::move(*rest_));
+    }
     taken_ = 0;
     rest_.reset();
     compressed_up_to_ = compressing_up_to_;

@@ -5,22 +5,33 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/store/block_encoder.h"
 #include "core/store/environment.h"
+#include "core/store/holders.h"
 #include "core/store/rows.h"
 
 namespace ingero {
 
-using BlockRow = std::pair<std::string, std::string>;  ///< key and bytes of a block
+struct BlockRow {
+    std::string key;
+    std::string bytes;
+    uint32_t user = 0;
+};
 
-/// Blocks of these rows of one boot, in any order; they are sorted, so that blocks overlap as little as they can.
-std::vector<BlockRow> make_blocks(BlockEncoder& encoder, uint32_t boot_index, std::span<const Event> events);
+/// Whose calls a process makes.
+using UserOf = std::function<uint32_t(const ProcessKey& process)>;
+
+/// Blocks of these rows of one boot, in any order; they are sorted, so that blocks of a user overlap as little as they
+/// can.
+std::vector<BlockRow> make_blocks(BlockEncoder& encoder, uint32_t boot_index, std::span<const Event> events,
+                                  const UserOf& user_of);
 
 struct Rewrite {
     std::vector<std::string> replaced;  ///< keys of blocks that go
@@ -31,7 +42,7 @@ struct Rewrite {
 class Upkeep {
   public:
     /// Looks for small blocks among the newest of a store that was just opened. Returns an LMDB code.
-    int load(const Environment& environment, MDB_txn* transaction);
+    int load(const Environment& environment, MDB_txn* transaction, const Holders& holders);
     /// Blocks that were committed, in order.
     void note(const std::vector<BlockRow>& blocks);
 
@@ -44,7 +55,8 @@ class Upkeep {
         uint64_t compress_after_ns = 0;
         uint64_t max_bytes = 0;  ///< of blocks to merge at once
     };
-    Rewrite plan(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder, const Now& now);
+    Rewrite plan(const Environment& environment, MDB_txn* transaction, const Holders& holders, BlockEncoder& encoder,
+                 const Now& now);
     /// The last plan's transaction was committed, or there was nothing in it. Without this the same is planned again.
     void done();
     /// Whether there may be more to do right now.
@@ -59,13 +71,15 @@ class Upkeep {
         uint32_t rows = 0;
         uint64_t bytes = 0;
     };
-    /// How many of the first known blocks to merge; 0 where it is too early.
-    size_t take_run(uint64_t max_bytes) const;
+    /// How many of the first known blocks of a user to merge; 0 where it is too early.
+    static size_t take_run(const std::deque<Known>& known, uint64_t max_bytes);
     Rewrite plan_merge(const Environment& environment, MDB_txn* transaction, BlockEncoder& encoder, uint64_t max_bytes);
-    Rewrite plan_compression(const Environment& environment, MDB_txn* transaction, const Now& now);
+    Rewrite plan_compression(const Environment& environment, MDB_txn* transaction, const Holders& holders,
+                             const Now& now);
 
-    std::deque<Known> known_;    ///< committed, not yet merged, in order of their sequences
-    size_t taken_ = 0;           ///< of these, by the last plan
+    std::map<uint32_t, std::deque<Known>> known_;  ///< of each user: committed, not yet merged, in order of sequence
+    uint32_t taken_of_ = 0;                        ///< whose were taken by the last plan
+    size_t taken_ = 0;                             ///< how many of these
     std::optional<Known> rest_;  ///< that takes their place: the last block of the last plan, where it is not full
     std::string compressed_up_to_;
     std::string compressing_up_to_;

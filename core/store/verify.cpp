@@ -29,7 +29,7 @@ struct KeyForm {
 };
 
 std::string describe_key(std::string_view table, std::string_view key) {
-    static const std::array<KeyForm, 10> forms = {{{"events", {4, 8, 8}},
+    static const std::array<KeyForm, 11> forms = {{{"events", {4, 8, 8}},
                                                    {"processes", {4, 8}},
                                                    {"losses", {4, 8, 8, 2}},
                                                    {"sessions", {4}},
@@ -38,7 +38,8 @@ std::string describe_key(std::string_view table, std::string_view key) {
                                                    {"communicators", {4, 8, 8}},
                                                    {"stacks", {4}},
                                                    {"files", {4}},
-                                                   {"symbols", {4, 8}}}};
+                                                   {"symbols", {4, 8}},
+                                                   {"held", {4, 4, 8, 8}}}};
     const bool is_text = std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
     for (const KeyForm& form : forms) {
         size_t bytes = 0;
@@ -204,6 +205,10 @@ class Verifier {
                 if (!fields || !row) return unreadable;
                 const RollupKey own{fields->boot_index, row->minute_ns, row->op, row->process};
                 return encode_key(own) == key ? nullptr : misplaced;
+            };
+        if (table == "held")
+            return [](std::string_view key, std::string_view content) -> const char* {
+                return decode_held_key(key) && decode_number(content) ? nullptr : unreadable;
             };
         if (table == "span_ids")
             return [](std::string_view key, std::string_view content) -> const char* {

@@ -96,6 +96,7 @@ Result<void> Manager::open() {
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
     limits.max_rollup_age_ns = config.store_rollup_age_ns;
+    limits.owner_of = [owners = owners_](uint32_t uid) { return owners.owner_of(uid); };
     auto store = StoreWriter::open(config.store_path, limits);
     if (!store) return tl::unexpected(store.error());
     auto probes = CallProbes::load(features_);
