@@ -141,6 +141,7 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
         Child workload(command, {.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = other_user});
         ASSERT_TRUE(workload.wait_for_line("ready")) << workload.errors();
         ASSERT_TRUE(daemon.wait_traced(workload.pid(), milliseconds(60'000)));
+        for (const char* library : {"libcudart.so.12", "libcuda.so.1"}) ASSERT_TRUE(daemon.wait_attached(library));
         programs_.emplace_back(workload.pid(), path + "/truth");
         workload.write_line("go");
         EXPECT_EQ(workload.wait(), 0) << workload.errors();
