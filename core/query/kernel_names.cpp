@@ -1,7 +1,5 @@
 #include "core/query/kernel_names.h"
 
-#include "core/symbols/symbolizer.h"
-
 namespace ingero {
 
 Result<KernelNames> KernelNames::read(const StoreSnapshot& snapshot) {
@@ -23,8 +21,7 @@ uint32_t KernelNames::number(const ProcessKey& process, uint64_t function) const
 }
 
 std::string KernelNames::text(uint32_t number) const {
-    std::string demangled = demangle(names_[number]);
-    return demangled.empty() ? names_[number] : demangled;
+    return demangler_.text(names_[number]);
 }
 
 }  // namespace ingero

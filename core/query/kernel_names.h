@@ -9,6 +9,7 @@
 
 #include "core/model/event.h"
 #include "core/store/store.h"
+#include "core/symbols/symbolizer.h"
 
 namespace ingero {
 
@@ -21,12 +22,13 @@ class KernelNames {
 
     /// A number for the name of a launch's function, the same for the same name; 0: it is not known.
     uint32_t number(const ProcessKey& process, uint64_t function) const;
-    /// As a reader knows it: demangled where it is a C++ name. Empty for 0.
+    /// As a reader knows it: demangled where it is a C++ name and the budget for that is not used up. Empty for 0.
     std::string text(uint32_t number) const;
 
   private:
     std::map<std::pair<ProcessKey, uint64_t>, uint32_t> numbers_;
     std::vector<std::string> names_{1};
+    mutable Demangler demangler_;
 };
 
 }  // namespace ingero

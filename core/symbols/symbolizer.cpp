@@ -185,12 +185,12 @@ Result<FileSymbols> symbolize(const ElfFile& file, std::vector<FrameSymbol> plac
     }
     if (!any) return tl::unexpected(any.error());
     finder.finish();
-    const auto until = thread_time() + for_demangling;
+    Demangler demangler(for_demangling);
     for (FrameSymbol& symbol : result.symbols) {
         const Candidate& best = finder.at(symbol.address);
         if (best.rank < 0 || symbol.address == no_address) continue;
         symbol.name = best.name;
-        if (thread_time() < until) symbol.demangled = demangle(symbol.name);
+        symbol.demangled = demangler.demangle(symbol.name);
         symbol.offset = symbol.address - best.start;
     }
     return result;
@@ -232,6 +232,19 @@ std::string demangle(const std::string& name) {
     std::string result(text.get());
     if (result.size() > max_demangled_bytes) result = result.substr(0, max_demangled_bytes - 3) + "...";
     return result;
+}
+
+std::string Demangler::demangle(const std::string& name) {
+    if (left_ <= std::chrono::nanoseconds(0)) return {};
+    const auto before = thread_time();
+    std::string result = ingero::demangle(name);
+    left_ -= thread_time() - before;
+    return result;
+}
+
+std::string Demangler::text(const std::string& name) {
+    std::string demangled = demangle(name);
+    return demangled.empty() ? name : demangled;
 }
 
 }  // namespace ingero

@@ -37,6 +37,22 @@ inline constexpr size_t max_places = 4096;
 /// name of a few hundred bytes takes exponentially long.
 inline constexpr std::chrono::milliseconds demangling_budget{200};
 
+/// C++ only; empty where the name is none, or is longer than any honest one.
+std::string demangle(const std::string& name);
+
+/// Demangles until its budget is used up.
+class Demangler {
+  public:
+    explicit Demangler(std::chrono::milliseconds budget = demangling_budget) : left_(budget) {}
+    /// Empty as of demangle(), and where nothing of the budget is left.
+    std::string demangle(const std::string& name);
+    /// The name itself where that is empty.
+    std::string text(const std::string& name);
+
+  private:
+    std::chrono::nanoseconds left_;  ///< of the thread's time on the processor
+};
+
 /// Names for places given as file offsets, from .symtab, and from .dynsym where that is missing. `build_id`, where not
 /// empty, is what was seen when the places were: another gives the state rebuilt and no names. Errors: corrupt, limit.
 Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets, std::string_view build_id,
@@ -45,8 +61,5 @@ Result<FileSymbols> symbolize_offsets(int fd, std::span<const uint64_t> offsets,
 /// The same for places given as addresses in the file that `fd` is the debug file of.
 Result<FileSymbols> symbolize_addresses(int fd, std::span<const uint64_t> addresses, std::string_view build_id,
                                         std::chrono::milliseconds for_demangling = demangling_budget);
-
-/// C++ only; empty where the name is none, or is longer than any honest one.
-std::string demangle(const std::string& name);
 
 }  // namespace ingero

@@ -246,12 +246,6 @@ Result<json> symbolize(const json& params, int fd) {
                 {"symbols", std::move(symbols)}};
 }
 
-/// As a reader knows a kernel.
-std::string function_text(const std::string& name) {
-    std::string text = demangle(name);
-    return text.empty() ? name : text;
-}
-
 Error too_large() {
     return {ErrorCode::limit, "the answer is too large", "ask for a shorter window, one pid, or fewer rows by limit"};
 }
@@ -395,6 +389,7 @@ Result<json> RequestHandler::names(const json& params) {
     auto snapshot = (*store_)->snapshot();
     if (!snapshot) return tl::unexpected(snapshot.error());
     json names = json::array();
+    Demangler demangler;
     for (const json& function : functions) {
         const bool fits =
             function.is_array() && function.size() == 3 &&
@@ -403,7 +398,7 @@ Result<json> RequestHandler::names(const json& params) {
         const auto row = (*snapshot)->function({function[0].get<uint32_t>(), function[1].get<uint64_t>()},
                                                function[2].get<uint64_t>());
         if (!row) return tl::unexpected(row.error());
-        names.push_back(*row ? json(to_valid_utf8(function_text((*row)->name))) : json());
+        names.push_back(*row ? json(to_valid_utf8(demangler.text((*row)->name))) : json());
     }
     return json{{"names", std::move(names)}};
 }
@@ -486,13 +481,14 @@ Result<json> RequestHandler::timeline(const json& params) {
     if (!comms) return tl::unexpected(comms.error());
     query->context.comms = std::move(*comms);
     std::vector<std::string> kernels;
+    Demangler demangler;
     for (const TimelineCall& call : answer->calls) {
         const Op* op = find_op(call.event.op);
         std::string& kernel = kernels.emplace_back();
         if (!op || op->op_class != OpClass::launch) continue;
         const auto row = (*snapshot)->function(call.event.process(), call.event.args[0]);
         if (!row) return tl::unexpected(row.error());
-        if (*row) kernel = function_text((*row)->name);
+        if (*row) kernel = demangler.text((*row)->name);
     }
     return to_json(*answer, query->context, kernels);
 }

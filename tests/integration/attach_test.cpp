@@ -127,17 +127,6 @@ TEST_F(Attach, a_library_loaded_late_is_found_as_it_is_mapped) {
     EXPECT_GT(launches(read_store(daemon.store()), source_cuda), 10'000u);
 }
 
-/// By ingeroctl probes: a process may be traced by another library already.
-bool wait_attached(Daemon& daemon, const std::string& name) {
-    Patience limit;
-    while (limit.lasts()) {
-        const nlohmann::json answer = daemon.call("probes");
-        for (const nlohmann::json& library : answer.at("libraries"))
-            if (library.at("library") == name && library.at("attached") == 1) return true;
-    }
-    return false;
-}
-
 class StaticRuntime : public Attach, public testing::WithParamInterface<bool> {};
 
 TEST_P(StaticRuntime, inside_a_program_is_found_by_the_symbols_of_the_program) {
@@ -148,7 +137,7 @@ TEST_P(StaticRuntime, inside_a_program_is_found_by_the_symbols_of_the_program) {
     if (program_first) workload.emplace(arguments);
     Daemon daemon(directory / "run");
     if (!program_first) workload.emplace(arguments);
-    ASSERT_TRUE(wait_attached(daemon, "standin-workload-static")) << daemon.process().output();
+    ASSERT_TRUE(daemon.wait_attached("standin-workload-static")) << daemon.process().output();
     ASSERT_TRUE(daemon.wait_traced(workload->pid()));
     const auto pid = static_cast<uint32_t>(workload->pid());
     workload->open_gate();
@@ -177,7 +166,7 @@ TEST_F(Attach, a_program_with_the_runtime_inside_is_named_only_to_who_runs_it_or
     Workload program({"calls", "--count", "10", "--op", "launch", "--load", "static"},
                      {.environment = {}, .uid = owner, .drop_capabilities = false, .wanted_pid = {}});
     Workload library({"calls", "--count", "10", "--op", "launch"});
-    ASSERT_TRUE(wait_attached(daemon, name)) << daemon.process().output();
+    ASSERT_TRUE(daemon.wait_attached(name)) << daemon.process().output();
     ASSERT_TRUE(daemon.wait_traced(library.pid()));
     const auto probes_as = [&](uint32_t uid) {
         const Finished probes =

@@ -1,5 +1,5 @@
-// One user does to the tracer what can be done to it; another user's program is recorded whole all the same, status
-// answers, and a daemon that starts meanwhile comes up.
+// One user, or root of a container, does to the tracer what can be done to it; another user's program is recorded whole
+// all the same, status answers, and a daemon that starts meanwhile comes up.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -47,7 +47,27 @@ class StallingFileSystem {
     bool mounted_ = false;
 };
 
-class FaultBench : public testing::TestWithParam<const char*> {
+/// Who makes the trouble: what of the command comes before the program, and as whom it runs.
+struct Attacker {
+    std::string name;
+    std::vector<std::string> container = {};
+    std::optional<uint32_t> uid = troublemaker;
+};
+const Attacker a_user{.name = "of_a_user"};
+/// As rootless containers have it: root of a user namespace, all whose uids are the user's.
+const Attacker root_of_a_users_container{
+    .name = "of_root_in_a_users_container",
+    .container = {"unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"}};
+/// As other containers have it: root of the host, with the capabilities that engines leave it.
+const Attacker root_of_a_container{
+    .name = "of_root_in_a_container",
+    .container = {"unshare", "--pid", "--mount", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "setpriv",
+                  "--inh-caps=-all",
+                  "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,"
+                  "+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"},
+    .uid = {}};
+
+class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker>> {
   protected:
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
@@ -69,9 +89,11 @@ class FaultBench : public testing::TestWithParam<const char*> {
     }
 
     void start(std::vector<std::string> arguments) {
+        const Attacker& attacker = GetParam().second;
         arguments.insert(arguments.begin(), directory_ / "trouble");
+        arguments.insert(arguments.begin(), attacker.container.begin(), attacker.container.end());
         Child& child = troubles_.emplace_back(
-            arguments, ChildOptions{.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = troublemaker});
+            arguments, ChildOptions{.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = attacker.uid});
         EXPECT_TRUE(child.wait_for_line("under way")) << child.errors();
     }
 
@@ -119,6 +141,7 @@ class FaultBench : public testing::TestWithParam<const char*> {
         Child workload(command, {.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = other_user});
         ASSERT_TRUE(workload.wait_for_line("ready")) << workload.errors();
         ASSERT_TRUE(daemon.wait_traced(workload.pid(), milliseconds(60'000)));
+        for (const char* library : {"libcudart.so.12", "libcuda.so.1"}) ASSERT_TRUE(daemon.wait_attached(library));
         programs_.emplace_back(workload.pid(), path + "/truth");
         workload.write_line("go");
         EXPECT_EQ(workload.wait(), 0) << workload.errors();
@@ -150,7 +173,7 @@ TEST_P(FaultBench, of_one_user_leaves_another_users_program_recorded_whole) {
     {
         Daemon daemon(directory_ / "run");
         ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(daemon, "before"));
-        ASSERT_NO_FATAL_FAILURE(make_trouble(GetParam()));
+        ASSERT_NO_FATAL_FAILURE(make_trouble(GetParam().first));
         if (!why_skipped_.empty()) GTEST_SKIP() << why_skipped_;
         ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(daemon, "beside"));
         EXPECT_TRUE(daemon.status().contains("state"));
@@ -164,9 +187,12 @@ TEST_P(FaultBench, of_one_user_leaves_another_users_program_recorded_whole) {
     expect_stored(directory_ / "run/store");
 }
 
-INSTANTIATE_TEST_SUITE_P(Beside, FaultBench,
-                         testing::Values("execs_that_hang", "names_that_cannot_be_read", "files_that_tell_nothing",
-                                         "sixty_thousand_mappings", "execs_without_end", "all_at_once"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Beside, FaultBench,
+    testing::Values(std::pair("execs_that_hang", a_user), std::pair("names_that_cannot_be_read", a_user),
+                    std::pair("files_that_tell_nothing", a_user), std::pair("sixty_thousand_mappings", a_user),
+                    std::pair("execs_without_end", a_user), std::pair("all_at_once", a_user),
+                    std::pair("all_at_once", root_of_a_users_container), std::pair("all_at_once", root_of_a_container)),
+    [](const auto& info) { return info.param.first + "_" + info.param.second.name; });
 
 }  // namespace

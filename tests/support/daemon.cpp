@@ -120,6 +120,16 @@ bool Daemon::wait_traced(int pid, milliseconds timeout) {
     return false;
 }
 
+bool Daemon::wait_attached(const std::string& name) {
+    return wait_until([&] {
+        const json answer = call("probes");
+        const json& libraries = answer.at("libraries");
+        return std::any_of(libraries.begin(), libraries.end(), [&](const json& library) {
+            return library.at("library") == name && library.at("attached") != 0;
+        });
+    });
+}
+
 int Daemon::stop() {
     process_.signal(SIGTERM);
     return process_.wait();

@@ -98,6 +98,8 @@ class Daemon {
     nlohmann::json status() { return call("status"); }
     /// Waits until the process is traced.
     [[nodiscard]] bool wait_traced(int pid, milliseconds timeout = milliseconds(60'000));
+    /// Waits until a file of this name is attached to: a process may be traced by another library already.
+    [[nodiscard]] bool wait_attached(const std::string& name);
     std::string socket() const { return directory_ + "/control.sock"; }
     std::string store() const { return directory_ + "/store"; }
     Child& process() { return process_; }

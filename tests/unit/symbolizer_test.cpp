@@ -232,5 +232,22 @@ TEST(Symbolizer, DemanglesWithinBounds) {
     EXPECT_LE(demangle(doubling).size(), 4096U);
 }
 
+TEST(Symbolizer, DemanglesUntilTheBudgetOfARequestIsUsedUp) {
+    // Each function type has the one before it twice.
+    std::string doubling = "_Z1fPFvvE";
+    for (size_t last = 1; last <= 31; last += 2) {
+        const std::string before = std::string("S") + "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[last - 1] + "_";
+        doubling += "PFv" + before + before + "E";
+    }
+    Demangler demangler(std::chrono::milliseconds(1));
+    size_t names = 0;
+    while (names < 1'000 && !demangler.demangle(doubling).empty()) ++names;
+    EXPECT_GE(names, 1u) << "the name is one";
+    EXPECT_LT(names, 1'000u);
+    EXPECT_EQ(demangler.demangle("_Z1fv"), "");
+    EXPECT_EQ(demangler.text("_Z1fv"), "_Z1fv");
+    EXPECT_EQ(Demangler(std::chrono::hours(1)).text("_Z1fv"), "f()");
+}
+
 }  // namespace
 }  // namespace ingero

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <tuple>
@@ -28,7 +29,8 @@ constexpr OpId async_copy = make_op(source_cuda, 7);
 constexpr ProcessKey trainer{100, 7};
 constexpr uint32_t one_in = 50;
 constexpr uint64_t slow_call_ns = 50 * us;  ///< as bpf/thinning.h has it
-constexpr size_t requests = 8;
+/// A million calls in --full, 190,000 in the gate.
+const size_t requests = std::getenv("INGERO_FULL") != nullptr ? 44 : 8;
 constexpr uint64_t pause_ns = 10 * ms;  ///< after each
 constexpr size_t steps_of_request = 800;
 /// Kept rows are a random sample, one of each fifty calls of an op, so that calls come out exactly. A sum over n of
