@@ -127,7 +127,12 @@ Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window re
             snapshot.gaps(index, {clock.to_monotonic(realtime.from_ns), clock.to_monotonic(realtime.to_ns)});
         if (!rows) return tl::unexpected(rows.error());
         for (const GapRow& row : *rows)
-            if (row.reason == GapReason::gave_way && may_tell(row, filter)) add(index, {row.from_ns, row.to_ns});
+            if (row.reason == GapReason::gave_way && may_tell(row, filter)) {
+                const auto sums = snapshot.rollups(index, {row.from_ns, row.to_ns});
+                if (!sums) return tl::unexpected(sums.error());
+                // They may be gone by now, or never have been there, as in a recording.
+                if (!sums->empty()) add(index, {std::max(row.from_ns, sums->front().minute_ns), row.to_ns});
+            }
     }
     std::vector<RolledUp> result;
     for (const auto& [index, boot] : boots) {

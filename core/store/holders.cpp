@@ -84,6 +84,13 @@ uint64_t Holders::bytes() const {
     return sum;
 }
 
+void Holders::forget(uint32_t boot_index, uint64_t before_ns) {
+    for (auto& [user, holder] : users_)
+        if (const auto& gone = holder.gave_way;
+            gone && std::tie(gone->boot_index, gone->window.to_ns) <= std::tie(boot_index, before_ns))
+            holder.gave_way.reset();
+}
+
 std::optional<uint32_t> Holders::who_has_most() const {
     const auto most = std::max_element(users_.begin(), users_.end(),
                                        [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });

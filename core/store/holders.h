@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,9 @@
 #include "core/store/rows.h"
 
 namespace ingero {
+
+/// The user as whom a uid counts. Empty: all are one user's.
+using UserOfUid = std::function<uint32_t(uint32_t uid)>;
 
 /// As whose calls count whose process no row tells of.
 inline constexpr uint32_t nobody = UINT32_MAX;
@@ -40,6 +44,8 @@ class Holders {
     uint32_t user_of(const Environment& environment, MDB_txn* transaction, std::string_view block) const;
 
     uint64_t bytes() const;
+    /// Calls that gave way before it are told of by nothing any more.
+    void forget(uint32_t boot_index, uint64_t before_ns);
     const std::map<uint32_t, Holder>& users() const { return users_; }
     Holder& operator[](uint32_t user) { return users_[user]; }
     /// Absent: nobody has any.

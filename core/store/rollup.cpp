@@ -69,6 +69,7 @@ void RollupWriter::add_loss(uint32_t boot_index, const LossRow& loss) {
 }
 
 int RollupWriter::add_block(std::string_view block) {
+    processes_.clear();
     if (environment_.tables().rollups == Tables::no_table || !view_.open(block)) return 0;
     for (size_t segment = 0; segment < view_.ops().size(); ++segment)
         if (!add_segment(view_, segment)) break;
@@ -91,6 +92,7 @@ bool RollupWriter::add_segment(BlockView& view, size_t segment) {
         if (!row || columns_[start][i] - last.minute_ns >= rollup_minute_ns || process != last.process) {
             last.minute_ns = columns_[start][i] / rollup_minute_ns * rollup_minute_ns;
             last.process = process;
+            processes_.insert(process);
             row = &row_of(last);
         }
         const CallTime time = split_time(columns_[duration][i], columns_[runnable][i], columns_[blocked][i]);
@@ -181,6 +183,12 @@ int RollupWriter::put(const RollupKey& key, RollupRow& row, size_t* count, bool&
     raw_key = to_value(encoded);
     MDB_val raw_value = to_value(value);
     return mdb_put(transaction_, table, &raw_key, &raw_value, 0);
+}
+
+std::set<uint32_t> RollupWriter::uids_of_block() {
+    std::set<uint32_t> uids;
+    for (const ProcessKey& process : processes_) uids.insert(uid_of(process));
+    return uids;
 }
 
 /// Kept with the row: the process's own row may go before it.

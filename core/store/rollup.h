@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -26,6 +27,8 @@ class RollupWriter {
 
     /// All rows of a block; of a damaged one nothing, since nothing can be read of it. Returns an LMDB code.
     int add_block(std::string_view block);
+    /// Of the processes that made the calls of that block; UINT32_MAX among them where one has no row.
+    std::set<uint32_t> uids_of_block();
     /// A loss is told of in the minute in which its interval began.
     void add_loss(uint32_t boot_index, const LossRow& loss);
     void add(uint32_t boot_index, const RollupRow& row);
@@ -47,6 +50,7 @@ class RollupWriter {
     MDB_txn* transaction_;
     std::unordered_map<RollupKey, RollupRow, Hash> rows_;
     BlockView view_;
+    std::set<ProcessKey> processes_;  ///< of the last block
     std::vector<uint64_t> columns_[9];
 };
 

@@ -21,6 +21,9 @@ namespace ingero {
 
 namespace {
 
+/// Beyond so many uids of one user a gap is anyone's.
+constexpr size_t most_told_uids = 16;
+
 /// Blocks looked at together. Keys go by start, and a block with one long call sorts far before its neighbours in
 /// writing: the oldest of a few dozen by sequence is the oldest written.
 constexpr size_t candidates = 64;
@@ -66,7 +69,8 @@ int oldest_blocks(const Environment& environment, MDB_txn* txn, std::vector<Cand
     return rc;
 }
 
-int oldest_blocks_of(const Environment& environment, MDB_txn* txn, const Holders& holders, uint32_t user,
+/// Rows of "held" whose block is not there go.
+int oldest_blocks_of(const Environment& environment, MDB_txn* txn, Holders& holders, uint32_t user,
                      std::vector<Candidate>& ret_blocks) {
     ret_blocks.clear();
     std::vector<std::string> keys;
@@ -74,7 +78,13 @@ int oldest_blocks_of(const Environment& environment, MDB_txn* txn, const Holders
     for (const std::string& key : keys) {
         MDB_val raw_key = to_value(key);
         MDB_val value{};
-        if (const int rc = mdb_get(txn, environment.tables().events, &raw_key, &value)) return rc;
+        const int rc = mdb_get(txn, environment.tables().events, &raw_key, &value);
+        if (rc == MDB_NOTFOUND) {
+            uint32_t ignored = 0;
+            if (const int removed = holders.remove(environment, txn, key, ignored)) return removed;
+            continue;
+        }
+        if (rc != 0) return rc;
         Candidate block = candidate(key, to_text(value));
         if (!ret_blocks.empty() && ret_blocks.front().boot_index != block.boot_index) break;
         ret_blocks.push_back(std::move(block));
@@ -254,13 +264,19 @@ class Eviction {
 
     /// Where other rows crowd the store, the oldest of anyone: they go only as the time moves on that they tell of.
     int blocks_for_space() {
-        const bool by_user = holders_.bytes() >= demand_.live_bytes / 2;
+        const Tables& tables = environment_.tables();
+        uint64_t others = 0;
+        for (const MDB_dbi table : {tables.processes, tables.functions, tables.communicators, tables.stacks,
+                                    tables.files, tables.symbols, tables.losses, tables.gaps})
+            others += table_bytes(table);
+        const bool by_user = others < demand_.live_bytes / 2;
         std::vector<Candidate> blocks;
         while (evicted_.bytes < demand_.bytes) {
             const auto user = by_user ? holders_.who_has_most() : std::nullopt;
             if (const int rc = user ? oldest_blocks_of(environment_, txn_, holders_, *user, blocks)
                                     : oldest_blocks(environment_, txn_, blocks))
                 return rc;
+            if (blocks.empty() && user && holders_.who_has_most() != user) continue;
             if (blocks.empty()) break;
             const size_t most = std::max<size_t>(1, blocks.size() / 2);
             for (size_t i = 0; i < most && evicted_.bytes < demand_.bytes; ++i) {
@@ -285,31 +301,40 @@ class Eviction {
         return 0;
     }
 
-    /// One row for all that went of a user in a boot.
+    /// One row a uid for all that went of a user in a boot.
     int give_way(uint32_t user, const Candidate& block) {
+        evicted_.gave_way = true;
         auto& gap = holders_[user].gave_way;
         const bool known = gap && gap->boot_index == block.boot_index;
         const Window before = known ? gap->window : Window{block.first_start_ns, block.max_end_ns};
         gap = {block.boot_index,
                {std::min(before.from_ns, block.first_start_ns), std::max(before.to_ns, block.max_end_ns)}};
-        const bool is_one_uid = user != nobody && !demand_.with_uids.contains(user);
-        const GapRow row{.process = {0, is_one_uid ? uint64_t{user} + 1 : 0},
-                         .uid = is_one_uid ? user : 0,
-                         .from_ns = gap->window.from_ns,
-                         .to_ns = gap->window.to_ns,
-                         .reason = GapReason::gave_way,
-                         .subject = user == nobody ? "calls of processes that no row tells of"
-                                                   : "calls of uid " + std::to_string(user)};
-        GapKey key{block.boot_index, before.from_ns, row.process, row.reason};
-        if (known && before.from_ns != row.from_ns) {
-            const std::string old = encode_key(key);
-            MDB_val raw_key = to_value(old);
-            if (const int rc = mdb_del(txn_, environment_.tables().gaps, &raw_key, nullptr);
-                rc != MDB_NOTFOUND && rc != 0)
-                return rc;
+        std::set<uint32_t> uids = demand_.roll_up ? rollups_.uids_of_block() : std::set<uint32_t>();
+        const bool is_anyones = uids.empty() || uids.size() > most_told_uids || uids.contains(UINT32_MAX);
+        if (is_anyones) uids = {0};
+        for (const uint32_t uid : uids) {
+            const GapRow row{
+                .process = {0, is_anyones ? 0 : uint64_t{uid} + 1},
+                .uid = uid,
+                .from_ns = gap->window.from_ns,
+                .to_ns = gap->window.to_ns,
+                .reason = GapReason::gave_way,
+                .subject = user == nobody ? "calls of unknown processes" : "calls of uid " + std::to_string(user)};
+            if (const int rc = put_gap(block.boot_index, before.from_ns, row)) return rc;
         }
-        key.from_ns = row.from_ns;
-        return put_sealed(txn_, environment_.tables().gaps, encode_key(key), encode_row(row));
+        return 0;
+    }
+
+    /// In the place of the row that began at `before_ns`.
+    int put_gap(uint32_t boot_index, uint64_t before_ns, const GapRow& row) {
+        const MDB_dbi table = environment_.tables().gaps;
+        if (before_ns != row.from_ns) {
+            const std::string old = encode_key(GapKey{boot_index, before_ns, row.process, row.reason});
+            MDB_val key = to_value(old);
+            if (const int rc = mdb_del(txn_, table, &key, nullptr); rc != 0 && rc != MDB_NOTFOUND) return rc;
+        }
+        return put_sealed(txn_, table, encode_key(GapKey{boot_index, row.from_ns, row.process, row.reason}),
+                          encode_row(row));
     }
 
     int erase(const Candidate& block) {
@@ -326,6 +351,7 @@ class Eviction {
     }
 
     int tellers(const Horizon& horizon) {
+        holders_.forget(horizon.boot_index, horizon.from_ns);
         int rc = forget_losses(environment_, txn_, horizon, demand_.roll_up ? &rollups_ : nullptr);
         if (rc == 0) rc = forget_gaps(environment_, txn_, horizon);
         if (rc == 0) rc = forget_spans(environment_, txn_, horizon);
@@ -443,6 +469,15 @@ class Eviction {
     RollupWriter rollups_;
 };
 
+/// Whether nothing is left of the process's calls, since those of its user went up to its end.
+bool gave_way(const StoredProcess& row, const Holders& holders, const UserOfUid& user_of) {
+    const auto holder = holders.users().find(user_of ? user_of(row.process.uid) : 0);
+    if (holder == holders.users().end() || !holder->second.gave_way || row.process.exited_ns == 0) return false;
+    const Holder::GaveWay& gone = *holder->second.gave_way;
+    return row.boot_index < gone.boot_index ||
+           (row.boot_index == gone.boot_index && row.process.exited_ns <= gone.window.to_ns);
+}
+
 uint64_t file_bytes(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
@@ -466,14 +501,18 @@ int let_go(const Environment& environment, MDB_txn* transaction, const Demand& d
     return Eviction(environment, transaction, demand, holders, ret_evicted).run();
 }
 
-int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon) {
+int forget_processes(const Environment& environment, MDB_txn* transaction, const std::optional<Horizon>& passed,
+                     const Holders& holders, const UserOfUid& user_of) {
+    const Horizon horizon = passed.value_or(Horizon{});
     std::set<ProcessKey> forgotten;
     const int rc = erase_rows(transaction, environment.tables().processes, [&](auto key, auto value) {
         const auto content = unseal(key, value);
         const auto row = content ? decode_process(*content) : std::nullopt;
-        if (!row || row->boot_index > horizon.boot_index) return Verdict::keep;
+        if (!row) return Verdict::keep;
         const uint64_t exited = row->process.exited_ns;
-        const bool gone = row->boot_index < horizon.boot_index || (exited != 0 && exited <= horizon.from_ns);
+        const bool gone = row->boot_index < horizon.boot_index ||
+                          (row->boot_index == horizon.boot_index && exited != 0 && exited <= horizon.from_ns) ||
+                          gave_way(*row, holders, user_of);
         if (gone) forgotten.insert(row->process.key);
         return gone ? Verdict::erase : Verdict::keep;
     });

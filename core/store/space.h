@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "core/store/environment.h"
 #include "core/store/holders.h"
@@ -29,9 +28,7 @@ struct Demand {
     uint64_t most_bytes = 0;  ///< by age no more than this at once
     AgeLimits calls;
     AgeLimits rollups;
-    uint64_t live_bytes = 0;  ///< of all that the store has
-    /// Users who have several uids: a gap of theirs is told to everyone, since whose of them it is, it does not say.
-    std::set<uint32_t> with_uids = {};
+    uint64_t live_bytes = 0;                  ///< of all that the store has
     uint64_t most_rollup_bytes = UINT64_MAX;  ///< that may be left
     uint64_t most_span_bytes = UINT64_MAX;    ///< that may be left where bytes have to go
     uint64_t most_state_bytes = UINT64_MAX;   ///< as of spans
@@ -45,6 +42,7 @@ struct Evicted {
     uint64_t bytes = 0;              ///< of all that went
     bool more_by_age = false;        ///< most_bytes was reached before all that is too old had gone
     std::optional<Horizon> horizon;  ///< of calls; absent: none went
+    bool gave_way = false;           ///< calls of a user went and left older ones of others
     std::optional<Horizon> rollups;  ///< of rollups; absent: none went
 };
 
@@ -54,8 +52,10 @@ struct Evicted {
 int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Holders& holders,
            Evicted& ret_evicted);
 
-/// Deletes the processes that ended before the horizon. Walks all process rows. Returns an LMDB code.
-int forget_processes(const Environment& environment, MDB_txn* transaction, const Horizon& horizon);
+/// Deletes the processes that ended before the horizon, or before the last call of their user's that gave way. Walks
+/// all process rows. Returns an LMDB code.
+int forget_processes(const Environment& environment, MDB_txn* transaction, const std::optional<Horizon>& horizon,
+                     const Holders& holders, const UserOfUid& user_of);
 
 /// Whether some reader that is alive holds a snapshot older than the last two commits: then deleting frees nothing it
 /// could reuse. What a dead one held is free afterwards.

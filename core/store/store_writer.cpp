@@ -11,7 +11,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "core/store/block_encoder.h"
@@ -287,7 +286,6 @@ class LmdbStoreWriter final : public StoreWriter {
     Result<void> make_deletable();
     Result<void> load_state();
     UserOf users_of(const Batch& batch);
-    void note_user(uint32_t uid);
     Result<void> write(const Prepared& prepared, const Change& change);
     int transact(const Prepared& prepared, const Change& change, uint64_t limit, bool roll_up = true);
     int begin(Transaction& ret_transaction);
@@ -310,8 +308,7 @@ class LmdbStoreWriter final : public StoreWriter {
     uint64_t cap_bytes_ = 0;
     uint64_t first_covered_ns_ = 0;
     uint64_t commits_ = 0;
-    uint64_t next_tidy_ = 0;        ///< not before so many commits
-    std::set<uint32_t> with_uids_;  ///< users whose processes had another uid than their own
+    uint64_t next_tidy_ = 0;  ///< not before so many commits
 };
 
 Result<void> LmdbStoreWriter::open_store() {
@@ -440,29 +437,15 @@ Result<void> LmdbStoreWriter::load_state() {
     state_.last_row = read_last_row(*environment_, txn->get());
     int rc = state_.holders.load(*environment_, txn->get());
     if (rc == 0) rc = upkeep_.load(*environment_, txn->get(), state_.holders);
-    if (rc == 0)
-        rc = for_each_row(txn->get(), environment_->tables().processes, {}, [&](auto key, auto value) {
-            const auto content = unseal(key, value);
-            if (const auto row = content ? decode_process(*content) : std::nullopt) note_user(row->process.uid);
-            return true;
-        });
     if (rc != 0) return tl::unexpected(lmdb_error("cannot read the events", rc));
     return {};
-}
-
-void LmdbStoreWriter::note_user(uint32_t uid) {
-    if (!options_.owner_of) return;
-    if (const uint32_t user = options_.owner_of(uid); user != uid) with_uids_.insert(user);
 }
 
 /// Of processes in the batch, and of those that the store has.
 UserOf LmdbStoreWriter::users_of(const Batch& batch) {
     if (!options_.owner_of) return [](const ProcessKey&) { return 0; };
     std::map<ProcessKey, uint32_t> users;
-    for (const Process& process : batch.processes) {
-        note_user(process.uid);
-        users[process.key] = options_.owner_of(process.uid);
-    }
+    for (const Process& process : batch.processes) users[process.key] = options_.owner_of(process.uid);
     return [this, users = std::move(users)](const ProcessKey& key) mutable {
         const auto [known, added] = users.try_emplace(key, nobody);
         if (!added) return known->second;
@@ -623,7 +606,6 @@ int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, ui
                       .calls = {},
                       .rollups = {},
                       .live_bytes = live,
-                      .with_uids = with_uids_,
                       .most_rollup_bytes = cap_bytes_ / rollup_share,
                       .most_span_bytes = cap_bytes_ / span_share,
                       .most_state_bytes = cap_bytes_ / state_share,
@@ -656,8 +638,9 @@ int LmdbStoreWriter::evict(MDB_txn* txn, const Demand& asked, State& state) {
     state.dropped += evicted.events;
     state.dropped_spans += evicted.spans;
     state.dropped_states += evicted.states;
-    if (evicted.horizon && commits_ % housekeeping_every == 0)
-        if (const int rc = forget_processes(*environment_, txn, *evicted.horizon)) return rc;
+    if ((evicted.horizon || evicted.gave_way) && commits_ % housekeeping_every == 0)
+        if (const int rc = forget_processes(*environment_, txn, evicted.horizon, state.holders, options_.owner_of))
+            return rc;
     if (!evicted.horizon && !evicted.rollups) return 0;
     return move_horizon(txn, environment_->tables().sessions, evicted, demand.roll_up, state);
 }

@@ -111,13 +111,15 @@ Rewrite Upkeep::plan_merge(const Environment& environment, MDB_txn* transaction,
                            uint64_t max_bytes) {
     taken_ = 0;
     rest_.reset();
-    for (auto user = known_.begin(); user != known_.end() && taken_ == 0;) {
+    for (size_t left = known_.size(); left != 0 && taken_ == 0; --left) {
+        auto user = known_.upper_bound(taken_of_);  // in turn
+        if (user == known_.end()) user = known_.begin();
+        taken_of_ = user->first;
         auto& known = user->second;
         // In front of a full block there is nothing left that it could be merged with.
         while (!known.empty() && known.front().rows == max_block_rows) known.pop_front();
         taken_ = take_run(known, max_bytes);
-        taken_of_ = user->first;
-        user = known.empty() ? known_.erase(user) : std::next(user);
+        if (known.empty()) known_.erase(user);
     }
     if (taken_ == 0) return {};
     more_ = true;

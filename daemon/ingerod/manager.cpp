@@ -96,7 +96,8 @@ Result<void> Manager::open() {
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
     limits.max_rollup_age_ns = config.store_rollup_age_ns;
-    limits.owner_of = [owners = owners_](uint32_t uid) { return owners.owner_of(uid); };
+    store_owners_->store(std::make_shared<const UidOwners>(owners_));
+    limits.owner_of = [owners = store_owners_](uint32_t uid) { return owners->load()->owner_of(uid); };
     auto store = StoreWriter::open(config.store_path, limits);
     if (!store) return tl::unexpected(store.error());
     auto probes = CallProbes::load(features_);
@@ -530,6 +531,7 @@ Result<json> Manager::take_up_config() {
         text += (text.empty() ? "" : ", ") + key + (applies_on_reload(key) ? "" : " (needs a restart)");
     }
     owners_ = UidOwners::read();
+    store_owners_->store(std::make_shared<const UidOwners>(owners_));
     Config& config = options_.config;
     config.overhead_budget_permille = loaded->overhead_budget_permille;
     probes_->set_overhead_budget(config.overhead_budget_permille);

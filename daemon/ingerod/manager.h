@@ -1,6 +1,7 @@
 // The daemon's heart: finds processes and libraries, has them traced, and answers for both. Loop thread only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -148,6 +149,9 @@ class Manager : public BusBackend {
     std::string node_;
     const OtherNames other_names_;
     UidOwners owners_;
+    /// The same for the thread that writes the store.
+    using SharedOwners = std::atomic<std::shared_ptr<const UidOwners>>;
+    const std::shared_ptr<SharedOwners> store_owners_ = std::make_shared<SharedOwners>();
     ClockTriple started_;
     KernelFeatures features_;
     ProcFs proc_{"/proc", {}, owner_of()};
