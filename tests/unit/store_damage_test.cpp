@@ -170,9 +170,11 @@ TEST_F(ADamagedStore, WithAnyByteAlteredNeverBringsAWriterDown) {
 }
 
 TEST_F(ADamagedStore, WithAPageThatBelongsToTwoIsCorrupt) {
-    // In a leaf page the key of a block is followed by the number of its first page: let two keys name the same.
-    const std::string key = encode_key(EventKey{0, 2'000'000, 201});
-    const std::string other = encode_key(EventKey{0, 3'000'000, 301});
+    // In a leaf page the size of a block's key, and the key, are followed by the number of its first page: let two keys
+    // name the same.
+    const auto sized = [](const EventKey& key) { return std::string("\x14\0", 2) + encode_key(key); };
+    const std::string key = sized({0, 2'000'000, 201});
+    const std::string other = sized({0, 3'000'000, 301});
     const std::string page = file_.substr(file_.rfind(other) + other.size(), 8);
     std::string altered = file_;
     for (size_t at = altered.find(key); at != std::string::npos; at = altered.find(key, at + 1))
