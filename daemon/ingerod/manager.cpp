@@ -283,9 +283,13 @@ Result<void> Manager::open_spans() {
                              },
                          .oldest_ns =
                              [this] {
+                                 const StoreFigures store = ingest_->figures().commits.store;
+                                 const uint64_t oldest = store.oldest_realtime_ns;
+                                 // Of this run, and nothing has gone: there just was no call before.
+                                 const bool is_first =
+                                     oldest > started_.realtime_ns && store.events_dropped_for_space == 0;
                                  // One before this boot: then all of it is kept.
-                                 const uint64_t oldest = ingest_->figures().commits.store.oldest_realtime_ns;
-                                 return oldest == 0 ? 0 : ClockTriple::now().to_monotonic(oldest);
+                                 return oldest == 0 || is_first ? 0 : ClockTriple::now().to_monotonic(oldest);
                              },
                          .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64),
                          .owner_of = owner_of()},

@@ -114,6 +114,19 @@ TEST_F(SpanSocket, a_span_is_stored_as_it_was_told_before_its_reply_comes) {
     EXPECT_FALSE(span.scope.empty());
 }
 
+TEST_F(SpanSocket, a_span_that_ended_before_the_first_call_is_stored) {
+    Daemon daemon(directory_ / "run");
+    json one = request("early");
+    one["ack"] = 1;
+    Workload workload({"calls", "--count", "10", "--op", "launch"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_TRUE(wait_until([&] { return daemon.status()["store"]["oldest_ns"].is_number(); }));
+    SpanClient client(socket());
+    EXPECT_EQ(client.ask(one), accepted(1, 1));
+}
+
 TEST_F(SpanSocket, each_refusal_has_its_reason_and_harms_no_other_span_of_the_frame) {
     Daemon daemon(directory_ / "run");
     const uint64_t now = monotonic_now_ns();
