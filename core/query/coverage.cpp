@@ -4,6 +4,9 @@
 #include <map>
 #include <tuple>
 
+#include "core/query/event_filter.h"
+#include "core/query/segment_columns.h"
+
 namespace ingero {
 
 namespace {
@@ -231,6 +234,34 @@ std::vector<Gap> bounded(std::vector<ProcessGap> gaps) {
     return result;
 }
 
+/// Of the rows of one user, since the counts of losses are of all users together.
+Result<void> add_sampled_out(const StoreSnapshot& snapshot, const BootWindow& boot, EventFilter& filter,
+                             uint64_t& ret_calls) {
+    SegmentColumns columns;
+    Result<void> decoded;
+    const auto scanned = snapshot.scan_blocks(boot.boot_index, boot.monotonic, [&](BlockView& block) {
+        if (!filter.may_match(block.header())) return true;
+        for (size_t segment = 0; segment < block.ops().size() && decoded; ++segment) {
+            if (block.ops()[segment].calls == block.ops()[segment].rows) continue;
+            columns.open(block, segment);
+            decoded = columns.decode(ColumnId::tgid, ColumnId::process_start, ColumnId::start, ColumnId::duration,
+                                     ColumnId::weight);
+            if (!decoded) break;
+            for (size_t row = 0; row < block.ops()[segment].rows; ++row) {
+                Event event;
+                event.start_ns = columns[ColumnId::start][row];
+                event.duration_ns = columns[ColumnId::duration][row];
+                const ProcessKey process{static_cast<uint32_t>(columns[ColumnId::tgid][row]),
+                                         columns[ColumnId::process_start][row]};
+                const uint64_t weight = columns[ColumnId::weight][row];
+                if (weight > 1 && overlaps(event, boot.monotonic) && filter.matches(process)) ret_calls += weight - 1;
+            }
+        }
+        return decoded.has_value();
+    });
+    return decoded ? scanned : decoded;
+}
+
 Result<void> add_process_gaps(const StoreSnapshot& snapshot, const BootWindow& boot, const GapFilter& filter,
                               std::vector<ProcessGap>& gaps) {
     const auto rows = snapshot.gaps(boot.boot_index, boot.monotonic);
@@ -266,14 +297,23 @@ Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const 
     }
     for (Gap& gap : find_node_gaps(snapshot.sessions(), realtime)) result.gaps.push_back(std::move(gap));
     std::vector<ProcessGap> process_gaps;
+    std::optional<EventFilter> of_user;
+    if (filter.uid) {
+        const auto processes = snapshot.processes();
+        if (!processes) return tl::unexpected(processes.error());
+        of_user.emplace(Filter{.window = realtime, .uid = filter.uid, .pid = filter.pid}, *processes);
+    }
     for (const BootWindow& boot : boot_windows(snapshot, realtime)) {
         const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);
         if (!losses) return tl::unexpected(losses.error());
         // A row that reaches past the window counts whole: when in its interval the loss was is not known.
         for (const LossRow& row : *losses) {
             result.lost += row.lost();
-            result.sampled_out += row.thinned;
+            if (!of_user) result.sampled_out += row.thinned;
         }
+        if (of_user)
+            if (auto added = add_sampled_out(snapshot, boot, *of_user, result.sampled_out); !added)
+                return tl::unexpected(added.error());
         if (auto added = add_process_gaps(snapshot, boot, filter, process_gaps); !added)
             return tl::unexpected(added.error());
     }

@@ -22,7 +22,8 @@ struct Gap {
 struct Coverage {
     bool complete = false;  ///< no gap, nothing lost, nothing sampled out
     uint64_t lost = 0;
-    uint64_t sampled_out = 0;  ///< calls that other records of their op stand for, by weight
+    /// Calls that other records of their op stand for, by weight; of one user, those of the window whose records are.
+    uint64_t sampled_out = 0;
     std::vector<Gap> gaps;
 };
 

@@ -468,7 +468,7 @@ Result<void> add_rollups(const StoreSnapshot& snapshot, Window realtime, const G
             if (auto added = query.add(row); !added) return added;
             lost[row.op] = saturating_add(lost[row.op], row.lost);
             coverage.lost = saturating_add(coverage.lost, row.lost);
-            coverage.sampled_out = saturating_add(coverage.sampled_out, row.thinned);
+            if (!gaps.uid) coverage.sampled_out = saturating_add(coverage.sampled_out, row.thinned);
         }
     }
     return {};

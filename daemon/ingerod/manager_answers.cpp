@@ -128,8 +128,8 @@ json Manager::processes(const Caller& caller) {
     Coverage coverage;
     const IngestFigures figures = ingest_->figures();
     coverage.lost = figures.lost + figures.commits.dropped;
-    coverage.sampled_out = figures.thinned;
-    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
+    if (caller.sees_all) coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && figures.thinned == 0;
     json answer = answer_head("processes", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["processes"] = std::move(list);
@@ -141,8 +141,8 @@ json Manager::probes(const Caller& caller) {
     const IngestFigures figures = ingest_->figures();
     Coverage coverage;
     coverage.lost = figures.lost + figures.commits.dropped;
-    coverage.sampled_out = figures.thinned;
-    coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
+    if (caller.sees_all) coverage.sampled_out = figures.thinned;
+    coverage.complete = coverage.lost == 0 && figures.thinned == 0;
     json answer = answer_head("probes", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);
     answer["attach_method"] = to_string(probes_->method());

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -66,6 +68,40 @@ TEST_F(ACoverage, IsCompleteInsideASession) {
     EXPECT_TRUE(inside.complete);
     EXPECT_TRUE(inside.gaps.empty());
     EXPECT_TRUE(over(100, 200).complete);
+}
+
+TEST_F(ACoverage, OfOneUserCountsTheCallsThatTheirOwnRecordsStandFor) {
+    constexpr uint32_t first_user = 1'001, second_user = 1'002;
+    {
+        ClockTriple now{100 * second, 100 * second, epoch + 100 * second};
+        const auto writer = open_writer(directory_.path(), {.clock = [&] { return now; }});
+        Session session = make_session("boot-a");
+        session.clock = now;
+        ASSERT_TRUE(writer->begin_session(session));
+        writer->set_first_covered(100 * second);
+        Batch batch;
+        for (const uint32_t uid : {first_user, second_user})
+            batch.processes.push_back(
+                {.key = {uid, 1}, .uid = uid, .comm = "", .cgroup = "", .unit = "", .first_seen_ns = 1});
+        uint64_t sequence = 0;
+        const std::tuple<uint32_t, uint64_t, uint32_t> calls[] = {
+            {first_user, 120, 5}, {first_user, 130, 1}, {first_user, 190, 50}, {second_user, 121, 700}};
+        for (const auto& [uid, start_s, weight] : calls) {
+            Event event = make_event(++sequence, start_s * second, 500);
+            std::tie(event.tgid, event.process_start_ns) = std::tuple(uid, 1);
+            event.weight = weight;
+            batch.events.push_back(event);
+        }
+        batch.losses = {{.from_ns = 110 * second, .to_ns = 200 * second, .op = 0x103, .thinned = 752}};
+        batch.covered_until_ns = 200 * second;
+        ASSERT_TRUE(writer->commit(batch));
+    }
+    EXPECT_EQ(over(110, 150).sampled_out, 752u);
+    EXPECT_EQ(over(110, 150, {.uid = first_user, .pid = {}}).sampled_out, 4u);
+    EXPECT_EQ(over(110, 200, {.uid = first_user, .pid = {}}).sampled_out, 4u + 49u);
+    EXPECT_EQ(over(110, 200, {.uid = second_user, .pid = {}}).sampled_out, 699u);
+    EXPECT_TRUE(over(125, 135, {.uid = first_user, .pid = {}}).complete);
+    EXPECT_EQ(over(110, 200, {.uid = second_user + 1, .pid = {}}).sampled_out, 0u);
 }
 
 TEST_F(ACoverage, NamesTheGapBetweenSessionsAndTheTimeAroundThem) {
