@@ -130,6 +130,9 @@ Result<void> Manager::open() {
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
     workers.count = 1;
     workers.turn = file_turn;
+    // What a file's bytes may have made of a worker reads no other file, and no event.
+    workers.requests = 1;
+    workers.store_directory.clear();
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
     const StoreFigures stored = (*store)->figures();
