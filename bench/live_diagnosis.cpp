@@ -1,6 +1,6 @@
 // What the live diagnosis takes of a core while calls come in at a steady rate: the time of its thread by the time that
 // passes.
-#include "daemon/ingerod/diagnosis/live_diagnosis.h"
+#include "daemon/ingerod/live/live_diagnosis.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,7 @@
 
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 #include "core/wire/spawn_plan.h"
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "core/query/recording.h"
-#include "core/store/batch_stream.h"
+#include "core/store/rows/batch_stream.h"
 #include "core/wire/utf8.h"
 #include "ctl/footprint.h"
 #include "ctl/help.h"

@@ -19,7 +19,7 @@
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/query/communicators.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 
 namespace ingero {
 

@@ -11,8 +11,8 @@
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/spans/span.h"
-#include "core/store/block_rows.h"
-#include "core/store/state_names.h"
+#include "core/store/block/block_rows.h"
+#include "core/store/rows/state_names.h"
 
 namespace ingero {
 

@@ -7,7 +7,7 @@
 #include "core/diagnosis/assign.h"
 #include "core/diagnosis/gap_causes.h"
 #include "core/model/host_event.h"
-#include "core/store/block_rows.h"
+#include "core/store/block/block_rows.h"
 
 namespace ingero {
 

@@ -7,7 +7,7 @@
 
 #include "core/diagnosis/judge.h"
 #include "core/model/op.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 
 namespace ingero {
 

@@ -15,7 +15,7 @@
 #include "core/model/process.h"
 #include "core/model/time.h"
 #include "core/query/communicators.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 
 namespace ingero {
 

@@ -8,7 +8,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/spans/span_join.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 
 namespace ingero {
 

@@ -9,7 +9,7 @@
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/gap_causes.h"
 #include "core/query/gpus.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 
 namespace ingero {
 

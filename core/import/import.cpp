@@ -19,7 +19,7 @@
 #include "core/import/trace_history.h"
 #include "core/import/trace_stacks.h"
 #include "core/model/op.h"
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 
 namespace ingero {
 

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 
 namespace ingero {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/import/trace_database.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 
 namespace ingero {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/query/coverage.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {

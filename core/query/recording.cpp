@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "core/store/block.h"
+#include "core/store/block/block.h"
 
 namespace ingero {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/store/batch_stream.h"
+#include "core/store/rows/batch_stream.h"
 #include "core/store/store.h"
 
 namespace ingero {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/store/block_view.h"
+#include "core/store/block/block_view.h"
 
 namespace ingero {
 

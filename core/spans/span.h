@@ -9,7 +9,7 @@
 
 #include "core/model/result.h"
 #include "core/model/time.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 
 namespace ingero {
 

@@ -13,7 +13,7 @@
 #include "core/sql/catalogue.h"
 #include "core/sql/history_columns.h"
 #include "core/sql/request_event_rows.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 
 namespace ingero {
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "core/store/environment.h"
-#include "core/store/lmdb_file.h"
-#include "core/store/tables.h"
+#include "core/store/file/environment.h"
+#include "core/store/file/lmdb_file.h"
+#include "core/store/file/tables.h"
 
 namespace ingero {
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <map>
 
-#include "core/store/block_layout.h"
-#include "core/store/block_view.h"
-#include "core/store/environment.h"
-#include "core/store/rows.h"
-#include "core/store/tables.h"
+#include "core/store/block/block_layout.h"
+#include "core/store/block/block_view.h"
+#include "core/store/file/environment.h"
+#include "core/store/file/tables.h"
+#include "core/store/rows/rows.h"
 #include "core/store/verify.h"
 
 namespace ingero {

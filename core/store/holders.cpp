@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/store/tables.h"
+#include "core/store/file/tables.h"
 
 namespace ingero {
 

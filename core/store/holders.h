@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/store/environment.h"
-#include "core/store/rows.h"
+#include "core/store/file/environment.h"
+#include "core/store/rows/rows.h"
 
 namespace ingero {
 

@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/store/block_view.h"
-#include "core/store/environment.h"
-#include "core/store/rows.h"
-#include "core/store/tables.h"
+#include "core/store/block/block_view.h"
+#include "core/store/file/environment.h"
+#include "core/store/file/tables.h"
+#include "core/store/rows/rows.h"
 
 namespace ingero {
 

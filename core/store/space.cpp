@@ -12,10 +12,10 @@
 #include <tuple>
 #include <vector>
 
-#include "core/store/block.h"
+#include "core/store/block/block.h"
+#include "core/store/file/tables.h"
 #include "core/store/rollup.h"
-#include "core/store/rows.h"
-#include "core/store/tables.h"
+#include "core/store/rows/rows.h"
 
 namespace ingero {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "core/store/environment.h"
+#include "core/store/file/environment.h"
 #include "core/store/holders.h"
 
 namespace ingero {

@@ -20,8 +20,8 @@
 #include "core/model/result.h"
 #include "core/model/stack.h"
 #include "core/model/time.h"
-#include "core/store/block_view.h"
-#include "core/store/history.h"
+#include "core/store/block/block_view.h"
+#include "core/store/rows/history.h"
 
 namespace ingero {
 

@@ -9,11 +9,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/store/block.h"
+#include "core/store/block/block.h"
 #include "core/store/copy.h"
-#include "core/store/rows.h"
+#include "core/store/file/tables.h"
+#include "core/store/rows/rows.h"
 #include "core/store/store.h"
-#include "core/store/tables.h"
 #include "core/store/verify.h"
 
 namespace ingero {

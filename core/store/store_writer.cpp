@@ -13,15 +13,15 @@
 #include <optional>
 #include <utility>
 
-#include "core/store/block_encoder.h"
+#include "core/store/block/block_encoder.h"
+#include "core/store/file/lock_file.h"
+#include "core/store/file/tables.h"
 #include "core/store/holders.h"
-#include "core/store/lock_file.h"
 #include "core/store/rollup.h"
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
+#include "core/store/rows/span_repeats.h"
 #include "core/store/space.h"
-#include "core/store/span_repeats.h"
 #include "core/store/store.h"
-#include "core/store/tables.h"
 #include "core/store/upkeep.h"
 
 namespace ingero {

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "core/store/block_view.h"
-#include "core/store/tables.h"
+#include "core/store/block/block_view.h"
+#include "core/store/file/tables.h"
 
 namespace ingero {
 

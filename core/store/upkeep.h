@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/store/block_encoder.h"
-#include "core/store/environment.h"
+#include "core/store/block/block_encoder.h"
+#include "core/store/file/environment.h"
 #include "core/store/holders.h"
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 
 namespace ingero {
 

@@ -8,12 +8,12 @@
 #include <set>
 #include <unordered_set>
 
-#include "core/store/block.h"
-#include "core/store/block_view.h"
-#include "core/store/environment.h"
-#include "core/store/rows.h"
+#include "core/store/block/block.h"
+#include "core/store/block/block_view.h"
+#include "core/store/file/environment.h"
+#include "core/store/file/tables.h"
+#include "core/store/rows/rows.h"
 #include "core/store/sequence_runs.h"
-#include "core/store/tables.h"
 
 namespace ingero {
 

@@ -10,7 +10,7 @@
 #include "core/wire/utf8.h"
 #include "daemon/ingerod/check/daemon_check.h"
 #include "daemon/ingerod/manager.h"
-#include "daemon/ingerod/probe_figures.h"
+#include "daemon/ingerod/probes/probe_figures.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/store/batch_stream.h"
+#include "core/store/rows/batch_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto batch = ingero::decode_batch(std::string_view(reinterpret_cast<const char*>(data), size));

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/store/block.h"
-#include "core/store/block_view.h"
-#include "core/store/column_codec.h"
-#include "core/store/rows.h"
+#include "core/store/block/block.h"
+#include "core/store/block/block_view.h"
+#include "core/store/block/column_codec.h"
+#include "core/store/rows/rows.h"
 
 namespace {
 

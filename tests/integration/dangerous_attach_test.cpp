@@ -15,7 +15,7 @@
 #include <map>
 
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/targets/libraries.h"
 #include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "core/query/coverage.h"
-#include "core/store/block.h"
-#include "core/store/rows.h"
+#include "core/store/block/block.h"
+#include "core/store/rows/rows.h"
 #include "core/store/verify.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"

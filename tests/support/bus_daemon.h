@@ -20,7 +20,7 @@
 #include "core/model/unique_fd.h"
 #include "core/render/render.h"
 #include "daemon/ingerod/bus/bus_service.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero::test {
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/model/call_time.h"
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 #include "core/store/store.h"
 
 namespace ingero {

@@ -73,7 +73,7 @@ def first_event_within_ten_seconds_of_installing(host):
 def packaged_configuration_shows_the_defaults(host):
     packaged = host.system.path("/etc/ingero/ingerod.conf").read_text(encoding="utf-8")
     shown = re.findall(r"^#([a-z_]+) = ", packaged, re.MULTILINE)
-    table = (host.source / "daemon/ingerod/config.cpp").read_text(encoding="utf-8")
+    table = (host.source / "daemon/ingerod/config/config.cpp").read_text(encoding="utf-8")
     known = re.findall(r'^\s*\{"[a-z_]+\.([a-z_]+)",', table, re.MULTILINE)
     host.system.write("/tmp/all.conf", re.sub(r"^#([a-z_]+ = )", r"\1", packaged, flags=re.MULTILINE))
     host.system.run("ingerod", "--check-config", "--config", "/tmp/all.conf")
@@ -414,7 +414,7 @@ def the_watchdog_ends_one_that_hangs(host):
 
 @check
 def journal_has_fields_and_the_catalogue_explains_them(host):
-    header = (host.source / "daemon/ingerod/journal_ids.h").read_text(encoding="utf-8")
+    header = (host.source / "daemon/ingerod/loop/journal_ids.h").read_text(encoding="utf-8")
     ids = dict(re.findall(r"(\w+)_id\[\] = \"([0-9a-f]{32})\"", header))
     catalogue = host.system.journal("--list-catalog", *ids.values())
     assert len(ids) == 9 and len(catalogue.splitlines()) == 9, catalogue

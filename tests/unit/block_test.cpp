@@ -1,4 +1,4 @@
-#include "core/store/block.h"
+#include "core/store/block/block.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <random>
 
-#include "core/store/block_rows.h"
-#include "core/store/block_view.h"
+#include "core/store/block/block_rows.h"
+#include "core/store/block/block_view.h"
 #include "tests/support/seed.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/version_1_block.h"

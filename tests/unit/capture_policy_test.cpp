@@ -1,9 +1,9 @@
 // [capture] include and exclude: what a pattern is, and whom it matches.
-#include "daemon/ingerod/capture_policy.h"
+#include "daemon/ingerod/targets/capture_policy.h"
 
 #include <gmock/gmock.h>
 
-#include "daemon/ingerod/config.h"
+#include "daemon/ingerod/config/config.h"
 
 using namespace ingero;
 

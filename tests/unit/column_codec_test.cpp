@@ -1,4 +1,4 @@
-#include "core/store/column_codec.h"
+#include "core/store/block/column_codec.h"
 
 #include <gtest/gtest.h>
 

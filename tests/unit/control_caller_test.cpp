@@ -7,8 +7,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "daemon/ingerod/control_server.h"
-#include "daemon/ingerod/peer.h"
+#include "daemon/ingerod/control/control_server.h"
+#include "daemon/ingerod/control/peer.h"
 #include "tests/unit/control_fixture.h"
 
 namespace ingero {

@@ -25,8 +25,8 @@
 
 #include "core/wire/client.h"
 #include "core/wire/rpc.h"
-#include "daemon/ingerod/control_server.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/control/control_server.h"
+#include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero::test {
 

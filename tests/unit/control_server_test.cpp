@@ -1,6 +1,6 @@
 // The control socket over real sockets: what it answers, what it refuses, and that no client can hurt it.
 
-#include "daemon/ingerod/control_server.h"
+#include "daemon/ingerod/control/control_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/wire/value.h"
-#include "daemon/ingerod/control_server.h"
+#include "daemon/ingerod/control/control_server.h"
 #include "tests/unit/control_fixture.h"
 
 namespace ingero {

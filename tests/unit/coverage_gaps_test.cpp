@@ -1,9 +1,9 @@
 // The gaps of single processes as the daemon keeps and tells them.
-#include "daemon/ingerod/coverage_gaps.h"
+#include "daemon/ingerod/targets/coverage_gaps.h"
 
 #include <gmock/gmock.h>
 
-#include "daemon/ingerod/token_bucket.h"
+#include "daemon/ingerod/limits/token_bucket.h"
 
 using namespace ingero;
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/model/unique_fd.h"
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 #include "core/store/verify.h"
 #include "core/wire/child_process.h"
 #include "test_paths.h"

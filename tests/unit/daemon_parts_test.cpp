@@ -11,14 +11,14 @@
 #include "core/model/op.h"
 #include "core/model/unique_fd.h"
 #include "core/symbols/program_check.h"
-#include "daemon/ingerod/config.h"
+#include "daemon/ingerod/config/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
-#include "daemon/ingerod/other_names.h"
-#include "daemon/ingerod/probe_figures.h"
 #include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/probe_figures.h"
 #include "daemon/ingerod/probes/targets.h"
-#include "daemon/ingerod/programs.h"
+#include "daemon/ingerod/targets/other_names.h"
+#include "daemon/ingerod/targets/programs.h"
 
 using namespace ingero;
 

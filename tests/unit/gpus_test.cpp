@@ -6,8 +6,8 @@
 #include <new>
 
 #include "core/render/render.h"
-#include "core/store/rows.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/rows.h"
+#include "core/store/rows/state_names.h"
 #include "tests/support/memory_limit.h"
 #include "tests/unit/store_fixture.h"
 

@@ -1,5 +1,5 @@
 // What is read of the host and of control groups, from files as kernels write them.
-#include "daemon/ingerod/host_state.h"
+#include "daemon/ingerod/live/host_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

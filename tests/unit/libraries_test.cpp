@@ -1,5 +1,5 @@
 // A file is attached to only as it was read.
-#include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/targets/libraries.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -8,7 +8,7 @@
 
 #include <filesystem>
 
-#include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/targets/libraries.h"
 #include "test_paths.h"
 
 using namespace ingero;

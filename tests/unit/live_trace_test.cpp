@@ -1,5 +1,5 @@
 // Calls in flight are told to each subscriber by what it may see and asked for, whatever others have in flight.
-#include "daemon/ingerod/live_trace.h"
+#include "daemon/ingerod/live/live_trace.h"
 
 #include <gmock/gmock.h>
 

@@ -11,10 +11,10 @@
 
 #include "core/wire/rpc.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/libraries.h"
-#include "daemon/ingerod/programs.h"
 #include "daemon/ingerod/stacks/frame_names.h"
 #include "daemon/ingerod/stacks/mapped_files.h"
+#include "daemon/ingerod/targets/libraries.h"
+#include "daemon/ingerod/targets/programs.h"
 #include "test_paths.h"
 
 namespace ingero {

@@ -1,5 +1,5 @@
 // Calls of other threads share the loop with all else that it does.
-#include "daemon/ingerod/posted_calls.h"
+#include "daemon/ingerod/loop/posted_calls.h"
 
 #include <gtest/gtest.h>
 

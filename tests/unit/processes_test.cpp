@@ -1,5 +1,5 @@
 // However many processes a user has, and whatever they do, what the daemon holds and does for them is bounded.
-#include "daemon/ingerod/processes.h"
+#include "daemon/ingerod/targets/processes.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>

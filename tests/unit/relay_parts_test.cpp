@@ -14,8 +14,8 @@
 #include <limits>
 
 #include "core/query/gpus.h"
-#include "core/store/rows.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/rows.h"
+#include "core/store/rows/state_names.h"
 #include "core/wire/value.h"
 #include "daemon/ingerod/relay/relay_message.h"
 #include "daemon/ingerod/relay/relay_server.h"

@@ -1,9 +1,9 @@
 // What users take of the daemon, and who counts as one user.
-#include "daemon/ingerod/shares.h"
+#include "daemon/ingerod/limits/shares.h"
 
 #include <gtest/gtest.h>
 
-#include "daemon/ingerod/uid_owners.h"
+#include "daemon/ingerod/limits/uid_owners.h"
 
 using namespace ingero;
 

@@ -10,7 +10,7 @@
 #include "core/model/op.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/sql.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero::testing_sql {

@@ -1,9 +1,9 @@
 // Parts of the daemon that native stacks stand on.
 #include <gtest/gtest.h>
 
-#include "daemon/ingerod/config.h"
+#include "daemon/ingerod/config/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/shares.h"
+#include "daemon/ingerod/limits/shares.h"
 
 namespace ingero {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {

@@ -10,7 +10,7 @@
 
 #include "core/model/call_time.h"
 #include "core/query/stats.h"
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 #include "tests/unit/store_fixture.h"
 #include "tests/unit/version_1_block.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "core/store/rows.h"
+#include "core/store/rows/rows.h"
 #include "core/store/sequence_runs.h"
 #include "core/store/verify.h"
 #include "tests/unit/store_fixture.h"

@@ -23,7 +23,7 @@
 #include "core/model/unique_fd.h"
 #include "core/store/store.h"
 #include "core/symbols/elf_symbols.h"
-#include "daemon/ingerod/worker_pool.h"
+#include "daemon/ingerod/workers/worker_pool.h"
 #include "daemon/worker/protocol.h"
 #include "daemon/worker/sandbox.h"
 #include "test_paths.h"

@@ -10,7 +10,7 @@
 #include "core/diagnosis/incidents.h"
 #include "core/model/event.h"
 #include "core/model/result.h"
-#include "daemon/ingerod/control_backend.h"
+#include "daemon/ingerod/control/control_backend.h"
 
 namespace ingero {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/model/result.h"
-#include "daemon/ingerod/peer.h"
+#include "daemon/ingerod/control/peer.h"
 #include "dbus/sdbus.h"
 
 namespace ingero {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/model/unique_fd.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/loop/event_loop.h"
 #include "dbus/sdbus.h"
 
 namespace ingero {

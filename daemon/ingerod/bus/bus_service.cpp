@@ -11,7 +11,7 @@
 #include "daemon/ingerod/bus/bus_value.h"
 #include "daemon/ingerod/bus/manager_object.h"
 #include "daemon/ingerod/bus/signal_queue.h"
-#include "daemon/ingerod/peer.h"
+#include "daemon/ingerod/control/peer.h"
 
 namespace ingero {
 

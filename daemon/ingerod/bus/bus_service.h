@@ -10,7 +10,7 @@
 
 #include "core/diagnosis/incidents.h"
 #include "daemon/ingerod/bus/bus_backend.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero {
 

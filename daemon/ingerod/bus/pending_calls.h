@@ -11,7 +11,7 @@
 
 #include "core/model/result.h"
 #include "daemon/ingerod/bus/bus_value.h"
-#include "daemon/ingerod/peer.h"
+#include "daemon/ingerod/control/peer.h"
 #include "dbus/sdbus.h"
 
 namespace ingero {

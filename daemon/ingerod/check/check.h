@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/ingerod/config.h"
+#include "daemon/ingerod/config/config.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 
 namespace ingero {

@@ -12,7 +12,7 @@
 
 #include "core/model/result.h"
 #include "core/wire/child_process.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero {
 

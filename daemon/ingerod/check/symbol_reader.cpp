@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "daemon/ingerod/libraries.h"
+#include "daemon/ingerod/targets/libraries.h"
 
 namespace ingero {
 

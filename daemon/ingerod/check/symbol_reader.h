@@ -6,8 +6,8 @@
 
 #include "core/symbols/elf_symbols.h"
 #include "daemon/ingerod/check/check.h"
-#include "daemon/ingerod/event_loop.h"
-#include "daemon/ingerod/worker_pool.h"
+#include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/workers/worker_pool.h"
 
 namespace ingero {
 

@@ -6,7 +6,7 @@
 
 #include "core/model/result.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero {
 

@@ -17,7 +17,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "daemon/ingerod/shortage.h"
+#include "daemon/ingerod/limits/shortage.h"
 
 namespace ingero {
 

@@ -17,7 +17,7 @@
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/bounded_calls.h"
-#include "daemon/ingerod/uid_owners.h"
+#include "daemon/ingerod/limits/uid_owners.h"
 
 namespace ingero {
 

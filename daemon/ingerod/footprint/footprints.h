@@ -10,10 +10,10 @@
 
 #include "core/model/process.h"
 #include "core/model/result.h"
-#include "daemon/ingerod/control_backend.h"
+#include "daemon/ingerod/control/control_backend.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/event_loop.h"
-#include "daemon/ingerod/uid_owners.h"
+#include "daemon/ingerod/limits/uid_owners.h"
+#include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero {
 

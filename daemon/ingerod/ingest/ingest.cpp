@@ -25,7 +25,7 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/ingest/commit_queue.h"
 #include "daemon/ingerod/ingest/name_budget.h"
-#include "daemon/ingerod/posted_calls.h"
+#include "daemon/ingerod/loop/posted_calls.h"
 
 namespace ingero {
 

@@ -13,8 +13,8 @@
 #include "core/model/process.h"
 #include "core/model/stack.h"
 #include "core/store/store.h"
-#include "daemon/ingerod/event_loop.h"
 #include "daemon/ingerod/ingest/commit_queue.h"
+#include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
 
 namespace ingero {

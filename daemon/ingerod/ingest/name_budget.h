@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/model/event.h"
-#include "daemon/ingerod/shares.h"
+#include "daemon/ingerod/limits/shares.h"
 
 namespace ingero {
 

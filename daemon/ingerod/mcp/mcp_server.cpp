@@ -18,9 +18,9 @@
 #include "core/wire/child_process.h"
 #include "core/wire/rpc.h"
 #include "core/wire/worker_protocol.h"
-#include "daemon/ingerod/log_throttle.h"
-#include "daemon/ingerod/peer.h"
-#include "daemon/ingerod/worker_process.h"
+#include "daemon/ingerod/control/peer.h"
+#include "daemon/ingerod/loop/log_throttle.h"
+#include "daemon/ingerod/workers/worker_process.h"
 
 namespace ingero {
 

@@ -13,10 +13,10 @@
 
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
-#include "daemon/ingerod/control_backend.h"
-#include "daemon/ingerod/event_loop.h"
-#include "daemon/ingerod/uid_owners.h"
-#include "daemon/ingerod/worker_pool.h"
+#include "daemon/ingerod/control/control_backend.h"
+#include "daemon/ingerod/limits/uid_owners.h"
+#include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/workers/worker_pool.h"
 
 namespace ingero {
 

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "daemon/ingerod/shortage.h"
+#include "daemon/ingerod/limits/shortage.h"
 
 namespace ingero {
 

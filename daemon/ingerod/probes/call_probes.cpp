@@ -20,9 +20,9 @@
 #include "calls_context_bpf.skel.h"
 #include "core/model/op.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/limits/shortage.h"
 #include "daemon/ingerod/probes/bpf_syscall.h"
 #include "daemon/ingerod/probes/libbpf_log.h"
-#include "daemon/ingerod/shortage.h"
 
 namespace ingero {
 

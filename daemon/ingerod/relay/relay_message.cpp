@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 
 namespace ingero {
 

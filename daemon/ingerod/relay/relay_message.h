@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/model/result.h"
-#include "core/store/history.h"
+#include "core/store/rows/history.h"
 #include "core/wire/rpc.h"
 
 namespace ingero {

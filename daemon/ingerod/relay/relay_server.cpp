@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "core/model/time.h"
-#include "core/store/state_names.h"
+#include "core/store/rows/state_names.h"
 #include "core/wire/value.h"
-#include "daemon/ingerod/log_throttle.h"
-#include "daemon/ingerod/token_bucket.h"
+#include "daemon/ingerod/limits/token_bucket.h"
+#include "daemon/ingerod/loop/log_throttle.h"
 
 namespace ingero {
 

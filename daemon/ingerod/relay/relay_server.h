@@ -17,8 +17,8 @@
 #include "core/model/event.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
-#include "core/store/history.h"
-#include "daemon/ingerod/event_loop.h"
+#include "core/store/rows/history.h"
+#include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/relay/relay_message.h"
 
 namespace ingero {

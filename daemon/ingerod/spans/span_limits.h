@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "daemon/ingerod/token_bucket.h"
+#include "daemon/ingerod/limits/token_bucket.h"
 
 namespace ingero {
 

@@ -13,10 +13,10 @@
 #include "core/model/unique_fd.h"
 #include "core/spans/span.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/limits/uid_owners.h"
+#include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/spans/span_hash.h"
 #include "daemon/ingerod/spans/span_limits.h"
-#include "daemon/ingerod/uid_owners.h"
 
 namespace ingero {
 

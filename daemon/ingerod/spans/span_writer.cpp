@@ -12,7 +12,7 @@
 
 #include "core/model/time.h"
 #include "core/spans/scope.h"
-#include "daemon/ingerod/peer.h"
+#include "daemon/ingerod/control/peer.h"
 
 // Newer than the headers of Debian 12: Linux 6.5, commit 7b26952a91cf.
 #ifndef SO_PEERPIDFD

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "core/model/stack.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/stacks/mapped_files.h"
-#include "daemon/ingerod/turn_queue.h"
-#include "daemon/ingerod/worker_pool.h"
+#include "daemon/ingerod/workers/turn_queue.h"
+#include "daemon/ingerod/workers/worker_pool.h"
 
 namespace ingero {
 

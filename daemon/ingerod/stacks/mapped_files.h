@@ -12,12 +12,12 @@
 #include "core/model/stack.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/event_loop.h"
-#include "daemon/ingerod/log_throttle.h"
-#include "daemon/ingerod/shares.h"
+#include "daemon/ingerod/limits/shares.h"
+#include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/loop/log_throttle.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
-#include "daemon/ingerod/turn_queue.h"
-#include "daemon/ingerod/worker_pool.h"
+#include "daemon/ingerod/workers/turn_queue.h"
+#include "daemon/ingerod/workers/worker_pool.h"
 
 namespace ingero {
 

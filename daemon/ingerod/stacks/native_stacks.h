@@ -14,14 +14,14 @@
 #include "bpf/stack_event.h"
 #include "core/model/stack.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/event_loop.h"
+#include "daemon/ingerod/limits/shares.h"
+#include "daemon/ingerod/limits/uid_owners.h"
+#include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
-#include "daemon/ingerod/shares.h"
 #include "daemon/ingerod/stacks/frame_names.h"
 #include "daemon/ingerod/stacks/mapped_files.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
-#include "daemon/ingerod/uid_owners.h"
-#include "daemon/ingerod/worker_pool.h"
+#include "daemon/ingerod/workers/worker_pool.h"
 
 namespace ingero {
 

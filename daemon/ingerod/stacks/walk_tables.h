@@ -14,8 +14,8 @@
 #include "bpf/stack_event.h"
 #include "core/model/event.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/probes/call_probes.h"
-#include "daemon/ingerod/shares.h"
 
 namespace ingero {
 

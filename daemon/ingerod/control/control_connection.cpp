@@ -1,0 +1,583 @@
+#include "daemon/ingerod/control/control_connection.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "core/render/render.h"
+#include "core/store/rows/history.h"
+#include "core/wire/fd_passing.h"
+#include "core/wire/value.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t read_bytes = 64 << 10;
+/// A client that pipelines thousands of requests gets them answered, but not all in one turn of the loop.
+constexpr int messages_per_turn = 32;
+/// Streams add to the output only below this, so that eight of them do not look like a client that does not read.
+constexpr size_t output_low_water = 1 << 20;
+constexpr size_t most_discarded_bytes = 1 << 20;
+
+constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_ns", "limit"};
+
+constexpr size_t most_name_bytes = 256;
+/// Of an id as an answer prints it: what is not UTF-8 has become longer.
+constexpr size_t most_request_id_bytes = 3 * max_span_id_bytes;
+
+/// What only `query` takes.
+Result<bool> check_sql_param(const std::string& key, const json& value) {
+    if (key == "explain" && !value.is_boolean())
+        return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "sql" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a text: " + key);
+    return key == "explain" || key == "sql";
+}
+
+/// What only `export` takes. The worker knows the formats.
+Result<bool> check_export_param(const std::string& key, const json& value) {
+    if (key == "format" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a text: " + key);
+    if (key == "cursor" && !value.is_null() && !value.is_object())
+        return fail(ErrorCode::bad_request, "parameter is not a map: " + key);
+    return key == "format" || key == "cursor";
+}
+
+/// What only `record` takes.
+Result<bool> check_record_param(const std::string& key, const json& value) {
+    if (key == "unit" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    if (key == "rest" && !value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "stacks" && !value.is_array()) return fail(ErrorCode::bad_request, "parameter is not a list: " + key);
+    const bool number = key == "start_ns" || key == "after" || key == "after_ns";
+    if (number && !value.is_number_unsigned())
+        return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+    return number || key == "unit" || key == "rest" || key == "stacks";
+}
+
+/// What only `requests` takes.
+Result<bool> check_requests_param(const std::string& key, const json& value) {
+    if (key == "slower_than_ns" && !value.is_number_unsigned())
+        return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+    const bool text = key == "by" || key == "request";
+    if (text && (!value.is_string() || value.get_ref<const std::string&>().size() > most_request_id_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return text || key == "slower_than_ns";
+}
+
+/// What only `waits` takes.
+Result<bool> check_waits_param(const std::string& key, const json& value) {
+    if (key == "between_calls" && !value.is_boolean())
+        return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "tid" && (!value.is_number_unsigned() || value > std::numeric_limits<uint32_t>::max()))
+        return fail(ErrorCode::bad_request, "parameter is not a thread's number: " + key);
+    return key == "between_calls" || key == "tid";
+}
+
+/// What only `incidents` takes.
+Result<bool> check_incidents_param(const std::string& key, const json& value) {
+    if (key == "verify" && !value.is_boolean())
+        return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+    if (key == "id" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_request_id_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return key == "verify" || key == "id";
+}
+
+/// What only `query` takes, or `export`, `record`, `requests`, or `stacks`, and of it `stats`. False where the key is
+/// none of it.
+Result<bool> check_own_param(const std::string& method, const std::string& key, const json& value) {
+    if (method == "query") return check_sql_param(key, value);
+    if (method == "export") return check_export_param(key, value);
+    if (method == "record") return check_record_param(key, value);
+    if (method == "requests") return check_requests_param(key, value);
+    if (method == "waits") return check_waits_param(key, value);
+    if (method == "incidents") return check_incidents_param(key, value);
+    if (method == "explain" && key == "slices") {
+        if (!value.is_number_unsigned())
+            return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+        return true;
+    }
+    const bool stacks = method == "stacks";
+    if (stacks && key == "off_cpu") {
+        if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
+        return true;
+    }
+    if (!(stacks && key == "op") && !((stacks || method == "stats") && key == "by")) return false;
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes)
+        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+    return true;
+}
+
+/// `from_ns` with `to_ns`, or `since_ns`, or none of them; `pid` and `limit` as one likes; and what the method takes
+/// besides.
+Result<void> check_query_params(const std::string& method, const json& params) {
+    for (const auto& [key, value] : params.items()) {
+        const auto own = check_own_param(method, key, value);
+        if (!own) return tl::unexpected(own.error());
+        if (*own) continue;
+        const bool known =
+            key == "pid" || std::find(query_params.begin(), query_params.end(), key) != query_params.end();
+        if (!known) return fail(ErrorCode::bad_request, "unknown parameter: " + escape_text(key.substr(0, 64)));
+        if (!value.is_number_unsigned())
+            return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
+    }
+    if (method == "query" && !params.contains("sql"))
+        return fail(ErrorCode::bad_request, "query needs sql, a statement");
+    const bool from = params.contains("from_ns");
+    if (from != params.contains("to_ns")) return fail(ErrorCode::bad_request, "from_ns and to_ns go together");
+    if (from && params.contains("since_ns"))
+        return fail(ErrorCode::bad_request, "since_ns does not go with from_ns and to_ns");
+    if (from && params["from_ns"].get<uint64_t>() >= params["to_ns"].get<uint64_t>())
+        return fail(ErrorCode::bad_request, "the window is empty: from_ns is not before to_ns");
+    if (params.contains("pid") && params["pid"].get<uint64_t>() - 1 > INT32_MAX - 1)
+        return fail(ErrorCode::bad_request, "pid is out of range");
+    return {};
+}
+
+}  // namespace
+
+ControlConnection::ControlConnection(ControlHost& host, int fd, const Caller& caller)
+    : host_(host), fd_(fd), caller_(caller), hello_due_(Clock::now() + host.options().stall) {}
+
+ControlConnection::~ControlConnection() {
+    io_.reset();  // before its descriptor is gone
+    if (fd_ >= 0) ::close(fd_);
+}
+
+void ControlConnection::start() {
+    io_ = host_.loop().add_io(fd_, EPOLLIN, [weak = weak_from_this()](uint32_t events) {
+        if (const auto self = weak.lock()) self->on_io(events);
+    });
+}
+
+void ControlConnection::on_io(uint32_t events) {
+    if (events & EPOLLOUT) flush();
+    if (fd_ >= 0 && events & EPOLLIN) read_input();
+    // Both sides are shut: nobody is left to read an answer.
+    if (fd_ >= 0 && events & (EPOLLHUP | EPOLLERR)) close();
+}
+
+void ControlConnection::read_input() {
+    if (closing_ || input_ended_ || resuming_) return;
+    std::array<std::byte, read_bytes> buffer;
+    std::vector<UniqueFd> fds;
+    const ssize_t size = receive_with_fds(fd_, buffer, fds);
+    if (!fds.empty() && is_root()) passed_fd_ = std::move(fds.back());  // of others they are closed unread
+    if (size < 0) {
+        if (errno != EAGAIN && errno != EINTR) close();
+        return;
+    }
+    input_ended_ = size == 0;
+    decoder_.feed(std::span(buffer).first(static_cast<size_t>(size)));
+    process();
+}
+
+void ControlConnection::process() {
+    for (int handled = 0; fd_ >= 0 && !closing_; ++handled) {
+        if (handled == messages_per_turn) {
+            resuming_ = true;
+            resume_ = host_.loop().defer([weak = weak_from_this()] {
+                const auto self = weak.lock();
+                if (!self) return;
+                self->resuming_ = false;
+                self->process();
+            });
+            break;
+        }
+        auto message = decoder_.next();
+        if (!message) return refuse(message.error());
+        if (!*message) break;
+        message_due_ = {};
+        if (auto* request = std::get_if<RpcRequest>(&**message)) {
+            handle(std::move(*request));
+        } else if (const auto* notification = std::get_if<RpcNotification>(&**message)) {
+            handle(*notification);
+        } else {
+            return refuse({ErrorCode::bad_request, "a client does not send responses", ""});
+        }
+    }
+    // Counted from the message's first byte: a client that sends a byte now and then does not last either.
+    if (decoder_.pending_bytes() != 0 && message_due_ == Clock::time_point{})
+        message_due_ = Clock::now() + host_.options().stall;
+    if (fd_ >= 0) flush();
+}
+
+void ControlConnection::handle(RpcRequest request) {
+    if (request.id == 0 || in_flight_.contains(request.id))
+        return refuse({ErrorCode::bad_request, "a request's id is 0 or already in flight", ""});
+    if (request.method == "hello") return hello(request);
+    if (!greeted_)
+        return answer_error(request.id, {ErrorCode::bad_request, "the first request is hello", "say hello first"});
+    if (request.method == "cancel") return cancel(request);
+    if (in_flight_.size() >= host_.options().requests_in_flight)
+        return answer_error(request.id, {ErrorCode::busy, "too many requests in flight on this connection",
+                                         "wait for an answer before the next request"});
+    const bool takes_nothing = request.method == "status" || request.method == "processes" ||
+                               request.method == "probes" || request.method == "reload";
+    if (takes_nothing && !request.params.empty())
+        return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
+    if (request.method == "status") return answer(request.id, host_.backend().status(caller_));
+    if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
+    if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
+    if (request.method == "reload") return reload(request);
+    if (request.method == "gpus" || request.method == "stats" || request.method == "stacks" ||
+        request.method == "waits" || request.method == "stragglers" || request.method == "incidents" ||
+        request.method == "explain" || request.method == "requests" || request.method == "query" ||
+        request.method == "export" || request.method == "record")
+        return start_query(request);
+    if (request.method == "check") return start_check(request);
+    if (request.method == "trace") return start_trace(request);
+    if (request.method == "footprint") return footprint(request);
+    if (request.method == "snapshot") return start_snapshot(request);
+    answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
+                              "hello lists the methods under features"});
+}
+
+void ControlConnection::hello(const RpcRequest& request) {
+    const json& params = request.params;
+    if (!params.contains("version") || !params["version"].is_number_unsigned())
+        return answer_error(request.id, {ErrorCode::bad_request, "hello needs the protocol version it speaks", ""});
+    if (params["version"] != control_protocol_version)
+        return answer_error(
+            request.id, {ErrorCode::version,
+                         "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
+                         "use an ingeroctl of the same version as ingerod"});
+    greeted_ = true;
+    answer(request.id,
+           {{"version", host_.options().version},
+            {"node", host_.backend().node()},
+            {"features", {"status",     "processes", "probes",    "gpus",     "stats",    "stacks", "waits",
+                          "stragglers", "incidents", "explain",   "requests", "query",    "export", "record",
+                          "check",      "trace",     "footprint", "reload",   "snapshot", "cancel"}}});
+}
+
+void ControlConnection::cancel(const RpcRequest& request) {
+    const json& params = request.params;
+    if (!params.contains("stream") || !params["stream"].is_number_unsigned())
+        return answer_error(request.id, {ErrorCode::bad_request, "cancel needs the stream's number", ""});
+    const uint64_t number = params["stream"].get<uint64_t>();
+    if (number == 0 || number > last_stream_)
+        return answer_error(request.id, {ErrorCode::not_found, "no such stream", ""});
+    // A stream that has just ended is as good as cancelled: the client could not know.
+    if (const auto stream = streams_.find(number); stream != streams_.end()) drop_stream(stream);
+    traces_.erase(number);
+    answer(request.id, json::object());
+}
+
+// What changes the daemon is root's here; others go by D-Bus, where polkit decides.
+bool ControlConnection::is_root() const {
+    return caller_.sees_all && (caller_.uid == 0 || caller_.uid == geteuid());
+}
+
+void ControlConnection::reload(const RpcRequest& request) {
+    if (!is_root())
+        return answer_error(request.id, {ErrorCode::denied, "only root may reload the configuration here",
+                                         "run it as root, or call Reload on D-Bus, where polkit decides"});
+    const auto done = host_.backend().reload();
+    if (!done) return answer_error(request.id, done.error());
+    answer(request.id, *done);
+}
+
+void ControlConnection::start_query(const RpcRequest& request) {
+    if (const auto checked = check_query_params(request.method, request.params); !checked)
+        return answer_error(request.id, checked.error());
+    ask_backend(request);
+}
+
+// To probe is to attach to a program, if only to one of the package: root's to ask for.
+void ControlConnection::start_check(const RpcRequest& request) {
+    const json& params = request.params;
+    const auto probe = params.find("probe");
+    if (params.size() > (probe == params.end() ? 0u : 1u) || (probe != params.end() && !probe->is_boolean()))
+        return answer_error(request.id, {ErrorCode::bad_request, "check takes probe, true or false, and no more", ""});
+    if (params.value("probe", false) && !is_root())
+        return answer_error(request.id, {ErrorCode::denied, "only root may have the daemon probe",
+                                         "run it as root, or leave out --probe"});
+    ask_backend(request);
+}
+
+// One a connection: a reader of two traces takes two connections, which are counted.
+void ControlConnection::start_trace(const RpcRequest& request) {
+    if (!traces_.empty())
+        return answer_error(request.id, {ErrorCode::busy, "a trace runs on this connection already",
+                                         "cancel it, or use another connection"});
+    // Not at once: what is ready may be told while the stream is being asked for the next chunk.
+    auto calls = host_.backend().trace(caller_, request.params, [this, weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self || pump_.active()) return;
+        pump_ = host_.loop().defer([weak] {
+            const auto held = weak.lock();
+            if (!held) return;
+            held->pump_.reset();
+            held->pump_traces();
+            if (held->fd_ >= 0) held->flush();
+        });
+    });
+    if (!calls) return answer_error(request.id, calls.error());
+    const uint64_t number = ++last_stream_;
+    write(encode(RpcResponse{request.id, std::nullopt, {{"stream", number}}}));
+    if (fd_ >= 0) traces_.emplace(number, Trace{LiveSender(number), std::move(*calls)});
+}
+
+// It lasts as long as the connection: a client that is gone leaves no probes behind.
+void ControlConnection::footprint(const RpcRequest& request) {
+    const json& params = request.params;
+    const auto pid = params.find("pid"), finish = params.find("finish");
+    const bool begins = pid != params.end(), finishes = finish != params.end();
+    if (params.size() > 1 || (params.size() == 1 && !begins && !finishes) ||
+        (begins && (!pid->is_number_unsigned() || pid->get<uint64_t>() - 1 > INT32_MAX - 1)) ||
+        (finishes && *finish != true))
+        return answer_error(request.id,
+                            {ErrorCode::bad_request, "footprint takes a pid, or finish: true, or nothing", ""});
+    if (begins) {
+        if (footprint_)
+            return answer_error(request.id, {ErrorCode::busy, "a footprint is recorded on this connection already",
+                                             "finish it, or use another connection"});
+        auto begun = host_.backend().footprint(caller_, pid->get<uint32_t>());
+        if (!begun) return answer_error(request.id, begun.error());
+        footprint_ = std::move(*begun);
+        return answer(request.id, json::object());
+    }
+    if (!footprint_)
+        return answer_error(
+            request.id, {ErrorCode::not_found, "no footprint is recorded on this connection", "begin one with a pid"});
+    if (!finishes) return answer(request.id, {{"ended", footprint_->has_ended()}});
+    answer(request.id, footprint_->finish());
+    footprint_.reset();
+}
+
+void ControlConnection::pump_traces() {
+    for (auto& [number, trace] : traces_) {
+        while (unsent_bytes() < output_low_water && trace.sender.has_room()) {
+            const auto chunk = trace.calls->next();
+            if (!chunk) break;
+            if (!trace.sender.waits_for_reader()) stream_due_ = Clock::now() + host_.options().stall;
+            write(encode(trace.sender.chunk(*chunk)));
+            if (fd_ < 0) return;  // and the traces are gone
+        }
+    }
+}
+
+Result<void> ControlConnection::acknowledge(uint64_t stream, uint64_t seq) {
+    if (const auto result = streams_.find(stream); result != streams_.end())
+        return result->second.sender.acknowledge(seq);
+    if (const auto trace = traces_.find(stream); trace != traces_.end()) return trace->second.sender.acknowledge(seq);
+    return {};  // ended or cancelled meanwhile
+}
+
+// A client's file, never its path: what the daemon may open is no measure of what the client may.
+void ControlConnection::start_snapshot(const RpcRequest& request) {
+    UniqueFd file = std::exchange(passed_fd_, UniqueFd());
+    if (!is_root())
+        return answer_error(request.id, {ErrorCode::denied, "only root may take a copy of the store",
+                                         "run it as root or as the user that ingerod runs as"});
+    struct stat status {};
+    const int flags = file ? fcntl(file.get(), F_GETFL) : -1;
+    const bool fits = file && request.params.empty() && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                      status.st_size == 0 && flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && (flags & O_APPEND) == 0;
+    if (!fits)
+        return answer_error(request.id, {ErrorCode::bad_request,
+                                         "snapshot needs the descriptor of an empty file that may be written to", ""});
+    host_.backend().snapshot(
+        std::move(file),
+        [weak = weak_from_this()] {
+            const auto self = weak.lock();
+            return self && self->fd_ >= 0;
+        },
+        answer_later(request));
+}
+
+void ControlConnection::ask_backend(const RpcRequest& request) {
+    host_.backend().query(caller_, request.method, request.params, answer_later(request));
+}
+
+std::function<void(Result<json>)> ControlConnection::answer_later(const RpcRequest& request) {
+    const uint64_t ticket = ++last_ticket_;
+    in_flight_[request.id] = ticket;
+    // The ticket keeps a backend that answers twice from answering another request of the same id.
+    return [weak = weak_from_this(), id = request.id, ticket](Result<json> result) {
+        const auto self = weak.lock();
+        if (!self || self->fd_ < 0) return;
+        const auto request_in_flight = self->in_flight_.find(id);
+        if (request_in_flight == self->in_flight_.end() || request_in_flight->second != ticket) return;
+        self->in_flight_.erase(request_in_flight);
+        if (result) {
+            self->answer(id, *result);
+        } else {
+            self->answer_error(id, result.error());
+        }
+        if (self->fd_ >= 0) self->flush();
+    };
+}
+
+void ControlConnection::handle(const RpcNotification& notification) {
+    if (notification.method != "ack") return;  // as MessagePack-RPC has it: an unknown notification is no error
+    const json& params = notification.params;
+    const auto number = stream_number(params);
+    if (!number || params.size() != 2 || !params[1].is_number_unsigned())
+        return refuse({ErrorCode::bad_request, "ack is not [stream, sequence]", ""});
+    if (const auto taken = acknowledge(*number, params[1].get<uint64_t>()); !taken) return refuse(taken.error());
+    stream_due_ = Clock::now() + host_.options().stall;
+    pump_streams();
+    pump_traces();
+}
+
+void ControlConnection::answer(uint64_t request, const json& result) {
+    if (!fits_in_message(result)) return start_stream(request, result);
+    const std::string bytes = encode(RpcResponse{request, std::nullopt, result});
+    if (bytes.size() > stream_threshold_bytes) return start_stream(request, result);
+    write(bytes);
+}
+
+void ControlConnection::answer_error(uint64_t request, Error error) {
+    write(encode(RpcResponse{request, std::move(error), nullptr}));
+}
+
+void ControlConnection::start_stream(uint64_t request, const json& result) {
+    std::string payload;
+    const bool readable = fits_in_message(result, stream_limits);
+    if (readable) payload = encode_value(result);
+    if (!readable || payload.size() > host_.options().stream_bytes)
+        return answer_error(request, {ErrorCode::limit, "the result is too long to be sent",
+                                      "ask for a shorter window or for one process"});
+    if (!host_.reserve_stream_bytes(payload.size()))
+        return answer_error(request, {ErrorCode::busy, "too many long results are being sent", "try again"});
+    const uint64_t number = ++last_stream_;
+    streams_.emplace(number, LongResult{StreamSender(number, std::move(payload)), request});
+    in_flight_[request] = ++last_ticket_;
+    stream_due_ = Clock::now() + host_.options().stall;
+    write(encode(RpcResponse{request, std::nullopt, {{"stream", number}}}));
+    pump_streams();
+}
+
+void ControlConnection::drop_stream(std::map<uint64_t, LongResult>::iterator stream) {
+    host_.release_stream_bytes(stream->second.sender.payload_bytes());
+    in_flight_.erase(stream->second.request);
+    streams_.erase(stream);
+}
+
+void ControlConnection::pump_streams() {
+    for (auto stream = streams_.begin(); fd_ >= 0 && stream != streams_.end();) {
+        StreamSender& sender = stream->second.sender;
+        const auto next = unsent_bytes() < output_low_water ? sender.next() : std::nullopt;
+        const auto current = stream;
+        if (!next || sender.ended()) ++stream;
+        if (!next) continue;
+        if (sender.ended()) drop_stream(current);
+        write(encode(*next));
+    }
+}
+
+void ControlConnection::write(std::string_view bytes) {
+    if (fd_ < 0) return;
+    if (unsent_bytes() + bytes.size() > host_.options().output_bytes) {
+        host_.log_refusal(caller_, "does not read its answers");
+        return close();
+    }
+    if (unsent_bytes() == 0) output_due_ = Clock::now() + host_.options().stall;
+    output_.append(bytes);
+}
+
+void ControlConnection::flush() {
+    send_output();
+    while (fd_ >= 0 && unsent_bytes() < output_low_water) {
+        const size_t before = unsent_bytes();
+        pump_streams();
+        if (fd_ >= 0) pump_traces();
+        if (fd_ < 0 || unsent_bytes() == before) break;
+        send_output();
+    }
+    if (fd_ < 0) return;
+    const bool all_done = unsent_bytes() == 0 && in_flight_.empty() && traces_.empty() && !resuming_;
+    if (unsent_bytes() == 0 && (closing_ || (input_ended_ && all_done))) return close();
+    update_events();
+}
+
+void ControlConnection::send_output() {
+    while (fd_ >= 0 && unsent_bytes() > 0) {
+        const ssize_t sent = send(fd_, output_.data() + output_sent_, unsent_bytes(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno == EAGAIN) break;
+        if (sent < 0) return close();
+        output_sent_ += static_cast<size_t>(sent);
+        output_due_ = Clock::now() + host_.options().stall;
+    }
+    if (unsent_bytes() == 0 || output_sent_ > output_low_water) {
+        output_.erase(0, output_sent_);
+        output_sent_ = 0;
+    }
+}
+
+void ControlConnection::update_events() {
+    const uint32_t in = closing_ || input_ended_ || resuming_ ? 0u : EPOLLIN;
+    const uint32_t out = unsent_bytes() > 0 ? EPOLLOUT : 0u;
+    host_.loop().set_io_events(io_, in | out);
+}
+
+void ControlConnection::refuse(const Error& error) {
+    if (fd_ < 0 || closing_) return;
+    host_.log_refusal(caller_, error.message);
+    answer_error(0, error);
+    closing_ = true;
+    flush();
+}
+
+void ControlConnection::evict(const Error& why) {
+    const auto self = shared_from_this();
+    refuse(why);
+    close();
+}
+
+void ControlConnection::check_stalls(Clock::time_point now) {
+    if (unsent_bytes() > 0 && now >= output_due_) {
+        host_.log_refusal(caller_, "does not read its answers");
+        return close();
+    }
+    if (closing_) return;
+    if (!greeted_ && now >= hello_due_) return refuse({ErrorCode::deadline, "no hello arrived in time", ""});
+    if (message_due_ != Clock::time_point{} && now >= message_due_ && !resuming_)
+        return refuse({ErrorCode::deadline, "the rest of a message did not arrive in time", ""});
+    for (const auto& [number, stream] : streams_)
+        if (stream.sender.waits_for_reader() && now >= stream_due_)
+            return refuse({ErrorCode::deadline, "a stream was not acknowledged in time", ""});
+    for (const auto& [number, trace] : traces_)
+        if (trace.sender.waits_for_reader() && now >= stream_due_)
+            return refuse({ErrorCode::deadline, "a trace was not acknowledged in time", ""});
+}
+
+/// A Unix socket closed with unread input resets the connection, and the client could lose the answer to it.
+void ControlConnection::discard_input() {
+    std::array<char, read_bytes> buffer;
+    for (size_t discarded = 0; discarded < most_discarded_bytes;) {
+        const ssize_t size = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (size <= 0) return;
+        discarded += static_cast<size_t>(size);
+    }
+}
+
+void ControlConnection::close() {
+    if (fd_ < 0) return;
+    const auto self = shared_from_this();
+    while (!streams_.empty()) drop_stream(streams_.begin());
+    traces_.clear();
+    footprint_.reset();
+    in_flight_.clear();
+    pump_.reset();
+    io_.reset();
+    resume_.reset();
+    if (closing_) discard_input();
+    ::close(std::exchange(fd_, -1));
+    host_.on_closed(*this);
+}
+
+}  // namespace ingero

@@ -1,0 +1,131 @@
+#include "daemon/ingerod/live/host_rows.h"
+
+#include "core/model/host_event.h"
+#include "core/model/time.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr uint64_t look_period_ns = 200'000'000;  // at who has which socket open: a look reads all their descriptors
+constexpr size_t max_owned = 65'536;
+constexpr size_t max_bystanders = 4'096;
+constexpr size_t swept_a_time = 256;
+
+}  // namespace
+
+void HostRows::on_bystander(const WaitRow& row) {
+    const ProcessKey key = row.event.process();
+    if (row.event.tgid == INGERO_PID_OUTSIDE || row.event.tgid == 0) return;
+    if (is_known(key)) return;
+    Process process;
+    auto read = proc_.read_process(key.pid);
+    const bool alive = read && read->key == key;
+    if (alive) {
+        process = std::move(*read);
+    } else {
+        process.key = key;
+        process.uid = row.uid;
+        process.comm = to_string_view(row.comm);
+    }
+    // One that has had higher rights by now is not shown to who had it before.
+    if (const auto before = bystanders_.find(key); before != bystanders_.end() && before->second.uid != row.uid)
+        process.uid = before->second.uid == 0 || row.uid == 0 ? 0 : row.uid;
+    process.first_seen_ns = row.event.start_ns;
+    if (!alive) return end(std::move(process));
+    add_bystander(std::move(process));
+}
+
+void HostRows::add_bystander(Process process) {
+    if (bystanders_.size() >= max_bystanders) {
+        end(std::move(bystanders_.begin()->second));
+        bystanders_.erase(bystanders_.begin());
+    }
+    bystanders_.insert_or_assign(process.key, process);
+    store_.put_process(std::move(process));
+}
+
+void HostRows::on_preemptors(const std::vector<uint32_t>& pids) {
+    for (const uint32_t pid : pids) {
+        if (processes_.all().contains(pid)) continue;
+        const auto start_ns = proc_.start_of(pid);
+        if (!start_ns || bystanders_.contains({pid, *start_ns}) || is_known({pid, *start_ns})) continue;
+        auto read = proc_.read_process(pid);
+        if (!read) continue;
+        read->first_seen_ns = monotonic_now_ns();
+        add_bystander(std::move(*read));
+    }
+}
+
+// One that has ended is in /proc until its parent has waited for it.
+bool HostRows::is_known(const ProcessKey& key) const {
+    const auto known = processes_.all().find(key.pid);
+    return (known != processes_.all().end() && known->second.process.key == key) || processes_.has_ended(key);
+}
+
+void HostRows::end(Process process) {
+    if (processes_.has_row(process.key)) return;
+    process.exited_ns = monotonic_now_ns();
+    store_.put_process(std::move(process));
+}
+
+void HostRows::sweep() {
+    auto next = bystanders_.upper_bound(swept_);
+    for (size_t looked = 0; looked < swept_a_time && !bystanders_.empty(); ++looked) {
+        if (next == bystanders_.end()) next = bystanders_.begin();
+        swept_ = next->first;
+        if (proc_.start_of(swept_.pid) == swept_.start_ns && !processes_.has_row(swept_)) {
+            ++next;
+        } else {
+            end(std::move(next->second));
+            next = bystanders_.erase(next);
+        }
+    }
+}
+
+const ProcessKey* HostRows::owner_of(uint64_t inode) {
+    if (inode == 0) return nullptr;
+    if (const auto known = owners_.find(inode); known != owners_.end()) return &known->second;
+    const uint64_t now = monotonic_now_ns();
+    if (looked_ns_ != 0 && now - looked_ns_ < look_period_ns) return nullptr;
+    looked_ns_ = now;
+    owners_.clear();
+    for (const auto& [pid, entry] : processes_.all()) {
+        if (entry.excluded) continue;
+        for (const uint64_t open : proc_.sockets_of(entry.process.key)) {
+            if (owners_.size() >= max_owned) break;
+            owners_.emplace(open, entry.process.key);
+        }
+    }
+    const auto found = owners_.find(inode);
+    return found != owners_.end() ? &found->second : nullptr;
+}
+
+void HostRows::on_socket(const SocketRow& row) {
+    Event event = row.event;
+    if (event.tgid == 0) {
+        const ProcessKey* owner = owner_of(row.inode);
+        if (!owner) return;
+        event.tgid = owner->pid;
+        event.process_start_ns = owner->start_ns;
+    } else if (const auto known = processes_.all().find(event.tgid);
+               known != processes_.all().end() && known->second.excluded) {
+        return;
+    }
+    event.device = INGERO_DEVICE_UNKNOWN;
+    store_.put_event(event);
+}
+
+void HostRows::on_change(const ingero_process_record& change) {
+    if (change.change != INGERO_PROCESS_EXEC && change.change != INGERO_PROCESS_EXIT) return;
+    Event event;
+    event.op = change.change == INGERO_PROCESS_EXEC ? op_exec : op_exit;
+    event.start_ns = change.time_ns;
+    event.tgid = event.tid = change.tgid;
+    event.process_start_ns = change.process_start_ns / INGERO_START_UNIT_NS * INGERO_START_UNIT_NS;
+    event.return_code = change.change == INGERO_PROCESS_EXIT ? change.exit_code : 0;
+    event.device = INGERO_DEVICE_UNKNOWN;
+    store_.put_event(event);
+}
+
+}  // namespace ingero

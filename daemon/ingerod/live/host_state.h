@@ -1,0 +1,58 @@
+// What the host and the control groups of traced processes went through in each second: pressure, time that a
+// hypervisor took, interrupts, clock rates, quotas used up. Rows of the store's states. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/process.h"
+#include "core/store/rows/history.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+
+namespace ingero {
+
+/// Sums since boot, by the names that rows have them under; empty where the file has none.
+using Counters = std::map<std::string, double>;
+
+/// /proc/pressure/NAME: "NAME_some_us" and "NAME_full_us".
+Counters parse_pressure(std::string_view name, std::string_view text);
+/// The line of all CPUs of /proc/stat: "steal_ms", "irq_ms", "softirq_ms".
+Counters parse_cpu_times(std::string_view text, long ticks_per_second);
+/// cpu.stat of either version: "periods", "throttled_periods", "throttled_us".
+Counters parse_cpu_quota(std::string_view text);
+/// memory.events: "memory_high", "memory_max", "oom_kills".
+Counters parse_memory_events(std::string_view text);
+/// Folders of a process's control groups by /proc/PID/cgroup, below where they are mounted: of cpu, and of memory.
+struct ControlGroup {
+    std::string path;  ///< as the process has it
+    std::string cpu, memory;
+    auto operator<=>(const ControlGroup&) const = default;
+};
+ControlGroup find_control_group(std::string_view text, const std::string& mounted);
+
+class HostState {
+  public:
+    /// `root` stands in for / in tests.
+    explicit HostState(std::function<void(StateRow)> put, std::string root = "")
+        : put_(std::move(put)), root_(std::move(root)), proc_(root_ + "/proc") {}
+
+    /// What has changed since it was called last; rows without a change are left out, but for pressure and clock rates.
+    void measure(const std::set<ProcessKey>& traced, uint64_t now_ns);
+
+  private:
+    Counters read_host();
+    /// As what was counted since the last time; nothing at the first.
+    void tell(const std::string& source, const Counters& now, uint64_t time_ns, bool always, Counters gauges);
+
+    std::function<void(StateRow)> put_;
+    std::string root_;
+    ProcFs proc_;
+    std::map<std::string, Counters> before_;
+};
+
+}  // namespace ingero

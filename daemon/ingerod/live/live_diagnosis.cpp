@@ -1,0 +1,234 @@
+#include "daemon/ingerod/live/live_diagnosis.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "core/model/call_time.h"
+#include "core/model/unique_fd.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr std::chrono::nanoseconds pass_period = std::chrono::seconds(1);
+/// Passes take a share of a core of at most one by this: after one that took long comes a longer pause...
+constexpr int64_t pause_by_pass = 60;
+/// ...but none in which calls are forgotten before they were judged.
+constexpr std::chrono::nanoseconds longest_pause = std::chrono::seconds(3);
+/// After its exit, a process can still be in the window.
+constexpr uint64_t remembered_ns = 60'000'000'000;
+/// Ranks that wait for one that does not come make no calls: for so long it is looked whether they do.
+constexpr uint64_t silence_ns = 20'000'000'000;
+constexpr size_t max_communicators = 65'536;
+/// Calls and waits of ranks, between two passes.
+constexpr size_t max_of_ranks = 262'144;
+/// Calls come in order of their end, but for those of a turn of the rings.
+constexpr uint64_t settled_after_ns = 500'000'000;
+
+std::chrono::nanoseconds thread_time() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
+}  // namespace
+
+struct LiveDiagnosis::Impl {
+    Impl(EventLoop& loop, const std::string& boot_id, const StragglerOptions& options, OnPass callback)
+        : window(boot_id, {.since_ns = monotonic_now_ns()}),
+          on_pass(std::move(callback)),
+          wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+          straggler_options(options),
+          stragglers(ranked, options, boot_id) {
+        source = loop.add_io(wake.get(), EPOLLIN, [this](uint32_t) { deliver(); });
+        thread = std::thread([this] { run(); });
+        pthread_setname_np(thread.native_handle(), "ingerod-diag");
+    }
+
+    ~Impl() {
+        {
+            const std::lock_guard lock(mutex);
+            stopping = true;
+        }
+        condition.notify_all();
+        thread.join();
+    }
+
+    // Its own thread: asleep for good while there is nothing to judge, to wait for or to let go.
+    void run() {
+        std::unique_lock lock(mutex);
+        std::chrono::nanoseconds pause = pass_period;
+        for (;;) {
+            condition.wait(lock, [this] { return stopping || awake || !window.empty(); });
+            if (condition.wait_for(lock, pause, [this] { return stopping; })) return;
+            const ClockTriple now = ClockTriple::now();
+            window.trim(now.monotonic_ns);
+            forget_exited(now.monotonic_ns);
+            if (window.has_new()) latest_ns = now.monotonic_ns;
+            const bool may_hang = !communicators.empty() && now.monotonic_ns - latest_ns < silence_ns;
+            if (!awake && !window.has_new() && !may_hang) continue;
+            std::vector<Process> known;
+            for (const auto& [key, process] : processes) known.push_back(process);
+            std::optional<std::vector<CommunicatorRow>> rows;
+            if (std::exchange(communicators_changed, false)) {
+                rows.emplace();
+                for (const auto& [key, row] : communicators) rows->push_back(row);
+            }
+            const std::vector<Event> calls = std::exchange(of_ranks, {});
+            const uint64_t settled_ns = latest_end_ns - std::min(latest_end_ns, settled_after_ns);
+            stragglers.set_options(straggler_options);
+            lock.unlock();
+            if (rows) {
+                ranked = Communicators(std::move(*rows));
+                stragglers.communicators_changed();
+            }
+            const std::chrono::nanoseconds before = thread_time();
+            stragglers.take(calls);
+            DiagnosisPass pass{window.pass(now, known, ranked), stragglers.settle(settled_ns), {}, now};
+            for (StragglerChange& change : stragglers.quiet(now.monotonic_ns))
+                pass.stragglers.push_back(std::move(change));
+            pass.late_now = stragglers.open();
+            pause = std::clamp((thread_time() - before) * pause_by_pass, pass_period, longest_pause);
+            lock.lock();
+            // A loop that is behind gets the latest, with what the one before had newly lost.
+            if (finished) carry(*finished, pass);
+            finished = std::move(pass);
+            const uint64_t one = 1;
+            [[maybe_unused]] const ssize_t written = write(wake.get(), &one, sizeof(one));
+        }
+    }
+
+    /// Under the lock.
+    void keep_of_ranks(const std::vector<Event>& events) {
+        for (const Event& event : events) {
+            latest_end_ns = std::max(latest_end_ns, saturating_end_ns(event));
+            if (ranks.empty() || of_ranks.size() >= max_of_ranks) continue;
+            if (ranks.contains(event.process()) && StragglerWatch::wants(event)) of_ranks.push_back(event);
+        }
+    }
+
+    void forget_exited(uint64_t now_ns) {
+        std::erase_if(processes, [&](const auto& one) {
+            const bool gone = one.second.exited_ns != 0 && one.second.exited_ns + remembered_ns < now_ns;
+            if (gone) {
+                communicators_changed |= std::erase_if(communicators, [&](const auto& communicator) {
+                                             return communicator.first.first == one.first;
+                                         }) != 0;
+                ranks.erase(one.first);
+            }
+            return gone;
+        });
+    }
+
+    static void carry(DiagnosisPass& earlier, DiagnosisPass& later) {
+        earlier.stragglers.insert(earlier.stragglers.end(), later.stragglers.begin(), later.stragglers.end());
+        later.stragglers = std::move(earlier.stragglers);
+        for (Finding& finding : later.findings)
+            for (const Finding& before : earlier.findings)
+                if (before.id == finding.id) finding.newly_lost_ns += before.newly_lost_ns;
+    }
+
+    void deliver() {
+        uint64_t count = 0;
+        [[maybe_unused]] const ssize_t got = read(wake.get(), &count, sizeof(count));
+        std::optional<DiagnosisPass> pass;
+        {
+            const std::lock_guard lock(mutex);
+            pass.swap(finished);
+        }
+        if (pass) on_pass(*pass);
+    }
+
+    LiveWindow window;
+    OnPass on_pass;
+    UniqueFd wake;
+    EventLoop::Source source;
+    std::mutex mutex;
+    std::condition_variable condition;
+    // Below: guarded by mutex.
+    bool stopping = false;
+    bool awake = false;
+    std::map<ProcessKey, Process> processes;
+    std::map<std::pair<ProcessKey, uint64_t>, CommunicatorRow> communicators;  ///< by process and id
+    bool communicators_changed = false;
+    std::set<ProcessKey> ranks;   ///< with communicators
+    std::vector<Event> of_ranks;  ///< since the latest pass
+    uint64_t latest_end_ns = 0;
+    StragglerOptions straggler_options;
+    std::optional<DiagnosisPass> finished;
+    // Of the thread alone.
+    Communicators ranked;
+    StragglerWatch stragglers;
+    uint64_t latest_ns = 0;  ///< when there was something new
+    std::thread thread;
+};
+
+LiveDiagnosis::LiveDiagnosis(EventLoop& loop, const std::string& boot_id, const StragglerOptions& stragglers,
+                             OnPass on_pass)
+    : impl_(std::make_unique<Impl>(loop, boot_id, stragglers, std::move(on_pass))) {}
+
+LiveDiagnosis::~LiveDiagnosis() = default;
+
+void LiveDiagnosis::add(std::vector<Event> events, uint64_t lost) {
+    if (events.empty()) return;
+    {
+        // Under the lock, so that the thread cannot miss it between looking and falling asleep.
+        const std::lock_guard lock(impl_->mutex);
+        impl_->keep_of_ranks(events);
+        impl_->window.add(std::move(events), lost);
+    }
+    impl_->condition.notify_one();
+}
+
+void LiveDiagnosis::add_spans(const std::vector<SpanRow>& spans) {
+    impl_->window.add_spans(spans);
+}
+
+void LiveDiagnosis::add_state(const StateRow& state) {
+    impl_->window.add_state(state);
+}
+
+void LiveDiagnosis::put_process(const Process& process) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->forget_exited(monotonic_now_ns());
+    impl_->processes[process.key] = process;
+}
+
+void LiveDiagnosis::put_communicator(const CommunicatorRow& row) {
+    const std::lock_guard lock(impl_->mutex);
+    auto& all = impl_->communicators;
+    const auto key = std::pair(row.process, row.id);
+    if (all.size() >= max_communicators && !all.contains(key)) all.erase(all.begin());
+    all[key] = row;
+    if (row.hash != 0) impl_->ranks.insert(row.process);
+    impl_->communicators_changed = true;
+}
+
+void LiveDiagnosis::set_straggler_options(const StragglerOptions& options) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->straggler_options = options;
+}
+
+void LiveDiagnosis::keep_awake(bool awake) {
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->awake = awake;
+    }
+    impl_->condition.notify_one();
+}
+
+}  // namespace ingero

@@ -1,0 +1,53 @@
+// Runs the detectors over the live window in a thread of its own while there is something to judge: once a second, or
+// less often where that would take more than one core's sixtieth.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/stragglers.h"
+#include "core/model/process.h"
+#include "core/model/time.h"
+#include "daemon/ingerod/loop/event_loop.h"
+
+namespace ingero {
+
+/// What one pass found, nothing too.
+struct DiagnosisPass {
+    std::vector<Finding> findings;
+    std::vector<StragglerChange> stragglers;
+    std::vector<StragglerEpisode> late_now;
+    ClockTriple at;
+};
+
+class LiveDiagnosis {
+  public:
+    /// `on_pass` runs on the loop thread.
+    using OnPass = std::function<void(const DiagnosisPass&)>;
+
+    LiveDiagnosis(EventLoop& loop, const std::string& boot_id, const StragglerOptions& stragglers, OnPass on_pass);
+    ~LiveDiagnosis();
+
+    /// From the ingest thread.
+    void add(std::vector<Event> events, uint64_t lost);
+    /// Any thread.
+    void add_spans(const std::vector<SpanRow>& spans);
+    void add_state(const StateRow& state);
+    /// A new or changed process, so that findings can name it; one that has exited is forgotten in time. Any thread.
+    void put_process(const Process& process);
+    /// A new or changed communicator. Any thread.
+    void put_communicator(const CommunicatorRow& row);
+    void set_straggler_options(const StragglerOptions& options);
+    /// Passes go on though no call comes in. Any thread.
+    void keep_awake(bool awake);
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingero

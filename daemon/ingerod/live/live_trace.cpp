@@ -1,0 +1,404 @@
+#include "daemon/ingerod/live/live_trace.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "core/render/trace.h"
+#include "core/wire/utf8.h"
+#include "daemon/ingerod/limits/token_bucket.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t max_subscribers = 16;
+/// Of these at most so many of callers who do not see every process.
+constexpr size_t max_unprivileged = 8;
+constexpr size_t max_of_a_user = 4;
+/// Calls kept for one subscriber between two turns of a thread, and as many of processes that may be others'.
+constexpr size_t max_staged = 4'096;
+/// Processes of others that are known to a subscriber; the calls of more may be staged.
+constexpr size_t max_strangers = 1'024;
+constexpr size_t max_own = 4'096;
+/// Calls that wait for a subscriber to read.
+constexpr size_t max_waiting = 8'192;
+/// What a reader gets a second, and in one go: more can be neither read nor sent without harm to the daemon.
+constexpr uint64_t rows_at_once = 4'096;
+constexpr uint64_t row_period_ns = 100'000;
+/// Whole rows, with the longest names, stay below a chunk's limit.
+constexpr size_t rows_a_chunk = 128;
+constexpr size_t max_name_bytes = 512;
+constexpr size_t max_names = 8'192;
+/// A name that was not known is asked for again for calls that began so much later; each time twice as much, up to
+/// this.
+constexpr uint64_t ask_again_ns = 1'000'000'000;
+constexpr uint64_t ask_again_at_most_ns = 60'000'000'000;
+constexpr uint64_t look_period_us = 1'000'000;
+constexpr uint64_t look_slack_us = 50'000;
+constexpr size_t max_ops = 64;
+constexpr size_t max_op_bytes = 64;
+
+bool is_launch(const Event& call) {
+    const Op* op = find_op(call.op);
+    return op && op->op_class == OpClass::launch;
+}
+
+Result<std::set<OpId>> ops_named(const json& names) {
+    std::set<OpId> ids;
+    if (!names.is_array() || names.size() > max_ops)
+        return fail(ErrorCode::bad_request, "parameter is no list of at most 64 names: ops");
+    for (const json& name : names) {
+        if (!name.is_string() || name.get_ref<const std::string&>().size() > max_op_bytes)
+            return fail(ErrorCode::bad_request, "parameter holds what is no name: ops");
+        const size_t before = ids.size();
+        for (const Op& op : all_ops())
+            if (op.name == name.get_ref<const std::string&>()) ids.insert(op.id);
+        if (ids.size() == before)
+            return fail(ErrorCode::bad_request,
+                        "no operation is called " + to_valid_utf8(name.get_ref<const std::string&>()),
+                        "'ingeroctl stats' and 'ingeroctl probes' name them");
+    }
+    return ids;
+}
+
+}  // namespace
+
+Result<TraceFilter> parse_trace_filter(const json& params) {
+    TraceFilter filter;
+    for (const auto& [key, value] : params.items()) {
+        const bool is_number = value.is_number_unsigned();
+        if (key == "pid" && is_number && value.get<uint64_t>() - 1 < INT32_MAX) {
+            filter.pid = value.get<uint32_t>();
+        } else if (key == "min_duration_ns" && is_number) {
+            filter.min_duration_ns = value.get<uint64_t>();
+        } else if (key == "errors" && value.is_boolean()) {
+            filter.errors = value.get<bool>();
+        } else if (key == "in_flight" && value.is_boolean()) {
+            filter.in_flight = value.get<bool>();
+        } else if (key == "ops") {
+            auto ops = ops_named(value);
+            if (!ops) return tl::unexpected(ops.error());
+            filter.ops = std::move(*ops);
+        } else {
+            return fail(ErrorCode::bad_request,
+                        "unknown parameter, or not what it takes: " + to_valid_utf8(key.substr(0, max_op_bytes)));
+        }
+    }
+    return filter;
+}
+
+class LiveTrace::Subscriber final : public CallStream {
+  public:
+    Subscriber(LiveTrace& trace, const Caller& caller, TraceFilter filter, std::function<void()> on_ready)
+        : trace_(trace),
+          alive_(trace.alive_),
+          caller_(caller),
+          filter_(std::move(filter)),
+          on_ready_(std::move(on_ready)),
+          allowance_(rows_at_once, row_period_ns) {}
+    ~Subscriber() override {
+        if (*alive_) trace_.drop(this);
+    }
+
+    bool is_privileged() const { return caller_.sees_all; }
+    uint32_t uid() const { return caller_.uid; }
+
+    /// Ingest thread, with the mutex held.
+    void stage(const Event& call) {
+        if (filter_.in_flight || !wants(call) || (filter_.errors && call.return_code == 0)) return;
+        const auto known = visible_.find(call.process());
+        const bool is_own = caller_.sees_all || (known != visible_.end() && known->second);
+        if (!is_own && known != visible_.end()) return;
+        size_t& count = is_own ? staged_own_ : staged_unknown_;
+        if (count < max_staged)
+            staged_.push_back(call), ++count;
+        else if (is_own)
+            staged_skipped_++;
+        else if (skipped_unknown_.size() < max_strangers || skipped_unknown_.contains(call.process()))
+            skipped_unknown_[call.process()]++;
+    }
+    bool has_staged() const { return !staged_.empty() || staged_skipped_ != 0; }
+
+    /// Loop thread, with the mutex held: takes over what was staged.
+    void unstage() {
+        fresh_.swap(staged_);
+        staged_.clear();
+        staged_own_ = staged_unknown_ = 0;
+        skipped_ += std::exchange(staged_skipped_, 0);
+        for (const auto& [process, calls] : skipped_unknown_)
+            if (may_see(trace_.host_.find_process(process))) skipped_ += calls;
+        skipped_unknown_.clear();
+        learn();
+    }
+    /// Loop thread. Not on_ready_(), which may end this.
+    bool accept(const ClockTriple& clock) {
+        for (const Event& call : fresh_) {
+            TracedCall traced;
+            traced.call = call;
+            accept(std::move(traced), clock);
+        }
+        fresh_.clear();
+        return is_ready();
+    }
+
+    /// Loop thread, with the mutex held: a process may have become another user's, or be gone.
+    void forget() {
+        for (auto one = visible_.begin(); one != visible_.end();) {
+            const Process* process = trace_.host_.find_process(one->first);
+            if (process) one->second = may_see(process);
+            one = process ? std::next(one) : visible_.erase(one);
+        }
+        strangers_ = static_cast<size_t>(
+            std::count_if(visible_.begin(), visible_.end(), [](const auto& one) { return !one.second; }));
+    }
+
+    /// What others have in flight takes nothing of what this one may be told.
+    void look_at(const InFlightCall& call, const Process* process) {
+        if (filter_.errors || !wants(call.call) || !may_see(process)) return;
+        if (in_flight_.size() < max_in_flight)
+            in_flight_.push_back(call);
+        else
+            cut_++;
+    }
+    bool end_look(const ClockTriple& clock) {
+        std::map<std::pair<uint32_t, uint64_t>, uint64_t> still;
+        for (const InFlightCall& one : in_flight_) {
+            const std::pair key{one.call.tid, one.call.start_ns};
+            const auto told = told_.find(key);
+            // Told when it is found, and again whenever it has lasted twice as long.
+            const bool tell = told == told_.end() || one.call.duration_ns >= told->second;
+            still[key] = tell ? 2 * one.call.duration_ns : told->second;
+            if (!tell) continue;
+            TracedCall traced;
+            traced.call = one.call;
+            traced.activity = one.activity;
+            traced.activity_ns = one.activity_ns;
+            accept(std::move(traced), clock);
+        }
+        told_ = std::move(still);
+        in_flight_.clear();
+        // Told as they come to be too many, not at each look.
+        skipped_ += cut_ - std::min(cut_, cut_before_);
+        cut_before_ = std::exchange(cut_, 0);
+        return is_ready();
+    }
+
+    std::optional<json> next() override {
+        if (!is_ready() || !names_are_known()) return std::nullopt;
+        std::vector<TracedCall> rows;
+        for (; !waiting_.empty() && rows.size() < rows_a_chunk; waiting_.pop_front()) {
+            TracedCall& traced = waiting_.front();
+            if (is_launch(traced.call)) {
+                const auto name = names_.find({traced.call.process(), traced.call.args[0]});
+                if (name != names_.end() && !name->second.text.empty()) traced.kernel = name->second.text;
+            }
+            rows.push_back(std::move(traced));
+        }
+        return trace_chunk(rows, std::exchange(skipped_, 0));
+    }
+
+    void tell_ready() { on_ready_(); }
+
+  private:
+    bool wants(const Event& call) const {
+        if (filter_.pid && call.tgid != *filter_.pid) return false;
+        return call.duration_ns >= filter_.min_duration_ns && (filter_.ops.empty() || filter_.ops.contains(call.op));
+    }
+    bool may_see(const Process* process) const { return caller_.sees_all || (process && process->uid == caller_.uid); }
+    bool is_ready() const { return !waiting_.empty() || skipped_ != 0; }
+
+    /// Whose the processes are of which there are calls.
+    void learn() {
+        if (caller_.sees_all) return;
+        for (const Event& call : fresh_) {
+            if (visible_.contains(call.process())) continue;
+            const Process* process = trace_.host_.find_process(call.process());
+            if (!process) continue;
+            const bool is_own = may_see(process);
+            if (is_own ? visible_.size() - strangers_ >= max_own : strangers_ >= max_strangers) continue;
+            visible_.emplace(call.process(), is_own);
+            strangers_ += !is_own;
+        }
+    }
+
+    // What belongs to others does not even count.
+    void accept(TracedCall traced, const ClockTriple& clock) {
+        const Process* process = trace_.host_.find_process(traced.call.process());
+        if (!may_see(process)) return;
+        if (waiting_.size() >= max_waiting || !allowance_.take(clock.monotonic_ns)) {
+            skipped_++;
+            return;
+        }
+        if (process) traced.comm = process->comm;
+        traced.start_realtime_ns = clock.to_realtime(traced.call.start_ns);
+        waiting_.push_back(std::move(traced));
+    }
+
+    /// Of the rows to come; asks for those that are not.
+    bool names_are_known() {
+        if (asking_) return false;
+        std::map<Handle, uint64_t> missing;
+        for (size_t i = 0; i < std::min(waiting_.size(), rows_a_chunk); ++i) {
+            const Event& call = waiting_[i].call;
+            if (!is_launch(call)) continue;
+            const Handle handle{call.process(), call.args[0]};
+            const auto known = names_.find(handle);
+            if (known == names_.end() || known->second.may_have_come(call)) {
+                uint64_t& asked_ns = missing[handle];
+                asked_ns = std::max(asked_ns, call.start_ns);
+            }
+        }
+        if (missing.empty()) return true;
+        if (names_.size() + missing.size() > max_names) names_.clear();
+        asking_ = true;
+        std::vector<Handle> handles;
+        for (const auto& [handle, start_ns] : missing) handles.push_back(handle);
+        trace_.host_.names(std::move(handles), [this, missing, here = std::weak_ptr<bool>(here_)](Names names) {
+            if (here.expired()) return;
+            asking_ = false;
+            for (const auto& [handle, start_ns] : missing) {
+                Name& name = names_[handle];
+                name.text = names[handle].substr(0, max_name_bytes);
+                name.asked_ns = start_ns;
+                name.again_ns = std::min(name.again_ns == 0 ? ask_again_ns : 2 * name.again_ns, ask_again_at_most_ns);
+            }
+            tell_ready();
+        });
+        return !asking_;
+    }
+
+    LiveTrace& trace_;
+    const std::shared_ptr<bool> alive_;
+    const Caller caller_;
+    const TraceFilter filter_;
+    const std::function<void()> on_ready_;
+    // Guarded by the mutex.
+    std::vector<Event> staged_;
+    size_t staged_own_ = 0, staged_unknown_ = 0;  ///< of these, by whether their processes are known to be the caller's
+    uint64_t staged_skipped_ = 0;
+    std::map<ProcessKey, uint64_t> skipped_unknown_;
+    std::map<ProcessKey, bool> visible_;  ///< as far as known
+    size_t strangers_ = 0;                ///< of these, not visible
+    // Loop thread only, from here on.
+    std::vector<Event> fresh_;
+    std::deque<TracedCall> waiting_;
+    uint64_t skipped_ = 0;
+    TokenBucket allowance_;
+    struct Name {
+        std::string text;       ///< empty: none was known
+        uint64_t asked_ns = 0;  ///< start of the call that it was asked for
+        uint64_t again_ns = 0;  ///< so much later it is asked for again
+        /// The record of a name and that of a call take ways of their own.
+        bool may_have_come(const Event& call) const { return text.empty() && call.start_ns >= asked_ns + again_ns; }
+    };
+    std::map<Handle, Name> names_;
+    bool asking_ = false;
+    std::map<std::pair<uint32_t, uint64_t>, uint64_t> told_;  ///< thread and start to how long it lasts when told again
+    std::vector<InFlightCall> in_flight_;                     ///< seen at this look
+    uint64_t cut_ = 0;                                        ///< that were more than are told
+    uint64_t cut_before_ = 0;
+    const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
+};
+
+LiveTrace::LiveTrace(EventLoop& loop, Host host, uint64_t in_flight_floor_ns)
+    : loop_(loop),
+      host_(std::move(host)),
+      in_flight_floor_ns_(in_flight_floor_ns),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_source_(loop.add_io(wake_.get(), EPOLLIN, [this](uint32_t) { take_staged(); })) {}
+
+LiveTrace::~LiveTrace() {
+    *alive_ = false;
+}
+
+Result<std::unique_ptr<CallStream>> LiveTrace::subscribe(const Caller& caller, TraceFilter filter,
+                                                         std::function<void()> on_ready) {
+    const auto unprivileged = static_cast<size_t>(
+        std::count_if(subscribers_.begin(), subscribers_.end(), [](const auto* one) { return !one->is_privileged(); }));
+    if (subscribers_.size() >= max_subscribers || (!caller.sees_all && unprivileged >= max_unprivileged))
+        return fail(ErrorCode::busy, "too many traces are running", "end one of them");
+    const auto user = [&](uint32_t uid) { return host_.owner_of ? host_.owner_of(uid) : uid; };
+    const auto theirs = std::count_if(subscribers_.begin(), subscribers_.end(), [&](const auto* one) {
+        return !one->is_privileged() && user(one->uid()) == user(caller.uid);
+    });
+    if (!caller.sees_all && static_cast<size_t>(theirs) >= max_of_a_user)
+        return fail(ErrorCode::busy, "too many traces of this user are running", "end one of them");
+    auto subscriber = std::make_unique<Subscriber>(*this, caller, std::move(filter), std::move(on_ready));
+    {
+        const std::lock_guard lock(mutex_);
+        subscribers_.insert(subscriber.get());
+    }
+    active_ = true;
+    first_look_ = loop_.defer([this] { look_in_flight(); });
+    if (!in_flight_timer_.active())
+        in_flight_timer_ = loop_.add_periodic(
+            look_period_us, [this] { look_in_flight(); }, look_slack_us);
+    return subscriber;
+}
+
+void LiveTrace::drop(Subscriber* subscriber) {
+    const std::lock_guard lock(mutex_);
+    subscribers_.erase(subscriber);
+    if (!subscribers_.empty()) return;
+    active_ = false;
+    in_flight_timer_.reset();
+    first_look_.reset();
+}
+
+void LiveTrace::offer(const Event& call) {
+    if (!active_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard lock(mutex_);
+    for (Subscriber* subscriber : subscribers_) subscriber->stage(call);
+}
+
+void LiveTrace::flush() {
+    if (!active_.load(std::memory_order_relaxed)) return;
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::none_of(subscribers_.begin(), subscribers_.end(), [](const auto* one) { return one->has_staged(); }))
+            return;
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+}
+
+void LiveTrace::take_staged() {
+    uint64_t value = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &value, sizeof(value));
+    {
+        const std::lock_guard lock(mutex_);
+        for (Subscriber* subscriber : subscribers_) subscriber->unstage();
+    }
+    const ClockTriple clock = ClockTriple::now();
+    // One that is told may end itself or others.
+    for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
+        if (subscribers_.contains(subscriber) && subscriber->accept(clock)) subscriber->tell_ready();
+}
+
+void LiveTrace::look_in_flight() {
+    const auto looked = host_.in_flight(in_flight_floor_ns_, [this](const InFlightCall& call) {
+        const Process* process = host_.find_process(call.call.process());
+        for (Subscriber* subscriber : subscribers_) subscriber->look_at(call, process);
+    });
+    if (!looked && !std::exchange(in_flight_fails_, true)) spdlog::warn("{}", looked.error().message);
+    in_flight_fails_ = !looked;
+    {
+        const std::lock_guard lock(mutex_);
+        for (Subscriber* subscriber : subscribers_) subscriber->forget();
+    }
+    const ClockTriple clock = ClockTriple::now();
+    for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
+        if (subscribers_.contains(subscriber) && subscriber->end_look(clock)) subscriber->tell_ready();
+}
+
+}  // namespace ingero

@@ -1,0 +1,496 @@
+#include "daemon/ingerod/targets/libraries.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "core/model/time.h"
+#include "core/render/render.h"
+#include "daemon/ingerod/limits/shortage.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+/// New files of one user: so many at once, and then one a period. Copies that come and go cost reading and attaching.
+constexpr uint64_t attach_burst = 64;
+constexpr uint64_t attach_period_ns = 2'000'000'000;
+/// To see whose the file is, it is opened.
+constexpr uint64_t look_burst = 256;
+constexpr uint64_t look_period_ns = 50'000'000;
+constexpr size_t max_name_bytes = 64;
+constexpr uint64_t settle_us = 10'000;
+constexpr uint64_t retry_us = 100'000;
+constexpr unsigned max_attempts = 10;
+/// And of those without end: each 13 s.
+constexpr unsigned max_attempts_later = 7;
+/// The next program that maps it finds it attached to.
+constexpr uint64_t disuse_us = 600'000'000;
+/// Where it may lie on a mount that somebody wants to take away. Doubled while processes map it that are not known.
+constexpr uint64_t short_disuse_us = 3'000'000;
+
+constexpr const char* root_paths[] = {"/proc/1/root", "/proc/1/root/usr"};
+
+bool same_time(const timespec& a, const timespec& b) {
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && same_time(a.st_mtim, b.st_mtim) &&
+           same_time(a.st_ctim, b.st_ctim);
+}
+
+/// The mount of the host's root, or of its /usr. Probes keep a reference to the mount that they were attached by.
+bool is_on_root_mount(int fd) {
+    struct statx file {};
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &file) != 0) return false;
+    return std::any_of(std::begin(root_paths), std::end(root_paths), [&](const char* path) {
+        struct statx root {};
+        return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_MNT_ID, &root) == 0 &&
+               (root.stx_mask & file.stx_mask & STATX_MNT_ID) != 0 && root.stx_mnt_id == file.stx_mnt_id;
+    });
+}
+
+/// What one version of the runtime has and others do not: a program does not say which one it was linked with.
+constexpr std::array runtime_marks = {"cudaGetDeviceProperties_v2", "cudaMemPrefetchBatchAsync"};
+
+/// 0 where nothing tells.
+unsigned major_inside(const std::vector<FunctionSymbol>& symbols) {
+    const auto has = [&](std::string_view name) {
+        return std::any_of(symbols.begin(), symbols.end(), [&](const auto& symbol) { return symbol.name == name; });
+    };
+    if (has(runtime_marks[1])) return 13;
+    return has(runtime_marks[0]) ? 12 : 0;
+}
+
+}  // namespace
+
+std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
+    std::vector<FunctionSymbol> symbols;
+    for (const json& one : answer.at("functions")) {
+        FunctionSymbol symbol{.name = one.at("name"),
+                              .file_offset = one.at("offset"),
+                              .size = one.at("size"),
+                              .emulated = one.at("emulated"),
+                              .code = one.at("code").get<std::vector<uint8_t>>()};
+        if (symbol.code.empty()) throw std::invalid_argument("a function without code");
+        symbols.push_back(std::move(symbol));
+    }
+    return symbols;
+}
+
+bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> sites) {
+    struct stat now {};
+    if (fstat(fd, &now) != 0 || !same_file(now, read_as)) return false;
+    return std::all_of(sites.begin(), sites.end(), [fd](const ProbeSite& site) {
+        std::vector<uint8_t> bytes(site.code.size());
+        const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(site.file_offset));
+        return got == static_cast<ssize_t>(bytes.size()) && bytes == site.code;
+    });
+}
+
+Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers,
+                     const UidOwners& owners, Callbacks callbacks)
+    : loop_(loop),
+      proc_(proc),
+      attacher_(std::move(attacher)),
+      workers_(workers),
+      owners_(owners),
+      callbacks_(std::move(callbacks)),
+      looks_(look_burst, look_period_ns),
+      arrivals_(attach_burst, attach_period_ns) {
+    watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!watch_) {
+        spdlog::warn("{}: a library that is rewritten in place is not noticed", errno_message("inotify_init1", errno));
+        return;
+    }
+    watch_source_ = loop_.add_io(watch_.get(), EPOLLIN, [this](uint32_t) { read_watch(); });
+    loop_.make_urgent(watch_source_);
+}
+
+Libraries::~Libraries() {
+    *alive_ = false;
+}
+
+const LibraryEntry* Libraries::find(const LibraryKey& key) const {
+    const auto found = entries_.find(key);
+    return found == entries_.end() ? nullptr : &found->second;
+}
+
+bool Libraries::settled() const {
+    return std::none_of(entries_.begin(), entries_.end(), [](const auto& entry) {
+        return entry.second.state == LibraryState::reading && entry.second.attempts == 0;
+    });
+}
+
+void Libraries::clear() {
+    for (auto& [key, entry] : entries_) entry.borrows = false;
+    while (!entries_.empty()) forget(entries_.begin());
+    looks_ = {look_burst, look_period_ns};
+    arrivals_ = {attach_burst, attach_period_ns};
+}
+
+void Libraries::forget(Entries::iterator entry) {
+    copies_.give_back(entry->second.payer, 1);
+    unwatch(entry->first, entry->second);
+    detach(entry->second);
+    const FileId file = entry->first.file;
+    entries_.erase(entry);
+    reread_borrowers(file);
+}
+
+void Libraries::detach(LibraryEntry& entry) {
+    sites_.give_back(entry.payer, std::exchange(entry.sites, 0));
+    entry.attached.reset();
+    entry.places.clear();
+}
+
+// Two names of one file, of which one is a user's own: a function has one probe, or its calls would be recorded twice.
+std::set<uint64_t> Libraries::places_of_others(const LibraryKey& key) const {
+    std::set<uint64_t> places;
+    for (auto one = entries_.lower_bound({key.file, {}}); one != entries_.end() && one->first.file == key.file; ++one)
+        if (one->first != key) places.insert(one->second.places.begin(), one->second.places.end());
+    return places;
+}
+
+// The probes that they went without are gone.
+void Libraries::reread_borrowers(FileId file) {
+    for (auto one = entries_.lower_bound({file, {}}); one != entries_.end() && one->first.file == file; ++one)
+        if (one->second.borrows && one->second.state == LibraryState::attached) reread(one->first, one->second);
+}
+
+void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
+    unwatch(key, entry);
+    detach(entry);
+    entry.borrows = false;
+    entry.state = LibraryState::reading;
+    callbacks_.on_let_go(key);
+    entry.retry_timer = loop_.add_timer(
+        retry_us << entry.attempts, [this, key] { find_again(key); }, settle_us);
+}
+
+// What root put there is root's, whoever maps it first: so nobody's share decides whether others' calls are seen. Not
+// where a user may have mounted what they made, as removable media: there even set-user-ID means nothing.
+uint32_t Libraries::payer_of(int fd, uint32_t user) const {
+    struct stat facts {};
+    struct statvfs mount {};
+    const bool is_roots =
+        fstat(fd, &facts) == 0 && facts.st_uid == 0 && fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_NOSUID) == 0;
+    return is_roots ? 0 : user;
+}
+
+void Libraries::pay(LibraryEntry& entry, uint32_t payer) {
+    copies_.give_back(std::exchange(entry.payer, payer), 1);
+    copies_.take(payer, 1);
+}
+
+// Whoever was first to map it, or another who does.
+bool Libraries::find_payer(const LibraryKey& key, LibraryEntry& entry, size_t sites) {
+    if (sites_.may_take(entry.payer, sites)) return true;
+    for (const uint32_t uid : callbacks_.uids(key)) {
+        const uint32_t user = owners_.owner_of(uid);
+        if (user == entry.payer || !copies_.may_take(user, 1) || !sites_.may_take(user, sites)) continue;
+        pay(entry, user);
+        return true;
+    }
+    return false;
+}
+
+// An inode and no mount is held by this, so that a container's file system can go.
+void Libraries::watch(const LibraryKey& key, LibraryEntry& entry, int fd) {
+    if (!watch_) return;
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    entry.watch = inotify_add_watch(watch_.get(), path.c_str(), IN_MODIFY);
+    if (entry.watch >= 0) watched_[entry.watch].insert(key);
+}
+
+void Libraries::unwatch(const LibraryKey& key, LibraryEntry& entry) {
+    if (entry.watch < 0) return;
+    const auto watched = watched_.find(std::exchange(entry.watch, -1));
+    if (watched == watched_.end() || watched->second.erase(key) == 0 || !watched->second.empty()) return;
+    inotify_rm_watch(watch_.get(), watched->first);
+    watched_.erase(watched);
+}
+
+void Libraries::read_watch() {
+    alignas(inotify_event) std::array<char, 16384> buffer;
+    ssize_t got = 0;
+    while ((got = read(watch_.get(), buffer.data(), buffer.size())) > 0) {
+        for (size_t at = 0; at + sizeof(inotify_event) <= static_cast<size_t>(got);) {
+            inotify_event event;
+            memcpy(&event, buffer.data() + at, sizeof(event));
+            at += sizeof(event) + event.len;
+            const auto watched = watched_.find(event.wd);
+            if (watched != watched_.end() && event.mask & IN_MODIFY)
+                for (const std::set<LibraryKey> keys = watched->second; const LibraryKey& key : keys) on_rewritten(key);
+            // Which ones were dropped is not known.
+            if (event.mask & IN_Q_OVERFLOW)
+                while (!watched_.empty()) on_rewritten(*watched_.begin()->second.begin());
+        }
+    }
+}
+
+// Its probes lie in what was: whoever maps it from now on would get them in the wrong place.
+void Libraries::on_rewritten(LibraryKey key) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return;
+    LibraryEntry& entry = found->second;
+    unwatch(key, entry);
+    if (entry.state == LibraryState::reading) return;  // attach() sees it
+    spdlog::warn("{} is rewritten in place: detached, to be read anew", escape_text(entry.path));
+    ++entry.attempts;
+    reread(key, entry);
+    if (entry.attempts >= max_attempts) {
+        entry.retry_timer.reset();
+        return failed(key, "it is rewritten in place again and again", false);
+    }
+    callbacks_.on_change();
+}
+
+// Descriptors or memory are used up: not the file's fault, and nothing is held meanwhile.
+void Libraries::later(const LibraryKey& key, const Error& why) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.state != LibraryState::reading) return;
+    LibraryEntry& entry = found->second;
+    if (entry.attempts == 0)
+        spdlog::warn("{} is tried again later: {}", escape_text(entry.path), escape_text(why.message));
+    entry.attempts = std::min(entry.attempts + 1, max_attempts_later);
+    entry.retry_timer = loop_.add_timer(
+        retry_us << entry.attempts, [this, key] { find_again(key); }, settle_us);
+    callbacks_.on_change();
+}
+
+void Libraries::find_again(const LibraryKey& key) {
+    const auto busy = [](const auto& fd) { return !fd && fd.error().code == ErrorCode::busy; };
+    if (!can_open_files()) return later(key, {ErrorCode::busy, "no descriptor is left", ""});
+    for (const uint32_t pid : proc_.pids())
+        for (const Mapping& mapping : proc_.executable_mappings(pid)) {
+            if (mapping.file != key.file) continue;
+            auto fd = proc_.open_mapped_file(pid, mapping);
+            if (fd) return request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
+            if (busy(fd)) return later(key, fd.error());
+        }
+    // Nobody maps it any more: the next who does has it read.
+    if (const auto found = entries_.find(key); found != entries_.end()) forget(found);
+    callbacks_.on_change();
+}
+
+// Empty where it may be attached to.
+std::string Libraries::why_not(uint32_t payer) {
+    if (!copies_.may_take(payer, 1))
+        return "user " + std::to_string(payer) + " has more than " + std::to_string(copies_.each()) +
+               " copies of GPU libraries mapped";
+    if (payer != 0 && !arrivals_.take(payer, monotonic_now_ns()))
+        return "user " + std::to_string(payer) + " maps new copies of GPU libraries too fast";
+    return {};
+}
+
+// That somebody had no share left says nothing of the file: it is looked at anew for whoever has.
+bool Libraries::may_try_for(const LibraryEntry& entry, uint32_t user) const {
+    return entry.state == LibraryState::failed && entry.sites_wanted != 0 &&
+           sites_.may_take(user, entry.sites_wanted) && (user == entry.payer || copies_.may_take(user, 1));
+}
+
+Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file) {
+    const LibraryKey key{mapping.file, file};
+    const uint32_t user = owners_.owner_of(uid);
+    const auto known = entries_.find(key);
+    if (known != entries_.end() && !may_try_for(known->second, user)) return {.entry = &known->second, .refused = {}};
+    if (user != 0 && !looks_.take(user, monotonic_now_ns()))
+        return {.refused = "user " + std::to_string(user) + " maps files that are named like GPU libraries too fast"};
+    auto fd = proc_.open_mapped_file(pid, mapping);
+    // Gone meanwhile is no failure: the next process that maps the file tries again.
+    if (!fd && fd.error().code == ErrorCode::not_found) return {.refused = {}, .gone = true};
+    const bool shortage = !fd && fd.error().code == ErrorCode::busy;
+    if (!fd && !shortage) return {.refused = fd.error().message};
+    if (known != entries_.end()) {
+        if (fd) try_for(key, known->second, user, std::move(*fd));
+        return {.entry = &known->second, .refused = {}};
+    }
+    const uint32_t payer = fd ? payer_of(fd->get(), user) : user;
+    if (std::string why = why_not(payer); !why.empty()) return {.refused = std::move(why)};
+    LibraryEntry& entry = entries_[key];
+    entry.file = file;
+    entry.path = mapping.path;
+    entry.payer = payer;
+    copies_.take(payer, 1);
+    if (shortage)
+        later(key, fd.error());
+    else
+        request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
+    return {.entry = find(key), .refused = {}};
+}
+
+void Libraries::try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, UniqueFd fd) {
+    pay(entry, user);
+    entry.sites_wanted = 0;
+    entry.state = LibraryState::reading;
+    entry.reason.clear();
+    callbacks_.on_let_go(key);
+    request_symbols(key, std::make_shared<UniqueFd>(std::move(fd)));
+    callbacks_.on_change();
+}
+
+void Libraries::request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd> held) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return;
+    LibraryEntry& entry = found->second;
+    const int raw = held->get();
+    if (fstat(raw, &entry.read_as) != 0) return failed(key, errno_message("fstat", errno), true);
+    entry.on_root_mount = is_on_root_mount(raw);
+    pay(entry, payer_of(raw, entry.payer));
+    std::vector<std::string> wanted = symbol_names(entry.file.library);
+    if (entry.file.library == Library::cuda_runtime)
+        wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
+    const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
+    workers_.request(file_user(entry.payer), "symbols", params, raw,
+                     [this, key, held, alive = alive_](Result<json> answer) {
+                         if (!*alive) return;
+                         if (answer) return attach(key, held, *answer);
+                         const ErrorCode code = answer.error().code;
+                         // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
+                         if (code == ErrorCode::corrupt || code == ErrorCode::limit)
+                             failed(key, answer.error().message, false);
+                         else
+                             retry(key, held, answer.error(), true);
+                     });
+}
+
+// The workers are busy, one was killed, or the file is being written: it is asked for again, ever later.
+void Libraries::retry(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.state != LibraryState::reading) return;
+    LibraryEntry& entry = found->second;
+    const bool first = ++entry.attempts == 1;
+    if (entry.attempts >= max_attempts) return failed(key, why.message, ours);
+    entry.retry_timer = loop_.add_timer(
+        retry_us << entry.attempts, [this, key, fd] { request_symbols(key, fd); }, settle_us);
+    if (first) callbacks_.on_change();
+}
+
+void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const json& answer) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.state != LibraryState::reading) return;
+    LibraryEntry& entry = found->second;
+    std::vector<ProbeSite> sites;
+    try {
+        for (const json& name : answer.at("misplaced"))
+            entry.misplaced.insert(name.get<std::string>().substr(0, max_name_bytes));
+        const std::vector<FunctionSymbol> symbols = to_function_symbols(answer);
+        // Rather than by the name, which may be of a user's choice.
+        const unsigned inside = major_inside(symbols);
+        const unsigned major = inside != 0 || entry.file.is_program ? inside : library_major(entry.path);
+        sites = probe_sites(entry.file.library, major, symbols);
+        entry.symbols = summarize_symbols(entry.file.library, symbols);
+    } catch (const std::exception& problem) {
+        return failed(key, std::string("a worker's answer about symbols makes no sense: ") + problem.what(), true);
+    }
+    for (const std::string& name : entry.misplaced)
+        spdlog::warn("{} of {} points inside a function: not attached to", escape_text(name), escape_text(entry.path));
+    if (sites.empty()) return failed(key, "it exports none of the wanted functions", false);
+    const Error changed{ErrorCode::busy, "it changes while it is read", ""};
+    if (!is_as_read(fd->get(), entry.read_as, sites)) return retry(key, fd, changed, false);
+    entry.sets.clear();
+    for (const ProbeSite& site : sites) entry.sets[probe_set_of(site.op)]++;
+    std::erase_if(sites, [this](const ProbeSite& site) { return callbacks_.off(probe_set_of(site.op)); });
+    const std::set<uint64_t> taken = places_of_others(key);
+    entry.borrows = std::erase_if(sites, [&](const ProbeSite& site) { return taken.contains(site.file_offset); }) != 0;
+    if (!find_payer(key, entry, sites.size())) {
+        entry.sites_wanted = sites.size();
+        return failed(key,
+                      "user " + std::to_string(entry.payer) + " has probes in as many functions as are allowed, " +
+                          std::to_string(sites_.each()),
+                      false);
+    }
+    if (!sites.empty() || entry.borrows) watch(key, entry, fd->get());
+    if (!sites.empty()) {
+        auto attached = attacher_.attach(fd->get(), sites);
+        if (!attached && attached.error().code == ErrorCode::busy) {
+            unwatch(key, entry);
+            return later(key, attached.error());
+        }
+        if (!attached) return failed(key, attached.error().message, true);
+        // Once more: what was written meanwhile is what the probes now lie in.
+        if (!is_as_read(fd->get(), entry.read_as, sites)) {
+            attached->reset();
+            unwatch(key, entry);
+            return retry(key, fd, changed, false);
+        }
+        entry.attached = std::move(*attached);
+        entry.sites = sites.size();
+        sites_.take(entry.payer, entry.sites);
+        for (const ProbeSite& site : sites) entry.places.insert(site.file_offset);
+    }
+    entry.state = LibraryState::attached;
+    entry.functions.clear();
+    for (const ProbeSite& site : sites) entry.functions[site.op]++;
+    entry.stepped = static_cast<size_t>(
+        std::count_if(sites.begin(), sites.end(), [](const ProbeSite& site) { return !site.emulated; }));
+    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path), attacher_.method,
+                 entry.stepped ? ", " + std::to_string(entry.stepped) + " of them single-stepped" : std::string());
+    callbacks_.on_settled(key);
+    callbacks_.on_change();
+}
+
+void Libraries::failed(const LibraryKey& key, const std::string& reason, bool degrades) {
+    const auto found = entries_.find(key);
+    // The answer to an earlier question, from before all libraries were let go and found anew.
+    if (found == entries_.end() || found->second.state != LibraryState::reading) return;
+    found->second.state = LibraryState::failed;
+    found->second.reason = reason;
+    found->second.degrades = degrades;
+    spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
+    callbacks_.on_settled(key);
+    callbacks_.on_change();
+}
+
+// Containers come and go, each with its own copy of a library: one that nobody maps any more is let go after a while.
+void Libraries::watch_for_disuse(const LibraryKey& key) {
+    const auto library = entries_.find(key);
+    if (library == entries_.end()) return;
+    LibraryEntry& entry = library->second;
+    const uint64_t after_us = entry.on_root_mount ? disuse_us : short_disuse_us;
+    if (!entry.disuse_timer.active() || entry.disuse_us > after_us) start_disuse_timer(key, entry, after_us);
+}
+
+void Libraries::start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us) {
+    entry.disuse_us = after_us;
+    entry.disuse_timer = loop_.add_timer(
+        after_us, [this, key] { on_disuse(key); }, settle_us);
+}
+
+void Libraries::on_disuse(const LibraryKey& key) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return;
+    LibraryEntry& entry = found->second;
+    const uint64_t waited_us = entry.disuse_us;
+    entry.disuse_timer.reset();
+    if (entry.state == LibraryState::reading) return watch_for_disuse(key);
+    if (callbacks_.in_use(key)) return;
+    if (is_mapped(key.file)) return start_disuse_timer(key, entry, std::min(2 * waited_us, disuse_us));
+    spdlog::info("no process maps {} any more: detached", escape_text(entry.path));
+    forget(found);
+    callbacks_.on_change();
+}
+
+// A forked child maps what its parent did without a record of it: so all are asked.
+bool Libraries::is_mapped(FileId file) const {
+    for (const uint32_t pid : proc_.pids())
+        for (const Mapping& mapping : proc_.executable_mappings(pid))
+            if (mapping.file == file) return true;
+    return false;
+}
+
+}  // namespace ingero

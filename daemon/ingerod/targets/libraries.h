@@ -1,0 +1,173 @@
+// The GPU libraries that are mapped on this host: each file is read by a worker and attached to once, whoever maps it.
+// Loop thread only.
+//
+// Attaching at a wrong offset changes the program, so a file is attached to only as it was read: the same time stamps,
+// size and bytes at each place, looked at before and after; and one that changes later is let go.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/check/library_check.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/limits/shares.h"
+#include "daemon/ingerod/limits/uid_owners.h"
+#include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/workers/worker_pool.h"
+
+namespace ingero {
+
+/// Of a worker's answer to "symbols". Throws where the answer makes no sense.
+std::vector<FunctionSymbol> to_function_symbols(const nlohmann::json& answer);
+
+/// The file is what it was when its symbols were asked for, and has the bytes that the worker saw. Both, since a time
+/// stamp may be as coarse as a tick, and what is written through a shared mapping may come without one.
+bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> sites);
+
+/// What a file is traced as.
+struct TracedFile {
+    Library library = Library::cuda_runtime;
+    bool is_program = false;  ///< the library is linked into it: its own symbols count, exported or not
+    auto operator<=>(const TracedFile&) const = default;
+};
+
+/// A file as what its name said it is: whoever maps it under another name changes nothing for others. Which version of
+/// the library it is, its symbols say where they can.
+struct LibraryKey {
+    FileId file;
+    TracedFile as;
+    auto operator<=>(const LibraryKey&) const = default;
+};
+
+enum class LibraryState { reading, attached, failed };
+
+struct LibraryEntry {
+    TracedFile file;
+    LibraryState state = LibraryState::reading;
+    std::string path;
+    std::string reason;       ///< of a failure
+    uint32_t payer = 0;       ///< whose share its copy and its probes are, see UidOwners
+    size_t sites = 0;         ///< taken of it
+    size_t sites_wanted = 0;  ///< of one that failed for want of them
+    bool degrades = false;    ///< the failure is ours, not the file's
+    EventLoop::Source disuse_timer;
+    uint64_t disuse_us = 0;      ///< how long the timer runs
+    bool on_root_mount = false;  ///< which nobody unmounts
+    EventLoop::Source retry_timer;
+    unsigned attempts = 0;   ///< to read its symbols
+    struct stat read_as {};  ///< the file when its symbols were asked for
+    std::unique_ptr<AttachedLibrary> attached;
+    std::set<uint64_t> places;                ///< that it is attached to, by file offset
+    bool borrows = false;                     ///< others are attached to for the file as something else
+    std::map<std::string_view, size_t> sets;  ///< of probes, and how many functions of each it has
+    std::set<std::string> misplaced;          ///< functions not attached to: they point inside another
+    int watch = -1;                           ///< inotify's, where it is attached
+    std::map<OpId, size_t> functions;         ///< attached to, by op
+    SymbolSummary symbols;
+    size_t stepped = 0;  ///< functions whose first instruction is single-stepped
+
+    std::string name() const { return path.substr(path.rfind('/') + 1); }
+    /// Root's file, and no program: that there is one tells nothing of any user.
+    bool is_system_wide() const { return !file.is_program && read_as.st_uid == 0; }
+};
+
+class Libraries {
+  public:
+    struct Callbacks {
+        std::function<void()> on_change;                    ///< any state may read differently
+        std::function<void(const LibraryKey&)> on_settled;  ///< attached or failed
+        std::function<void(const LibraryKey&)> on_let_go;   ///< of an attached one, which is read anew
+        std::function<bool(std::string_view)> off;          ///< the probe set is turned off
+        std::function<bool(const LibraryKey&)> in_use;      ///< a known process has it: it is told of when that is gone
+        std::function<std::vector<uint32_t>(const LibraryKey&)> uids;  ///< of the known processes that map it
+    };
+    /// What attaches to a file's functions: CallProbes, or what stands in for it in tests.
+    struct Attacher {
+        std::function<Result<std::unique_ptr<AttachedLibrary>>(int fd, const std::vector<ProbeSite>&)> attach;
+        std::string method;
+    };
+    /// All but `callbacks` and `attacher` must outlive it.
+    Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers, const UidOwners& owners,
+              Callbacks callbacks);
+    ~Libraries();
+
+    /// A process maps the file: it is read and attached to where that has not begun. What then holds of it; `refused`
+    /// says why it is not to be.
+    struct Sight {
+        const LibraryEntry* entry = nullptr;
+        std::string refused;
+        bool gone = false;  ///< no longer mapped: nothing to say
+    };
+    Sight see(uint32_t pid, uint32_t uid, const Mapping& mapping, TracedFile file);
+    const LibraryEntry* find(const LibraryKey& key) const;
+    const std::map<LibraryKey, LibraryEntry>& all() const { return entries_; }
+    /// Who mapped it may be gone: it is let go where nobody maps it any more, after a few seconds, since its probes
+    /// keep its mount busy; one on the root mount after a while.
+    void watch_for_disuse(const LibraryKey& key);
+    /// All are detached; those that are seen again are read anew.
+    void clear();
+    /// None is being read for the first time.
+    bool settled() const;
+
+    /// A host may have many copies of a library (one a container image); more from one user is an attack or a mistake.
+    static constexpr uint64_t max_libraries_a_user = 64;
+    /// All functions of some 50 copies of the runtime, or of 30 of the driver, which has most.
+    static constexpr uint64_t max_sites_a_user = 4'096;
+
+  private:
+    using Entries = std::map<LibraryKey, LibraryEntry>;
+
+    std::string why_not(uint32_t payer);
+    uint32_t payer_of(int fd, uint32_t uid) const;
+    bool find_payer(const LibraryKey& key, LibraryEntry& entry, size_t sites);
+    void pay(LibraryEntry& entry, uint32_t payer);
+    std::set<uint64_t> places_of_others(const LibraryKey& key) const;
+    void reread_borrowers(FileId file);
+    void reread(const LibraryKey& key, LibraryEntry& entry);
+    bool may_try_for(const LibraryEntry& entry, uint32_t user) const;
+    void try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, UniqueFd fd);
+    void detach(LibraryEntry& entry);
+    void start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us);
+    void on_disuse(const LibraryKey& key);
+    void request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd> fd);
+    void retry(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours);
+    void attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const nlohmann::json& answer);
+    void failed(const LibraryKey& key, const std::string& reason, bool degrades);
+    bool is_mapped(FileId file) const;
+    void watch(const LibraryKey& key, LibraryEntry& entry, int fd);
+    void unwatch(const LibraryKey& key, LibraryEntry& entry);
+    void read_watch();
+    void on_rewritten(LibraryKey key);
+    void find_again(const LibraryKey& key);
+    void later(const LibraryKey& key, const Error& why);
+    void forget(Entries::iterator entry);
+
+    EventLoop& loop_;
+    const ProcFs& proc_;
+    Attacher attacher_;
+    WorkerPool& workers_;
+    const UidOwners& owners_;
+    Callbacks callbacks_;
+    UniqueFd watch_;
+    EventLoop::Source watch_source_;
+    std::map<int, std::set<LibraryKey>> watched_;  ///< by watch: a file has one, whatever it is traced as
+    Entries entries_;
+    Shares copies_{Shares::without_limit, max_libraries_a_user};
+    Shares sites_{Shares::without_limit, max_sites_a_user};
+    RateShares looks_, arrivals_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
+};
+
+}  // namespace ingero

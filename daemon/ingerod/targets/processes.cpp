@@ -1,0 +1,691 @@
+#include "daemon/ingerod/targets/processes.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/model/time.h"
+#include "core/render/render.h"
+#include "daemon/ingerod/targets/programs.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr uint64_t refusal_period_ns = 60'000'000'000;
+constexpr uint64_t settle_us = 10'000;
+/// How soon it is looked whether a process called that nothing is decided of.
+constexpr uint64_t undecided_period_us = 25'000;
+constexpr uint64_t exit_record_us = 250'000;
+constexpr size_t max_gone_unseen = 4096;
+constexpr size_t max_ended = 4096;
+/// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
+constexpr size_t max_unexamined = 1'024;
+constexpr uint64_t look_again_us = 1'000'000;
+constexpr const char* spared_reason = "since this kernel might end a program under a seccomp filter for it";
+constexpr uint64_t late_period_us = 20'000;
+/// Of the loop, before others have theirs.
+constexpr uint64_t turn_ns = 5'000'000;
+/// Of one user; what is beyond is asked about again at its next call.
+constexpr size_t max_late = 65'536;
+/// Where the limit of descriptors is not known, or none.
+constexpr uint64_t most_processes = 1 << 20;
+const auto own_pid = static_cast<uint32_t>(getpid());
+
+/// When the process began, on CLOCK_MONOTONIC; at the soonest `earliest_ns`.
+uint64_t start_of(const ProcessKey& process, uint64_t earliest_ns) {
+    const ClockTriple now = ClockTriple::now();
+    const uint64_t age_ns = now.boottime_ns - std::min(process.start_ns, now.boottime_ns);
+    return std::max(earliest_ns, now.monotonic_ns - std::min(age_ns, now.monotonic_ns));
+}
+
+}  // namespace
+
+ProcessLimits ProcessLimits::of_descriptors() {
+    rlimit descriptors{};
+    const bool known = getrlimit(RLIMIT_NOFILE, &descriptors) == 0;
+    ProcessLimits limits;
+    limits.total = std::min<uint64_t>(known ? descriptors.rlim_cur / 2 : limits.total, most_processes);
+    limits.of_a_user = std::min(limits.of_a_user, limits.total / 2);
+    return limits;
+}
+
+Processes::Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate,
+                     const UidOwners& owners, const ProcessLimits& limits, Callbacks callbacks)
+    : loop_(loop),
+      proc_(proc),
+      libraries_(libraries),
+      gate_(gate),
+      owners_(owners),
+      callbacks_(std::move(callbacks)),
+      gaps_([this](GapRow row) { callbacks_.put_gap(std::move(row)); }, &owners),
+      watched_(limits.total, limits.of_a_user),
+      looks_(limits.look_burst, limits.look_period_ns),
+      unexamined_shares_(max_unexamined),
+      unreadable_shares_(max_unexamined) {}
+
+void Processes::scan(uint64_t since_ns) {
+    for (const uint32_t pid : proc_.pids()) scan_process(pid, since_ns);
+}
+
+void Processes::scan_in_turns(uint64_t since_ns) {
+    scan_since_ns_ = since_ns;
+    scan_left_ = proc_.pids();
+    scan_turn_ = loop_.defer([this] { scan_some(); });
+}
+
+void Processes::scan_some() {
+    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
+    for (; !scan_left_.empty() && monotonic_now_ns() < until_ns; scan_left_.pop_back())
+        scan_process(scan_left_.back(), scan_since_ns_);
+    if (!scan_left_.empty()) scan_turn_ = loop_.defer([this] { scan_some(); });
+}
+
+bool Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
+    const auto mappings = proc_.try_executable_mappings(pid);
+    if (!mappings) {
+        on_unreadable(pid, since_ns);
+        return false;
+    }
+    // Once, however many libraries it maps: that reads several files of /proc.
+    std::optional<ProcessEntry*> process;
+    for (const Mapping& mapping : *mappings) {
+        const auto library = library_of_path(mapping.path);
+        if (!library) {
+            if (may_be_program(mapping.path)) callbacks_.look_at_program(pid, mapping, since_ns);
+            continue;
+        }
+        if (!process) process = pid == own_pid || is_beyond_share(pid) ? nullptr : observe(pid);
+        if (*process)
+            trace(**process, mapping, {*library, false}, start_of((*process)->process.key, since_ns), recorded);
+    }
+    return true;
+}
+
+void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
+    const auto uid = proc_.user_of(pid);
+    const uint32_t owner = owners_.owner_of(uid.value_or(0));
+    if (!uid || unreadable_.contains(pid) || !unreadable_shares_.may_take(owner, 1)) return;
+    unreadable_shares_.take(owner, 1);
+    unreadable_.emplace(pid, Unreadable{owner, since_ns});
+    // When it began cannot be read either.
+    gaps_.open({{pid, 0}, GapReason::refused, FileId{}}, *uid, since_ns,
+               "what it maps cannot be read: it, or another of its user, holds that up");
+    if (unreadable_.size() == 1) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
+}
+
+// What is held up still costs no time to be asked about.
+void Processes::look_at_unreadable() {
+    const auto waiting = unreadable_;
+    for (const auto& [pid, one] : waiting) {
+        if (proc_.user_of(pid) && !scan_process(pid, one.since_ns)) continue;
+        gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
+        unreadable_shares_.give_back(one.owner, 1);
+        unreadable_.erase(pid);
+    }
+    if (!unreadable_.empty()) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
+}
+
+ProcessEntry* Processes::observe(uint32_t pid) {
+    auto facts = proc_.read_process(pid);
+    if (!facts || has_ended(facts->key)) return nullptr;  // what its parent has not waited for is still in /proc
+    auto known = processes_.find(pid);
+    if (known != processes_.end() && known->second.process.key == facts->key) {
+        take_over(known->second, std::move(*facts));
+        return &known->second;
+    }
+    if (known != processes_.end()) forget(pid, monotonic_now_ns(), 0);  // the pid is used again
+
+    ProcessEntry entry;
+    entry.process = std::move(*facts);
+    entry.process.first_seen_ns = monotonic_now_ns();
+    entry.owner = owners_.owner_of(entry.process.uid);
+    entry.number = ++last_number_;
+    make_room(entry.owner);
+    if (!watched_.may_take(entry.owner, 1)) return nullptr;
+    entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!entry.pidfd) return nullptr;
+    entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
+    decide(entry);
+    read_facts(entry);
+    if (!entry.excluded) callbacks_.put_process(entry.process);
+    watched_.take(entry.owner, 1);
+    in_order_[entry.owner].emplace(entry.number, pid);
+    ProcessEntry& kept = processes_.emplace(pid, std::move(entry)).first->second;
+    callbacks_.on_change();
+    return &kept;
+}
+
+// The oldest of the user's own goes; where all descriptors are used up, of whoever has most.
+void Processes::make_room(uint32_t owner) {
+    if (watched_.may_take(owner, 1)) return;
+    auto user = in_order_.find(owner);
+    if (user == in_order_.end())
+        user = std::max_element(in_order_.begin(), in_order_.end(),
+                                [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    if (user != in_order_.end()) evict(processes_.find(user->second.begin()->second));
+}
+
+// A scan has no order: those that it finds first stay, and it costs little however many there are.
+bool Processes::is_beyond_share(uint32_t pid) {
+    const auto uid = processes_.contains(pid) ? std::nullopt : proc_.user_of(pid);
+    const uint32_t owner = owners_.owner_of(uid.value_or(0));
+    if (!uid || watched_.may_take(owner, 1)) return false;
+    report_crowd(owner, *uid);
+    return true;
+}
+
+void Processes::report_crowd(uint32_t owner, uint32_t uid) {
+    if (!crowded_.insert(owner).second) return;
+    gaps_.open({{}, GapReason::too_many, {0, uint64_t{owner} + 1}}, uid, monotonic_now_ns(),
+               "more processes of user " + std::to_string(owner) +
+                   " than are watched: " + std::to_string(watched_.held_by(owner)));
+}
+
+// Its calls are recorded on, and its next one has it looked at again.
+void Processes::evict(std::map<uint32_t, ProcessEntry>::iterator process) {
+    const ProcessEntry& entry = process->second;
+    const ProcessKey key = entry.process.key;
+    const uint64_t now = monotonic_now_ns();
+    report_crowd(entry.owner, entry.process.uid);
+    callbacks_.on_not_traced(key);
+    callbacks_.on_evicted(key);
+    gaps_.end_process(key, now);
+    if (!entry.excluded && evicted_.emplace(key, entry.process).second) evicted_order_.push_back(key);
+    for (; evicted_order_.size() > max_ended; evicted_order_.pop_front()) evicted_.erase(evicted_order_.front());
+    drop(process);
+}
+
+void Processes::drop(std::map<uint32_t, ProcessEntry>::iterator process) {
+    const uint32_t owner = process->second.owner;
+    drop_libraries(process->second);
+    const auto order = in_order_.find(owner);
+    order->second.erase(process->second.number);
+    if (order->second.empty()) in_order_.erase(order);
+    processes_.erase(process);
+    watched_.give_back(owner, 1);
+    // Not at the first that ends: that one's place is taken in an instant.
+    if (watched_.held_by(owner) <= watched_.each() / 2 && crowded_.erase(owner) != 0)
+        gaps_.close({{}, GapReason::too_many, {0, uint64_t{owner} + 1}}, monotonic_now_ns());
+}
+
+bool Processes::may_look(uint32_t owner) {
+    return owner == 0 || looks_.take(owner, monotonic_now_ns());
+}
+
+void Processes::look_later(uint32_t owner, const ProcessKey& key, uint64_t since_ns) {
+    auto& late = late_[owner];
+    if (late.size() >= max_late && !late.contains(key)) return callbacks_.on_not_traced(key);
+    uint64_t& latest_ns = late[key];
+    latest_ns = std::max(latest_ns, since_ns);
+    if (!late_timer_.active())
+        late_timer_ = loop_.add_periodic(
+            late_period_us, [this] { look_at_late(); }, late_period_us / 4);
+}
+
+bool Processes::forget_late(const ProcessKey& key) {
+    for (auto user = late_.begin(); user != late_.end(); ++user) {
+        if (user->second.erase(key) == 0) continue;
+        if (user->second.empty()) late_.erase(user);
+        return true;
+    }
+    return false;
+}
+
+// One of each user in turn. To look at one may change who is left.
+void Processes::look_at_late() {
+    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
+    for (size_t users = late_.size(); users != 0 && !late_.empty() && monotonic_now_ns() < until_ns; --users) {
+        auto user = late_.lower_bound(next_late_);
+        if (user == late_.end()) user = late_.begin();
+        next_late_ = user->first + 1;
+        if (!may_look(user->first)) continue;
+        const auto [key, since_ns] = *user->second.begin();
+        user->second.erase(user->second.begin());
+        if (user->second.empty()) late_.erase(user);
+        if (since_ns != 0)
+            look_at_new_program(key, since_ns);
+        else
+            look_at_caller(key);
+    }
+    if (late_.empty()) late_timer_.reset();
+}
+
+size_t Processes::late() const {
+    size_t count = 0;
+    for (const auto& [owner, processes] : late_) count += processes.size();
+    return count;
+}
+
+// Of what is left out nothing is kept.
+void Processes::read_facts(ProcessEntry& entry) {
+    if (entry.excluded || entry.has_facts) return;
+    entry.process.facts = proc_.read_facts(entry.process.key, facts_options_);
+    entry.has_facts = true;
+}
+
+// A process changes as it runs another program, or is moved to another control group.
+void Processes::take_over(ProcessEntry& entry, Process now) {
+    Process& process = entry.process;
+    const bool same = process.comm == now.comm && process.uid == now.uid && process.cgroup == now.cgroup &&
+                      process.cpus_allowed == now.cpus_allowed && process.mems_allowed == now.mems_allowed &&
+                      entry.has_facts;
+    if (process.cgroup != now.cgroup) entry.has_facts = false;
+    process.comm = std::move(now.comm);
+    process.uid = now.uid;
+    process.cgroup = std::move(now.cgroup);
+    process.unit = std::move(now.unit);
+    process.cpus_allowed = std::move(now.cpus_allowed);
+    process.mems_allowed = std::move(now.mems_allowed);
+    apply_policy(entry);
+    read_facts(entry);
+    if (!same && !entry.excluded) callbacks_.put_process(process);
+}
+
+void Processes::drop_libraries(ProcessEntry& entry) {
+    for (const LibraryKey& library : entry.libraries) libraries_.watch_for_disuse(library);
+    entry.libraries.clear();
+    entry.refused.clear();
+}
+
+// The kernel side reports the exit too, with its code: it is given a moment to be read.
+void Processes::on_pidfd(uint32_t pid) {
+    const auto known = processes_.find(pid);
+    if (known == processes_.end()) return;
+    const uint64_t now = monotonic_now_ns();
+    known->second.exit_source = loop_.add_timer(
+        exit_record_us, [this, pid, now] { forget(pid, now, 0); }, settle_us);
+}
+
+void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
+    const auto known = processes_.find(pid);
+    if (known == processes_.end()) return;
+    Process process = known->second.process;
+    process.exited_ns = exited_ns;
+    process.exit_code = exit_code;
+    callbacks_.on_not_traced(process.key);
+    gaps_.end_process(process.key, exited_ns);
+    if (!known->second.excluded) callbacks_.put_process(process);
+    put_ended(process.key, !known->second.excluded);
+    forget_late(process.key);
+    drop(known);
+    callbacks_.on_change();
+}
+
+void Processes::put_ended(const ProcessKey& key, bool has_row) {
+    if (!ended_.emplace(key, has_row).second) return;
+    ended_order_.push_back(key);
+    if (ended_order_.size() <= max_ended) return;
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+}
+
+bool Processes::has_row(const ProcessKey& key) const {
+    if (const auto known = processes_.find(key.pid); known != processes_.end() && known->second.process.key == key)
+        return !known->second.excluded;
+    const auto ended = ended_.find(key);
+    return ended != ended_.end() && ended->second;
+}
+
+// Another program: what it maps is found anew, and so is whether it is to be traced. A loop of them is looked at now
+// and then: meanwhile records tell what it maps.
+void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
+    const ProcessKey key = entry.process.key;
+    drop_libraries(entry);
+    gaps_.end_process(key, time_ns);
+    // Records of several CPUs come in any order: this may be of the new program.
+    if (entry.spared_ns && *entry.spared_ns < time_ns) entry.spared_ns.reset();
+    open_spared_gap(entry, time_ns);
+    entry.has_facts = false;
+    if (!may_look(entry.owner)) return look_later(entry.owner, key, time_ns);
+    forget_late(key);
+    look_at_new_program(key, time_ns);
+}
+
+void Processes::look_at_new_program(const ProcessKey& key, uint64_t since_ns) {
+    const ProcessEntry* entry = observe(key.pid);
+    if (entry && entry->process.key == key) scan_process(key.pid, since_ns);
+    callbacks_.on_exec(key);
+}
+
+void Processes::on_exec_of_unknown(const ProcessKey& key, uint32_t uid) {
+    if (may_look(owners_.owner_of(uid))) callbacks_.on_exec(key);
+}
+
+void Processes::refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns,
+                       const std::string& why) {
+    if (process.refused.size() < CoverageGaps::max_open_a_process) process.refused.insert(file);
+    gaps_.open({process.process.key, GapReason::refused, file}, process.process.uid, time_ns, name + ": " + why);
+    warn_not_traced(name, process.process.key.pid, why);
+}
+
+void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std::string& why) {
+    const uint64_t now = monotonic_now_ns();
+    if (now - refusal_told_ns_ < refusal_period_ns) return;
+    refusal_told_ns_ = now;
+    spdlog::warn("{} of process {} is not traced: {}", escape_text(what), pid, escape_text(why));
+}
+
+// The kernel side leaves its calls alone, whatever it has mapped.
+void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
+    ProcessEntry* entry = observe(key.pid);
+    if (!entry || entry->process.key != key || entry->excluded) return;
+    if (!entry->spared_ns) warn_not_traced("any call", key.pid, spared_reason);
+    entry->spared_ns = time_ns;
+    open_spared_gap(*entry, time_ns);
+    callbacks_.on_change();
+}
+
+void Processes::open_spared_gap(const ProcessEntry& entry, uint64_t from_ns) {
+    if (!entry.spared_ns || entry.excluded) return;
+    gaps_.open({entry.process.key, GapReason::refused, {}}, entry.process.uid, from_ns,
+               std::string("all calls, ") + spared_reason);
+}
+
+void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded) {
+    if (const auto library = library_of_path(mapping.path)) trace(pid, mapping, {*library, false}, time_ns, recorded);
+}
+
+void Processes::on_program(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+    trace(pid, mapping, {Library::cuda_runtime, true}, time_ns, false);
+}
+
+void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
+    const auto facts = proc_.read_process(pid);
+    // Gone without a trace: then root alone is told, since whose it was is not known.
+    const ProcessKey key = facts ? facts->key : ProcessKey{pid, 0};
+    const GapId id{key, GapReason::refused, mapping.file};
+    // A host may start any number of programs as root that come and go before they are looked at.
+    gaps_.open(id, facts ? facts->uid : 0, time_ns, mapping.path.substr(mapping.path.rfind('/') + 1) + ": " + why,
+               true);
+    // A process that lives may run another program by now.
+    const std::vector<Mapping> now = facts ? proc_.executable_mappings(pid) : std::vector<Mapping>{};
+    const bool is_there =
+        std::any_of(now.begin(), now.end(), [&](const Mapping& one) { return one.file == mapping.file; });
+    if (!is_there) return gaps_.close(id, monotonic_now_ns());
+    const uint32_t owner = owners_.owner_of(facts->uid);
+    if (processes_.contains(pid) || unexamined_.contains(pid) || !unexamined_shares_.may_take(owner, 1)) return;
+    Unexamined one{.key = key,
+                   .owner = owner,
+                   .pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))),
+                   .exit_source = {}};
+    if (!one.pidfd) return gaps_.close(id, monotonic_now_ns());
+    one.exit_source = loop_.add_io(one.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_end_of_unexamined(pid); });
+    unexamined_shares_.take(owner, 1);
+    unexamined_.emplace(pid, std::move(one));
+}
+
+void Processes::on_end_of_unexamined(uint32_t pid) {
+    const auto ended = unexamined_.find(pid);
+    gaps_.end_process(ended->second.key, monotonic_now_ns());
+    unexamined_shares_.give_back(ended->second.owner, 1);
+    unexamined_.erase(ended);
+}
+
+void Processes::trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
+    if (pid == own_pid) return;
+    const auto uid = processes_.contains(pid) ? std::nullopt : proc_.user_of(pid);
+    if (const uint32_t owner = owners_.owner_of(uid.value_or(0)); uid && !may_look(owner)) {
+        const auto start_ns = proc_.start_of(pid);
+        return start_ns ? look_later(owner, {pid, *start_ns}, time_ns) : void();
+    }
+    if (ProcessEntry* process = observe(pid)) trace(*process, mapping, file, time_ns, recorded);
+}
+
+void Processes::trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
+    const ProcessKey key = process.process.key;
+    const uint32_t uid = process.process.uid;
+    if (process.excluded) return gaps_.open({key, GapReason::excluded, {}}, uid, time_ns, *process.excluded);
+    const LibraryKey library{mapping.file, file};
+    const bool seen_before = process.libraries.contains(library);
+    const Libraries::Sight sight = libraries_.see(key.pid, uid, mapping, file);
+    if (sight.gone) return;
+    const std::string name = mapping.path.substr(mapping.path.rfind('/') + 1);
+    if (!sight.refused.empty()) return refuse(process, mapping.file, name, time_ns, sight.refused);
+    process.libraries.insert(library);
+    if (sight.entry->state == LibraryState::failed)
+        return refuse(process, mapping.file, name, time_ns, sight.entry->reason);
+    const GapId late{key, GapReason::late_attach, mapping.file};
+    if (sight.entry->state == LibraryState::reading) return gaps_.open(late, uid, time_ns, sight.entry->name());
+    // Its probes were there before; by a policy nothing was recorded of it up to the decision, though.
+    if (policy_.captures_all() || seen_before || recorded) return;
+    gaps_.open(late, uid, time_ns, sight.entry->name());
+    gaps_.close(late, monotonic_now_ns());
+}
+
+void Processes::on_settled(const LibraryKey& key) {
+    const LibraryEntry* library = libraries_.find(key);
+    const uint64_t now = monotonic_now_ns();
+    const bool failed = library && library->state == LibraryState::failed;
+    gaps_.close_file(key.file, GapReason::late_attach, now, [&](const ProcessKey& process, uint32_t uid) {
+        const ProcessEntry* entry = find(process);
+        // It has the file by another name, of which this says nothing.
+        if (entry && !entry->libraries.contains(key))
+            gaps_.open({process, GapReason::late_attach, key.file}, uid, now, library ? library->name() : "");
+        else if (failed)
+            gaps_.open({process, GapReason::refused, key.file}, uid, now, library->name() + ": " + library->reason);
+    });
+    if (failed) return;
+    // Its probes lie in the file, for whoever maps it.
+    gaps_.close_file(key.file, GapReason::refused, now);
+    for (auto& [pid, entry] : processes_)
+        if (entry.refused.erase(key.file) != 0) entry.libraries.insert(key);
+}
+
+void Processes::on_let_go(const LibraryKey& key) {
+    const LibraryEntry* library = libraries_.find(key);
+    for (const auto& [pid, entry] : processes_) {
+        if (!library || !entry.libraries.contains(key)) continue;
+        gaps_.close({entry.process.key, GapReason::refused, key.file}, monotonic_now_ns());
+        gaps_.open({entry.process.key, GapReason::late_attach, key.file}, entry.process.uid, monotonic_now_ns(),
+                   library->name());
+    }
+}
+
+void Processes::decide(ProcessEntry& entry) {
+    if (policy_.captures_all()) {
+        entry.excluded.reset();
+        return;
+    }
+    // A program that was started between the two looks is not the one decided on.
+    for (int looks = 0; looks < 2; ++looks) {
+        entry.excluded = policy_.excluded_by(entry.process);
+        if (!gate_.decide(entry.process.key, !entry.excluded))
+            spdlog::warn("[capture] cannot be applied to process {}: it is not traced", entry.process.key.pid);
+        const auto again = proc_.read_process(entry.process.key.pid);
+        if (!again || again->key != entry.process.key || again->comm == entry.process.comm) return;
+        entry.process.comm = again->comm;
+    }
+}
+
+void Processes::apply_policy(ProcessEntry& entry) {
+    const bool was_excluded = entry.excluded.has_value();
+    decide(entry);
+    if (was_excluded == entry.excluded.has_value()) return;
+    if (entry.excluded) gate_.drop_kept_decisions();
+    const uint64_t now = monotonic_now_ns();
+    const ProcessKey key = entry.process.key;
+    gaps_.end_process(key, now);
+    if (!entry.excluded) {
+        read_facts(entry);
+        open_spared_gap(entry, now);
+        return callbacks_.put_process(entry.process);
+    }
+    drop_libraries(entry);
+    callbacks_.on_not_traced(key);
+    gaps_.open({key, GapReason::excluded, {}}, entry.process.uid, now, *entry.excluded);
+}
+
+void Processes::set_policy(CapturePolicy policy) {
+    policy_ = std::move(policy);
+    std::vector<uint32_t> included;
+    if (!policy_.captures_all()) gate_.begin_policy();
+    for (auto& [pid, entry] : processes_) {
+        const bool was_excluded = entry.excluded.has_value();
+        apply_policy(entry);
+        if (was_excluded && !entry.excluded) included.push_back(pid);
+    }
+    if (policy_.captures_all()) {
+        gate_.capture_all();
+        undecided_timer_.reset();
+    } else {
+        gate_.enforce();
+        if (!undecided_timer_.active())
+            undecided_timer_ = loop_.add_periodic(
+                undecided_period_us, [this] { read_undecided(); }, settle_us);
+    }
+    for (const uint32_t pid : included) scan_process(pid, monotonic_now_ns());
+}
+
+// A forked child maps what its parent did without a record of it: its first call tells of it.
+void Processes::read_undecided() {
+    for (const UndecidedProcess& one : gate_.take_undecided()) {
+        ProcessEntry* entry = observe(one.key.pid);
+        if (!entry || entry->process.key != one.key) continue;
+        scan_process(one.key.pid, one.time_ns, one.recorded);
+    }
+}
+
+// A call was seen of a process that discovery may not know: a forked child maps a library without a record of it.
+void Processes::on_call(const ProcessKey& key) {
+    if (has_ended(key)) return callbacks_.on_not_traced(key);
+    if (!find(key))
+        if (const auto uid = proc_.user_of(key.pid))
+            if (const uint32_t owner = owners_.owner_of(*uid); !may_look(owner)) return look_later(owner, key, 0);
+    look_at_caller(key);
+}
+
+void Processes::look_at_caller(const ProcessKey& key) {
+    const ProcessEntry* process = observe(key.pid);
+    if (process && process->process.key == key && !process->excluded) return;
+    callbacks_.on_not_traced(key);
+    if (!process || process->process.key != key) on_call_of_gone(key);
+}
+
+void Processes::on_call_of_gone(const ProcessKey& key) {
+    const auto [found, added] = gone_unseen_.try_emplace(key);
+    if (!added && found->second) {
+        callbacks_.put_process(*found->second);
+        put_ended(key, true);
+        gone_unseen_.erase(found);
+    }
+    if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
+}
+
+void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change) {
+    if (const auto known = evicted_.find(key); known != evicted_.end()) {
+        known->second.exited_ns = change.time_ns;
+        known->second.exit_code = change.exit_code;
+        callbacks_.put_process(known->second);
+        put_ended(key, true);
+        evicted_.erase(known);
+        std::erase(evicted_order_, key);
+        forget_late(key);
+        return;
+    }
+    if (forget_late(key)) {
+        callbacks_.on_not_traced(key);
+        on_call_of_gone(key);
+    }
+    Process process{.key = key,
+                    .uid = change.uid,
+                    .parent_pid = visible_pid(change.parent_tgid),
+                    .comm = std::string(change.comm, strnlen(change.comm, sizeof(change.comm))),
+                    .cgroup = {},
+                    .unit = {},
+                    .first_seen_ns = start_of(key, 0),
+                    .exited_ns = change.time_ns,
+                    .exit_code = change.exit_code};
+    const auto [found, added] = gone_unseen_.try_emplace(key, process);
+    if (!added) {
+        callbacks_.put_process(process);
+        put_ended(key, true);
+        gone_unseen_.erase(found);
+    }
+    if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
+}
+
+void Processes::on_change(const ingero_process_record& change) {
+    // Starts in the unit of /proc. A record of an earlier process of this pid says nothing of this one.
+    constexpr uint64_t start_unit_ns = 10'000'000;
+    const ProcessKey key{change.tgid, change.process_start_ns / start_unit_ns * start_unit_ns};
+    if (change.change == INGERO_PROCESS_SPARED) return on_spared(key, change.time_ns);
+    const auto known = processes_.find(change.tgid);
+    if (known == processes_.end() || known->second.process.key != key) {
+        if (change.change == INGERO_PROCESS_EXIT && change.tgid != INGERO_PID_OUTSIDE) on_end_of_unknown(key, change);
+        if (change.change == INGERO_PROCESS_EXEC) on_exec_of_unknown(key, change.uid);
+        return;
+    }
+    if (change.change == INGERO_PROCESS_EXIT) {
+        forget(change.tgid, change.time_ns, change.exit_code);
+    } else if (change.change == INGERO_PROCESS_EXEC) {
+        on_exec(known->second, change.time_ns);
+    }
+}
+
+std::string Processes::state_of(const ProcessEntry& entry) const {
+    std::string result = entry.refused.empty() && !entry.spared_ns ? "tracing" : "failed";
+    for (const LibraryKey& key : entry.libraries) {
+        const LibraryEntry* library = libraries_.find(key);
+        if (!library || library->state == LibraryState::reading)
+            result = "attaching";
+        else if (library->state == LibraryState::failed)
+            result = "failed";
+    }
+    return result;
+}
+
+size_t Processes::traced() const {
+    return static_cast<size_t>(
+        std::count_if(processes_.begin(), processes_.end(), [](const auto& entry) { return !entry.second.excluded; }));
+}
+
+bool Processes::has_library(const LibraryKey& library) const {
+    return std::any_of(processes_.begin(), processes_.end(),
+                       [&](const auto& entry) { return entry.second.libraries.contains(library); });
+}
+
+std::vector<uint32_t> Processes::uids_of(const LibraryKey& library) const {
+    std::set<uint32_t> uids;
+    for (const auto& [pid, entry] : processes_)
+        if (entry.libraries.contains(library)) uids.insert(entry.process.uid);
+    return {uids.begin(), uids.end()};
+}
+
+ProcessEntry* Processes::find(const ProcessKey& key) {
+    const auto known = processes_.find(key.pid);
+    return known == processes_.end() || known->second.process.key != key ? nullptr : &known->second;
+}
+
+void Processes::look_again() {
+    const uint64_t now = monotonic_now_ns();
+    libraries_.clear();
+    for (auto& [pid, entry] : processes_) {
+        if (!entry.excluded) gaps_.end_process(entry.process.key, now);
+        open_spared_gap(entry, now);
+        entry.libraries.clear();
+        entry.refused.clear();
+    }
+    scan(now);
+}
+
+void Processes::probe_set_turned(const std::string& set, size_t number, bool on) {
+    const GapId gap{{}, GapReason::turned_off, {0, number + 1}};
+    if (on)
+        gaps_.close(gap, monotonic_now_ns());
+    else
+        gaps_.open(gap, 0, monotonic_now_ns(), "probe set " + set);
+}
+
+void Processes::close_gaps() {
+    gaps_.close_all(monotonic_now_ns());
+}
+
+}  // namespace ingero

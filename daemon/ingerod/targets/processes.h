@@ -1,0 +1,210 @@
+// The processes that map GPU libraries: found by their mappings and calls, watched for their end, traced or left out by
+// [capture], and what is not seen of each. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bpf/event.h"
+#include "core/model/process.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/limits/shares.h"
+#include "daemon/ingerod/limits/uid_owners.h"
+#include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/probes/capture_gate.h"
+#include "daemon/ingerod/targets/capture_policy.h"
+#include "daemon/ingerod/targets/coverage_gaps.h"
+#include "daemon/ingerod/targets/libraries.h"
+
+namespace ingero {
+
+struct ProcessEntry {
+    Process process;
+    UniqueFd pidfd;
+    EventLoop::Source exit_source;
+    std::set<LibraryKey> libraries;
+    std::set<FileId> refused;             ///< those of its libraries that are not attached to
+    uint32_t owner = 0;                   ///< whose share its descriptor is, see UidOwners
+    uint64_t number = 0;                  ///< in which order it was found
+    std::optional<std::string> excluded;  ///< by [capture], and why: it is watched for its end only
+    std::optional<uint64_t> spared_ns;    ///< since when it is under a seccomp filter that tracing might end it for
+    bool has_facts = false;               ///< of the program that it runs
+    uint64_t calls_before = 0;            ///< at the last rate measurement
+    double calls_per_s = 0;
+};
+
+struct ProcessLimits {
+    /// Those that are watched for their end, each with a descriptor.
+    uint64_t total = 16'384;
+    uint64_t of_a_user = 1'024;
+    /// To look at a process that called for the first time, or runs another program, takes up to some ms. Of one user
+    /// so many at once, a job that starts, and then one a period.
+    uint64_t look_burst = 512;
+    uint64_t look_period_ns = 20'000'000;
+
+    /// Half of the descriptors that this process may have.
+    static ProcessLimits of_descriptors();
+};
+
+class Processes {
+  public:
+    struct Callbacks {
+        std::function<void()> on_change;
+        std::function<void(const Process&)> put_process;       ///< a new or changed row
+        std::function<void(const ProcessKey&)> on_not_traced;  ///< gone, or left out: its figures are of no use
+        std::function<void(GapRow)> put_gap;
+        /// Code of a process that a scan came across: on_program() is called where it is to be traced.
+        std::function<void(uint32_t pid, const Mapping&, uint64_t time_ns)> look_at_program;
+        std::function<void(const ProcessKey&)> on_exec;     ///< it runs another program: what it maps is to be read
+        std::function<void(const ProcessKey&)> on_evicted;  ///< it lives, but nothing says when it ends
+    };
+    /// `proc`, `libraries`, `gate` and `owners` must outlive it.
+    Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, const UidOwners& owners,
+              const ProcessLimits& limits, Callbacks callbacks);
+
+    /// Looks at all processes of the host. What is found mapped may have been so since `since_ns` (CLOCK_MONOTONIC), or
+    /// since the process began.
+    void scan(uint64_t since_ns);
+    /// The same bit by bit, with turns for others between; anew where that goes on already.
+    void scan_in_turns(uint64_t since_ns);
+    /// A library is mapped, at `time_ns`. `recorded`: what the process called since then is seen all the same, if the
+    /// library has its probes.
+    void on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded = false);
+    /// The process's program has the CUDA runtime inside.
+    void on_program(uint32_t pid, const Mapping& mapping, uint64_t time_ns);
+    /// Whether the program that the process runs, or ran, has it inside is not known.
+    void on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why);
+    /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
+    void on_call(const ProcessKey& key);
+    void on_change(const ingero_process_record& change);
+    void on_settled(const LibraryKey& library);
+    void on_let_go(const LibraryKey& library);
+    /// All libraries are let go and found anew.
+    void look_again();
+    void set_policy(CapturePolicy policy);
+    /// Why a process is not to be traced; nothing where it is.
+    std::optional<std::string> excluded_by(const Process& process) const { return policy_.excluded_by(process); }
+    /// What is kept of processes that are found from now on, and of programs that they run.
+    void set_facts(FactsOptions options) { facts_options_ = std::move(options); }
+
+    /// Calls that nobody's probes see, from now on and until it is turned on again.
+    void probe_set_turned(const std::string& set, size_t number, bool on);
+    /// Nothing is seen from now on.
+    void close_gaps();
+
+    const std::map<uint32_t, ProcessEntry>& all() const { return processes_; }
+    ProcessEntry* find(const ProcessKey& key);
+    /// One of the latest few thousand that were known and have ended: what is recorded of them later changes nothing.
+    bool has_ended(const ProcessKey& key) const { return ended_.contains(key); }
+    /// Its row is kept here: what is known of it elsewhere is not to be put over it.
+    bool has_row(const ProcessKey& key) const;
+    /// One that is known has the library mapped, or had.
+    bool has_library(const LibraryKey& library) const;
+    /// Of the known processes that have the library mapped, each uid once.
+    std::vector<uint32_t> uids_of(const LibraryKey& library) const;
+    /// Those that called or began another program and are still to be looked at.
+    size_t late() const;
+    /// Without those that [capture] leaves out.
+    size_t traced() const;
+    /// "tracing", "attaching", "failed".
+    std::string state_of(const ProcessEntry& entry) const;
+
+  private:
+    void scan_some();
+    /// False where what it maps cannot be read, which is told and asked again until it can.
+    bool scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    void on_unreadable(uint32_t pid, uint64_t since_ns);
+    void look_at_unreadable();
+    void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
+    void trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
+    ProcessEntry* observe(uint32_t pid);
+    void make_room(uint32_t owner);
+    bool is_beyond_share(uint32_t pid);
+    void report_crowd(uint32_t owner, uint32_t uid);
+    void evict(std::map<uint32_t, ProcessEntry>::iterator process);
+    void drop(std::map<uint32_t, ProcessEntry>::iterator process);
+    bool may_look(uint32_t owner);
+    void look_later(uint32_t owner, const ProcessKey& key, uint64_t since_ns);
+    bool forget_late(const ProcessKey& key);
+    void look_at_late();
+    void look_at_caller(const ProcessKey& key);
+    void look_at_new_program(const ProcessKey& key, uint64_t since_ns);
+    void take_over(ProcessEntry& entry, Process now);
+    void read_facts(ProcessEntry& entry);
+    void on_pidfd(uint32_t pid);
+    void forget(uint32_t pid, uint64_t exited_ns, int exit_code);
+    void put_ended(const ProcessKey& key, bool has_row);
+    void on_exec(ProcessEntry& entry, uint64_t time_ns);
+    void on_exec_of_unknown(const ProcessKey& key, uint32_t uid);
+    void refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns, const std::string& why);
+    void warn_not_traced(const std::string& what, uint32_t pid, const std::string& why);
+    void on_spared(const ProcessKey& key, uint64_t time_ns);
+    /// Opens the gap of a process that is spared.
+    void open_spared_gap(const ProcessEntry& entry, uint64_t from_ns);
+    void drop_libraries(ProcessEntry& entry);
+    void decide(ProcessEntry& entry);
+    void apply_policy(ProcessEntry& entry);
+    void read_undecided();
+    void on_end_of_unexamined(uint32_t pid);
+    void on_call_of_gone(const ProcessKey& key);
+    void on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change);
+
+    EventLoop& loop_;
+    const ProcFs& proc_;
+    Libraries& libraries_;
+    CaptureGate& gate_;
+    const UidOwners& owners_;
+    Callbacks callbacks_;
+    CoverageGaps gaps_;
+    CapturePolicy policy_;
+    FactsOptions facts_options_;
+    std::map<uint32_t, ProcessEntry> processes_;
+    Shares watched_;
+    /// Oldest first, of each user: number to pid.
+    std::map<uint32_t, std::map<uint64_t, uint32_t>> in_order_;
+    uint64_t last_number_ = 0;
+    std::set<uint32_t> crowded_;             ///< users who have a gap, since they had too many
+    std::map<ProcessKey, Process> evicted_;  ///< the latest few thousand
+    std::deque<ProcessKey> evicted_order_;
+    RateShares looks_;
+    /// Of each user: since when it may map what is not known; 0: it called.
+    std::map<uint32_t, std::map<ProcessKey, uint64_t>> late_;
+    uint32_t next_late_ = 0;  ///< the user whose turn it is
+    EventLoop::Source late_timer_;
+    std::vector<uint32_t> scan_left_;  ///< pids
+    uint64_t scan_since_ns_ = 0;
+    EventLoop::Source scan_turn_;
+    /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
+    /// the first call. Nothing: it called, and that record is still to come.
+    std::map<ProcessKey, std::optional<Process>> gone_unseen_;
+    std::map<ProcessKey, bool> ended_;  ///< and whether it has a row: one that [capture] left out has none
+    std::deque<ProcessKey> ended_order_;
+    /// Not known otherwise, and with a gap that ends with them.
+    struct Unexamined {
+        ProcessKey key;
+        uint32_t owner = 0;
+        UniqueFd pidfd;
+        EventLoop::Source exit_source;
+    };
+    std::map<uint32_t, Unexamined> unexamined_;  ///< by pid
+    Shares unexamined_shares_;
+    struct Unreadable {
+        uint32_t owner = 0;
+        uint64_t since_ns = 0;
+    };
+    std::map<uint32_t, Unreadable> unreadable_;  ///< pids whose mappings cannot be read yet
+    Shares unreadable_shares_;
+    EventLoop::Source look_again_;
+    EventLoop::Source undecided_timer_;
+    uint64_t refusal_told_ns_ = 0;
+};
+
+}  // namespace ingero

@@ -1,0 +1,461 @@
+#include "daemon/ingerod/workers/worker_pool.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/workers/turn_queue.h"
+#include "daemon/ingerod/workers/worker_process.h"
+#include "daemon/worker/protocol.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t max_waiting = 64;
+/// Of these by users who do not see all; each may have as many as are left to others.
+constexpr size_t max_waiting_of_users = 48;
+constexpr size_t read_bytes = 64 << 10;
+// Workers that failed to start this often in a row are not started again at once.
+constexpr unsigned patience = 3;
+constexpr milliseconds first_pause{100};
+constexpr milliseconds longest_pause{30'000};
+constexpr milliseconds time_to_leave{1'000};
+
+uint64_t to_us(Clock::duration duration) {
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+    return us > 0 ? static_cast<uint64_t>(us) : 0;
+}
+
+std::string in_seconds(milliseconds duration) {
+    std::array<char, 32> text{};
+    snprintf(text.data(), text.size(), "%g s", static_cast<double>(duration.count()) / 1000);
+    return text.data();
+}
+
+std::string describe(int status) {
+    if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
+    return "exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+struct Job {
+    WorkerUser user;
+    std::string method;
+    json params;
+    UniqueFd fd;
+    WorkerPool::Done done;
+    Clock::time_point waits_until;
+};
+
+/// A worker with a job is busy; one that is leaving or killed gets none.
+struct Worker {
+    explicit Worker(WorkerProcess started) : process(std::move(started)) {}
+
+    enum class State { serving, leaving, killed };
+
+    WorkerProcess process;
+    State state = State::serving;
+    bool ready = false;  ///< it said that its sandbox is up
+    RpcDecoder decoder{worker_rpc_limits};
+    std::optional<Job> job;
+    Clock::time_point began;  ///< the job, or the worker, whichever was later
+    uint64_t job_id = 0;
+    unsigned served = 0;
+    std::string outgoing;
+    size_t sent = 0;
+    std::string violation;  ///< why it was killed, where it broke the protocol
+    EventLoop::Source socket_source;
+    EventLoop::Source exit_source;
+    EventLoop::Source timer;
+
+    bool is_free() const { return state == State::serving && !job; }
+};
+
+}  // namespace
+
+struct WorkerPool::Impl {
+    Impl(EventLoop& event_loop, WorkerOptions pool_options) : loop(event_loop), options(std::move(pool_options)) {
+        options.count = std::max(1U, options.count);
+    }
+    ~Impl();
+
+    bool has_place(const WorkerUser& user) const;
+    void add(Job job);
+    void dispatch();
+    std::optional<Job> take_next();
+    void end_turns();
+    Worker* find_free();
+    Result<Worker*> spawn();
+    void on_failed_start(std::string why);
+    Error paused_error() const;
+    void expire_waiting();
+
+    void start(Worker& worker, Job job);
+    void flush(Worker& worker);
+    void on_socket(Worker& worker, uint32_t events);
+    bool receive_some(Worker& worker);
+    bool handle(Worker& worker, RpcMessage message);
+    void finish(Worker& worker, RpcResponse response);
+    void on_deadline(Worker& worker);
+    void give_up(Worker& worker, Result<json> why);
+    void dismiss(Worker& worker);
+    void kill(Worker& worker);
+    void on_exit(Worker& worker);
+
+    void settle(Done done, Result<json> result);
+
+    EventLoop& loop;
+    WorkerOptions options;
+    std::vector<std::unique_ptr<Worker>> workers;
+    TurnQueue<WorkerUser, Job> waiting;
+    uint64_t last_id = 0;
+    unsigned failed_starts = 0;  ///< in a row
+    Clock::time_point paused_until{};
+    std::string last_failure;
+    // Answers are handed out from the loop, so that a caller may do anything in them, destroying the pool included.
+    std::vector<std::pair<Done, Result<json>>> settled;
+    EventLoop::Source settle_source;
+    EventLoop::Source waiting_timer;
+    EventLoop::Source turn_timer;
+};
+
+WorkerPool::Impl::~Impl() {
+    for (auto& worker : workers) worker->process.kill();
+    for (auto& worker : workers) worker->process.reap();
+}
+
+bool WorkerPool::Impl::has_place(const WorkerUser& user) const {
+    if (waiting.size() >= max_waiting) return false;
+    if (user.sees_all) return true;
+    size_t of_users = 0;
+    waiting.visit([&](const WorkerUser& other, const Job&) { of_users += !other.sees_all; });
+    return of_users + waiting.size_of(user) + 2 <= max_waiting_of_users;
+}
+
+void WorkerPool::Impl::add(Job job) {
+    if (!has_place(job.user)) {
+        const bool all = waiting.size() >= max_waiting;
+        return settle(std::move(job.done),
+                      fail(ErrorCode::busy,
+                           all ? "all workers are busy and 64 queries are waiting"
+                               : "all workers are busy and " + std::to_string(waiting.size_of(job.user)) +
+                                     " queries of user " + std::to_string(job.user.uid) + " are waiting",
+                           "try again in a moment, or raise [workers] count"));
+    }
+    const WorkerUser user = job.user;
+    waiting.push(user, std::move(job));
+    dispatch();
+}
+
+/// The job whose turn it is, of those that may have a worker now.
+std::optional<Job> WorkerPool::Impl::take_next() {
+    const auto running = [this](const auto& match) {
+        return static_cast<size_t>(std::count_if(workers.begin(), workers.end(),
+                                                 [&](const auto& w) { return w->job && match(w->job->user); }));
+    };
+    const size_t of_users = running([](const WorkerUser& user) { return !user.sees_all; });
+    const bool one_is_kept = options.count > 1;
+    const auto sees_all = [](const WorkerUser& user) { return user.sees_all; };
+    if (one_is_kept && running(sees_all) == 0)
+        if (auto job = waiting.take(sees_all)) return job;
+    const auto may = [&](const WorkerUser& user) {
+        return user.sees_all || !one_is_kept || of_users + 1 < options.count;
+    };
+    const size_t share = std::max<size_t>(1, options.count / 2);
+    const auto within_share = [&](const WorkerUser& user) {
+        return may(user) && running([&](const WorkerUser& other) { return other == user; }) < share;
+    };
+    if (auto job = waiting.take(within_share)) return job;
+    return waiting.take(may);
+}
+
+/// Gives waiting jobs to free workers, starting those that are missing.
+void WorkerPool::Impl::dispatch() {
+    while (!waiting.empty()) {
+        Worker* worker = find_free();
+        // Those being killed count until they are gone: one that cannot be killed must not multiply.
+        if (!worker && workers.size() >= options.count) break;
+        if (!worker && Clock::now() < paused_until) {
+            if (!workers.empty()) break;
+            for (Job& job : waiting.remove_if([](const Job&) { return true; }))
+                settle(std::move(job.done), tl::unexpected(paused_error()));
+            break;
+        }
+        auto next = take_next();
+        if (!next) break;
+        Job& job = *next;
+        if (!worker) {
+            auto spawned = spawn();
+            if (!spawned) {
+                on_failed_start(spawned.error().message);
+                settle(std::move(job.done), tl::unexpected(spawned.error()));
+                continue;
+            }
+            worker = *spawned;
+        }
+        start(*worker, std::move(job));
+    }
+    expire_waiting();
+    end_turns();
+}
+
+Worker* WorkerPool::Impl::find_free() {
+    const auto found = std::find_if(workers.begin(), workers.end(), [](const auto& w) { return w->is_free(); });
+    return found != workers.end() ? found->get() : nullptr;
+}
+
+Result<Worker*> WorkerPool::Impl::spawn() {
+    auto process = WorkerProcess::start(options);
+    if (!process) return tl::unexpected(process.error());
+    auto& worker = *workers.emplace_back(std::make_unique<Worker>(std::move(*process)));
+    worker.socket_source =
+        loop.add_io(worker.process.socket(), EPOLLIN, [this, &worker](uint32_t events) { on_socket(worker, events); });
+    // Not EventLoop::add_child: that asks of the whole daemon that SIGCHLD be blocked.
+    worker.exit_source = loop.add_io(worker.process.pidfd(), EPOLLIN, [this, &worker](uint32_t) { on_exit(worker); });
+    return &worker;
+}
+
+void WorkerPool::Impl::on_failed_start(std::string why) {
+    last_failure = std::move(why);
+    if (++failed_starts < patience) return;
+    const unsigned doublings = std::min(failed_starts - patience, 16U);
+    paused_until = Clock::now() + std::min(first_pause * (1 << doublings), longest_pause);
+}
+
+Error WorkerPool::Impl::paused_error() const {
+    return {ErrorCode::internal,
+            "workers failed to start " + std::to_string(failed_starts) + " times in a row: " + last_failure,
+            "the daemon's journal has the reason; it tries again on a query within " + in_seconds(longest_pause)};
+}
+
+/// Fails what has waited too long, and comes back when the next will have.
+void WorkerPool::Impl::expire_waiting() {
+    waiting_timer.reset();
+    const auto now = Clock::now();
+    for (Job& job : waiting.remove_if([&](const Job& one) { return one.waits_until <= now; }))
+        settle(std::move(job.done),
+               fail(ErrorCode::deadline, "no worker became free within " + in_seconds(options.deadline),
+                    "try again later, or raise [workers] count"));
+    auto next = Clock::time_point::max();
+    waiting.visit([&](const WorkerUser&, const Job& job) { next = std::min(next, job.waits_until); });
+    if (next == Clock::time_point::max()) return;
+    waiting_timer = loop.add_timer(to_us(next - now), [this] { expire_waiting(); });
+}
+
+/// Ends the jobs that have had their turn while another user's wait, and comes back when the next will have.
+void WorkerPool::Impl::end_turns() {
+    turn_timer.reset();
+    if (options.turn == milliseconds(0)) return;
+    const auto now = Clock::now();
+    auto next = Clock::time_point::max();
+    for (auto& worker : workers) {
+        if (!worker->job || !worker->ready || !waiting.any_of_another(worker->job->user)) continue;
+        if (worker->began + options.turn > now)
+            next = std::min(next, worker->began + options.turn);
+        else
+            give_up(*worker, fail(ErrorCode::deadline,
+                                  "it took longer than " + in_seconds(options.turn) + " while other users' waited",
+                                  "it is tried again"));
+    }
+    if (next == Clock::time_point::max()) return;
+    turn_timer = loop.add_timer(to_us(next - now), [this] { end_turns(); });
+}
+
+void WorkerPool::Impl::start(Worker& worker, Job job) {
+    worker.job_id = ++last_id;
+    worker.outgoing = encode(RpcRequest{worker.job_id, std::move(job.method), std::move(job.params)});
+    worker.sent = 0;
+    worker.job = std::move(job);
+    worker.began = Clock::now();
+    worker.timer = loop.add_timer(to_us(options.deadline), [this, &worker] { on_deadline(worker); });
+    flush(worker);
+}
+
+void WorkerPool::Impl::flush(Worker& worker) {
+    while (worker.sent < worker.outgoing.size()) {
+        const std::string_view rest = std::string_view(worker.outgoing).substr(worker.sent);
+        const ssize_t n = worker.process.send(rest, worker.sent == 0 && worker.job ? worker.job->fd.get() : -1);
+        // A dead peer is on_exit's matter; any other failure leaves a request half sent.
+        if (n < 0 && n != -EPIPE && n != -ECONNRESET) {
+            worker.violation = errno_message("its request could not be sent", static_cast<int>(-n));
+            return kill(worker);
+        }
+        if (n <= 0) break;
+        worker.sent += static_cast<size_t>(n);
+        if (worker.job) worker.job->fd.reset();
+    }
+    const bool more = worker.sent < worker.outgoing.size();
+    if (!more) worker.outgoing.clear(), worker.sent = 0;
+    loop.set_io_events(worker.socket_source, more ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void WorkerPool::Impl::on_socket(Worker& worker, uint32_t events) {
+    if (events & EPOLLOUT) flush(worker);
+    if (worker.state != Worker::State::serving || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
+    // A worker that closes its end but lives is of no use; one that died says why through its pidfd.
+    if (!receive_some(worker) && worker.state == Worker::State::serving) kill(worker);
+}
+
+/// One read, so that a long answer leaves the loop its turns. False at the end of the stream or of the protocol.
+bool WorkerPool::Impl::receive_some(Worker& worker) {
+    std::array<std::byte, read_bytes> buffer;
+    const ssize_t n = worker.process.receive(buffer);
+    if (n == -EAGAIN || n == -EINTR) return true;
+    if (n <= 0) return false;
+    worker.decoder.feed({buffer.data(), static_cast<size_t>(n)});
+    for (;;) {
+        auto message = worker.decoder.next();
+        if (!message) {
+            worker.violation = "it sent " + message.error().message;
+            return false;
+        }
+        if (!*message) return true;
+        if (!handle(worker, std::move(**message))) return false;
+    }
+}
+
+bool WorkerPool::Impl::handle(Worker& worker, RpcMessage message) {
+    if (const auto* notification = std::get_if<RpcNotification>(&message);
+        notification && notification->method == worker_ready && !worker.ready) {
+        worker.ready = true;
+        worker.began = Clock::now();
+        failed_starts = 0;
+        paused_until = {};
+        end_turns();
+        return true;
+    }
+    auto* response = std::get_if<RpcResponse>(&message);
+    if (!response || !worker.job || response->id != worker.job_id || !worker.outgoing.empty()) {
+        worker.violation = "it sent something that is no answer";
+        return false;
+    }
+    finish(worker, std::move(*response));
+    return true;
+}
+
+void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
+    worker.timer.reset();
+    ++worker.served;
+    // A worker that found no store, or lost it, will not find one later: its sandbox lets it open nothing.
+    const bool spent =
+        response.error && (response.error->code == ErrorCode::not_found || response.error->code == ErrorCode::internal);
+    Done done = std::move(worker.job->done);
+    worker.job.reset();
+    if (response.error)
+        settle(std::move(done), tl::unexpected(std::move(*response.error)));
+    else
+        settle(std::move(done), std::move(response.result));
+    if (worker.state != Worker::State::serving) return;
+    if (spent || worker.served >= options.requests || worker.process.anonymous_bytes() > options.memory_bytes / 2)
+        dismiss(worker);
+    else
+        dispatch();
+}
+
+void WorkerPool::Impl::on_deadline(Worker& worker) {
+    give_up(worker,
+            fail(ErrorCode::deadline, "the query took longer than " + in_seconds(options.deadline) + " and was stopped",
+                 "ask for a shorter window or one pid, or raise [workers] deadline"));
+}
+
+void WorkerPool::Impl::give_up(Worker& worker, Result<json> why) {
+    settle(std::move(worker.job->done), std::move(why));
+    worker.job.reset();
+    kill(worker);
+}
+
+void WorkerPool::Impl::dismiss(Worker& worker) {
+    worker.state = Worker::State::leaving;
+    worker.socket_source.reset();
+    worker.process.hang_up();
+    worker.timer = loop.add_timer(to_us(time_to_leave), [this, &worker] { kill(worker); });
+}
+
+void WorkerPool::Impl::kill(Worker& worker) {
+    worker.state = Worker::State::killed;
+    worker.socket_source.reset();
+    worker.timer.reset();
+    worker.process.kill();
+}
+
+void WorkerPool::Impl::on_exit(Worker& worker) {
+    const bool by_itself = worker.state == Worker::State::serving;
+    worker.state = Worker::State::killed;
+    // Its last answer may have come just before its end.
+    while (by_itself && worker.job && receive_some(worker)) {
+    }
+    const std::string how = describe(worker.process.reap());
+    if (!worker.ready) on_failed_start("it ended (" + how + ") before it was ready");
+    if (worker.job) {
+        std::string message = worker.ready ? "the worker that ran this query ended (" + how + ")"
+                                           : "the worker for this query did not start (" + how + ")";
+        if (!worker.violation.empty()) message = "the worker that ran this query was stopped: " + worker.violation;
+        settle(std::move(worker.job->done),
+               fail(ErrorCode::internal, std::move(message),
+                    worker.ready ? "try again; if it happens again with the same query, please report it"
+                                 : "the daemon's journal has the reason"));
+    }
+    workers.erase(std::find_if(workers.begin(), workers.end(), [&](const auto& w) { return w.get() == &worker; }));
+    dispatch();
+}
+
+void WorkerPool::Impl::settle(Done done, Result<json> result) {
+    settled.emplace_back(std::move(done), std::move(result));
+    if (settle_source.active()) return;
+    settle_source = loop.defer([this] {
+        // Nothing of this is touched once the first caller has its answer: it may have destroyed the pool.
+        auto answers = std::exchange(settled, {});
+        settle_source.reset();
+        for (auto& [answered, answer] : answers) answered(std::move(answer));
+    });
+}
+
+WorkerPool::WorkerPool(EventLoop& loop, WorkerOptions options)
+    : impl_(std::make_unique<Impl>(loop, std::move(options))) {}
+
+WorkerPool::~WorkerPool() = default;
+
+void WorkerPool::request(const WorkerUser& user, std::string method, json params, std::optional<int> fd, Done done) {
+    Job job{user, std::move(method), std::move(params), {}, std::move(done), Clock::now() + impl_->options.deadline};
+    if (fd) {
+        job.fd.reset(fcntl(*fd, F_DUPFD_CLOEXEC, 0));
+        if (!job.fd) {
+            auto error = fail(ErrorCode::internal, errno_message("the file cannot be passed to a worker", errno));
+            return impl_->settle(std::move(job.done), std::move(error));
+        }
+    }
+    impl_->add(std::move(job));
+}
+
+void WorkerPool::reconfigure(unsigned count, uint64_t memory_bytes, milliseconds deadline) {
+    impl_->options.count = std::max(1U, count);
+    impl_->options.memory_bytes = memory_bytes;
+    impl_->options.deadline = deadline;
+    for (auto& worker : impl_->workers) {
+        if (worker->is_free())
+            impl_->dismiss(*worker);
+        else
+            worker->served = options.requests;
+    }
+}
+
+std::vector<int> WorkerPool::pids() const {
+    std::vector<int> result;
+    for (const auto& worker : impl_->workers)
+        if (worker->state == Worker::State::serving) result.push_back(worker->process.pid());
+    return result;
+}
+
+}  // namespace ingero
