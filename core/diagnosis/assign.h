@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnosis/expected.h"
+#include "core/diagnosis/evidence/expected.h"
 #include "core/model/call_time.h"
 #include "core/model/event.h"
 #include "core/model/op.h"

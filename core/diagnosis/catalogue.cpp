@@ -5,20 +5,20 @@
 #include <cstdio>
 #include <functional>
 
-#include "core/diagnosis/checkpoint_stall.h"
-#include "core/diagnosis/cold_start.h"
-#include "core/diagnosis/data_starvation.h"
 #include "core/diagnosis/detector.h"
-#include "core/diagnosis/device_fault.h"
-#include "core/diagnosis/gpu_leak.h"
-#include "core/diagnosis/gpu_oom.h"
-#include "core/diagnosis/graph_recapture.h"
-#include "core/diagnosis/idle_in_tool_call.h"
-#include "core/diagnosis/late_ranks.h"
-#include "core/diagnosis/nccl_hang.h"
-#include "core/diagnosis/network_retransmit.h"
-#include "core/diagnosis/slow_request.h"
-#include "core/diagnosis/throttling.h"
+#include "core/diagnosis/detectors/checkpoint_stall.h"
+#include "core/diagnosis/detectors/cold_start.h"
+#include "core/diagnosis/detectors/data_starvation.h"
+#include "core/diagnosis/detectors/device_fault.h"
+#include "core/diagnosis/detectors/gpu_leak.h"
+#include "core/diagnosis/detectors/gpu_oom.h"
+#include "core/diagnosis/detectors/graph_recapture.h"
+#include "core/diagnosis/detectors/idle_in_tool_call.h"
+#include "core/diagnosis/detectors/late_ranks.h"
+#include "core/diagnosis/detectors/nccl_hang.h"
+#include "core/diagnosis/detectors/network_retransmit.h"
+#include "core/diagnosis/detectors/slow_request.h"
+#include "core/diagnosis/detectors/throttling.h"
 
 namespace ingero {
 

@@ -14,7 +14,7 @@
 
 #include "core/diagnosis/assign.h"
 #include "core/diagnosis/explain.h"
-#include "core/diagnosis/known_processes.h"
+#include "core/diagnosis/incidents/known_processes.h"
 #include "core/model/event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"

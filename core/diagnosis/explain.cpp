@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "core/diagnosis/expected.h"
+#include "core/diagnosis/evidence/expected.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/judge.h"
 #include "core/query/event_filter.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/diagnosis/lost_time.h"
+#include "core/diagnosis/evidence/lost_time.h"
 #include "core/query/coverage.h"
 #include "core/query/stats.h"
 

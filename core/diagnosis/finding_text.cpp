@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/diagnosis/network_retransmit.h"
+#include "core/diagnosis/detectors/network_retransmit.h"
 #include "core/model/time.h"
 
 namespace ingero {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/diagnosis/assign.h"
-#include "core/diagnosis/gap_causes.h"
+#include "core/diagnosis/evidence/gap_causes.h"
 #include "core/model/host_event.h"
 #include "core/store/block/block_rows.h"
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/diagnosis/detector.h"
-#include "core/diagnosis/drained_gaps.h"
-#include "core/diagnosis/expected.h"
+#include "core/diagnosis/evidence/drained_gaps.h"
+#include "core/diagnosis/evidence/expected.h"
+#include "core/diagnosis/evidence/lost_time.h"
+#include "core/diagnosis/evidence/wait_table.h"
 #include "core/diagnosis/findings.h"
-#include "core/diagnosis/lost_time.h"
-#include "core/diagnosis/wait_table.h"
 #include "core/query/event_filter.h"
 #include "core/query/launch_queue.h"
 #include "core/query/op_lookup.h"

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnosis/collective_waits.h"
+#include "core/diagnosis/evidence/collective_waits.h"
+#include "core/diagnosis/evidence/late_arrival.h"
+#include "core/diagnosis/evidence/meanwhile.h"
 #include "core/diagnosis/explain.h"
-#include "core/diagnosis/late_arrival.h"
-#include "core/diagnosis/meanwhile.h"
 #include "core/query/stats.h"
 
 namespace ingero {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/diagnosis/explain.h"
-#include "core/diagnosis/incident_history.h"
+#include "core/diagnosis/incidents/incident_history.h"
 #include "core/render/render.h"
 
 namespace ingero {

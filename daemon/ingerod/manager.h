@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/model/time.h"
 #include "daemon/ingerod/bus/bus_backend.h"
 #include "daemon/ingerod/check/check_runner.h"

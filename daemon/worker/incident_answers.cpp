@@ -1,6 +1,6 @@
 #include "daemon/worker/incident_answers.h"
 
-#include "core/diagnosis/incident_history.h"
+#include "core/diagnosis/incidents/incident_history.h"
 #include "core/render/incidents.h"
 
 namespace ingero {

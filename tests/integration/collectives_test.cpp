@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "core/diagnosis/collective_waits.h"
+#include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/explain.h"
 #include "core/model/collective.h"
 #include "core/model/error_names.h"

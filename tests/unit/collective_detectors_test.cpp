@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/diagnosis/explain.h"
-#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/live/live_window.h"
 #include "core/model/op.h"
 #include "tests/support/memory_snapshot.h"
 

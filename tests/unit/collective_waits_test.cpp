@@ -1,5 +1,5 @@
 // Communicators with the ranks that follow from splits, and waits derived from calls that were stored.
-#include "core/diagnosis/collective_waits.h"
+#include "core/diagnosis/evidence/collective_waits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What detectors must not call proven, or not find at all: what looks like a cause and is none, and what is not known.
 #include <gmock/gmock.h>
 
-#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/live/live_window.h"
 #include "tests/unit/detectors_fixture.h"
 
 namespace ingero::test {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "core/diagnosis/detector.h"
-#include "core/diagnosis/live_window.h"
-#include "core/diagnosis/wait_table.h"
+#include "core/diagnosis/evidence/wait_table.h"
+#include "core/diagnosis/live/live_window.h"
 #include "core/model/host_event.h"
 #include "tests/unit/detectors_fixture.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/live/live_window.h"
 #include "tests/unit/detectors_fixture.h"
 
 namespace ingero::test {

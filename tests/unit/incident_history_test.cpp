@@ -1,6 +1,6 @@
 // Incidents as a store tells of them: their latest state, the rows around the worst of them, whether they are over; and
 // what changed from one window to another.
-#include "core/diagnosis/incident_history.h"
+#include "core/diagnosis/incidents/incident_history.h"
 
 #include <gmock/gmock.h>
 

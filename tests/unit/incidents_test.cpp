@@ -1,11 +1,11 @@
 // The live window and the life of incidents.
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 
 #include <gmock/gmock.h>
 
 #include <set>
 
-#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/live/live_window.h"
 #include "core/model/op.h"
 
 namespace ingero {

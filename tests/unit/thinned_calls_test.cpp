@@ -9,7 +9,7 @@
 #include <random>
 #include <tuple>
 
-#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/live/live_window.h"
 #include "core/diagnosis/requests.h"
 #include "core/model/op.h"
 #include "core/query/stacks.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/model/event.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/control/control_backend.h"

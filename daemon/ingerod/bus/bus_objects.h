@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "daemon/ingerod/bus/bus_backend.h"
 #include "dbus/incident_adaptor.h"
 #include "dbus/process_adaptor.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "daemon/ingerod/bus/bus_backend.h"
 #include "daemon/ingerod/loop/event_loop.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/model/event.h"
 #include "core/model/result.h"
 #include "dbus/sdbus.h"

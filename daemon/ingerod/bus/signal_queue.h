@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <variant>
 
-#include "core/diagnosis/incidents.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "daemon/ingerod/bus/bus_service.h"
 
 namespace ingero {

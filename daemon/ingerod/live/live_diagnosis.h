@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/diagnosis/live_window.h"
+#include "core/diagnosis/live/live_window.h"
 #include "core/diagnosis/stragglers.h"
 #include "core/model/process.h"
 #include "core/model/time.h"

@@ -1,0 +1,86 @@
+#include "core/diagnosis/detectors/checkpoint_stall.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "core/diagnosis/evidence/gap_causes.h"
+#include "core/model/host_event.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr double stalled_from = 0.01;  ///< of the time in which the process calls
+
+class CheckpointStall final : public GapDetector {
+  public:
+    explicit CheckpointStall(const DetectorContext& context) : GapDetector(context) {}
+
+  private:
+    void find_in(const GapAccount& account, const JudgementContext& context,
+                 std::vector<Finding>& ret_findings) const override {
+        GapLoss loss(account, options_, clock_);
+        uint64_t wrote_ns = 0, all_ns = 0, bytes = 0;
+        const SpentPart* longest = nullptr;
+        std::map<std::pair<std::string, uint32_t>, uint64_t> by_name;
+        for (const AccountedGap& gap : account.gaps) {
+            if (!gap.is_checkpoint) continue;
+            // Between the waits for the disk the thread makes ready and hands over what is to be written.
+            const uint64_t wrote = gap.sum({Spent::wrote});
+            const uint64_t chosen = gap.sum({Spent::timer, Spent::clients});
+            wrote_ns = saturating_add(wrote_ns, wrote);
+            all_ns =
+                saturating_add(all_ns, saturating_subtract(gap.gap->time.length_ns(), chosen + gap.gap->in_calls_ns));
+            bytes = saturating_add(bytes, gap.gap->bytes_back);
+            loss.add(gap, saturating_add(wrote, gap.sum({Spent::ran})));
+            for (const SpentPart& part : gap.parts) {
+                if (part.spent != Spent::wrote) continue;
+                uint64_t& ns = by_name[culprit_of(part, account)];
+                ns = saturating_add(ns, part.ns);
+                if (!longest || part.longest_ns > longest->longest_ns) longest = &part;
+            }
+        }
+        auto told = loss.finding("checkpoint-stall", stalled_from, context);
+        if (!told) return;
+        Finding& finding = *told;
+        finding.explained_fraction = share_of(finding.lost_ns, all_ns);
+        finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
+        finding.culprits = ranked_culprits(by_name);
+        finding.rejected = other_time(account, [](const AccountedGap& gap, const SpentPart& part) {
+            return gap.is_checkpoint && (part.spent == Spent::wrote || part.spent == Spent::ran);
+        });
+        const std::string who = process_text(finding);
+        finding.summary = "steps of " + who + " stood still for " + format_duration(finding.lost_ns) + " in " +
+                          std::to_string(loss.gaps()) + " checkpoints: " + format_duration(wrote_ns) +
+                          " of it waiting for the disk to take what was copied from the device (" +
+                          std::to_string(bytes >> 20) + " MiB), " + percent_text(finding.window_share) +
+                          " of the window" + longest_text(longest);
+        finding.fix =
+            "Write checkpoints while training goes on: copy to memory of the host, and let another thread or process "
+            "write and sync it (asynchronous checkpoints); less often, to faster storage, or each rank its own part.";
+        finding.confirm = "Run explain again over a window with a checkpoint: the step after it should begin within " +
+                          format_duration(options_.call_floor_ns * 100) + " of the copy.";
+        ret_findings.push_back(std::move(*told));
+    }
+
+    static std::pair<std::string, uint32_t> culprit_of(const SpentPart& part, const GapAccount& account) {
+        std::string name = part.longest ? std::string(to_string(part.longest->blocked_reason)) : std::string("disk");
+        const std::string_view writer = to_string_view(part.comm);
+        if (part.process.pid != account.process.pid && !writer.empty()) name += ", written by " + std::string(writer);
+        return {std::move(name), 0};
+    }
+    static std::string longest_text(const SpentPart* part) {
+        if (!part || !part->longest) return {};
+        const std::string what = wait_detail_text(*part->longest);
+        return "; the longest wait " + format_duration(part->longest_ns) + (what.empty() ? "" : ", for a " + what);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Detector> make_checkpoint_stall(const DetectorContext& context) {
+    return std::make_unique<CheckpointStall>(context);
+}
+
+}  // namespace ingero

@@ -1,0 +1,228 @@
+#include "core/diagnosis/detectors/gpu_oom.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/diagnosis/findings.h"
+#include "core/diagnosis/live/live_memory.h"
+#include "core/model/error_names.h"
+#include "core/render/table.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_processes = 1'024;
+constexpr size_t max_culprits = 10;
+constexpr size_t max_others = 64;
+/// cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY.
+constexpr int32_t out_of_memory = 2;
+
+/// Another process that uses the device, or may.
+struct Other {
+    ProcessKey process;
+    uint64_t bytes = 0;  ///< that it was seen to hold there
+    bool same_device = true;
+    bool known = true;  ///< all its calls are
+};
+
+/// The first failure in the window, and what was held then.
+struct Failure {
+    Event call;
+    DeviceMemory memory;  ///< of the process on the device
+    bool overflowed = false;
+    bool several_devices = false;
+    std::vector<std::pair<uint64_t, std::pair<uint32_t, OpId>>> sites;  ///< bytes by stack and op, largest first
+    std::vector<Other> others;
+    bool all_others = true;  ///< there was room for
+};
+
+struct Memory {
+    LiveMemory live;
+    std::optional<Failure> failure;
+    uint64_t failures = 0;
+    uint64_t failing_ns = 0;  ///< in calls that failed
+    std::vector<uint64_t> evidence;
+    bool newly = false;
+
+    bool is_evidence() const { return failures > 0; }
+    uint64_t worth() const { return live.bytes(); }
+};
+
+/// What is to be told of a failure, with what became known since.
+struct Judgement {
+    bool from_start = false;
+    bool exact = false;  ///< what the process held is known to the byte
+    bool in_pieces = false;
+};
+
+class GpuOom final : public Detector {
+  public:
+    explicit GpuOom(const DetectorContext& context) : context_(context), processes_(max_processes, context.processes) {}
+
+    bool wants(const Op& op) const override { return is_device_memory(op) || frees_device_memory(op); }
+    void before(const Event& event, const Op& op) override { take(event, op, false); }
+    void see(const Event& event, const Op& op) override { take(event, op, true); }
+
+    void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const override {
+        for (const auto& [process, memory] : processes_)
+            if (memory.failure) find(process, memory, context, ret_findings);
+    }
+
+  private:
+    void take(const Event& event, const Op& op, bool in_window) {
+        if (event.depth != 0) return;
+        Memory& memory =
+            processes_.at(event.process(), event.start_ns, [this](const Memory& gone) { gone.live.release(taken_); });
+        Allocation freed;
+        memory.live.take(event, op, taken_, freed);
+        if (in_window && event.return_code == out_of_memory && is_device_memory(op)) fail(memory, event);
+    }
+
+    void fail(Memory& memory, const Event& event) {
+        memory.failing_ns = saturating_add(memory.failing_ns, event.duration_ns);
+        if (memory.evidence.size() < max_evidence) memory.evidence.push_back(event.sequence);
+        memory.newly = memory.newly || event.sequence >= context_.options.new_from_sequence;
+        if (memory.failures++ > 0) return;
+        Failure& failure = memory.failure.emplace();
+        failure.call = event;
+        failure.memory = memory.live.on(event.device);
+        failure.overflowed = memory.live.overflowed;
+        failure.several_devices = memory.live.devices().size() > 1;
+        std::map<std::pair<uint32_t, OpId>, uint64_t> sites;
+        for (const auto& [address, allocation] : memory.live.live())
+            if (allocation.device == event.device) sites[{allocation.stack, allocation.op}] += allocation.bytes;
+        for (const auto& [site, bytes] : sites) failure.sites.emplace_back(bytes, site);
+        std::sort(failure.sites.rbegin(), failure.sites.rend());
+        for (const auto& [process, other] : processes_)
+            if (&other != &memory) add_other(failure, process, other);
+        std::sort(failure.others.begin(), failure.others.end(),
+                  [](const Other& a, const Other& b) { return a.bytes > b.bytes; });
+        failure.all_others = failure.others.size() <= max_others;
+        if (!failure.all_others) failure.others.resize(max_others);
+    }
+
+    /// Its memory went when it ended.
+    void add_other(Failure& failure, const ProcessKey& process, const Memory& memory) const {
+        const Event& call = failure.call;
+        if (context_.processes && context_.processes->exited_ns(process) <= call.start_ns) return;
+        Other surely{process, 0, true, !memory.live.overflowed}, perhaps{process, 0, false, !memory.live.overflowed};
+        bool uses = false, may_use = false;
+        for (const auto& [device, held] : memory.live.devices()) {
+            const SameDevice same = context_.processes
+                                        ? context_.processes->same_device(call.process(), call.device, process, device)
+                                        : SameDevice::unknown;
+            if (same == SameDevice::no) continue;
+            Other& other = same == SameDevice::yes ? surely : perhaps;
+            other.bytes = saturating_add(other.bytes, held.bytes);
+            (same == SameDevice::yes ? uses : may_use) = true;
+        }
+        if (uses) failure.others.push_back(surely);
+        if (may_use) failure.others.push_back(perhaps);
+        // It was seen to free there at most: whatever it holds is older.
+        if (!uses && !may_use && memory.live.unknown_frees > 0) failure.others.push_back({process, 0, false, false});
+    }
+
+    Judgement judge(const ProcessKey& process, const Failure& failure, const JudgementContext& context) const {
+        Judgement judgement;
+        judgement.from_start = context.knows_from_start(process);
+        const uint64_t lost = context.lost_calls(context.learnt_from_ns, saturating_end_ns(failure.call),
+                                                 {OpClass::alloc, OpClass::free});
+        judgement.exact = judgement.from_start && !failure.overflowed && !context.lossy && lost == 0;
+        // What the process has had at once before, it could have again, were it in one piece and nobody else there.
+        const uint64_t wanted = failure.call.args[0];
+        const bool had_room = wanted > 0 && !failure.memory.elastic &&
+                              saturating_add(failure.memory.bytes, wanted) <= failure.memory.peak_bytes;
+        const bool alone = !context.filtered && failure.all_others &&
+                           std::all_of(failure.others.begin(), failure.others.end(), [&](const Other& other) {
+                               return other.bytes == 0 && other.known && context.knows_from_start(other.process);
+                           });
+        judgement.in_pieces = judgement.exact && had_room && alone;
+        return judgement;
+    }
+
+    void find(const ProcessKey& process, const Memory& memory, const JudgementContext& context,
+              std::vector<Finding>& ret_findings) const {
+        const Failure& failure = *memory.failure;
+        const Judgement judgement = judge(process, failure, context);
+        Finding finding = make_finding("gpu-oom", process, "", context);
+        finding.severity = Severity::high;
+        finding.lost_ns = memory.failing_ns;
+        finding.newly_lost_ns = memory.newly ? std::max<uint64_t>(memory.failing_ns, 1) : 0;
+        finding.window_share = share_of(memory.failing_ns, context.covered_ns);
+        finding.verdict = judgement.exact && failure.memory.bytes > 0 ? Verdict::proven : Verdict::partial;
+        finding.explained_fraction = finding.verdict == Verdict::proven ? 1 : 0;
+        finding.worst =
+            make_slow_call(failure.call, call_time(failure.call), find_op(failure.call.op), {}, context_.clock);
+        finding.worst.cause = error_name(failure.call.op, failure.call.return_code);
+        finding.evidence = memory.evidence;
+        finding.culprits = holders(process, failure, context);
+        write_text(finding, memory, judgement, context);
+        ret_findings.push_back(std::move(finding));
+    }
+
+    static std::vector<Culprit> holders(const ProcessKey& process, const Failure& failure,
+                                        const JudgementContext& context) {
+        std::vector<std::pair<uint64_t, Culprit>> all;
+        for (const auto& [bytes, site] : failure.sites) {
+            const std::string where = site.first ? ", stack " + std::to_string(site.first) : "";
+            all.emplace_back(bytes,
+                             Culprit{format_bytes(bytes) + " by " + op_name(site.second) + where, process.pid, 0, 0});
+        }
+        for (const Other& other : failure.others) {
+            if (other.bytes == 0 || !other.same_device) continue;
+            const std::string name = context.processes ? context.processes->name(other.process) : std::string();
+            all.emplace_back(other.bytes,
+                             Culprit{format_bytes(other.bytes) + " by " + (name.empty() ? "another process" : name),
+                                     other.process.pid, 0, 0});
+        }
+        std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+        if (all.size() > max_culprits) all.resize(max_culprits);
+        std::vector<Culprit> culprits;
+        for (auto& [bytes, culprit] : all) culprits.push_back(std::move(culprit));
+        return culprits;
+    }
+
+    static void write_text(Finding& finding, const Memory& memory, const Judgement& judgement,
+                           const JudgementContext& context) {
+        const Failure& failure = *memory.failure;
+        const std::string who = process_text(finding), op = op_name(failure.call.op);
+        finding.summary = op + " of " + format_bytes(failure.call.args[0]) + " failed in " + who + " with ";
+        if (!judgement.exact) finding.summary += "at least ";
+        finding.summary += format_bytes(failure.memory.bytes) + " allocated";
+        if (failure.several_devices) finding.summary += " on device " + std::to_string(failure.call.device);
+        if (memory.failures > 1) finding.summary += ", and " + std::to_string(memory.failures - 1) + " more";
+        const std::string peak = format_bytes(failure.memory.peak_bytes);
+        if (judgement.in_pieces)
+            finding.summary += "; it had " + peak +
+                               " at once before: the free memory is in pieces, unless a process "
+                               "that is not traced has it";
+        else if (judgement.exact)
+            finding.summary += "; the most it ever had at once is " + peak;
+        else if (!judgement.from_start)
+            finding.summary += "; the process began before what was looked at";
+        else
+            finding.summary += "; not all of its calls are known";
+        if (context.filtered) finding.summary += "; what other processes hold was left out";
+        finding.fix =
+            judgement.in_pieces
+                ? "Allocate large blocks first and keep them, or use an allocator that maps pages together "
+                  "(cudaMallocAsync with a release threshold; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
+                : "Ask for less: a smaller batch or cache, or memory that another process holds; the largest holders "
+                  "are named. ingeroctl stacks --op " +
+                      op + " shows who allocates.";
+        finding.confirm = "Run explain again after the change: no allocation of " + who + " should fail.";
+    }
+
+    DetectorContext context_;
+    ProcessTable<Memory> processes_;
+    size_t taken_ = 0;  ///< allocations known, of all processes
+};
+
+}  // namespace
+
+std::unique_ptr<Detector> make_gpu_oom(const DetectorContext& context) {
+    return std::make_unique<GpuOom>(context);
+}
+
+}  // namespace ingero

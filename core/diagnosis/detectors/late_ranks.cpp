@@ -1,0 +1,341 @@
+#include "core/diagnosis/detectors/late_ranks.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <span>
+
+#include "core/diagnosis/evidence/collective_waits.h"
+#include "core/diagnosis/evidence/late_arrival.h"
+#include "core/diagnosis/findings.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_calls = 65'536;  ///< slow ones of ranks, for what a late rank did meanwhile
+constexpr size_t max_culprits = 10;
+constexpr uint64_t late_from_ns = default_late_from_ns;
+constexpr uint64_t late_part = 100 / default_late_step_percent;
+/// An odd late arrival stands out from the usual ones.
+constexpr uint64_t odd_from = 8;
+/// Of the latest ranges, those in which a straggler comes last.
+constexpr size_t latest_ranges = 50;
+constexpr size_t enough_ranges = 8;
+constexpr double straggles_from = 0.6;
+/// Of two ranks one is last half the time.
+constexpr double straggles_from_of_two = 0.7;
+/// One wait of so long is worth a word, whatever its share.
+constexpr uint64_t worth_a_word_ns = 100'000'000;
+constexpr uint64_t latest_ns = 10'000'000'000;
+
+/// Of one process: for whom, and how long.
+using Waits = std::vector<std::pair<const LateArrival*, const Waited*>>;
+
+/// Ranges of one communicator, in order of their end, as far as this host's ranks show who was last.
+struct Ranges {
+    std::vector<LateArrival> all;
+    uint64_t step_ns = 0;                                  ///< median from one to the next
+    uint64_t usual_lateness_ns = 0;                        ///< median
+    size_t ranks = 0;                                      ///< on this host
+    std::set<std::pair<ProcessKey, uint64_t>> stragglers;  ///< processes and communicators that nearly always come last
+};
+
+/// What took the most of a slow call of a rank.
+struct SlowPart {
+    Window time;
+    uint64_t ns = 0;
+    Cause cause = Cause::cpu_contention;
+    std::pair<Comm, uint32_t> suspect;
+};
+
+/// What late ranks did while others waited, as far as their own threads' calls show it.
+struct Meanwhile {
+    uint64_t late_ns = 0;
+    std::map<std::pair<Cause, std::pair<Comm, uint32_t>>, uint64_t> causes;
+};
+
+class LateRanks final : public Detector {
+  public:
+    explicit LateRanks(const DetectorContext& context) : context_(context) {
+        if (context.communicators) feed_.emplace(*context.communicators);
+    }
+
+    bool wants(const Op& op) const override { return feed_ && !feed_->empty() && CollectiveWaitsDeriver::wants(op); }
+    void before(const Event& event, const Op&) override { feed_->take(event); }
+    void see(const Event& event, const Op&) override { feed_->take(event); }
+
+    void judged(const JudgedCall& call) override {
+        if (!feed_ || !feed_->has(call.event.process()) || slow_calls_ >= max_calls) return;
+        const auto most = std::max_element(call.assignment.ns.begin(), call.assignment.ns.end());
+        const auto cause = static_cast<Cause>(most - call.assignment.ns.begin());
+        if (*most < late_from_ns / 2 || cause == Cause::device_wait) return;
+        ++slow_calls_;
+        slow_[{call.event.process(), call.event.tid}].push_back(
+            {{call.event.start_ns, saturating_end_ns(call.event)}, *most, cause, suspect_of(cause, call.event)});
+    }
+
+    void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const override {
+        if (!feed_ || feed_->empty()) return;
+        for (auto& [thread, parts] : slow_)
+            std::sort(parts.begin(), parts.end(),
+                      [](const SlowPart& a, const SlowPart& b) { return a.time.from_ns < b.time.from_ns; });
+        std::map<uint64_t, Ranges> communicators;
+        for (const CollectiveRange& range : feed_->derived().finish().ranges) {
+            Ranges& ranges = communicators[range.hash];
+            ranges.ranks = std::max(ranges.ranks, range.waits.size());
+            auto arrival = late_arrival(range);
+            if (arrival && arrival->end_ns >= context_.window.from_ns) ranges.all.push_back(std::move(*arrival));
+        }
+        std::map<ProcessKey, Waits> waiters;
+        for (auto& [hash, ranges] : communicators) {
+            measure(ranges);
+            for (const LateArrival& arrival : ranges.all) {
+                if (!counts(ranges, arrival)) continue;
+                for (const Waited& one : arrival.waited) waiters[one.rank.process].emplace_back(&arrival, &one);
+            }
+        }
+        for (const auto& [process, waits] : waiters) find_wait(process, waits, context, ret_findings);
+        for (const auto& [hash, ranges] : communicators) find_straggler(hash, ranges, context, ret_findings);
+    }
+
+  private:
+    static void measure(Ranges& ranges) {
+        std::sort(ranges.all.begin(), ranges.all.end(),
+                  [](const LateArrival& a, const LateArrival& b) { return a.end_ns < b.end_ns; });
+        std::vector<uint64_t> steps, lateness;
+        for (size_t i = 0; i < ranges.all.size(); ++i) {
+            if (i > 0) steps.push_back(ranges.all[i].end_ns - ranges.all[i - 1].end_ns);
+            lateness.push_back(ranges.all[i].lateness_ns);
+        }
+        ranges.step_ns = median_of(std::move(steps));
+        ranges.usual_lateness_ns = median_of(std::move(lateness));
+        std::set<std::pair<ProcessKey, uint64_t>> seen;
+        for (const LateArrival& arrival : ranges.all)
+            if (seen.emplace(arrival.late.process, arrival.late.communicator).second &&
+                straggles(ranges, ranges.all, arrival.late))
+                ranges.stragglers.emplace(arrival.late.process, arrival.late.communicator);
+    }
+
+    static bool is_late(const Ranges& ranges, const LateArrival& arrival) {
+        return arrival.lateness_ns >= std::max(late_from_ns, ranges.step_ns / late_part);
+    }
+
+    /// Some rank is always the last: what counts is one that nearly always is, or that comes much later than is usual.
+    static bool counts(const Ranges& ranges, const LateArrival& arrival) {
+        if (!is_late(ranges, arrival)) return false;
+        return arrival.lateness_ns / odd_from >= ranges.usual_lateness_ns ||
+               ranges.stragglers.contains({arrival.late.process, arrival.late.communicator});
+    }
+
+    static bool straggles(const Ranges& ranges, std::span<const LateArrival> some, const RankWait& rank) {
+        if (some.size() < enough_ranges) return false;
+        const auto late = std::count_if(some.begin(), some.end(), [&](const LateArrival& one) {
+            return is_late(ranges, one) && one.late.process == rank.process &&
+                   one.late.communicator == rank.communicator;
+        });
+        const double from = ranges.ranks > 2 ? straggles_from : straggles_from_of_two;
+        return static_cast<double>(late) >= from * static_cast<double>(some.size());
+    }
+
+    /// From when a rank began to wait for it up to its arrival, on the thread that arrived.
+    void add(Meanwhile& meanwhile, const LateArrival& arrival) const {
+        meanwhile.late_ns = saturating_add(meanwhile.late_ns, arrival.lateness_ns);
+        const auto calls = slow_.find({arrival.late.process, arrival.late.tid});
+        if (calls == slow_.end()) return;
+        const Window time{arrival.late.arrival_ns - std::min(arrival.late.arrival_ns, arrival.lateness_ns),
+                          arrival.late.arrival_ns};
+        // Outermost calls of a thread follow each other: of those that begin before, one may reach into it.
+        auto part = std::upper_bound(calls->second.begin(), calls->second.end(), time.from_ns,
+                                     [](uint64_t ns, const SlowPart& one) { return ns < one.time.from_ns; });
+        if (part != calls->second.begin()) --part;
+        for (; part != calls->second.end() && part->time.from_ns < time.to_ns; ++part) {
+            const Window both{std::max(part->time.from_ns, time.from_ns), std::min(part->time.to_ns, time.to_ns)};
+            if (both.length_ns() == 0) continue;
+            uint64_t& sum = meanwhile.causes[{part->cause, part->suspect}];
+            sum = saturating_add(sum, std::min(both.length_ns(), part->ns));
+        }
+    }
+
+    /// The cause of half of it or more: empty where there is none.
+    static std::string cause_text(const Meanwhile& meanwhile, Culprit& ret_culprit) {
+        for (const auto& [what, ns] : meanwhile.causes) {
+            if (ns < meanwhile.late_ns - meanwhile.late_ns / 2) continue;
+            const std::string_view name = to_string_view(what.second.first);
+            ret_culprit = {name.empty() ? std::string(to_string(what.first)) : std::string(name), what.second.second,
+                           ns, 0};
+            std::string text = std::string(to_string(what.first)) + " for " + format_duration(ns) + " of that time";
+            if (!name.empty()) text += " (" + std::string(name) + ")";
+            return text;
+        }
+        return {};
+    }
+
+    static std::string rank_text(const RankWait& rank, const JudgementContext& context) {
+        const std::string who = rank.rank ? "rank " + std::to_string(*rank.rank) : std::string("a rank");
+        const std::string name = context.processes ? context.processes->name(rank.process) : std::string();
+        const std::string pid = "pid " + std::to_string(visible_pid(rank.process.pid));
+        return who + " (" + (name.empty() ? pid : name + ", " + pid) + ")";
+    }
+
+    void show(Finding& finding, const RankWait& wait, uint64_t ns) const {
+        Event& event = finding.worst.event;
+        event.sequence = wait.sync_call;
+        event.op = wait.sync_op;
+        event.tgid = wait.process.pid;
+        event.tid = wait.tid;
+        event.process_start_ns = wait.process.start_ns;
+        event.start_ns = wait.sync_start_ns;
+        event.duration_ns = wait.sync_end_ns - wait.sync_start_ns;
+        finding.worst.start_realtime_ns = context_.clock.to_realtime(wait.sync_start_ns);
+        finding.worst.excess_ns = finding.worst.explained_ns = ns;
+        finding.worst.cause = finding.kind;
+    }
+
+    void find_wait(const ProcessKey& process, const Waits& waits, const JudgementContext& context,
+                   std::vector<Finding>& ret_findings) const {
+        using Rank = std::pair<ProcessKey, uint64_t>;
+        Finding finding = make_finding("collective-wait", process, "", context);
+        std::map<Rank, uint64_t> late;
+        std::map<Rank, std::vector<const LateArrival*>> arrivals;
+        Evidence evidence;
+        const Waited* longest = nullptr;
+        uint64_t at_once_ns = 0;
+        for (const auto& [arrival, waited] : waits) {
+            if (waited->at_once) at_once_ns = saturating_add(at_once_ns, waited->ns);
+            const Rank who{arrival->late.process, arrival->late.communicator};
+            late[who] = saturating_add(late[who], waited->ns);
+            arrivals[who].push_back(arrival);
+            finding.lost_ns = saturating_add(finding.lost_ns, waited->ns);
+            if (waited->rank.sync_call >= context_.options.new_from_sequence)
+                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, waited->ns);
+            evidence.add(waited->ns, waited->rank.sync_call);
+            if (!longest || waited->ns > longest->ns) longest = waited;
+        }
+        finding.window_share = share_of(finding.lost_ns, context.covered_ns);
+        if (finding.window_share < context_.options.window_floor && longest->ns < worth_a_word_ns) return;
+        finding.severity = severity_of(finding.window_share);
+        judge(finding, at_once_ns, context);
+        std::vector<std::pair<uint64_t, Rank>> ranked;
+        for (const auto& [who, ns] : late) ranked.emplace_back(ns, who);
+        std::sort(ranked.rbegin(), ranked.rend());
+        for (const auto& [ns, who] : ranked) {
+            if (finding.culprits.size() == max_culprits) break;
+            finding.culprits.push_back({rank_text(arrivals[who][0]->late, context), visible_pid(who.first.pid), ns, 0});
+        }
+        finding.evidence = evidence.sequences();
+        show(finding, longest->rank, longest->ns);
+        Meanwhile meanwhile;
+        for (const LateArrival* arrival : arrivals[ranked[0].second]) add(meanwhile, *arrival);
+        Culprit cause;
+        const std::string why = cause_text(meanwhile, cause);
+        const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
+        finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
+                          some_ranges(waits.size()) + ": " + percent_text(finding.window_share) + " of the window; " +
+                          (why.empty() ? "what it did meanwhile is not in its calls" : "meanwhile it had " + why) +
+                          doubt_text(finding);
+        finding.fix = "Look at what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
+                      std::to_string(visible_pid(ranked[0].second.first.pid)) +
+                      "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons.";
+        finding.confirm = "Run explain again after the change: " + self + " should wait for nobody longer than " +
+                          format_duration(late_from_ns) + ".";
+        ret_findings.push_back(std::move(finding));
+    }
+
+    /// Up to the late one's arrival the others could not go on. Where they did not then go on at once, their own
+    /// devices may have been at work as long.
+    static void judge(Finding& finding, uint64_t at_once_ns, const JudgementContext& context) {
+        finding.explained_fraction = share_of(at_once_ns, finding.lost_ns);
+        const Verdict verdict = verdict_of(finding.explained_fraction, context.lossy);
+        finding.verdict = verdict == Verdict::proven ? verdict : Verdict::partial;
+    }
+    static std::string doubt_text(const Finding& finding) {
+        return verdict_of(finding.explained_fraction, false) == Verdict::proven
+                   ? ""
+                   : "; the devices may have been at work as long";
+    }
+
+    static std::string some_ranges(size_t number) { return number == 1 ? "once" : std::to_string(number) + " times"; }
+
+    void find_straggler(uint64_t hash, const Ranges& ranges, const JudgementContext& context,
+                        std::vector<Finding>& ret_findings) const {
+        if (ranges.all.empty()) return;
+        std::span<const LateArrival> latest = ranges.all;
+        if (latest.size() >= latest_ranges) {
+            latest = latest.last(latest_ranges);
+        } else {
+            const uint64_t from_ns = saturating_subtract(latest.back().end_ns, latest_ns);
+            while (!latest.empty() && latest.front().end_ns < from_ns) latest = latest.subspan(1);
+        }
+        for (const LateArrival& last : latest) {
+            if (!straggles(ranges, latest, last.late)) continue;
+            return tell_straggler(hash, ranges, latest, last.late, context, ret_findings);
+        }
+    }
+
+    void tell_straggler(uint64_t hash, const Ranges& ranges, std::span<const LateArrival> latest, const RankWait& rank,
+                        const JudgementContext& context, std::vector<Finding>& ret_findings) const {
+        Finding finding = make_finding("straggler", rank.process, std::to_string(hash), context);
+        Meanwhile meanwhile;
+        Evidence evidence;
+        std::vector<uint64_t> lateness;
+        const LateArrival* worst = nullptr;
+        uint64_t at_once_ns = 0;
+        for (const LateArrival& one : ranges.all) {
+            if (!is_late(ranges, one) || one.late.process != rank.process || one.late.communicator != rank.communicator)
+                continue;
+            finding.lost_ns = saturating_add(finding.lost_ns, one.lateness_ns);
+            if (one.late.arrival_call >= context_.options.new_from_sequence)
+                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.lateness_ns);
+            evidence.add(one.lateness_ns, one.late.arrival_call);
+            if (one.at_once) at_once_ns = saturating_add(at_once_ns, one.lateness_ns);
+            lateness.push_back(one.lateness_ns);
+            add(meanwhile, one);
+            if (!worst || one.lateness_ns > worst->lateness_ns) worst = &one;
+        }
+        const size_t late = lateness.size();
+        finding.window_share = share_of(finding.lost_ns, context.covered_ns);
+        if (finding.window_share < context_.options.window_floor) return;
+        finding.severity = severity_of(finding.window_share);
+        judge(finding, at_once_ns, context);
+        finding.evidence = evidence.sequences();
+        show(finding, worst->late, worst->lateness_ns);
+        const std::string who = rank_text(rank, context);
+        Culprit cause{who + ", between its calls", visible_pid(rank.process.pid), meanwhile.late_ns, 0};
+        const std::string why = cause_text(meanwhile, cause);
+        finding.culprits = {cause};
+        const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
+            return is_late(ranges, one) && one.late.process == rank.process &&
+                   one.late.communicator == rank.communicator;
+        });
+        finding.summary = who + " came last to the collectives of " + std::to_string(ranges.ranks) +
+                          " ranks of this host in " + std::to_string(late) + " of " +
+                          std::to_string(ranges.all.size()) + " ranges";
+        if (latest.size() < ranges.all.size())
+            finding.summary +=
+                " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
+        finding.summary += ", in the middle " + format_duration(median_of(std::move(lateness))) +
+                           " after the others began to wait: " + percent_text(finding.window_share) +
+                           " of the window; " +
+                           (why.empty() ? "what it did meanwhile is not in its calls" : "meanwhile it had " + why) +
+                           doubt_text(finding);
+        finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
+                      "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+        finding.confirm = "Run explain again after the change: no rank should come last in most ranges.";
+        ret_findings.push_back(std::move(finding));
+    }
+
+    DetectorContext context_;
+    // Both are put in order when they are asked.
+    mutable std::optional<CollectiveFeed> feed_;
+    mutable std::map<std::pair<ProcessKey, uint32_t>, std::vector<SlowPart>> slow_;  ///< by thread
+    size_t slow_calls_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Detector> make_late_ranks(const DetectorContext& context) {
+    return std::make_unique<LateRanks>(context);
+}
+
+}  // namespace ingero

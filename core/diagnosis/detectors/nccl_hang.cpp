@@ -1,0 +1,323 @@
+#include "core/diagnosis/detectors/nccl_hang.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "core/diagnosis/evidence/collective_waits.h"
+#include "core/diagnosis/findings.h"
+#include "core/model/collective.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_culprits = 10;
+constexpr uint64_t pass_period_ns = 1'000'000'000;
+constexpr size_t max_ended = 65'536;
+/// So long a collective waits for nobody in a program that goes on; longer where its ranks have been further apart, but
+/// not for one that has ended.
+constexpr uint64_t stuck_from_ns = 10'000'000'000;
+constexpr uint64_t apart_times = 20;
+/// A rank that has not come may still come, as from a long checkpoint: it is told of late, and lowly.
+constexpr uint64_t missing_from_ns = 30'000'000'000;
+constexpr uint64_t missing_medium_from_ns = 120'000'000'000;
+
+/// A rank on this host, and what it did last in the communicator.
+struct Member {
+    const Communicator* communicator = nullptr;
+    uint32_t last_sequence = 0;
+    uint64_t until_ns = 0;  ///< of its process or its communicator
+    bool waits = false;     ///< for the last collective: nothing that waits for it has returned
+};
+
+/// A collective that not all have entered, or that they have entered in different ways.
+struct Stuck {
+    uint64_t hash = 0;
+    uint32_t sequence = 0;
+    EnqueueSkew entered;
+    std::vector<Member> waiting, missing;
+    uint64_t waited_ns = 0;    ///< by the first that waits
+    std::string mismatch;      ///< how the calls differ; empty where ranks are missing
+    bool died_inside = false;  ///< those missing entered it, and their processes failed before they had waited for it
+};
+
+std::string call_text(const EnqueueSkew::Enqueue& call) {
+    return op_name(call.op) + " of " + std::to_string(call.bytes) + " bytes";
+}
+
+/// One collective under two names.
+OpId one_name(OpId op) {
+    constexpr OpId bcast = make_op(source_nccl, 6), broadcast = make_op(source_nccl, 104);
+    return op == bcast ? broadcast : op;
+}
+
+class NcclHang final : public Detector {
+  public:
+    explicit NcclHang(const DetectorContext& context) : context_(context) {
+        if (context.communicators) feed_.emplace(*context.communicators);
+    }
+
+    bool wants(const Op& op) const override {
+        return feed_ && !feed_->empty() && (CollectiveWaitsDeriver::wants(op) || op.op_class == OpClass::communicator);
+    }
+    void before(const Event& event, const Op& op) override { see(event, op); }
+    void see(const Event& event, const Op& op) override {
+        if (op.op_class != OpClass::communicator) return feed_->take(event);
+        const bool ends = op.name.ends_with("Destroy") || op.name.ends_with("Abort") || op.name.ends_with("Finalize");
+        if (ends && event.args[1] != 0 && ended_.size() < max_ended)
+            ended_.emplace(std::pair(event.process(), event.args[1]), event.start_ns);
+    }
+
+    void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const override {
+        if (!feed_ || feed_->empty()) return;
+        const CollectiveWaitsDeriver& derived = feed_->derived();
+        std::map<uint64_t, std::vector<Member>> communicators;
+        for (const Communicator& one : context_.communicators->all())
+            if (one.row.hash != 0) communicators[one.row.hash].push_back({&one, 0, 0, false});
+        std::map<std::pair<ProcessKey, uint64_t>, uint32_t> open;
+        for (const OpenCollectives& one : derived.open()) {
+            uint32_t& last = open[{one.process, one.communicator}];
+            last = std::max(last, one.last_sequence);
+        }
+        std::vector<Stuck> all;
+        for (auto& [hash, members] : communicators) {
+            if (members.size() < 2) continue;
+            auto stuck = look_at(hash, members, derived.entered(hash), open, context);
+            if (stuck) all.push_back(std::move(*stuck));
+        }
+        for (const Stuck& stuck : all) tell(stuck, all, context, ret_findings);
+    }
+
+  private:
+    std::optional<Stuck> look_at(uint64_t hash, std::vector<Member>& members,
+                                 const std::map<uint32_t, EnqueueSkew>& entered,
+                                 const std::map<std::pair<ProcessKey, uint64_t>, uint32_t>& open,
+                                 const JudgementContext& context) const {
+        if (entered.empty()) return std::nullopt;
+        std::map<ProcessKey, uint32_t> last;
+        uint64_t apart_ns = 0;
+        for (const auto& [sequence, skew] : entered) {
+            Window time{UINT64_MAX, 0};
+            for (const auto& one : skew.ranks) {
+                last[one.process] = std::max(last[one.process], sequence);
+                time = {std::min(time.from_ns, one.start_ns), std::max(time.to_ns, one.start_ns)};
+            }
+            apart_ns = std::max(apart_ns, time.length_ns());
+        }
+        uint32_t lowest = UINT32_MAX, highest = 0;
+        for (Member& member : members) {
+            const ProcessKey& process = member.communicator->row.process;
+            const auto known = last.find(process);
+            // Of a rank that began before what is known, what it entered before that is not.
+            if (known == last.end() && !context.knows_from_start(process)) return std::nullopt;
+            member.last_sequence = known == last.end() ? 0 : known->second;
+            member.until_ns = context.known_until_ns(process, context_.window);
+            const auto ended = ended_.find({process, member.communicator->row.id});
+            if (ended != ended_.end()) member.until_ns = std::min(member.until_ns, ended->second);
+            const auto still_open = open.find({process, member.communicator->row.id});
+            member.waits = still_open != open.end() && still_open->second == member.last_sequence;
+            lowest = std::min(lowest, member.last_sequence);
+            highest = std::max(highest, member.last_sequence);
+        }
+        const bool missing = lowest < highest;
+        const auto found = entered.find(missing ? lowest + 1 : highest);
+        if (found == entered.end()) return std::nullopt;
+        Stuck stuck;
+        stuck.hash = hash;
+        stuck.sequence = found->first;
+        stuck.entered = found->second;
+        const bool differ = !missing && differs(stuck);
+        stuck.died_inside = !missing && !differ;
+        for (const Member& member : members) {
+            const bool died = stuck.died_inside && member.waits && has_failed(member, context);
+            if (member.last_sequence < stuck.sequence || died) {
+                stuck.missing.push_back(member);
+                continue;
+            }
+            // Whoever has got past it was not kept.
+            if (!member.waits) return std::nullopt;
+            stuck.waiting.push_back(member);
+            stuck.waited_ns =
+                std::max(stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(stuck, member)));
+        }
+        // What they were busy with before the others died is no wait.
+        for (const Member& died : stuck.missing)
+            if (stuck.died_inside)
+                for (const Member& member : stuck.waiting)
+                    stuck.waited_ns = std::min(stuck.waited_ns, saturating_subtract(member.until_ns, died.until_ns));
+        if (stuck.died_inside && (stuck.missing.empty() || stuck.waiting.empty())) return std::nullopt;
+        if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return stuck;
+        const uint64_t floor = std::max(stuck_from_ns, missing ? saturating_multiply(apart_ns, apart_times) : 0);
+        return stuck.waited_ns >= floor ? std::optional(std::move(stuck)) : std::nullopt;
+    }
+
+    /// The longest wait of one rank since it entered and the last of those missing ended; 0 where one of them lives.
+    static uint64_t waited_for_the_dead_ns(const Stuck& stuck, const JudgementContext& context) {
+        uint64_t ended_ns = 0, longest_ns = 0;
+        for (const Member& member : stuck.missing) ended_ns = std::max(ended_ns, exited_ns(member, context));
+        for (const Member& member : stuck.waiting)
+            longest_ns = std::max(longest_ns,
+                                  saturating_subtract(member.until_ns, std::max(entered_ns(stuck, member), ended_ns)));
+        return longest_ns;
+    }
+
+    /// UINT64_MAX: it lives, or nothing is known of it.
+    static uint64_t exited_ns(const Member& member, const JudgementContext& context) {
+        return context.processes ? context.processes->exited_ns(member.communicator->row.process) : UINT64_MAX;
+    }
+
+    static uint64_t entered_ns(const Stuck& stuck, const Member& member) {
+        for (const auto& one : stuck.entered.ranks)
+            if (one.process == member.communicator->row.process) return one.start_ns;
+        return UINT64_MAX;
+    }
+
+    /// Ended by a signal, or with a code that says so.
+    static bool has_failed(const Member& member, const JudgementContext& context) {
+        const Process* process =
+            context.processes ? context.processes->find(member.communicator->row.process) : nullptr;
+        if (!process || process->exited_ns == 0 || process->exit_code == 0) return false;
+        const int signal = process->exit_code & 0x7f;
+        return signal != SIGTERM && signal != SIGINT;  // told to end, as the others may have been
+    }
+
+    /// All entered it, but not the same.
+    static bool differs(Stuck& stuck) {
+        const auto& first = stuck.entered.ranks.front();
+        for (const auto& one : stuck.entered.ranks) {
+            const bool bytes = one.bytes != first.bytes && one.bytes != 0 && first.bytes != 0;
+            if (!bytes && one_name(one.op) == one_name(first.op)) continue;
+            stuck.mismatch = call_text(first) + " in pid " + std::to_string(visible_pid(first.process.pid)) + " and " +
+                             call_text(one) + " in pid " + std::to_string(visible_pid(one.process.pid));
+            return true;
+        }
+        return false;
+    }
+
+    /// It can not come: it has ended, or waits itself for a rank that waits here.
+    static bool never_comes(const Stuck& stuck, const Member& member, const std::vector<Stuck>& all,
+                            const JudgementContext& context, std::string& ret_why) {
+        const ProcessKey& process = member.communicator->row.process;
+        const uint64_t ended_ns = exited_ns(member, context);
+        uint64_t latest_ns = 0;
+        for (const Member& one : stuck.waiting) latest_ns = std::max(latest_ns, one.until_ns);
+        // A job that is ended while one rank waits for another ends them one after the other.
+        if (saturating_subtract(latest_ns, ended_ns) >= stuck_from_ns) {
+            ret_why = "its process has ended";
+            return true;
+        }
+        if (member.until_ns < std::min(latest_ns, context.recorded_until_ns) && ended_ns == UINT64_MAX) {
+            ret_why = "it has given up the communicator";
+            return true;
+        }
+        const auto of = [](const std::vector<Member>& members, const ProcessKey& who) {
+            return std::any_of(members.begin(), members.end(),
+                               [&](const Member& one) { return one.communicator->row.process == who; });
+        };
+        for (const Stuck& other : all) {
+            if (other.hash == stuck.hash || !of(other.waiting, process)) continue;
+            for (const Member& one : stuck.waiting) {
+                if (!of(other.missing, one.communicator->row.process)) continue;
+                ret_why = "it waits in another communicator for one that waits here";
+                return true;
+            }
+        }
+        return false;
+    }
+
+    static std::string rank_text(const Member& member, const JudgementContext& context) {
+        const ProcessKey& process = member.communicator->row.process;
+        const std::string name = context.processes ? context.processes->name(process) : std::string();
+        const std::string pid = "pid " + std::to_string(visible_pid(process.pid));
+        return (member.communicator->rank ? "rank " + std::to_string(*member.communicator->rank) : "a rank") + " (" +
+               (name.empty() ? pid : name + ", " + pid) + ")";
+    }
+
+    void tell(const Stuck& stuck, const std::vector<Stuck>& all, const JudgementContext& context,
+              std::vector<Finding>& ret_findings) const {
+        const auto longest = std::min_element(
+            stuck.waiting.begin(), stuck.waiting.end(),
+            [&](const Member& a, const Member& b) { return entered_ns(stuck, a) < entered_ns(stuck, b); });
+        Finding finding =
+            make_finding("nccl-hang", longest->communicator->row.process, std::to_string(stuck.hash), context);
+        const bool mismatch = !stuck.mismatch.empty();
+        bool proven = true;
+        std::string missing, why;
+        for (const Member& member : stuck.missing) {
+            const std::string text = rank_text(member, context);
+            if (finding.culprits.size() < max_culprits) {
+                missing += (missing.empty() ? "" : ", ") + text;
+                finding.culprits.push_back(
+                    {text, visible_pid(member.communicator->row.process.pid), stuck.waited_ns, 0});
+            }
+            proven = never_comes(stuck, member, all, context, why) && proven;
+        }
+        // Whether the device had done with it before is not seen, nor whether the others only come back late.
+        proven = proven && !stuck.died_inside;
+        if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
+        if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
+        const uint64_t lost = context.lost_calls(stuck.entered.ranks.front().start_ns, context.recorded_until_ns,
+                                                 {OpClass::collective, OpClass::sync});
+        const bool known = !context.lossy && lost == 0;
+        finding.verdict = proven && known ? Verdict::proven : Verdict::partial;
+        finding.explained_fraction = finding.verdict == Verdict::proven ? 1 : 0.5;
+        if (proven)
+            finding.severity = Severity::high;
+        else if (stuck.died_inside || stuck.waited_ns >= missing_medium_from_ns)
+            finding.severity = Severity::medium;
+        finding.lost_ns = stuck.waited_ns;
+        // While it lasts, each pass over the live window finds it to have lasted a second more.
+        const bool lasts = longest->until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
+        finding.newly_lost_ns = lasts ? std::min(stuck.waited_ns, pass_period_ns) : 0;
+        finding.window_share = share_of(stuck.waited_ns, context.covered_ns);
+        for (const auto& one : stuck.entered.ranks) {
+            if (one.process == longest->communicator->row.process) show(finding, one, stuck.waited_ns);
+            if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);
+        }
+        const std::string here = rank_text(*longest, context);
+        finding.summary = here + " has waited " + format_duration(stuck.waited_ns) + " in collective " +
+                          std::to_string(stuck.sequence) + " (" + op_name(finding.worst.event.op) + "), " +
+                          std::to_string(stuck.waiting.size()) + " of " +
+                          std::to_string(stuck.waiting.size() + stuck.missing.size()) +
+                          (stuck.died_inside ? " ranks of this host wait in it; " : " ranks of this host entered; ");
+        if (mismatch)
+            finding.summary += "they did not enter the same: " + stuck.mismatch;
+        else
+            finding.summary += missing + (stuck.missing.size() == 1 ? " has" : " have") + " not" +
+                               (stuck.died_inside ? " been seen to come through it" : "") +
+                               (why.empty() ? "" : ": " + why);
+        finding.fix = mismatch
+                          ? "Make all ranks call the same collectives in the same order, with the same sizes."
+                          : "See why " + missing +
+                                " does not come: its log, ingeroctl explain --pid, ingeroctl stacks; a branch that "
+                                "only some ranks take, or an error that one of them met, is the usual reason.";
+        finding.confirm = "Run explain again after the change: every collective should be entered by all ranks.";
+        ret_findings.push_back(std::move(finding));
+    }
+
+    void show(Finding& finding, const EnqueueSkew::Enqueue& call, uint64_t waited_ns) const {
+        Event& event = finding.worst.event;
+        event.sequence = call.call;
+        event.op = call.op;
+        event.tid = call.tid;
+        event.start_ns = call.start_ns;
+        finding.worst.start_realtime_ns = context_.clock.to_realtime(call.start_ns);
+        finding.worst.excess_ns = waited_ns;
+        finding.worst.cause = finding.kind;
+    }
+
+    DetectorContext context_;
+    mutable std::optional<CollectiveFeed> feed_;                 ///< puts calls in order when it is asked
+    std::map<std::pair<ProcessKey, uint64_t>, uint64_t> ended_;  ///< communicators: from when on they are used no more
+};
+
+}  // namespace
+
+std::unique_ptr<Detector> make_nccl_hang(const DetectorContext& context) {
+    return std::make_unique<NcclHang>(context);
+}
+
+}  // namespace ingero

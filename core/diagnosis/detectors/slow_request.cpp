@@ -1,0 +1,263 @@
+#include "core/diagnosis/detectors/slow_request.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/diagnosis/evidence/gap_causes.h"
+#include "core/diagnosis/findings.h"
+#include "core/wire/utf8.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_stalls = 16'384;
+constexpr uint64_t stall_floor_ns = 1'000'000;
+/// Requests of a group, to know what is usual.
+constexpr size_t enough_requests = 20;
+constexpr uint64_t slow_by_ns = 20'000'000;
+constexpr uint64_t slow_ratio = 2;
+/// A request that asks for more takes longer: it is slow for a stall only where that is most of the difference.
+constexpr double stalled_from = 0.5;
+constexpr size_t max_named = 10;
+
+/// Something that held up a thread for `ns` of `time`.
+struct Stall {
+    Window time;
+    uint64_t ns = 0;
+    ProcessKey process;
+    uint32_t tid = 0;
+    OpId op = 0;
+    uint64_t call = 0;
+    std::string why;
+};
+
+/// Requests of one scope group, or of one process.
+struct Group {
+    std::vector<const SpanRow*> requests;
+    std::map<ProcessKey, bool> members;  ///< as they were asked about
+};
+
+struct SlowRequest {
+    const SpanRow* span = nullptr;
+    uint64_t duration_ns = 0, excess_ns = 0, stalled_ns = 0;
+    const Stall* longest = nullptr;
+};
+
+uint64_t duration_of(const SpanRow& span) {
+    return saturating_subtract(span.end_ns, span.start_ns);
+}
+
+uint64_t overlap(const Window& a, const Window& b) {
+    return saturating_subtract(std::min(a.to_ns, b.to_ns), std::max(a.from_ns, b.from_ns));
+}
+
+class SlowRequests final : public Detector {
+  public:
+    explicit SlowRequests(const DetectorContext& context) : options_(context.options), clock_(context.clock) {}
+
+    void judged(const JudgedCall& call) override {
+        // What calls wait for the device is the device's work, of which requests have more and less.
+        const uint64_t ns = call.assignment.host_explained_ns() + call.assignment[Cause::first_use];
+        if (ns < stall_floor_ns) return;
+        uint64_t most = 0;
+        Cause cause = Cause::first_use;
+        for (size_t i = 0; i < cause_count; ++i) {
+            if (call.assignment.ns[i] <= most || static_cast<Cause>(i) == Cause::device_wait) continue;
+            most = call.assignment.ns[i];
+            cause = static_cast<Cause>(i);
+        }
+        std::string why(cause == Cause::first_use ? "cold-start" : to_string(cause));
+        if (cause != Cause::first_use) {
+            const Comm comm = suspect_of(cause, call.event).first;
+            if (const std::string_view who = to_string_view(comm); !who.empty()) why += " (" + std::string(who) + ")";
+        }
+        add({{call.event.start_ns, saturating_end_ns(call.event)},
+             ns,
+             call.event.process(),
+             call.event.tid,
+             call.event.op,
+             call.event.sequence,
+             why + " in " + op_name(call.event.op)});
+    }
+
+    void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const override {
+        if (!context.spans || context.spans->empty()) return;
+        std::map<std::tuple<SpanKind, std::string, ProcessKey>, Group> groups;
+        for (const SpanRow& span : *context.spans) {
+            if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
+            const bool is_cgroup = span.scope.starts_with('/');
+            groups[{span.kind, span.scope, is_cgroup ? ProcessKey{} : span.process}].requests.push_back(&span);
+        }
+        std::vector<Stall> stalls = stalls_;
+        add_gaps(context, stalls);
+        for (auto& [key, group] : groups) find(std::get<std::string>(key), group, stalls, context, ret_findings);
+    }
+
+  private:
+    void add(Stall stall) {
+        const auto shorter = [](const Stall& a, const Stall& b) { return a.ns > b.ns; };
+        stalls_.push_back(std::move(stall));
+        std::push_heap(stalls_.begin(), stalls_.end(), shorter);
+        if (stalls_.size() <= max_stalls) return;
+        std::pop_heap(stalls_.begin(), stalls_.end(), shorter);
+        stalls_.pop_back();
+    }
+
+    /// Of what a thread does between calls, what it waits for: its own work is the request's.
+    static void add_gaps(const JudgementContext& context, std::vector<Stall>& stalls) {
+        if (!context.gaps) return;
+        for (const GapAccount& account : context.gaps->all()) {
+            for (const AccountedGap& gap : account.gaps) {
+                for (const SpentPart& part : gap.parts) {
+                    const bool own_work = part.spent == Spent::ran && is_own(gap, account, part);
+                    const bool chosen = part.spent == Spent::timer || part.spent == Spent::clients;
+                    if (own_work || chosen || part.ns < stall_floor_ns) continue;
+                    std::string why(hypothesis(part.spent));
+                    const std::string_view who = to_string_view(part.comm);
+                    if (!is_own(gap, account, part) && !who.empty()) why = std::string(who) + " " + why;
+                    stalls.push_back({gap.gap->time, part.ns, account.process, gap.gap->tid, gap.gap->op, gap.gap->call,
+                                      std::move(why)});
+                }
+            }
+        }
+    }
+
+    /// Who registered for the scope, who is in its control group, and who descends from who tells.
+    static bool is_member(const ProcessKey& process, const std::string& scope, const Group& group,
+                          const JudgementContext& context) {
+        const Process* const known = context.processes ? context.processes->find(process) : nullptr;
+        if (scope.starts_with('/') && known && (known->cgroup == scope || known->cgroup.starts_with(scope + "/")))
+            return true;
+        const auto descends_from = [&](const ProcessKey& ancestor) {
+            if (ancestor == process) return true;
+            constexpr unsigned max_generations = 8;
+            const Process* one = known;
+            for (unsigned generation = 0; one && generation < max_generations; ++generation) {
+                if (one->parent_pid == ancestor.pid) return one->key.start_ns >= ancestor.start_ns;
+                one = context.processes->at(one->parent_pid, context.clock.monotonic_ns);
+            }
+            return false;
+        };
+        for (const SpanRow& span : *context.spans)
+            if (span.kind == SpanKind::scope && !scope.empty() && span.scope == scope && descends_from(span.process))
+                return true;
+        ProcessKey last;
+        for (const SpanRow* request : group.requests)
+            if (request->process != std::exchange(last, request->process) && descends_from(request->process))
+                return true;
+        return false;
+    }
+
+    void find(const std::string& scope, Group& group, const std::vector<Stall>& all, const JudgementContext& context,
+              std::vector<Finding>& ret_findings) const {
+        if (group.requests.size() < enough_requests) return;
+        std::vector<uint64_t> durations;
+        for (const SpanRow* request : group.requests) durations.push_back(duration_of(*request));
+        const auto middle = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() / 2);
+        std::nth_element(durations.begin(), middle, durations.end());
+        const uint64_t usual_ns = *middle;
+        std::vector<SlowRequest> slow;
+        for (const SpanRow* request : group.requests) {
+            const uint64_t duration_ns = duration_of(*request);
+            const uint64_t excess_ns = saturating_subtract(duration_ns, usual_ns);
+            if (excess_ns >= slow_by_ns && duration_ns / slow_ratio >= usual_ns)
+                slow.push_back({request, duration_ns, excess_ns, 0, nullptr});
+        }
+        if (slow.empty()) return;
+        std::vector<const Stall*> stalls;
+        for (const Stall& stall : all) {
+            auto member = group.members.find(stall.process);
+            if (member == group.members.end())
+                member = group.members.emplace(stall.process, is_member(stall.process, scope, group, context)).first;
+            if (member->second) stalls.push_back(&stall);
+        }
+        for (SlowRequest& request : slow) explain(request, stalls);
+        const size_t candidates = slow.size();
+        std::erase_if(slow, [](const SlowRequest& request) {
+            return share_of(request.stalled_ns, request.excess_ns) < stalled_from;
+        });
+        if (!slow.empty()) tell(scope, group, std::move(slow), candidates, usual_ns, context, ret_findings);
+    }
+
+    static void explain(SlowRequest& request, const std::vector<const Stall*>& stalls) {
+        const Window time{request.span->start_ns, request.span->end_ns};
+        uint64_t most = 0;
+        for (const Stall* stall : stalls) {
+            const uint64_t ns = std::min(stall->ns, overlap(time, stall->time));
+            request.stalled_ns = saturating_add(request.stalled_ns, ns);
+            if (ns <= most) continue;
+            most = ns;
+            request.longest = stall;
+        }
+        request.stalled_ns = std::min(request.stalled_ns, request.excess_ns);
+    }
+
+    void tell(const std::string& scope, const Group& group, std::vector<SlowRequest> slow, size_t candidates,
+              uint64_t usual_ns, const JudgementContext& context, std::vector<Finding>& ret_findings) const {
+        std::stable_sort(slow.begin(), slow.end(),
+                         [](const SlowRequest& a, const SlowRequest& b) { return a.excess_ns > b.excess_ns; });
+        const SpanRow& worst = *slow[0].span;
+        Finding finding = make_finding("slow-request", worst.process, scope, context);
+        Evidence evidence;
+        uint64_t excess_ns = 0;
+        for (const SlowRequest& one : slow) {
+            excess_ns = saturating_add(excess_ns, one.excess_ns);
+            finding.lost_ns = saturating_add(finding.lost_ns, one.stalled_ns);
+            evidence.add(one.stalled_ns, one.longest->call);
+            if (one.longest->call >= options_.new_from_sequence)
+                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.stalled_ns);
+            if (finding.culprits.size() < max_named)
+                finding.culprits.push_back(
+                    {"request " + to_valid_utf8(one.span->id) + ": " + one.longest->why, 0, one.stalled_ns, 0});
+        }
+        // Requests overlap: of the window, what their users waited for longest.
+        finding.window_share = share_of(slow[0].stalled_ns, context.covered_ns);
+        finding.severity = severity_of(static_cast<double>(slow.size()) / static_cast<double>(group.requests.size()));
+        finding.explained_fraction = share_of(finding.lost_ns, excess_ns);
+        finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
+        finding.evidence = evidence.sequences();
+        const Stall& stall = *slow[0].longest;
+        Event& event = finding.worst.event;
+        event.sequence = stall.call;
+        event.op = stall.op;
+        event.tgid = stall.process.pid;
+        event.process_start_ns = stall.process.start_ns;
+        event.tid = stall.tid;
+        event.start_ns = stall.time.from_ns;
+        event.duration_ns = stall.time.length_ns();
+        finding.worst.start_realtime_ns = clock_.to_realtime(event.start_ns);
+        finding.worst.excess_ns = finding.worst.explained_ns = stall.ns;
+        finding.worst.cause = finding.kind;
+        finding.summary = std::to_string(slow.size()) + " of " + std::to_string(group.requests.size()) +
+                          " requests of " + process_text(finding) + " took twice the usual " +
+                          format_duration(usual_ns) + " or more for stalls inside of them: request " +
+                          to_valid_utf8(worst.id) + " " + format_duration(slow[0].duration_ns) + ", of it " +
+                          format_duration(slow[0].stalled_ns) + " for " + stall.why;
+        if (candidates > slow.size())
+            finding.summary +=
+                "; " + std::to_string(candidates - slow.size()) + " others took as long, for no stall that is known";
+        finding.fix =
+            "Mend what stalled them, which is a finding of its own where it takes enough time in all: "
+            "ingeroctl requests --request ID shows each with its longest stall.";
+        finding.confirm = "Run explain again over a window with as many requests: none should take twice the usual " +
+                          format_duration(usual_ns) + " for a stall.";
+        ret_findings.push_back(std::move(finding));
+    }
+
+    ExplainOptions options_;
+    ClockTriple clock_;
+    std::vector<Stall> stalls_;  ///< a heap, the shortest on top
+};
+
+}  // namespace
+
+std::unique_ptr<Detector> make_slow_request(const DetectorContext& context) {
+    return std::make_unique<SlowRequests>(context);
+}
+
+}  // namespace ingero

@@ -1,0 +1,305 @@
+#include "core/diagnosis/evidence/collective_waits.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/model/call_time.h"
+#include "core/model/collective.h"
+#include "core/model/op.h"
+
+namespace ingero {
+
+namespace {
+
+/// What a synchronisation waits for.
+enum class Reach { none, stream, device, thread };
+
+// An event says nothing of its stream: what the same thread enqueued before is taken to be what it waits for.
+Reach reach_of(OpId op) {
+    switch (op) {
+        case make_op(source_cuda, 5):  // cudaStreamSynchronize
+        case make_op(source_driver, 130):
+            return Reach::stream;
+        case make_op(source_cuda, 6):  // cudaDeviceSynchronize
+        case make_op(source_driver, 4):
+            return Reach::device;
+        case make_op(source_cuda, 130):  // cudaEventSynchronize
+        case make_op(source_driver, 131):
+            return Reach::thread;
+        default:
+            return Reach::none;
+    }
+}
+
+bool is_stream_wait(OpId op) {
+    return op == make_op(source_cuda, 131) || op == make_op(source_driver, 133);
+}
+
+// What hostile or endless calls may take: beyond it the oldest goes.
+constexpr size_t max_open = 256;         ///< a process
+constexpr size_t max_processes = 4'096;  ///< with collectives
+constexpr size_t max_links = 65'536;     ///< streams that wait for others
+constexpr size_t max_threads = 65'536;
+constexpr size_t max_communicators = 1'024;
+constexpr size_t max_ranges = 4'096;    ///< a communicator; also sequence numbers with a skew
+constexpr size_t max_waiting = 16'384;  ///< calls, to be put in order
+constexpr size_t max_waits = 4'096;     ///< a range
+
+/// Collectives of one rank on one stream that nobody has synchronised with yet.
+struct Open {
+    uint64_t hash = 0;
+    uint64_t communicator = 0;
+    uint64_t stream = 0;
+    uint32_t tid = 0;
+    uint16_t device = 0;
+    uint32_t first_sequence = 0, last_sequence = 0;
+    uint64_t enqueue_start_ns = 0;
+    uint64_t arrival_ns = 0;
+    uint64_t arrival_call = 0;
+};
+
+}  // namespace
+
+struct CollectiveWaitsDeriver::Impl {
+    explicit Impl(const Communicators& all) : communicators(all) {}
+
+    /// Of one communicator.
+    struct Ranks {
+        std::map<uint32_t, CollectiveRange> ranges;  ///< by last sequence
+        std::map<uint32_t, EnqueueSkew> skews;       ///< by sequence
+    };
+
+    Ranks& ranks_of(uint64_t hash) {
+        if (by_hash.size() >= max_communicators && !by_hash.contains(hash)) by_hash.erase(by_hash.begin());
+        return by_hash[hash];
+    }
+
+    void enqueue(const Event& event, const Collective& collective) {
+        if (!collective.is_numbered() || is_message(event.op)) return;
+        const Communicator* communicator = communicators.find(event.process(), collective.communicator);
+        if (!communicator || communicator->row.hash == 0) return;
+        const uint64_t hash = communicator->row.hash;
+        Ranks& ranks = ranks_of(hash);
+        EnqueueSkew& skew = ranks.skews[collective.sequence];
+        skew.hash = hash;
+        skew.sequence = collective.sequence;
+        if (skew.ranks.size() < max_waits)
+            skew.ranks.push_back({event.process(), communicator->rank, event.start_ns, 0, event.tid, event.op,
+                                  collective.datatype == INGERO_DATATYPE_UNKNOWN ? 0 : collective.bytes,
+                                  event.sequence});
+        if (ranks.skews.size() > max_ranges) ranks.skews.erase(ranks.skews.begin());
+
+        if (open.size() >= max_processes && !open.contains(event.process())) open.erase(open.begin());
+        std::vector<Open>& own = open[event.process()];
+        const auto found = std::find_if(own.begin(), own.end(), [&](const Open& one) {
+            return one.communicator == collective.communicator && one.stream == event.stream;
+        });
+        if (found != own.end()) {
+            found->last_sequence = collective.sequence;
+            found->arrival_ns = event.start_ns;
+            found->arrival_call = event.sequence;
+            return;
+        }
+        if (own.size() >= max_open) own.erase(own.begin());
+        own.push_back({hash, collective.communicator, event.stream, event.tid, event.device, collective.sequence,
+                       collective.sequence, event.start_ns, event.start_ns, event.sequence});
+    }
+
+    // Frameworks put collectives on a stream of their own, and let the one that they synchronise with wait for an event
+    // behind them. Which event that is nothing says; a stream that did so once is taken to do it always, since records
+    // of these calls may be thinned.
+    void link(const Event& wait) {
+        const auto found = open.find(wait.process());
+        if (found == open.end()) return;
+        for (const Open& one : found->second)
+            if (one.stream != wait.stream && links.size() < max_links)
+                links.emplace(wait.process(), one.stream, wait.stream);
+    }
+
+    void synchronize(const Event& sync, Reach reach) {
+        const auto found = open.find(sync.process());
+        if (found == open.end()) return;
+        // The driver's call inside the runtime's waits for the same.
+        if (synced_until.size() >= max_threads) synced_until.clear();
+        uint64_t& thread_end = synced_until[{sync.process(), sync.tid}];
+        if (sync.start_ns < thread_end) return;
+        thread_end = saturating_end_ns(sync);
+        std::erase_if(found->second, [&](const Open& one) {
+            const bool follows = one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream});
+            const bool waited_for = (reach == Reach::stream && follows) ||
+                                    (reach == Reach::device && one.device == sync.device) ||
+                                    (reach == Reach::thread && one.tid == sync.tid);
+            if (waited_for) close(one, sync);
+            return waited_for;
+        });
+    }
+
+    void close(const Open& one, const Event& sync) {
+        const Communicator* communicator = communicators.find(sync.process(), one.communicator);
+        Ranks& ranks = ranks_of(one.hash);
+        CollectiveRange& range = ranks.ranges[one.last_sequence];
+        range.hash = one.hash;
+        range.last_sequence = one.last_sequence;
+        range.ranks = communicator->ranks;
+        if (range.waits.size() < max_waits)
+            range.waits.push_back({.process = sync.process(),
+                                   .tid = sync.tid,
+                                   .communicator = one.communicator,
+                                   .rank = communicator->rank,
+                                   .first_sequence = one.first_sequence,
+                                   .enqueue_start_ns = one.enqueue_start_ns,
+                                   .arrival_ns = one.arrival_ns,
+                                   .sync_start_ns = sync.start_ns,
+                                   .sync_end_ns = saturating_end_ns(sync),
+                                   .wait_ns = saturating_subtract(sync.duration_ns, sync.runnable_ns),
+                                   .lateness_ns = 0,
+                                   .sync_op = sync.op,
+                                   .sync_call = sync.sequence,
+                                   .arrival_call = one.arrival_call});
+        if (ranks.ranges.size() > max_ranges) ranks.ranges.erase(ranks.ranges.begin());
+    }
+
+    static void complete(CollectiveRange& range) {
+        uint64_t longest_ns = 0;
+        range.first_sequence = range.waits.front().first_sequence;
+        for (const RankWait& wait : range.waits) {
+            longest_ns = std::max(longest_ns, wait.wait_ns);
+            range.first_sequence = std::min(range.first_sequence, wait.first_sequence);
+        }
+        for (RankWait& wait : range.waits) wait.lateness_ns = longest_ns - wait.wait_ns;
+        std::sort(range.waits.begin(), range.waits.end(), [](const RankWait& a, const RankWait& b) {
+            return std::tie(a.rank, a.process, a.communicator) < std::tie(b.rank, b.process, b.communicator);
+        });
+    }
+
+    static uint64_t first_end(const CollectiveRange& range) {
+        uint64_t first = UINT64_MAX;
+        for (const RankWait& wait : range.waits) first = std::min(first, wait.sync_end_ns);
+        return first;
+    }
+
+    const Communicators& communicators;
+    std::map<ProcessKey, std::vector<Open>> open;
+    std::set<std::tuple<ProcessKey, uint64_t, uint64_t>> links;  ///< process, stream of collectives, stream after it
+    std::map<std::pair<ProcessKey, uint32_t>, uint64_t> synced_until;  ///< by thread
+    std::map<uint64_t, Ranks> by_hash;
+};
+
+CollectiveWaitsDeriver::CollectiveWaitsDeriver(const Communicators& communicators)
+    : impl_(std::make_unique<Impl>(communicators)) {}
+CollectiveWaitsDeriver::~CollectiveWaitsDeriver() = default;
+
+bool CollectiveWaitsDeriver::wants(const Op& op) {
+    return op.op_class == OpClass::collective || op.op_class == OpClass::sync || is_stream_wait(op.id);
+}
+
+bool CollectiveWaitsDeriver::before(const Event& a, const Event& b) {
+    return std::tie(a.start_ns, a.depth, a.sequence) < std::tie(b.start_ns, b.depth, b.sequence);
+}
+
+void CollectiveWaitsDeriver::take(const Event& event) {
+    if (event.return_code != 0) return;
+    if (const auto collective = collective_of(event))
+        impl_->enqueue(event, *collective);
+    else if (is_stream_wait(event.op))
+        impl_->link(event);
+    else if (const Reach reach = reach_of(event.op); reach != Reach::none)
+        impl_->synchronize(event, reach);
+}
+
+CollectiveWaits CollectiveWaitsDeriver::finish() const {
+    CollectiveWaits result;
+    std::vector<std::pair<uint64_t, CollectiveRange>> by_end;
+    for (const auto& [hash, ranks] : impl_->by_hash) {
+        for (const auto& [sequence, range] : ranks.ranges) {
+            by_end.emplace_back(Impl::first_end(range), range);
+            Impl::complete(by_end.back().second);
+        }
+        for (const auto& [sequence, seen] : ranks.skews) {
+            if (seen.ranks.size() < 2) continue;
+            EnqueueSkew& skew = result.skews.emplace_back(seen);
+            std::sort(skew.ranks.begin(), skew.ranks.end(),
+                      [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+            for (EnqueueSkew::Enqueue& one : skew.ranks) one.late_ns = one.start_ns - skew.ranks.front().start_ns;
+        }
+    }
+    std::stable_sort(by_end.begin(), by_end.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [end, range] : by_end) result.ranges.push_back(std::move(range));
+    return result;
+}
+
+std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_ns) {
+    std::vector<std::pair<uint64_t, CollectiveRange>> by_end;
+    for (auto& [hash, ranks] : impl_->by_hash) {
+        std::erase_if(ranks.skews, [&](const auto& skew) { return skew.second.ranks.front().start_ns < until_ns; });
+        for (auto range = ranks.ranges.begin(); range != ranks.ranges.end();) {
+            const uint64_t end_ns = Impl::first_end(range->second);
+            if (end_ns >= until_ns) {
+                ++range;
+                continue;
+            }
+            Impl::complete(range->second);
+            by_end.emplace_back(end_ns, std::move(range->second));
+            range = ranks.ranges.erase(range);
+        }
+    }
+    std::erase_if(impl_->by_hash,
+                  [](const auto& one) { return one.second.ranges.empty() && one.second.skews.empty(); });
+    std::stable_sort(by_end.begin(), by_end.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<CollectiveRange> ranges;
+    for (auto& [end, range] : by_end) ranges.push_back(std::move(range));
+    return ranges;
+}
+
+std::vector<OpenCollectives> CollectiveWaitsDeriver::open() const {
+    std::vector<OpenCollectives> all;
+    for (const auto& [process, own] : impl_->open)
+        for (const Open& one : own) all.push_back({process, one.hash, one.communicator, one.last_sequence});
+    return all;
+}
+
+std::map<uint32_t, EnqueueSkew> CollectiveWaitsDeriver::entered(uint64_t hash) const {
+    const auto found = impl_->by_hash.find(hash);
+    return found == impl_->by_hash.end() ? std::map<uint32_t, EnqueueSkew>() : found->second.skews;
+}
+
+CollectiveFeed::CollectiveFeed(const Communicators& communicators) : deriver_(communicators) {
+    for (const Communicator& one : communicators.all())
+        if (one.row.hash != 0) processes_.insert(one.row.process);
+}
+
+void CollectiveFeed::take(const Event& event) {
+    if (!processes_.contains(event.process())) return;
+    waiting_.push_back(event);
+    // Blocks overlap a little: half of them wait for what may come before.
+    if (waiting_.size() >= max_waiting) pass_on(max_waiting / 2);
+}
+
+const CollectiveWaitsDeriver& CollectiveFeed::derived() {
+    pass_on(waiting_.size());
+    return deriver_;
+}
+
+void CollectiveFeed::pass_on(size_t count) {
+    std::stable_sort(waiting_.begin(), waiting_.end(), CollectiveWaitsDeriver::before);
+    for (size_t i = 0; i < count; ++i) deriver_.take(waiting_[i]);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+CollectiveWaits collective_waits(std::span<const Event> events, const Communicators& communicators) {
+    std::vector<const Event*> order;
+    for (const Event& event : events) {
+        const Op* op = find_op(event.op);
+        if (op && CollectiveWaitsDeriver::wants(*op)) order.push_back(&event);
+    }
+    std::sort(order.begin(), order.end(),
+              [](const Event* a, const Event* b) { return CollectiveWaitsDeriver::before(*a, *b); });
+    CollectiveWaitsDeriver deriver(communicators);
+    for (const Event* event : order) deriver.take(*event);
+    return deriver.finish();
+}
+
+}  // namespace ingero

@@ -1,0 +1,225 @@
+#include "core/diagnosis/evidence/drained_gaps.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "core/model/call_time.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_gaps = 65'536;
+constexpr size_t max_streams = 65'536;  ///< of all
+constexpr size_t max_devices = 2'048;   ///< of all processes
+constexpr size_t max_threads = 1'024;   ///< that call while the device has nothing to do
+constexpr uint64_t copied_to_host = 2;
+constexpr uint32_t gaps_between_launches = 8;
+
+constexpr OpId stream_synchronize = make_op(source_cuda, 5);
+constexpr OpId driver_stream_synchronize = make_op(source_driver, 130);
+constexpr OpId event_synchronize = make_op(source_cuda, 130);
+constexpr OpId driver_event_synchronize = make_op(source_driver, 131);
+constexpr OpId graph_launch = make_op(source_graph, 4);
+constexpr OpId driver_graph_launch = make_op(source_graph, 204);
+
+bool enqueues(const Op& op) {
+    return op.op_class == OpClass::launch || op.op_class == OpClass::copy || op.op_class == OpClass::collective ||
+           op.id == graph_launch || op.id == driver_graph_launch;
+}
+
+/// Others take time of the thread's, or say nothing.
+bool matters(const Op& op) {
+    return enqueues(op) || op.op_class == OpClass::sync || op.op_class == OpClass::alloc ||
+           op.op_class == OpClass::free;
+}
+
+}  // namespace
+
+StepTimes::StepTimes(const Window& window)
+    : window_(window), part_ns_(std::max<uint64_t>(window.length_ns() / 511, 10'000'000)) {}
+
+void StepTimes::add(uint64_t end_ns, uint64_t busy_ns, uint64_t call) {
+    if (!window_.contains(end_ns)) return;
+    const size_t number = (end_ns - window_.from_ns) / part_ns_;
+    if (number >= parts_.size()) parts_.resize(number + 1);
+    Part& part = parts_[number];
+    part.busy_ns = saturating_add(part.busy_ns, busy_ns);
+    ++part.steps;
+    part.newest_call = std::max(part.newest_call, call);
+}
+
+StepTime StepTimes::within(const Window& time, uint64_t new_from_sequence) const {
+    StepTime sum;
+    const uint64_t from = saturating_subtract(time.from_ns, window_.from_ns) / part_ns_;
+    for (uint64_t number = from; number < parts_.size(); ++number) {
+        const Part& part = parts_[number];
+        const uint64_t begin_ns = window_.from_ns + number * part_ns_;
+        if (begin_ns < time.from_ns) continue;
+        if (begin_ns >= time.to_ns) break;
+        sum.busy_ns = saturating_add(sum.busy_ns, part.busy_ns);
+        if (part.newest_call >= new_from_sequence) sum.newly_busy_ns = saturating_add(sum.newly_busy_ns, part.busy_ns);
+        sum.steps += part.steps;
+    }
+    return sum;
+}
+
+void DrainedGaps::take(std::span<const Event> block, EventFilter& filter) {
+    rows_.clear();
+    runs_.assign(1, 0);
+    OpId last = 0;
+    bool wanted = false;
+    for (const Event& event : block) {
+        if (event.op != last) {
+            const Op* op = ops_(last = event.op);
+            wanted = op && matters(*op);
+        }
+        if (!wanted || event.depth != 0 || !filter.matches(event)) continue;
+        if (!rows_.empty() && event.start_ns < rows_.back().start_ns) runs_.push_back(rows_.size());
+        rows_.push_back({event.start_ns, &event});
+    }
+    runs_.push_back(rows_.size());
+    // A block's rows are in order of start within each op: few runs to merge.
+    const auto earlier = [](const Row& a, const Row& b) { return a.start_ns < b.start_ns; };
+    const auto at = [this](size_t row) { return rows_.begin() + static_cast<std::ptrdiff_t>(row); };
+    while (runs_.size() > 2) {
+        size_t out = 1;
+        for (size_t run = 0; run + 2 < runs_.size(); run += 2) {
+            std::inplace_merge(at(runs_[run]), at(runs_[run + 1]), at(runs_[run + 2]), earlier);
+            runs_[out++] = runs_[run + 2];
+        }
+        if (runs_.size() % 2 == 0) runs_[out++] = runs_.back();
+        runs_.resize(out);
+    }
+    for (const Row& row : rows_) take(*row.event, *ops_(row.event->op));
+}
+
+DrainedGaps::Device* DrainedGaps::device_of(const Event& event) {
+    if (last_device_ && last_process_ == event.process() && last_ordinal_ == event.device) return last_device_;
+    Devices& devices = processes_.at(event.process(), event.start_ns, [this](const Devices& gone) { drop(gone); });
+    last_device_ = nullptr;
+    if (devices_ >= max_devices && !devices.by_ordinal.contains(event.device)) return nullptr;
+    last_process_ = event.process();
+    last_ordinal_ = event.device;
+    const auto [device, added] = devices.by_ordinal.try_emplace(event.device);
+    if (added) {
+        ++devices_;
+        device->second.told.steps = StepTimes(window_);
+    }
+    return last_device_ = &device->second;
+}
+
+void DrainedGaps::take(const Event& event, const Op& op) {
+    Device* const device = device_of(event);
+    if (!device) return;
+    DrainedDevice& told = device->told;
+    if (!enqueues(op) && op.op_class != OpClass::sync) {
+        if (device->drained_ns != 0 && (device->in_calls.size() < max_threads || device->in_calls.contains(event.tid)))
+            device->in_calls[event.tid] += std::min(event.duration_ns, window_.length_ns());
+        return;
+    }
+    const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
+    if (told.from_ns == 0) told.from_ns = std::max(event.start_ns, window_.from_ns);
+    told.to_ns = std::max(told.to_ns, end_ns);
+    told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.weight));
+    if (enqueues(op)) enqueue(*device, event, op);
+    if (!op.waits_for_device || event.return_code != 0) return;
+    if (op.id == event_synchronize || op.id == driver_event_synchronize) return;  // of which stream, is not known
+    if (op.op_class == OpClass::sync && device->drained_ns != 0) {
+        // Nothing is known to be enqueued, and yet the program waits: what was before is one gap, what follows another.
+        end_gap(*device, event, event.start_ns);
+        device->drained_ns = end_ns;
+        return;
+    }
+    const bool one_stream =
+        op.op_class == OpClass::copy || op.id == stream_synchronize || op.id == driver_stream_synchronize;
+    synchronised(*device, event, !one_stream || event.stream == unknown_stream);
+}
+
+void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
+    device.told.enqueues = saturating_add(device.told.enqueues, event.weight);
+    ++device.told.enqueue_rows;
+    if (device.drained_ns != 0) {
+        end_gap(device, event, event.start_ns);
+        device.drained_ns = 0;
+        device.busy_from_ns = event.start_ns;
+    }
+    if (op.op_class == OpClass::copy && event.args[1] == copied_to_host)
+        device.bytes_back = saturating_add(device.bytes_back, saturating_multiply(event.args[0], event.weight));
+    if (op.op_class != OpClass::copy) device.gaps_since_launch = 0;
+    if (!device.last || device.last_stream != event.stream) {
+        if (streams_ >= max_streams && !device.streams.contains(event.stream)) {
+            device.overflowed = true;  // from here on it is not known what is enqueued
+            return;
+        }
+        const auto [stream, added] = device.streams.try_emplace(event.stream);
+        streams_ += added;
+        device.last = &stream->second;
+        device.last_stream = event.stream;
+    }
+    device.busy += !device.last->busy;
+    device.last->busy = true;
+    device.last->enqueued_ns = std::max(device.last->enqueued_ns, event.start_ns);
+}
+
+/// What was enqueued after the call began, by another thread, it did not wait for.
+void DrainedGaps::synchronised(Device& device, const Event& event, bool all) {
+    const auto finish = [&](Stream& stream) {
+        if (!stream.busy || stream.enqueued_ns > event.start_ns) return;
+        stream.busy = false;
+        --device.busy;
+    };
+    if (all) {
+        for (auto& [handle, stream] : device.streams) finish(stream);
+    } else {
+        // Old traces do not say on which stream a call put its work: they know of one, which is waited for.
+        for (const uint64_t handle : {event.stream, unknown_stream})
+            if (const auto stream = device.streams.find(handle); stream != device.streams.end()) finish(stream->second);
+    }
+    if (device.busy != 0 || device.overflowed || (device.streams.empty() && !all)) return;
+    device.drained_ns = std::max<uint64_t>(saturating_end_ns(event), 1);
+    if (const uint64_t from_ns = std::exchange(device.busy_from_ns, 0); from_ns != 0)
+        device.told.steps.add(device.drained_ns, saturating_subtract(device.drained_ns, from_ns), event.sequence);
+    device.in_calls.clear();
+}
+
+void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
+    DrainedGap gap;
+    gap.time = {std::max(device.drained_ns, window_.from_ns), std::min(at_ns, window_.to_ns)};
+    const auto in_calls = device.in_calls.find(event.tid);
+    if (in_calls != device.in_calls.end()) gap.in_calls_ns = std::min(in_calls->second, gap.time.length_ns());
+    gap.tid = event.tid;
+    gap.op = event.op;
+    gap.call = event.sequence;
+    gap.after_launch = device.gaps_since_launch < gaps_between_launches;
+    if (gap.after_launch) ++device.gaps_since_launch;
+    gap.bytes_back = device.bytes_back;
+    device.bytes_back = 0;
+    device.in_calls.clear();
+    if (gap.time.length_ns() == 0) return;
+    device.told.drained_ns = saturating_add(device.told.drained_ns, gap.time.length_ns());
+    if (gap.time.length_ns() < shortest_ns_) return;
+    device.told.gaps.push_back(gap);
+    if (++gaps_ > max_gaps) drop_short();
+}
+
+void DrainedGaps::drop(const Devices& gone) {
+    for (const auto& [ordinal, device] : gone.by_ordinal) {
+        gaps_ -= device.told.gaps.size();
+        streams_ -= device.streams.size();
+        --devices_;
+    }
+}
+
+void DrainedGaps::drop_short() {
+    while (gaps_ > max_gaps / 2) {
+        shortest_ns_ *= 2;
+        for (auto& [process, devices] : processes_)
+            for (auto& [ordinal, device] : devices.by_ordinal)
+                gaps_ -= std::erase_if(device.told.gaps,
+                                       [&](const DrainedGap& gap) { return gap.time.length_ns() < shortest_ns_; });
+    }
+}
+
+}  // namespace ingero

@@ -1,0 +1,131 @@
+// When a process's device had nothing to do, as far as calls show it: from the return of a synchronisation that leaves
+// nothing enqueued up to the next call that enqueues. What the enqueuing thread did meanwhile is the table of waits'.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "core/diagnosis/incidents/known_processes.h"
+#include "core/model/event.h"
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "core/query/event_filter.h"
+#include "core/query/op_lookup.h"
+
+namespace ingero {
+
+struct DrainedGap {
+    Window time;
+    uint32_t tid = 0;  ///< of the thread that ended it
+    OpId op = 0;       ///< the call that ended it
+    /// Kernels run between such gaps: it is no mere copying, as of a model that is being loaded.
+    bool after_launch = false;
+    uint64_t call = 0;         ///< its sequence in the store
+    uint64_t in_calls_ns = 0;  ///< of it, in calls of that thread
+    uint64_t bytes_back = 0;   ///< copied from the device since the gap before
+};
+
+/// A step is what a device did between two times in which it had nothing to do.
+struct StepTime {
+    uint64_t busy_ns = 0;
+    uint64_t newly_busy_ns = 0;  ///< in steps that ended with a call from a sequence on
+    uint64_t steps = 0;
+};
+
+/// Sums of steps over equal parts of a window, by when they ended. At most 512 parts, of 10 ms or more.
+class StepTimes {
+  public:
+    explicit StepTimes(const Window& window = {});
+    void add(uint64_t end_ns, uint64_t busy_ns, uint64_t call);
+    StepTime within(const Window& time, uint64_t new_from_sequence) const;
+
+  private:
+    struct Part {
+        uint64_t busy_ns = 0;
+        uint64_t steps = 0;
+        uint64_t newest_call = 0;
+    };
+    Window window_;
+    uint64_t part_ns_;
+    std::vector<Part> parts_;
+};
+
+/// One process on one device.
+struct DrainedDevice {
+    StepTimes steps;
+    std::vector<DrainedGap> gaps;
+    uint64_t drained_ns = 0;          ///< in all, in gaps too short to be kept too
+    uint64_t from_ns = 0, to_ns = 0;  ///< from its first call of these classes in the window to its last
+    uint64_t enqueues = 0;            ///< by weight
+    uint64_t enqueue_rows = 0;        ///< that stand for them
+    uint64_t calls_ns = 0;            ///< in these calls, by weight
+};
+
+/// Of the calls of one window. Bounded: where there are too many gaps the shortest are only summed.
+class DrainedGaps {
+  public:
+    DrainedGaps(const Window& window, const KnownProcesses* processes)
+        : window_(window), processes_(1'024, processes) {}
+
+    /// Blocks in order of start; rows of a block in any order.
+    void take(std::span<const Event> block, EventFilter& filter);
+
+    struct Devices;
+    /// visit(process, device ordinal, device)
+    template <class Visit>
+    void visit(Visit visit) const {
+        for (const auto& [process, devices] : processes_)
+            for (const auto& [ordinal, device] : devices.by_ordinal) visit(process, ordinal, device.told);
+    }
+
+    struct Stream {
+        uint64_t enqueued_ns = 0;
+        bool busy = false;
+    };
+    struct Device {
+        DrainedDevice told;
+        std::map<uint64_t, Stream> streams;
+        size_t busy = 0;
+        uint64_t busy_from_ns = 0;  ///< of the step under way; 0: not known
+        uint64_t drained_ns = 0;    ///< since when; 0: it has, or may have, something to do
+        uint32_t gaps_since_launch = UINT32_MAX;
+        bool overflowed = false;
+        uint64_t bytes_back = 0;
+        std::map<uint32_t, uint64_t> in_calls;  ///< since then, by thread
+        uint64_t last_stream = 0;
+        Stream* last = nullptr;
+    };
+    struct Devices {
+        std::map<uint16_t, Device> by_ordinal;
+        bool is_evidence() const { return false; }
+        uint64_t worth() const { return by_ordinal.empty() ? 0 : by_ordinal.begin()->second.told.enqueues; }
+    };
+
+  private:
+    void take(const Event& event, const Op& op);
+    void enqueue(Device& device, const Event& event, const Op& op);
+    void synchronised(Device& device, const Event& event, bool all);
+    void end_gap(Device& device, const Event& event, uint64_t at_ns);
+    void drop_short();
+    void drop(const Devices& gone);
+    Device* device_of(const Event& event);
+
+    Window window_;
+    ProcessTable<Devices> processes_;
+    OpLookup ops_;
+    size_t gaps_ = 0, devices_ = 0, streams_ = 0;  ///< of all processes
+    uint64_t shortest_ns_ = 100'000;
+    ProcessKey last_process_;
+    uint16_t last_ordinal_ = 0;
+    Device* last_device_ = nullptr;
+    struct Row {
+        uint64_t start_ns;
+        const Event* event;
+    };
+    std::vector<Row> rows_;
+    std::vector<size_t> runs_;
+};
+
+}  // namespace ingero

@@ -1,0 +1,93 @@
+#include "core/diagnosis/evidence/lost_time.h"
+
+#include <algorithm>
+
+#include "core/model/call_time.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_groups = 16'384;
+
+void add_assigned(LostSums& sums, const Assignment& assignment) {
+    sums.excess_ns = saturating_add(sums.excess_ns, assignment.of_all(assignment.excess_ns));
+    for (size_t cause = 0; cause < cause_count; ++cause)
+        sums.ns[cause] = saturating_add(sums.ns[cause], assignment.of_all(assignment.ns[cause]));
+}
+
+void add_uncertain_to(LostSums& sums, uint64_t excess_ns) {
+    sums.excess_ns = saturating_add(sums.excess_ns, excess_ns);
+    sums.uncertain_ns = saturating_add(sums.uncertain_ns, excess_ns);
+}
+
+}  // namespace
+
+void LostSums::add(const LostSums& other) {
+    calls = saturating_add(calls, other.calls);
+    busy_ns = saturating_add(busy_ns, other.busy_ns);
+    excess_ns = saturating_add(excess_ns, other.excess_ns);
+    uncertain_ns = saturating_add(uncertain_ns, other.uncertain_ns);
+    for (size_t cause = 0; cause < cause_count; ++cause) ns[cause] = saturating_add(ns[cause], other.ns[cause]);
+}
+
+std::vector<std::pair<std::string, uint64_t>> LostSums::by_cause() const {
+    std::vector<std::pair<std::string, uint64_t>> list;
+    uint64_t rest_ns = excess_ns;
+    const auto tell = [&](std::string name, uint64_t part_ns) {
+        const uint64_t told_ns = std::min(part_ns, rest_ns);
+        rest_ns -= told_ns;
+        if (told_ns != 0) list.emplace_back(std::move(name), told_ns);
+    };
+    for (size_t cause = 0; cause < cause_count; ++cause)
+        tell(std::string(to_string(static_cast<Cause>(cause))), ns[cause]);
+    tell("uncertain split", uncertain_ns);
+    tell("unexplained", rest_ns);
+    std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return list;
+}
+
+LostTime::LostTime(const Window& window, size_t slices) : window_(window), slices_(slices), index_(max_groups) {}
+
+LostSums& LostTime::group_of(const Event& event) {
+    const Group group{event.process(), event.device};
+    if (last_number_ == KeyIndex<Group>::none || !(group == last_)) {
+        last_number_ = index_.find_or_add(group);
+        if (last_number_ == KeyIndex<Group>::none) return others_;
+        last_ = group;
+        if (last_number_ == groups_.size()) groups_.emplace_back();
+    }
+    return groups_[last_number_];
+}
+
+LostSlice* LostTime::slice_of(const Event& event) {
+    if (slices_.empty() || window_.length_ns() == 0) return nullptr;
+    const uint64_t start_ns = std::clamp(event.start_ns, window_.from_ns, window_.to_ns - 1) - window_.from_ns;
+    const auto number =
+        static_cast<size_t>(static_cast<unsigned __int128>(start_ns) * slices_.size() / window_.length_ns());
+    return &slices_[number];
+}
+
+void LostTime::saw(const Event& event) {
+    const auto count = [&](auto& sums) {
+        sums.calls = saturating_add(sums.calls, event.weight);
+        sums.busy_ns = saturating_add(sums.busy_ns, saturating_multiply(event.duration_ns, event.weight));
+    };
+    count(group_of(event));
+    LostSlice* slice = slice_of(event);
+    if (!slice) return;
+    count(slice->sums);
+    count(slice->ops[event.op]);
+}
+
+void LostTime::add(const Event& event, const Assignment& assignment) {
+    add_assigned(group_of(event), assignment);
+    if (LostSlice* slice = slice_of(event)) add_assigned(slice->sums, assignment);
+}
+
+void LostTime::add_uncertain(const Event& event, uint64_t excess_ns) {
+    add_uncertain_to(group_of(event), excess_ns);
+    if (LostSlice* slice = slice_of(event)) add_uncertain_to(slice->sums, excess_ns);
+}
+
+}  // namespace ingero

@@ -1,0 +1,300 @@
+#include "core/diagnosis/incidents/incident_history.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/diagnosis/detector.h"
+#include "core/diagnosis/stragglers.h"
+#include "core/model/call_time.h"
+#include "core/query/event_filter.h"
+
+namespace ingero {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr Window all_time{0, INT64_MAX};
+constexpr uint64_t least_around_ns = 2'000'000;
+constexpr uint64_t most_around_ns = 200'000'000;
+/// The live diagnosis judges so much at a time: all evidence of a finding is as near to its worst call.
+constexpr uint64_t evidence_within_ns = 11'000'000'000;
+constexpr size_t most_chains = 5;
+/// Less of a program says nothing of whether it is well.
+constexpr uint64_t enough_calls_to_verify = 100;
+constexpr uint64_t enough_time_to_verify_ns = 10'000'000'000;
+constexpr uint64_t lossy_from = 10;
+constexpr double little_share = 0.01;
+
+uint64_t number_in(const json& object, const char* key) {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return object.is_object() && found != object.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+}
+
+bool is_shown(const IncidentRow& row, const Filter& filter) {
+    return row.kind != imported_finding && (!filter.uid || row.uid == *filter.uid) &&
+           (!filter.pid || row.process.pid == *filter.pid);
+}
+
+void add_step(IncidentHistory& incident, IncidentRow row) {
+    incident.updated_ns = incident.boot.clock.to_realtime(row.at_ns);
+    incident.closed_ns.reset();
+    if (row.event == IncidentEvent::closed) incident.closed_ns = incident.updated_ns;
+    incident.steps.push_back({row.event, incident.updated_ns, row.lost_ns});
+    // The first stays: it says when it was opened.
+    if (incident.steps.size() > max_incident_steps) incident.steps.erase(incident.steps.begin() + 1);
+    incident.latest = std::move(row);
+}
+
+/// What the incident's finding says of its worst call, of CLOCK_MONOTONIC.
+struct Worst {
+    Window time;
+    uint32_t tid = 0;
+    uint64_t sequence = 0;
+};
+
+Worst worst_of(const IncidentHistory& incident) {
+    const auto found = incident.finding.is_object() ? incident.finding.find("worst") : incident.finding.end();
+    if (!incident.finding.is_object() || found == incident.finding.end()) return {};
+    return {{number_in(*found, "from_ns"), number_in(*found, "to_ns")},
+            static_cast<uint32_t>(number_in(*found, "tid")),
+            number_in(*found, "call")};
+}
+
+/// Of more rows than there is room for, the worst call, what was called meanwhile, and the longest others.
+void keep_the_most_telling(std::vector<Event>& rows, const Worst& worst) {
+    const auto tells_more = [&](const Event& a, const Event& b) {
+        const auto rank = [&](const Event& event) {
+            const bool same_thread = event.tid == worst.tid;
+            return std::tuple(event.sequence == worst.sequence, same_thread, event.duration_ns);
+        };
+        return rank(a) > rank(b);
+    };
+    if (rows.size() > max_incident_rows) {
+        std::nth_element(rows.begin(), rows.begin() + max_incident_rows, rows.end(), tells_more);
+        rows.resize(max_incident_rows);
+    }
+    std::sort(rows.begin(), rows.end(), [](const Event& a, const Event& b) {
+        return std::tie(a.start_ns, a.depth, a.sequence) < std::tie(b.start_ns, b.depth, b.sequence);
+    });
+}
+
+}  // namespace
+
+Result<std::vector<IncidentHistory>> read_incidents(const StoreSnapshot& snapshot, const Filter& filter) {
+    std::vector<IncidentHistory> all;
+    std::map<std::pair<uint32_t, std::string>, size_t> by_id;
+    for (const BootWindow& boot : boot_windows(snapshot, all_time)) {
+        auto rows = snapshot.incidents(boot.boot_index, {0, UINT64_MAX});
+        if (!rows) return tl::unexpected(rows.error());
+        for (IncidentRow& row : *rows) {
+            if (!is_shown(row, filter)) continue;
+            const auto [at, added] = by_id.try_emplace({boot.boot_index, row.id}, all.size());
+            if (added) {
+                all.emplace_back();
+                all.back().boot = boot;
+                all.back().opened_ns = boot.clock.to_realtime(row.opened_ns);
+            }
+            add_step(all[at->second], std::move(row));
+        }
+    }
+    std::erase_if(all, [&](const IncidentHistory& one) {
+        return one.opened_ns >= filter.window.to_ns || one.closed_ns.value_or(UINT64_MAX) < filter.window.from_ns;
+    });
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+    const KnownProcesses known(*processes);
+    for (IncidentHistory& one : all) {
+        one.comm = known.name(one.latest.process);
+        one.finding = json::parse(one.latest.finding, nullptr, false);
+        if (!one.finding.is_object()) one.finding = nullptr;
+    }
+    std::stable_sort(all.begin(), all.end(), [](const IncidentHistory& a, const IncidentHistory& b) {
+        return a.latest.lost_ns > b.latest.lost_ns;
+    });
+    return all;
+}
+
+Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filter& filter, const std::string& id) {
+    auto all = read_incidents(snapshot, {.window = all_time, .uid = filter.uid, .pid = {}});
+    if (!all) return tl::unexpected(all.error());
+    IncidentHistory* found = nullptr;
+    for (IncidentHistory& one : *all) {
+        if (one.latest.id == id) return std::move(one);
+        if (id.empty() || !one.latest.id.starts_with(id)) continue;
+        if (found) return fail(ErrorCode::bad_request, "several incidents have an id that begins so", "give all of it");
+        found = &one;
+    }
+    if (!found) return fail(ErrorCode::not_found, "there is no such incident", "ingeroctl incidents lists them");
+    return std::move(*found);
+}
+
+Result<IncidentDetail> read_incident_detail(const StoreSnapshot& snapshot, const Filter& filter,
+                                            const IncidentHistory& incident) {
+    IncidentDetail detail;
+    const Worst worst = worst_of(incident);
+    detail.worst = worst.sequence;
+    if (worst.time.length_ns() == 0) return detail;
+    const uint64_t margin_ns = std::clamp(worst.time.length_ns() / 2, least_around_ns, most_around_ns);
+    detail.around = {saturating_subtract(worst.time.from_ns, margin_ns), saturating_add(worst.time.to_ns, margin_ns)};
+    std::set<uint64_t> evidence;
+    if (const auto list = incident.finding.find("evidence"); list != incident.finding.end() && list->is_array())
+        for (const json& one : *list)
+            if (one.is_number_unsigned() && evidence.size() < max_evidence) evidence.insert(one.get<uint64_t>());
+    const Window near{saturating_subtract(worst.time.from_ns, evidence_within_ns),
+                      saturating_add(worst.time.to_ns, evidence_within_ns)};
+    const auto scanned = snapshot.scan(incident.boot.boot_index, near, [&](std::span<const Event> block) {
+        for (const Event& event : block) {
+            if (event.process() != incident.latest.process) continue;
+            if (evidence.contains(event.sequence)) detail.evidence.push_back(event);
+            if (event.start_ns < detail.around.to_ns && saturating_end_ns(event) > detail.around.from_ns)
+                detail.rows.push_back(event);
+            // A flood of short calls must not take all memory.
+            if (detail.rows.size() >= 50'000) keep_the_most_telling(detail.rows, worst);
+        }
+        return true;
+    });
+    if (!scanned) return tl::unexpected(scanned.error());
+    keep_the_most_telling(detail.rows, worst);
+    std::sort(detail.evidence.begin(), detail.evidence.end(),
+              [](const Event& a, const Event& b) { return a.start_ns < b.start_ns; });
+    WaitsQuery waits;
+    waits.filter = {.window = {incident.boot.clock.to_realtime(worst.time.from_ns),
+                               incident.boot.clock.to_realtime(worst.time.to_ns)},
+                    .uid = filter.uid,
+                    .pid = incident.latest.process.pid};
+    waits.tid = worst.tid;
+    waits.limit = most_chains;
+    auto chains = compute_waits(snapshot, waits);
+    if (!chains) return tl::unexpected(chains.error());
+    detail.chains = std::move(chains->chains);
+    return detail;
+}
+
+std::string_view to_string(Fixed fixed) {
+    switch (fixed) {
+        case Fixed::yes:
+            return "fixed";
+        case Fixed::no:
+            return "not-fixed";
+        case Fixed::not_known:
+            break;
+    }
+    return "not-enough-data";
+}
+
+namespace {
+
+/// The same program, whichever process it is now.
+std::set<uint32_t> pids_like(const std::vector<Process>& processes, const IncidentHistory& incident) {
+    const auto same = std::find_if(processes.begin(), processes.end(),
+                                   [&](const Process& one) { return one.key == incident.latest.process; });
+    std::set<uint32_t> pids{incident.latest.process.pid};
+    if (same == processes.end()) return pids;
+    for (const Process& one : processes)
+        if (one.comm == same->comm && one.uid == same->uid &&
+            (!same->facts.rank || !one.facts.rank || one.facts.rank == same->facts.rank))
+            pids.insert(one.key.pid);
+    return pids;
+}
+
+std::string some_calls(uint64_t calls) {
+    return std::to_string(calls) + (calls == 1 ? " call" : " calls");
+}
+
+/// Of stragglers: whether a rank of the program is late again, and how many ranges there are to tell by.
+Result<void> verify_straggler(const StoreSnapshot& snapshot, const Filter& filter, const std::set<uint32_t>& pids,
+                              IncidentVerified& verified) {
+    const auto answer = compute_stragglers(snapshot, {.window = verified.fresh, .uid = filter.uid, .pid = {}}, {});
+    if (!answer) return tl::unexpected(answer.error());
+    uint64_t ranges = 0;
+    bool late = false;
+    for (const StragglersAnswer::Boot& boot : answer->boots) {
+        for (const auto& [hash, totals] : boot.communicators)
+            for (const auto& [key, member] : totals.members)
+                if (pids.contains(key.first.pid)) ranges = std::max(ranges, member.ranges);
+        for (const StragglerEpisode& episode : boot.episodes) {
+            if (!pids.contains(episode.process.pid)) continue;
+            late = true;
+            verified.lost_ns = saturating_add(verified.lost_ns, episode.lost_ns);
+        }
+    }
+    if (late) {
+        verified.fixed = Fixed::no;
+        verified.why = "a rank of the program keeps coming last: others lost " + format_duration(verified.lost_ns);
+    } else if (ranges < StragglerOptions().ranges) {
+        verified.why = "only " + std::to_string(ranges) + " ranges of collectives since, of " +
+                       std::to_string(StragglerOptions().ranges) + " that it takes";
+    } else {
+        verified.fixed = Fixed::yes;
+        verified.why = "no rank of the program kept coming last in " + std::to_string(ranges) + " ranges";
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Filter& filter,
+                                         const IncidentHistory& incident, Window fresh) {
+    IncidentVerified verified;
+    const Window whole = whole_trace(snapshot);
+    if (fresh.length_ns() == 0) fresh = {incident.closed_ns.value_or(incident.updated_ns), whole.to_ns};
+    // What was before it is over cannot speak for it.
+    fresh.from_ns = std::max(fresh.from_ns, incident.closed_ns.value_or(incident.opened_ns));
+    verified.fresh = fresh;
+    if (incident.finding.is_object())
+        if (const auto share = incident.finding.find("window_share");
+            share != incident.finding.end() && share->is_number())
+            verified.share_before = share->get<double>();
+    if (fresh.length_ns() == 0 || fresh.from_ns >= whole.to_ns) {
+        verified.fresh.to_ns = std::max(fresh.from_ns, fresh.to_ns);
+        verified.why = "nothing was recorded since";
+        return verified;
+    }
+    const auto processes = snapshot.processes();
+    if (!processes) return tl::unexpected(processes.error());
+    const std::set<uint32_t> pids = pids_like(*processes, incident);
+    auto answer = explain(snapshot, {.window = fresh, .uid = filter.uid, .pid = {}});
+    if (!answer) return tl::unexpected(answer.error());
+    verified.coverage = std::move(answer->coverage);
+    for (const LostGroup& group : answer->by_process)
+        if (pids.contains(group.pid)) verified.calls += group.sums.calls;
+    const Finding* again = nullptr;
+    for (const Finding& finding : answer->findings) {
+        const bool evidence = finding.verdict == Verdict::proven || finding.verdict == Verdict::partial;
+        if (!evidence || finding.kind != incident.latest.kind || !pids.contains(finding.pid)) continue;
+        verified.lost_ns = saturating_add(verified.lost_ns, finding.lost_ns);
+        verified.share = std::max(verified.share, finding.window_share);
+        if (!again) again = &finding;
+    }
+    // Some of nearly everything is left on a host with other work: what counts is less than half, and little.
+    const bool stays = again && verified.share >= std::min(little_share, verified.share_before / 2);
+    if (stays && incident.latest.kind != "straggler") {
+        verified.fixed = Fixed::no;
+        verified.why = again->summary;
+        return verified;
+    }
+    if (verified.coverage.lost > answer->calls / lossy_from) {
+        verified.why = "too many calls were lost since: " + std::to_string(verified.coverage.lost);
+        return verified;
+    }
+    if (verified.calls < enough_calls_to_verify || fresh.length_ns() < enough_time_to_verify_ns) {
+        verified.why = "only " + some_calls(verified.calls) + " of the program in " +
+                       format_duration(fresh.length_ns()) + " since; it takes " + some_calls(enough_calls_to_verify) +
+                       " and " + format_duration(enough_time_to_verify_ns);
+        return verified;
+    }
+    if (incident.latest.kind == "straggler") {
+        if (auto done = verify_straggler(snapshot, filter, pids, verified); !done) return tl::unexpected(done.error());
+        return verified;
+    }
+    verified.fixed = Fixed::yes;
+    verified.why = (again ? "little " : "no ") + incident.latest.kind + " in " + some_calls(verified.calls) +
+                   " of the program since";
+    if (again) verified.why += ": " + percent_text(verified.share) + " of the window";
+    return verified;
+}
+
+}  // namespace ingero

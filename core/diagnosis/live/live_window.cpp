@@ -1,0 +1,208 @@
+#include "core/diagnosis/live/live_window.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "core/diagnosis/judge.h"
+#include "core/model/op.h"
+#include "core/store/rows/state_names.h"
+
+namespace ingero {
+
+namespace {
+
+/// One call lost in ten: what is missing could have told otherwise.
+constexpr uint64_t lossy_from = 10;
+constexpr size_t max_spans = 16'384;
+constexpr size_t max_registered = 4'096;
+constexpr size_t max_states = 4'096;
+
+struct Block {
+    std::vector<Event> events;
+    uint64_t lost = 0;
+    uint64_t earliest_start_ns = UINT64_MAX;
+    uint64_t latest_end_ns = 0;
+    uint64_t last_sequence = 0;
+};
+
+size_t bytes_of(const Block& block) {
+    return block.events.size() * sizeof(Event);
+}
+
+}  // namespace
+
+struct LiveWindow::Impl {
+    std::string boot_id;
+    LiveWindowOptions options;
+
+    mutable std::mutex mutex;
+    // Below: guarded by mutex. Blocks do not change, so a pass works on those it found without holding it.
+    std::deque<std::shared_ptr<const Block>> blocks;
+    std::deque<SpanRow> spans;  ///< in order of arrival
+    std::vector<SpanRow> registered;
+    std::deque<StateRow> states;
+    size_t bytes = 0;
+    uint64_t last_sequence = 0;
+    uint64_t seen_sequence = 0;     ///< by passes
+    uint64_t dropped_until_ns = 0;  ///< when the last call that is no longer kept returned
+
+    void drop_first() {
+        dropped_until_ns = std::max(dropped_until_ns, blocks.front()->latest_end_ns);
+        bytes -= bytes_of(*blocks.front());
+        blocks.pop_front();
+    }
+};
+
+LiveWindow::LiveWindow(std::string boot_id, LiveWindowOptions options) : impl_(std::make_unique<Impl>()) {
+    impl_->boot_id = std::move(boot_id);
+    impl_->options = options;
+}
+
+LiveWindow::~LiveWindow() = default;
+
+void LiveWindow::add(std::vector<Event> events, uint64_t lost) {
+    if (events.empty()) return;
+    auto block = std::make_shared<Block>();
+    const uint64_t told_until_ns = saturating_end_ns(events.back());
+    // Of what the kernel did detectors ask for waits only.
+    std::erase_if(events, [](const Event& event) { return !is_call(event.op) && !WaitTable::wants(event.op); });
+    if (events.empty() && lost == 0) return;
+    if (events.empty()) block->earliest_start_ns = block->latest_end_ns = told_until_ns;
+    for (const Event& event : events) {
+        if (is_call(event.op)) block->last_sequence = event.sequence;  // without calls there is nothing new to judge
+        block->earliest_start_ns = std::min(block->earliest_start_ns, event.start_ns);
+        block->latest_end_ns = std::max(block->latest_end_ns, saturating_end_ns(event));
+    }
+    block->lost = lost;
+    block->events = std::move(events);
+
+    const std::lock_guard lock(impl_->mutex);
+    impl_->bytes += bytes_of(*block);
+    impl_->last_sequence = std::max(impl_->last_sequence, block->last_sequence);
+    impl_->blocks.push_back(std::move(block));
+    while (impl_->bytes > impl_->options.max_bytes && impl_->blocks.size() > 1) impl_->drop_first();
+}
+
+void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
+    const std::lock_guard lock(impl_->mutex);
+    for (const SpanRow& span : spans) {
+        if (span.kind == SpanKind::scope && impl_->registered.size() < max_registered)
+            impl_->registered.push_back(span);
+        if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
+        impl_->spans.push_back(span);
+        if (impl_->spans.size() > max_spans) impl_->spans.pop_front();
+    }
+}
+
+void LiveWindow::add_state(const StateRow& state) {
+    if (!state.source.starts_with(gpu_source)) return;
+    const std::lock_guard lock(impl_->mutex);
+    impl_->states.push_back(state);
+    if (impl_->states.size() > max_states) impl_->states.pop_front();
+}
+
+void LiveWindow::trim(uint64_t now_monotonic_ns) {
+    const uint64_t oldest = saturating_subtract(now_monotonic_ns, impl_->options.history_ns);
+    const std::lock_guard lock(impl_->mutex);
+    while (!impl_->blocks.empty() && impl_->blocks.front()->latest_end_ns < oldest) impl_->drop_first();
+    while (!impl_->spans.empty() && impl_->spans.front().end_ns < oldest) impl_->spans.pop_front();
+    while (!impl_->states.empty() && impl_->states.front().time_ns < oldest) impl_->states.pop_front();
+}
+
+bool LiveWindow::has_new() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->last_sequence > impl_->seen_sequence;
+}
+
+bool LiveWindow::empty() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->blocks.empty();
+}
+
+size_t LiveWindow::bytes() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->bytes;
+}
+
+std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<Process>& processes,
+                                      const Communicators& communicators) {
+    std::vector<std::shared_ptr<const Block>> blocks;
+    std::vector<SpanRow> spans;
+    std::vector<StateRow> states;
+    const uint64_t judged_from_ns = saturating_subtract(now.monotonic_ns, impl_->options.judged_ns);
+    ExplainOptions options;
+    options.slow_calls = 0;
+    // Calls that return after the last one dropped are all kept: a process that began since is known whole.
+    uint64_t kept_from_ns = 0;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        blocks.assign(impl_->blocks.begin(), impl_->blocks.end());
+        options.new_from_sequence = impl_->seen_sequence + 1;
+        impl_->seen_sequence = impl_->last_sequence;
+        kept_from_ns = std::max(impl_->options.since_ns, impl_->dropped_until_ns);
+        std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
+                     [&](const SpanRow& span) { return span.end_ns > judged_from_ns; });
+        if (!spans.empty()) spans.insert(spans.end(), impl_->registered.begin(), impl_->registered.end());
+        std::copy_if(impl_->states.begin(), impl_->states.end(), std::back_inserter(states),
+                     [&](const StateRow& state) { return state.time_ns >= judged_from_ns; });
+    }
+    if (kept_from_ns == 0) {
+        kept_from_ns = UINT64_MAX;
+        for (const auto& block : blocks) kept_from_ns = std::min(kept_from_ns, block->earliest_start_ns);
+    }
+    const uint64_t judged_ns = impl_->options.judged_ns;
+    const Window window{saturating_subtract(now.monotonic_ns, judged_ns), now.monotonic_ns};
+    SlowCalls slow(0);
+    JudgedTotals totals;
+    const KnownProcesses known(processes);
+    Judge judge(
+        {.options = options, .window = window, .clock = now, .processes = &known, .communicators = &communicators},
+        EventFilter(Filter{}, processes), slow, totals);
+    for (const auto& block : blocks) judge.learn(block->events);
+    judge.finish_learning();
+    uint64_t lost = 0;
+    std::vector<Event> part;
+    for (const auto& block : blocks) {
+        if (block->latest_end_ns < window.from_ns) continue;
+        lost += block->lost;
+        part.clear();
+        std::copy_if(block->events.begin(), block->events.end(), std::back_inserter(part),
+                     [&](const Event& event) { return saturating_end_ns(event) >= window.from_ns; });
+        judge.judge(part);
+    }
+    if (const Window more = judge.looks_back_at(); more.length_ns() > 0) {
+        for (const auto& block : blocks) {
+            part.clear();
+            std::copy_if(block->events.begin(), block->events.end(), std::back_inserter(part),
+                         [&](const Event& event) { return event.start_ns < more.to_ns; });
+            judge.look_back(part);
+        }
+    }
+    // Shares are of the whole window also where calls are known for less: little time is little evidence.
+    JudgementContext context;
+    context.covered_ns = judged_ns;
+    context.boot_id = impl_->boot_id;
+    context.lossy = lost > totals.recorded / lossy_from;
+    context.learnt_from_ns = kept_from_ns;
+    context.recorded_until_ns = now.monotonic_ns;
+    context.clock = now;
+    context.processes = &known;
+    context.spans = &spans;
+    context.states = &states;
+    uint64_t before_ns = 0;
+    for (const auto& block : blocks) {
+        if (block->lost != 0) {
+            LossRow row;
+            row.from_ns = std::min(block->earliest_start_ns, before_ns);
+            row.to_ns = saturating_add(block->latest_end_ns, 1);
+            row.lost_ring = block->lost;
+            context.losses.push_back(row);
+        }
+        before_ns = block->latest_end_ns;
+    }
+    return judge.findings(context);
+}
+
+}  // namespace ingero
