@@ -29,10 +29,10 @@ constexpr OpId async_copy = make_op(source_cuda, 7);
 constexpr ProcessKey trainer{100, 7};
 constexpr uint32_t one_in = 50;
 constexpr uint64_t slow_call_ns = 50 * us;  ///< as bpf/thinning.h has it
-/// A million calls in --full, 190,000 in the gate.
-const size_t requests = std::getenv("INGERO_FULL") != nullptr ? 44 : 8;
+constexpr size_t requests = 8;
 constexpr uint64_t pause_ns = 10 * ms;  ///< after each
-constexpr size_t steps_of_request = 800;
+/// So that there are a million calls in --full, 190,000 in the gate.
+const size_t steps_of_request = std::getenv("INGERO_FULL") != nullptr ? 4'900 : 800;
 /// Kept rows are a random sample, one of each fifty calls of an op, so that calls come out exactly. A sum over n of
 /// them is off by the coefficient of variation of the values by sqrt(n). That is below 1.3 for all that is summed
 /// here: 2.3 % over the 3,000 of all launches, 6.5 % over the 380 of a request. Twice that is allowed, and the seed is
