@@ -30,9 +30,10 @@ constexpr ProcessKey trainer{100, 7};
 constexpr uint32_t one_in = 50;
 constexpr uint64_t slow_call_ns = 50 * us;  ///< as bpf/thinning.h has it
 constexpr size_t requests = 8;
-constexpr uint64_t pause_ns = 10 * ms;  ///< after each
-/// So that there are a million calls in --full, 190,000 in the gate.
-const size_t steps_of_request = std::getenv("INGERO_FULL") != nullptr ? 4'900 : 800;
+/// 190,000 calls in the gate, a million in --full.
+const size_t scale = std::getenv("INGERO_FULL") != nullptr ? 6 : 1;
+const uint64_t pause_ns = 10 * ms * scale;  ///< after each
+const size_t steps_of_request = 800 * scale;
 /// Kept rows are a random sample, one of each fifty calls of an op, so that calls come out exactly. A sum over n of
 /// them is off by the coefficient of variation of the values by sqrt(n). That is below 1.3 for all that is summed
 /// here: 2.3 % over the 3,000 of all launches, 6.5 % over the 380 of a request. Twice that is allowed, and the seed is
@@ -100,7 +101,7 @@ class Calls {
         call(stream_sync, 300e3);
     }
     void make_burst() {
-        for (int i = 0; i < 3'000; ++i) make_launch(i < 512 ? 5e3 : 25e3);
+        for (size_t i = 0; i < 3'000 * scale; ++i) make_launch(i < 512 ? 5e3 : 25e3);
         call(stream_sync, 300e3);
     }
 
@@ -220,7 +221,8 @@ class Answers {
     }
     /// The statement's rows by their first column; the others are numbers.
     std::map<std::string, std::vector<double>> sql(const std::string& statement) const {
-        const auto answer = engine_->run(*snapshot_, {.sql = statement, .filter = {}});
+        const auto answer =
+            engine_->run(*snapshot_, {.sql = statement, .filter = {}, .memory_bytes = scale * (256 << 20)});
         EXPECT_TRUE(answer) << statement << (answer ? "" : answer.error().message);
         std::map<std::string, std::vector<double>> rows;
         for (const auto& row : answer->rows)
