@@ -271,7 +271,7 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
         }
     }
     if (totals.uncertain) {
-        text += "; " + std::to_string(totals.uncertain) + " calls with an uncertain time split are no evidence";
+        text += "; " + std::to_string(totals.uncertain) + " calls are left out: their time split is uncertain";
     }
     return text;
 }

@@ -203,7 +203,7 @@ void merge(std::vector<ProcessGap>& gaps) {
 
 Gap told(const ProcessGap& gap) {
     std::string reason = std::string(to_string(gap.reason)) + ": " + gap.subject;
-    if (gap.process.pid != 0) reason += " of pid " + std::to_string(gap.process.pid);
+    if (gap.process.pid != 0) reason += " (pid " + std::to_string(gap.process.pid) + ")";
     return {gap.realtime.from_ns, gap.realtime.to_ns, std::move(reason), true};
 }
 

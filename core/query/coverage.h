@@ -56,7 +56,7 @@ Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window re
 /// Gaps of single processes that an answer lists; the shortest beyond them are told of in one line.
 inline constexpr size_t max_process_gaps = 256;
 
-/// Gaps between sessions, then those of single processes ("late-attach: libcudart.so.12 of pid 123"), each in order of
+/// Gaps between sessions, then those of single processes ("late-attach: libcudart.so.12 (pid 123)"), each in order of
 /// time. Errors: corrupt.
 Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter = {});
 

@@ -97,7 +97,7 @@ struct State {
     Session* running() { return current ? &sessions.at(*current) : nullptr; }
 };
 
-/// Ids of rows that could not be stored count too: what names them must not come to name others.
+/// Never reuse an id, even if its row was not stored: rows may name it.
 void note_ids(const Batch& batch, State& state) {
     for (const FileRow& file : batch.files) state.last_file = std::max(state.last_file, file.id);
     for (const StackRow& stack : batch.stacks) {

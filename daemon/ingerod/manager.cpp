@@ -395,7 +395,7 @@ bool Manager::may_see(const Caller& caller, const LibraryKey& key, const Library
     });
 }
 
-// Where in their home others keep a library is none of it.
+// Do not reveal library paths in other users' home directories.
 std::vector<std::string> Manager::missing_probes(const Caller& caller) const {
     std::set<std::string> missing;
     size_t others = 0;

@@ -179,10 +179,10 @@ Result<std::optional<ExportCursor>> to_cursor(const json& params) {
     const json cursor = params.value("cursor", json());
     if (cursor.is_null()) return std::nullopt;
     constexpr uint64_t most = std::numeric_limits<int64_t>::max();
-    if (!cursor.is_object()) return fail(ErrorCode::bad_request, "parameter cursor is none that an export gave");
+    if (!cursor.is_object()) return fail(ErrorCode::bad_request, "the cursor is not from an export's answer");
     const auto start = number(cursor, "start_ns", most), base = number(cursor, "base_ns", most);
     if (!start || !*start || !base || !*base)
-        return fail(ErrorCode::bad_request, "parameter cursor is none that an export gave");
+        return fail(ErrorCode::bad_request, "the cursor is not from an export's answer");
     return ExportCursor{**start, **base};
 }
 

@@ -112,7 +112,7 @@ TEST_F(Capture, records_not_one_call_of_a_process_that_is_excluded_nor_counts_it
     ASSERT_EQ(secret.tell("calls 20000"), "done");
     EXPECT_EQ(hits(), before);
     EXPECT_FALSE(is_listed(secret.pid()));
-    EXPECT_TRUE(has_gap("excluded: [capture] exclude comm:ci-secret* of pid " + std::to_string(secret.pid())));
+    EXPECT_TRUE(has_gap("excluded: [capture] exclude comm:ci-secret* (pid " + std::to_string(secret.pid()) + ")"));
     ASSERT_EQ(open.tell("calls 500"), "done");
     EXPECT_EQ(hits(), before + 500);
     const StoreContents store = stop();
@@ -126,7 +126,7 @@ TEST_F(Capture, does_not_attach_for_an_excluded_process_alone) {
     start_daemon("exclude = [\"comm:ci-secret*\"]\n");
     AttachTarget secret;
     ASSERT_NO_FATAL_FAILURE(start(secret, "ci-secret-1"));
-    const std::string gap = "exclude comm:ci-secret* of pid " + std::to_string(secret.pid());
+    const std::string gap = "exclude comm:ci-secret* (pid " + std::to_string(secret.pid()) + ")";
     Patience limit;
     while (!has_gap(gap) && limit.lasts()) {
     }
@@ -146,7 +146,7 @@ TEST_F(Capture, takes_in_only_what_include_names) {
     ASSERT_NE(wait_recorded(wanted), 0u);
     ASSERT_EQ(other.tell("calls 5000"), "done");
     EXPECT_EQ(recorded(other.pid()), 0u);
-    EXPECT_TRUE(has_gap("[capture] include names others of pid " + std::to_string(other.pid())));
+    EXPECT_TRUE(has_gap("[capture] include names others (pid " + std::to_string(other.pid()) + ")"));
     const StoreContents store = stop();
     EXPECT_EQ(events_of(store, other.pid()), 0u);
     EXPECT_GE(events_of(store, wanted.pid()), 1u);
@@ -180,7 +180,7 @@ TEST_F(Capture, ends_with_its_threads_calls_and_waits_for_a_process_that_becomes
     const std::string second = directory_ / "libcudart-second.so.12";
     fs::copy_file(PLAIN_CUDART_A, second);
     changed.load(second);
-    const std::string gap = "excluded: [capture] exclude comm:ci-secret* of pid " + std::to_string(changed.pid());
+    const std::string gap = "excluded: [capture] exclude comm:ci-secret* (pid " + std::to_string(changed.pid()) + ")";
     Patience limit;
     while (!has_gap(gap) && limit.lasts()) {
     }

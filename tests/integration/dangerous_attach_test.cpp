@@ -373,7 +373,7 @@ TEST_F(DangerousAttach, tells_the_time_before_it_in_the_coverage_of_an_answer) {
     EXPECT_EQ(answer.at("coverage").at("complete"), false);
     size_t told = 0;
     for (const auto& gap : answer.at("coverage").at("gaps"))
-        if (gap.at("reason") == "late-attach: libcudart.so.12 of pid " + std::to_string(target.pid())) {
+        if (gap.at("reason") == "late-attach: libcudart.so.12 (pid " + std::to_string(target.pid()) + ")") {
             ++told;
             EXPECT_EQ(gap.at("partial"), true);
             EXPECT_LT(gap.at("from_ns").get<uint64_t>(), gap.at("to_ns").get<uint64_t>());

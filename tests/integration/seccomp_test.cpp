@@ -42,7 +42,7 @@ class Seccomp : public testing::Test {
         const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}});
         std::vector<std::string> found;
         for (const json& gap : answer.at("coverage").at("gaps"))
-            if (const std::string text = gap.at("reason"); text.ends_with(" of pid " + std::to_string(pid)))
+            if (const std::string text = gap.at("reason"); text.ends_with(" (pid " + std::to_string(pid) + ")"))
                 found.push_back(text);
         return found;
     }

@@ -34,7 +34,7 @@ def told_as_gap_ns(gaps, begin_ns):
 
 def is_of_the_upgrade(reason, *pids):
     """That nobody was there, or that these were found again; not of what else the host runs meanwhile."""
-    return reason == "ingerod was not running" or reason.endswith(tuple(f" of pid {pid}" for pid in pids))
+    return reason == "ingerod was not running" or reason.endswith(tuple(f" (pid {pid})" for pid in pids))
 
 
 @check

@@ -167,11 +167,11 @@ TEST_F(ACoverage, NamesTheGapsOfSingleProcesses) {
         {gap(5, 1000, 110, 120), gap(6, 1001, 150, 160, "libcuda.so.1: why", GapReason::refused)});
     const Coverage all = over(100, 200);
     EXPECT_FALSE(all.complete);
-    EXPECT_THAT(all.gaps, ElementsAre(IsGap(110u, 120u, "late-attach: libcudart.so.12 of pid 5"),
-                                      IsGap(150u, 160u, "refused: libcuda.so.1: why of pid 6")));
+    EXPECT_THAT(all.gaps, ElementsAre(IsGap(110u, 120u, "late-attach: libcudart.so.12 (pid 5)"),
+                                      IsGap(150u, 160u, "refused: libcuda.so.1: why (pid 6)")));
     EXPECT_TRUE(all.gaps[0].partial);
     EXPECT_TRUE(over(121, 149).complete);
-    EXPECT_THAT(over(115, 149).gaps, ElementsAre(IsGap(115u, 120u, "late-attach: libcudart.so.12 of pid 5")));
+    EXPECT_THAT(over(115, 149).gaps, ElementsAre(IsGap(115u, 120u, "late-attach: libcudart.so.12 (pid 5)")));
 }
 
 TEST_F(ACoverage, TellsOthersGapsToThoseWhoMaySeeThemOnly) {
@@ -179,10 +179,10 @@ TEST_F(ACoverage, TellsOthersGapsToThoseWhoMaySeeThemOnly) {
         {gap(5, 1000, 110, 120), gap(6, 1001, 130, 140), gap(0, 0, 150, 160, "probe set sync", GapReason::turned_off),
          gap(0, 1001, 170, 180, "more", GapReason::too_many)});
     EXPECT_THAT(over(100, 200, {.uid = 1000, .pid = {}}).gaps,
-                ElementsAre(IsGap(110u, 120u, "late-attach: libcudart.so.12 of pid 5"),
+                ElementsAre(IsGap(110u, 120u, "late-attach: libcudart.so.12 (pid 5)"),
                             IsGap(150u, 160u, "turned-off: probe set sync")));
     EXPECT_THAT(over(100, 200, {.uid = {}, .pid = 6}).gaps,
-                ElementsAre(IsGap(130u, 140u, "late-attach: libcudart.so.12 of pid 6"),
+                ElementsAre(IsGap(130u, 140u, "late-attach: libcudart.so.12 (pid 6)"),
                             IsGap(150u, 160u, "turned-off: probe set sync"), IsGap(170u, 180u, "too-many: more")));
     EXPECT_TRUE(over(100, 145, {.uid = 1000, .pid = 6}).complete);
     EXPECT_EQ(over(100, 200).gaps.size(), 4u);
@@ -191,22 +191,22 @@ TEST_F(ACoverage, TellsOthersGapsToThoseWhoMaySeeThemOnly) {
 TEST_F(ACoverage, MergesGapsThatTouchAndKeepsThoseThatDoNot) {
     run("boot-a", epoch, 100, 200, true, {},
         {gap(5, 0, 110, 120), gap(5, 0, 115, 130), gap(5, 0, 130, 140), gap(5, 0, 150, 160), gap(6, 0, 112, 118)});
-    EXPECT_THAT(over(100, 200).gaps, ElementsAre(IsGap(110u, 140u, "late-attach: libcudart.so.12 of pid 5"),
-                                                 IsGap(112u, 118u, "late-attach: libcudart.so.12 of pid 6"),
-                                                 IsGap(150u, 160u, "late-attach: libcudart.so.12 of pid 5")));
+    EXPECT_THAT(over(100, 200).gaps, ElementsAre(IsGap(110u, 140u, "late-attach: libcudart.so.12 (pid 5)"),
+                                                 IsGap(112u, 118u, "late-attach: libcudart.so.12 (pid 6)"),
+                                                 IsGap(150u, 160u, "late-attach: libcudart.so.12 (pid 5)")));
 }
 
 TEST_F(ACoverage, EndsAnOpenGapWithTheSessionThatLeftItOpen) {
     run("boot-a", epoch, 100, 200, false, {}, {gap(5, 0, 150, 0)});
     run("boot-a", epoch, 300, 400, true);
-    EXPECT_THAT(over(140, 200).gaps, ElementsAre(IsGap(150u, 200u, "late-attach: libcudart.so.12 of pid 5")));
+    EXPECT_THAT(over(140, 200).gaps, ElementsAre(IsGap(150u, 200u, "late-attach: libcudart.so.12 (pid 5)")));
     EXPECT_TRUE(over(300, 400).complete);
 }
 
 TEST_F(ACoverage, TellsNothingOfAProcessWhereNothingWasCoveredAnyway) {
     run("boot-a", epoch, 100, 200, true, {}, {gap(5, 0, 40, 130)});
     EXPECT_THAT(over(50, 200).gaps, ElementsAre(IsGap(50u, 100u, "before the first record"),
-                                                IsGap(100u, 130u, "late-attach: libcudart.so.12 of pid 5")));
+                                                IsGap(100u, 130u, "late-attach: libcudart.so.12 (pid 5)")));
 }
 
 TEST_F(ACoverage, ListsTheLongestOfManyGapsAndSumsTheRest) {
