@@ -447,7 +447,7 @@ void WorkerPool::reconfigure(unsigned count, uint64_t memory_bytes, milliseconds
         if (worker->is_free())
             impl_->dismiss(*worker);
         else
-            worker->served = options.requests;
+            worker->served = impl_->options.requests;
     }
 }
 
