@@ -35,7 +35,7 @@ def main() -> int:
     sockets = set(re.findall(r"^ListenStream=(.*)", text_of_files(SYSTEMD, "*.socket"), re.MULTILINE))
     rights = {name for line in re.findall(r"^AmbientCapabilities=(.*)", service, re.MULTILINE) for name in line.split()}
     ids = set(re.findall(r'"([0-9a-f]{32})"', (DAEMON / "loop" / "journal_ids.h").read_text(encoding="utf-8")))
-    fields = set(re.findall(r'"(INGERO_[A-Z_]+)=?"', text_of_files(DAEMON, "*.cpp")))
+    fields = set(re.findall(r'"(INGERO_[A-Z_]+)=?"', text_of_files(DAEMON, "**/*.cpp")))
     problems = (compare("unit", units, words_of(page, "UNITS", r"[\w.-]+\.(?:service|socket|target)"), page.name) +
                 compare("socket", sockets, words_of(page, "SOCKETS", r"/run/[\w./-]+"), page.name) +
                 compare("capability", rights, words_of(page, "RIGHTS", r"CAP_\w+"), page.name) +
