@@ -581,7 +581,8 @@ TEST(Explain, UncertainSplitsAreNoEvidence) {
     ASSERT_EQ(answer.findings.size(), 1u);
     EXPECT_NEAR(static_cast<double>(answer.findings[0].lost_ns), (1'000.0 - static_cast<double>(uncertain)) * 4 * ms,
                 0.1 * 4'000 * ms);
-    EXPECT_THAT(answer.summary, HasSubstr(std::to_string(uncertain) + " calls with an uncertain time split"));
+    EXPECT_THAT(answer.summary,
+                HasSubstr(std::to_string(uncertain) + " calls are left out: their time split is uncertain"));
 }
 
 TEST(Explain, TooFewCallsAreInsufficientEvidenceAndOnlyWhereSomethingLookedSlow) {
