@@ -184,7 +184,7 @@ TEST_F(Host, ShortSleepsAreSummed) {
     ASSERT_EQ(waits.size(), 3000u);
     end();
     const auto sums = [&](const char* op) {
-        return query("SELECT TOTAL(waits), TOTAL(blocked_ns + runnable_ns) FROM host_events WHERE tid = " +
+        return query("SELECT TOTAL(waits), TOTAL(blocked_ns), TOTAL(runnable_ns) FROM host_events WHERE tid = " +
                      std::to_string(pid_) + " AND op = '" + op + "'")
             .at(0);
     };
@@ -195,10 +195,12 @@ TEST_F(Host, ShortSleepsAreSummed) {
         single = sums("sched_switch");
     } while (summed[0].get<double>() + single[0].get<double>() < 3000 && limit.lasts());
     EXPECT_GE(summed[0].get<double>(), 1000) << single.dump();
-    const auto off = static_cast<uint64_t>(summed[1].get<double>() + single[1].get<double>());
-    // Of each, the program's clock has what it takes to leave the CPU and come back too.
-    EXPECT_LE(off, total(waits) + 5 * ms);
-    EXPECT_GE(off, 3000ull * 30'000);
+    const auto blocked = static_cast<uint64_t>(summed[1].get<double>() + single[1].get<double>());
+    const auto runnable = static_cast<uint64_t>(summed[2].get<double>() + single[2].get<double>());
+    // Of each, the program's clock has what it takes to leave the CPU and come back too. On a busy host it waits for a
+    // CPU between its sleeps too, which the program does not measure.
+    EXPECT_LE(blocked, total(waits) + 5 * ms);
+    EXPECT_GE(blocked + runnable, 3000ull * 30'000);
 }
 
 TEST_F(Host, AChainOfFourThreadsInThreeProcessesIsFollowedToItsEnd) {

@@ -98,7 +98,7 @@ class LibraryShares : public testing::Test {
     std::multiset<std::pair<ino_t, uint64_t>> probes_;  ///< inode and place of each that was ever set
     EventLoop loop_;
     WorkerPool workers_{loop_, {.program = INGERO_WORKER, .store_directory = {}, .count = 1, .node = "test"}};
-    const UidOwners owners_;
+    const UidOwners owners_{};
     Libraries libraries_{
         loop_,
         proc_,

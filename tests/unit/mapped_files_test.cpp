@@ -154,7 +154,7 @@ class FilesWithoutEnd : public testing::Test {
     std::filesystem::path root_;
     EventLoop loop_;
     WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
-    const UidOwners owners_;
+    const UidOwners owners_{};
     ingero_stack_control control_{};
 };
 

@@ -76,7 +76,7 @@ class WatchedProcesses : public testing::Test {
     const ProcFs proc_;
     EventLoop loop_;
     WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
-    const UidOwners owners_;
+    const UidOwners owners_{};
     Libraries libraries_{loop_,
                          proc_,
                          {},
