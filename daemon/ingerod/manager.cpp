@@ -130,8 +130,7 @@ Result<void> Manager::open() {
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
     workers.count = 1;
     workers.turn = file_turn;
-    // What a file's bytes may have made of a worker reads no other file, and no event.
-    workers.requests = 1;
+    // What a file's bytes may have made of a worker reads no event.
     workers.store_directory.clear();
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 

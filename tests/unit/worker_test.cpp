@@ -436,22 +436,6 @@ TEST_F(WorkerPoolTest, replaces_a_worker_after_1000_requests) {
     EXPECT_NE(worker(), first);
 }
 
-TEST_F(WorkerPoolTest, gives_each_request_a_worker_of_its_own_where_it_is_told_to) {
-    WorkerOptions options = one();
-    options.requests = 1;
-    start(options);
-    std::set<int> pids;
-    for (int i = 0; i < 5; ++i) {
-        const Answer answer = send("ping");
-        run_until([&] {
-            for (const int pid : pool_->pids()) pids.insert(pid);
-            return answer->has_value();
-        });
-        ASSERT_TRUE(*answer && **answer);
-    }
-    EXPECT_EQ(pids.size(), 5u);
-}
-
 TEST_F(WorkerPoolTest, replaces_a_worker_that_uses_over_half_of_its_memory) {
     WorkerOptions options = one();
     options.memory_bytes = 512 << 10;  // an idle one has more than half of it

@@ -27,6 +27,7 @@ using std::chrono::milliseconds;
 constexpr size_t max_waiting = 64;
 /// Of these by users who do not see all; each may have as many as are left to others.
 constexpr size_t max_waiting_of_users = 48;
+constexpr unsigned requests_per_worker = 1'000;
 constexpr size_t read_bytes = 64 << 10;
 // Workers that failed to start this often in a row are not started again at once.
 constexpr unsigned patience = 3;
@@ -358,7 +359,7 @@ void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
     else
         settle(std::move(done), std::move(response.result));
     if (worker.state != Worker::State::serving) return;
-    if (spent || worker.served >= options.requests || worker.process.anonymous_bytes() > options.memory_bytes / 2)
+    if (spent || worker.served >= requests_per_worker || worker.process.anonymous_bytes() > options.memory_bytes / 2)
         dismiss(worker);
     else
         dispatch();
@@ -447,7 +448,7 @@ void WorkerPool::reconfigure(unsigned count, uint64_t memory_bytes, milliseconds
         if (worker->is_free())
             impl_->dismiss(*worker);
         else
-            worker->served = impl_->options.requests;
+            worker->served = requests_per_worker;
     }
 }
 

@@ -35,7 +35,6 @@ struct WorkerOptions {
     unsigned count = 2;
     uint64_t memory_bytes = 512ULL << 20;  ///< address space beyond the store's map
     std::chrono::milliseconds deadline{30'000};
-    unsigned requests = 1'000;  ///< that a worker answers before another takes its place
     /// A job that has had a worker for so long gives it up when another user's waits; 0: it does not.
     std::chrono::milliseconds turn{0};
     std::string node;  ///< named in answers
