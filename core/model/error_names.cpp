@@ -1,10 +1,14 @@
 #include "core/model/error_names.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <span>
 #include <string_view>
 
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 
 namespace ingero {
@@ -268,8 +272,22 @@ static_assert(ascends(runtime_names) && ascends(driver_names) && ascends(nccl_na
 
 }  // namespace
 
+namespace {
+
+/// What is no call has the status of wait(2) if it is a process's end, else errno.
+std::string kernel_error_name(OpId op, int32_t code) {
+    if (op == op_exit)
+        return WIFSIGNALED(code) ? "signal " + std::to_string(WTERMSIG(code))
+                                 : "exit status " + std::to_string(WEXITSTATUS(code));
+    const char* name = strerrorname_np(code);
+    return name ? name : "error " + std::to_string(code);
+}
+
+}  // namespace
+
 std::string error_name(OpId op, int32_t return_code) {
     if (return_code == 0) return {};
+    if (!is_call(op)) return kernel_error_name(op, return_code);
     const std::span<const Name> names = op_source(op) == source_nccl ? std::span<const Name>(nccl_names)
                                         : is_driver_op(op)           ? std::span<const Name>(driver_names)
                                                                      : std::span<const Name>(runtime_names);

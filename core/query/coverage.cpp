@@ -126,12 +126,13 @@ Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window re
         add(session.boot_index, {session.rolled_up_from_ns, session.first_covered_ns});
     // What gave way for room did so while other calls of its time stayed.
     for (const auto& [index, clock] : clocks) {
-        const auto rows =
-            snapshot.gaps(index, {clock.to_monotonic(realtime.from_ns), clock.to_monotonic(realtime.to_ns)});
+        const Window window{clock.to_monotonic(realtime.from_ns), clock.to_monotonic(realtime.to_ns)};
+        const auto rows = snapshot.gaps(index, window);
         if (!rows) return tl::unexpected(rows.error());
         for (const GapRow& row : *rows)
             if (row.reason == GapReason::gave_way && may_tell(row, filter)) {
-                const auto sums = snapshot.rollups(index, {row.from_ns, row.to_ns});
+                const auto sums =
+                    snapshot.rollups(index, {std::max(row.from_ns, window.from_ns), std::min(row.to_ns, window.to_ns)});
                 if (!sums) return tl::unexpected(sums.error());
                 // They may be gone by now, or never have been there, as in a recording.
                 if (!sums->empty()) add(index, {std::max(row.from_ns, sums->front().minute_ns), row.to_ns});

@@ -69,12 +69,13 @@ int oldest_blocks(const Environment& environment, MDB_txn* txn, std::vector<Cand
     return rc;
 }
 
-/// Rows of "held" whose block is not there go.
+/// Rows of "held" whose block is not there go, so that who has none is not asked again.
 int oldest_blocks_of(const Environment& environment, MDB_txn* txn, Holders& holders, uint32_t user,
                      std::vector<Candidate>& ret_blocks) {
     ret_blocks.clear();
     std::vector<std::string> keys;
     if (const int rc = holders.first_blocks(environment, txn, user, candidates, keys)) return rc;
+    if (keys.empty()) holders[user].bytes = 0;
     for (const std::string& key : keys) {
         MDB_val raw_key = to_value(key);
         MDB_val value{};
@@ -262,21 +263,16 @@ class Eviction {
         return 0;
     }
 
-    /// Where other rows crowd the store, the oldest of anyone: they go only as the time moves on that they tell of.
     int blocks_for_space() {
-        const Tables& tables = environment_.tables();
-        uint64_t others = 0;
-        for (const MDB_dbi table : {tables.processes, tables.functions, tables.communicators, tables.stacks,
-                                    tables.files, tables.symbols, tables.losses, tables.gaps})
-            others += table_bytes(table);
-        const bool by_user = others < demand_.live_bytes / 2;
         std::vector<Candidate> blocks;
         while (evicted_.bytes < demand_.bytes) {
-            const auto user = by_user ? holders_.who_has_most() : std::nullopt;
+            // Blocks that nobody is known to hold go by age, and with them what is older than they are.
+            const bool all_are_held = entries(environment_.tables().events) <= entries(environment_.tables().held);
+            const auto user = all_are_held ? holders_.who_has_most() : std::nullopt;
             if (const int rc = user ? oldest_blocks_of(environment_, txn_, holders_, *user, blocks)
                                     : oldest_blocks(environment_, txn_, blocks))
                 return rc;
-            if (blocks.empty() && user && holders_.who_has_most() != user) continue;
+            if (blocks.empty() && user) continue;
             if (blocks.empty()) break;
             const size_t most = std::max<size_t>(1, blocks.size() / 2);
             for (size_t i = 0; i < most && evicted_.bytes < demand_.bytes; ++i) {
@@ -313,13 +309,14 @@ class Eviction {
         const bool is_anyones = uids.empty() || uids.size() > most_told_uids || uids.contains(UINT32_MAX);
         if (is_anyones) uids = {0};
         for (const uint32_t uid : uids) {
-            const GapRow row{
-                .process = {0, is_anyones ? 0 : uint64_t{uid} + 1},
-                .uid = uid,
-                .from_ns = gap->window.from_ns,
-                .to_ns = gap->window.to_ns,
-                .reason = GapReason::gave_way,
-                .subject = user == nobody ? "calls of unknown processes" : "calls of uid " + std::to_string(user)};
+            const GapRow row{.process = {0, is_anyones ? 0 : uint64_t{uid} + 1},
+                             .uid = uid,
+                             .from_ns = gap->window.from_ns,
+                             .to_ns = gap->window.to_ns,
+                             .reason = GapReason::gave_way,
+                             .subject = "the oldest calls of " +
+                                        (user == nobody ? "unknown processes" : "uid " + std::to_string(user)) +
+                                        " made room in the store"};
             if (const int rc = put_gap(block.boot_index, before.from_ns, row)) return rc;
         }
         return 0;
@@ -364,6 +361,11 @@ class Eviction {
             known = horizon;
     }
     void raise_horizon(const Horizon& horizon) { raise(evicted_.horizon, horizon); }
+
+    size_t entries(MDB_dbi table) const {
+        MDB_stat stat{};
+        return table != Tables::no_table && mdb_stat(txn_, table, &stat) == 0 ? stat.ms_entries : 0;
+    }
 
     uint64_t table_bytes(MDB_dbi table) const {
         MDB_stat stat{};
@@ -469,13 +471,25 @@ class Eviction {
     RollupWriter rollups_;
 };
 
-/// Whether nothing is left of the process's calls, since those of its user went up to its end.
-bool gave_way(const StoredProcess& row, const Holders& holders, const UserOfUid& user_of) {
-    const auto holder = holders.users().find(user_of ? user_of(row.process.uid) : 0);
-    if (holder == holders.users().end() || !holder->second.gave_way || row.process.exited_ns == 0) return false;
-    const Holder::GaveWay& gone = *holder->second.gave_way;
-    return row.boot_index < gone.boot_index ||
-           (row.boot_index == gone.boot_index && row.process.exited_ns <= gone.window.to_ns);
+/// Before which nothing is left of the calls of each user of whom some gave way.
+int gone_of_users(const Environment& environment, MDB_txn* txn, const Holders& holders,
+                  std::map<uint32_t, Horizon>& ret_gone) {
+    std::vector<std::string> first;
+    for (const auto& [user, holder] : holders.users()) {
+        if (!holder.gave_way) continue;
+        Horizon gone{holder.gave_way->boot_index, holder.gave_way->window.to_ns};
+        // A long call ends after others have begun that are still there.
+        if (const int rc = holders.first_blocks(environment, txn, user, 1, first)) return rc;
+        const auto left = first.empty() ? std::nullopt : decode_event_key(first.front());
+        if (left && left->boot_index == gone.boot_index) gone.from_ns = std::min(gone.from_ns, left->first_start_ns);
+        ret_gone[user] = gone;
+    }
+    return 0;
+}
+
+bool ended_before(const StoredProcess& row, const Horizon& horizon) {
+    return row.boot_index < horizon.boot_index || (row.boot_index == horizon.boot_index && row.process.exited_ns != 0 &&
+                                                   row.process.exited_ns <= horizon.from_ns);
 }
 
 uint64_t file_bytes(int fd) {
@@ -504,15 +518,16 @@ int let_go(const Environment& environment, MDB_txn* transaction, const Demand& d
 int forget_processes(const Environment& environment, MDB_txn* transaction, const std::optional<Horizon>& passed,
                      const Holders& holders, const UserOfUid& user_of) {
     const Horizon horizon = passed.value_or(Horizon{});
+    std::map<uint32_t, Horizon> gone_of;
+    if (const int failed = gone_of_users(environment, transaction, holders, gone_of)) return failed;
     std::set<ProcessKey> forgotten;
     const int rc = erase_rows(transaction, environment.tables().processes, [&](auto key, auto value) {
         const auto content = unseal(key, value);
         const auto row = content ? decode_process(*content) : std::nullopt;
         if (!row) return Verdict::keep;
-        const uint64_t exited = row->process.exited_ns;
-        const bool gone = row->boot_index < horizon.boot_index ||
-                          (row->boot_index == horizon.boot_index && exited != 0 && exited <= horizon.from_ns) ||
-                          gave_way(*row, holders, user_of);
+        const auto of_user = gone_of.find(user_of ? user_of(row->process.uid) : 0);
+        const bool gone =
+            ended_before(*row, horizon) || (of_user != gone_of.end() && ended_before(*row, of_user->second));
         if (gone) forgotten.insert(row->process.key);
         return gone ? Verdict::erase : Verdict::keep;
     });

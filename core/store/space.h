@@ -28,7 +28,6 @@ struct Demand {
     uint64_t most_bytes = 0;  ///< by age no more than this at once
     AgeLimits calls;
     AgeLimits rollups;
-    uint64_t live_bytes = 0;                  ///< of all that the store has
     uint64_t most_rollup_bytes = UINT64_MAX;  ///< that may be left
     uint64_t most_span_bytes = UINT64_MAX;    ///< that may be left where bytes have to go
     uint64_t most_state_bytes = UINT64_MAX;   ///< as of spans

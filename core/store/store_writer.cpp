@@ -605,7 +605,6 @@ int LmdbStoreWriter::transact(const Prepared& prepared, const Change& change, ui
         Demand demand{.most_bytes = std::max(most_evicted_bytes, 2 * prepared.bytes()),
                       .calls = {},
                       .rollups = {},
-                      .live_bytes = live,
                       .most_rollup_bytes = cap_bytes_ / rollup_share,
                       .most_span_bytes = cap_bytes_ / span_share,
                       .most_state_bytes = cap_bytes_ / state_share,

@@ -154,6 +154,19 @@ TEST_F(DangerousAttach, puts_one_breakpoint_at_each_function_and_takes_it_back) 
     EXPECT_EQ(target.tell("call cudaMalloc"), "101");
 }
 
+TEST_F(DangerousAttach, is_by_what_a_worker_reads_who_has_no_store) {
+    start_daemon();
+    ASSERT_NO_FATAL_FAILURE(stop_workers());
+    for (const int pid : workers_) {
+        std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+        const std::string text{std::istreambuf_iterator<char>(maps), {}};
+        EXPECT_NE(text.find("ingero-worker"), std::string::npos) << text;
+        EXPECT_EQ(text.find("data.mdb"), std::string::npos) << text;
+    }
+    continue_workers();
+    ASSERT_EQ(daemon_->stop(), 0);
+}
+
 TEST_F(DangerousAttach, to_a_file_rewritten_while_its_symbols_are_read_takes_the_places_of_the_new_one) {
     start_daemon();
     ASSERT_NO_FATAL_FAILURE(stop_workers());

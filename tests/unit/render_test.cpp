@@ -6,11 +6,15 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <limits>
 
+#include "core/model/error_names.h"
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/render/requests.h"
 #include "core/render/table.h"
@@ -522,6 +526,14 @@ TEST(Format, FiguresHaveThreeDigitsAndAUnit) {
     EXPECT_EQ(format_percent(0.0001), "<0.1 %");
     EXPECT_EQ(format_percent(0.055), "5.5 %");
     EXPECT_EQ(format_percent(1), "100 %");
+}
+
+TEST(ErrorNames, OfWhatIsNoCallAreTheKernels) {
+    EXPECT_EQ(error_name(op_exit, SIGKILL), "signal 9");
+    EXPECT_EQ(error_name(op_exit, 1 << 8), "exit status 1");
+    EXPECT_EQ(error_name(op_exit, 0), "");
+    EXPECT_EQ(error_name(op_block_read, EIO), "EIO");
+    EXPECT_EQ(error_name(make_op(source_cuda, 3), 9), "cudaErrorInvalidConfiguration");
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // Several users in one store: who has most gives way, so that nobody's calls push out those of others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lmdb.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/query/stats.h"
 #include "core/store/verify.h"
@@ -205,7 +207,7 @@ TEST_F(AStoreOfSeveralUsers, CountsSubordinateUidsAsTheirOwners) {
     EXPECT_EQ(stored(victim), made_[victim]);
     const auto gaps = gave_way();
     ASSERT_FALSE(gaps.empty());
-    EXPECT_EQ(gaps[0].subject, "calls of uid 1002");
+    EXPECT_EQ(gaps[0].subject, "the oldest calls of uid 1002 made room in the store");
     std::set<uint32_t> told;
     for (const GapRow& gap : gaps) told.insert(gap.uid);
     EXPECT_EQ(told, std::set<uint32_t>(uids.begin(), uids.end())) << "each of these uids may ask";
@@ -222,6 +224,40 @@ TEST_F(AStoreOfSeveralUsers, KnowsWhoseCallsAreWhoseAfterARestart) {
     EXPECT_EQ(stored(victim), made_[victim]);
     expect_the_newest_of(flooder);
     EXPECT_THAT(gave_way(), testing::Each(testing::Field(&GapRow::uid, flooder)));
+}
+
+// Where a call of an hour goes early, its end says nothing of those that began after it.
+TEST_F(AStoreOfSeveralUsers, ForgetsAProcessWhoseUserGaveWayOnlyWithItsLastCall) {
+    commit({victim}, 10);
+    uint64_t duration_ns = 3'600'000'000'000;
+    constexpr uint32_t rounds = 300, first_pid = 50'000;
+    for (uint32_t round = 0; round < rounds; ++round) {
+        const ProcessKey key{first_pid + round, 1};
+        Batch batch;
+        for (size_t row = 0; row < 1'000; ++row) {
+            Event event = make_event(next_, now_ns(), std::exchange(duration_ns, 500));
+            std::tie(event.tgid, event.process_start_ns) = std::tuple(key.pid, key.start_ns);
+            event.stack = 0;
+            ++next_;
+            batch.events.push_back(event);
+        }
+        batch.processes.push_back({.key = key,
+                                   .uid = flooder,
+                                   .comm = "",
+                                   .cgroup = "",
+                                   .unit = "",
+                                   .first_seen_ns = 1,
+                                   .exited_ns = now_ns()});
+        batch.covered_until_ns = now_ns();
+        ASSERT_TRUE(writer_->commit(batch));
+    }
+    ASSERT_EQ(gave_way().size(), 1u);
+    const auto processes = open_snapshot(directory_.path())->processes();
+    ASSERT_TRUE(processes);
+    std::set<uint32_t> named;
+    for (const Process& process : *processes) named.insert(process.key.pid);
+    for (const auto& [pid, sequences] : stored()) EXPECT_TRUE(named.contains(pid)) << pid;
+    EXPECT_LT(named.size(), rounds) << "the others are forgotten";
 }
 
 TEST_F(AStoreOfSeveralUsers, MergesSmallBlocksOfEachOfThem) {
@@ -241,8 +277,7 @@ TEST_F(AStoreOfSeveralUsers, MergesSmallBlocksOfEachOfThem) {
     EXPECT_EQ(verify_store(directory_.path())->damaged, 0u);
 }
 
-// They are not counted by user, and go with the time that they tell of.
-TEST_F(AStoreOfSeveralUsers, GoesByAgeAloneWhereOtherRowsThanCallsCrowdIt) {
+TEST_F(AStoreOfSeveralUsers, ForgetsTheProcessesOfWhoGivesWay) {
     commit({victim}, 100);
     uint32_t pid = 5'000'000;
     for (int round = 0; round < 400; ++round) {
@@ -262,6 +297,50 @@ TEST_F(AStoreOfSeveralUsers, GoesByAgeAloneWhereOtherRowsThanCallsCrowdIt) {
         commit({flooder}, 100);
     }
     EXPECT_LT(open_snapshot(directory_.path())->processes()->size(), 400u * 500 / 2);
+    EXPECT_GT(stored(flooder).size(), 1'000u);
+}
+
+/// So that the store does not know whose its blocks are.
+void forget_users(const std::string& directory) {
+    MDB_env* env = nullptr;
+    ASSERT_EQ(mdb_env_create(&env), 0);
+    mdb_env_set_maxdbs(env, 32);
+    mdb_env_set_mapsize(env, 2 * small_cap);
+    ASSERT_EQ(mdb_env_open(env, directory.c_str(), 0, 0640), 0);
+    MDB_txn* txn = nullptr;
+    ASSERT_EQ(mdb_txn_begin(env, nullptr, 0, &txn), 0);
+    MDB_dbi table = 0;
+    ASSERT_EQ(mdb_dbi_open(txn, "held", 0, &table), 0);
+    ASSERT_EQ(mdb_drop(txn, table, 0), 0);
+    ASSERT_EQ(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+}
+
+TEST_F(AStoreOfSeveralUsers, LetsWhatNobodyIsKnownToHoldGoFirst) {
+    for (int round = 0; round < 60; ++round) commit({flooder}, 4'000);
+    writer_.reset();
+    ASSERT_NO_FATAL_FAILURE(forget_users(directory_.path()));
+    open();
+    while (made_[victim].size() * stored_bytes < small_cap / 2) commit({victim}, 1'000);
+    EXPECT_EQ(stored(victim), made_[victim]);
+    expect_the_newest_of(flooder);
+    while (made_[victim].size() * stored_bytes < 3 * small_cap) commit({victim}, 1'000);
+    EXPECT_TRUE(stored(flooder).empty());
+    expect_the_newest_of(victim);
+}
+
+// Losses are nobody's, and go with the time that they tell of: all calls of that time go before.
+TEST_F(AStoreOfSeveralUsers, LetsOldLossesGoWhereTheyCrowdIt) {
+    commit({victim}, 100);
+    for (int round = 0; round < 400; ++round) {
+        Batch batch;
+        for (OpId op = 1; op <= 1'000; ++op)
+            batch.losses.push_back({.from_ns = now_ns(), .to_ns = now_ns() + 1, .op = op, .lost_ring = 1});
+        const auto committed = writer_->commit(batch);
+        ASSERT_TRUE(committed) << round << ": " << committed.error().message;
+        commit({flooder}, 100);
+    }
+    EXPECT_TRUE(stored(victim).empty()) << "they were the oldest";
     EXPECT_GT(stored(flooder).size(), 1'000u);
 }
 
