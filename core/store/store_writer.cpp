@@ -9,18 +9,19 @@
 #include <cstdio>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "core/store/block/block_encoder.h"
 #include "core/store/file/lock_file.h"
 #include "core/store/file/tables.h"
-#include "core/store/holders.h"
-#include "core/store/rollup.h"
+#include "core/store/prepared.h"
+#include "core/store/retention/holders.h"
+#include "core/store/retention/rollup.h"
+#include "core/store/retention/sessions.h"
+#include "core/store/retention/space.h"
 #include "core/store/rows/rows.h"
 #include "core/store/rows/span_repeats.h"
-#include "core/store/space.h"
 #include "core/store/store.h"
 #include "core/store/upkeep.h"
 
@@ -31,8 +32,6 @@ namespace {
 constexpr uint64_t min_map_bytes = 16 << 20;
 /// Past the cap only where an older, larger cap already filled more than the new one allows.
 constexpr uint64_t overfull_room_bytes = 16 << 20;
-/// Leaf and branch pages a commit rewrites besides its own data, with the free list.
-constexpr uint64_t commit_overhead_bytes = 256 << 10;
 /// Deleting more at once would make the free list of that commit, and the commit, long.
 constexpr uint64_t most_evicted_bytes = 32 << 20;
 constexpr uint64_t housekeeping_every = 64;
@@ -46,38 +45,6 @@ constexpr uint64_t rollup_share = 4;
 constexpr uint64_t span_share = 4;
 /// And what states may: those of eight GPUs, one a second, take some 200 MB a day.
 constexpr uint64_t state_share = 8;
-
-/// What a commit will write, made before its transaction begins.
-struct Prepared {
-    std::vector<std::string> replaced;  ///< keys of blocks that go first
-    std::vector<BlockRow> blocks;
-    struct Row {
-        MDB_dbi Tables::*table;
-        std::string key;
-        std::string value;
-    };
-    std::vector<Row> rows;  ///< each replaces the one of its key
-    std::vector<LossRow> losses;
-    std::vector<RollupRow> rollups;
-
-    template <class Key, class Content>
-    void add_row(MDB_dbi Tables::*table, const Key& key, const Content& content) {
-        const std::string encoded = encode_key(key);
-        rows.push_back({table, encoded, seal(encoded, encode_row(content))});
-    }
-
-    uint64_t bytes() const {
-        const auto add = [](uint64_t sum, const BlockRow& block) {
-            return sum + block.key.size() + block.bytes.size() + 16;
-        };
-        const auto add_row = [](uint64_t sum, const Row& row) { return sum + row.key.size() + row.value.size() + 16; };
-        // Small rows land on pages of their own in the worst case of a random key, and so does what tells whose a block
-        // is.
-        return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 8192 +
-               4 * std::accumulate(rows.begin(), rows.end(), uint64_t{0}, add_row) + losses.size() * 256 +
-               rollups.size() * 4096 + commit_overhead_bytes;
-    }
-};
 
 /// What is in memory of the store; replaced as a whole once a transaction has been committed.
 struct State {
@@ -106,59 +73,6 @@ void note_ids(const Batch& batch, State& state) {
     }
 }
 
-/// Rows of history, which are only ever added. Spans, incidents and states are numbered together.
-void prepare_history(const Batch& batch, const std::vector<size_t>& repeats, uint32_t boot_index, uint64_t last_row,
-                     Prepared& prepared) {
-    for (size_t i = 0; i < batch.spans.size(); ++i) {
-        if (std::binary_search(repeats.begin(), repeats.end(), i)) continue;
-        const SpanRow& span = batch.spans[i];
-        const HistoryKey key{boot_index, span.start_ns, ++last_row};
-        SpanRow row = span;
-        row.id.resize(std::min(row.id.size(), max_span_id_bytes));
-        prepared.add_row(&Tables::spans, key, row);
-        if (row.id.empty()) continue;
-        const std::string by_id = encode_key(SpanIdKey{row.id, key});
-        prepared.rows.push_back({&Tables::span_ids, by_id, seal(by_id, {})});
-    }
-    for (const IncidentRow& incident : batch.incidents)
-        prepared.add_row(&Tables::incidents, HistoryKey{boot_index, incident.at_ns, ++last_row}, incident);
-    for (const StateRow& state : batch.states)
-        prepared.add_row(&Tables::states, HistoryKey{boot_index, state.time_ns, ++last_row}, state);
-}
-
-void prepare_clocks(const Batch& batch, uint32_t boot_index, uint32_t session, Prepared& prepared) {
-    for (ClockRow row : batch.clocks) {
-        row.session = session;
-        prepared.add_row(&Tables::clocks, HistoryKey{boot_index, row.clock.monotonic_ns, session}, row);
-    }
-}
-
-Prepared prepare(const Batch& batch, const std::vector<size_t>& repeats, uint32_t boot_index, uint64_t last_row,
-                 BlockEncoder& encoder, const UserOf& user_of) {
-    Prepared prepared;
-    prepared.blocks = make_blocks(encoder, boot_index, batch.events, user_of);
-    for (const Process& process : batch.processes)
-        prepared.add_row(&Tables::processes, process.key, StoredProcess{process, boot_index});
-    for (const GapRow& gap : batch.gaps)
-        prepared.add_row(&Tables::gaps, GapKey{boot_index, gap.from_ns, gap.process, gap.reason}, gap);
-    for (const FunctionRow& function : batch.functions)
-        prepared.add_row(&Tables::functions, FunctionKey{function.process, function.handle},
-                         StoredFunction{function, boot_index});
-    for (const CommunicatorRow& communicator : batch.communicators)
-        prepared.add_row(&Tables::communicators, CommunicatorKey{communicator.process, communicator.id},
-                         StoredCommunicator{communicator, boot_index});
-    for (const StackRow& stack : batch.stacks)
-        prepared.add_row(&Tables::stacks, stack.id, StoredStack{stack, boot_index});
-    for (const FileRow& file : batch.files) prepared.add_row(&Tables::files, file.id, StoredFile{file, boot_index});
-    for (const SymbolRow& symbol : batch.symbols)
-        prepared.add_row(&Tables::symbols, StackFrame{symbol.file, symbol.offset}, StoredSymbol{symbol, boot_index});
-    std::copy_if(batch.losses.begin(), batch.losses.end(), std::back_inserter(prepared.losses),
-                 [](const LossRow& row) { return !row.is_empty(); });
-    prepared.rollups = batch.rollups;
-    prepare_history(batch, repeats, boot_index, last_row, prepared);
-    return prepared;
-}
-
 /// A second row of the same interval and op adds to the first: a count once stored is never lost.
 int put_loss(MDB_txn* txn, MDB_dbi table, uint32_t boot_index, LossRow row) {
     const std::string key = encode_key(LossKey{boot_index, row.from_ns, row.to_ns, row.op});
@@ -175,75 +89,6 @@ int put_loss(MDB_txn* txn, MDB_dbi table, uint32_t boot_index, LossRow row) {
         }
     }
     return put_sealed(txn, table, key, encode_row(row));
-}
-
-/// Up to where the session's time lies before the horizon; 0: none of it does.
-uint64_t gone_until(const Session& session, const std::optional<Horizon>& horizon, bool running) {
-    if (!horizon || session.boot_index > horizon->boot_index) return 0;
-    if (session.boot_index < horizon->boot_index) return session.last_covered_ns;
-    return running ? horizon->from_ns : std::min(horizon->from_ns, session.last_covered_ns);
-}
-
-bool is_past(const Session& session, const std::optional<Horizon>& horizon) {
-    return horizon && (session.boot_index < horizon->boot_index ||
-                       (session.boot_index == horizon->boot_index && session.last_covered_ns <= horizon->from_ns));
-}
-
-/// What was evicted is no longer covered: an empty answer there must not look like a quiet time. Returns whether the
-/// session changed.
-bool move_horizon(Session& session, const Evicted& evicted, bool rolled_up, bool running) {
-    bool changed = false;
-    const uint64_t calls_gone = gone_until(session, evicted.horizon, running);
-    if (session.first_covered_ns != 0 && session.first_covered_ns < calls_gone) {
-        if (session.rolled_up_from_ns == 0) session.rolled_up_from_ns = session.first_covered_ns;
-        if (!rolled_up) session.rolled_up_from_ns = calls_gone;
-        session.first_covered_ns = calls_gone;
-        changed = true;
-    }
-    const uint64_t rollups_gone = std::min(gone_until(session, evicted.rollups, running), session.first_covered_ns);
-    if (session.rolled_up_from_ns != 0 && session.rolled_up_from_ns < rollups_gone) {
-        session.rolled_up_from_ns = rollups_gone;
-        changed = true;
-    }
-    return changed;
-}
-
-/// Sessions go when nothing tells of them any more.
-int move_horizon(MDB_txn* txn, MDB_dbi table, const Evicted& evicted, bool rolled_up, State& state) {
-    for (auto at = state.sessions.begin(); at != state.sessions.end();) {
-        auto& [number, session] = *at;
-        const bool running = state.current == number;
-        const bool changed = move_horizon(session, evicted, rolled_up, running);
-        const bool has_rollups = session.rolled_up_from_ns != 0 && session.rolled_up_from_ns < session.first_covered_ns;
-        const bool gone = (is_past(session, evicted.horizon) && !has_rollups) ||
-                          (is_past(session, evicted.rollups) && session.first_covered_ns >= session.last_covered_ns);
-        if (gone && !running) {
-            const std::string key = encode_key(number);
-            MDB_val raw_key = to_value(key);
-            if (const int rc = mdb_del(txn, table, &raw_key, nullptr)) return rc;
-            at = state.sessions.erase(at);
-            continue;
-        }
-        if (changed)
-            if (const int rc = put_sealed(txn, table, encode_key(number), encode_row(session))) return rc;
-        ++at;
-    }
-    return 0;
-}
-
-/// Where each boot's times become older than `age_ns`. Within the running boot the wall clock does not matter.
-AgeLimits age_limits(const State& state, uint64_t age_ns) {
-    AgeLimits limits;
-    if (age_ns == 0 || !state.current) return limits;
-    const Session& running = state.sessions.at(*state.current);
-    const ClockTriple& now = running.latest_clock;
-    for (const auto& [number, session] : state.sessions) {
-        if (session.boot_index == running.boot_index)
-            limits[session.boot_index] = now.monotonic_ns - std::min(now.monotonic_ns, age_ns);
-        else if (now.realtime_ns > age_ns)
-            limits[session.boot_index] = session.latest_clock.to_monotonic(now.realtime_ns - age_ns);
-    }
-    return limits;
 }
 
 void sync_directory(const std::string& directory) {
@@ -627,8 +472,8 @@ int LmdbStoreWriter::evict(MDB_txn* txn, const Demand& asked, State& state) {
     const uint64_t now_ns = running ? running->latest_clock.monotonic_ns : 0;
     const bool age_is_due = running && now_ns >= state.next_age_check_ns;
     if (age_is_due) {
-        demand.calls = age_limits(state, options_.max_age_ns);
-        demand.rollups = age_limits(state, options_.max_rollup_age_ns);
+        demand.calls = age_limits(state.sessions, state.current, options_.max_age_ns);
+        demand.rollups = age_limits(state.sessions, state.current, options_.max_rollup_age_ns);
     }
     if (demand.bytes == 0 && !age_is_due) return 0;
     Evicted evicted;
@@ -641,7 +486,7 @@ int LmdbStoreWriter::evict(MDB_txn* txn, const Demand& asked, State& state) {
         if (const int rc = forget_processes(*environment_, txn, evicted.horizon, state.holders, options_.owner_of))
             return rc;
     if (!evicted.horizon && !evicted.rollups) return 0;
-    return move_horizon(txn, environment_->tables().sessions, evicted, demand.roll_up, state);
+    return move_horizon(txn, environment_->tables().sessions, evicted, demand.roll_up, state.sessions, state.current);
 }
 
 int LmdbStoreWriter::store(MDB_txn* txn, const Prepared& prepared, State& state) {

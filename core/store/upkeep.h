@@ -14,7 +14,7 @@
 
 #include "core/store/block/block_encoder.h"
 #include "core/store/file/environment.h"
-#include "core/store/holders.h"
+#include "core/store/retention/holders.h"
 #include "core/store/rows/rows.h"
 
 namespace ingero {

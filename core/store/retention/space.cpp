@@ -1,4 +1,4 @@
-#include "core/store/space.h"
+#include "core/store/retention/space.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #include "core/store/block/block.h"
 #include "core/store/file/tables.h"
-#include "core/store/rollup.h"
+#include "core/store/retention/rollup.h"
 #include "core/store/rows/rows.h"
 
 namespace ingero {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/store/file/environment.h"
-#include "core/store/holders.h"
+#include "core/store/retention/holders.h"
 
 namespace ingero {
 

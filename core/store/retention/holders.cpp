@@ -1,4 +1,4 @@
-#include "core/store/holders.h"
+#include "core/store/retention/holders.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "core/store/rollup.h"
+#include "core/store/retention/rollup.h"
 
 #include <algorithm>
 #include <array>
