@@ -5,10 +5,10 @@
 
 #include <tuple>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/history_fixture.h"
 
 namespace ingero {
-constexpr uint64_t second = 1'000'000'000;
+
 constexpr uint64_t epoch = 1'700'000'000 * second;  ///< wall time of the first boot's monotonic 0
 
 /// For gtest, which looks beside Gap.

@@ -325,6 +325,7 @@ TEST_F(SqlTest, ColumnsSayWhatTheRowsSay) {
                              copy || alloc ? json(e.args[0]) : json(),
                              copy && e.args[1] < 5 ? json(directions[e.args[1]]) : json(),
                              e.return_code == 0         ? json()
+                             : !is_call(e.op)           ? json("ENOENT")
                              : e.op >> 8 == source_nccl ? json("ncclSystemError")
                              : is_driver_op(e.op)       ? json("CUDA_ERROR_OUT_OF_MEMORY")
                                                         : json("cudaErrorMemoryAllocation"),

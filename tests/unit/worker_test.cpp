@@ -23,10 +23,9 @@
 #include "core/model/unique_fd.h"
 #include "core/store/store.h"
 #include "core/symbols/elf_symbols.h"
-#include "daemon/ingerod/workers/worker_pool.h"
 #include "daemon/worker/protocol.h"
 #include "daemon/worker/sandbox.h"
-#include "test_paths.h"
+#include "tests/unit/worker_fixture.h"
 
 namespace ingero {
 namespace {
@@ -38,86 +37,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-/// Long enough that only a hang reaches it.
-constexpr uint64_t patience_us = 60'000'000;
-
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory() { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
-    ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_ = "/tmp/ingero-worker-test-XXXXXX";
-};
-
-class WorkerPoolTest : public testing::Test {
-  protected:
-    WorkerPool& start(WorkerOptions options) {
-        pool_ = std::make_unique<WorkerPool>(loop_, std::move(options));
-        return *pool_;
-    }
-    WorkerPool& start_one() { return start(one()); }
-    static WorkerOptions one() {
-        WorkerOptions options;
-        options.program = INGERO_WORKER;
-        options.count = 1;
-        options.node = "test-node";
-        return options;
-    }
-
-    using Answer = std::shared_ptr<std::optional<Result<json>>>;
-    Answer send(const std::string& method, json params = json::object(), std::optional<int> fd = std::nullopt) {
-        return send_for(no_user, method, std::move(params), fd);
-    }
-    Answer send_for(const WorkerUser& user, const std::string& method, json params = json::object(),
-                    std::optional<int> fd = std::nullopt) {
-        auto answer = std::make_shared<std::optional<Result<json>>>();
-        pool_->request(user, method, std::move(params), fd, [answer](Result<json> result) {
-            EXPECT_FALSE(answer->has_value()) << "done was called twice";
-            *answer = std::move(result);
-        });
-        return answer;
-    }
-    Result<json> wait(const Answer& answer) {
-        run_until([&] { return answer->has_value(); });
-        return answer->value_or(fail(ErrorCode::internal, "no answer came"));
-    }
-    Result<json> ask_for(const WorkerUser& user) { return wait(send_for(user, "ping")); }
-    Result<json> ask(const std::string& method, json params = json::object(), std::optional<int> fd = std::nullopt) {
-        return wait(send(method, std::move(params), fd));
-    }
-    template <class Condition>
-    void run_until(const Condition& condition) {
-        while (!condition())
-            if (sd_event_run(loop_.get(), patience_us) <= 0) FAIL() << "the loop has nothing left to do";
-    }
-
-    /// The only worker's pid, started if it is not yet.
-    int worker() {
-        EXPECT_TRUE(ask("ping"));
-        EXPECT_THAT(pool_->pids(), SizeIs(1));
-        return pool_->pids().empty() ? -1 : pool_->pids().front();
-    }
-    /// The same where the deadline is short: on a busy machine the start itself may take longer.
-    int patient_worker() {
-        while (!ask("ping")) {
-        }
-        return worker();
-    }
-    /// Returns once the worker has stopped.
-    static void stop(int pid) {
-        ASSERT_EQ(kill(pid, SIGSTOP), 0);
-        siginfo_t info{};
-        ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOWAIT), 0);
-    }
-
-    EventLoop loop_;
-    std::unique_ptr<WorkerPool> pool_;
-};
-
 UniqueFd open_file(const std::string& path) {
     return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
@@ -126,17 +45,6 @@ UniqueFd memory_file(std::string_view bytes) {
     UniqueFd file(memfd_create("worker-test", MFD_CLOEXEC));
     EXPECT_EQ(write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
     return file;
-}
-
-std::map<std::string, std::string> status_of(int pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/status");
-    std::map<std::string, std::string> fields;
-    for (std::string line; std::getline(in, line);) {
-        const size_t colon = line.find(':');
-        const size_t value = line.find_first_not_of(" \t", colon + 1);
-        fields[line.substr(0, colon)] = value == std::string::npos ? "" : line.substr(value);
-    }
-    return fields;
 }
 
 // --- answers
@@ -545,13 +453,6 @@ TEST_F(WorkerPoolTest, runs_workers_without_rights) {
     EXPECT_THAT(status["Groups"], AnyOf("", " "));
 }
 
-std::set<int> descriptors_of(int pid) {
-    std::set<int> result;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
-        result.insert(std::stoi(entry.path().filename()));
-    return result;
-}
-
 TEST_F(WorkerPoolTest, lets_workers_inherit_no_descriptor) {
     if (geteuid() != 0) GTEST_SKIP() << "only root may list the descriptors of a process that cannot be dumped";
     std::array<int, 2> leaked{};
@@ -601,185 +502,6 @@ TEST_F(WorkerPoolTest, has_its_workers_die_with_the_daemon) {
     pollfd end{pidfd.get(), POLLIN, 0};
     EXPECT_EQ(poll(&end, 1, patience_us / 1000), 1);
     close(pipe_ends[0]);
-}
-
-// --- the store
-
-void fill_store(const std::string& directory) {
-    auto writer = StoreWriter::open(directory, {.max_size_bytes = 64 << 20});
-    ASSERT_TRUE(writer) << writer.error().message;
-    const ClockTriple now = ClockTriple::now();
-    Session session;
-    session.id = std::string(32, 'a');
-    session.boot_id = "boot";
-    session.node = "written-on";
-    session.clock = now;
-    ASSERT_TRUE((*writer)->begin_session(session));
-    const uint64_t begin = now.monotonic_ns - 10'000'000'000;
-    (*writer)->set_first_covered(begin);
-    Batch batch;
-    for (uint64_t i = 0; i < 100; ++i) {
-        Event event;
-        event.sequence = i + 1;
-        event.start_ns = begin + i * 1'000'000;
-        event.duration_ns = 1'000;
-        event.tgid = i < 60 ? 100 : 200;
-        event.tid = event.tgid;
-        event.process_start_ns = 5;
-        event.op = all_ops().front().id;
-        batch.events.push_back(event);
-    }
-    for (const uint32_t pid : {100U, 200U}) {
-        Process process;
-        process.key = {pid, 5};
-        process.uid = pid;
-        process.comm = "trainer";
-        batch.processes.push_back(process);
-    }
-    for (const uint32_t pid : {100U, 200U})
-        for (const SpanKind kind : {SpanKind::request, SpanKind::step}) {
-            SpanRow span;
-            span.kind = kind;
-            span.id = (kind == SpanKind::step ? "step-" : "request-") + std::to_string(pid);
-            span.start_ns = begin;
-            span.end_ns = begin + pid * 1'000'000;
-            span.process = {pid, 5};
-            span.uid = pid;
-            batch.spans.push_back(span);
-        }
-    batch.covered_until_ns = now.monotonic_ns;
-    ASSERT_TRUE((*writer)->commit(batch));
-}
-
-class WorkerStoreTest : public WorkerPoolTest {
-  protected:
-    WorkerPool& start_with_store() {
-        WorkerOptions options = one();
-        options.store_directory = directory_.path();
-        return start(options);
-    }
-    TemporaryDirectory directory_;
-};
-
-TEST_F(WorkerStoreTest, that_is_not_there_yet_is_found_once_it_is) {
-    start_with_store();
-    for (const char* method : {"stats", "explain"}) EXPECT_EQ(ask(method).error().code, ErrorCode::not_found);
-    fill_store(directory_.path());
-    const auto answer = ask("stats");
-    ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ((*answer)["schema"], "ingero/stats/1");
-    EXPECT_TRUE(ask("ping").value()["store"].get<bool>());
-}
-
-TEST_F(WorkerStoreTest, answers_stats_by_pid_uid_and_limit) {
-    fill_store(directory_.path());
-    start_with_store();
-    const auto all = ask("stats");
-    ASSERT_TRUE(all) << all.error().message;
-    EXPECT_EQ((*all)["node"], "test-node");
-    ASSERT_THAT((*all)["ops"], SizeIs(2));
-    EXPECT_EQ((*all)["ops"][0]["count"], 60);
-    EXPECT_THAT(ask("stats", {{"limit", 1}}).value()["ops"], SizeIs(1));
-    const auto by_pid = ask("stats", {{"pid", 200}}).value();
-    ASSERT_THAT(by_pid["ops"], SizeIs(1));
-    EXPECT_EQ(by_pid["ops"][0]["count"], 40);
-    const auto by_uid = ask("stats", {{"uid", 100}}).value();
-    ASSERT_THAT(by_uid["ops"], SizeIs(1));
-    EXPECT_EQ(by_uid["ops"][0]["pid"], 100);
-}
-
-TEST_F(WorkerStoreTest, answers_for_the_whole_trace_or_a_window_of_it) {
-    fill_store(directory_.path());
-    start_with_store();
-    EXPECT_THAT(ask("stats", {{"whole_trace", true}}).value()["ops"], SizeIs(2));
-    EXPECT_THAT(ask("stats", {{"since_ns", 1'000'000'000}}).value()["ops"], IsEmpty());
-    const auto answer = ask("stats", {{"from_ns", 1}, {"to_ns", 2}, {"missing_probes", {"cudaMalloc"}}}).value();
-    EXPECT_THAT(answer["ops"], IsEmpty());
-    EXPECT_EQ(answer["window"]["from_ns"], 1);
-    EXPECT_EQ(answer["missing_probes"], (json{"cudaMalloc"}));
-}
-
-TEST_F(WorkerStoreTest, answers_sql_inside_the_sandbox) {
-    fill_store(directory_.path());
-    start_with_store();
-    const int before = worker();
-    const auto query = [&](const std::string& sql, json more = json::object()) {
-        more["sql"] = sql;
-        return ask("query", std::move(more));
-    };
-    const auto answer = query("SELECT pid, COUNT(*) AS calls FROM events GROUP BY pid");
-    ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ((*answer)["schema"], "ingero/query/1");
-    EXPECT_EQ((*answer)["columns"],
-              (json{{{"name", "pid"}, {"type", "integer"}}, {{"name", "calls"}, {"type", "integer"}}}));
-    EXPECT_EQ((*answer)["rows"], (json{{100, 60}, {200, 40}}));
-    EXPECT_EQ(query("SELECT COUNT(*) FROM events", {{"uid", 100}}).value()["rows"], (json{{60}}));
-    EXPECT_EQ(query("SELECT name FROM process_names", {{"uid", 100}}).value()["rows"], (json{{"trainer"}}));
-    EXPECT_EQ(query("SELECT COUNT(*) FROM events", {{"from_ns", 1}, {"to_ns", 2}}).value()["rows"], (json{{0}}));
-    EXPECT_TRUE(query("SELECT id FROM events", {{"limit", 3}}).value()["truncated"].get<bool>());
-    EXPECT_EQ(query("SELECT 1", {{"explain", true}}).value()["columns"][0]["name"], "plan");
-    // What could open a file or ask for more than there is: the worker lives on.
-    for (const char* sql :
-         {"SELECT random(), hex(randomblob(8))", "SELECT datetime('now', 'localtime'), datetime(1e9, 'unixepoch')",
-          "SELECT a.id FROM events a, events b ORDER BY a.duration + b.duration, b.id LIMIT 5",
-          "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 300000) "
-          "SELECT COUNT(DISTINCT hex(randomblob(16)) || x) FROM n"})
-        EXPECT_TRUE(query(sql)) << sql;
-    EXPECT_EQ(query("ATTACH '/etc/passwd' AS x").error().code, ErrorCode::denied);
-    EXPECT_EQ(query("DELETE FROM ops").error().code, ErrorCode::denied);
-    EXPECT_EQ(query("SELECT zeroblob(1 << 40)").error().code, ErrorCode::limit);
-    EXPECT_EQ(query("WITH RECURSIVE n(x) AS (SELECT 1 UNION SELECT x + 1 FROM n) SELECT COUNT(*) FROM n").error().code,
-              ErrorCode::limit);
-    EXPECT_EQ(ask("query").error().code, ErrorCode::bad_request);
-    // What a sanitizer keeps of freed memory makes the pool replace a worker that is none the worse.
-    EXPECT_TRUE(sanitizer_build || worker() == before);
-}
-
-TEST_F(WorkerStoreTest, is_explained) {
-    fill_store(directory_.path());
-    start_with_store();
-    const auto answer = ask("explain", {{"whole_trace", true}});
-    ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ((*answer)["schema"], "ingero/explain/1");
-    EXPECT_TRUE((*answer)["findings"].is_array());
-}
-
-TEST_F(WorkerStoreTest, answers_requests_by_id_duration_user_and_number) {
-    fill_store(directory_.path());
-    start_with_store();
-    const auto answer = ask("requests");
-    ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ((*answer)["schema"], "ingero/requests/1");
-    ASSERT_THAT((*answer)["notes"], SizeIs(2));
-    ASSERT_THAT((*answer)["requests"], SizeIs(2));
-    EXPECT_EQ((*answer)["requests"][0]["id"], "request-200");
-    EXPECT_EQ((*answer)["requests"][0]["events"]["calls"], 40);
-    EXPECT_EQ((*answer)["requests"][1]["rank_by_ns"], 100'000'000);
-    const auto ids = [&](const json& params) {
-        json ids = json::array();
-        const auto found = ask("requests", params);
-        EXPECT_TRUE(found) << found.error().message;
-        for (const json& request : (*found)["requests"]) ids.push_back(request["id"]);
-        return ids;
-    };
-    EXPECT_EQ(ids({{"by", "step"}}), (json{"step-200", "step-100"}));
-    EXPECT_EQ(ids({{"request", "request-100"}}), (json{"request-100"}));
-    EXPECT_EQ(ids({{"slower_than_ns", 150'000'000}}), (json{"request-200"}));
-    EXPECT_EQ(ids({{"limit", 1}}), (json{"request-200"}));
-    EXPECT_EQ(ids({{"uid", 100}}), (json{"request-100"}));
-    EXPECT_EQ(ids({{"from_ns", 1}, {"to_ns", 2}}), json::array());
-    for (const json& wrong : {json{{"by", "phase"}}, json{{"request", 7}}, json{{"slower_than_ns", -1}}})
-        EXPECT_EQ(ask("requests", wrong).error().code, ErrorCode::bad_request) << wrong;
-}
-
-TEST_F(WorkerStoreTest, costs_its_worker_two_descriptors_and_no_right) {
-    fill_store(directory_.path());
-    start_with_store();
-    ASSERT_TRUE(ask("stats"));
-    const int pid = worker();
-    EXPECT_EQ(status_of(pid)["Seccomp"], "2");
-    if (geteuid() != 0) GTEST_SKIP() << "only root may list the descriptors of a process that cannot be dumped";
-    EXPECT_THAT(descriptors_of(pid), SizeIs(testing::Le(6U)));
 }
 
 }  // namespace
