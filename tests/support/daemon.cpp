@@ -144,7 +144,12 @@ std::vector<int> Daemon::workers() const {
     std::vector<int> result;
     const std::string pid = std::to_string(process_.pid());
     std::ifstream children("/proc/" + pid + "/task/" + pid + "/children");
-    for (int child = 0; children >> child;) result.push_back(child);
+    for (int child = 0; children >> child;) {
+        // One that does not execute its program yet holds up the daemon, which waits for that, if it is stopped.
+        std::string name;
+        if (std::ifstream("/proc/" + std::to_string(child) + "/comm") >> name && name == "ingero-worker")
+            result.push_back(child);
+    }
     return result;
 }
 
