@@ -348,11 +348,15 @@ static __always_inline void fill_call(struct ingero_call_record *record, struct 
 }
 
 static __always_inline void fill_waits(struct ingero_call_wait_record *record, const struct off_cpu_sums *sums,
-                                       struct frame *frame) {
+                                       struct frame *frame, const struct wait_state *wait) {
+    __u64 end = record->call.start_ns + record->call.duration_ns, back, last, runnable;
+    __u32 reason;
+
     record->runnable_ns = sums->runnable_ns;
     record->preempted_ns = sums->preempted_ns;
     record->blocked_ns = sums->blocked_ns;
     record->waits = frame->waits;
+    record->last_wait_ns = record->last_runnable_ns = record->tail_ns = record->last_reason = record->reserved = 0;
     if (frame->waits == 0) { /* uncertain, with no wait seen: what the frame says of waits is from an older call */
         record->longest_sleep_ns = record->preemptor_ns = 0;
         record->preemptor_tgid = record->waker_tgid = 0;
@@ -371,6 +375,19 @@ static __always_inline void fill_waits(struct ingero_call_wait_record *record, c
     record->blocked_syscall = frame->blocked_syscall;
     copy_comm(record->preemptor_comm, frame->preemptor_comm);
     copy_comm(record->waker_comm, frame->waker_comm);
+    /* What was set right has no times of its own, and one of before the call is none of it. */
+    if (frame->uncertain || wait->in_ns < frame->start_ns) return;
+    back = *(volatile const __u64 *)&wait->in_ns;
+    last = wait->charged_ns + wait->charged_runnable_ns;
+    runnable = wait->charged_runnable_ns;
+    reason = wait->charged_reason;
+    barrier();
+    /* Another wait came between, after the clock was read. */
+    if (back > end || *(volatile const __u64 *)&wait->in_ns != back) return;
+    record->last_wait_ns = last;
+    record->last_runnable_ns = runnable;
+    record->last_reason = reason;
+    record->tail_ns = end - back;
 }
 
 static __always_inline void forget_frames(struct thread_state *thread) {
@@ -443,7 +460,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
         record->call.flags = (uncertain ? INGERO_CALL_SPLIT_UNCERTAIN : 0) |
                              (frame->waits && frame->in_iowait ? INGERO_CALL_IN_IOWAIT : 0);
         fill_call(&record->call, thread, frame, now, return_code, weight);
-        fill_waits(record, &sums, frame);
+        fill_waits(record, &sums, frame, &thread->wait);
         if (uncertain) COUNT(counters, uncertain);
         submit(record);
     } else {

@@ -108,12 +108,17 @@ struct ingero_call_wait_record {
     ingero_u64 blocked_ns;       /* slept */
     ingero_u64 longest_sleep_ns; /* the sleep that blocked_reason and waker speak of */
     ingero_u64 preemptor_ns;     /* of runnable_ns, the part the named preemptor held the CPU */
+    ingero_u64 last_wait_ns;     /* the last time off the CPU; 0: not known, as are the three that follow */
+    ingero_u64 last_runnable_ns; /* of it, could run: all of it where it began with a switch-out while runnable */
+    ingero_u64 tail_ns;          /* from its end to the return */
+    ingero_u32 last_reason;      /* enum ingero_blocked_reason */
     ingero_u32 preemptor_tgid;   /* 0: idle, which is wake-up latency and no contention */
     ingero_u32 waker_tgid;
+    ingero_u32 waits;           /* number of off-CPU intervals */
     ingero_u8 blocked_reason; /* enum ingero_blocked_reason */
     ingero_u8 waker_kind;     /* enum ingero_waker_kind */
     ingero_u16 blocked_syscall; /* 0xffff: none in progress */
-    ingero_u32 waits;           /* number of off-CPU intervals */
+    ingero_u32 reserved;
     char preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
 };

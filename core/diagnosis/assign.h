@@ -65,6 +65,10 @@ struct Assignment {
         return !preemptors.empty() && preemptors[0].ns >= contended_ns - preemptors[0].ns;
     }
     uint64_t& operator[](Cause cause) { return ns[static_cast<size_t>(cause)]; }
+    /// A call speaks for a cause that took a tenth of its excess. Below that the call was slow for another reason, and
+    /// counting it would make every finding of a jittery program look unexplained; above, one cause in a mixture still
+    /// shows.
+    bool speaks_for(Cause cause) const { return (*this)[cause] != 0 && (*this)[cause] >= excess_ns / 10; }
     uint64_t explained_ns() const;
     /// What `of_one_ns` comes to in all calls that the row stands for.
     uint64_t of_all(uint64_t of_one_ns) const { return saturating_multiply(of_one_ns, calls); }

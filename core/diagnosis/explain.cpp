@@ -67,6 +67,7 @@ class BootExplainer {
         if (auto learnt = learn(snapshot); !learnt) return learnt;
         judge_.finish_learning();
         auto judged = judge(snapshot);
+        judge_.finish_judging();
         judge_.forget_samples();  // a trace may span many boots: one's samples at a time
         const Window more = judge_.looks_back_at();
         if (!judged || more.length_ns() == 0) return judged;

@@ -44,18 +44,28 @@ const Culprit& first_culprit(const Finding& finding) {
     return finding.culprits.empty() ? nobody : finding.culprits[0];
 }
 
+/// What the waits cost the process, as a sentence of its own after another.
+std::string cost_text(const Finding& finding) {
+    if (finding.lost_high_ns == 0) return "; that cost the program nothing that its cycles show";
+    const std::string cost = "; that cost the program ";
+    if (finding.lost_ns == 0) return cost + "at most " + format_duration(finding.lost_high_ns);
+    std::string text = cost + format_duration(finding.lost_ns);
+    if (finding.lost_low_ns != finding.lost_high_ns)
+        text += " (" + format_duration(finding.lost_low_ns) + " to " + format_duration(finding.lost_high_ns) + ")";
+    return text + ", " + percent_text(finding.window_share) + " of the window";
+}
+
 void write_contention(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
     const std::string who = process_text(finding);
-    const bool is_most = culprit.ns >= finding.lost_ns - std::min(culprit.ns, finding.lost_ns);
+    const bool is_most = culprit.ns >= finding.waited_ns - std::min(culprit.ns, finding.waited_ns);
     finding.summary = culprit.name + (is_most ? "" : " and others") + " ran " +
-                      format_duration(is_most ? culprit.ns : finding.lost_ns) + " of the " +
+                      format_duration(is_most ? culprit.ns : finding.waited_ns) + " of the " +
                       format_duration(kind.wanted_cpu_ns) + " that " + ops_text(kind) + " in " + who +
-                      " should have had the CPU: " + percent_text(finding.window_share) + " of the window";
+                      " should have had the CPU" + cost_text(finding);
     if (culprit.name == quota_name && culprit.pid == 0) {
         finding.summary = "the quota of its control group kept " + who + " off the CPU for " +
-                          format_duration(culprit.ns) + " in " + ops_text(kind) + ": " +
-                          percent_text(finding.window_share) + " of the window";
+                          format_duration(culprit.ns) + " in " + ops_text(kind) + cost_text(finding);
         finding.fix =
             "Raise CPUQuota= of its unit, or the container's CPU limit; or give it fewer threads, which use the quota "
             "up "
@@ -86,9 +96,8 @@ void write_contention(Finding& finding, const KindLedger& kind) {
 
 /// The three kinds of sleep differ in words only.
 void write_sleep(Finding& finding, const KindLedger& kind, const std::string& what, const std::string& fix) {
-    finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.lost_ns) +
-                      " in " + calls_text(kind.calls) + " waiting for " + what + ": " +
-                      percent_text(finding.window_share) + " of the window";
+    finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.waited_ns) +
+                      " in " + calls_text(kind.calls) + " waiting for " + what + cost_text(finding);
     finding.fix = fix;
     finding.confirm = "Run explain again over a window as long: " + op_name(finding.worst.event.op) +
                       " should take about " + format_duration(finding.worst.expected_ns) + " and not sleep for " +

@@ -18,10 +18,6 @@ constexpr size_t max_culprits = 10;
 constexpr size_t max_rejected = 8;
 constexpr size_t pids_before_merging = 3;
 
-// A call speaks for a cause that took a tenth of its excess. Below that the call was slow for another reason, and
-// counting it would make every finding of a jittery program look unexplained; above, one cause in a mixture still
-// shows.
-constexpr uint64_t speaks_for = 10;
 /// Of the time the affected threads were active: what a slow call or two in a long run come to is no finding.
 constexpr uint64_t active_share = 1'000;
 
@@ -88,7 +84,34 @@ std::vector<Culprit> ranked_culprits(const KindLedger& kind) {
     return culprits;
 }
 
-uint64_t busiest(const KindLedger& kind) {
+struct Loss {
+    uint64_t low_ns = 0;
+    uint64_t point_ns = 0;
+    uint64_t high_ns = 0;
+};
+
+/// Of no more than what was waited, and at most what coming back on a CPU costs more. Cycles that were shorter than is
+/// usual make up for longer ones.
+Loss loss_of(const CycleLoss& cycles, uint64_t waited_ns) {
+    const auto limited = [](int64_t ns, uint64_t limit_ns) {
+        return std::min(static_cast<uint64_t>(std::max<int64_t>(ns, 0)), limit_ns);
+    };
+    return {limited(cycles.low_ns, waited_ns), limited(cycles.point_ns, waited_ns),
+            limited(cycles.high_ns, saturating_add(waited_ns, waited_ns / 20))};
+}
+
+/// Of the thread that lost the most.
+Loss busiest(const KindLedger& kind) {
+    Loss most;
+    for (const auto& [tid, cycles] : kind.lost_by_thread) {
+        const auto waited = kind.by_thread.find(tid);
+        const Loss loss = loss_of(cycles, waited == kind.by_thread.end() ? 0 : waited->second);
+        if (loss.point_ns >= most.point_ns) most = loss;
+    }
+    return most;
+}
+
+uint64_t most_waited(const KindLedger& kind) {
     uint64_t most = 0;
     for (const auto& [tid, ns] : kind.by_thread) most = std::max(most, ns);
     return most;
@@ -135,8 +158,8 @@ void Ledger::saw(const Event& event) {
     active.to_ns = std::max(active.to_ns, std::min(saturating_end_ns(event), window_.to_ns));
 }
 
-Ledger::ProcessLedger* Ledger::process_of(const Event& event) {
-    const ProcessId process{event.process()};
+Ledger::ProcessLedger* Ledger::process_of(const ProcessKey& key) {
+    const ProcessId process{key};
     if (last_process_number_ == KeyIndex<ProcessId>::none || !(process == last_process_)) {
         last_process_number_ = process_index_.find_or_add(process);
         if (last_process_number_ == KeyIndex<ProcessId>::none) return nullptr;
@@ -147,7 +170,7 @@ Ledger::ProcessLedger* Ledger::process_of(const Event& event) {
 }
 
 void Ledger::add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
-    ProcessLedger* process = process_of(event);
+    ProcessLedger* process = process_of(event.process());
     if (!process) return;
     for (size_t cause = 0; cause < cause_count; ++cause)
         add_to(process->ns[cause], assignment.of_all(assignment.ns[cause]));
@@ -155,18 +178,33 @@ void Ledger::add(const Event& event, const CallTime& time, const Op* op, const A
     if (const uint64_t ns = assignment.of_all(assignment[Cause::excluded_task]))
         add_to(process->excluded[suspect_exclusion(event.preemptor_comm)], ns);
     for (size_t number = 0; number < finding_causes; ++number) {
-        const uint64_t ns = assignment.ns[number];
-        if (ns == 0 || ns < assignment.excess_ns / speaks_for) continue;
+        if (!assignment.speaks_for(static_cast<Cause>(number))) continue;
         auto& kind = process->kinds[number];
         if (!kind) kind = std::make_unique<KindLedger>();
         add_kind(*kind, static_cast<Cause>(number), event, time, op, assignment);
     }
 }
 
+void Ledger::lose(const ThreadLoss& loss) {
+    ProcessLedger* process = process_of(loss.process);
+    if (!process) return;
+    for (size_t number = 0; number < finding_causes; ++number) {
+        const CycleLoss& one = loss.causes[number];
+        if (one.is_nothing()) continue;
+        auto& kind = process->kinds[number];
+        if (!kind) kind = std::make_unique<KindLedger>();
+        kind->lost.add(one);
+        if (loss.sequence >= options_.new_from_sequence) kind->newly_lost.add(one);
+        const auto of_thread = kind->lost_by_thread.find(loss.tid);
+        if (of_thread != kind->lost_by_thread.end() || kind->lost_by_thread.size() < max_map_entries)
+            kind->lost_by_thread[loss.tid].add(one);
+    }
+}
+
 void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
     for (size_t number = 0; number < finding_causes; ++number) {
         if (assignment.ns[number] < options_.call_floor_ns) continue;
-        ProcessLedger* process = process_of(event);
+        ProcessLedger* process = process_of(event.process());
         if (!process) return;
         auto& kind = process->unjudged[number];
         if (!kind) kind = std::make_unique<KindLedger>();
@@ -178,8 +216,8 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
                       const Assignment& assignment) {
     const uint64_t ns = assignment[cause], all_ns = assignment.of_all(ns);
     add_to(kind.calls, assignment.calls);
-    add_to(kind.lost_ns, all_ns);
-    if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_lost_ns, all_ns);
+    add_to(kind.waited_ns, all_ns);
+    if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_waited_ns, all_ns);
     add_to(kind.host_excess_ns, assignment.of_all(assignment.host_excess_ns()));
     add_to(kind.explained_ns, assignment.of_all(assignment.host_explained_ns()));
     add_to(kind.wanted_cpu_ns, assignment.of_all(time.on_cpu_ns + time.runnable_ns));
@@ -208,18 +246,27 @@ uint64_t Ledger::active_ns(const ProcessKey& process, const KindLedger& kind) co
 
 std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, const KindLedger& kind,
                                      const JudgementContext& context) const {
-    const double share = share_of(busiest(kind), context.covered_ns);
-    const bool slow_calls = kind.over_call_floor && kind.lost_ns >= active_ns(process, kind) / active_share;
-    if (kind.lost_ns == 0 || (!slow_calls && share < options_.window_floor)) return std::nullopt;
+    const bool slow_calls = kind.over_call_floor && kind.waited_ns >= active_ns(process, kind) / active_share;
+    const double waited_share = share_of(most_waited(kind), context.covered_ns);
+    if (kind.waited_ns == 0 || (!slow_calls && waited_share < options_.window_floor)) return std::nullopt;
 
     Finding finding;
     finding.kind = to_string(cause);
-    finding.lost_ns = kind.lost_ns;
-    finding.newly_lost_ns = kind.newly_lost_ns;
-    finding.window_share = share;
-    finding.severity = severity_of(share);
+    finding.waited_ns = kind.waited_ns;
+    const Loss lost = loss_of(kind.lost, kind.waited_ns);
+    finding.lost_ns = lost.point_ns;
+    finding.lost_low_ns = lost.low_ns;
+    finding.lost_high_ns = lost.high_ns;
+    finding.newly_lost_ns = loss_of(kind.newly_lost, kind.waited_ns).point_ns;
+    finding.newly_waited_ns = kind.newly_waited_ns;
+    const Loss most = busiest(kind);
+    finding.window_share = share_of(most.point_ns, context.covered_ns);
+    finding.severity = severity_of(share_of(most.low_ns, context.covered_ns));
     finding.explained_fraction = share_of(kind.explained_ns, kind.host_excess_ns);
     finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
+    // Who had the time is not all: a proof says what it cost.
+    const bool is_bounded = lost.high_ns == 0 || (lost.low_ns != 0 && lost.low_ns >= lost.point_ns / 2);
+    if (finding.verdict == Verdict::proven && !is_bounded) finding.verdict = Verdict::partial;
     finding.pid = process.pid;
     finding.culprits = ranked_culprits(kind);
     finding.worst = kind.worst;
@@ -246,6 +293,12 @@ std::vector<Finding> Ledger::findings(const JudgementContext& context) const {
                     finding->verdict = Verdict::insufficient_evidence;
                     finding->severity = Severity::low;
                     finding->explained_fraction = 0;
+                    // What is usual is not known, and so not what it lost.
+                    finding->lost_high_ns = finding->waited_ns;
+                    finding->lost_ns = finding->waited_ns / 2;
+                    finding->lost_low_ns = 0;
+                    finding->newly_lost_ns = kind->newly_waited_ns;
+                    finding->window_share = share_of(most_waited(*kind), context.covered_ns) / 2;
                 }
             }
             if (!finding) continue;
@@ -274,7 +327,7 @@ void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, c
         for (const Finding& finding : findings) {
             // What was lost between calls was never among what calls lost.
             const bool assigned = finding.verdict != Verdict::insufficient_evidence && !finding.between_calls;
-            if (assigned && finding.kind == kind && same_process(finding, key)) found = finding.lost_ns;
+            if (assigned && finding.kind == kind && same_process(finding, key)) found = finding.waited_ns;
         }
         add_to(rejected[name], saturating_subtract(process.ns[number], found));
     }

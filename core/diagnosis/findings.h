@@ -13,6 +13,7 @@
 
 #include "core/diagnosis/assign.h"
 #include "core/diagnosis/detector.h"
+#include "core/diagnosis/evidence/cycles.h"
 #include "core/diagnosis/explain.h"
 #include "core/model/process.h"
 #include "core/query/key_index.h"
@@ -26,15 +27,18 @@ SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, 
 /// stands for calls.
 struct KindLedger {
     uint64_t calls = 0;
-    uint64_t lost_ns = 0;         ///< assigned to the cause
-    uint64_t newly_lost_ns = 0;   ///< the part of it in calls from ExplainOptions::new_from_sequence on
-    uint64_t host_excess_ns = 0;  ///< of the same calls
-    uint64_t explained_ns = 0;    ///< of that, assigned to this cause or another: several may meet in one call
-    uint64_t wanted_cpu_ns = 0;   ///< they ran or could have run
+    uint64_t waited_ns = 0;        ///< assigned to the cause
+    uint64_t newly_waited_ns = 0;  ///< the part of it in calls from ExplainOptions::new_from_sequence on
+    CycleLoss lost;                ///< of it, what made the threads' cycles longer
+    CycleLoss newly_lost;          ///< the part of it in cycles that ended since then
+    uint64_t host_excess_ns = 0;   ///< of the same calls
+    uint64_t explained_ns = 0;     ///< of that, assigned to this cause or another: several may meet in one call
+    uint64_t wanted_cpu_ns = 0;    ///< they ran or could have run
     bool over_call_floor = false;
     uint64_t worst_ns = 0;
     SlowCall worst;
-    std::map<uint32_t, uint64_t> by_thread;
+    std::map<uint32_t, uint64_t> by_thread;  ///< waited
+    std::map<uint32_t, CycleLoss> lost_by_thread;
     std::map<uint32_t, uint64_t> by_cpu;
     std::map<OpId, uint64_t> by_op;
     std::map<std::pair<std::string, uint32_t>, uint64_t> by_culprit;
@@ -49,6 +53,8 @@ class Ledger {
     /// Every outermost call: how long each thread was active.
     void saw(const Event& event);
     void add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
+    /// What of the waits that were added, or will be, made a thread's cycle longer.
+    void lose(const ThreadLoss& loss);
     /// A call whose like is not known: evidence that too little is known, where it lost much off the CPU.
     void add_unjudged(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
 
@@ -78,7 +84,7 @@ class Ledger {
         std::array<std::unique_ptr<KindLedger>, finding_causes> unjudged;
     };
 
-    ProcessLedger* process_of(const Event& event);
+    ProcessLedger* process_of(const ProcessKey& process);
     void add_kind(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, const Op* op,
                   const Assignment& assignment);
     uint64_t active_ns(const ProcessKey& process, const KindLedger& kind) const;

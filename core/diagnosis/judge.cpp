@@ -40,6 +40,7 @@ Judge::Judge(const DetectorContext& context, EventFilter filter, SlowCalls& slow
       any_process_(filter_.of_any_process()),
       waits_(context.processes, any_process_),
       gaps_(context.window, context.processes),
+      cycles_(context.window),
       processes_(context.processes),
       clock_(context.clock),
       ledger_(context.options, context.window, context.clock),
@@ -121,7 +122,10 @@ std::vector<Finding> Judge::findings(const JudgementContext& context) const {
     with_gaps.gaps = &gaps;
     with_gaps.drained = &gaps_;
     for (const auto& detector : detectors_) detector->find(with_gaps, all);
-    for (size_t i = of_splits; i < all.size(); ++i) ledger_.add_rejected(all[i]);
+    for (size_t i = of_splits; i < all.size(); ++i) {
+        all[i].lost_all();
+        ledger_.add_rejected(all[i]);
+    }
     return all;
 }
 
@@ -143,9 +147,18 @@ void Judge::take_waits(std::span<const Event> block) {
 void Judge::learn(std::span<const Event> block) {
     show(block, true);
     take_waits(block);
-    for (const Event& event : block)
-        if (event.depth == 0 && is_call(event.op) && !event.split_uncertain() && filter_.matches(event))
-            expected_.add(event, ops_(event.op));
+    for (const Event& event : block) {
+        if (event.depth != 0 || !filter_.matches(event)) continue;
+        if (event.op == op_wait)
+            cycles_.learn_gap_wait(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
+        if (is_call(event.op)) learn(event, ops_(event.op));
+    }
+    cycles_.end_learnt_block();
+}
+
+void Judge::learn(const Event& call, const Op* op) {
+    if (!call.split_uncertain()) expected_.add(call, op);
+    cycles_.learn(call, op);
 }
 
 Result<void> Judge::learn(BlockView& block) {
@@ -166,21 +179,29 @@ Result<void> Judge::learn(BlockView& block) {
         const OpId op = block.ops()[segment].op;
         columns_.open(block, segment);
         Result<void> learnt;
-        if (op == op_wait && header.max_end_ns > window_.from_ns)
+        if (op == op_wait && (may_match || header.max_end_ns > window_.from_ns))
             learnt = learn_waits(block, segment);
         else if (may_match && is_call(op))
             learnt = learn_calls(op);
         if (!learnt) return learnt;
     }
+    cycles_.end_learnt_block();
     return {};
 }
 
 /// Of the many short ones that are not kept no row is made.
 Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
     using enum ColumnId;
-    if (auto decoded = columns_.decode(tgid, tid, process_start, start, duration); !decoded) return decoded;
-    const auto tgids = columns_[tgid], tids = columns_[tid], process_starts = columns_[process_start],
-               starts = columns_[start], durations = columns_[duration];
+    if (auto decoded = columns_.decode(depth, tgid, tid, process_start, start, duration); !decoded) return decoded;
+    const auto depths = columns_[depth], tgids = columns_[tgid], tids = columns_[tid],
+               process_starts = columns_[process_start], starts = columns_[start], durations = columns_[duration];
+    for (size_t row = 0; row < starts.size(); ++row) {
+        const ProcessKey process{static_cast<uint32_t>(tgids[row]), process_starts[row]};
+        if (depths[row] == 0 && filter_.matches(process))
+            cycles_.learn_gap_wait(process, static_cast<uint32_t>(tids[row]),
+                                   {starts[row], saturating_add(starts[row], durations[row])});
+    }
+    if (block.header().max_end_ns <= window_.from_ns) return {};
     wanted_.clear();
     for (size_t row = 0; row < starts.size(); ++row) {
         const Window time{starts[row], saturating_add(starts[row], durations[row])};
@@ -217,10 +238,15 @@ Result<void> Judge::learn_calls(OpId id) {
                reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream],
                weights = columns_[weight];
     const Op* const known = ops_(id);
+    // Of most calls it is enough that they waited for nothing.
+    const bool may_wait = (known && known->waits_for_device) || !columns_.is_default(runnable) ||
+                          !columns_.is_default(blocked) || !columns_.is_default(flags);
+    if (may_wait) decoded = columns_.decode(tid, last_wait, last_runnable, last_reason, tail);
+    if (!decoded) return decoded;
     Event call;
     call.op = id;
     for (size_t row = 0; row < depths.size(); ++row) {
-        if (depths[row] != 0 || (all_flags[row] & INGERO_CALL_SPLIT_UNCERTAIN)) continue;
+        if (depths[row] != 0) continue;
         call.tgid = static_cast<uint32_t>(tgids[row]);
         call.process_start_ns = process_starts[row];
         if (!filter_.matches(call)) continue;
@@ -233,7 +259,17 @@ Result<void> Judge::learn_calls(OpId id) {
         call.args[0] = arguments[row];
         call.stream = streams[row];
         call.weight = static_cast<uint32_t>(weights[row]);
-        expected_.add(call, known);
+        call.flags = static_cast<uint8_t>(all_flags[row]);
+        if (!may_wait) {
+            expected_.add(call, known);
+            continue;
+        }
+        call.tid = static_cast<uint32_t>(columns_[tid][row]);
+        call.last_wait_ns = columns_[last_wait][row];
+        call.last_runnable_ns = columns_[last_runnable][row];
+        call.last_reason = static_cast<BlockedReason>(columns_[last_reason][row]);
+        call.tail_ns = columns_[tail][row];
+        learn(call, known);
     }
     return {};
 }
@@ -241,10 +277,22 @@ Result<void> Judge::learn_calls(OpId id) {
 void Judge::finish_learning() {
     expected_.finish();
     waits_.finish();
+    cycles_.finish_learning();
+}
+
+void Judge::finish_judging() {
+    cycles_.finish(losses_);
+    take_losses();
+}
+
+void Judge::take_losses() {
+    for (const ThreadLoss& loss : losses_) ledger_.lose(loss);
+    losses_.clear();
 }
 
 void Judge::forget_samples() {
     expected_ = ExpectedTimes();
+    cycles_ = Cycles(window_);
 }
 
 void Judge::judge(std::span<const Event> block, size_t others) {
@@ -257,6 +305,8 @@ void Judge::judge(std::span<const Event> block, size_t others) {
         if (block[row].depth == 0 && is_call(block[row].op) && filter_.matches(block[row]))
             judge(block[row], queue_full[row]);
     }
+    cycles_.end_judged_block(losses_);
+    take_losses();
 }
 
 Event Judge::blame_quota(const Event& event) const {
@@ -329,7 +379,7 @@ void Judge::judge(const Event& returned, bool queue_full) {
     if (tells_groups_) lost_.saw(returned);
     const Op* op = ops_(returned.op);
     const auto [baseline, first] = expected_.of(returned, op);
-    if (baseline && returned.duration_ns <= baseline->expected_ns()) return;
+    if (baseline && returned.duration_ns <= baseline->expected_ns()) return cycles_.judge(returned, op, nullptr);
     std::optional<Event> by_quota;
     if (returned.runnable_ns != 0 && waits_.has_throttled()) by_quota = blame_quota(returned);
     const Event& event = by_quota ? *by_quota : returned;
@@ -339,7 +389,7 @@ void Judge::judge(const Event& returned, bool queue_full) {
         if (!first && !event.split_uncertain())
             ledger_.add_unjudged(event, time, op,
                                  name_resent(event, name_preemptors(event, assign_unjudged(event, time, op))));
-        return;
+        return cycles_.judge(returned, op, nullptr);
     }
     const bool first_use = first && is_cold(time.duration_ns, *baseline);
     Assignment assignment;
@@ -349,10 +399,12 @@ void Judge::judge(const Event& returned, bool queue_full) {
         assignment.excess_ns = time.duration_ns - assignment.expected_ns;
         assignment.calls = event.weight;
         if (tells_groups_) lost_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
+        cycles_.judge(returned, op, nullptr);
     } else {
         assignment = name_preemptors(event, assign(event, time, op, *baseline, first_use, queue_full));
         assignment = name_resent(event, std::move(assignment));
         ledger_.add(event, time, op, assignment);
+        cycles_.judge(returned, op, &assignment);
         if (tells_groups_) lost_.add(event, assignment);
         for (const auto& detector : detectors_) detector->judged({event, time, op, assignment, first_use});
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/diagnosis/detector.h"
+#include "core/diagnosis/evidence/cycles.h"
 #include "core/diagnosis/evidence/drained_gaps.h"
 #include "core/diagnosis/evidence/expected.h"
 #include "core/diagnosis/evidence/lost_time.h"
@@ -62,6 +63,7 @@ class Judge {
     /// Calls of the window; blocks in order of start, rows of a block in any order. `others`: its rows that are left
     /// out.
     void judge(std::span<const Event> block, size_t others = 0);
+    void finish_judging();
     void forget_samples();
 
     /// Of what time look_back() is to be shown all calls; empty where nothing asks for it. After judging.
@@ -80,6 +82,8 @@ class Judge {
         bool known = false;
     };
     void judge(const Event& event, bool queue_full);
+    void learn(const Event& call, const Op* op);
+    void take_losses();
     void take_waits(std::span<const Event> block);
     Result<void> learn_calls(OpId op);
     Result<void> learn_waits(BlockView& block, size_t segment);
@@ -106,6 +110,8 @@ class Judge {
     EventFilter any_process_;  ///< whom a thread waited for may be of another process than is asked about
     WaitTable waits_;
     DrainedGaps gaps_;
+    Cycles cycles_;
+    std::vector<ThreadLoss> losses_;  ///< of the block that is judged
     const KnownProcesses* processes_;
     ClockTriple clock_;
     ExpectedTimes expected_;

@@ -61,6 +61,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.pid = episode.process.pid;
     finding.comm = comm;
     finding.lost_ns = finding.newly_lost_ns = episode.lost_ns;
+    finding.lost_all();
     finding.window_share = share_of(episode.lost_ns, saturating_subtract(episode.latest_ns, episode.since_ns));
     finding.severity = severity_of(finding.window_share);
     const MeanwhilePart* cause = episode.cause();

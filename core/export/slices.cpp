@@ -19,7 +19,7 @@ constexpr auto argument_columns = std::to_array<EventColumn>(
     {EventColumn::id, EventColumn::runnable_ns, EventColumn::blocked_ns, EventColumn::blocked_on,
      EventColumn::preemptor, EventColumn::bytes, EventColumn::direction, EventColumn::kernel, EventColumn::stream,
      EventColumn::device, EventColumn::error, EventColumn::weight, EventColumn::stack_hash,
-     EventColumn::split_uncertain});
+     EventColumn::split_uncertain, EventColumn::last_wait_ns, EventColumn::tail_ns});
 
 /// What most slices have goes without saying.
 bool is_usual(EventColumn column, int64_t value) {

@@ -46,6 +46,7 @@ Tool incidents_tool(std::string_view name, std::string_view title, std::string_v
                       {.name = "findings",
                        .type = "table",
                        .columns = "id:text kind:text severity:text verdict:text summary:text lost_ns:integer "
+                                  "lost_low_ns:integer lost_high_ns:integer waited_ns:integer "
                                   "explained_fraction:number pid:integer? comm:text? culprits:objects "
                                   "rejected:objects evidence:integers fix:text? confirm:text?",
                        .is_paged = true},
@@ -65,8 +66,10 @@ std::vector<Tool> incident_tools() {
     return {
         incidents_tool(
             "get_incidents", "What went wrong",
-            "Start here. Findings of a window: what took longer than usual, whose time it was (lost_ns), how much of "
-            "it "
+            "Start here. Findings of a window: what took longer than usual, whose time it was, how much of it was "
+            "lost (lost_ns, at least lost_low_ns, at most lost_high_ns) and how long its threads waited in all "
+            "(waited_ns), how much "
+            "of it "
             "is explained, culprits, hypotheses that were rejected with their ns, a fix and how to confirm it. A "
             "finding "
             "is proven by time on the same thread, never by counts nearby; insufficient-evidence is a valid verdict. "

@@ -21,6 +21,13 @@ constexpr uint64_t saturating_subtract(uint64_t a, uint64_t b) {
     return a > b ? a - b : 0;
 }
 
+/// The largest where it does not fit, 0 where it is negative.
+inline uint64_t saturating_ns(float value) {
+    // 2^64 is the first float that does not fit.
+    if (value >= 18446744073709551616.0f) return std::numeric_limits<uint64_t>::max();
+    return value > 0 ? static_cast<uint64_t>(value) : 0;
+}
+
 /// on_cpu_ns + runnable_ns + blocked_ns == duration_ns, and preemptor_ns <= runnable_ns, always.
 struct CallTime {
     uint64_t duration_ns = 0;

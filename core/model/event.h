@@ -69,6 +69,9 @@ struct Event {
     uint64_t blocked_ns = 0;    ///< slept
     uint64_t longest_sleep_ns = 0;
     uint64_t preemptor_ns = 0;       ///< of runnable_ns, held by the named preemptor
+    uint64_t last_wait_ns = 0;       ///< the last time off the CPU in a call; 0: none, or not recorded
+    uint64_t last_runnable_ns = 0;   ///< of it, could run: all of it where the thread lost its CPU, else once woken
+    uint64_t tail_ns = 0;            ///< from its end to the return of the call
     std::array<uint64_t, 3> args{};  ///< by class of op, see bpf/event.h
     uint64_t stream = 0;             ///< handle; 0 is the default stream, or see unknown_stream
     uint64_t process_start_ns = 0;   ///< CLOCK_BOOTTIME
@@ -87,6 +90,7 @@ struct Event {
     uint8_t depth = 0;
     uint8_t flags = 0;  ///< INGERO_CALL_*
     BlockedReason blocked_reason = BlockedReason::none;
+    BlockedReason last_reason = BlockedReason::none;  ///< of the sleep that last_wait_ns began with
     WakerKind waker_kind = WakerKind::unknown;
     Comm preemptor_comm{};
     Comm waker_comm{};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/store/block/block_view.h"
+#include "core/store/block/event_columns.h"
 
 namespace ingero {
 
@@ -54,8 +55,8 @@ class SegmentColumns {
     BlockView* view_ = nullptr;
     size_t segment_ = 0;
     size_t rows_ = 0;
-    uint64_t known_ = 0;                             ///< bit n: column n
-    std::array<std::vector<uint64_t>, 64> columns_;  ///< each as long as the largest segment so far
+    uint64_t known_ = 0;                                      ///< bit n: column n
+    std::array<std::vector<uint64_t>, max_columns> columns_;  ///< each as long as the largest segment so far
 };
 
 }  // namespace ingero

@@ -133,6 +133,20 @@ constexpr auto columns = std::to_array<ColumnOf>({
                     ? json()
                     : json(std::string(to_string(traced.call.blocked_reason)));
      }},
+    {"last_wait_ns", [](const TracedCall& traced, const Op*) -> json { return traced.call.last_wait_ns == 0 ? json() : json(traced.call.last_wait_ns); }},
+    {"last_runnable_ns",
+     [](const TracedCall& traced, const Op*) -> json {
+         return traced.call.last_wait_ns == 0 ? json() : json(traced.call.last_runnable_ns);
+     }},
+    {"last_blocked_on",
+     [](const TracedCall& traced, const Op*) -> json {
+         return traced.call.last_reason == BlockedReason::none ? json()
+                                                               : json(std::string(to_string(traced.call.last_reason)));
+     }},
+    {"tail_ns",
+     [](const TracedCall& traced, const Op*) -> json {
+         return traced.call.last_wait_ns == 0 ? json() : json(traced.call.tail_ns);
+     }},
     {"ran_instead", [](const TracedCall& traced, const Op*) -> json { return preemptor(traced.call); }},
     {"split_uncertain", [](const TracedCall& traced, const Op*) -> json { return traced.call.split_uncertain(); }},
     {"weight", [](const TracedCall& traced, const Op*) -> json { return traced.call.weight; }},

@@ -167,7 +167,7 @@ Result<void> EventCursor::decode(Reader& reader, const EventIndex::Segment& segm
     const size_t first = reader.view.first_row(segment.number);
     if (auto decoded = reader.view.column(id, segment.number, std::span(values).subspan(first, segment.rows)); !decoded)
         return decoded;
-    reader.have[segment.number] |= uint32_t{1} << static_cast<unsigned>(id);
+    reader.have[segment.number] |= uint64_t{1} << static_cast<unsigned>(id);
     return {};
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/sql/event_index.h"
+#include "core/store/block/event_columns.h"
 
 namespace ingero {
 
@@ -89,14 +90,12 @@ class EventCursor {
     const Comm& comm(uint64_t number) const { return reader_->view.comm(number); }
 
   private:
-    static constexpr size_t column_count = 32;
-
     /// An open block, and its columns as far as they are decoded, by row number.
     struct Reader {
         BlockView view;
         const EventIndex::Block* block = nullptr;
-        std::array<std::vector<uint64_t>, column_count> values;
-        std::vector<uint32_t> have;  ///< by segment: a bit a column
+        std::array<std::vector<uint64_t>, max_columns> values;
+        std::vector<uint64_t> have;  ///< by segment: a bit a column
         // In order of start only: the rows that were picked, and which of them is next.
         std::vector<uint16_t> rows;
         std::vector<uint16_t> segments;  ///< by row number

@@ -147,6 +147,19 @@ void EventRow<Sink>::waits(EventColumn column) {
             return number(ColumnId::longest_sleep);
         case EventColumn::waits:
             return number(ColumnId::waits);
+        case EventColumn::last_wait_ns:
+            return number_or_null(value(ColumnId::last_wait));
+        case EventColumn::last_runnable_ns:
+            if (value(ColumnId::last_wait) != 0) number(ColumnId::last_runnable);
+            return;
+        case EventColumn::last_blocked_on: {
+            const auto reason = static_cast<BlockedReason>(value(ColumnId::last_reason));
+            if (reason != BlockedReason::none) lasting_text(to_string(reason));
+            return;
+        }
+        case EventColumn::tail_ns:
+            if (value(ColumnId::last_wait) != 0) number(ColumnId::tail);
+            return;
         default:
             return;
     }
@@ -250,6 +263,10 @@ void EventRow<Sink>::give(EventColumn column) {
         case EventColumn::preempted_ns:
         case EventColumn::longest_sleep_ns:
         case EventColumn::waits:
+        case EventColumn::last_wait_ns:
+        case EventColumn::last_runnable_ns:
+        case EventColumn::last_blocked_on:
+        case EventColumn::tail_ns:
             return waits(column);
         default:
             return call(column);

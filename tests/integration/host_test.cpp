@@ -218,7 +218,9 @@ TEST_F(Host, AChainOfFourThreadsInThreeProcessesIsFollowedToItsEnd) {
         const json& links = chain.at("links");
         if (links.at(0).at("blocked_on") != "futex" || links.size() < 4 ||
             std::any_of(links.begin(), links.end(), [](const json& link) {
-                return link.at("did") == "not_known" || link.at("ended_by") == "unknown";
+                // Where the kernel told late that it runs again, its descriptor may be another by then.
+                return link.at("did") == "not_known" || link.at("ended_by") == "unknown" ||
+                       link.at("blocked_on") == "other";
             }))
             continue;
         ++whole;

@@ -48,10 +48,11 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
     Subscriber signals;
     std::ofstream(directory / "exact.conf") << "[capture]\noverhead_budget = 0\n[diagnosis]\nclose_after = \"3s\"\n";
     Daemon daemon(directory / "run", {"--bus", "system", "--config", directory / "exact.conf"});
-    std::vector<std::string> train = {"train", "--duration", "8", "--cpu", "0", "--step-rate", "100"};
+    // No rate is kept: what is lost is not made up for.
+    std::vector<std::string> train = {"train", "--duration", "8", "--cpu", "0", "--kernel-us", "100"};
     const std::vector<std::string> well = train;
     // Other load of the host is no lock.
-    train.insert(train.end(), {"--standin", "at=cudaLaunchKernel:/50:mutex=4000"});
+    train.insert(train.end(), {"--standin", "at=cudaLaunchKernel:/500:mutex=20000"});
     Workload workload(train);
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     const auto ask = [&](std::vector<std::string> arguments) {

@@ -95,8 +95,18 @@ TEST_F(PidReuse, by_another_program_mixes_up_neither_calls_nor_names_nor_ends) {
                                              second_log,
                                              "--gate"};
     Daemon daemon(directory_ / "run");
-    const uint32_t pid = run_under_one_pid({first, second}, [&](Child& child, size_t) {
+    const uint32_t pid = run_under_one_pid({first, second}, [&](Child& child, size_t number) {
         ASSERT_TRUE(daemon.wait_traced(child.pid())) << daemon.process().output();
+        // What the daemon is told late of the first one's libraries it may look for in the second, before that is even
+        // the program that it will be.
+        const std::string name = number == 0 ? "first-program" : "second-program";
+        ASSERT_TRUE(wait_until([&] {
+            const nlohmann::json answer = daemon.call("processes");
+            const nlohmann::json& processes = answer.at("processes");
+            return std::any_of(processes.begin(), processes.end(), [&](const nlohmann::json& process) {
+                return process.at("pid") == child.pid() && process.at("comm") == name;
+            });
+        }));
         child.write_line("go");
         ASSERT_EQ(child.wait(), 0) << child.errors();
     });

@@ -154,9 +154,11 @@ TEST_P(ProbeKinds, are_entry_and_return_on_the_listed_c_interfaces_and_nothing_o
         Library library;
         std::string original, path;
     };
-    const Copy copies[] = {{Library::cuda_runtime, CUDART12_LIBRARY, directory / "libcudart-kinds.so.12"},
-                           {Library::cuda_runtime, CUDART13_LIBRARY, directory / "libcudart-kinds.so.13"},
-                           {Library::cuda_driver, CUDA_LIBRARY, directory / "libcuda-kinds.so.1"}};
+    // A daemon has the libraries of the whole host: another test's have other names.
+    const std::string own = "-" + std::to_string(getpid());
+    const Copy copies[] = {{Library::cuda_runtime, CUDART12_LIBRARY, directory / "libcudart" + own + ".so.12"},
+                           {Library::cuda_runtime, CUDART13_LIBRARY, directory / "libcudart" + own + ".so.13"},
+                           {Library::cuda_driver, CUDA_LIBRARY, directory / "libcuda" + own + ".so.1"}};
     Daemon daemon(directory / "run", GetParam().options);
     AttachTarget target;
     for (const Copy& copy : copies) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "tests/support/daemon.h"
@@ -185,6 +186,50 @@ TEST_F(TimeSplit, the_parts_of_every_call_sum_to_its_duration) {
         EXPECT_LE(event.preemptor_ns, event.runnable_ns);
         EXPECT_LE(event.longest_sleep_ns, event.blocked_ns);
     }
+}
+
+// Two records of one wait, each with its own look at the clock: what a call says of its last one, and what the kernel
+// told of each that was not short.
+TEST_F(TimeSplit, the_last_wait_of_a_call_is_the_last_that_was_told_of) {
+    constexpr uint64_t floor_ns = 1'000'000, apart_ns = 200'000;
+    const TemporaryDirectory directory;
+    std::ofstream(directory / "with-waits.conf") << "[capture]\noverhead_budget = 0\n";
+    Daemon daemon(directory / "run", {"--config", directory / "with-waits.conf"});
+    Workload workload({"sync-loop", "--kernel-us", "5000", "--duration", "3", "--cpu", "0"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    const Hog hog(0, "cpu-hog");
+    const auto pid = static_cast<uint32_t>(workload.pid());
+    workload.open_gate();
+    ASSERT_EQ(workload.finish(), 0);
+    ASSERT_EQ(daemon.stop(), 0);
+    const StoreContents store = read_store(daemon.store());
+    std::map<std::pair<uint32_t, uint64_t>, uint64_t> lengths;  // of waits, by thread and end
+    for (const Event& event : store.events)
+        if (event.tgid == pid && event.op == op_wait) lengths[{event.tid, event.end_ns()}] = event.duration_ns;
+    const auto next_after = [&](uint32_t tid, uint64_t time_ns) {
+        const auto next = lengths.lower_bound({tid, time_ns});
+        return next != lengths.end() && next->first.first == tid ? next : lengths.end();
+    };
+    size_t compared = 0;
+    for (const Event& event : store.events) {
+        if (event.tgid != pid || !is_call(event.op) || event.waits == 0 || event.split_uncertain()) continue;
+        ASSERT_NE(event.last_wait_ns, 0u) << op_name(event.op);
+        EXPECT_LE(event.last_wait_ns + event.tail_ns, event.duration_ns);
+        EXPECT_LE(event.last_runnable_ns, event.last_wait_ns);
+        if (event.last_reason == BlockedReason::none) {
+            EXPECT_EQ(event.last_runnable_ns, event.last_wait_ns) << "it lost its CPU";
+        }
+        const uint64_t back_ns = event.end_ns() - event.tail_ns;
+        const auto later = next_after(event.tid, back_ns + apart_ns);
+        EXPECT_TRUE(later == lengths.end() || later->first.second > event.end_ns()) << "a wait after the last";
+        if (event.last_wait_ns < floor_ns) continue;
+        const auto told = next_after(event.tid, back_ns - apart_ns);
+        ASSERT_NE(told, lengths.end()) << op_name(event.op) << " was last off for " << event.last_wait_ns;
+        EXPECT_NEAR(static_cast<double>(told->first.second), static_cast<double>(back_ns), apart_ns);
+        EXPECT_NEAR(static_cast<double>(told->second), static_cast<double>(event.last_wait_ns), apart_ns);
+        ++compared;
+    }
+    EXPECT_GE(compared, 50u);
 }
 
 }  // namespace

@@ -151,6 +151,10 @@ TEST(Decode, keeps_every_field_of_a_call_that_waited) {
     record.blocked_ns = 20;
     record.preemptor_tgid = 7;
     record.blocked_reason = INGERO_BLOCKED_FUTEX;
+    record.last_wait_ns = 30;
+    record.last_runnable_ns = 10;
+    record.last_reason = INGERO_BLOCKED_IOCTL;
+    record.tail_ns = 5;
     strcpy(record.preemptor_comm, "hog");
     Event event;
     ASSERT_TRUE(decode_call(std::as_bytes(std::span(&record, 1)), event));
@@ -158,6 +162,10 @@ TEST(Decode, keeps_every_field_of_a_call_that_waited) {
     EXPECT_EQ(event.preemptor_tgid, 7u);
     EXPECT_EQ(to_string_view(event.preemptor_comm), "hog");
     EXPECT_EQ(event.blocked_reason, BlockedReason::futex);
+    EXPECT_EQ(event.last_wait_ns, 30u);
+    EXPECT_EQ(event.last_runnable_ns, 10u);
+    EXPECT_EQ(event.last_reason, BlockedReason::ioctl);
+    EXPECT_EQ(event.tail_ns, 5u);
     EXPECT_EQ(event.process_start_ns, 1'230'000'000u) << "in the unit of /proc";
 }
 

@@ -45,6 +45,10 @@ class Hostile {
         event.blocked_ns = value();
         event.longest_sleep_ns = value();
         event.preemptor_ns = value();
+        event.last_wait_ns = random_() % 4 ? value() : 0;
+        event.last_runnable_ns = value();
+        event.tail_ns = random_() % 2 ? random_() % 1'000 : value();
+        event.last_reason = static_cast<BlockedReason>(random_() % 16);
         event.args = {random_() % 4 ? random_() % 64 : value(), value(), value()};
         event.stream = random_() % 4 ? random_() % 3 : value();
         event.process_start_ns = random_() % 8 ? 1 : value();
@@ -141,6 +145,8 @@ TEST(Explain, HostileRowsGiveBoundedAnswers) {
             EXPECT_LE(finding.window_share, 1);
             EXPECT_LE(finding.evidence.size(), 20u);
             EXPECT_LE(finding.culprits.size(), 11u);
+            EXPECT_LE(finding.lost_low_ns, finding.lost_ns);
+            EXPECT_LE(finding.lost_ns, finding.lost_high_ns);
         }
         for (const SlowCall& call : answer.slow_calls) EXPECT_LE(call.explained_ns, call.excess_ns);
     }

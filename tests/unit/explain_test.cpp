@@ -152,15 +152,19 @@ TEST(Explain, AHogThatPreemptsAllTheTimeIsNamed) {
     ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
     const Finding& finding = answer.findings[0];
     EXPECT_EQ(finding.kind, "cpu-contention");
-    EXPECT_EQ(finding.verdict, Verdict::proven);
-    EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_EQ(finding.verdict, Verdict::partial) << "who ran is known, and not what it cost";
     EXPECT_GE(finding.explained_fraction, 0.8);
     EXPECT_LE(finding.explained_fraction, 1.0);
     ASSERT_FALSE(finding.culprits.empty());
     EXPECT_EQ(finding.culprits[0].name, "stress-hog");
     EXPECT_EQ(finding.culprits[0].pid, hog);
-    EXPECT_NEAR(static_cast<double>(finding.lost_ns), 4.0 * second, 0.3 * second);
-    EXPECT_NEAR(finding.window_share, 0.5, 0.05);
+    EXPECT_NEAR(static_cast<double>(finding.waited_ns), 4.0 * second, 0.3 * second);
+    // How long a cycle would have taken is not known: from what is left of most to what the shortest took.
+    EXPECT_LT(finding.lost_low_ns, 1 * second);
+    EXPECT_GT(finding.lost_low_ns, 0.2 * second);
+    EXPECT_GT(finding.lost_high_ns, 4 * second);
+    EXPECT_LE(finding.lost_high_ns, 5 * second);
+    EXPECT_EQ(finding.severity, Severity::medium) << "by the least that was lost";
     EXPECT_EQ(finding.pid, python);
     EXPECT_EQ(finding.comm, "python");
     EXPECT_EQ(finding.evidence.size(), 20u);
@@ -374,9 +378,11 @@ TEST(Explain, TheSameTinyPreemptionsAreAFindingWhereTheyAddUp) {
     EXPECT_EQ(answer.findings[0].kind, "cpu-contention");
 }
 
-/// Synchronisations that spin 3 ms and are off the CPU for 18 ms, in which as many hogs of a process each have it for
-/// the same time. The call names one of them: the latest of 16 slices are known, and of equals the first is kept.
+/// Synchronisations that spin 3 ms and, all but the first twenty, are off the CPU for 18 ms, in which as many hogs of a
+/// process each have it for the same time. The call names one of them: the latest of 16 slices are known, and of equals
+/// the first is kept.
 void share_the_cpu(Workload& work, uint32_t hogs, bool names_one = true, bool has_waits = false) {
+    for (int step = 0; step < 20; ++step) work.call(stream_sync, work.jitter(3 * ms, 0.1));
     for (uint32_t step = 0; step < 400; ++step) {
         Event& sync = work.call(stream_sync, work.jitter(3 * ms, 0.1));
         work.preempt(sync, 18 * ms, "hog", hog + step % hogs);
@@ -406,7 +412,7 @@ TEST(Explain, HogsThatShareACpuAreContentionHoweverManyThereAre) {
         const Finding& finding = answer.findings[0];
         EXPECT_EQ(finding.kind, "cpu-contention");
         EXPECT_EQ(finding.verdict, Verdict::proven);
-        EXPECT_NEAR(static_cast<double>(finding.lost_ns), 400.0 * 18 * ms, 400.0 * ms);
+        EXPECT_NEAR(static_cast<double>(finding.waited_ns), 400.0 * 18 * ms, 400.0 * ms);
         EXPECT_EQ(rejected_ns(answer.rejected, "wake-up"), 0u);
         uint64_t named_ns = 0;
         for (const Culprit& culprit : finding.culprits) {
@@ -416,7 +422,7 @@ TEST(Explain, HogsThatShareACpuAreContentionHoweverManyThereAre) {
         EXPECT_EQ(finding.culprits.back().name, "other tasks");
         const double seen_ns = 400.0 * 18 * ms / hogs;
         EXPECT_NEAR(static_cast<double>(named_ns), seen_ns, 0.05 * seen_ns) << "what each was seen to take";
-        EXPECT_NEAR(static_cast<double>(finding.culprits.back().ns), static_cast<double>(finding.lost_ns) - seen_ns,
+        EXPECT_NEAR(static_cast<double>(finding.culprits.back().ns), static_cast<double>(finding.waited_ns) - seen_ns,
                     0.05 * seen_ns);
         EXPECT_THAT(finding.summary, HasSubstr("hog and others ran"));
     }
@@ -430,7 +436,7 @@ TEST(Explain, WhoeverRanWhereACpuWasLostWasAnotherTask) {
     EXPECT_EQ(answer.findings[0].kind, "cpu-contention");
     ASSERT_EQ(answer.findings[0].culprits.size(), 1u);
     EXPECT_EQ(answer.findings[0].culprits[0].name, "other tasks");
-    EXPECT_EQ(answer.findings[0].culprits[0].ns, answer.findings[0].lost_ns);
+    EXPECT_EQ(answer.findings[0].culprits[0].ns, answer.findings[0].waited_ns);
     EXPECT_THAT(answer.findings[0].summary, HasSubstr("other tasks ran"));
     EXPECT_THAT(answer.findings[0].fix, HasSubstr("Reserve CPUs for python (pid 123)"));
 }
@@ -443,7 +449,7 @@ TEST(Explain, EachWaitOfACallNamesWhoHadTheCpu) {
     ASSERT_EQ(answer.findings[0].culprits.size(), 6u);
     for (const Culprit& culprit : answer.findings[0].culprits) {
         EXPECT_TRUE(culprit.name.starts_with("hog-")) << culprit.name;
-        const double sixth = static_cast<double>(answer.findings[0].lost_ns) / 6;
+        const double sixth = static_cast<double>(answer.findings[0].waited_ns) / 6;
         EXPECT_NEAR(static_cast<double>(culprit.ns), sixth, 0.01 * sixth);
     }
 }
@@ -528,12 +534,14 @@ TEST(Explain, AnotherUserSeesNothingOfIt) {
 
 TEST(Explain, NothingIsProvenWhereATenthWasLost) {
     Workload work;
+    for (int step = 0; step < 50; ++step) work.call(stream_sync, work.jitter(4 * ms, 0.1));
     contended_syncs(work);
+    EXPECT_EQ(work.explain().findings.at(0).verdict, Verdict::proven);
     LossRow row;
     row.from_ns = ms;
     row.to_ns = second;
     row.op = launch;
-    row.lost_ring = 501;  // of 5,000 calls
+    row.lost_ring = 506;  // of 5,050 calls
     work.snapshot.add(row);
     const ExplainAnswer answer = work.explain();
     ASSERT_EQ(answer.findings.size(), 1u);
@@ -579,7 +587,7 @@ TEST(Explain, UncertainSplitsAreNoEvidence) {
     }
     const ExplainAnswer answer = work.explain();
     ASSERT_EQ(answer.findings.size(), 1u);
-    EXPECT_NEAR(static_cast<double>(answer.findings[0].lost_ns), (1'000.0 - static_cast<double>(uncertain)) * 4 * ms,
+    EXPECT_NEAR(static_cast<double>(answer.findings[0].waited_ns), (1'000.0 - static_cast<double>(uncertain)) * 4 * ms,
                 0.1 * 4'000 * ms);
     EXPECT_THAT(answer.summary,
                 HasSubstr(std::to_string(uncertain) + " calls are left out: their time split is uncertain"));
@@ -643,7 +651,7 @@ TEST(Explain, ManyPidsOfOneCommandAreOneCulprit) {
     EXPECT_EQ(culprits[1].pid, 5u);
     EXPECT_EQ(culprits[2].name, "other tasks");
     const uint64_t sum = culprits[0].ns + culprits[1].ns + culprits[2].ns;
-    EXPECT_EQ(sum, answer.findings[0].lost_ns) << "every nanosecond has one culprit";
+    EXPECT_EQ(sum, answer.findings[0].waited_ns) << "every nanosecond has one culprit";
 }
 
 TEST(Explain, TheIdIsTheSameForTheSameCauseOnly) {

@@ -161,7 +161,7 @@ TEST_F(Incidents, the_number_of_open_ones_is_bounded_and_the_rest_is_counted) {
     EXPECT_EQ(ids.size(), 256u);
 }
 
-/// Synchronisations of 2 ms, half of each preempted where there is a hog.
+/// Synchronisations of 1 ms and a pause as long; where there is a hog, each is preempted for another millisecond.
 std::vector<Event> syncs(uint64_t from_ns, unsigned count, bool with_hog, uint64_t& sequence) {
     std::vector<Event> events;
     for (unsigned i = 0; i < count; ++i) {
@@ -170,7 +170,7 @@ std::vector<Event> syncs(uint64_t from_ns, unsigned count, bool with_hog, uint64
         event.op = make_op(source_cuda, 5);
         event.tgid = event.tid = python;
         event.process_start_ns = 5;
-        event.start_ns = from_ns + i * 3 * ms;
+        event.start_ns = from_ns + i * (with_hog ? 3 : 2) * ms;
         event.duration_ns = with_hog ? 2 * ms : ms;
         if (with_hog) {
             event.runnable_ns = event.preempted_ns = event.preemptor_ns = ms;
@@ -222,6 +222,7 @@ TEST_F(Incidents, of_whom_others_tell_begin_and_end_as_they_say) {
 TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {
     LiveWindow window("boot");
     uint64_t sequence = 0;
+    window.add(syncs(99 * second, 50, false, sequence), 0);
     window.add(syncs(100 * second, 300, true, sequence), 0);
     const auto first = window.pass(at(101 * second), {python_process()});
     ASSERT_EQ(first.size(), 1u);

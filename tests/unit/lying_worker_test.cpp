@@ -120,7 +120,7 @@ class ALyingWorker : public testing::Test {
 };
 
 TEST_F(ALyingWorker, is_handed_the_debug_file_of_a_build_id) {
-    const Named named = name({stripped(sha1), symbols({symbol("f")})});
+    const Named named = name({stripped(sha1), symbols(json::array({symbol("f")}))});
     ASSERT_THAT(log(), SizeIs(2));
     EXPECT_EQ(log()[0]["file"], (folder_ / "program").string());
     EXPECT_EQ(log()[1]["file"], (debug_root_ / (".build-id/00/" + sha1.substr(2) + ".debug")).string());
@@ -160,7 +160,7 @@ TEST_F(ALyingWorker, is_handed_no_file_for_a_debug_link_that_is_a_path) {
         EXPECT_THAT(log(), SizeIs(1)) << lie;
     }
     std::ofstream(debug_root_ / "opt/honest.debug") << "symbols";
-    name({stripped("ffff", "honest.debug"), symbols({symbol("f")})});
+    name({stripped("ffff", "honest.debug"), symbols(json::array({symbol("f")}))});
     ASSERT_THAT(log(), SizeIs(2));
     EXPECT_EQ(log()[1]["file"], (debug_root_ / "opt/honest.debug").string());
 }
@@ -172,13 +172,13 @@ TEST_F(ALyingWorker, names_no_place_by_an_answer_that_does_not_fit_the_question)
                                     {{"result", json::array()}},
                                     symbols(json::array()),
                                     symbols("abc"),
-                                    symbols({7}),
-                                    symbols({symbol(7)}),
-                                    symbols({symbol(std::string(12'289, 'a'))}),
-                                    symbols({symbol("f", -1)}),
-                                    symbols({symbol("f", 0.5)}),
-                                    symbols({symbol("f", 0, -16)}),
-                                    symbols({symbol("f", "0")})};
+                                    symbols(json::array({7})),
+                                    symbols(json::array({symbol(7)})),
+                                    symbols(json::array({symbol(std::string(12'289, 'a'))})),
+                                    symbols(json::array({symbol("f", -1)})),
+                                    symbols(json::array({symbol("f", 0.5)})),
+                                    symbols(json::array({symbol("f", 0, -16)})),
+                                    symbols(json::array({symbol("f", "0")}))};
     for (const json& lie : lies) {
         const Named named = name({lie});
         ASSERT_THAT(named.symbols, SizeIs(1)) << lie;
@@ -186,7 +186,8 @@ TEST_F(ALyingWorker, names_no_place_by_an_answer_that_does_not_fit_the_question)
         EXPECT_EQ(named.symbols[0].symbol_offset, 0U) << lie;
         EXPECT_EQ(named.file().state, FileState::unread) << lie;
     }
-    EXPECT_EQ(name({symbols({symbol("f", most, most)})}).symbols[0].symbol_offset, most) << "a number all the same";
+    EXPECT_EQ(name({symbols(json::array({symbol("f", most, most)}))}).symbols[0].symbol_offset, most)
+        << "a number all the same";
 }
 
 TEST_F(ALyingWorker, names_the_places_that_were_asked_about_and_no_others) {
@@ -226,7 +227,7 @@ class NamesOfSeveralUsers : public ALyingWorker {
 };
 
 TEST_F(NamesOfSeveralUsers, are_read_in_turns) {
-    FrameNames names(loop_, says(std::vector<json>(5, symbols({symbol("f")}))), no_sink(), debug_root_);
+    FrameNames names(loop_, says(std::vector<json>(5, symbols(json::array({symbol("f")})))), no_sink(), debug_root_);
     for (const char* file : {"a1", "a2", "a3", "a4"}) names.want(file_of(1000, file), 16);
     names.want(file_of(1001, "b1"), 16);
     run_until([&] { return log().size() == 5; });
@@ -303,12 +304,13 @@ TEST_F(ALyingWorker, gives_no_file_segments_that_are_none) {
     const json segment = {{"address", 0}, {"offset", 0}, {"bytes", 4096}};
     json many = json::array();
     for (int i = 0; i < 257; ++i) many.push_back(segment);
-    const std::vector<json> lies = {{{"result", nullptr}},
-                                    {{"result", "rows"}},
-                                    answer("../../secret", {segment}),
-                                    answer(sha1, std::move(many)),
-                                    answer(sha1, {segment, {{"address", -1}, {"offset", 0}, {"bytes", 1}}}),
-                                    answer(sha1, {{{"address", 0}, {"offset", 0}, {"bytes", -1}}})};
+    const std::vector<json> lies = {
+        {{"result", nullptr}},
+        {{"result", "rows"}},
+        answer("../../secret", json::array({segment})),
+        answer(sha1, std::move(many)),
+        answer(sha1, json::array({segment, {{"address", -1}, {"offset", 0}, {"bytes", 1}}})),
+        answer(sha1, json::array({{{"address", 0}, {"offset", 0}, {"bytes", -1}}}))};
     const auto find = [&](const json& said) {
         WalkTables tables{{}, 0};
         bool compiled = false;
@@ -322,7 +324,7 @@ TEST_F(ALyingWorker, gives_no_file_segments_that_are_none) {
         EXPECT_EQ(file->row.build_id == sha1 || file->row.build_id.empty(), true) << lie;
         EXPECT_THAT(file->code, SizeIs(0)) << lie;
     }
-    EXPECT_THAT(find(answer(sha1, {segment}))->code, SizeIs(1));
+    EXPECT_THAT(find(answer(sha1, json::array({segment})))->code, SizeIs(1));
 }
 
 TEST_F(ALyingWorker, is_told_apart_from_one_that_found_a_library_without_functions) {

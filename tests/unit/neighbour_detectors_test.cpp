@@ -22,11 +22,13 @@ class Neighbours : public Detectors {
         row.cgroup = cgroup;
         snapshot_.add(row);
     }
-    /// Synchronisations spin 2 ms, and are kept off the CPU for twice as long.
+    /// Synchronisations spin 2 ms, and all but the first twenty are kept off the CPU for twice as long.
     void contended(uint32_t preemptor) {
-        for (int step = 0; step < 300; ++step) {
+        for (int step = 0; step < 320; ++step) {
             for (int i = 0; i < 4; ++i) launch(0x1000);
-            Event& event = call("cudaStreamSync", 6 * ms);
+            const bool alone = step < 20;
+            Event& event = call("cudaStreamSync", alone ? 2 * ms : 6 * ms);
+            if (alone) continue;
             event.runnable_ns = event.preempted_ns = 4 * ms;
             event.waits = 1;
             if (preemptor == 0) continue;
@@ -93,6 +95,8 @@ TEST_F(Neighbours, OfManyTasksThatShareTheCpuOnlyTheOneThatIsKnownIsANeighbour) 
     EXPECT_EQ(findings[1].culprits[0].name, "busy");
     EXPECT_NEAR(static_cast<double>(findings[1].lost_ns), static_cast<double>(findings[0].lost_ns) / 3,
                 0.01 * static_cast<double>(findings[0].lost_ns));
+    EXPECT_NEAR(static_cast<double>(findings[1].waited_ns), static_cast<double>(findings[0].waited_ns) / 3,
+                0.01 * static_cast<double>(findings[0].waited_ns));
 }
 
 TEST_F(Neighbours, AQuotaIsNamedInPlaceOfWhoRanMeanwhile) {

@@ -63,6 +63,12 @@ std::vector<Event> make_rows() {
             event.runnable_ns = event.duration_ns / 4;
             event.longest_sleep_ns = event.blocked_ns;
             event.blocked_reason = BlockedReason::futex;
+            if (i % 2) {  // as rows of today have it, and those from before it was recorded
+                event.last_wait_ns = event.duration_ns / 2;
+                event.last_runnable_ns = event.duration_ns / 8;
+                event.last_reason = i % 4 == 1 ? BlockedReason::futex : BlockedReason::none;
+                event.tail_ns = i % 3;
+            }
             event.blocked_syscall = 9'999;
             event.preemptor_tgid = 4'000;
             event.preemptor_comm = to_comm("hog");
@@ -290,6 +296,20 @@ TEST_F(SqlTest, GroupsOfProcessesNeedNoSorting) {
     EXPECT_THAT(plan(sql), Not(HasSubstr("sorts")));
     EXPECT_EQ(rows(sql), rows("SELECT +pid, +op, COUNT(*) FROM events GROUP BY 1, 2 ORDER BY 1, 2"));
     EXPECT_EQ(rows("SELECT DISTINCT pid FROM events ORDER BY pid DESC"), (json{{300}, {200}, {100}}));
+}
+
+TEST_F(SqlTest, TheLastWaitIsNullWhereItIsNotKnown) {
+    const json all =
+        rows("SELECT last_wait_ns, last_runnable_ns, last_blocked_on, tail_ns FROM events ORDER BY id LIMIT 300");
+    ASSERT_EQ(all.size(), 300u);
+    for (size_t i = 0; i < all.size(); ++i) {
+        const Event& e = rows_[i];
+        const json wanted = {e.last_wait_ns, e.last_runnable_ns,
+                             e.last_reason == BlockedReason::none ? json() : json("futex"), e.tail_ns};
+        EXPECT_EQ(all[i], e.last_wait_ns == 0 ? json({nullptr, nullptr, nullptr, nullptr}) : wanted);
+    }
+    EXPECT_EQ(rows("SELECT COUNT(*) FROM events WHERE tail_ns = 0")[0][0],
+              count([](const Event& e) { return e.last_wait_ns != 0 && e.tail_ns == 0; }));
 }
 
 TEST_F(SqlTest, ColumnsSayWhatTheRowsSay) {

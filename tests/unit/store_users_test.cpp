@@ -261,11 +261,11 @@ TEST_F(AStoreOfSeveralUsers, ForgetsAProcessWhoseUserGaveWayOnlyWithItsLastCall)
 }
 
 TEST_F(AStoreOfSeveralUsers, MergesSmallBlocksOfEachOfThem) {
-    for (int round = 0; round < 500; ++round) {
+    for (int round = 0; round < 400; ++round) {
         commit({root, victim, flooder}, 40);
         ASSERT_TRUE(writer_->tidy());
     }
-    EXPECT_LE(writer_->figures().blocks, 3u * (500 * 40 / 4'096 + 2 * 64));
+    EXPECT_LE(writer_->figures().blocks, 3u * (400 * 40 / 4'096 + 2 * 64));
     const auto snapshot = open_snapshot(directory_.path());
     ASSERT_TRUE(snapshot->scan_blocks(0, everything, [&](BlockView& block) {
         EXPECT_EQ(block.header().min_tgid, block.header().max_tgid) << "a block is one user's";

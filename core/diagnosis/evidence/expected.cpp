@@ -15,11 +15,6 @@ bool is_quiet(float duration_ns, float disturbed_ns) {
     return disturbed_ns <= std::max(duration_ns / 16, 20'000.0f);
 }
 
-uint64_t to_ns(float value) {
-    // 2^64 is the first float that does not fit.
-    return value >= 18446744073709551616.0f ? UINT64_MAX : static_cast<uint64_t>(value);
-}
-
 }  // namespace
 
 bool sleep_may_be_purpose(BlockedReason reason, const Op* op) {
@@ -134,13 +129,13 @@ Baseline ExpectedTimes::baseline_of(const Kind& kind) {
     }
     Baseline baseline;
     baseline.rows = static_cast<uint32_t>(on_cpu.size());
-    baseline.high_ns = to_ns(quantile_of(whole, 0.95));
+    baseline.high_ns = saturating_ns(quantile_of(whole, 0.95));
     if (quiet.size() >= enough_calls) {
-        baseline.blocked_ns = to_ns(quantile_of(quiet_purpose, 0.5));
-        baseline.on_cpu_ns = saturating_subtract(to_ns(quantile_of(quiet, 0.5)), baseline.blocked_ns);
+        baseline.blocked_ns = saturating_ns(quantile_of(quiet_purpose, 0.5));
+        baseline.on_cpu_ns = saturating_subtract(saturating_ns(quantile_of(quiet, 0.5)), baseline.blocked_ns);
     } else {
-        baseline.on_cpu_ns = to_ns(quantile_of(on_cpu, 0.5));
-        baseline.blocked_ns = to_ns(quantile_of(purpose, 0.5));
+        baseline.on_cpu_ns = saturating_ns(quantile_of(on_cpu, 0.5));
+        baseline.blocked_ns = saturating_ns(quantile_of(purpose, 0.5));
     }
     return baseline;
 }

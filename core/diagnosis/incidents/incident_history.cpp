@@ -270,7 +270,8 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
         if (!again) again = &finding;
     }
     // Some of nearly everything is left on a host with other work: what counts is less than half, and little.
-    const bool stays = again && verified.share >= std::min(little_share, verified.share_before / 2);
+    const bool stays =
+        again && verified.share > 0 && verified.share >= std::min(little_share, verified.share_before / 2);
     if (stays && incident.latest.kind != "straggler") {
         verified.fixed = Fixed::no;
         verified.why = again->summary;

@@ -70,7 +70,9 @@ struct IncidentTracker::Impl {
         one.lost_ns += finding.newly_lost_ns;
         if (one.incident) {
             // What is still in the window but was all seen before keeps nothing open.
-            if (finding.newly_lost_ns == 0) return;
+            // What it costs is told only once a cycle has ended, which may be longer than a quiet time.
+            const bool waits_on = finding.newly_waited_ns != 0 && finding.severity > Severity::low;
+            if (!waits_on && finding.newly_lost_ns == 0) return;
             one.last_seen_ns = now.monotonic_ns;
             take_over(*one.incident, finding);
             one.incident->lost_ns = one.lost_ns;
@@ -141,6 +143,7 @@ std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>&
         const uint64_t newly_lost_ns = saturating_add(told.newly_lost_ns, finding.newly_lost_ns);
         if (finding.lost_ns > told.lost_ns) told = finding;
         told.newly_lost_ns = newly_lost_ns;
+        told.newly_waited_ns = std::max(told.newly_waited_ns, finding.newly_waited_ns);
     }
     for (const Finding& finding : seen) impl_->see(finding, now, changes);
     // What this pass did not have begins anew.

@@ -172,6 +172,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
                      [&](const Event& event) { return saturating_end_ns(event) >= window.from_ns; });
         judge.judge(part);
     }
+    judge.finish_judging();
     if (const Window more = judge.looks_back_at(); more.length_ns() > 0) {
         for (const auto& block : blocks) {
             part.clear();

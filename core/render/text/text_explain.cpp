@@ -134,9 +134,16 @@ std::string finding_text(size_t number, const json& finding, const TextStyle& st
         std::to_string(number) + ". " + text::paint(upper(severity), severity_colour(severity), style) + "  " +
         text::paint(text::words(finding, "kind"), Colour::bold, style) + ": " + verdict_text(finding) + "\n";
     result += "   " + wrap_text(text::words(finding, "summary"), style.width, 3) + "\n";
-    std::string lost = text::duration(finding, "lost_ns") + " by " + text::process(finding, "comm", "pid");
+    std::string lost = text::duration(finding, "lost_ns");
+    const auto low = text::number(finding, "lost_low_ns"), high = text::number(finding, "lost_high_ns");
+    if (low && high && *low != *high)
+        lost += " (" + text::duration(finding, "lost_low_ns") + " to " + text::duration(finding, "lost_high_ns") + ")";
+    lost += " by " + text::process(finding, "comm", "pid");
     if (const auto share = text::fraction(finding, "window_share"))
         lost += ", " + format_percent(*share) + " of the window";
+    const auto waited = text::number(finding, "waited_ns");
+    if (waited && waited != text::number(finding, "lost_ns"))
+        result += labelled("Waited", text::duration(finding, "waited_ns"), style);
     result += labelled("Lost", lost, style);
     result += culprit_lines(text::list(finding, "culprits"), style);
     result += timeline_lines(text::member(finding, "timeline"), style);

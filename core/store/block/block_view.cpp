@@ -21,10 +21,8 @@ struct ColumnType {
     bool is_comm = false;
 };
 
-constexpr size_t column_count = 32;
-
-constexpr std::array<ColumnType, column_count> column_types() {
-    std::array<ColumnType, column_count> types{};
+constexpr std::array<ColumnType, max_columns> column_types() {
+    std::array<ColumnType, max_columns> types{};
     constexpr Event defaults;
     for_each_column([&]<class Get>(ColumnId id, Get get) {
         using Field = column_field<Get>;

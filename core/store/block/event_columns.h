@@ -1,6 +1,7 @@
 // The columns of stored events: their numbers, and which field of Event each one is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -42,7 +43,14 @@ enum class ColumnId : uint8_t {
     device = 29,
     weight = 30,
     stack = 31,
+    last_wait = 32,
+    last_runnable = 33,
+    tail = 34,
+    last_reason = 35,
 };
+
+/// Numbers of columns are below it: a word has a bit for each.
+inline constexpr size_t max_columns = 64;
 
 /// Calls visit(id, get) for each; get(event) is a reference to the field.
 template <class Visit>
@@ -110,6 +118,14 @@ constexpr void for_each_column(Visit&& visit) {
         weight, [](auto& event) -> auto& { return event.weight; });
     visit(
         stack, [](auto& event) -> auto& { return event.stack; });
+    visit(
+        last_wait, [](auto& event) -> auto& { return event.last_wait_ns; });
+    visit(
+        last_runnable, [](auto& event) -> auto& { return event.last_runnable_ns; });
+    visit(
+        tail, [](auto& event) -> auto& { return event.tail_ns; });
+    visit(
+        last_reason, [](auto& event) -> auto& { return event.last_reason; });
 }
 
 template <class Get>

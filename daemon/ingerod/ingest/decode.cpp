@@ -243,6 +243,10 @@ bool decode_call(std::span<const std::byte> bytes, Event& event) {
         copy_call(record.call, event);
         copy_waits(record, event);
         event.longest_sleep_ns = record.longest_sleep_ns;
+        event.last_wait_ns = record.last_wait_ns;
+        event.last_runnable_ns = record.last_runnable_ns;
+        event.last_reason = static_cast<BlockedReason>(record.last_reason);
+        event.tail_ns = record.tail_ns;
         return true;
     }
     return false;

@@ -1,0 +1,366 @@
+#include "core/diagnosis/evidence/cycles.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "core/diagnosis/evidence/expected.h"
+#include "core/model/call_time.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr size_t max_threads = 1'024;
+constexpr size_t max_kinds = 4;
+constexpr size_t max_gap_waits = 262'144;
+/// A thread that was off the CPU when the device was done returns so soon after it is back, by whatever polls for the
+/// device and by the probes' own time.
+constexpr uint64_t moment_ns = 100'000;
+/// Undisturbed cycles, for each of which there are at most so many others: fewer are exceptions.
+constexpr uint64_t others_for_each = 64;
+/// Cycles that it takes where all are disturbed.
+constexpr size_t enough_disturbed = 16;
+/// How far losses by cycles may be off for what cycles do not show, such as caches that others used meanwhile.
+constexpr int64_t error_divisor = 7;  // 14 %
+/// Where cycles differ by what their waits differ by, they differ so many times less without these.
+constexpr float is_explained = 8;
+
+bool is_disturbed(uint64_t delay_ns, uint64_t length_ns) {
+    return delay_ns > std::max<uint64_t>(20'000, length_ns / 64);
+}
+
+/// 0 is none.
+uint64_t kind_of(const Event& call, const Op* op) {
+    if (!op || !op->waits_for_device) return 0;
+    return hash_words(call.op, call.stream) | 1;
+}
+
+int64_t clamped(uint64_t length_ns, uint64_t usual_ns, uint64_t limit_ns) {
+    const auto limit = static_cast<int64_t>(std::min<uint64_t>(limit_ns, INT64_MAX));
+    return std::clamp(static_cast<int64_t>(std::min<uint64_t>(length_ns, INT64_MAX)) -
+                          static_cast<int64_t>(std::min<uint64_t>(usual_ns, INT64_MAX)),
+                      -limit, limit);
+}
+
+int64_t part_of(int64_t whole, uint64_t part, uint64_t of) {
+    return of == 0 ? 0 : static_cast<int64_t>(static_cast<__int128>(whole) * part / of);
+}
+
+int64_t saturating_sum(int64_t a, int64_t b) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(a, b, &sum)) return a < 0 ? INT64_MIN : INT64_MAX;
+    return sum;
+}
+
+}  // namespace
+
+void CycleLoss::add(const CycleLoss& other) {
+    low_ns = saturating_sum(low_ns, other.low_ns);
+    point_ns = saturating_sum(point_ns, other.point_ns);
+    high_ns = saturating_sum(high_ns, other.high_ns);
+}
+
+uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock) {
+    const CallTime time = call_time(call);
+    const auto is_purpose = [&](BlockedReason reason) {
+        return sleep_may_be_purpose(reason, op) && !(sleeps_for_lock && reason == BlockedReason::futex);
+    };
+    const uint64_t slept_ns = is_purpose(call.blocked_reason) ? 0 : time.blocked_ns;
+    // Of rows without the last wait any may have been it.
+    if (!op || !op->waits_for_device || call.last_wait_ns == 0) return time.runnable_ns + slept_ns;
+    if (call.tail_ns > std::max(moment_ns, time.duration_ns / 64)) return 0;
+    const uint64_t last_ns = call.last_reason == BlockedReason::none || sleep_may_be_purpose(call.last_reason, op)
+                                 ? call.last_runnable_ns
+                                 : call.last_wait_ns;
+    return std::min(last_ns, time.runnable_ns + time.blocked_ns);
+}
+
+Cycles::Cycles(const Window& window) : window_(window), index_(max_threads) {}
+
+uint32_t Cycles::thread_of(const ProcessKey& process, uint32_t tid) {
+    const ThreadKey key{process, tid};
+    if (last_number_ != KeyIndex<ThreadKey>::none && key == last_) return last_number_;
+    const uint32_t number = index_.find_or_add(key);
+    if (number == KeyIndex<ThreadKey>::none) return number;
+    if (number == threads_.size()) threads_.emplace_back();
+    last_ = key;
+    return last_number_ = number;
+}
+
+void Cycles::learn(const Event& call, const Op* op) {
+    const Learnt learnt{.is_certain = !call.split_uncertain(),
+                        .start_ns = call.start_ns,
+                        .end_ns = saturating_end_ns(call),
+                        .delay_ns = possible_delay_ns(call, op),
+                        .sequence = call.sequence,
+                        .what = kind_of(call, op)};
+    if (learnt.what == 0 && learnt.delay_ns == 0 && learnt.is_certain) return;
+    const uint32_t thread = thread_of(call.process(), call.tid);
+    if (thread == KeyIndex<ThreadKey>::none) return;
+    learnt_.push_back(learnt);
+    learnt_.back().thread = thread;
+}
+
+// Of a thread that waits for no device, and has no calls that were held up, it is of no interest.
+void Cycles::learn_gap_wait(const ProcessKey& process, uint32_t tid, const Window& time) {
+    const uint32_t thread = index_.find({process, tid});
+    if (thread == KeyIndex<ThreadKey>::none) return;
+    learnt_.push_back({.thread = thread, .start_ns = time.from_ns, .end_ns = time.to_ns, .delay_ns = time.length_ns()});
+    if (time.to_ns <= window_.from_ns || gap_waits_ == max_gap_waits) return;
+    threads_[thread].gap_waits.push_back(time);
+    ++gap_waits_;
+}
+
+void Cycles::end_learnt_block() {
+    std::sort(learnt_.begin(), learnt_.end(), [](const Learnt& a, const Learnt& b) {
+        return std::tie(a.thread, a.end_ns, a.sequence) < std::tie(b.thread, b.end_ns, b.sequence);
+    });
+    for (const Learnt& call : learnt_) take(threads_[call.thread], call);
+    learnt_.clear();
+}
+
+void Cycles::take(Thread& thread, const Learnt& call) const {
+    bool is_known = call.what == 0;
+    for (Kind& kind : thread.kinds) {
+        kind.delay_ns = saturating_add(kind.delay_ns, call.delay_ns);
+        kind.is_certain &= call.is_certain;
+        if (kind.what == call.what) {
+            is_known = true;
+            end_cycle(kind, call);
+        }
+        if (call.end_ns > window_.from_ns) continue;
+        kind.entered_ns = kind.from_ns;
+        kind.entered_delay_ns = kind.delay_ns;
+        kind.entered_certain = kind.is_certain;
+    }
+    if (is_known) return;
+    if (thread.kinds.size() < max_kinds) {
+        thread.kinds.emplace_back();
+    } else {
+        // What a program waits for while it starts makes room for what it waits for afterwards.
+        const auto least = std::min_element(thread.kinds.begin(), thread.kinds.end(),
+                                            [](const Kind& a, const Kind& b) { return a.waited_ns < b.waited_ns; });
+        if (least->waited_ns > call.end_ns - call.start_ns) return;
+        std::rotate(least, least + 1, thread.kinds.end());
+        thread.kinds.back() = {};
+    }
+    thread.kinds.back().what = call.what;
+    end_cycle(thread.kinds.back(), call);
+    if (call.end_ns <= window_.from_ns) thread.kinds.back().entered_ns = call.end_ns;
+}
+
+void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
+    const bool is_inside = call.end_ns > window_.from_ns;
+    const uint64_t length_ns = saturating_subtract(call.end_ns, kind.from_ns);
+    if (kind.from_ns != 0 && kind.is_certain && length_ns != 0) {
+        const auto hash = static_cast<uint32_t>(mix_bits(call.sequence));
+        const uint64_t delay_ns = std::min(kind.delay_ns, length_ns);
+        kind.cycles.add(hash, {static_cast<float>(length_ns), static_cast<float>(delay_ns)});
+        if (is_disturbed(delay_ns, length_ns)) {
+            ++kind.disturbed;
+            kind.disturbed_inside += is_inside;
+        } else {
+            ++kind.undisturbed;
+            kind.undisturbed_lengths.add(hash, static_cast<float>(length_ns));
+            if (is_inside) kind.undisturbed_inside.add(hash, static_cast<float>(length_ns));
+        }
+    }
+    kind.waited_ns = saturating_add(kind.waited_ns, call.end_ns - call.start_ns);
+    kind.returns += is_inside;
+    kind.from_ns = std::max(kind.from_ns, call.end_ns);
+    kind.delay_ns = 0;
+    kind.is_certain = true;
+}
+
+/// Where too few cycles were left alone, what is known of each is that it took its length, of which its waits made up
+/// no more than they can have. Where the cycles differ by just what their waits differ by, these made up all of it.
+std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
+    const auto between = [](const auto& sampled) {
+        std::vector<Weighted<float>> lengths;
+        for (const auto& [length, hash] : sampled.kept()) lengths.push_back({length});
+        return Length{saturating_ns(quantile_of(lengths, 0.1)), saturating_ns(quantile_of(lengths, 0.5)),
+                      saturating_ns(quantile_of(lengths, 0.9))};
+    };
+    if (kind.undisturbed_inside.size() >= enough_calls &&
+        kind.undisturbed_inside.size() >= kind.disturbed_inside / others_for_each)
+        return between(kind.undisturbed_inside);
+    if (kind.undisturbed >= enough_calls && kind.undisturbed >= kind.disturbed / others_for_each)
+        return between(kind.undisturbed_lengths);
+    std::vector<Weighted<float>> lengths, rests;
+    for (const auto& [cycle, hash] : kind.cycles.kept()) {
+        lengths.push_back({cycle.length});
+        rests.push_back({cycle.length - cycle.delay});
+    }
+    if (lengths.size() < enough_disturbed) return std::nullopt;
+    const auto spread = [](auto& values) { return quantile_of(values, 0.9) - quantile_of(values, 0.1); };
+    if (spread(rests) * is_explained < spread(lengths))
+        return Length{saturating_ns(quantile_of(rests, 0.1)), saturating_ns(quantile_of(rests, 0.5)),
+                      saturating_ns(quantile_of(rests, 0.9))};
+    const auto [least, most] =
+        std::minmax({saturating_ns(quantile_of(rests, 0.9)), saturating_ns(quantile_of(lengths, 0.1))});
+    return Length{least, least + (most - least) / 2, most};
+}
+
+void Cycles::finish_learning() {
+    for (Thread& thread : threads_) {
+        uint64_t most_waited_ns = 0;
+        thread.feeds_device = !thread.kinds.empty();
+        for (const Kind& kind : thread.kinds) {
+            const auto length = kind.returns == 0 ? std::nullopt : length_of(kind);
+            if (!length || kind.waited_ns < most_waited_ns) continue;
+            most_waited_ns = kind.waited_ns;
+            thread.length = length;
+            thread.pacing = kind.what;
+            thread.from_ns = kind.entered_ns;
+            thread.is_certain = kind.entered_certain;
+            thread.delays.back() = kind.entered_delay_ns;
+        }
+        thread.kinds = {};
+        std::sort(thread.gap_waits.begin(), thread.gap_waits.end(),
+                  [](const Window& a, const Window& b) { return a.to_ns < b.to_ns; });
+    }
+}
+
+void Cycles::judge(const Event& call, const Op* op, const Assignment* assignment) {
+    Judged judged;
+    judged.is_elastic = op && op->waits_for_device;
+    judged.call = {.is_certain = !call.split_uncertain(),
+                   .start_ns = call.start_ns,
+                   .end_ns = saturating_end_ns(call),
+                   .sequence = call.sequence,
+                   .what = kind_of(call, op)};
+    uint64_t assigned_ns = 0;
+    if (assignment) {
+        // What is none of a finding's is of others.
+        assigned_ns = assignment->of_all(assignment->explained_ns() - (*assignment)[Cause::device_wait]);
+        uint64_t rest_ns = assigned_ns;
+        for (size_t cause = 0; cause < finding_causes; ++cause) {
+            if (!assignment->speaks_for(static_cast<Cause>(cause))) continue;
+            judged.delays[cause] = std::min(rest_ns, assignment->of_all(assignment->ns[cause]));
+            rest_ns -= judged.delays[cause];
+        }
+        judged.delays.back() = rest_ns;
+    }
+    if (judged.is_elastic) {
+        // Which of its waits was the last is known, and not which cause had that one: each its share.
+        const uint64_t possible_ns = possible_delay_ns(call, op, assignment && (*assignment)[Cause::lock_wait] != 0);
+        uint64_t rest_ns = possible_ns;
+        for (size_t cause = 0; cause < finding_causes; ++cause) {
+            const auto part_ns = static_cast<uint64_t>(part_of(
+                static_cast<int64_t>(std::min<uint64_t>(possible_ns, INT64_MAX)), judged.delays[cause], assigned_ns));
+            judged.delays[cause] = std::min(part_ns, rest_ns);
+            rest_ns -= judged.delays[cause];
+        }
+        judged.delays.back() = rest_ns;
+    }
+    const bool has_delays =
+        std::any_of(judged.delays.begin(), judged.delays.end(), [](uint64_t ns) { return ns != 0; });
+    if (judged.call.what == 0 && !has_delays && judged.call.is_certain) return;
+    judged.call.thread = thread_of(call.process(), call.tid);
+    if (judged.call.thread == KeyIndex<ThreadKey>::none)
+        tell(call.process(), call.tid, judged, false, of_others_);
+    else
+        judged_.push_back(judged);
+}
+
+uint64_t Cycles::gaps_ns(Thread& thread, const Window& cycle) const {
+    uint64_t total_ns = 0;
+    while (thread.next_gap < thread.gap_waits.size() && thread.gap_waits[thread.next_gap].to_ns <= cycle.from_ns)
+        ++thread.next_gap;
+    for (size_t number = thread.next_gap; number < thread.gap_waits.size(); ++number) {
+        const Window& wait = thread.gap_waits[number];
+        if (wait.to_ns > cycle.to_ns) break;
+        total_ns += Window{std::max(wait.from_ns, cycle.from_ns), wait.to_ns}.length_ns();
+    }
+    return total_ns;
+}
+
+void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& ret_losses) {
+    Thread& thread = threads_[number];
+    const Window cycle{thread.from_ns, std::max(thread.from_ns, thread.last_ns)};
+    const Delays delays = std::exchange(thread.delays, {});
+    const bool is_certain = std::exchange(thread.is_certain, true);
+    const bool is_whole = cycle.from_ns != 0 && is_certain && cycle.length_ns() != 0;
+    thread.from_ns = has_ended ? cycle.to_ns : 0;
+    uint64_t all_ns = 0;
+    for (const uint64_t ns : delays) all_ns = saturating_add(all_ns, ns);
+    if (all_ns == 0) return;
+
+    CycleLoss loss;
+    if (is_whole) {
+        all_ns = saturating_add(all_ns, gaps_ns(thread, cycle));
+        loss = {clamped(cycle.length_ns(), thread.length->most_ns, all_ns),
+                clamped(cycle.length_ns(), thread.length->usual_ns, all_ns),
+                clamped(cycle.length_ns(), thread.length->least_ns, all_ns)};
+    }
+    if (is_whole && has_ended) {
+        thread.lost_ns = saturating_sum(thread.lost_ns, loss.point_ns);
+        thread.delayed_ns = saturating_add(thread.delayed_ns, all_ns);
+    } else {
+        // How long it took is not known, or it has not ended: as much as in the others, and what is lost already. One
+        // that takes twice as long as any may be none: a program may go on without such waits.
+        const auto limit = static_cast<int64_t>(std::min<uint64_t>(all_ns, INT64_MAX));
+        const int64_t usual = thread.delayed_ns == 0 ? limit / 2 : part_of(thread.lost_ns, all_ns, thread.delayed_ns);
+        const bool is_like_others = is_whole && cycle.length_ns() / 2 <= thread.length->most_ns;
+        loss.low_ns = is_like_others ? std::max<int64_t>(loss.low_ns, 0) : 0;
+        loss.point_ns = std::clamp(std::max(loss.point_ns, usual), loss.low_ns, limit);
+        loss.high_ns = limit;
+    }
+    loss.low_ns -= std::abs(loss.low_ns / error_divisor);
+    loss.high_ns = saturating_sum(loss.high_ns, std::abs(loss.high_ns / error_divisor));
+    ThreadLoss& told = ret_losses.emplace_back();
+    told.process = index_.key(number).process;
+    told.tid = index_.key(number).tid;
+    // A cycle that has not ended is told of again when it has.
+    told.sequence = has_ended ? thread.last_sequence : 0;
+    for (size_t cause = 0; cause < finding_causes; ++cause)
+        told.causes[cause] = {part_of(loss.low_ns, delays[cause], all_ns),
+                              part_of(loss.point_ns, delays[cause], all_ns),
+                              part_of(loss.high_ns, delays[cause], all_ns)};
+}
+
+void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
+    std::sort(judged_.begin(), judged_.end(), [](const Judged& a, const Judged& b) {
+        return std::tie(a.call.thread, a.call.end_ns, a.call.sequence) <
+               std::tie(b.call.thread, b.call.end_ns, b.call.sequence);
+    });
+    for (const Judged& judged : judged_) {
+        Thread& thread = threads_[judged.call.thread];
+        thread.last_ns = std::max(thread.last_ns, judged.call.end_ns);
+        thread.last_sequence = judged.call.sequence;
+        if (thread.length) {
+            for (size_t cause = 0; cause < thread.delays.size(); ++cause)
+                thread.delays[cause] = saturating_add(thread.delays[cause], judged.delays[cause]);
+            thread.is_certain &= judged.call.is_certain;
+            if (judged.call.what == thread.pacing) settle(judged.call.thread, true, ret_losses);
+            continue;
+        }
+        const ThreadKey& key = index_.key(judged.call.thread);
+        tell(key.process, key.tid, judged, !thread.feeds_device, ret_losses);
+    }
+    judged_.clear();
+    ret_losses.insert(ret_losses.end(), of_others_.begin(), of_others_.end());
+    of_others_.clear();
+}
+
+// A thread that waits for no device loses what it waits. Of one that does, and has too few cycles, it is not known.
+void Cycles::tell(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
+                  std::vector<ThreadLoss>& ret_losses) {
+    ThreadLoss& told = ret_losses.emplace_back();
+    told.process = process;
+    told.tid = tid;
+    told.sequence = judged.call.sequence;
+    for (size_t cause = 0; cause < finding_causes; ++cause) {
+        const auto ns = static_cast<int64_t>(std::min<uint64_t>(judged.delays[cause], INT64_MAX));
+        told.causes[cause] = is_lost ? CycleLoss{ns, ns, ns} : CycleLoss{0, ns / 2, ns};
+    }
+}
+
+void Cycles::finish(std::vector<ThreadLoss>& ret_losses) {
+    for (uint32_t number = 0; number < threads_.size(); ++number)
+        if (threads_[number].length) settle(number, false, ret_losses);
+}
+
+}  // namespace ingero

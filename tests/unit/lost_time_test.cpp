@@ -1,0 +1,319 @@
+// What a cause cost, against the same program without it: simulated programs that feed a device, alone on their CPU and
+// beside what holds them up. Simulated time is exact, so the truth is too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/diagnosis/explain.h"
+#include "core/model/host_event.h"
+#include "core/model/op.h"
+#include "tests/support/memory_snapshot.h"
+
+namespace ingero {
+namespace {
+
+constexpr uint64_t us = 1'000;
+constexpr uint64_t ms = 1'000'000;
+constexpr uint64_t second = 1'000'000'000;
+constexpr OpId launch_op = make_op(source_cuda, 3);
+constexpr OpId sync_op = make_op(source_cuda, 5);
+constexpr uint32_t pid = 123;
+
+enum class Sync { spins, yields, blocks };
+enum class HogRuns { never, always, while_device_works };
+
+struct Program {
+    Sync sync = Sync::spins;
+    uint64_t launches = 20;
+    uint64_t launch_ns = 5 * us;
+    uint64_t kernel_ns = 420 * us;
+    uint64_t own_ns = 20 * us;    ///< between two steps
+    uint64_t launches_ahead = 1;  ///< steps from one synchronisation to the next
+    HogRuns hog = HogRuns::never;
+    uint64_t reads_every = 0;  ///< steps, the first launch of which waits for the disk
+    uint64_t read_ns = 30 * ms;
+    bool knows_last_wait = true;
+    double jitter = 0.01;
+};
+
+/// A thread and its CPU, which it shares with a hog by time slices.
+class Thread {
+  public:
+    explicit Thread(const Program& program) : program_(program), snapshot_(1'000 * second) {
+        Process row;
+        row.key = {pid, 5};
+        row.uid = 1'000;
+        row.comm = "python";
+        snapshot_.add(row);
+        slice_left_ = slice();
+    }
+
+    /// How long it takes.
+    uint64_t run(uint64_t steps) {
+        for (uint64_t step = 0; step < steps; ++step) {
+            run_between_calls(program_.own_ns);
+            for (uint64_t i = 0; i < program_.launches; ++i) {
+                begin(launch_op);
+                if (i == 0 && program_.reads_every != 0 && step % program_.reads_every == 7)
+                    sleep_until(now_ + program_.read_ns, BlockedReason::disk);
+                run_for(jittered(program_.launch_ns));
+                end();
+                done_ns_ = std::max(done_ns_, now_) + jittered(program_.kernel_ns);
+            }
+            if ((step + 1) % program_.launches_ahead == 0) synchronise();
+        }
+        return now_;
+    }
+
+    ExplainAnswer explain() { return explain({0, now_ + 1}); }
+    /// `window`: of the monotonic clock.
+    ExplainAnswer explain(const Window& window) {
+        auto answer = ingero::explain(snapshot_, {{MemorySnapshot::realtime_at_zero_ns + window.from_ns,
+                                                   MemorySnapshot::realtime_at_zero_ns + window.to_ns},
+                                                  {},
+                                                  {}});
+        EXPECT_TRUE(answer) << answer.error().message;
+        return answer ? *answer : ExplainAnswer{};
+    }
+
+  private:
+    uint64_t jittered(uint64_t ns) {
+        const double factor = std::uniform_real_distribution<>(1 - program_.jitter, 1 + program_.jitter)(own_random_);
+        return static_cast<uint64_t>(static_cast<double>(ns) * factor);
+    }
+    uint64_t slice() { return std::uniform_int_distribution<uint64_t>(2'500 * us, 3'500 * us)(random_); }
+
+    void begin(OpId op) {
+        call_ = Event{};
+        call_.op = op;
+        call_.tgid = call_.tid = pid;
+        call_.process_start_ns = 5;
+        call_.start_ns = now_;
+        in_call_ = true;
+    }
+    void end() {
+        call_.duration_ns = now_ - call_.start_ns;
+        if (call_.waits != 0) call_.tail_ns = now_ - back_ns_;
+        if (!program_.knows_last_wait)
+            call_.last_wait_ns = call_.last_runnable_ns = call_.tail_ns = 0, call_.last_reason = BlockedReason::none;
+        snapshot_.add(call_);
+        in_call_ = false;
+    }
+
+    /// Off the CPU: asleep up to `woken_ns`, and from there without a CPU up to `to_ns`.
+    void be_off(uint64_t woken_ns, uint64_t to_ns, BlockedReason reason) {
+        Event wait;
+        wait.op = op_wait;
+        wait.tgid = wait.tid = pid;
+        wait.process_start_ns = 5;
+        wait.start_ns = now_;
+        wait.depth = in_call_ ? 1 : 0;
+        for (Event* one : {&wait, &call_}) {
+            one->blocked_ns += woken_ns - now_;
+            one->runnable_ns += to_ns - woken_ns;
+            if (woken_ns == now_) one->preempted_ns += to_ns - woken_ns;
+            if (reason != BlockedReason::none) one->blocked_reason = reason;
+            one->longest_sleep_ns = std::max(one->longest_sleep_ns, woken_ns - now_);
+            if (to_ns > woken_ns) {
+                one->preemptor_ns += to_ns - woken_ns;
+                one->preemptor_tgid = 777;
+                one->preemptor_comm = to_comm("hog");
+            }
+            one->waits += 1;
+            one->last_wait_ns = to_ns - now_;
+            one->last_runnable_ns = to_ns - woken_ns;
+            one->last_reason = reason;
+        }
+        wait.duration_ns = to_ns - now_;
+        wait.last_wait_ns = wait.last_runnable_ns = 0;
+        if (wait.duration_ns >= 200 * us) snapshot_.add(wait);
+        now_ = back_ns_ = to_ns;
+    }
+    bool is_hog_there() const {
+        if (program_.hog == HogRuns::while_device_works)
+            return in_call_ && call_.op == sync_op && now_ + 4 * ms < done_ns_;
+        return program_.hog == HogRuns::always;
+    }
+    void lose_cpu() {
+        be_off(now_, now_ + slice(), BlockedReason::none);
+        slice_left_ = slice();
+    }
+    void run_until(uint64_t to_ns) {
+        while (now_ < to_ns) {
+            const uint64_t part_ns = std::min(to_ns - now_, slice_left_);
+            now_ += part_ns;
+            slice_left_ -= part_ns;
+            if (slice_left_ != 0) continue;
+            slice_left_ = slice();
+            if (is_hog_there()) lose_cpu();
+        }
+    }
+    void run_for(uint64_t ns) {
+        while (ns != 0) {
+            const uint64_t part_ns = std::min(ns, slice_left_);
+            run_until(now_ + part_ns);
+            ns -= part_ns;
+        }
+    }
+    void run_between_calls(uint64_t ns) { run_for(ns); }
+    void sleep_until(uint64_t to_ns, BlockedReason reason) {
+        const bool is_late = is_hog_there() && random_() % 4 == 0;
+        be_off(to_ns, to_ns + (is_late ? random_() % (3 * ms) : 20 * us), reason);
+        slice_left_ = slice();
+    }
+    void synchronise() {
+        begin(sync_op);
+        run_for(3 * us);
+        if (program_.sync == Sync::spins) run_until(done_ns_);
+        if (program_.sync == Sync::blocks && now_ < done_ns_) sleep_until(done_ns_, BlockedReason::ioctl);
+        while (program_.sync == Sync::yields && now_ < done_ns_) {
+            run_until(std::min(done_ns_, now_ + 2 * us));
+            if (now_ < done_ns_ && is_hog_there()) lose_cpu();
+        }
+        now_ += 5 * us;
+        end();
+    }
+
+    Program program_;
+    MemorySnapshot snapshot_;
+    std::mt19937_64 own_random_{1}, random_{42};
+    uint64_t now_ = second, back_ns_ = 0, done_ns_ = 0, slice_left_ = 0;
+    Event call_;
+    bool in_call_ = false;
+};
+
+struct Compared {
+    double true_ns = 0;
+    Finding finding;  ///< of the kind, empty where there is none
+    std::vector<Finding> others;
+};
+
+Compared compare(const Program& disturbed, std::string_view kind, uint64_t steps = 1'000) {
+    Program alone = disturbed;
+    alone.hog = HogRuns::never;
+    alone.reads_every = 0;
+    Thread one(disturbed), other(alone);
+    Compared result;
+    result.true_ns = static_cast<double>(one.run(steps)) - static_cast<double>(other.run(steps));
+    for (Finding& finding : one.explain().findings) {
+        if (finding.kind == kind)
+            result.finding = std::move(finding);
+        else
+            result.others.push_back(std::move(finding));
+    }
+    std::cout << kind << ": truth " << result.true_ns / 1e6 << " ms, lost "
+              << static_cast<double>(result.finding.lost_ns) / 1e6 << " ("
+              << static_cast<double>(result.finding.lost_low_ns) / 1e6 << " to "
+              << static_cast<double>(result.finding.lost_high_ns) / 1e6 << "), waited "
+              << static_cast<double>(result.finding.waited_ns) / 1e6 << "\n";
+    EXPECT_TRUE(other.explain().findings.empty()) << "alone it loses nothing";
+    return result;
+}
+
+/// The truth lies within, and the point near it.
+void expect_true(const Compared& compared) {
+    const Finding& finding = compared.finding;
+    ASSERT_FALSE(finding.kind.empty());
+    EXPECT_LE(static_cast<double>(finding.lost_low_ns), compared.true_ns);
+    EXPECT_GE(static_cast<double>(finding.lost_high_ns), compared.true_ns);
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), compared.true_ns, 0.2 * compared.true_ns);
+    EXPECT_LE(static_cast<double>(finding.lost_high_ns - finding.lost_low_ns), 0.5 * compared.true_ns);
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    for (const Finding& other : compared.others) EXPECT_EQ(other.severity, Severity::low) << other.summary;
+}
+
+TEST(LostTime, OfASynchronisationThatSpinsIsWhatTheDeviceDidNotWorkMeanwhile) {
+    const Compared compared = compare({.hog = HogRuns::always}, "cpu-contention");
+    expect_true(compared);
+    EXPECT_GE(static_cast<double>(compared.finding.waited_ns), 2.5 * compared.true_ns) << "waited is not lost";
+}
+
+// The hog's slices end when the device has been done for a while, in nearly every cycle.
+TEST(LostTime, IsKnownWhereFewCyclesWereLeftAlone) {
+    expect_true(compare({.kernel_ns = 500 * us, .hog = HogRuns::always}, "cpu-contention"));
+}
+
+TEST(LostTime, OfASynchronisationThatSleepsIsWhatCameAfterItsWakeUp) {
+    expect_true(compare({.sync = Sync::blocks, .hog = HogRuns::always}, "cpu-contention"));
+}
+
+// Each time slice that it gives away ends after the device was done, or long before: no cycle is left alone, and the
+// cycles do not differ by what they waited.
+TEST(LostTime, OfASynchronisationThatYieldsHasBoundsOnly) {
+    const Compared compared = compare({.sync = Sync::yields, .hog = HogRuns::always}, "cpu-contention");
+    ASSERT_FALSE(compared.finding.kind.empty());
+    EXPECT_LE(static_cast<double>(compared.finding.lost_low_ns), compared.true_ns);
+    EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns);
+    EXPECT_LT(compared.finding.lost_high_ns, compared.finding.waited_ns / 2);
+    EXPECT_EQ(compared.finding.verdict, Verdict::partial);
+}
+
+TEST(LostTime, OfAProgramThatLaunchesAllTheTimeIsAllThatItWaited) {
+    const Compared compared =
+        compare({.launch_ns = 250 * us, .kernel_ns = 2 * us, .hog = HogRuns::always}, "cpu-contention");
+    expect_true(compared);
+    EXPECT_NEAR(compared.true_ns, static_cast<double>(compared.finding.waited_ns), 0.1 * compared.true_ns);
+}
+
+TEST(LostTime, IsNothingWhereTheHogRanOnlyWhileTheDeviceWorked) {
+    const Compared compared = compare({.hog = HogRuns::while_device_works}, "cpu-contention");
+    EXPECT_LT(std::abs(compared.true_ns), 0.001 * second);
+    ASSERT_FALSE(compared.finding.kind.empty()) << "it waited, which is said";
+    EXPECT_GT(compared.finding.waited_ns, second);
+    EXPECT_EQ(compared.finding.severity, Severity::low);
+    EXPECT_LT(compared.finding.lost_high_ns, 0.01 * second);
+}
+
+TEST(LostTime, OfAReadBeforeALaunchIsWhatTheDeviceStoodStillFor) {
+    expect_true(compare({.reads_every = 20}, "own-io-wait"));
+    expect_true(compare({.launch_ns = 250 * us, .kernel_ns = 2 * us, .reads_every = 20}, "own-io-wait"));
+}
+
+TEST(LostTime, IsKnownOfRowsWithoutTheLastWaitWhereSomeCyclesWereLeftAlone) {
+    Program program{.reads_every = 20};
+    program.knows_last_wait = false;
+    expect_true(compare(program, "own-io-wait"));
+}
+
+TEST(LostTime, OfWorkThatRunsAheadOverManyStepsIsSeenInWholeCycles) {
+    expect_true(compare({.launches_ahead = 10, .reads_every = 40, .read_ns = 200 * ms}, "own-io-wait"));
+}
+
+// Too few cycles say nothing of how long one takes.
+TEST(LostTime, IsNotKnownOfAThreadThatHardlyEverWaitsForItsDevice) {
+    const Compared compared = compare({.launches_ahead = 200, .hog = HogRuns::always}, "cpu-contention");
+    ASSERT_FALSE(compared.finding.kind.empty());
+    EXPECT_EQ(compared.finding.lost_low_ns, 0u);
+    EXPECT_EQ(compared.finding.severity, Severity::low);
+    EXPECT_NE(compared.finding.verdict, Verdict::proven);
+}
+
+TEST(LostTime, OfOneIncidentIsTheSameInEachWindowThatHoldsIt) {
+    Thread thread({.reads_every = 500, .read_ns = 400 * ms});
+    thread.run(900);  // it reads in steps 7 and 507
+    const Event* read = nullptr;
+    const auto whole = thread.explain();
+    ASSERT_EQ(whole.findings.size(), 1u);
+    read = &whole.findings[0].worst.event;
+    const uint64_t at_ns = read->start_ns;
+    std::vector<uint64_t> lost_ns;
+    for (const Window& window :
+         {Window{at_ns - 200 * ms, at_ns + 800 * ms}, Window{at_ns - 1'500 * ms, at_ns + 500 * ms},
+          Window{at_ns - 100 * ms, at_ns + 3 * second}}) {
+        const auto answer = thread.explain(window);
+        ASSERT_EQ(answer.findings.size(), 1u);
+        lost_ns.push_back(answer.findings[0].lost_ns);
+        EXPECT_LE(answer.findings[0].lost_low_ns, lost_ns[0]);
+        EXPECT_GE(answer.findings[0].lost_high_ns, lost_ns[0]);
+    }
+    EXPECT_NEAR(static_cast<double>(lost_ns[1]), static_cast<double>(lost_ns[0]), 2.0 * ms);
+    EXPECT_NEAR(static_cast<double>(lost_ns[2]), static_cast<double>(lost_ns[0]), 2.0 * ms);
+    EXPECT_NEAR(static_cast<double>(lost_ns[0]), 400.0 * ms, 10.0 * ms);
+}
+
+}  // namespace
+}  // namespace ingero
