@@ -3,14 +3,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "core/model/time.h"
+#include "core/model/unique_fd.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
 
 using namespace ingero;
@@ -179,6 +183,39 @@ TEST_F(FilesWithoutEnd, of_one_user_leave_memory_to_others) {
     EXPECT_EQ(stacks.list_bytes(), most * each);
     stacks.add_process(make_process(most + 21, 1001, INGERO_MAX_PROCESS_MAPPINGS));
     EXPECT_EQ(stacks.list_bytes(), (most + 1) * each);
+}
+
+// A program may lay out frames as it likes, of code that is mapped nowhere: each asks what is mapped now.
+TEST_F(FilesWithoutEnd, are_not_listed_again_for_each_frame_of_a_stack_that_lies_in_none) {
+    constexpr auto pause = std::chrono::milliseconds(250);  // between two readings that nothing has asked for
+    const ProcFs proc(root_.string());
+    size_t stored = 0;
+    NativeStacks stacks(loop_, {.control = &control_}, workers_, proc, owners_,
+                        {[&](StackRow) { ++stored; }, [](FileRow) {}, [](SymbolRow) {}}, true);
+    const ProcessKey key = make_process(77, 1000, 10);
+    stacks.add_process(key);
+    // Reading begins with opening, and the end of each is told too: two events, however many there are.
+    const UniqueFd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    ASSERT_GE(inotify_add_watch(watch.get(), (root_ / "77/maps").c_str(), IN_OPEN | IN_CLOSE_NOWRITE), 0);
+    ingero_stack_record record{};
+    record.tgid = key.pid;
+    record.process_start_ns = key.start_ns;
+    record.frames = INGERO_MAX_STACK_FRAMES;
+    const auto began = std::chrono::steady_clock::now();
+    for (record.stack = 1; record.stack <= 100; ++record.stack) {
+        record.time_ns = monotonic_now_ns();
+        for (size_t i = 0; i < INGERO_MAX_STACK_FRAMES; ++i)
+            record.address[i] = 0x7f00'0000'0000 + (record.stack * INGERO_MAX_STACK_FRAMES + i) * 0x10000;
+        stacks.on_stack(record);
+    }
+    const auto took = std::chrono::steady_clock::now() - began;
+    size_t opened = 0;
+    alignas(inotify_event) char events[4'096];
+    for (ssize_t got = 0; (got = read(watch.get(), events, sizeof events)) > 0;)
+        for (ssize_t at = 0; at < got; at += static_cast<ssize_t>(sizeof(inotify_event)))
+            opened += (reinterpret_cast<const inotify_event*>(events + at)->mask & IN_OPEN) != 0;
+    EXPECT_EQ(stored, 100u);
+    EXPECT_LE(opened, 1u + static_cast<size_t>(took / pause));
 }
 
 }  // namespace

@@ -6,11 +6,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <tuple>
 
 #include "core/diagnosis/live/live_window.h"
 #include "core/diagnosis/requests.h"
+#include "core/export/export.h"
 #include "core/model/op.h"
 #include "core/query/stacks.h"
 #include "core/query/timeline.h"
@@ -230,6 +233,29 @@ class Answers {
         return rows;
     }
 
+    /// Of each op what a reader of lines of JSON makes of it, who knows what a weight is: calls, and their time in ns.
+    std::map<std::string, std::pair<double, double>> exported() const {
+        std::map<std::string, std::pair<double, double>> ops;
+        ExportQuery query;
+        query.filter = filter();
+        query.format = ExportFormat::jsonl;
+        do {
+            const auto page = export_page(*snapshot_, query);
+            EXPECT_TRUE(page) << page.error().message;
+            if (!page) break;
+            std::istringstream lines(page->bytes);
+            for (std::string text; std::getline(lines, text);) {
+                const auto line = nlohmann::json::parse(text);
+                const double weight = line.at("weight");
+                auto& [calls, ns] = ops[line.at("op")];
+                calls += weight;
+                ns += weight * line.at("duration_ns").get<double>();
+            }
+            query.cursor = page->next;
+        } while (query.cursor);
+        return ops;
+    }
+
   private:
     /// One call lost in fourteen: below the tenth from which on nothing is proven.
     static void describe(Batch& batch, const Calls& calls) {
@@ -412,6 +438,15 @@ TEST_F(ThinnedCalls, HaveTheAggregatesOfAllCallsInSql) {
         for (const auto& [op, values] : expected)
             for (size_t i = 0; i < values.size(); ++i)
                 EXPECT_NEAR(found.at(op)[i], values[i], (i < 2 ? 0 : of_all) * values[i]) << op << ", column " << i;
+    }
+}
+
+TEST_F(ThinnedCalls, HaveTheTimeOfAllCallsInAnExport) {
+    const auto whole = whole_.exported(), found = thin_.exported();
+    ASSERT_EQ(found.size(), whole.size());
+    for (const auto& [op, expected] : whole) {
+        EXPECT_EQ(found.at(op).first, expected.first) << op;
+        EXPECT_NEAR(found.at(op).second, expected.second, of_all * expected.second) << op;
     }
 }
 
