@@ -36,6 +36,7 @@ struct Program {
     HogRuns hog = HogRuns::never;
     uint64_t reads_every = 0;  ///< steps, the first launch of which waits for the disk
     uint64_t read_ns = 30 * ms;
+    uint64_t locks_every = 0;  ///< steps, the synchronisation of which waits 20 ms for a lock of the driver's
     bool knows_last_wait = true;
     double jitter = 0.01;
 };
@@ -64,7 +65,7 @@ class Thread {
                 end();
                 done_ns_ = std::max(done_ns_, now_) + jittered(program_.kernel_ns);
             }
-            if ((step + 1) % program_.launches_ahead == 0) synchronise();
+            if ((step + 1) % program_.launches_ahead == 0) synchronise(step);
         }
         return now_;
     }
@@ -165,9 +166,11 @@ class Thread {
         be_off(to_ns, to_ns + (is_late ? random_() % (3 * ms) : 20 * us), reason);
         slice_left_ = slice();
     }
-    void synchronise() {
+    void synchronise(uint64_t step) {
         begin(sync_op);
         run_for(3 * us);
+        if (program_.locks_every != 0 && step % program_.locks_every == 7)
+            sleep_until(std::max(now_, done_ns_) + 20 * ms, BlockedReason::futex);
         if (program_.sync == Sync::spins) run_until(done_ns_);
         if (program_.sync == Sync::blocks && now_ < done_ns_) sleep_until(done_ns_, BlockedReason::ioctl);
         while (program_.sync == Sync::yields && now_ < done_ns_) {
@@ -195,7 +198,7 @@ struct Compared {
 Compared compare(const Program& disturbed, std::string_view kind, uint64_t steps = 1'000) {
     Program alone = disturbed;
     alone.hog = HogRuns::never;
-    alone.reads_every = 0;
+    alone.reads_every = alone.locks_every = 0;
     Thread one(disturbed), other(alone);
     Compared result;
     result.true_ns = static_cast<double>(one.run(steps)) - static_cast<double>(other.run(steps));
@@ -271,6 +274,17 @@ TEST(LostTime, IsNothingWhereTheHogRanOnlyWhileTheDeviceWorked) {
 TEST(LostTime, OfAReadBeforeALaunchIsWhatTheDeviceStoodStillFor) {
     expect_true(compare({.reads_every = 20}, "own-io-wait"));
     expect_true(compare({.launch_ns = 250 * us, .kernel_ns = 2 * us, .reads_every = 20}, "own-io-wait"));
+}
+
+// The device is done long before: that the call is one that waits for it makes its lock no less of one.
+TEST(LostTime, OfALockInsideASynchronisationIsWhatCameAfterTheDeviceWasDone) {
+    const Compared compared = compare({.locks_every = 20}, "lock-wait");
+    ASSERT_FALSE(compared.finding.kind.empty());
+    EXPECT_NEAR(compared.true_ns, 1.0 * second, 0.01 * second);
+    // When in its sleep the device was done is not seen but in the cycle.
+    EXPECT_NEAR(static_cast<double>(compared.finding.lost_ns), compared.true_ns, 0.2 * compared.true_ns);
+    EXPECT_LE(static_cast<double>(compared.finding.lost_low_ns), compared.true_ns);
+    EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns);
 }
 
 TEST(LostTime, IsKnownOfRowsWithoutTheLastWaitWhereSomeCyclesWereLeftAlone) {

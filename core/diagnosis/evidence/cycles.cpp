@@ -1,7 +1,7 @@
 #include "core/diagnosis/evidence/cycles.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdlib>
 #include <tuple>
 #include <utility>
 
@@ -71,7 +71,7 @@ uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock
     // Of rows without the last wait any may have been it.
     if (!op || !op->waits_for_device || call.last_wait_ns == 0) return time.runnable_ns + slept_ns;
     if (call.tail_ns > std::max(moment_ns, time.duration_ns / 64)) return 0;
-    const uint64_t last_ns = call.last_reason == BlockedReason::none || sleep_may_be_purpose(call.last_reason, op)
+    const uint64_t last_ns = call.last_reason == BlockedReason::none || is_purpose(call.last_reason)
                                  ? call.last_runnable_ns
                                  : call.last_wait_ns;
     return std::min(last_ns, time.runnable_ns + time.blocked_ns);
@@ -164,7 +164,8 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
         } else {
             ++kind.undisturbed;
             kind.undisturbed_lengths.add(hash, static_cast<float>(length_ns));
-            if (is_inside) kind.undisturbed_inside.add(hash, static_cast<float>(length_ns));
+            if (is_inside) kind.lengths_inside.add(hash, static_cast<float>(length_ns));
+            kind.undisturbed_inside += is_inside;
         }
     }
     kind.waited_ns = saturating_add(kind.waited_ns, call.end_ns - call.start_ns);
@@ -183,9 +184,8 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
         return Length{saturating_ns(quantile_of(lengths, 0.1)), saturating_ns(quantile_of(lengths, 0.5)),
                       saturating_ns(quantile_of(lengths, 0.9))};
     };
-    if (kind.undisturbed_inside.size() >= enough_calls &&
-        kind.undisturbed_inside.size() >= kind.disturbed_inside / others_for_each)
-        return between(kind.undisturbed_inside);
+    if (kind.undisturbed_inside >= enough_calls && kind.undisturbed_inside >= kind.disturbed_inside / others_for_each)
+        return between(kind.lengths_inside);
     if (kind.undisturbed >= enough_calls && kind.undisturbed >= kind.disturbed / others_for_each)
         return between(kind.undisturbed_lengths);
     std::vector<Weighted<float>> lengths, rests;
@@ -308,7 +308,7 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
         loss.point_ns = std::clamp(std::max(loss.point_ns, usual), loss.low_ns, limit);
         loss.high_ns = limit;
     }
-    loss.low_ns -= std::abs(loss.low_ns / error_divisor);
+    loss.low_ns = saturating_sum(loss.low_ns, -std::abs(loss.low_ns / error_divisor));
     loss.high_ns = saturating_sum(loss.high_ns, std::abs(loss.high_ns / error_divisor));
     ThreadLoss& told = ret_losses.emplace_back();
     told.process = index_.key(number).process;

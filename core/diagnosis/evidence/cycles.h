@@ -97,9 +97,9 @@ class Cycles {
         bool entered_certain = true;
         uint64_t returns = 0;  ///< in the window
         uint64_t disturbed = 0, undisturbed = 0;
-        uint64_t disturbed_inside = 0;
+        uint64_t disturbed_inside = 0, undisturbed_inside = 0;  ///< the window: they count before the history's
         Sampler<float> undisturbed_lengths;
-        Sampler<float> undisturbed_inside;  ///< the window: they count before those of the history
+        Sampler<float> lengths_inside;  ///< of undisturbed ones
         Sampler<Cycle> cycles;
         std::optional<Length> length;
     };
