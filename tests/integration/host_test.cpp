@@ -549,30 +549,39 @@ TEST_F(Host, RetransmitsAreTheirSocketsOwners) {
     const std::vector<std::string> command = {
         "/usr/bin/unshare", "--net",        "/bin/sh", "-c",         setup,  "sh",
         HOST_PROGRAM,       CUDART_LIBRARY, "reach",   "10.99.99.2", "4567", "2500"};
-    program_.emplace(command);
-    if (!program_->wait_for_line("ready")) GTEST_SKIP() << "SKIPPED: no network namespace: " << program_->errors();
-    pid_ = program_->pid();
-    ASSERT_TRUE(daemon_->wait_traced(pid_));
-    const uint64_t before = monotonic_now_ns();
-    const std::vector<Span> waits = finish();
-    ASSERT_EQ(waits.size(), 1u);
-    const uint64_t sent = kernel_counter(pid_, "TCPSynRetrans") - kernel_counter(pid_, "TCPRetransFail");
-    ASSERT_GT(sent, 0u);
-    const std::string told = " FROM socket_events WHERE op = 'tcp_retransmit' AND pid = " + std::to_string(pid_);
-    until_any("SELECT COUNT(*)" + told + " HAVING COUNT(*) >= " + std::to_string(sent));
-    const json rows = query("SELECT peer, errno, timestamp, stalled_ns" + told + " ORDER BY timestamp");
-    ASSERT_EQ(rows.size(), sent) << rows.dump() << daemon_->status().dump();
-    for (const json& row : rows) {
-        EXPECT_EQ(row[0], "10.99.99.2:4567");
-        EXPECT_TRUE(row[1].is_null());
-        // All of one connection that was begun after `before`: told in us, and by two clocks.
-        EXPECT_LE(row[3].get<uint64_t>(), waits[0].to - before);
-        EXPECT_NEAR(row[3].get<double>() - rows[0][3].get<double>(), row[2].get<double>() - rows[0][2].get<double>(),
-                    double{ms});
+    // The timer of a connection interrupts any task. A sandboxed kernel may run no BPF program in the context of the
+    // task that controls the sandbox: what is sent there is not recorded, so one of several connections must be whole.
+    uint64_t sent = 0;
+    json rows;
+    for (int attempt = 0; attempt < 5 && (attempt == 0 || rows.size() < sent); ++attempt) {
+        program_.emplace(command);
+        if (!program_->wait_for_line("ready")) GTEST_SKIP() << "SKIPPED: no network namespace: " << program_->errors();
+        pid_ = program_->pid();
+        ASSERT_TRUE(daemon_->wait_traced(pid_));
+        const uint64_t before = monotonic_now_ns();
+        const std::vector<Span> waits = finish();
+        ASSERT_EQ(waits.size(), 1u);
+        sent = kernel_counter(pid_, "TCPSynRetrans") - kernel_counter(pid_, "TCPRetransFail");
+        ASSERT_GT(sent, 0u);
+        end();
+        const std::string pid = std::to_string(pid_);
+        until_any("SELECT 1 FROM host_events WHERE op = 'process_exit' AND pid = " + pid);  // stored after the others
+        rows = query(
+            "SELECT peer, errno, timestamp, stalled_ns FROM socket_events WHERE op = 'tcp_retransmit' AND pid = " +
+            pid + " ORDER BY timestamp");
+        ASSERT_LE(rows.size(), sent) << rows.dump();
+        for (const json& row : rows) {
+            EXPECT_EQ(row[0], "10.99.99.2:4567");
+            EXPECT_TRUE(row[1].is_null());
+            // All of one connection that was begun after `before`: told in us, and by two clocks.
+            EXPECT_LE(row[3].get<uint64_t>(), waits[0].to - before);
+            EXPECT_NEAR(row[3].get<double>() - rows[0][3].get<double>(),
+                        row[2].get<double>() - rows[0][2].get<double>(), double{ms});
+            // The kernel asks for a connection once more after a second (tcp(7), RFC 6298).
+            EXPECT_GE(row[3].get<uint64_t>(), 950 * ms);
+        }
     }
-    // The kernel asks for a connection once more after a second (tcp(7), RFC 6298).
-    EXPECT_GE(rows[0][3].get<uint64_t>(), 950 * ms);
-    end();
+    EXPECT_EQ(rows.size(), sent) << rows.dump() << daemon_->status().dump();
 }
 
 TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
