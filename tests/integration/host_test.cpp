@@ -589,13 +589,25 @@ TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
     start({"sleep", "10", "5000"}, {.environment = {}, .uid = 12'345, .wanted_pid = {}});
     finish();
     rows("id", 10);
-    const auto asked_by = [&](uint32_t uid) {
-        const Finished answer = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "waits"},
+    const auto answer_to = [&](uint32_t uid, const char* command) {
+        const Finished answer = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", command},
                                           {.environment = {}, .uid = uid, .wanted_pid = {}});
-        return answer.status == 0 ? json::parse(answer.output).at("waits").get<uint64_t>() : uint64_t{999};
+        EXPECT_EQ(answer.status, 0) << answer.errors;
+        return json::parse(answer.output, nullptr, false);
     };
-    EXPECT_EQ(asked_by(12'346), 0u);
-    EXPECT_GE(asked_by(12'345), 10u);
+    EXPECT_EQ(answer_to(12'346, "waits").at("waits"), 0);
+    EXPECT_GE(answer_to(12'345, "waits").at("waits"), 10);
+    // Nor how much it does.
+    for (const auto& [uid, processes] : {std::pair(12'345u, 1), {12'346u, 0}}) {
+        const json status = answer_to(uid, "status");
+        EXPECT_EQ(status.at("processes"), processes);
+        for (const char* total : {"recorded", "committed", "waits", "split_uncertain"})
+            EXPECT_TRUE(status.at("events").at(total).is_null()) << total;
+        EXPECT_TRUE(status.at("traces").is_null());
+    }
+    const json status = answer_to(0, "status");
+    EXPECT_EQ(status.at("processes"), 1);
+    EXPECT_GE(status.at("events").at("waits"), 10);
     end();
 }
 

@@ -12,6 +12,7 @@
 
 #include "test_paths.h"
 #include "tests/support/daemon.h"
+#include "tests/support/seed.h"
 
 using namespace ingero;
 using namespace ingero::test;
@@ -38,7 +39,7 @@ class StallingFileSystem {
     StallingFileSystem& operator=(const StallingFileSystem&) = delete;
     bool mounted() const { return mounted_; }
     bool wait_stalled() { return server_.wait_for_line("stalled").has_value(); }
-    std::string file() const { return directory_ + "/FILE"; }
+    std::string file() const { return directory_ + "/libcudart.so.12"; }
     const std::string& errors() const { return server_.errors(); }
 
   private:
@@ -81,7 +82,7 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
     }
 
     std::string stall(const std::string& call) {
-        const std::string mount = directory_ / call;
+        const std::string mount = directory_ / (call + std::to_string(file_systems_.size()));
         fs::create_directory(mount);
         StallingFileSystem& made = file_systems_.emplace_back(mount, call);
         if (!made.mounted()) why_skipped_ = "cannot mount FUSE here: " + made.errors();
@@ -113,10 +114,16 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
             ASSERT_TRUE(file_systems_.back().wait_stalled());
         }
         if (all || kind == "files_that_tell_nothing") {
-            const std::string file = stall("getattr");
+            const std::string file = stall("opened");
             if (!why_skipped_.empty()) return;
             start({"link", file});
         }
+        if (all || kind == "libraries_that_are_spoilt") {
+            fs::create_directory(directory_ / "spoilt");
+            chmod((directory_ / "spoilt").c_str(), 0777);
+            start({"elves", library, directory_ / "spoilt", "500", std::to_string(chosen_seed())});
+        }
+        if (kind == "two_thousand_processes") start({"many", library, "2000"});
         if (all || kind == "sixty_thousand_mappings") start({"map", library, directory_ / "much", "60000"});
         if (all || kind == "execs_without_end") start({"loop", library});
     }
@@ -191,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(
     Beside, FaultBench,
     testing::Values(std::pair("execs_that_hang", a_user), std::pair("names_that_cannot_be_read", a_user),
                     std::pair("files_that_tell_nothing", a_user), std::pair("sixty_thousand_mappings", a_user),
-                    std::pair("execs_without_end", a_user), std::pair("all_at_once", a_user),
+                    std::pair("execs_without_end", a_user), std::pair("libraries_that_are_spoilt", a_user),
+                    std::pair("two_thousand_processes", a_user), std::pair("all_at_once", a_user),
                     std::pair("all_at_once", root_of_a_users_container), std::pair("all_at_once", root_of_a_container)),
     [](const auto& info) { return info.param.first + "_" + info.param.second.name; });
 

@@ -1,6 +1,7 @@
-// A FUSE file system of one file, FILE, that never answers one kind of request: stalling-fuse DIRECTORY
-// lookup|getattr|open|read|flush. All others are answered: "mounted" when it is there, "stalled" at each request that
-// is left without an answer. It ends with its standard input, and whoever waits for it goes on then, with an error.
+// A FUSE file system of one file, libcudart.so.12, that never answers one kind of request, or none once the file has
+// been opened: stalling-fuse DIRECTORY lookup|getattr|open|read|flush|opened. All others are answered: "mounted" when
+// it is there, "stalled" at each request that is left without an answer. It ends with its standard input, and whoever
+// waits for it goes on then, with an error.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -18,7 +19,7 @@
 
 namespace {
 
-constexpr const char* file_name = "FILE";
+constexpr const char* file_name = "libcudart.so.12";
 constexpr uint64_t file_inode = 2, file_bytes = 65536;
 
 fuse_attr attributes(uint64_t inode) {
@@ -39,20 +40,23 @@ void answer(int fd, uint64_t unique, int error, const void* body = nullptr, size
 }
 
 struct Stall {
-    uint32_t opcode;
-    bool on_files_alone;  ///< the directory's own attributes are answered
+    uint32_t opcode = 0;
+    bool on_files_alone = false;  ///< the directory's own attributes are answered
+    bool is_next = false;         ///< this one is answered, and nothing after it
 };
 
 Stall stall_at(const std::string& call) {
-    if (call == "lookup") return {FUSE_LOOKUP, false};
-    if (call == "getattr") return {FUSE_GETATTR, true};
-    if (call == "open") return {FUSE_OPEN, false};
-    if (call == "read") return {FUSE_READ, false};
-    if (call == "flush") return {FUSE_FLUSH, false};
+    if (call == "lookup") return {.opcode = FUSE_LOOKUP};
+    if (call == "getattr") return {.opcode = FUSE_GETATTR, .on_files_alone = true};
+    if (call == "open") return {.opcode = FUSE_OPEN};
+    if (call == "read") return {.opcode = FUSE_READ};
+    if (call == "flush") return {.opcode = FUSE_FLUSH};
+    if (call == "opened") return {.opcode = FUSE_OPEN, .is_next = true};
     return {};
 }
 
-void serve(int fd, const fuse_in_header& request, const char* body) {
+/// How long the kernel need not ask again is `kept_s`.
+void serve(int fd, const fuse_in_header& request, const char* body, uint64_t kept_s) {
     switch (request.opcode) {
         case FUSE_INIT: {
             fuse_init_out out{};
@@ -65,9 +69,8 @@ void serve(int fd, const fuse_in_header& request, const char* body) {
             if (strcmp(body, file_name) != 0) return answer(fd, request.unique, ENOENT);
             fuse_entry_out out{};
             out.nodeid = file_inode;
-            out.entry_valid = 1'000'000;
+            out.entry_valid = out.attr_valid = kept_s;
             out.attr = attributes(file_inode);
-            out.attr_valid = 1'000'000;
             return answer(fd, request.unique, 0, &out, sizeof(out));
         }
         case FUSE_GETATTR: {
@@ -84,6 +87,12 @@ void serve(int fd, const fuse_in_header& request, const char* body) {
             fuse_read_in in{};
             memcpy(&in, body, sizeof(in));
             return answer(fd, request.unique, 0, bytes, std::min<size_t>(in.size, sizeof(bytes)));
+        }
+        case FUSE_STATFS: {
+            fuse_statfs_out out{};
+            out.st.bsize = out.st.frsize = 4096;
+            out.st.namelen = 255;
+            return answer(fd, request.unique, 0, &out, sizeof(out));
         }
         case FUSE_FLUSH:
         case FUSE_RELEASE:
@@ -104,21 +113,25 @@ int main(int count, char** arguments) {
     if (stall.opcode == 0) return 2;
     const int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return perror("/dev/fuse"), 77;
-    const std::string options = "fd=" + std::to_string(fd) + ",rootmode=40000,user_id=0,group_id=0,allow_other";
+    const std::string options = "fd=" + std::to_string(fd) + ",rootmode=40755,user_id=0,group_id=0,allow_other";
     if (mount("stalling", arguments[1], "fuse.stalling", MS_NODEV, options.c_str()) != 0) return perror("mount"), 77;
     std::cout << "mounted" << std::endl;
     alignas(fuse_in_header) static char buffer[1 << 17];
     pollfd waited[] = {{fd, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
+    bool stalls_all = false;
     while (poll(waited, 2, -1) > 0 && waited[1].revents == 0) {
         const ssize_t got = read(fd, buffer, sizeof(buffer));
         if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOENT)) continue;
         if (got < static_cast<ssize_t>(sizeof(fuse_in_header))) break;
         fuse_in_header request;
         memcpy(&request, buffer, sizeof(request));
-        if (request.opcode == stall.opcode && !(stall.on_files_alone && request.nodeid == FUSE_ROOT_ID))
+        const bool is_meant =
+            request.opcode == stall.opcode && !(stall.on_files_alone && request.nodeid == FUSE_ROOT_ID);
+        if (stalls_all || (is_meant && !stall.is_next))
             std::cout << "stalled" << std::endl;
         else
-            serve(fd, request, buffer + sizeof(request));
+            serve(fd, request, buffer + sizeof(request), stall.is_next ? 0 : 1'000'000);
+        stalls_all = stalls_all || (is_meant && stall.is_next);
     }
     umount2(arguments[1], MNT_DETACH);
     return 0;  // closes the file system: all who wait are told

@@ -1,15 +1,18 @@
 // What one user can do to a tracer, each until standard input ends; a line when it is under way. Run as any user.
 //   trouble exec FILE                opens FILE, of a file system that answers no flush, and executes itself: all who
-//   look
-//                                    at this process's memory wait until the flush is answered
+//                                    look at this process's memory wait until the flush is answered
 //   trouble register LIBRARY FILE    a thread on each CPU registers a kernel whose name lies in FILE, of a file system
 //                                    that answers no read
 //   trouble map LIBRARY DIRECTORY N  maps N copies of pages of files with long paths below DIRECTORY, executable, and
-//   calls
-//                                    cudaMalloc of LIBRARY
+//                                    calls cudaMalloc of LIBRARY
 //   trouble loop LIBRARY             executes itself again and again, and calls cudaMalloc of LIBRARY each time
 //   trouble link FILE                maps FILE executable; its file system answers no question about it any more
+//   trouble many LIBRARY N           N processes, of which each calls cudaMalloc of LIBRARY and stays
+//   trouble elves LIBRARY DIRECTORY N SEED
+//                                    maps N copies of LIBRARY below DIRECTORY under its name, each with other bytes
+//                                    changed where a reader of ELF files looks, and calls cudaMalloc of LIBRARY
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -25,7 +28,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -121,6 +127,74 @@ void map_file(const std::string& file) {
     under_way();
 }
 
+void fork_many(const std::string& library, int count) {
+    const Malloc cuda_malloc = function_of<Malloc>(library, "cudaMalloc");
+    for (int i = 0; i < count; ++i) {
+        const pid_t child = fork();
+        if (child < 0) fail("fork " + std::to_string(i));
+        if (child != 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        call_malloc(cuda_malloc);
+        until_the_end();
+    }
+    under_way();
+}
+
+/// Changes the header, the program and section headers, and up to four kinds of section that readers walk: most values
+/// become extreme ones.
+void spoil(std::vector<char>& file, std::mt19937_64& random) {
+    Elf64_Ehdr header;
+    memcpy(&header, file.data(), sizeof(header));
+    std::vector<std::pair<size_t, size_t>> places = {{EI_NIDENT, sizeof(header) - EI_NIDENT},
+                                                     {header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr)},
+                                                     {header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr)}};
+    for (int i = 0; i < header.e_shnum; ++i) {
+        Elf64_Shdr section;
+        memcpy(&section, file.data() + header.e_shoff + i * sizeof(section), sizeof(section));
+        switch (section.sh_type) {
+            case SHT_DYNSYM:
+            case SHT_SYMTAB:
+            case SHT_NOTE:
+            case SHT_DYNAMIC:
+            case SHT_GNU_HASH:
+            case SHT_STRTAB:
+                places.emplace_back(section.sh_offset, section.sh_size);
+                break;
+            default:
+                break;
+        }
+    }
+    constexpr uint64_t extremes[] = {0, 1, 0xff, 0xffff, 0x7fffffff, 0xffffffff, UINT64_MAX, uint64_t{1} << 63};
+    for (uint64_t changes = 1 + random() % 64; changes > 0; --changes) {
+        const auto [from, bytes] = places[random() % places.size()];
+        if (bytes < sizeof(uint64_t) || from + bytes > file.size()) continue;
+        const size_t width = size_t{1} << random() % 4;
+        const uint64_t value = random() % 4 == 0 ? random() : extremes[random() % std::size(extremes)];
+        memcpy(file.data() + from + random() % (bytes / width) * width, &value, width);
+    }
+}
+
+void map_elves(const std::string& library, const std::string& directory, int count, uint64_t seed) {
+    const Malloc cuda_malloc = function_of<Malloc>(library, "cudaMalloc");
+    std::ifstream stream(library, std::ios::binary);
+    const std::vector<char> whole{std::istreambuf_iterator<char>(stream), {}};
+    if (whole.size() < sizeof(Elf64_Ehdr)) fail(library);
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < count; ++i) {
+        std::vector<char> spoilt = whole;
+        spoil(spoilt, random);
+        const std::filesystem::path path =
+            std::filesystem::path(directory) / std::to_string(i) / std::filesystem::path(library).filename();
+        std::filesystem::create_directory(path.parent_path());
+        std::ofstream(path, std::ios::binary).write(spoilt.data(), static_cast<std::streamsize>(spoilt.size()));
+        const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || mmap(nullptr, spoilt.size(), PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED) fail(path);
+        close(fd);
+    }
+    call_malloc(cuda_malloc);
+    under_way();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -133,5 +207,7 @@ int main(int count, char** arguments) {
     if (count == 3 && words[1] == "loop") under_way();
     if (count == 3 && (words[1] == "loop" || words[1] == "again")) loop(words[0], words[2]);
     if (count == 3 && words[1] == "link") map_file(words[2]);
+    if (count == 4 && words[1] == "many") fork_many(words[2], std::stoi(words[3]));
+    if (count == 6 && words[1] == "elves") map_elves(words[2], words[3], std::stoi(words[4]), std::stoull(words[5]));
     until_the_end();
 }
