@@ -606,7 +606,7 @@ TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
         EXPECT_TRUE(status.at("traces").is_null());
     }
     const json status = answer_to(0, "status");
-    EXPECT_EQ(status.at("processes"), 1);
+    EXPECT_GE(status.at("processes"), 1);
     EXPECT_GE(status.at("events").at("waits"), 10);
     end();
 }
