@@ -34,4 +34,22 @@ void ControlGroups::move(int pid, const std::string& name) {
     std::ofstream(group + "/cgroup.procs") << pid;
 }
 
+MemoryControlGroup::MemoryControlGroup(size_t mib) {
+    const bool v1 = access("/sys/fs/cgroup/memory/tasks", F_OK) == 0;
+    if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
+    path_ = (v1 ? "/sys/fs/cgroup/memory/" : "/sys/fs/cgroup/") + ("ingero-test-" + std::to_string(getpid()));
+    const std::string limit = path_ + (v1 ? "/memory.limit_in_bytes" : "/memory.max");
+    if (mkdir(path_.c_str(), 0755) != 0 || access(limit.c_str(), W_OK) != 0) return;
+    std::ofstream(limit) << (mib << 20);
+    usable_ = true;
+}
+
+MemoryControlGroup::~MemoryControlGroup() {
+    rmdir(path_.c_str());
+}
+
+void MemoryControlGroup::take(int pid) const {
+    std::ofstream(path_ + "/cgroup.procs") << pid;
+}
+
 }  // namespace ingero::test

@@ -1,11 +1,13 @@
-// Control groups of a test, in the unified hierarchy. They are gone with it, and so is what runs in them.
+// Control groups of a test. They are gone with it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace ingero::test {
 
+/// In the unified hierarchy. What runs in them ends with them.
 class ControlGroups {
   public:
     ControlGroups();
@@ -21,6 +23,23 @@ class ControlGroups {
   private:
     std::string root_;
     std::vector<std::string> groups_;
+};
+
+/// One of either hierarchy, whose processes have so much memory. It must be empty at the end.
+class MemoryControlGroup {
+  public:
+    explicit MemoryControlGroup(size_t mib);
+    ~MemoryControlGroup();
+    MemoryControlGroup(const MemoryControlGroup&) = delete;
+    MemoryControlGroup& operator=(const MemoryControlGroup&) = delete;
+
+    /// False where none can be made here.
+    bool usable() const { return usable_; }
+    void take(int pid) const;
+
+  private:
+    std::string path_;
+    bool usable_ = false;
 };
 
 }  // namespace ingero::test

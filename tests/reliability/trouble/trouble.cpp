@@ -140,8 +140,8 @@ void fork_many(const std::string& library, int count) {
     under_way();
 }
 
-/// Changes the header, the program and section headers, and up to four kinds of section that readers walk: most values
-/// become extreme ones.
+/// Changes up to 64 values, most to extreme ones: of the header, of the program and section headers, and of those
+/// sections that readers walk.
 void spoil(std::vector<char>& file, std::mt19937_64& random) {
     Elf64_Ehdr header;
     memcpy(&header, file.data(), sizeof(header));
