@@ -44,6 +44,7 @@ set(test_paths
   PERFETTO_READER "${PROJECT_SOURCE_DIR}/tests/support/perfetto_trace.py"
   PLAIN_CUDART_A "$<TARGET_FILE:plain-cudart-a>"
   PLAIN_CUDART_B "$<TARGET_FILE:plain-cudart-b>"
+  QUIET_CUDART "$<TARGET_FILE:quiet-cudart>"
   RELAY_PROGRAM "$<TARGET_FILE:ingero-relay>"
   REUSE_DRIVER "$<TARGET_FILE:reuse-driver>"
   REUSE_PROGRAM "$<TARGET_FILE:reuse-program>"

@@ -30,8 +30,9 @@ constexpr uint64_t rate_period_us = 1'000'000;
 constexpr uint64_t settle_us = 10'000;
 /// Of a file that takes long to read, while other users' wait.
 constexpr std::chrono::milliseconds file_turn{2'000};
-/// Of functions; each takes some 30 us.
-constexpr size_t names_a_turn = 64;
+/// Names of functions: so long at once, and at the end.
+constexpr uint64_t name_turn_ns = 5'000'000;
+constexpr uint64_t last_names_ns = 1'000'000'000;
 constexpr uint64_t rescan_period_us = 1'000'000;
 /// Who reads the journal, and who may reload.
 constexpr Caller everything{.uid = 0, .pid = 0, .sees_all = true};
@@ -59,7 +60,9 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
       started_(ClockTriple::now()),
       features_(options_.denied_features),
       check_runner_(loop, options_.check_command),
-      incidents_(id_text(sd_id128_get_boot), {.quiet_to_close_ns = options_.config.close_after_ns}) {}
+      incidents_(id_text(sd_id128_get_boot), {.quiet_to_close_ns = options_.config.close_after_ns}) {
+    proc_.trust_fuse(options_.config.trusted_fuse);
+}
 
 Manager::~Manager() {
     *alive_ = false;
@@ -72,7 +75,8 @@ Manager::~Manager() {
     if (libraries_) libraries_->clear();
     if (ingest_) {
         ingest_->stop_reading();
-        read_names(unread_names_.size());
+        read_names(monotonic_now_ns() + last_names_ns);
+        for (size_t i = 0; i < unread_names_.size(); ++i) ingest_->lose_name();
     }
     libraries_.reset();
     stacks_.reset();
@@ -302,14 +306,17 @@ Result<void> Manager::open_spans() {
 
 // However often records are lost: soon after the first, and not again for a while.
 void Manager::read_names_later() {
-    name_turn_ = loop_.defer([this] { read_names(names_a_turn); });
+    name_turn_ = loop_.defer([this] {
+        read_names(monotonic_now_ns() + name_turn_ns);
+        if (!unread_names_.empty()) read_names_later();
+    });
 }
 
-void Manager::read_names(size_t most) {
-    for (; most > 0 && !unread_names_.empty(); --most) {
+void Manager::read_names(uint64_t until_ns) {
+    while (!unread_names_.empty() && monotonic_now_ns() < until_ns) {
         auto [function, address] = std::move(unread_names_.front());
         unread_names_.pop_front();
-        auto name = proc_.read_text(function.process, address, INGERO_MAX_NAME - 1);
+        auto name = mapped_text_.read(function.process, address, INGERO_MAX_NAME - 1);
         if (!name) {
             ingest_->lose_name();
             continue;
@@ -317,7 +324,8 @@ void Manager::read_names(size_t most) {
         function.name = std::move(*name);
         ingest_->put_function(std::move(function));
     }
-    if (!unread_names_.empty()) read_names_later();
+    // What was mapped there a moment ago may be something else by then.
+    mapped_text_.forget();
 }
 
 void Manager::rescan_soon() {
@@ -557,6 +565,8 @@ Result<json> Manager::take_up_config() {
     stacks_->enable(config.native_stacks);
     config.gpu_poll_ns = loaded->gpu_poll_ns;
     relay_->set_interval(config.gpu_poll_ns);
+    config.trusted_fuse = loaded->trusted_fuse;
+    proc_.trust_fuse(config.trusted_fuse);
     config.facts = loaded->facts;
     processes_->set_facts(config.facts);
     config.capture_include = loaded->capture_include;

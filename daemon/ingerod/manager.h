@@ -18,6 +18,7 @@
 #include "daemon/ingerod/check/check_runner.h"
 #include "daemon/ingerod/check/library_check.h"
 #include "daemon/ingerod/config/config.h"
+#include "daemon/ingerod/discovery/mapped_text.h"
 #include "daemon/ingerod/discovery/mmap_watch.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/footprint/footprints.h"
@@ -124,7 +125,7 @@ class Manager : public BusBackend {
     void measure_rates();
     void rescan_soon();
     void read_names_later();
-    void read_names(size_t most);
+    void read_names(uint64_t until_ns);
     void rescan();
     /// Runs `then` once all that was recorded up to now is in the store, or the disk takes too long.
     void after_commit(std::function<void()> then);
@@ -155,6 +156,7 @@ class Manager : public BusBackend {
     ClockTriple started_;
     KernelFeatures features_;
     ProcFs proc_{"/proc", {}, owner_of()};
+    MappedText mapped_text_{proc_, owner_of()};
     std::unique_ptr<CallProbes> probes_;
     std::unique_ptr<WorkerPool> workers_;           ///< for what clients ask
     std::unique_ptr<WorkerPool> file_workers_;      ///< for what attaching and stacks need: no query holds them up

@@ -59,7 +59,8 @@ json spans_answer(const SpanFigures& figures, uint64_t dropped) {
 /// What tells what the programs of all users do is told to those who see them. What was lost is: it says how far
 /// answers can be trusted.
 void leave_out_activity(json& status) {
-    for (const char* name : {"recorded", "committed", "waits", "split_uncertain"}) status["events"][name] = nullptr;
+    for (const char* name : {"recorded", "committed", "waits", "sampled_out", "split_uncertain"})
+        status["events"][name] = nullptr;
     for (const char* name : {"connections", "accepted", "waiting", "dropped", "refused"})
         status["spans"][name] = nullptr;
     status["overhead"]["thinned"] = nullptr;
@@ -73,7 +74,7 @@ json Manager::status(const Caller& caller) {
     const ClockTriple now = ClockTriple::now();
     Coverage coverage;
     coverage.lost = figures.lost + figures.commits.dropped;
-    coverage.sampled_out = figures.thinned;
+    if (caller.sees_all) coverage.sampled_out = figures.thinned;
     coverage.complete = coverage.lost == 0 && coverage.sampled_out == 0;
     json answer = answer_head("status", {.node = node_, .missing_probes = missing_probes(caller), .comms = {}},
                               {started_.realtime_ns, now.realtime_ns}, coverage);

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <list>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -38,11 +39,11 @@ struct Row {
     std::string kind;
     std::vector<std::string> workload;
     std::string culprit;  ///< part of the first one's name
-    bool hog = false;
+    unsigned hogs = 0;    ///< on its CPU
     /// Time is assigned: at least 0.8 of it is explained. Not where the injection itself has its part on the CPU, as
     /// handling page faults has.
     bool assigned = true;
-    bool neighbour = false;  ///< the hog is of a control group of its own
+    bool neighbour = false;  ///< its one hog is of a control group of its own
     bool quota = false;      ///< the workload's control group has a quota
     bool slow_disk = false;  ///< the same of what it may read
 };
@@ -107,12 +108,12 @@ class Injected : public Detection, public testing::WithParamInterface<Row> {};
 TEST_P(Injected, is_found_and_nothing_else) {
     const Row& row = GetParam();
     Daemon daemon(directory_ / "run", config());
-    std::optional<Hog> hog;
+    std::list<Hog> hogs;
     std::optional<ControlGroup> group;
-    if (row.hog) hog.emplace(0, row.culprit);
+    while (hogs.size() < row.hogs) hogs.emplace_back(0, row.culprit);
     if (row.neighbour) {
         group.emplace("systemd");
-        if (!group->add(hog->pid())) GTEST_SKIP() << "SKIPPED: no control group can be made";
+        if (!group->add(hogs.front().pid())) GTEST_SKIP() << "SKIPPED: no control group can be made";
     }
     if (row.quota) {
         group.emplace("cpu");
@@ -128,7 +129,7 @@ TEST_P(Injected, is_found_and_nothing_else) {
             ASSERT_TRUE(group->add(pid));
         }
     });
-    hog.reset();
+    hogs.clear();
     ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
     json rows = json::array();
     for (const json& finding : found) rows.push_back(row_of(finding));
@@ -164,12 +165,13 @@ std::vector<std::string> training(std::vector<std::string> more) {
 INSTANTIATE_TEST_SUITE_P(
     Rows, Injected,
     testing::Values(
-        Row{"cpu-contention", "cpu-contention", {"train", "--duration", "5", "--cpu", "0"}, "cpu-hog", true},
+        Row{"cpu-contention", "cpu-contention", {"train", "--duration", "5", "--cpu", "0"}, "cpu-hog", 1},
+        Row{"cpu-contention, seven hogs", "cpu-contention", {"train", "--duration", "5", "--cpu", "0"}, "cpu-hog", 7},
         Row{"cpu-contention, quota",
             "cpu-contention",
             {"train", "--duration", "5", "--cpu", "0"},
             "cgroup quota",
-            false,
+            0,
             true,
             false,
             true},
@@ -177,14 +179,14 @@ INSTANTIATE_TEST_SUITE_P(
             "noisy-neighbour",
             {"train", "--duration", "5", "--cpu", "0"},
             "busy-neighbour",
-            true,
+            1,
             true,
             true},
-        Row{"own-io-wait", "own-io-wait", training({"--standin", "at=cudaMemcpyAsync:/20:disk=16384"}), "disk", false,
-            true, false, false, true},
+        Row{"own-io-wait", "own-io-wait", training({"--standin", "at=cudaMemcpyAsync:/20:disk=16384"}), "disk", 0, true,
+            false, false, true},
         Row{"lock-wait", "lock-wait", training({"--standin", "at=cudaLaunchKernel:/100:mutex=4000"}), "standin-helper"},
         Row{"memory-reclaim", "memory-reclaim", training({"--standin", "at=cudaMemcpyAsync:/20:major=1024"}),
-            "page_fault", false, false},
+            "page_fault", 0, false},
         Row{"cold-start", "cold-start", training({"--standin", "lazy_ms=40"}), "first use of"},
         Row{"gpu-oom", "gpu-oom",
             training({"--temporary-mib", "64", "--leak-every", "1", "--standin", "memory_mb=4096"}), "cudaMalloc"},
@@ -194,8 +196,8 @@ INSTANTIATE_TEST_SUITE_P(
             "graph-recapture",
             {"serve", "--duration", "5", "--cpu", "0", "--graph", "--recapture-every", "4", "--request-rate", "100"},
             "graphs"},
-        Row{"device-fault", "device-fault", training({"--standin", "at=cudaLaunchKernel:2000:sticky=700"}), "kernel",
-            false, false},
+        Row{"device-fault", "device-fault", training({"--standin", "at=cudaLaunchKernel:2000:sticky=700"}), "kernel", 0,
+            false},
         Row{"data-starvation, workers compute",
             "data-starvation",
             {"train", "--duration", "5", "--cpu", "0", "--loader", "workers:1", "--loader-us", "15000", "--loader-cpu",
@@ -206,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"train", "--duration", "5", "--cpu", "0", "--loader", "workers:1", "--loader-us", "100", "--loader-cpu",
              "1", "--loader-kib", "2048", "--loader-cold"},
             "disk, read by loader-worker",
-            false,
+            0,
             true,
             false,
             false,

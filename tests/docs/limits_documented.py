@@ -30,6 +30,7 @@ ROWS = {
     "bytes of lists of mappings": [("stacks/native_stacks.h", r"max_list_bytes = (\d+) << 20")],
     "bytes of what files are": [("stacks/mapped_files.h", r"max_bytes = (\d+) << 20")],
     "mapped files, open": [("stacks/mapped_files.h", r"max_open = (\d+)")],
+    "reads of names in files": [("discovery/mapped_text.h", r"burst = ([\d']+)")],
     "names of functions": [("ingest/name_budget.h", r"burst = ([\d']+)")],
     "control connections": [("control/control_server.h", r"unsigned connections = (\d+)"),
                             ("control/control_server.h", r"unprivileged_connections = (\d+)"),

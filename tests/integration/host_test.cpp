@@ -582,7 +582,7 @@ TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
     for (const auto& [uid, processes] : {std::pair(owner, 1), {stranger, 0}}) {
         const json status = answer_to(uid, "status");
         EXPECT_EQ(status.at("processes"), processes);
-        for (const char* total : {"recorded", "committed", "waits", "split_uncertain"})
+        for (const char* total : {"recorded", "committed", "waits", "sampled_out", "split_uncertain"})
             EXPECT_TRUE(status.at("events").at(total).is_null()) << total;
         EXPECT_TRUE(status.at("traces").is_null());
     }

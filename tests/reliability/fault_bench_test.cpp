@@ -1,17 +1,24 @@
 // One user, or root of a container, does to the tracer what can be done to it; another user's program is recorded whole
 // all the same, status answers, and a daemon that starts meanwhile comes up.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <list>
 #include <map>
+#include <optional>
+#include <thread>
 
+#include "daemon/ingerod/discovery/mapped_text.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
+#include "tests/support/mount_point.h"
 #include "tests/support/seed.h"
 
 using namespace ingero;
@@ -38,6 +45,7 @@ class StallingFileSystem {
     StallingFileSystem(const StallingFileSystem&) = delete;
     StallingFileSystem& operator=(const StallingFileSystem&) = delete;
     bool mounted() const { return mounted_; }
+    bool has_stalled() { return server_.wait_for_line("stalled", milliseconds(0)).has_value(); }
     bool wait_stalled() { return server_.wait_for_line("stalled").has_value(); }
     std::string file() const { return directory_ + "/libcudart.so.12"; }
     const std::string& errors() const { return server_.errors(); }
@@ -77,6 +85,8 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
             fs::copy_file(file, directory_ / fs::path(file).filename());
         fs::copy(STANDIN_LIB, directory_ / "lib", fs::copy_options::recursive);
         chmod(directory_.path().c_str(), 0755);
+        fs::create_directory(directory_ / "quiet");
+        fs::copy_file(QUIET_CUDART, directory_ / "quiet/libcudart.so.13");
         fs::create_directory(directory_ / "much");
         chmod((directory_ / "much").c_str(), 0777);
     }
@@ -89,6 +99,17 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
         return made.file();
     }
 
+    /// As the host lays an image over the file system that its layers come from.
+    std::string lay_over(const std::string& file) {
+        if (!why_skipped_.empty()) return {};
+        const std::string nothing = directory_ / "nothing";
+        fs::create_directory(nothing);
+        MountPoint& made = overlays_.emplace_back(directory_ / "overlay");
+        if (!made.mount("overlay", "lowerdir=" + fs::path(file).parent_path().string() + ":" + nothing))
+            why_skipped_ = "cannot mount an overlay here";
+        return made.path() + "/" + fs::path(file).filename().string();
+    }
+
     void start(std::vector<std::string> arguments) {
         const Attacker& attacker = GetParam().second;
         arguments.insert(arguments.begin(), directory_ / "trouble");
@@ -98,7 +119,7 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
         EXPECT_TRUE(child.wait_for_line("under way")) << child.errors();
     }
 
-    void make_trouble(const std::string& kind) {
+    void make_trouble(const std::string& kind, Daemon& daemon) {
         const std::string library = directory_ / "lib/libcudart.so.13";
         const bool all = kind == "all_at_once";
         if (all || kind == "execs_that_hang") {
@@ -110,11 +131,20 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
         if (all || kind == "names_that_cannot_be_read") {
             const std::string file = stall("read");
             if (!why_skipped_.empty()) return;
-            start({"register", library, file});
-            ASSERT_TRUE(file_systems_.back().wait_stalled());
+            unread_ = &file_systems_.back();
+            start({"register", directory_ / "quiet/libcudart.so.13", file});
+            // The daemon looks for each name, and reads none there; all at once it may ask nothing of this user's any
+            // more.
+            const auto names_lost = [&] { return daemon.status().at("events").at("names_lost").get<uint64_t>(); };
+            EXPECT_TRUE(all || wait_until([&] { return names_lost() >= std::thread::hardware_concurrency(); }));
         }
         if (all || kind == "files_that_tell_nothing") {
             const std::string file = stall("opened");
+            if (!why_skipped_.empty()) return;
+            start({"link", file});
+        }
+        if (all || kind == "overlays_of_files_that_tell_nothing") {
+            const std::string file = lay_over(stall("opened"));
             if (!why_skipped_.empty()) return;
             start({"link", file});
         }
@@ -147,11 +177,26 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
                                             "--gate"};
         Child workload(command, {.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = other_user});
         ASSERT_TRUE(workload.wait_for_line("ready")) << workload.errors();
-        ASSERT_TRUE(daemon.wait_traced(workload.pid(), milliseconds(60'000)));
+        ASSERT_TRUE(daemon.wait_traced(workload.pid(), milliseconds(60'000)))
+            << workload.pid() << " in " << daemon.call("processes").dump() << "; log: " << daemon.process().output();
         for (const char* library : {"libcudart.so.12", "libcuda.so.1"}) ASSERT_TRUE(daemon.wait_attached(library));
         programs_.emplace_back(workload.pid(), path + "/truth");
         workload.write_line("go");
         EXPECT_EQ(workload.wait(), 0) << workload.errors();
+    }
+
+    /// While the file systems still do not answer: whoever waits for one that read the request cannot be killed.
+    void expect_end(Daemon& daemon) {
+        daemon.process().signal(SIGTERM);
+        const auto has_ended = [&] {
+            siginfo_t end{};
+            return waitid(P_PID, static_cast<id_t>(daemon.process().pid()), &end, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                   end.si_pid != 0;
+        };
+        const bool ended = wait_until(has_ended);
+        EXPECT_TRUE(ended) << "it waits for a file system";
+        if (!ended) file_systems_.clear();
+        EXPECT_EQ(daemon.stop(), 0) << daemon.process().output();
     }
 
     void expect_stored(const std::string& directory) {
@@ -171,6 +216,8 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
 
     const TemporaryDirectory directory_;
     std::list<Child> troubles_;
+    std::list<MountPoint> overlays_;
+    StallingFileSystem* unread_ = nullptr;        ///< the one of names
     std::list<StallingFileSystem> file_systems_;  // end before those who wait for them, who can end then
     std::vector<std::pair<int, std::string>> programs_;
     std::string why_skipped_;
@@ -180,27 +227,92 @@ TEST_P(FaultBench, of_one_user_leaves_another_users_program_recorded_whole) {
     {
         Daemon daemon(directory_ / "run");
         ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(daemon, "before"));
-        ASSERT_NO_FATAL_FAILURE(make_trouble(GetParam().first));
+        ASSERT_NO_FATAL_FAILURE(make_trouble(GetParam().first, daemon));
         if (!why_skipped_.empty()) GTEST_SKIP() << why_skipped_;
         ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(daemon, "beside"));
         EXPECT_TRUE(daemon.status().contains("state"));
-        ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+        expect_end(daemon);
+        EXPECT_FALSE(unread_ && unread_->has_stalled());
     }
     // What is there before the daemon is, holds it up no more.
     Daemon second(directory_ / "run");
     ASSERT_NO_FATAL_FAILURE(expect_recorded_whole(second, "after"));
     EXPECT_TRUE(second.status().contains("state"));
-    ASSERT_EQ(second.stop(), 0) << second.process().output();
+    expect_end(second);
     expect_stored(directory_ / "run/store");
+}
+
+/// A file of a file system that answers no request of one kind, and what asks about it.
+class AFileThatTellsNothing : public testing::Test {
+  protected:
+    void serve_all_but(const std::string& call) {
+        fs::create_directory(directory_ / "served");
+        served_.emplace(directory_ / "served", call);
+        if (!served_->mounted()) GTEST_SKIP() << "cannot mount FUSE here: " << served_->errors();
+    }
+    void* map(const std::string& path, int protection) {
+        const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        EXPECT_TRUE(fd) << path;
+        return mmap(nullptr, 4096, protection, MAP_PRIVATE, fd.get(), 0);
+    }
+
+    const TemporaryDirectory directory_;
+    const ProcFs proc_;
+    const uint32_t self_ = static_cast<uint32_t>(getpid());
+    std::optional<StallingFileSystem> served_;
+};
+
+TEST_F(AFileThatTellsNothing, is_not_looked_up_by_its_path) {
+    serve_all_but("lookup");
+    if (IsSkipped()) return;
+    EXPECT_FALSE(proc_.has_file_at(self_, served_->file()));
+    EXPECT_FALSE(served_->has_stalled());
+}
+
+TEST_F(AFileThatTellsNothing, has_no_name_of_a_kernel_read_from_it) {
+    serve_all_but("read");
+    if (IsSkipped()) return;
+    void* page = map(served_->file(), PROT_READ);
+    ASSERT_NE(page, MAP_FAILED);
+    MappedText text(proc_, [](uint32_t uid) { return uid; });
+    const ProcessKey key{self_, proc_.start_of(self_).value()};
+    EXPECT_EQ(text.read(key, reinterpret_cast<uint64_t>(page), 511), std::nullopt);
+    EXPECT_FALSE(served_->has_stalled());
+    munmap(page, 4096);
+}
+
+TEST_F(AFileThatTellsNothing, is_not_opened_by_way_of_an_overlay_unless_it_is_trusted) {
+    serve_all_but("read");
+    if (IsSkipped()) return;
+    const std::string nothing = directory_ / "nothing";
+    fs::create_directory(nothing);
+    MountPoint overlay(directory_ / "overlay");
+    if (!overlay.mount("overlay", "lowerdir=" + directory_ / "served" + ":" + nothing))
+        GTEST_SKIP() << "cannot mount an overlay here";
+    void* page = map(overlay.path() + "/libcudart.so.12", PROT_READ | PROT_EXEC);
+    ASSERT_NE(page, MAP_FAILED);
+    const auto mapping = proc_.mapping_at(self_, reinterpret_cast<uint64_t>(page));
+    ASSERT_TRUE(mapping);
+    const auto file = proc_.open_mapped_file(self_, *mapping);
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().message, "it lies on an overlay of a FUSE file system (fuse.stalling at " +
+                                        directory_ / "served" +
+                                        "), which may never answer, and trusted_fuse of ingerod.conf does not name it");
+    EXPECT_FALSE(served_->has_stalled());
+    ProcFs trusting;
+    trusting.trust_fuse({directory_ / "*"});
+    EXPECT_TRUE(trusting.check_file_system(self_, mapping->file.device));
+    munmap(page, 4096);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Beside, FaultBench,
     testing::Values(std::pair("execs_that_hang", a_user), std::pair("names_that_cannot_be_read", a_user),
                     std::pair("files_that_tell_nothing", a_user), std::pair("sixty_thousand_mappings", a_user),
-                    std::pair("execs_without_end", a_user), std::pair("libraries_that_are_spoilt", a_user),
-                    std::pair("two_thousand_processes", a_user), std::pair("all_at_once", a_user),
-                    std::pair("all_at_once", root_of_a_users_container), std::pair("all_at_once", root_of_a_container)),
+                    std::pair("execs_without_end", a_user), std::pair("overlays_of_files_that_tell_nothing", a_user),
+                    std::pair("libraries_that_are_spoilt", a_user), std::pair("two_thousand_processes", a_user),
+                    std::pair("all_at_once", a_user), std::pair("all_at_once", root_of_a_users_container),
+                    std::pair("all_at_once", root_of_a_container)),
     [](const auto& info) { return info.param.first + "_" + info.param.second.name; });
 
 }  // namespace

@@ -31,8 +31,11 @@ using Clock = std::chrono::steady_clock;
 struct Pipe {
     UniqueFd read, write;
     Pipe() {
+        // As much as a daemon may write while the test does not read.
+        constexpr int bytes = 1 << 20;
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) abort();
+        fcntl(ends[1], F_SETPIPE_SZ, bytes);
         read.reset(ends[0]);
         write.reset(ends[1]);
     }

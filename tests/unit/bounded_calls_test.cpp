@@ -3,14 +3,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <map>
 #include <thread>
 
+#include "daemon/ingerod/discovery/mapped_text.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "tests/support/daemon.h"
 
@@ -134,16 +137,68 @@ TEST_F(ProcThatHangs, IsReadOnceItAnswers) {
     EXPECT_EQ(maps->front().path, "/lib/libcudart.so.12");
 }
 
-TEST(ProcText, IsReadFromTheMemoryOfTheProcessThatIsMeant) {
-    const ProcFs proc;
-    const auto self = static_cast<uint32_t>(getpid());
-    const ProcessKey key{self, proc.start_of(self).value()};
-    const std::string text = "kernel_name";
-    const auto address = reinterpret_cast<uint64_t>(text.c_str());
-    EXPECT_EQ(proc.read_text(key, address, 511), text);
-    EXPECT_EQ(proc.read_text(key, address, 6), "kernel");
-    EXPECT_EQ(proc.read_text(key, 64, 511), std::nullopt) << "nothing is mapped there";
-    EXPECT_EQ(proc.read_text({key.pid, key.start_ns + 1}, address, 511), std::nullopt) << "another process";
+/// A file mapped by the test itself.
+class TextOfAMappedFile : public testing::Test {
+  protected:
+    TextOfAMappedFile() {
+        std::string bytes(3 * page, 'x');
+        bytes.replace(page - 4, 12, std::string("kernel_name\0", 12));
+        bytes[3 * page - 3] = '\0';
+        std::ofstream(directory_ / "file", std::ios::binary) << bytes;
+        map();
+    }
+    ~TextOfAMappedFile() override { munmap(mapped_, 3 * page); }
+    void map() {
+        const UniqueFd fd(open((directory_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
+        mapped_ = mmap(mapped_, 3 * page, PROT_READ, MAP_PRIVATE | (mapped_ ? MAP_FIXED : 0), fd.get(), 0);
+        ASSERT_NE(mapped_, MAP_FAILED);
+    }
+    uint64_t address() const { return reinterpret_cast<uint64_t>(mapped_); }
+
+    static constexpr size_t page = 4'096;
+    const TemporaryDirectory directory_;
+    void* mapped_ = nullptr;
+    const ProcFs proc_;
+    const ProcessKey self_{static_cast<uint32_t>(getpid()), proc_.start_of(static_cast<uint32_t>(getpid())).value()};
+    MappedText text_{proc_, [](uint32_t uid) { return uid; }};
+};
+
+TEST_F(TextOfAMappedFile, IsReadFromTheFileUpToItsEnd) {
+    EXPECT_EQ(text_.read(self_, address() + page - 4, 511), "kernel_name");
+    EXPECT_EQ(text_.read(self_, address() + page - 4, 6), "kernel");
+    EXPECT_EQ(text_.read(self_, address() + 3 * page - 3, 511), std::nullopt) << "no text";
+    EXPECT_EQ(text_.read(self_, address() + 3 * page - 2, 511), "xx") << "the mapping ends there";
+    EXPECT_EQ(text_.read({self_.pid, self_.start_ns + 1}, address() + page - 4, 511), std::nullopt)
+        << "another process";
+}
+
+TEST_F(TextOfAMappedFile, IsNoneWhereNoFileIsMapped) {
+    EXPECT_EQ(text_.read(self_, 64, 511), std::nullopt);
+    const std::string on_the_heap(512, 'x');
+    EXPECT_EQ(text_.read(self_, reinterpret_cast<uint64_t>(on_the_heap.data()), 511), std::nullopt);
+}
+
+TEST_F(TextOfAMappedFile, IsThatOfWhatIsMappedThereOnceTheFormerIsForgotten) {
+    EXPECT_EQ(text_.read(self_, address() + page - 4, 511), "kernel_name");
+    std::filesystem::remove(directory_ / "file");
+    std::ofstream(directory_ / "file", std::ios::binary) << std::string(page - 4, 'x') + "other" << '\0';
+    map();
+    text_.forget();
+    EXPECT_EQ(text_.read(self_, address() + page - 4, 511), "other");
+}
+
+TEST_F(TextOfAMappedFile, IsLookedForSoOftenByAUserAndByRootAlways) {
+    std::map<uint32_t, uint64_t> found;
+    for (const uint32_t user : {0u, 1'000u}) {
+        MappedText text(proc_, [user](uint32_t) { return user; });
+        for (uint64_t i = 0; i < 2 * MappedText::burst; ++i) {
+            found[user] += text.read(self_, address() + page - 4, 511).has_value() ? 1 : 0;
+            text.forget();
+        }
+    }
+    EXPECT_EQ(found[0], 2 * MappedText::burst);
+    EXPECT_GE(found[1'000], MappedText::burst);
+    EXPECT_LT(found[1'000], 2 * MappedText::burst);
 }
 
 TEST(ProcPath, NamesAFileWhereNoLinkIsOnTheWay) {

@@ -98,4 +98,15 @@ TEST(TheCaptureSection, of_the_configuration_names_line_and_key_of_a_wrong_patte
     EXPECT_TRUE(applies_on_reload("capture.exclude"));
 }
 
+TEST(TheCaptureSection, names_the_mounts_of_fuse_that_are_trusted) {
+    Config config;
+    EXPECT_TRUE(config.trusted_fuse.empty());
+    ASSERT_TRUE(apply_config_text(config, "[capture]\ntrusted_fuse = [\"/run/images/*\"]\n", "file"));
+    EXPECT_THAT(config.trusted_fuse, testing::ElementsAre("/run/images/*"));
+    for (const char* wrong : {"\"/run/images\"", "[\"images\"]", "[1]"})
+        EXPECT_FALSE(apply_config_text(config, "[capture]\ntrusted_fuse = " + std::string(wrong) + "\n", "file"))
+            << wrong;
+    EXPECT_TRUE(applies_on_reload("capture.trusted_fuse"));
+}
+
 }  // namespace

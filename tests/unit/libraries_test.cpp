@@ -102,7 +102,9 @@ TEST(AMountTable, is_read_line_by_line) {
         parse_mountinfo_line("36 35 98:10 /mnt1 /mnt\\0402 rw,noatime master:1 - fuse.sshfs host:/ rw,errors=continue");
     ASSERT_TRUE(mount);
     EXPECT_EQ(mount->device, makedev(98, 10));
+    EXPECT_EQ(mount->path, "/mnt 2");
     EXPECT_EQ(mount->type, "fuse.sshfs");
+    EXPECT_EQ(mount->options, "rw,errors=continue");
     EXPECT_EQ(parse_mountinfo_line("36 35 0:5 / / rw - ext4")->type, "ext4");
     for (const char* line : {"", "36 35", "36 35 98 /a /b rw - ext4 x y", "36 35 9:1 /a /b rw ext4 x",
                              "36 35 9:1 / / - ", "x 35 9:1 / / rw - ext4 a b"})
@@ -115,12 +117,15 @@ class ADevice : public testing::Test {
         for (const char* process : {"self", "1", "77"}) std::filesystem::create_directories(root_ / process);
         std::ofstream(root_ / "77/stat") << "77 (x) S";
     }
-    void mounted(const std::string& process, const std::string& device, const std::string& type) {
+    void mounted(const std::string& process, const std::string& device, const std::string& type,
+                 const std::string& path = "/mnt", const std::string& options = "rw") {
         std::ofstream(root_ / process / "mountinfo", std::ios::app)
-            << "36 35 " << device << " / /mnt rw - " << type << " none rw\n";
+            << "36 35 " << device << " / " << path << " rw - " << type << " none " << options << "\n";
     }
-    std::string why_not(uint64_t device) {
-        const auto checked = ProcFs(root_).check_file_system(77, device);
+    std::string why_not(uint64_t device, const std::vector<std::string>& trusted = {}) {
+        ProcFs proc(root_);
+        proc.trust_fuse(trusted);
+        const auto checked = proc.check_file_system(77, device);
         return checked ? "" : checked.error().message;
     }
 
@@ -152,6 +157,45 @@ TEST_F(ADevice, of_an_overlay_is_trusted_where_the_host_mounted_it_only) {
     mounted("77", "0:61", "overlay");
     EXPECT_EQ(why_not(makedev(0, 60)), "");
     EXPECT_THAT(why_not(makedev(0, 61)), HasSubstr("overlay of a user's own"));
+}
+
+TEST_F(ADevice, of_an_overlay_is_as_good_as_what_it_lies_on) {
+    mounted("1", "8:1", "ext4", "/");
+    mounted("1", "0:50", "fuse.images", "/run/images/3/fs");
+    mounted("1", "8:2", "ext4", "/run/images/3/fs/local");
+    mounted("1", "0:60", "overlay", "/a", "rw,lowerdir=/var/1:/run/images/3/fs/local/2,upperdir=/var/3,workdir=/var/4");
+    mounted("1", "0:61", "overlay", "/b", "rw,lowerdir=/var/1:/run/images/3/fs,upperdir=/var/3");
+    mounted("1", "0:62", "overlay", "/c", "rw,lowerdir+=/var/1,lowerdir+=/run/images/3/fs/deep");
+    mounted("1", "0:63", "overlay", "/d", "rw,lowerdir=/b/2:/var/1");
+    mounted("1", "0:64", "overlay", "/e", "rw,lowerdir=2/fs:1/fs");
+    mounted("1", "0:65", "overlay", "/f", "rw,lowerdir=2/fs:3/fs/usr");
+    mounted("1", "0:66", "overlay", "/g", "rw,lowerdir=/var/1,upperdir=/run/images/3/fs");
+    for (const unsigned fine : {60, 64}) EXPECT_EQ(why_not(makedev(0, fine)), "") << fine;
+    for (const unsigned served : {61, 62, 63, 65, 66}) {
+        EXPECT_THAT(why_not(makedev(0, served)),
+                    HasSubstr("an overlay of a FUSE file system (fuse.images at /run/images/3/fs)"))
+            << served;
+        EXPECT_EQ(why_not(makedev(0, served), {"/run/images/*"}), "") << served;
+    }
+    EXPECT_NE(why_not(makedev(0, 50), {"/run/other/*"}), "");
+    EXPECT_EQ(why_not(makedev(0, 50), {"/run/images/*"}), "");
+}
+
+TEST_F(ADevice, of_fuse_is_trusted_by_the_hosts_table_alone) {
+    mounted("77", "0:50", "fuse.images", "/run/images/3/fs");
+    EXPECT_THAT(why_not(makedev(0, 50), {"/run/images/*"}), HasSubstr("FUSE file system (fuse.images)"));
+}
+
+TEST(AnOverlay, tells_its_layers_as_each_kernel_writes_them) {
+    using testing::ElementsAre;
+    EXPECT_THAT(overlay_layers("rw,lowerdir=/a:/b::/c,upperdir=/u,workdir=/w,redirect_dir=on"),
+                ElementsAre("/a", "/b", "/c", "/u"));
+    EXPECT_THAT(overlay_layers("lowerdir+=/a:1,lowerdir+=/b,datadir+=/c"), ElementsAre("/a:1", "/b", "/c"));
+    EXPECT_THAT(overlay_layers("lowerdir=/with\\040space:/with\\072colon:/with\\134:colon:/with\\054comma"),
+                ElementsAre("/with space", "/with:colon", "/with:colon", "/with,comma"));
+    EXPECT_THAT(overlay_layers("lowerdir=/ends\\134"), ElementsAre("/ends\\"));
+    for (const char* none : {"", "rw", "lowerdir=", "lowerdir=:,workdir=/w"})
+        EXPECT_THAT(overlay_layers(none), ElementsAre()) << none;
 }
 
 TEST(AFileSystem, that_any_user_can_serve_is_known_by_its_type) {

@@ -1,11 +1,19 @@
 // However many processes a user has, and whatever they do, what the daemon holds and does for them is bounded.
 #include "daemon/ingerod/targets/processes.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/model/unique_fd.h"
+#include "tests/support/daemon.h"
 
 using namespace ingero;
 
@@ -41,8 +49,8 @@ class WatchedProcesses : public testing::Test {
   protected:
     static constexpr uint64_t most = 3;
 
-    explicit WatchedProcesses(uint64_t look_period_ns = ProcessLimits{}.look_period_ns)
-        : limits_{.total = 100, .of_a_user = most, .look_burst = 20, .look_period_ns = look_period_ns} {}
+    explicit WatchedProcesses(uint64_t look_period_ns = ProcessLimits{}.look_period_ns, const ProcFs& proc = ProcFs())
+        : limits_{.total = 100, .of_a_user = most, .look_burst = 20, .look_period_ns = look_period_ns}, proc_(proc) {}
     void SetUp() override {
         if (getuid() == 0 && geteuid() != 0) GTEST_SKIP() << "its children would be root's, who has no limit";
     }
@@ -115,6 +123,61 @@ class OfABusyUser : public WatchedProcesses {
   protected:
     OfABusyUser() : WatchedProcesses(3'600'000'000'000) {}
 };
+
+struct HasFolder {
+    const test::TemporaryDirectory folder_;
+};
+
+/// Of which a pipe that nobody writes to is what a file of /proc should be.
+class AProcessThatIsHeldUp : public HasFolder, public WatchedProcesses {
+  protected:
+    AProcessThatIsHeldUp()
+        : WatchedProcesses(ProcessLimits{}.look_period_ns,
+                           ProcFs(folder_.path(), {.patience = std::chrono::milliseconds(20)})) {
+        std::filesystem::create_directory(folder_ / std::to_string(child_.pid()));
+        const std::string uid = std::to_string(usual_uid);
+        std::ofstream(of("status")) << "Tgid:\t" << child_.pid() << "\nUid:\t" << uid << "\n";
+        std::ofstream(of("stat")) << child_.pid() << " (x) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1000 1";
+        std::ofstream(of("maps")) << "1000-2000 r-xp 00000000 08:01 7 /lib/libcudart.so.12\n";
+    }
+    std::string of(const std::string& file) const { return folder_ / (std::to_string(child_.pid()) + "/" + file); }
+    void hold_up(const std::string& file) {
+        std::filesystem::rename(of(file), folder_ / file);
+        ASSERT_EQ(mkfifo(of(file).c_str(), 0600), 0);
+    }
+    void let_go(const std::string& file) {
+        const UniqueFd end(open(of(file).c_str(), O_RDWR | O_CLOEXEC));  // whoever waits for it goes on
+        std::filesystem::rename(folder_ / file, of(file));
+    }
+    void expect_found_once_let_go(const std::string& file) {
+        EXPECT_TRUE(processes_.all().empty());
+        let_go(file);
+        while (rows_.empty() && sd_event_run(loop_.get(), waiting_us) > 0) continue;
+        ASSERT_EQ(rows_.size(), 1U);
+        EXPECT_EQ(rows_.begin()->first.pid, child_.pid());
+    }
+
+    const Child child_;
+};
+
+TEST_F(AProcessThatIsHeldUp, as_it_maps_a_library_is_looked_at_again) {
+    hold_up("stat");
+    const auto mapping = parse_maps_line("1000-2000 r-xp 00000000 08:01 7 /lib/libcudart.so.12");
+    processes_.on_mapping(child_.pid(), mapping.value(), monotonic_now_ns());
+    expect_found_once_let_go("stat");
+}
+
+TEST_F(AProcessThatIsHeldUp, as_all_are_looked_at_is_looked_at_again) {
+    hold_up("maps");
+    processes_.scan(monotonic_now_ns());
+    expect_found_once_let_go("maps");
+}
+
+TEST_F(AProcessThatIsHeldUp, once_its_mappings_are_known_is_looked_at_again) {
+    hold_up("stat");
+    processes_.scan(monotonic_now_ns());
+    expect_found_once_let_go("stat");
+}
 
 TEST_F(OfAUser, beyond_a_bound_the_oldest_is_no_longer_watched_and_a_gap_says_so) {
     const std::vector<Child> children(most + 2);

@@ -416,7 +416,7 @@ TEST(RenderText, StatusAndProcessesShowTheirFigures) {
     json of_a_stranger = status_answer();
     for (const char* name : {"recorded", "committed", "split_uncertain"}) of_a_stranger["events"][name] = nullptr;
     const std::string hidden = text_status(of_a_stranger);
-    EXPECT_THAT(hidden, HasSubstr("\nEvents    0 lost, "));
+    EXPECT_THAT(hidden, HasSubstr("\nEvents    0 lost; "));
     EXPECT_THAT(hidden, HasSubstr(" of your processes, "));
     EXPECT_THAT(hidden,
                 HasSubstr("\nHidden    what other users' programs do: root and members of group ingero see it\n"));

@@ -238,15 +238,14 @@ std::string text_status(const json& answer, const TextStyle& style) {
     std::string result = "ingerod " + text::words(answer, "version") + " on " + text::words(answer, "node") + ": " +
                          text::paint(state, text::state_colour(state), style) + ", up " +
                          (uptime ? format_span(*uptime) : text::absent) + "\n";
-    const std::string lost =
-        text::count(events, "lost") + " lost, " + text::count(events, "sampled_out") + " sampled out";
+    const std::string lost = text::count(events, "lost") + " lost";
     const std::string names_lost = text::count(events, "stacks_lost") + " stacks and " +
                                    text::count(events, "names_lost") + " names of functions lost\n";
     // Null where the caller sees only processes of their own.
     const bool of_all_users = !text::member(events, "recorded").is_null();
     if (of_all_users)
         result += "Events    " + text::count(events, "recorded") + " recorded, " + lost + ", " +
-                  text::count(events, "split_uncertain") +
+                  text::count(events, "sampled_out") + " sampled out, " + text::count(events, "split_uncertain") +
                   " with an uncertain time split\n          committed up to number " +
                   text::count(events, "committed") + "; " + names_lost;
     else

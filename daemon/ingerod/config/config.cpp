@@ -77,6 +77,22 @@ Setter patterns(std::vector<std::string> Config::*member) {
     };
 }
 
+Result<void> set_trusted_fuse(Config& config, const toml::node& node) {
+    constexpr size_t most = 64;
+    const toml::array* list = node.as_array();
+    if (!list || list->size() > most)
+        return wrong("must be a list of at most " + std::to_string(most) +
+                     " mount points, such as [\"/run/images/*\"]");
+    std::vector<std::string> mount_points;
+    for (const toml::node& one : *list) {
+        const auto path = one.value_exact<std::string>();
+        if (!path || !path->starts_with('/')) return wrong("must hold nothing but absolute paths in quotes");
+        mount_points.push_back(*path);
+    }
+    config.trusted_fuse = std::move(mount_points);
+    return {};
+}
+
 Result<void> set_keep_command(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (value == "comm")
@@ -273,6 +289,7 @@ const std::map<std::string, Key>& config_keys() {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
         {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
         {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true)},
+        {"capture.trusted_fuse", key(set_trusted_fuse, &Config::trusted_fuse, true)},
         {"capture.wait_floor", key(set_wait_floor, &Config::wait_floor_ns, true)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},

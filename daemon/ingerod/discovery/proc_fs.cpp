@@ -3,11 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,8 +26,6 @@ namespace {
 constexpr size_t max_proc_file = 16 << 20;
 /// Whoever makes control groups may give them long names.
 constexpr size_t max_cgroup = 64 << 10;
-/// The least that a page is.
-constexpr size_t page_bytes = 4'096;
 
 Result<std::string> read_file(const std::string& path, size_t most = max_proc_file) {
     const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -127,25 +125,6 @@ std::optional<Mapping> parse_maps_line(std::string_view line) {
     return mapping;
 }
 
-std::optional<Mount> parse_mountinfo_line(std::string_view line) {
-    // "36 35 98:0 /root /mount point rw,noatime master:1 - ext3 /dev/root rw": spaces in paths are \040 there.
-    uint32_t id = 0, parent = 0;
-    unsigned device_major = 0, device_minor = 0;
-    if (!take_number(line, id) || !take_char(line, ' ') || !take_number(line, parent)) return std::nullopt;
-    if (!take_char(line, ' ') || !take_number(line, device_major) || !take_char(line, ':')) return std::nullopt;
-    if (!take_number(line, device_minor) || !take_char(line, ' ')) return std::nullopt;
-    const size_t separator = line.find(" - ");
-    if (separator == std::string_view::npos) return std::nullopt;
-    line.remove_prefix(separator + 3);
-    line = line.substr(0, line.find(' '));
-    if (line.empty()) return std::nullopt;
-    return Mount{makedev(device_major, device_minor), std::string(line)};
-}
-
-bool is_served_by_a_user(std::string_view file_system) {
-    return file_system == "fuse" || file_system == "fuseblk" || file_system.starts_with("fuse.");
-}
-
 std::optional<uint64_t> parse_start_time(std::string_view stat) {
     const size_t command_end = stat.rfind(')');
     if (command_end == std::string_view::npos) return std::nullopt;
@@ -232,24 +211,6 @@ ProcessFacts ProcFs::read_facts(const ProcessKey& process, const FactsOptions& o
     }
     if (start_of(process.pid) != process.start_ns) return {};
     return facts;
-}
-
-std::optional<std::string> ProcFs::read_text(const ProcessKey& process, uint64_t address, size_t most) const {
-    // The page may be of a file that its server leaves unread.
-    const auto text = within_bounds(process.pid, [pid = process.pid, address, most] {
-        std::string bytes(most, '\0');
-        // Up to the end of its page first: what follows may not be mapped.
-        const size_t first = std::min<size_t>(most, page_bytes - address % page_bytes);
-        iovec here{bytes.data(), bytes.size()};
-        const iovec there[] = {{reinterpret_cast<void*>(address), first},
-                               {reinterpret_cast<void*>(address + first), most - first}};
-        const ssize_t got = process_vm_readv(static_cast<pid_t>(pid), &here, 1, there, first < most ? 2 : 1, 0);
-        bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
-        if (const size_t end = bytes.find('\0'); end != std::string::npos) bytes.resize(end);
-        return bytes;
-    });
-    if (!text || text->empty() || start_of(process.pid) != process.start_ns) return std::nullopt;
-    return text;
 }
 
 std::vector<uint64_t> ProcFs::sockets_of(const ProcessKey& process) const {
@@ -352,53 +313,72 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
     return try_executable_mappings(pid).value_or(std::vector<Mapping>{});
 }
 
+std::optional<Mapping> ProcFs::mapping_at(uint32_t pid, uint64_t address) const {
+    const auto text =
+        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_file(path); });
+    std::optional<Mapping> found;
+    if (text && *text)
+        for_each_line(**text, [&](std::string_view line) {
+            if (found) return;
+            auto mapping = parse_maps_line(line);
+            if (mapping && mapping->start <= address && address < mapping->end) found = std::move(mapping);
+        });
+    return found;
+}
+
 bool ProcFs::has_file_at(uint32_t pid, const std::string& path) const {
     const std::string root = root_ + "/" + std::to_string(pid) + "/root";
-    // Whoever serves the folder may not answer.
     const auto found =
         within_bounds(pid, [root, path = path.substr(std::min(path.find_first_not_of('/'), path.size()))] {
             const UniqueFd folder(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
             open_how how{};
             how.flags = O_PATH | O_CLOEXEC;
-            how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH;
+            // Who waits for the answer of a folder on FUSE cannot be killed.
+            how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_CACHED;
             return folder &&
                    UniqueFd(static_cast<int>(syscall(SYS_openat2, folder.get(), path.c_str(), &how, sizeof(how))));
         });
     return found.value_or(false);
 }
 
-std::optional<std::string> ProcFs::mount_type(const std::string& process, uint64_t device) const {
-    const auto table = read_file(root_ + "/" + process + "/mountinfo");
-    std::optional<std::string> type;
-    if (table)
-        for_each_line(*table, [&](std::string_view line) {
-            if (type) return;
-            if (auto mount = parse_mountinfo_line(line); mount && mount->device == device)
-                type = std::move(mount->type);
-        });
-    return type;
+bool ProcFs::is_trusted(const Mount& fuse) const {
+    return std::any_of(trusted_fuse_.begin(), trusted_fuse_.end(),
+                       [&](const std::string& pattern) { return fnmatch(pattern.c_str(), fuse.path.c_str(), 0) == 0; });
 }
 
-// Asked before opening: even to open such a file may take for ever, and this is the loop's thread.
+// Asked before opening: even to open such a file may take for ever, and whoever waits for FUSE cannot be killed, so
+// that the daemon could not end.
 Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
-    std::optional<std::string> type;
-    for (const char* process : {"self", "1"})
-        if (!type) type = mount_type(process, device);
-    const bool by_host = type.has_value();
-    if (!type) type = mount_type(std::to_string(pid), device);
-    if (!type && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
-    if (!type && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
+    const auto table_of = [this](const std::string& process) {
+        return read_file(root_ + "/" + process + "/mountinfo");
+    };
+    std::optional<Mount> mount;
+    Result<std::string> table;
+    // The daemon's own leaves out what is kept from it.
+    for (const char* process : {"1", "self"})
+        if (!mount && (table = table_of(process))) mount = mount_of_device(*table, device);
+    const bool by_host = mount.has_value();
+    if (!mount && (table = table_of(std::to_string(pid)))) mount = mount_of_device(*table, device);
+    if (!mount && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
+    if (!mount && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
         return fail(ErrorCode::not_found, "the process is gone");
-    if (!type)
+    if (!mount)
         return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
                     "keep the file system mounted that the library was loaded from");
-    if (is_served_by_a_user(*type))
-        return fail(ErrorCode::denied, "it lies on a FUSE file system (" + *type + "), which may never answer",
+    if (is_served_by_a_user(mount->type) && !(by_host && is_trusted(*mount)))
+        return fail(ErrorCode::denied, "it lies on a FUSE file system (" + mount->type + "), which may never answer",
                     "copy the library to a local file system");
-    if (*type == "overlay" && !by_host)
+    if (mount->type != "overlay") return {};
+    if (!by_host)
         return fail(ErrorCode::denied,
                     "it lies on an overlay of a user's own, which may stand on one that never answers",
                     "copy the library to a local file system");
+    const std::vector<Mount> mounts = parse_mountinfo(*table);
+    for (const Mount* below : fuse_below(mounts, *mount))
+        if (!is_trusted(*below))
+            return fail(ErrorCode::denied,
+                        "it lies on an overlay of a FUSE file system (" + below->type + " at " + below->path +
+                            "), which may never answer, and trusted_fuse of ingerod.conf does not name it");
     return {};
 }
 
@@ -440,6 +420,7 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
         return fail(ErrorCode::denied,
                     errno_message("cannot open a library of process " + std::to_string(pid), first_error),
                     "give CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE");
+    if (!fd && first_error == ETIMEDOUT) return fail(ErrorCode::busy, mapping.path + ": the process holds it up");
     if (!fd)
         return fail(is_shortage(first_error) ? ErrorCode::busy : ErrorCode::not_found,
                     errno_message(mapping.path, first_error));
@@ -450,6 +431,19 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     if (facts.st_ino != mapping.file.inode)
         return fail(ErrorCode::not_found, mapping.path + ": another file than the one that is mapped");
     return fd;
+}
+
+std::optional<std::string> ProcFs::read_at(uint32_t pid, std::shared_ptr<const UniqueFd> file, uint64_t offset,
+                                           size_t most) const {
+    // Its disk may be slow.
+    const auto text = within_bounds(pid, [file = std::move(file), offset, most]() -> std::optional<std::string> {
+        std::string bytes(most, '\0');
+        const ssize_t got = pread(file->get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (got < 0) return std::nullopt;
+        bytes.resize(static_cast<size_t>(got));
+        return bytes;
+    });
+    return text.value_or(std::nullopt);
 }
 
 }  // namespace ingero

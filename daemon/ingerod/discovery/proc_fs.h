@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/model/process.h"
@@ -17,6 +18,7 @@
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/bounded_calls.h"
+#include "daemon/ingerod/discovery/mount_table.h"
 #include "daemon/ingerod/limits/uid_owners.h"
 
 namespace ingero {
@@ -39,14 +41,6 @@ struct Mapping {
 
 /// One line of /proc/PID/maps; nullopt for a mapping without a file, or a line that is none.
 std::optional<Mapping> parse_maps_line(std::string_view line);
-/// One line of /proc/PID/mountinfo.
-struct Mount {
-    uint64_t device = 0;  ///< as makedev
-    std::string type;     ///< of file system: ext4, fuse.sshfs
-};
-std::optional<Mount> parse_mountinfo_line(std::string_view line);
-/// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
-bool is_served_by_a_user(std::string_view file_system);
 /// The start time field of /proc/PID/stat in ns since boot; the command in it may hold any character.
 std::optional<uint64_t> parse_start_time(std::string_view stat);
 /// The systemd unit of a cgroup path: its last component that ends in .service or .scope; empty where there is none.
@@ -74,9 +68,6 @@ class ProcFs {
     UniqueFd open_pid_namespace(uint32_t pid) const;
     /// ProcessKey::start_ns of the process that has the pid now.
     std::optional<uint64_t> start_of(uint32_t pid) const;
-    /// Text in the process's memory, up to its NUL or `most` bytes; nullopt where it cannot be read, or another process
-    /// has the pid by now.
-    std::optional<std::string> read_text(const ProcessKey& process, uint64_t address, size_t most) const;
     /// Inodes of the sockets that it has open, of its first 4,096 descriptors; none once it is gone.
     std::vector<uint64_t> sockets_of(const ProcessKey& process) const;
     /// Executable mappings of files; none where they cannot be read.
@@ -84,20 +75,28 @@ class ProcFs {
     /// The same; nullopt where the process held the question up for too long, or others of its user's do. It can: while
     /// it executes a program, for one.
     std::optional<std::vector<Mapping>> try_executable_mappings(uint32_t pid) const;
-    /// Whether there is a file at the path that the process had it mapped from; no link is followed, none of its own
-    /// either.
+    /// What of a file the process has mapped at the address; nullopt where nothing is.
+    std::optional<Mapping> mapping_at(uint32_t pid, uint64_t address) const;
+    /// Whether there is known to be a file at the path that the process had it mapped from. No link is followed, none
+    /// of its own either, and nobody is asked who serves the folder: only what the kernel remembers of it counts.
     bool has_file_at(uint32_t pid, const std::string& path) const;
+    /// Mount points of the host, by patterns as of fnmatch(3), whose FUSE file systems are trusted to answer.
+    void trust_fuse(std::vector<std::string> mount_points) { trusted_fuse_ = std::move(mount_points); }
     /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,
-    /// nor of an overlay that a user made, nor of what is in no mount table of ours, the host's or the process's.
-    /// Errors: denied (with the reason), not_found (the process is gone).
+    /// nor of an overlay that lies on it or that a user made, nor of what is in no mount table of ours, the host's or
+    /// the process's. Errors: denied (with the reason), not_found (the process is gone).
     Result<void> check_file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
     /// for. `mapping` may have been split since, so long as code of the file is left in its range. Errors: not_found
-    /// (gone meanwhile), denied (capabilities, or a file system that is not to be trusted), internal.
+    /// (gone meanwhile), denied (capabilities, or a file system that is not to be trusted), busy (no descriptor is
+    /// left, or the process holds it up).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
+    /// Up to `most` bytes of a file that the process has mapped; nullopt where it cannot be read.
+    std::optional<std::string> read_at(uint32_t pid, std::shared_ptr<const UniqueFd> file, uint64_t offset,
+                                       size_t most) const;
 
   private:
-    std::optional<std::string> mount_type(const std::string& process, uint64_t device) const;
+    bool is_trusted(const Mount& fuse) const;
     Result<std::string> read_stat(uint32_t pid) const;
     UniqueFd open_range(uint32_t pid, const Mapping& mapping) const;
     /// Of what a process can hold up: nothing of the caller's is used in it.
@@ -106,6 +105,7 @@ class ProcFs {
 
     std::string root_;
     OwnerOf owner_of_;
+    std::vector<std::string> trusted_fuse_;
     std::shared_ptr<BoundedCalls> calls_;
 };
 

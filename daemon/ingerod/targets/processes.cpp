@@ -88,12 +88,9 @@ void Processes::scan_some() {
     if (!scan_left_.empty()) scan_turn_ = loop_.defer([this] { scan_some(); });
 }
 
-bool Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
+void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
     const auto mappings = proc_.try_executable_mappings(pid);
-    if (!mappings) {
-        on_unreadable(pid, since_ns);
-        return false;
-    }
+    if (!mappings) return on_unreadable(pid, since_ns);
     // Once, however many libraries it maps: that reads several files of /proc.
     std::optional<ProcessEntry*> process;
     for (const Mapping& mapping : *mappings) {
@@ -102,11 +99,10 @@ bool Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
             if (may_be_program(mapping.path)) callbacks_.look_at_program(pid, mapping, since_ns);
             continue;
         }
-        if (!process) process = pid == own_pid || is_beyond_share(pid) ? nullptr : observe(pid);
+        if (!process) process = pid == own_pid || is_beyond_share(pid) ? nullptr : observe(pid, since_ns);
         if (*process)
             trace(**process, mapping, {*library, false}, start_of((*process)->process.key, since_ns), recorded);
     }
-    return true;
 }
 
 void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
@@ -125,16 +121,17 @@ void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
 void Processes::look_at_unreadable() {
     const auto waiting = unreadable_;
     for (const auto& [pid, one] : waiting) {
-        if (proc_.user_of(pid) && !scan_process(pid, one.since_ns)) continue;
-        gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
         unreadable_shares_.give_back(one.owner, 1);
         unreadable_.erase(pid);
+        if (proc_.user_of(pid)) scan_process(pid, one.since_ns);
+        if (!unreadable_.contains(pid)) gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
     }
     if (!unreadable_.empty()) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
 }
 
-ProcessEntry* Processes::observe(uint32_t pid) {
+ProcessEntry* Processes::observe(uint32_t pid, uint64_t since_ns) {
     auto facts = proc_.read_process(pid);
+    if (!facts && facts.error().code != ErrorCode::not_found) on_unreadable(pid, since_ns);
     if (!facts || has_ended(facts->key)) return nullptr;  // what its parent has not waited for is still in /proc
     auto known = processes_.find(pid);
     if (known != processes_.end() && known->second.process.key == facts->key) {
@@ -350,7 +347,7 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
 }
 
 void Processes::look_at_new_program(const ProcessKey& key, uint64_t since_ns) {
-    const ProcessEntry* entry = observe(key.pid);
+    const ProcessEntry* entry = observe(key.pid, since_ns);
     if (entry && entry->process.key == key) scan_process(key.pid, since_ns);
     callbacks_.on_exec(key);
 }
@@ -375,7 +372,7 @@ void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std
 
 // The kernel side leaves its calls alone, whatever it has mapped.
 void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
-    ProcessEntry* entry = observe(key.pid);
+    ProcessEntry* entry = observe(key.pid, time_ns);
     if (!entry || entry->process.key != key || entry->excluded) return;
     if (!entry->spared_ns) warn_not_traced("any call", key.pid, spared_reason);
     entry->spared_ns = time_ns;
@@ -436,7 +433,7 @@ void Processes::trace(uint32_t pid, const Mapping& mapping, TracedFile file, uin
         const auto start_ns = proc_.start_of(pid);
         return start_ns ? look_later(owner, {pid, *start_ns}, time_ns) : void();
     }
-    if (ProcessEntry* process = observe(pid)) trace(*process, mapping, file, time_ns, recorded);
+    if (ProcessEntry* process = observe(pid, time_ns)) trace(*process, mapping, file, time_ns, recorded);
 }
 
 void Processes::trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
@@ -547,7 +544,7 @@ void Processes::set_policy(CapturePolicy policy) {
 // A forked child maps what its parent did without a record of it: its first call tells of it.
 void Processes::read_undecided() {
     for (const UndecidedProcess& one : gate_.take_undecided()) {
-        ProcessEntry* entry = observe(one.key.pid);
+        ProcessEntry* entry = observe(one.key.pid, one.time_ns);
         if (!entry || entry->process.key != one.key) continue;
         scan_process(one.key.pid, one.time_ns, one.recorded);
     }
@@ -563,7 +560,7 @@ void Processes::on_call(const ProcessKey& key) {
 }
 
 void Processes::look_at_caller(const ProcessKey& key) {
-    const ProcessEntry* process = observe(key.pid);
+    const ProcessEntry* process = observe(key.pid, monotonic_now_ns());
     if (process && process->process.key == key && !process->excluded) return;
     callbacks_.on_not_traced(key);
     if (!process || process->process.key != key) on_call_of_gone(key);

@@ -119,13 +119,14 @@ class Processes {
 
   private:
     void scan_some();
-    /// False where what it maps cannot be read, which is told and asked again until it can.
-    bool scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    /// It is held up, which is told, and scanned again until it is not.
     void on_unreadable(uint32_t pid, uint64_t since_ns);
     void look_at_unreadable();
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     void trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
-    ProcessEntry* observe(uint32_t pid);
+    /// Null where it is gone, its user has no share left, or it is held up, since `since_ns`.
+    ProcessEntry* observe(uint32_t pid, uint64_t since_ns);
     void make_room(uint32_t owner);
     bool is_beyond_share(uint32_t pid);
     void report_crowd(uint32_t owner, uint32_t uid);

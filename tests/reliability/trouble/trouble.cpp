@@ -1,8 +1,8 @@
 // What one user can do to a tracer, each until standard input ends; a line when it is under way. Run as any user.
 //   trouble exec FILE                opens FILE, of a file system that answers no flush, and executes itself: all who
 //                                    look at this process's memory wait until the flush is answered
-//   trouble register LIBRARY FILE    a thread on each CPU registers a kernel whose name lies in FILE, of a file system
-//                                    that answers no read
+//   trouble register LIBRARY FILE    a thread on each CPU registers kernels whose names lie in FILE, of a file system
+//                                    that answers no read, with LIBRARY, which reads no name
 //   trouble map LIBRARY DIRECTORY N  maps N copies of pages of files with long paths below DIRECTORY, executable, and
 //                                    calls cudaMalloc of LIBRARY
 //   trouble loop LIBRARY             executes itself again and again, and calls cudaMalloc of LIBRARY each time
@@ -90,8 +90,9 @@ void register_kernels(const std::string& library, const std::string& file) {
             CPU_ZERO(&set);
             CPU_SET(cpu, &set);
             sched_setaffinity(0, sizeof(set), &set);
-            function(nullptr, &stub, name + 4096 * cpu, name + 4096 * cpu, -1, nullptr, nullptr, nullptr, nullptr,
-                     nullptr);
+            // Again and again, since the first may come before anybody looks.
+            for (char* at = name + 4096 * cpu;; poll(nullptr, 0, 10))
+                function(nullptr, &stub, at, at, -1, nullptr, nullptr, nullptr, nullptr, nullptr);
         }).detach();
     under_way();
 }

@@ -1,0 +1,169 @@
+#include "daemon/ingerod/discovery/mount_table.h"
+
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+namespace ingero {
+
+namespace {
+
+/// What stands before `end`, which goes with it.
+std::string_view take_until(std::string_view& text, char end) {
+    const std::string_view word = text.substr(0, text.find(end));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    return word;
+}
+
+std::string_view take_word(std::string_view& text) {
+    return take_until(text, ' ');
+}
+
+bool is_octal(std::string_view text) {
+    return text.size() == 3 && text.find_first_not_of("01234567") == std::string_view::npos && text.front() < '4';
+}
+
+/// The next character, of which the kernel writes spaces and the like as "\040". `text` must not be empty.
+char take_character(std::string_view& text) {
+    const char first = text.front();
+    const std::string_view digits = text.substr(1, 3);
+    if (first != '\\' || !is_octal(digits)) {
+        text.remove_prefix(1);
+        return first;
+    }
+    text.remove_prefix(4);
+    return static_cast<char>((digits[0] - '0') * 64 + (digits[1] - '0') * 8 + (digits[2] - '0'));
+}
+
+std::string unescaped(std::string_view text) {
+    std::string result;
+    while (!text.empty()) result.push_back(take_character(text));
+    return result;
+}
+
+/// "/a:/b::/c". A colon that is part of a path is "\072" in it, or "\134:" as whoever mounted it wrote it.
+void append_paths(std::string_view text, std::vector<std::string>& paths) {
+    std::string path;
+    while (!text.empty()) {
+        const bool is_plain = text.front() != '\\';
+        const char next = take_character(text);
+        if (is_plain && next == ':') {
+            if (!path.empty()) paths.push_back(std::exchange(path, {}));
+            continue;
+        }
+        path.push_back(next == '\\' && !text.empty() ? take_character(text) : next);
+    }
+    if (!path.empty()) paths.push_back(std::move(path));
+}
+
+/// Whether `path` is `folder`, or something in it.
+bool lies_in(std::string_view path, std::string_view folder) {
+    while (folder.ends_with('/')) folder.remove_suffix(1);
+    return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
+/// Whether the relative path may lead there, or to something in there: wherever it begins.
+bool may_lead_into(std::string_view relative, std::string_view folder) {
+    for (size_t end = 0; end != std::string_view::npos;) {
+        end = relative.find('/', end + 1);
+        const std::string_view first = relative.substr(0, end);
+        if (folder.size() > first.size() && folder.ends_with(first) && folder[folder.size() - first.size() - 1] == '/')
+            return true;
+    }
+    return false;
+}
+
+/// Of mounts at one place the latest counts.
+const Mount* mount_of(const std::vector<Mount>& table, std::string_view path) {
+    const Mount* found = nullptr;
+    for (const Mount& mount : table)
+        if (lies_in(path, mount.path) && (!found || mount.path.size() >= found->path.size())) found = &mount;
+    return found;
+}
+
+}  // namespace
+
+std::optional<Mount> parse_mountinfo_line(std::string_view line) {
+    // "36 35 98:0 /root /mount\040point rw,noatime master:1 - ext3 /dev/root rw"
+    const auto number = [](std::string_view word) {
+        unsigned value = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+        return error == std::errc() && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
+    };
+    if (!number(take_word(line)) || !number(take_word(line))) return std::nullopt;
+    std::string_view device = take_word(line);
+    const auto device_major = number(take_until(device, ':')), device_minor = number(device);
+    if (!device_major || !device_minor) return std::nullopt;
+    take_word(line);  // what of the file system is mounted
+    const std::string_view path = take_word(line);
+    const size_t separator = line.find(" - ");
+    if (separator == std::string_view::npos) return std::nullopt;
+    line.remove_prefix(separator + 3);
+    const std::string_view type = take_word(line);
+    if (path.empty() || type.empty()) return std::nullopt;
+    take_word(line);  // the device
+    return Mount{makedev(*device_major, *device_minor), unescaped(path), std::string(type), std::string(line)};
+}
+
+std::vector<Mount> parse_mountinfo(std::string_view text) {
+    std::vector<Mount> table;
+    while (!text.empty())
+        if (auto mount = parse_mountinfo_line(take_until(text, '\n'))) table.push_back(std::move(*mount));
+    return table;
+}
+
+std::optional<Mount> mount_of_device(std::string_view text, uint64_t device) {
+    while (!text.empty())
+        if (auto mount = parse_mountinfo_line(take_until(text, '\n')); mount && mount->device == device) return mount;
+    return std::nullopt;
+}
+
+bool is_served_by_a_user(std::string_view file_system) {
+    return file_system == "fuse" || file_system == "fuseblk" || file_system.starts_with("fuse.");
+}
+
+std::vector<std::string> overlay_layers(std::string_view options) {
+    std::vector<std::string> layers;
+    while (!options.empty()) {
+        const std::string_view option = take_until(options, ',');
+        const size_t equals = option.find('=');
+        if (equals == std::string_view::npos) continue;
+        const std::string_view name = option.substr(0, equals), value = option.substr(equals + 1);
+        if (name == "lowerdir")
+            append_paths(value, layers);
+        else if (name == "lowerdir+" || name == "datadir+" || name == "upperdir")
+            layers.push_back(unescaped(value));
+    }
+    return layers;
+}
+
+std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Mount& overlay) {
+    std::vector<const Mount*> found;
+    const auto is_fuse = [](const Mount& mount) { return is_served_by_a_user(mount.type); };
+    if (std::none_of(table.begin(), table.end(), is_fuse)) return found;
+    std::set<const Mount*> below;
+    std::vector<const Mount*> overlays = {&overlay};
+    const auto stand_on = [&](const Mount& mount) {
+        if (!below.insert(&mount).second) return;
+        if (is_fuse(mount)) found.push_back(&mount);
+        if (mount.type == "overlay") overlays.push_back(&mount);
+    };
+    while (!overlays.empty()) {
+        const Mount& next = *overlays.back();
+        overlays.pop_back();
+        for (const std::string& layer : overlay_layers(next.options)) {
+            if (layer.starts_with('/')) {
+                if (const Mount* mount = mount_of(table, layer)) stand_on(*mount);
+                continue;
+            }
+            for (const Mount& mount : table)
+                if (is_fuse(mount) && may_lead_into(layer, mount.path)) stand_on(mount);
+        }
+    }
+    return found;
+}
+
+}  // namespace ingero
