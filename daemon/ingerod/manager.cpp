@@ -195,7 +195,11 @@ Result<void> Manager::open() {
         MmapWatch::start(loop_, [](std::string_view path) { return library_of_path(path).has_value(); }, may_be_program,
                          {.on_mapping = [this](uint32_t pid, const Mapping& mapping,
                                                uint64_t time_ns) { processes_->on_mapping(pid, mapping, time_ns); },
-                          .on_executable = [this](uint32_t pid) { stacks_->on_executable_mapping(pid); },
+                          .on_executable =
+                              [this](uint32_t pid) {
+                                  stacks_->on_executable_mapping(pid);
+                                  mapped_text_.forget(pid);
+                              },
                           .on_program = [this](uint32_t pid, const Mapping& mapping,
                                                uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
                           .on_lost = [this] { rescan_soon(); }});
@@ -324,8 +328,7 @@ void Manager::read_names(uint64_t until_ns) {
         function.name = std::move(*name);
         ingest_->put_function(std::move(function));
     }
-    // What was mapped there a moment ago may be something else by then.
-    mapped_text_.forget();
+    if (unread_names_.empty()) mapped_text_.forget_all();
 }
 
 void Manager::rescan_soon() {

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <map>
 #include <thread>
 
 #include "daemon/ingerod/discovery/mapped_text.h"
@@ -82,6 +81,21 @@ TEST(BoundedCallsTest, OfAllUsersTogetherAreBoundedToo) {
     EXPECT_EQ(calls.run(99, 99, [] { return 1; }), std::nullopt);
     EXPECT_EQ(calls.left_behind(), 8u);
     held.let.set_value();
+}
+
+TEST(BoundedCallsTest, AreGivenUpSoonOfAUserWhoHasHeldThemUpForLong) {
+    BoundedCallsLimits limits = patient;
+    limits.patience_late = milliseconds(5);
+    limits.held_up_us = 1'000;
+    limits.held_up_period_ns = 3'600'000'000'000;
+    BoundedCalls calls(limits);
+    const auto takes_long = [] {
+        std::this_thread::sleep_for(milliseconds(200));
+        return 1;
+    };
+    EXPECT_EQ(calls.run(1, 1'000, takes_long), 1);
+    EXPECT_EQ(calls.run(2, 1'000, takes_long), std::nullopt);
+    EXPECT_EQ(calls.run(3, 1'001, takes_long), 1);
 }
 
 TEST(BoundedCallsTest, EndWithoutWaitingForTheCall) {
@@ -167,7 +181,8 @@ TEST_F(TextOfAMappedFile, IsReadFromTheFileUpToItsEnd) {
     EXPECT_EQ(text_.read(self_, address() + page - 4, 511), "kernel_name");
     EXPECT_EQ(text_.read(self_, address() + page - 4, 6), "kernel");
     EXPECT_EQ(text_.read(self_, address() + 3 * page - 3, 511), std::nullopt) << "no text";
-    EXPECT_EQ(text_.read(self_, address() + 3 * page - 2, 511), "xx") << "the mapping ends there";
+    EXPECT_EQ(text_.read(self_, address() + 3 * page - 2, 511), std::nullopt) << "the mapping ends before it";
+    EXPECT_EQ(text_.read(self_, address() + 3 * page - 2, 2), "xx");
     EXPECT_EQ(text_.read({self_.pid, self_.start_ns + 1}, address() + page - 4, 511), std::nullopt)
         << "another process";
 }
@@ -183,22 +198,15 @@ TEST_F(TextOfAMappedFile, IsThatOfWhatIsMappedThereOnceTheFormerIsForgotten) {
     std::filesystem::remove(directory_ / "file");
     std::ofstream(directory_ / "file", std::ios::binary) << std::string(page - 4, 'x') + "other" << '\0';
     map();
-    text_.forget();
+    text_.forget(self_.pid);
     EXPECT_EQ(text_.read(self_, address() + page - 4, 511), "other");
 }
 
-TEST_F(TextOfAMappedFile, IsLookedForSoOftenByAUserAndByRootAlways) {
-    std::map<uint32_t, uint64_t> found;
-    for (const uint32_t user : {0u, 1'000u}) {
-        MappedText text(proc_, [user](uint32_t) { return user; });
-        for (uint64_t i = 0; i < 2 * MappedText::burst; ++i) {
-            found[user] += text.read(self_, address() + page - 4, 511).has_value() ? 1 : 0;
-            text.forget();
-        }
-    }
-    EXPECT_EQ(found[0], 2 * MappedText::burst);
-    EXPECT_GE(found[1'000], MappedText::burst);
-    EXPECT_LT(found[1'000], 2 * MappedText::burst);
+TEST_F(TextOfAMappedFile, IsLookedForAsLongAsItsUserHasTimeLeft) {
+    MappedText text(proc_, [](uint32_t uid) { return uid; }, {.burst_us = 1, .period_ns = 3'600'000'000'000});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(text.read(self_, address() + page - 4, 511), "kernel_name") << "once found";
+    text.forget_all();
+    EXPECT_EQ(text.read(self_, address() + page - 4, 511), std::nullopt);
 }
 
 TEST(ProcPath, NamesAFileWhereNoLinkIsOnTheWay) {

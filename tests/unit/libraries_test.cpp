@@ -161,7 +161,8 @@ TEST_F(ADevice, of_an_overlay_is_trusted_where_the_host_mounted_it_only) {
 
 TEST_F(ADevice, of_an_overlay_is_as_good_as_what_it_lies_on) {
     mounted("1", "8:1", "ext4", "/");
-    mounted("1", "0:50", "fuse.images", "/run/images/3/fs");
+    mounted("1", "0:50", "fuse.images", "/run/images/3/fs", "rw,user_id=0,group_id=0,allow_other");
+    mounted("1", "0:51", "fuse.sshfs", "/media/2/fs", "rw,user_id=1000,group_id=1000");
     mounted("1", "8:2", "ext4", "/run/images/3/fs/local");
     mounted("1", "0:60", "overlay", "/a", "rw,lowerdir=/var/1:/run/images/3/fs/local/2,upperdir=/var/3,workdir=/var/4");
     mounted("1", "0:61", "overlay", "/b", "rw,lowerdir=/var/1:/run/images/3/fs,upperdir=/var/3");
@@ -175,15 +176,16 @@ TEST_F(ADevice, of_an_overlay_is_as_good_as_what_it_lies_on) {
         EXPECT_THAT(why_not(makedev(0, served)),
                     HasSubstr("an overlay of a FUSE file system (fuse.images at /run/images/3/fs)"))
             << served;
-        EXPECT_EQ(why_not(makedev(0, served), {"/run/images/*"}), "") << served;
+        EXPECT_EQ(why_not(makedev(0, served), {"/run/images/*/fs"}), "") << served;
+        EXPECT_NE(why_not(makedev(0, served), {"/run/*"}), "") << "* spans no slash";
     }
-    EXPECT_NE(why_not(makedev(0, 50), {"/run/other/*"}), "");
-    EXPECT_EQ(why_not(makedev(0, 50), {"/run/images/*"}), "");
+    EXPECT_NE(why_not(makedev(0, 50), {"/run/other/*/fs"}), "");
+    EXPECT_EQ(why_not(makedev(0, 50), {"/run/images/*/fs"}), "");
 }
 
 TEST_F(ADevice, of_fuse_is_trusted_by_the_hosts_table_alone) {
     mounted("77", "0:50", "fuse.images", "/run/images/3/fs");
-    EXPECT_THAT(why_not(makedev(0, 50), {"/run/images/*"}), HasSubstr("FUSE file system (fuse.images)"));
+    EXPECT_THAT(why_not(makedev(0, 50), {"/run/images/*/fs"}), HasSubstr("FUSE file system (fuse.images)"));
 }
 
 TEST(AnOverlay, tells_its_layers_as_each_kernel_writes_them) {

@@ -85,7 +85,9 @@ json check_host(KernelFeatures& features, const CheckOptions& options) {
     append(results, check_surroundings(options.config, options.socket));
     SymbolReader symbols(options.worker_program);
     results.push_back(symbols.check());
-    append(results, check_libraries(symbols, options.processes));
+    ProcFs proc;
+    proc.trust_fuse(options.config.trusted_fuse);
+    append(results, check_libraries(symbols, options.processes ? &proc : nullptr));
     std::optional<ProbeFigures> figures;
     if (options.probe) append(results, check_by_probing(features, options.target_program, symbols, figures));
     return check_answer(options.config.node, results, figures);

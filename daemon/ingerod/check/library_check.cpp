@@ -191,7 +191,7 @@ CheckResult check_library_file(const std::string& path, Library library,
             "install the library again where programs use it: its file cannot be read as one"};
 }
 
-CheckResults check_libraries(SymbolReader& symbols, bool processes) {
+CheckResults check_libraries(SymbolReader& symbols, const ProcFs* proc) {
     CheckResults results;
     std::set<FileId> known;
     for (const std::string& path : usual_places()) {
@@ -200,9 +200,8 @@ CheckResults check_libraries(SymbolReader& symbols, bool processes) {
         const Library library = *library_of_path(file->path);
         results.push_back(check_library_file(file->path, library, symbols.read(file->fd.get(), symbol_names(library))));
     }
-    if (!processes) return results;
-    const ProcFs proc;
-    for (const auto& [id, seen] : mapped_libraries(proc)) results.push_back(check_seen(symbols, proc, seen));
+    if (!proc) return results;
+    for (const auto& [id, seen] : mapped_libraries(*proc)) results.push_back(check_seen(symbols, *proc, seen));
     return results;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/symbols/elf_symbols.h"
 #include "daemon/ingerod/check/check.h"
+#include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/probes/targets.h"
 
 namespace ingero {
@@ -44,8 +45,8 @@ struct MappedLibrary {
 CheckResult check_mapped_library(const MappedLibrary& library);
 CheckResult check_library_file(const std::string& path, Library library, const Result<std::vector<FunctionSymbol>>&);
 
-/// Both kinds. `processes` false: those in the usual places only.
-CheckResults check_libraries(SymbolReader& symbols, bool processes);
+/// Both kinds. Without `proc`: those in the usual places only.
+CheckResults check_libraries(SymbolReader& symbols, const ProcFs* proc);
 
 /// Paths of CUDA libraries in what `ldconfig -p` prints, in its order.
 std::vector<std::string> libraries_of_ldconfig(std::string_view text);

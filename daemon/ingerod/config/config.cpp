@@ -82,7 +82,7 @@ Result<void> set_trusted_fuse(Config& config, const toml::node& node) {
     const toml::array* list = node.as_array();
     if (!list || list->size() > most)
         return wrong("must be a list of at most " + std::to_string(most) +
-                     " mount points, such as [\"/run/images/*\"]");
+                     " mount points, such as [\"/run/images/*/fs\"]");
     std::vector<std::string> mount_points;
     for (const toml::node& one : *list) {
         const auto path = one.value_exact<std::string>();

@@ -18,7 +18,7 @@ struct Config {
     std::string node;                          ///< [node] name; empty: the host's name
     std::vector<std::string> capture_include;  ///< patterns, see capture_policy.h; empty: all
     std::vector<std::string> capture_exclude;
-    std::vector<std::string> trusted_fuse;          ///< [capture] trusted_fuse: mount points, patterns as of fnmatch(3)
+    std::vector<std::string> trusted_fuse;          ///< [capture] trusted_fuse: patterns, * spans no slash
     bool native_stacks = true;                      ///< [capture] stacks
     unsigned overhead_budget_permille = 20;         ///< [capture] overhead_budget; 0: no limit
     uint64_t in_flight_floor_ns = 1'000'000'000;    ///< [capture] inflight_floor

@@ -8,9 +8,13 @@
 #include <thread>
 #include <utility>
 
+#include "core/model/time.h"
+
 namespace ingero {
 
 namespace {
+
+constexpr uint64_t usual_ns = 2'000'000;
 
 struct Job {
     uint32_t pid = 0, uid = 0;
@@ -51,7 +55,8 @@ struct BoundedCalls::Shared {
     }
 };
 
-BoundedCalls::BoundedCalls(const BoundedCallsLimits& limits) : limits_(limits), shared_(std::make_shared<Shared>()) {}
+BoundedCalls::BoundedCalls(const BoundedCallsLimits& limits)
+    : limits_(limits), held_up_(limits.held_up_us, limits.held_up_period_ns), shared_(std::make_shared<Shared>()) {}
 
 BoundedCalls::~BoundedCalls() {
     const std::lock_guard lock(shared_->mutex);
@@ -75,8 +80,14 @@ bool BoundedCalls::make(uint32_t pid, uint32_t uid, std::function<void()> call) 
     const auto job = std::make_shared<Job>(Job{pid, uid, std::move(call)});
     shared_->next = job;
     shared_->work.notify_one();
-    const auto patience = stuck >= limits_.late ? limits_.patience_late : limits_.patience;
-    if (shared_->done.wait_for(lock, patience, [&] { return job->done; })) return true;
+    const uint64_t from_ns = monotonic_now_ns();
+    const bool is_late = stuck >= limits_.late || !held_up_.take(uid, from_ns);
+    const bool done =
+        shared_->done.wait_for(lock, is_late ? limits_.patience_late : limits_.patience, [&] { return job->done; });
+    const uint64_t to_ns = monotonic_now_ns();
+    // What just takes long is not held up.
+    if (to_ns - from_ns > usual_ns) held_up_.charge(uid, to_ns, (to_ns - from_ns - usual_ns) / 1'000);
+    if (done) return true;
     // Not even begun: the machine is busy, and nothing is known of the process.
     if (shared_->next == job) {
         shared_->next = nullptr;

@@ -9,14 +9,19 @@
 #include <mutex>
 #include <optional>
 
+#include "daemon/ingerod/limits/shares.h"
+
 namespace ingero {
 
 struct BoundedCallsLimits {
     std::chrono::milliseconds patience{500};      ///< with a call
-    std::chrono::milliseconds patience_late{20};  ///< once several threads are left behind
+    std::chrono::milliseconds patience_late{20};  ///< once several threads are left behind, or a user's time is used up
     size_t late = 4;                              ///< so many
     size_t left_behind = 256;                     ///< threads at most; from then on no call is made
     size_t left_behind_of_user = 2;               ///< then no process of the user's is asked about
+    static constexpr uint64_t held_up_s = 5;      ///< that calls about a user's processes may take in all
+    uint64_t held_up_us = held_up_s * 1'000'000;
+    uint64_t held_up_period_ns = 20'000;  ///< and then so long for each us
 };
 
 class BoundedCalls {
@@ -40,7 +45,8 @@ class BoundedCalls {
     bool make(uint32_t pid, uint32_t uid, std::function<void()> call);
 
     BoundedCallsLimits limits_;
-    std::mutex caller_;  ///< one at a time
+    std::mutex caller_;   ///< one at a time
+    RateShares held_up_;  ///< in us
     std::shared_ptr<Shared> shared_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,33 +19,41 @@
 
 namespace ingero {
 
+/// How long it may take in all to find where a user's processes, or root's, have text.
+struct MappedTextLimits {
+    static constexpr uint64_t burst_s = 20;
+    uint64_t burst_us = burst_s * 1'000'000;
+    uint64_t period_ns = 50'000;  ///< and then so long for each us
+};
+
 class MappedText {
   public:
-    /// How often a user's processes have their mappings read for this. A framework with 100,000 kernels needs some
-    /// 1,000 as it starts.
-    static constexpr uint64_t burst = 2'048;
-    static constexpr uint64_t period_ns = 200'000'000;  ///< and then one each
-
-    MappedText(const ProcFs& proc, OwnerOf owner_of) : proc_(proc), owner_of_(std::move(owner_of)) {}
+    MappedText(const ProcFs& proc, OwnerOf owner_of, const MappedTextLimits& limits = {})
+        : proc_(proc), owner_of_(std::move(owner_of)), times_(limits.burst_us, limits.period_ns) {}
 
     /// What the file of the mapping has at the address, up to its NUL or `most` bytes; nullopt where no file is mapped
-    /// there, or one that may not be read (ProcFs::open_mapped_file), its user asks too often, or another process has
-    /// the pid by now. What the process has mapped is remembered until forget().
+    /// there, or one that may not be read (ProcFs::open_mapped_file), the mapping ends before the text, its user's time
+    /// is used up, or another process has the pid by now. What was found where is remembered.
     std::optional<std::string> read(const ProcessKey& process, uint64_t address, size_t most);
-    void forget() { last_.reset(); }
+    /// It has other files mapped by now.
+    void forget(uint32_t pid);
+    void forget_all() { opened_.clear(); }
 
   private:
+    static constexpr size_t max_opened = 64;
     struct Opened {
         ProcessKey process;
         Mapping mapping;
         std::shared_ptr<const UniqueFd> file;
     };
-    bool open(const ProcessKey& process, uint64_t address);
+    /// Null where it cannot be.
+    const Opened* open(const ProcessKey& process, uint64_t address);
+    std::optional<Opened> open_anew(const ProcessKey& process, uint64_t address);
 
     const ProcFs& proc_;
     OwnerOf owner_of_;
-    RateShares opens_{burst, period_ns};
-    std::optional<Opened> last_;
+    RateShares times_;          ///< in us
+    std::list<Opened> opened_;  ///< the latest used first
 };
 
 }  // namespace ingero

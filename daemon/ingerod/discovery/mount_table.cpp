@@ -76,6 +76,14 @@ bool may_lead_into(std::string_view relative, std::string_view folder) {
     return false;
 }
 
+/// Whoever lays an image over a folder is root, who is let into no other mounts of FUSE than those of root's own.
+bool is_roots(const Mount& fuse) {
+    std::string_view options = fuse.options;
+    while (!options.empty())
+        if (take_until(options, ',') == "user_id=0") return true;
+    return false;
+}
+
 /// Of mounts at one place the latest counts.
 const Mount* mount_of(const std::vector<Mount>& table, std::string_view path) {
     const Mount* found = nullptr;
@@ -160,7 +168,7 @@ std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Moun
                 continue;
             }
             for (const Mount& mount : table)
-                if (is_fuse(mount) && may_lead_into(layer, mount.path)) stand_on(mount);
+                if (is_fuse(mount) && is_roots(mount) && may_lead_into(layer, mount.path)) stand_on(mount);
         }
     }
     return found;

@@ -28,8 +28,8 @@ bool is_served_by_a_user(std::string_view file_system);
 /// What an overlay with these options lies on, as it was told when it was mounted: a path may be relative to a folder
 /// that nobody knows any more.
 std::vector<std::string> overlay_layers(std::string_view options);
-/// The mounts of FUSE that `overlay` lies on, itself or by overlays below it, as far as the table tells: for a path that
-/// is relative, each that it may lead to.
+/// The mounts of FUSE that `overlay` lies on, itself or by overlays below it, as far as the table tells: for a path
+/// that is relative, each of root's that it may lead to.
 std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Mount& overlay);
 
 }  // namespace ingero

@@ -302,6 +302,7 @@ std::optional<std::vector<Mapping>> ProcFs::try_executable_mappings(uint32_t pid
         within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_file(path); });
     if (!text) return std::nullopt;
     std::vector<Mapping> result;
+    if (!*text && text->error().code == ErrorCode::busy) return std::nullopt;
     if (!*text) return result;
     for_each_line(**text, [&](std::string_view line) {
         if (auto mapping = parse_maps_line(line); mapping && mapping->executable) result.push_back(std::move(*mapping));
@@ -342,8 +343,9 @@ bool ProcFs::has_file_at(uint32_t pid, const std::string& path) const {
 }
 
 bool ProcFs::is_trusted(const Mount& fuse) const {
-    return std::any_of(trusted_fuse_.begin(), trusted_fuse_.end(),
-                       [&](const std::string& pattern) { return fnmatch(pattern.c_str(), fuse.path.c_str(), 0) == 0; });
+    return std::any_of(trusted_fuse_.begin(), trusted_fuse_.end(), [&](const std::string& pattern) {
+        return fnmatch(pattern.c_str(), fuse.path.c_str(), FNM_PATHNAME) == 0;
+    });
 }
 
 // Asked before opening: even to open such a file may take for ever, and whoever waits for FUSE cannot be killed, so

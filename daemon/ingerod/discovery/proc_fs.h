@@ -72,15 +72,16 @@ class ProcFs {
     std::vector<uint64_t> sockets_of(const ProcessKey& process) const;
     /// Executable mappings of files; none where they cannot be read.
     std::vector<Mapping> executable_mappings(uint32_t pid) const;
-    /// The same; nullopt where the process held the question up for too long, or others of its user's do. It can: while
-    /// it executes a program, for one.
+    /// The same; nullopt where the process held the question up for too long, or others of its user's do, or no
+    /// descriptor is left. It can: while it executes a program, for one.
     std::optional<std::vector<Mapping>> try_executable_mappings(uint32_t pid) const;
     /// What of a file the process has mapped at the address; nullopt where nothing is.
     std::optional<Mapping> mapping_at(uint32_t pid, uint64_t address) const;
     /// Whether there is known to be a file at the path that the process had it mapped from. No link is followed, none
     /// of its own either, and nobody is asked who serves the folder: only what the kernel remembers of it counts.
     bool has_file_at(uint32_t pid, const std::string& path) const;
-    /// Mount points of the host, by patterns as of fnmatch(3), whose FUSE file systems are trusted to answer.
+    /// Mount points of the host, by patterns as of fnmatch(3), whose FUSE file systems are trusted to answer; * spans
+    /// no slashes.
     void trust_fuse(std::vector<std::string> mount_points) { trusted_fuse_ = std::move(mount_points); }
     /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,
     /// nor of an overlay that lies on it or that a user made, nor of what is in no mount table of ours, the host's or

@@ -74,15 +74,19 @@ class RateShares {
   public:
     RateShares(uint64_t burst, uint64_t period_ns) : full_(burst, period_ns) {}
 
-    bool take(uint32_t user, uint64_t now_ns, uint64_t count = 1) {
-        if (buckets_.size() >= forget_at_) forget_full(now_ns);
-        return buckets_.try_emplace(user, full_).first->second.take(now_ns, count);
-    }
+    bool take(uint32_t user, uint64_t now_ns, uint64_t count = 1) { return of(user, now_ns).take(now_ns, count); }
+    /// What something cost that is known only afterwards.
+    void charge(uint32_t user, uint64_t now_ns, uint64_t count) { of(user, now_ns).charge(now_ns, count); }
     /// Users whose share is not whole.
     size_t users() const { return buckets_.size(); }
 
   private:
     static constexpr size_t least_forget_at = 64;
+
+    TokenBucket& of(uint32_t user, uint64_t now_ns) {
+        if (buckets_.size() >= forget_at_) forget_full(now_ns);
+        return buckets_.try_emplace(user, full_).first->second;
+    }
 
     /// Forgetting a full one changes nothing. Next when there are twice as many as are left, so that a call costs
     /// little.

@@ -18,6 +18,11 @@ class TokenBucket {
         tokens_ -= count;
         return true;
     }
+    /// Takes as many as are left.
+    void charge(uint64_t now_ns, uint64_t count) {
+        fill(now_ns);
+        tokens_ -= std::min(tokens_, count);
+    }
     bool is_full(uint64_t now_ns) const {
         return (now_ns - std::min(filled_ns_, now_ns)) / period_ns_ >= burst_ - tokens_;
     }

@@ -275,13 +275,19 @@ void Libraries::later(const LibraryKey& key, const Error& why) {
 void Libraries::find_again(const LibraryKey& key) {
     const auto busy = [](const auto& fd) { return !fd && fd.error().code == ErrorCode::busy; };
     if (!can_open_files()) return later(key, {ErrorCode::busy, "no descriptor is left", ""});
-    for (const uint32_t pid : proc_.pids())
-        for (const Mapping& mapping : proc_.executable_mappings(pid)) {
+    bool held_up = false;
+    for (const uint32_t pid : proc_.pids()) {
+        const auto mappings = proc_.try_executable_mappings(pid);
+        held_up |= !mappings;
+        for (const Mapping& mapping : mappings.value_or(std::vector<Mapping>{})) {
             if (mapping.file != key.file) continue;
             auto fd = proc_.open_mapped_file(pid, mapping);
             if (fd) return request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
             if (busy(fd)) return later(key, fd.error());
         }
+    }
+    if (held_up && callbacks_.in_use(key))
+        return later(key, {ErrorCode::busy, "a process that maps it is held up", ""});
     // Nobody maps it any more: the next who does has it read.
     if (const auto found = entries_.find(key); found != entries_.end()) forget(found);
     callbacks_.on_change();

@@ -13,6 +13,7 @@
 
 #include "core/model/time.h"
 #include "core/render/render.h"
+#include "daemon/ingerod/limits/shortage.h"
 #include "daemon/ingerod/targets/programs.h"
 
 namespace ingero {
@@ -106,27 +107,40 @@ void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
 }
 
 void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
+    if (const auto known = unreadable_.find(pid); known != unreadable_.end()) {
+        known->second.is_still = true;
+        return;
+    }
     const auto uid = proc_.user_of(pid);
+    if (!uid && can_open_files()) return;
     const uint32_t owner = owners_.owner_of(uid.value_or(0));
-    if (!uid || unreadable_.contains(pid) || !unreadable_shares_.may_take(owner, 1)) return;
+    if (!unreadable_shares_.may_take(owner, 1)) return;
     unreadable_shares_.take(owner, 1);
     unreadable_.emplace(pid, Unreadable{owner, since_ns});
     // When it began cannot be read either.
-    gaps_.open({{pid, 0}, GapReason::refused, FileId{}}, *uid, since_ns,
+    gaps_.open({{pid, 0}, GapReason::refused, FileId{}}, uid.value_or(0), since_ns,
                "what it maps cannot be read: it, or another of its user, holds that up");
     if (unreadable_.size() == 1) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
 }
 
-// What is held up still costs no time to be asked about.
+// From where the last turn ended. What is held up still costs no time to be asked about.
 void Processes::look_at_unreadable() {
-    const auto waiting = unreadable_;
-    for (const auto& [pid, one] : waiting) {
-        unreadable_shares_.give_back(one.owner, 1);
-        unreadable_.erase(pid);
-        if (proc_.user_of(pid)) scan_process(pid, one.since_ns);
-        if (!unreadable_.contains(pid)) gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
+    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
+    size_t left = unreadable_.size();
+    for (; left != 0 && monotonic_now_ns() < until_ns && can_open_files(); --left) {
+        auto one = unreadable_.lower_bound(next_unreadable_);
+        if (one == unreadable_.end()) one = unreadable_.begin();
+        const uint32_t pid = one->first;
+        next_unreadable_ = pid + 1;
+        one->second.is_still = false;
+        if (proc_.user_of(pid)) scan_process(pid, one->second.since_ns);
+        if (one->second.is_still) continue;
+        gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
+        unreadable_shares_.give_back(one->second.owner, 1);
+        unreadable_.erase(one);
     }
-    if (!unreadable_.empty()) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
+    if (!unreadable_.empty())
+        look_again_ = loop_.add_timer(left != 0 ? late_period_us : look_again_us, [this] { look_at_unreadable(); });
 }
 
 ProcessEntry* Processes::observe(uint32_t pid, uint64_t since_ns) {

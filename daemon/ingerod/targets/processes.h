@@ -200,8 +200,10 @@ class Processes {
     struct Unreadable {
         uint32_t owner = 0;
         uint64_t since_ns = 0;
+        bool is_still = false;  ///< as it was looked at last
     };
     std::map<uint32_t, Unreadable> unreadable_;  ///< pids whose mappings cannot be read yet
+    uint32_t next_unreadable_ = 0;               ///< at which the next turn begins
     Shares unreadable_shares_;
     EventLoop::Source look_again_;
     EventLoop::Source undecided_timer_;
