@@ -127,8 +127,8 @@ class Manager : public BusBackend {
     void read_names_later();
     void read_names(uint64_t until_ns);
     void rescan();
-    /// Runs `then` once all that was recorded up to now is in the store, or the disk takes too long.
-    void after_commit(std::function<void()> then);
+    /// Runs `then` once all that was recorded up to now is in the store, at the latest after `most_us`.
+    void after_commit(uint64_t most_us, std::function<void()> then);
     void name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done);
     void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done);
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;

@@ -22,8 +22,11 @@ namespace {
 /// Libraries named in an answer.
 constexpr size_t max_listed = 256;
 constexpr uint64_t default_window_ns = 300'000'000'000;
-constexpr uint64_t commit_wait_us = 50'000;
-constexpr uint64_t put_wait_us = 250'000;  ///< for the loop's own work before that
+/// How long what asks the store waits for what was recorded last: a recording wants all of it, and what is shown live
+/// is not to be late for a name.
+constexpr uint64_t answer_wait_us = 1'000'000;
+constexpr uint64_t recording_wait_us = 5'000'000;
+constexpr uint64_t names_wait_us = 250'000;
 constexpr std::chrono::hours snapshot_deadline{2};
 constexpr uint64_t snapshot_watch_us = 500'000;
 
@@ -223,10 +226,11 @@ void Manager::query(const Caller& caller, const std::string& method, const json&
     };
     // The pages of an export are of one window, which has been committed since the first.
     if (goes_on) return ask();
+    if (method != "record") return after_commit(answer_wait_us, std::move(ask));
     // What ends a recording takes along the names of what was called last.
-    if (stacks_ && method == "record" && params.value("rest", false))
-        return stacks_->when_named([this, ask = std::move(ask)] { after_commit(ask); });
-    after_commit(std::move(ask));
+    if (stacks_ && params.value("rest", false))
+        return stacks_->when_named([this, ask = std::move(ask)] { after_commit(recording_wait_us, ask); });
+    after_commit(recording_wait_us, std::move(ask));
 }
 
 WorkerOptions Manager::worker_options() const {
@@ -253,7 +257,7 @@ void Manager::snapshot(UniqueFd file, std::function<bool()> wanted, std::functio
     watch_snapshot();
     const WorkerPool* pool = snapshot_workers_.get();
     const auto kept = std::make_shared<UniqueFd>(std::move(file));
-    after_commit([this, pool, kept, done = std::move(done), alive = alive_] {
+    after_commit(answer_wait_us, [this, pool, kept, done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
         if (snapshot_workers_.get() != pool) return;
         snapshot_workers_->request(no_user, "snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
@@ -274,17 +278,15 @@ void Manager::watch_snapshot() {
 
 // What was recorded up to now is in the store before a worker looks; a stalled disk holds nobody back for long, and the
 // answer's coverage then says what is not yet stored.
-void Manager::after_commit(std::function<void()> then) {
+void Manager::after_commit(uint64_t most_us, std::function<void()> then) {
     auto begin = [then = std::move(then), begun = std::make_shared<bool>(false)] {
         if (!std::exchange(*begun, true)) then();
     };
-    auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(put_wait_us, begin));
-    ingest_->commit_now(
-        [begin, timer] {
-            begin();
-            timer->reset();
-        },
-        [this, begin, timer] { *timer = loop_.add_timer(commit_wait_us, begin); });
+    auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(most_us, begin));
+    ingest_->commit_now([begin, timer] {
+        begin();
+        timer->reset();
+    });
 }
 
 McpServer::Host Manager::mcp_host() {
@@ -294,7 +296,7 @@ McpServer::Host Manager::mcp_host() {
             .check = [this](const Caller& caller, auto done) { check(caller, false, std::move(done)); },
             .commit =
                 [this](const Caller& caller, auto done) {
-                    after_commit([this, caller, done = std::move(done), alive = alive_] {
+                    after_commit(answer_wait_us, [this, caller, done = std::move(done), alive = alive_] {
                         if (*alive)
                             done({{"missing_probes", missing_probes(caller)},
                                   {"stacks_lost", stacks_->lost()},
@@ -312,7 +314,7 @@ Result<std::unique_ptr<CallStream>> Manager::trace(const Caller& caller, const j
 
 // Names are a target's text, and are demangled: a worker's business.
 void Manager::name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done) {
-    after_commit([this, handles = std::move(handles), done = std::move(done), alive = alive_] {
+    after_commit(names_wait_us, [this, handles = std::move(handles), done = std::move(done), alive = alive_] {
         if (!*alive) return;
         json wanted = json::array();
         for (const auto& [process, handle] : handles) wanted.push_back({process.pid, process.start_ns, handle});

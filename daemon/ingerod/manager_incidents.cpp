@@ -14,6 +14,9 @@ using nlohmann::json;
 
 namespace {
 
+/// How long the rows that outlive their calls are waited for.
+constexpr uint64_t detail_wait_us = 1'000'000;
+
 IncidentEvent event_of(IncidentChange::What what) {
     switch (what) {
         case IncidentChange::What::opened:
@@ -150,7 +153,7 @@ void Manager::store(const IncidentChange& change, const ClockTriple& now) {
 }
 
 void Manager::keep_detail(const IncidentRow& row) {
-    after_commit([this, row, alive = alive_] {
+    after_commit(detail_wait_us, [this, row, alive = alive_] {
         if (!*alive) return;
         workers_->request(no_user, "incidents", {{"id", row.id}, {"whole_trace", true}}, std::nullopt,
                           [this, row, alive](const Result<json>& answer) {

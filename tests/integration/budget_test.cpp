@@ -25,6 +25,7 @@ constexpr uint64_t error_every = 997;
 constexpr uint64_t slow_every = 4'999;
 constexpr uint64_t slow_us = 200;
 constexpr uint64_t most_memory_bytes = 96 << 20;
+constexpr uint64_t most_waiting_bytes = 32 << 20;  ///< that a slow disk holds up besides
 
 class Budget : public testing::Test {
   protected:
@@ -158,7 +159,7 @@ TEST_F(Budget, a_launch_storm_is_thinned_with_errors_and_slow_calls_kept_and_cou
     EXPECT_GT(weight, 1);
     EXPECT_GT(measured_permille, 20);
     if (!sanitized) {
-        EXPECT_LE(memory_bytes, most_memory_bytes);
+        EXPECT_LE(memory_bytes, most_memory_bytes + (full_form() ? 0 : most_waiting_bytes));
     }
 }
 

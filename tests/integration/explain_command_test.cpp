@@ -1,6 +1,7 @@
 // The whole path as a person walks it: a traced program, a stored event, a proven cause.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "test_paths.h"
@@ -49,7 +50,10 @@ TEST_F(ExplainCommand, names_the_cpu_hog_as_the_culprit) {
     const json& finding = answer.at("findings")[0];
     EXPECT_EQ(finding.at("kind"), "cpu-contention");
     EXPECT_EQ(finding.at("verdict"), "proven");
-    EXPECT_EQ(finding.at("culprits")[0].at("name"), "cpu-hog");
+    // Others of this host may have run there for longer.
+    EXPECT_TRUE(std::ranges::any_of(finding.at("culprits"), [](const json& one) {
+        return one.at("name") == "cpu-hog";
+    })) << finding.at("culprits");
     EXPECT_GE(finding.at("explained_fraction"), 0.8);
     EXPECT_EQ(answer.at("healthy"), false);
     std::cout << "explained " << finding.at("explained_fraction") << ", " << finding.at("summary") << "\n";

@@ -285,6 +285,7 @@ TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
     const auto waits = finish();
     ASSERT_EQ(waits.size(), 1u);
     const json found = rows("runnable_ns, blocked_ns", 10, "throttled = 1");
+    const json others = rows("runnable_ns", 0, "throttled = 0");
     std::ifstream stat(cgroup + "/cpu.stat");
     uint64_t throttled_ns = 0;
     for (std::string word; stat >> word;) {
@@ -293,8 +294,13 @@ TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
     }
     end();
     rmdir(cgroup.c_str());
-    // A thread that has its quota again may still wait for a CPU.
-    expect_near(total(found, 0), throttled_ns, 2.0 * static_cast<double>(found.size()));
+    // A thread that has its quota again may still wait for a CPU: until it has one, which it tells.
+    const double idle_ns = static_cast<double>(waits[0].idle()), found_ns = static_cast<double>(total(found, 0));
+    std::cout << "off the CPU for " << idle_ns / 1e6 << " ms, throttled for " << static_cast<double>(throttled_ns) / 1e6
+              << " ms; told " << found_ns / 1e6 << " ms, and by others " << static_cast<double>(total(others, 0)) / 1e6
+              << " ms\n";
+    EXPECT_GE(found_ns, 0.95 * static_cast<double>(throttled_ns));
+    EXPECT_LE(found_ns + static_cast<double>(total(others, 0)), 1.05 * idle_ns + 1e6);
     EXPECT_EQ(total(found, 1), 0u);
 }
 
@@ -573,8 +579,11 @@ TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
     const auto answer_to = [&](uint32_t uid, const char* command) {
         const Finished answer = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", command},
                                           {.environment = {}, .uid = uid, .wanted_pid = {}});
-        EXPECT_EQ(answer.status, 0) << answer.errors;
-        return json::parse(answer.output, nullptr, false);
+        const json told = json::parse(answer.output, nullptr, false);
+        // While the daemon reads a library, of a test beside this one for example, it is not ready.
+        const bool is_ready = told.value("state", "") != "starting";
+        EXPECT_EQ(answer.status, is_ready ? 0 : 4) << answer.errors;
+        return told;
     };
     EXPECT_EQ(answer_to(stranger, "waits").at("waits"), 0);
     EXPECT_GE(answer_to(owner, "waits").at("waits"), 10);

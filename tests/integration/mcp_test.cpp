@@ -138,6 +138,16 @@ class McpSessions : public testing::Test {
         return pid;
     }
 
+    /// The id of its first call, once it is stored: behind a slow disk an answer does not wait for long.
+    static json first_call_of(Assistant& assistant, int pid) {
+        const std::string sql = "SELECT MIN(id) FROM events WHERE pid = " + std::to_string(pid);
+        json id;
+        for (Patience limit; id.is_null() && limit.lasts();)
+            id = assistant.ask("run_sql", {{"sql", sql}}).at("rows").at(0).at(0);
+        EXPECT_FALSE(id.is_null());
+        return id;
+    }
+
     /// Pids of the daemon's sessions.
     std::vector<int> sessions() {
         std::vector<int> found;
@@ -175,9 +185,8 @@ TEST_F(McpSessions, answer_the_official_sdk) {
     const int pid = work();
     Assistant assistant(*daemon_);
     assistant.say(hello());
-    const json ids =
-        assistant.ask("run_sql", {{"sql", "SELECT MIN(id) FROM events WHERE pid = " + std::to_string(pid)}});
-    const json arguments = {{"explain_call", {{"event", ids["rows"][0][0]}}}, {"run_sql", {{"sql", "SELECT 1"}}}};
+    const json arguments = {{"explain_call", {{"event", first_call_of(assistant, pid)}}},
+                            {"run_sql", {{"sql", "SELECT 1"}}}};
     const Finished all = run({"/usr/bin/env", "node", SDK_CLIENT, arguments.dump(), INGEROCTL_PROGRAM, "--socket",
                               daemon_->socket(), "mcp"});
     if (all.status == 77 || all.status == 127) GTEST_SKIP() << "SKIPPED: no MCP SDK: " << all.errors;
@@ -230,7 +239,7 @@ TEST_F(McpSessions, show_a_user_their_own_processes_alone) {
     Assistant root(*daemon_), user(*daemon_, {.uid = stranger});
     root.say(hello());
     user.say(hello());
-    const json ids = root.ask("run_sql", {{"sql", "SELECT MIN(id) FROM events WHERE pid = " + std::to_string(roots)}});
+    const json id = first_call_of(root, roots);
     const std::string everything = "SELECT DISTINCT pid FROM events";
     EXPECT_THAT(root.ask("run_sql", {{"sql", everything}})["rows"].size(), testing::Ge(2u));
     EXPECT_EQ(user.ask("run_sql", {{"sql", everything}})["rows"], json::array({json::array({theirs})}));
@@ -241,8 +250,8 @@ TEST_F(McpSessions, show_a_user_their_own_processes_alone) {
         for (const json& row : answer[list]) EXPECT_EQ(row["pid"], theirs) << tool;
     }
     EXPECT_THAT(user.ask("get_trace_stats", {{"pid", roots}})["ops"], IsEmpty());
-    EXPECT_EQ(user.ask("explain_call", {{"event", ids["rows"][0][0]}})["isError"], true);
-    EXPECT_EQ(root.ask("explain_call", {{"event", ids["rows"][0][0]}})["call"]["pid"], roots);
+    EXPECT_EQ(user.ask("explain_call", {{"event", id}})["isError"], true);
+    EXPECT_EQ(root.ask("explain_call", {{"event", id}})["call"]["pid"], roots);
 }
 
 TEST_F(McpSessions, are_limited_for_each_user_and_in_all) {

@@ -263,7 +263,8 @@ TEST_F(RelayTest, a_library_that_hangs_costs_its_own_rows_only) {
     sys("class/infiniband/mlx5_0/ports/1/counters/symbol_error", "3");
     start_relay(library(std::string(one_gpu) + "0.power 5000\nhang 0.power 3\n"), {"--patience", "1s"});
     wait_for_source("gpus", "hung");
-    EXPECT_GE(query("SELECT COUNT(*) FROM gpu_samples")[0][0], 2) << "two rounds before it hangs";
+    wait_for([&] { return query("SELECT COUNT(*) FROM gpu_samples"); },  // two rounds before it hangs
+             [](const json& rows) { return rows[0][0] >= 2; });
 
     // Ports are told of all the while, and calls are recorded.
     const int64_t before = query("SELECT COUNT(*) FROM port_samples")[0][0];

@@ -142,7 +142,8 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
     const uint64_t delay = loop_after.delay - loop_before.delay;
     // Whatever else ran on that CPU held the loop up too, the daemon for one.
     const auto by_others = static_cast<double>(cpu0_busy_ns() - busy_before - (loop_after.ran - loop_before.ran));
-    const double share = std::min(1.0, static_cast<double>(scheduler_sums(hog.pid()).ran - hog_before.ran) / by_others);
+    const auto hog_ran = static_cast<double>(scheduler_sums(hog.pid()).ran - hog_before.ran);
+    const double share = std::min(1.0, hog_ran / by_others);
     const uint32_t pid = static_cast<uint32_t>(workload.pid());
     ASSERT_EQ(workload.finish(), 0);
     ASSERT_EQ(daemon.stop(), 0);
@@ -161,9 +162,11 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
               << ", the hog's share of the CPU " << share << "\n";
     EXPECT_GT(delay, 1'000'000'000u);
     EXPECT_NEAR(static_cast<double>(preempted), static_cast<double>(delay), 0.05 * static_cast<double>(delay));
-    // A call names one of those that held it up, the foremost. Where there was no other to speak of, that is all of it.
-    EXPECT_GE(static_cast<double>(by_hog), 0.85 * share * static_cast<double>(named));
+    // A call names one of those that held it up, the foremost. Where there was no other to speak of, that is the hog.
+    EXPECT_GT(by_hog, 0u);
+    EXPECT_LE(static_cast<double>(by_hog), 1.05 * hog_ran);
     if (share >= 0.9) {
+        EXPECT_GE(static_cast<double>(by_hog), 0.85 * share * static_cast<double>(named));
         EXPECT_GE(static_cast<double>(by_hog), 0.9 * share * static_cast<double>(preempted));
     }
 }
@@ -204,8 +207,18 @@ TEST_F(TimeSplit, the_last_wait_of_a_call_is_the_last_that_was_told_of) {
     ASSERT_EQ(daemon.stop(), 0);
     const StoreContents store = read_store(daemon.store());
     std::map<std::pair<uint32_t, uint64_t>, uint64_t> lengths;  // of waits, by thread and end
-    for (const Event& event : store.events)
+    std::vector<Event> summed;
+    for (const Event& event : store.events) {
         if (event.tgid == pid && event.op == op_wait) lengths[{event.tid, event.end_ns()}] = event.duration_ns;
+        if (event.tgid == pid && event.op == op_waits_summed) summed.push_back(event);
+    }
+    // While the rings fill, a wait has no record of its own.
+    const auto is_summed = [&](const Event& call, uint64_t back_ns) {
+        return std::any_of(summed.begin(), summed.end(), [&](const Event& sum) {
+            return sum.tid == call.tid && sum.start_ns < back_ns && back_ns <= sum.end_ns() &&
+                   (sum.split_uncertain() || sum.runnable_ns + sum.blocked_ns >= call.last_wait_ns);
+        });
+    };
     const auto next_after = [&](uint32_t tid, uint64_t time_ns) {
         const auto next = lengths.lower_bound({tid, time_ns});
         return next != lengths.end() && next->first.first == tid ? next : lengths.end();
@@ -224,8 +237,10 @@ TEST_F(TimeSplit, the_last_wait_of_a_call_is_the_last_that_was_told_of) {
         EXPECT_TRUE(later == lengths.end() || later->first.second > event.end_ns()) << "a wait after the last";
         if (event.last_wait_ns < floor_ns) continue;
         const auto told = next_after(event.tid, back_ns - apart_ns);
-        ASSERT_NE(told, lengths.end()) << op_name(event.op) << " was last off for " << event.last_wait_ns;
-        EXPECT_NEAR(static_cast<double>(told->first.second), static_cast<double>(back_ns), apart_ns);
+        if (told == lengths.end() || told->first.second > back_ns + apart_ns) {
+            EXPECT_TRUE(is_summed(event, back_ns)) << op_name(event.op) << " was last off for " << event.last_wait_ns;
+            continue;
+        }
         EXPECT_NEAR(static_cast<double>(told->second), static_cast<double>(event.last_wait_ns), apart_ns);
         ++compared;
     }

@@ -68,10 +68,6 @@ void drain(int event_fd) {
     [[maybe_unused]] const ssize_t got = read(event_fd, &value, sizeof(value));
 }
 
-struct CommitRequest {
-    std::function<void()> done, put;
-};
-
 /// Those for which all is put that was read.
 struct Ready {
     std::vector<std::function<void()>> requests;
@@ -104,7 +100,7 @@ struct Ingest::Impl {
         return filling_since_ns == 0 ? last_hand_over_ns + idle_commit_ns : filling_since_ns + batch_age_ns;
     }
     void hand_over(std::vector<std::function<void()>> requests, uint64_t covered_until);
-    void hand_over_when_put(std::vector<CommitRequest> requests, uint64_t covered_until);
+    void hand_over_when_put(std::vector<std::function<void()>> requests, uint64_t covered_until);
     void hand_over_first(Ready first);
     void sleep_until_record(uint64_t until_ns);
     void wait_before_polling(size_t read);
@@ -167,7 +163,7 @@ struct Ingest::Impl {
     uint64_t names_lost = 0;
     uint64_t waits_lost = 0;
     uint64_t names_refused_told_ns = 0;
-    std::vector<CommitRequest> commit_requests;  // for the ingest thread
+    std::vector<std::function<void()>> commit_requests;  // for the ingest thread
     Ready ready;
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
     std::vector<Event> put_events;  // for the ingest thread
@@ -438,13 +434,11 @@ void Ingest::Impl::measure_overhead(uint64_t now) {
 
 // What was read for a request is put by the loop thread, the stacks of its calls too: then only it is committed,
 // without what is read meanwhile.
-void Ingest::Impl::hand_over_when_put(std::vector<CommitRequest> requests, uint64_t covered_until) {
+void Ingest::Impl::hand_over_when_put(std::vector<std::function<void()>> requests, uint64_t covered_until) {
     post([this, requests = std::move(requests), events = handed_over + pending.size(), covered_until] {
-        for (const CommitRequest& request : requests)
-            if (request.put) request.put();
         {
             const std::lock_guard lock(mutex);
-            for (const CommitRequest& request : requests) ready.requests.push_back(request.done);
+            ready.requests.insert(ready.requests.end(), requests.begin(), requests.end());
             ready.events = std::max(ready.events, events);
             ready.covered_until_ns = std::max(ready.covered_until_ns, covered_until);
         }
@@ -501,7 +495,7 @@ void Ingest::Impl::ingest_loop() {
     last_loss_ns = last_hand_over_ns = measured_ns = monotonic_now_ns();
     while (!stopping) {
         turns++;
-        std::vector<CommitRequest> requests;
+        std::vector<std::function<void()>> requests;
         Ready first;
         {
             const std::lock_guard lock(mutex);
@@ -610,10 +604,10 @@ void Ingest::set_covered_since(uint64_t monotonic_ns) {
     impl_->commits.set_covered_since(monotonic_ns);
 }
 
-void Ingest::commit_now(std::function<void()> done, std::function<void()> put) {
+void Ingest::commit_now(std::function<void()> done) {
     {
         const std::lock_guard lock(impl_->mutex);
-        impl_->commit_requests.push_back({std::move(done), std::move(put)});
+        impl_->commit_requests.push_back(std::move(done));
     }
     wake(impl_->ingest_wake.get());
 }

@@ -116,8 +116,8 @@ class Ingest {
     /// The first probe is attached: coverage begins.
     void set_covered_since(uint64_t monotonic_ns);
     /// Commits what has been recorded up to now, with what is put for it on the loop thread; `done` runs there, also
-    /// when the commit failed, and `put` before, when all is put and nothing but the store has to be waited for.
-    void commit_now(std::function<void()> done, std::function<void()> put = {});
+    /// when the commit failed.
+    void commit_now(std::function<void()> done);
 
     /// The ingest thread has drained the rings since the last call, or sleeps because they are empty: it is alive. For
     /// the watchdog.
