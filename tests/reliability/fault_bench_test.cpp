@@ -305,6 +305,24 @@ TEST_F(AFileThatTellsNothing, is_not_opened_by_way_of_an_overlay_unless_it_is_tr
     munmap(page, 4096);
 }
 
+TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
+    serve_all_but("opened");
+    if (IsSkipped()) return;
+    const UniqueFd kept(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept.get(), 0);
+    ASSERT_NE(page, MAP_FAILED);
+    auto mapping = proc_.mapping_at(self_, reinterpret_cast<uint64_t>(page));
+    ASSERT_TRUE(mapping);
+    // As it was told of: a file of another file system, with the same inode.
+    mapping->file.device = proc_.executable_mappings(self_).front().file.device;
+    const auto file = proc_.open_mapped_file(self_, *mapping);
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().message, served_->file() + ": another file than the one that is mapped");
+    EXPECT_FALSE(served_->has_stalled());
+    munmap(page, 4096);
+    served_.reset();  // who closes the file waits for an answer too
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Beside, FaultBench,
     testing::Values(std::pair("execs_that_hang", a_user), std::pair("names_that_cannot_be_read", a_user),

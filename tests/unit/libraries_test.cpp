@@ -101,6 +101,7 @@ TEST(AMountTable, is_read_line_by_line) {
     const auto mount =
         parse_mountinfo_line("36 35 98:10 /mnt1 /mnt\\0402 rw,noatime master:1 - fuse.sshfs host:/ rw,errors=continue");
     ASSERT_TRUE(mount);
+    EXPECT_EQ(mount->id, 36u);
     EXPECT_EQ(mount->device, makedev(98, 10));
     EXPECT_EQ(mount->path, "/mnt 2");
     EXPECT_EQ(mount->type, "fuse.sshfs");

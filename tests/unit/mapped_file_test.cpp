@@ -58,4 +58,21 @@ TEST_F(MappedFile, is_not_found_where_none_of_its_code_is_left) {
     EXPECT_EQ(fd.error().code, ErrorCode::not_found);
 }
 
+TEST_F(MappedFile, of_another_file_system_than_was_told_is_not_opened) {
+    struct stat proc {};
+    ASSERT_EQ(stat("/proc", &proc), 0);
+    mapping_.file.device = proc.st_dev;
+    const auto fd = proc_.open_mapped_file(pid_, mapping_);
+    ASSERT_FALSE(fd);
+    EXPECT_EQ(fd.error().code, ErrorCode::not_found);
+    EXPECT_EQ(fd.error().message, mapping_.path + ": another file than the one that is mapped");
+}
+
+TEST_F(MappedFile, of_another_inode_than_was_told_is_not_opened) {
+    mapping_.file.inode++;
+    const auto fd = proc_.open_mapped_file(pid_, mapping_);
+    ASSERT_FALSE(fd);
+    EXPECT_EQ(fd.error().code, ErrorCode::not_found);
+}
+
 }  // namespace

@@ -101,7 +101,8 @@ std::optional<Mount> parse_mountinfo_line(std::string_view line) {
         const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
         return error == std::errc() && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
     };
-    if (!number(take_word(line)) || !number(take_word(line))) return std::nullopt;
+    const auto id = number(take_word(line));
+    if (!id || !number(take_word(line))) return std::nullopt;
     std::string_view device = take_word(line);
     const auto device_major = number(take_until(device, ':')), device_minor = number(device);
     if (!device_major || !device_minor) return std::nullopt;
@@ -113,7 +114,7 @@ std::optional<Mount> parse_mountinfo_line(std::string_view line) {
     const std::string_view type = take_word(line);
     if (path.empty() || type.empty()) return std::nullopt;
     take_word(line);  // the device
-    return Mount{makedev(*device_major, *device_minor), unescaped(path), std::string(type), std::string(line)};
+    return Mount{*id, makedev(*device_major, *device_minor), unescaped(path), std::string(type), std::string(line)};
 }
 
 std::vector<Mount> parse_mountinfo(std::string_view text) {
@@ -126,6 +127,12 @@ std::vector<Mount> parse_mountinfo(std::string_view text) {
 std::optional<Mount> mount_of_device(std::string_view text, uint64_t device) {
     while (!text.empty())
         if (auto mount = parse_mountinfo_line(take_until(text, '\n')); mount && mount->device == device) return mount;
+    return std::nullopt;
+}
+
+std::optional<Mount> mount_of_id(std::string_view text, uint64_t id) {
+    while (!text.empty())
+        if (auto mount = parse_mountinfo_line(take_until(text, '\n')); mount && mount->id == id) return mount;
     return std::nullopt;
 }
 

@@ -11,6 +11,7 @@
 namespace ingero {
 
 struct Mount {
+    uint64_t id = 0;      ///< of the mount, as statx tells it
     uint64_t device = 0;  ///< as makedev
     std::string path;     ///< where it is mounted
     std::string type;     ///< of file system: ext4, fuse.sshfs
@@ -23,6 +24,7 @@ std::optional<Mount> parse_mountinfo_line(std::string_view line);
 std::vector<Mount> parse_mountinfo(std::string_view text);
 /// The first of a file system on this device.
 std::optional<Mount> mount_of_device(std::string_view text, uint64_t device);
+std::optional<Mount> mount_of_id(std::string_view text, uint64_t id);
 /// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
 bool is_served_by_a_user(std::string_view file_system);
 /// What an overlay with these options lies on, as it was told when it was mounted: a path may be relative to a folder

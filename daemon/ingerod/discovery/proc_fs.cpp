@@ -348,19 +348,20 @@ bool ProcFs::is_trusted(const Mount& fuse) const {
     });
 }
 
+Result<std::string> ProcFs::read_mounts(std::string_view process) const {
+    return read_file(root_ + "/" + std::string(process) + "/mountinfo");
+}
+
 // Asked before opening: even to open such a file may take for ever, and whoever waits for FUSE cannot be killed, so
 // that the daemon could not end.
 Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
-    const auto table_of = [this](const std::string& process) {
-        return read_file(root_ + "/" + process + "/mountinfo");
-    };
     std::optional<Mount> mount;
     Result<std::string> table;
     // The daemon's own leaves out what is kept from it.
     for (const char* process : {"1", "self"})
-        if (!mount && (table = table_of(process))) mount = mount_of_device(*table, device);
+        if (!mount && (table = read_mounts(process))) mount = mount_of_device(*table, device);
     const bool by_host = mount.has_value();
-    if (!mount && (table = table_of(std::to_string(pid)))) mount = mount_of_device(*table, device);
+    if (!mount && (table = read_mounts(std::to_string(pid)))) mount = mount_of_device(*table, device);
     if (!mount && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
     if (!mount && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
         return fail(ErrorCode::not_found, "the process is gone");
@@ -384,55 +385,81 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
     return {};
 }
 
-UniqueFd ProcFs::open_range(uint32_t pid, const Mapping& mapping) const {
+// Neither to find it nor to tell what it is, is anybody asked who serves it.
+ProcFs::Place ProcFs::find_range(uint32_t pid, const Mapping& mapping) const {
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);
-    const std::string path = root_ + "/" + std::to_string(pid) + "/map_files/" + range;
-    struct Opened {
-        UniqueFd fd;
-        int error = 0;
-    };
-    auto opened = within_bounds(pid, [path] {
-        Opened one{UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), 0};
-        one.error = errno;
-        return one;
+    auto found = within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/map_files/" + range] {
+        UniqueFd fd(open(path.c_str(), O_PATH | O_CLOEXEC));
+        Place place;
+        if (!fd || statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS | STATX_MNT_ID,
+                         &place.facts) != 0)
+            place.error = errno;
+        place.fd = std::make_shared<const UniqueFd>(std::move(fd));
+        return place;
     });
-    errno = opened ? opened->error : ETIMEDOUT;
-    return opened ? std::move(opened->fd) : UniqueFd();
+    return found ? std::move(*found) : Place{.fd = {}, .facts = {}, .error = ETIMEDOUT};
+}
+
+// The process may have mapped another file there since: on a file system that nobody looked at.
+Result<void> ProcFs::check_place(uint32_t pid, const Mapping& mapping, const struct statx& facts) const {
+    const auto another = [&] {
+        return fail(ErrorCode::not_found, mapping.path + ": another file than the one that is mapped");
+    };
+    if (!S_ISREG(facts.stx_mode)) return fail(ErrorCode::not_found, mapping.path + ": no regular file");
+    if (facts.stx_ino != mapping.file.inode) return another();
+    if (makedev(facts.stx_dev_major, facts.stx_dev_minor) == mapping.file.device) return {};
+    // Overlay and btrfs tell of another device than stands in maps, which is that of the mount.
+    for (const std::string& process : {std::string("1"), std::string("self"), std::to_string(pid)})
+        if (const auto table = read_mounts(process))
+            if (const auto mount = mount_of_id(*table, facts.stx_mnt_id)) {
+                if (mount->device == mapping.file.device) return {};
+                return another();
+            }
+    return fail(ErrorCode::denied, "its mount is in no mount table, and so its file system is not known to answer",
+                "keep the file system mounted that the library was loaded from");
 }
 
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
     if (auto checked = check_file_system(pid, mapping.file.device); !checked) return tl::unexpected(checked.error());
     // The mapped file itself: no path that the target chose is ever followed.
-    UniqueFd fd = open_range(pid, mapping);
-    int first_error = errno;
+    Place place = find_range(pid, mapping);
     // A loader maps a library whole, as code, and then parts of that range as data, where the code is its first
     // segment: the rule on arm64, and on x86-64 with linkers from before 2018. Meanwhile the range may change once
     // more.
-    for (int attempt = 0; !fd && first_error == ENOENT && attempt < 4; ++attempt) {
-        const std::vector<Mapping> now = executable_mappings(pid);
-        const auto same = std::find_if(now.begin(), now.end(), [&](const Mapping& one) {
+    for (int attempt = 0; place.error == ENOENT && attempt < 4; ++attempt) {
+        const auto now = try_executable_mappings(pid);
+        if (!now) {
+            place.error = ETIMEDOUT;
+            break;
+        }
+        const auto same = std::find_if(now->begin(), now->end(), [&](const Mapping& one) {
             return one.file == mapping.file && one.start < mapping.end && mapping.start < one.end;
         });
-        if (same == now.end()) break;
-        fd = open_range(pid, *same);
-        first_error = errno;
+        if (same == now->end()) break;
+        place = find_range(pid, *same);
     }
-    if (!fd && (first_error == EPERM || first_error == EACCES))
+    UniqueFd file;
+    if (place.error == 0) {
+        if (auto checked = check_place(pid, mapping, place.facts); !checked) return tl::unexpected(checked.error());
+        auto opened = within_bounds(pid, [fd = place.fd] {
+            const std::string path = "/proc/self/fd/" + std::to_string(fd->get());
+            UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+            const int error = file ? 0 : errno;
+            return std::pair(std::move(file), error);
+        });
+        place.error = opened ? opened->second : ETIMEDOUT;
+        if (opened) file = std::move(opened->first);
+    }
+    if (place.error == EPERM || place.error == EACCES)
         return fail(ErrorCode::denied,
-                    errno_message("cannot open a library of process " + std::to_string(pid), first_error),
+                    errno_message("cannot open a library of process " + std::to_string(pid), place.error),
                     "give CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE");
-    if (!fd && first_error == ETIMEDOUT) return fail(ErrorCode::busy, mapping.path + ": the process holds it up");
-    if (!fd)
-        return fail(is_shortage(first_error) ? ErrorCode::busy : ErrorCode::not_found,
-                    errno_message(mapping.path, first_error));
-    struct stat facts {};
-    if (fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
-        return fail(ErrorCode::not_found, mapping.path + ": no regular file");
-    // Overlay and btrfs report another device to stat than in maps; the inode is the same.
-    if (facts.st_ino != mapping.file.inode)
-        return fail(ErrorCode::not_found, mapping.path + ": another file than the one that is mapped");
-    return fd;
+    if (place.error == ETIMEDOUT) return fail(ErrorCode::busy, mapping.path + ": the process holds it up");
+    if (place.error != 0)
+        return fail(is_shortage(place.error) ? ErrorCode::busy : ErrorCode::not_found,
+                    errno_message(mapping.path, place.error));
+    return file;
 }
 
 std::optional<std::string> ProcFs::read_at(uint32_t pid, std::shared_ptr<const UniqueFd> file, uint64_t offset,

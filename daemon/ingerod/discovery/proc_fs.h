@@ -88,7 +88,7 @@ class ProcFs {
     /// the process's. Errors: denied (with the reason), not_found (the process is gone).
     Result<void> check_file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
-    /// for. `mapping` may have been split since, so long as code of the file is left in its range. Errors: not_found
+    /// for, also where the process maps another one there meanwhile. `mapping` may have been split since, so long as code of the file is left in its range. Errors: not_found
     /// (gone meanwhile), denied (capabilities, or a file system that is not to be trusted), busy (no descriptor is
     /// left, or the process holds it up).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
@@ -97,9 +97,17 @@ class ProcFs {
                                        size_t most) const;
 
   private:
+    /// A file that nobody was asked to open: O_PATH.
+    struct Place {
+        std::shared_ptr<const UniqueFd> fd;
+        struct statx facts {};
+        int error = 0;  ///< 0 where it is there; ETIMEDOUT where the process held it up
+    };
     bool is_trusted(const Mount& fuse) const;
+    Result<std::string> read_mounts(std::string_view process) const;
     Result<std::string> read_stat(uint32_t pid) const;
-    UniqueFd open_range(uint32_t pid, const Mapping& mapping) const;
+    Place find_range(uint32_t pid, const Mapping& mapping) const;
+    Result<void> check_place(uint32_t pid, const Mapping& mapping, const struct statx& facts) const;
     /// Of what a process can hold up: nothing of the caller's is used in it.
     template <class Call>
     auto within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())>;

@@ -416,10 +416,10 @@ void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t tim
     // A host may start any number of programs as root that come and go before they are looked at.
     gaps_.open(id, facts ? facts->uid : 0, time_ns, mapping.path.substr(mapping.path.rfind('/') + 1) + ": " + why,
                true);
-    // A process that lives may run another program by now.
-    const std::vector<Mapping> now = facts ? proc_.executable_mappings(pid) : std::vector<Mapping>{};
+    // A process that lives may run another program by now; one that holds the question up may not.
+    const auto now = facts ? proc_.try_executable_mappings(pid) : std::vector<Mapping>{};
     const bool is_there =
-        std::any_of(now.begin(), now.end(), [&](const Mapping& one) { return one.file == mapping.file; });
+        !now || std::any_of(now->begin(), now->end(), [&](const Mapping& one) { return one.file == mapping.file; });
     if (!is_there) return gaps_.close(id, monotonic_now_ns());
     const uint32_t owner = owners_.owner_of(facts->uid);
     if (processes_.contains(pid) || unexamined_.contains(pid) || !unexamined_shares_.may_take(owner, 1)) return;
