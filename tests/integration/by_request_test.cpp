@@ -132,9 +132,10 @@ TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
         if (finding["kind"] == "slow-request") slow = &finding;
     ASSERT_NE(slow, nullptr) << explained;
     EXPECT_EQ((*slow)["verdict"], "proven") << *slow;
-    ASSERT_EQ((*slow)["culprits"].size(), 3u) << *slow;
-    for (const json& culprit : (*slow)["culprits"]) {
-        const std::string name = culprit["name"];
+    // Where the host stalls others too, they come later.
+    ASSERT_GE((*slow)["culprits"].size(), 3u) << *slow;
+    for (size_t i = 0; i < 3; ++i) {
+        const std::string name = (*slow)["culprits"][i]["name"];
         const std::string id = name.substr(sizeof("request ") - 1, name.find(':') - sizeof("request ") + 1);
         EXPECT_TRUE(held_up.contains(id)) << name;
         EXPECT_NE(name.find("in cudaMalloc"), std::string::npos) << name;

@@ -88,9 +88,9 @@ class ProcFs {
     /// the process's. Errors: denied (with the reason), not_found (the process is gone).
     Result<void> check_file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
-    /// for, also where the process maps another one there meanwhile. `mapping` may have been split since, so long as code of the file is left in its range. Errors: not_found
-    /// (gone meanwhile), denied (capabilities, or a file system that is not to be trusted), busy (no descriptor is
-    /// left, or the process holds it up).
+    /// for, also where the process maps another one there meanwhile. `mapping` may have been split since, so long as
+    /// code of the file is left in its range. Errors: not_found (gone meanwhile), denied (capabilities, or a file
+    /// system that is not to be trusted), busy (no descriptor is left, or the process holds it up).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
     /// Up to `most` bytes of a file that the process has mapped; nullopt where it cannot be read.
     std::optional<std::string> read_at(uint32_t pid, std::shared_ptr<const UniqueFd> file, uint64_t offset,
