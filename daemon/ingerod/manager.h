@@ -161,6 +161,7 @@ class Manager : public BusBackend {
     std::unique_ptr<WorkerPool> workers_;           ///< for what clients ask
     std::unique_ptr<WorkerPool> file_workers_;      ///< for what attaching and stacks need: no query holds them up
     std::unique_ptr<WorkerPool> snapshot_workers_;  ///< one, while a copy of the store is made
+    uint64_t snapshots_ = 0;                        ///< copies that were asked for
     std::function<bool()> snapshot_wanted_;
     EventLoop::Source snapshot_watch_;
     std::unique_ptr<NativeStacks> stacks_;

@@ -255,11 +255,11 @@ void Manager::snapshot(UniqueFd file, std::function<bool()> wanted, std::functio
     snapshot_workers_ = std::make_unique<WorkerPool>(loop_, std::move(workers));
     snapshot_wanted_ = std::move(wanted);
     watch_snapshot();
-    const WorkerPool* pool = snapshot_workers_.get();
+    const uint64_t number = ++snapshots_;
     const auto kept = std::make_shared<UniqueFd>(std::move(file));
-    after_commit(answer_wait_us, [this, pool, kept, done = std::move(done), alive = alive_] {
+    after_commit(answer_wait_us, [this, number, kept, done = std::move(done), alive = alive_] {
         if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        if (snapshot_workers_.get() != pool) return;
+        if (!snapshot_workers_ || snapshots_ != number) return;
         snapshot_workers_->request(no_user, "snapshot", json::object(), kept->get(), [this, done](Result<json> answer) {
             snapshot_watch_.reset();
             snapshot_workers_.reset();
@@ -279,8 +279,9 @@ void Manager::watch_snapshot() {
 // What was recorded up to now is in the store before a worker looks; a stalled disk holds nobody back for long, and the
 // answer's coverage then says what is not yet stored.
 void Manager::after_commit(uint64_t most_us, std::function<void()> then) {
-    auto begin = [then = std::move(then), begun = std::make_shared<bool>(false)] {
-        if (!std::exchange(*begun, true)) then();
+    // Behind a disk that stands still, nothing is kept of who has been answered.
+    auto begin = [waiting = std::make_shared<std::function<void()>>(std::move(then))] {
+        if (const auto once = std::exchange(*waiting, {})) once();
     };
     auto timer = std::make_shared<EventLoop::Source>(loop_.add_timer(most_us, begin));
     ingest_->commit_now([begin, timer] {

@@ -323,6 +323,29 @@ TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     served_.reset();  // who closes the file waits for an answer too
 }
 
+// Before Linux 6.8 a mapping of an overlay is told with the device of the layer.
+TEST(AFileOfAnOverlay, is_opened_where_it_is_told_of_as_of_its_layer) {
+    const TemporaryDirectory directory;
+    const ProcFs proc;
+    const auto self = static_cast<uint32_t>(getpid());
+    for (const char* layer : {"lower", "nothing"}) fs::create_directory(directory / layer);
+    std::ofstream(directory / "lower/libcudart.so.12") << std::string(4096, 'x');
+    MountPoint overlay(directory / "overlay");
+    if (!overlay.mount("overlay", "lowerdir=" + directory / "lower" + ":" + directory / "nothing"))
+        GTEST_SKIP() << "cannot mount an overlay here";
+    const UniqueFd fd(open((overlay.path() + "/libcudart.so.12").c_str(), O_RDONLY | O_CLOEXEC));
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd.get(), 0);
+    ASSERT_NE(page, MAP_FAILED);
+    auto mapping = proc.mapping_at(self, reinterpret_cast<uint64_t>(page));
+    ASSERT_TRUE(mapping);
+    auto file = proc.open_mapped_file(self, *mapping);
+    EXPECT_TRUE(file) << file.error().message;
+    mapping->file.device = proc.executable_mappings(self).front().file.device;
+    file = proc.open_mapped_file(self, *mapping);
+    EXPECT_TRUE(file) << file.error().message;
+    munmap(page, 4096);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Beside, FaultBench,
     testing::Values(std::pair("execs_that_hang", a_user), std::pair("names_that_cannot_be_read", a_user),

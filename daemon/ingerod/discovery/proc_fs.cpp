@@ -268,7 +268,7 @@ std::optional<std::string> ProcFs::control_groups_of(uint32_t pid) const {
     return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
-std::optional<struct statx> ProcFs::program_of(uint32_t pid) const {
+Result<struct statx> ProcFs::program_of(uint32_t pid) const {
     // The link leads to the file itself, and nobody is asked who serves it.
     const auto found = within_bounds(
         pid, [link = root_ + "/" + std::to_string(pid) + "/exe"]() -> std::optional<struct statx> {
@@ -277,7 +277,9 @@ std::optional<struct statx> ProcFs::program_of(uint32_t pid) const {
                 return std::nullopt;
             return facts;
         });
-    return found.value_or(std::nullopt);
+    if (!found) return fail(ErrorCode::deadline, "the process holds up whoever asks what it runs");
+    if (!*found) return fail(ErrorCode::not_found, "the process is gone");
+    return **found;
 }
 
 UniqueFd ProcFs::open_pid_namespace(uint32_t pid) const {
@@ -352,6 +354,14 @@ Result<std::string> ProcFs::read_mounts(std::string_view process) const {
     return read_file(root_ + "/" + std::string(process) + "/mountinfo");
 }
 
+Error ProcFs::why_not_mounted(uint32_t pid) const {
+    if (!can_open_files()) return {ErrorCode::busy, "no descriptor is left to read mount tables with", ""};
+    if (access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
+        return {ErrorCode::not_found, "the process is gone", ""};
+    return {ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
+            "keep the file system mounted that the library was loaded from"};
+}
+
 // Asked before opening: even to open such a file may take for ever, and whoever waits for FUSE cannot be killed, so
 // that the daemon could not end.
 Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
@@ -362,12 +372,7 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
         if (!mount && (table = read_mounts(process))) mount = mount_of_device(*table, device);
     const bool by_host = mount.has_value();
     if (!mount && (table = read_mounts(std::to_string(pid)))) mount = mount_of_device(*table, device);
-    if (!mount && !can_open_files()) return fail(ErrorCode::busy, "no descriptor is left to read mount tables with");
-    if (!mount && access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
-        return fail(ErrorCode::not_found, "the process is gone");
-    if (!mount)
-        return fail(ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
-                    "keep the file system mounted that the library was loaded from");
+    if (!mount) return tl::unexpected(why_not_mounted(pid));
     if (is_served_by_a_user(mount->type) && !(by_host && is_trusted(*mount)))
         return fail(ErrorCode::denied, "it lies on a FUSE file system (" + mount->type + "), which may never answer",
                     "copy the library to a local file system");
@@ -409,15 +414,16 @@ Result<void> ProcFs::check_place(uint32_t pid, const Mapping& mapping, const str
     if (!S_ISREG(facts.stx_mode)) return fail(ErrorCode::not_found, mapping.path + ": no regular file");
     if (facts.stx_ino != mapping.file.inode) return another();
     if (makedev(facts.stx_dev_major, facts.stx_dev_minor) == mapping.file.device) return {};
-    // Overlay and btrfs tell of another device than stands in maps, which is that of the mount.
+    // Of overlay and btrfs the mount has the device that stands in maps. Of overlay, maps have that of a layer before
+    // Linux 6.8, and the records of mappings up to 6.17.
     for (const std::string& process : {std::string("1"), std::string("self"), std::to_string(pid)})
         if (const auto table = read_mounts(process))
             if (const auto mount = mount_of_id(*table, facts.stx_mnt_id)) {
                 if (mount->device == mapping.file.device) return {};
+                if (mount->type == "overlay") return check_file_system(pid, mount->device);
                 return another();
             }
-    return fail(ErrorCode::denied, "its mount is in no mount table, and so its file system is not known to answer",
-                "keep the file system mounted that the library was loaded from");
+    return tl::unexpected(why_not_mounted(pid));
 }
 
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
@@ -441,6 +447,10 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     }
     UniqueFd file;
     if (place.error == 0) {
+        // A number that no disk has may be another file system's by now; while the file is held it is not given again.
+        if (major(mapping.file.device) == 0)
+            if (auto checked = check_file_system(pid, mapping.file.device); !checked)
+                return tl::unexpected(checked.error());
         if (auto checked = check_place(pid, mapping, place.facts); !checked) return tl::unexpected(checked.error());
         auto opened = within_bounds(pid, [fd = place.fd] {
             const std::string path = "/proc/self/fd/" + std::to_string(fd->get());

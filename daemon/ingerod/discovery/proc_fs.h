@@ -62,8 +62,8 @@ class ProcFs {
     std::optional<uint32_t> innermost_pid_of(uint32_t pid) const;
     /// Its control groups as the kernel lists them, up to 64 KiB; nullopt once it is gone.
     std::optional<std::string> control_groups_of(uint32_t pid) const;
-    /// Inode, change time and size of the file that it runs.
-    std::optional<struct statx> program_of(uint32_t pid) const;
+    /// Inode, change time and size of the file that it runs. Errors: not_found, deadline (the process holds it up).
+    Result<struct statx> program_of(uint32_t pid) const;
     std::optional<FileId> pid_namespace_of(uint32_t pid) const;
     UniqueFd open_pid_namespace(uint32_t pid) const;
     /// ProcessKey::start_ns of the process that has the pid now.
@@ -104,6 +104,7 @@ class ProcFs {
         int error = 0;  ///< 0 where it is there; ETIMEDOUT where the process held it up
     };
     bool is_trusted(const Mount& fuse) const;
+    Error why_not_mounted(uint32_t pid) const;
     Result<std::string> read_mounts(std::string_view process) const;
     Result<std::string> read_stat(uint32_t pid) const;
     Place find_range(uint32_t pid, const Mapping& mapping) const;

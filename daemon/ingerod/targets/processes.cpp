@@ -410,6 +410,7 @@ void Processes::on_program(uint32_t pid, const Mapping& mapping, uint64_t time_n
 
 void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
     const auto facts = proc_.read_process(pid);
+    if (!facts && facts.error().code == ErrorCode::deadline) return on_unreadable(pid, time_ns);
     // Gone without a trace: then root alone is told, since whose it was is not known.
     const ProcessKey key = facts ? facts->key : ProcessKey{pid, 0};
     const GapId id{key, GapReason::refused, mapping.file};

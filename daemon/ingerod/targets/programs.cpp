@@ -20,7 +20,6 @@ constexpr size_t max_known = 16'384;
 constexpr size_t max_questions = 256;
 constexpr size_t max_waiting = 256;
 constexpr const char* ended = "the process ended before ingerod could inspect it";
-constexpr const char* held_up = "the process holds up whoever inspects it";
 /// The runtime is there where these are: a program that calls it dynamically defines neither.
 const json marks = {"cudaLaunchKernel", "cudaMalloc"};
 
@@ -49,7 +48,8 @@ void Programs::look(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
     const auto facts = proc_.program_of(pid);
     if (!facts) {
         if (!is_without(mapping.file))
-            callbacks_.on_unexamined(pid, mapping, time_ns, proc_.user_of(pid) ? held_up : ended);
+            callbacks_.on_unexamined(pid, mapping, time_ns,
+                                     facts.error().code == ErrorCode::deadline ? facts.error().message : ended);
         return;
     }
     if (facts->stx_ino != mapping.file.inode) return;  // of another file than its program
