@@ -259,6 +259,7 @@ class AFileThatTellsNothing : public testing::Test {
     const TemporaryDirectory directory_;
     const ProcFs proc_;
     const uint32_t self_ = static_cast<uint32_t>(getpid());
+    UniqueFd kept_;  ///< to close it may wait for an answer: not before the file system has ended
     std::optional<StallingFileSystem> served_;
 };
 
@@ -308,8 +309,8 @@ TEST_F(AFileThatTellsNothing, is_not_opened_by_way_of_an_overlay_unless_it_is_tr
 TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     serve_all_but("opened");
     if (IsSkipped()) return;
-    const UniqueFd kept(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept.get(), 0);
+    kept_.reset(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept_.get(), 0);
     ASSERT_NE(page, MAP_FAILED);
     auto mapping = proc_.mapping_at(self_, reinterpret_cast<uint64_t>(page));
     ASSERT_TRUE(mapping);
@@ -320,7 +321,6 @@ TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     EXPECT_EQ(file.error().message, served_->file() + ": another file than the one that is mapped");
     EXPECT_FALSE(served_->has_stalled());
     munmap(page, 4096);
-    served_.reset();  // who closes the file waits for an answer too
 }
 
 // Before Linux 6.8 a mapping of an overlay is told with the device of the layer.

@@ -143,9 +143,12 @@ struct MmapWatch::Impl {
         resume_timer = loop->add_timer(pause_us, [this] { resume(); });
     }
 
+    // The kernel tells of a wake-up once, and of those in the pause it told nobody; to a ring that is full by now comes
+    // nothing that would wake.
     void resume() {
         resume_timer.reset();
         for (EventLoop::Source& source : sources) loop->set_io_events(source, EPOLLIN);
+        for (MappedRing& ring : rings) read(ring);
     }
 
     void look_at_due() {

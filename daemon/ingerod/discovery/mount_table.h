@@ -24,6 +24,7 @@ std::optional<Mount> parse_mountinfo_line(std::string_view line);
 std::vector<Mount> parse_mountinfo(std::string_view text);
 /// The first of a file system on this device.
 std::optional<Mount> mount_of_device(std::string_view text, uint64_t device);
+/// The one with this id, of which there is one on the host.
 std::optional<Mount> mount_of_id(std::string_view text, uint64_t id);
 /// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
 bool is_served_by_a_user(std::string_view file_system);

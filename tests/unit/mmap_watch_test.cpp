@@ -1,0 +1,83 @@
+// Mappings are told of, also after more of them than the kernel's rings hold.
+#include "daemon/ingerod/discovery/mmap_watch.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/loop/event_loop.h"
+
+using namespace ingero;
+
+namespace {
+
+constexpr uint64_t ms = 1'000;  ///< in us
+constexpr int more_than_a_ring_holds = 3'000;
+constexpr int more_than_a_calm_turn = 200;
+
+void map(const std::string& path, int times) {
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ASSERT_TRUE(file) << path;
+    for (int i = 0; i < times; ++i) {
+        void* page = mmap(nullptr, 4'096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file.get(), 0);
+        ASSERT_NE(page, MAP_FAILED);
+        munmap(page, 4'096);
+    }
+}
+
+/// On one CPU, whose ring it is about.
+class AnMmapWatch : public testing::Test {
+  protected:
+    void SetUp() override {
+        ASSERT_EQ(sched_getaffinity(0, sizeof(before_), &before_), 0);
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(sched_getcpu(), &one);
+        ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+        std::string name = testing::TempDir() + "ingero-late-XXXXXX";
+        const UniqueFd file(mkstemp(name.data()));
+        ASSERT_TRUE(file);
+        ASSERT_EQ(ftruncate(file.get(), 4'096), 0);
+        late_ = name;
+    }
+    void TearDown() override {
+        sched_setaffinity(0, sizeof(before_), &before_);
+        std::filesystem::remove(late_);
+    }
+
+    cpu_set_t before_{};
+    std::string late_;
+};
+
+TEST_F(AnMmapWatch, tells_of_a_mapping_after_a_ring_was_full_while_it_rested) {
+    EventLoop loop;
+    int losses = 0;
+    EventLoop::Source next;
+    const auto watch = MmapWatch::start(
+        loop, [&](std::string_view path) { return path == late_; }, [](std::string_view) { return false; },
+        {.on_mapping = [&](uint32_t, const Mapping&, uint64_t) { loop.exit(0); },
+         .on_executable = {},
+         .on_program = [](uint32_t, const Mapping&, uint64_t) {},
+         .on_lost =
+             [&] {
+                 if (losses++ != 0) return;
+                 // It rests after this turn, with a ring that is full.
+                 map("/proc/self/exe", more_than_a_ring_holds);
+                 next = loop.add_timer(50 * ms, [&] { map(late_, 1); });
+             }});
+    if (!watch && watch.error().code == ErrorCode::denied) GTEST_SKIP() << "needs CAP_PERFMON";
+    ASSERT_TRUE(watch) << watch.error().message;
+    // The kernel tells of what it dropped with what comes next.
+    map("/proc/self/exe", more_than_a_ring_holds);
+    const auto more = loop.add_timer(50 * ms, [] { map("/proc/self/exe", more_than_a_calm_turn); });
+    const auto limit = loop.add_timer(60'000 * ms, [&] { loop.exit(1); });
+    EXPECT_EQ(loop.run(), 0) << "nothing is read any more";
+    EXPECT_GE(losses, 1);
+}
+
+}  // namespace
