@@ -134,8 +134,9 @@ Result<void> Manager::open() {
     workers_ = std::make_unique<WorkerPool>(loop_, workers);
     workers.count = 1;
     workers.turn = file_turn;
-    // What a file's bytes may have made of a worker reads no event.
+    // What a file's bytes may have made of a worker reads no event, and no file that others wrote.
     workers.store_directory.clear();
+    workers.one_owner_each = true;
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 
     const StoreFigures stored = (*store)->figures();

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "core/model/op.h"
 #include "test_paths.h"
@@ -21,7 +22,7 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t requests = 200;
-/// The log's clock is read before and after the probes'.
+/// Between the clocks that the log and an answer are told by.
 constexpr uint64_t margin_ns = 100'000;
 
 /// What each of the injected faults is, by the op that it held up.
@@ -82,16 +83,25 @@ class ByRequest : public testing::Test {
     const TemporaryDirectory directory_;
 };
 
-/// Outermost calls of a class that overlap the interval.
+/// Outermost calls of a class that overlap the interval. A thread may lose its CPU between a probe's clock and the
+/// log's: as the probes tell it, a call begins at any time from the end of the one before, and ends by the next one's
+/// start.
 Bounds overlapping(const standin::GroundTruth& log, OpClass op_class, uint64_t from_ns, uint64_t to_ns) {
+    std::map<uint32_t, std::vector<const standin::Record*>> threads;
+    for (const standin::Record& record : log.records())
+        if (standin::finished(record) && record.depth == 0) threads[record.tid].push_back(&record);
     Bounds bounds;
-    for (const standin::Record& record : log.records()) {
-        if (!standin::finished(record) || record.depth != 0) continue;
-        const auto op = op_of_function(log.name(record));
-        const Op* known = op ? find_op(*op) : nullptr;
-        if (!known || known->op_class != op_class) continue;
-        bounds.certain += record.start_ns + margin_ns < to_ns && record.end_ns > from_ns + margin_ns;
-        bounds.possible += record.start_ns < to_ns + margin_ns && record.end_ns + margin_ns > from_ns;
+    for (auto& [tid, calls] : threads) {
+        std::sort(calls.begin(), calls.end(), [](const auto* a, const auto* b) { return a->start_ns < b->start_ns; });
+        for (size_t i = 0; i < calls.size(); ++i) {
+            const auto op = op_of_function(log.name(*calls[i]));
+            const Op* known = op ? find_op(*op) : nullptr;
+            if (!known || known->op_class != op_class) continue;
+            const uint64_t soonest = i == 0 ? 0 : calls[i - 1]->end_ns;
+            const uint64_t latest = i + 1 == calls.size() ? UINT64_MAX : calls[i + 1]->start_ns;
+            bounds.certain += calls[i]->start_ns + margin_ns < to_ns && calls[i]->end_ns > from_ns + margin_ns;
+            bounds.possible += soonest < to_ns + margin_ns && latest > from_ns - margin_ns;
+        }
     }
     return bounds;
 }

@@ -110,7 +110,7 @@ def fetch_kernel(cache, name):
         image.rename(making / "vmlinuz")
         keep_modules(unpacked, making, MODULES)
         print(f"{package}: {(making / 'vmlinuz').stat().st_size >> 20} MiB")
-    return fetched(cache, f"kernel-{name}", fetch)
+    return fetched(cache, "-".join(["kernel", name, *MODULES]), fetch)
 
 
 def fetch_busybox(cache, architecture):

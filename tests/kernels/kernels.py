@@ -29,15 +29,16 @@ CASES = {
     "waits_between_calls": (INSTRUMENTED, "Host.SleepsBetweenCallsAreTold*:Host.AChainOfFourThreads*"),
     "nfs": (INSTRUMENTED, "Host.ReadsOverNfs*"),
     "footprint": (INSTRUMENTED, "FootprintOf.a_tree_has_*"),
+    "containers_of_an_image": (PLAIN, "SharedImage.*"),
 }
 # Of the kernel, for these.
-MODULES = ["nfsv3"]
+MODULES = ["nfsv3", "overlay"]
 MODULE_FOLDERS = ["fs", "net/sunrpc"]
 PROGRAMS = sorted({program for program, _ in CASES.values()})
 
 # A daemon with perf uprobes takes 7 s to end in the emulator, 35 ms a probe: there, the least that says it all.
 WITHOUT_MULTI = ["best_method", "bytes", "launch_arguments", "every_call_once", "many_threads", "left_calls",
-                 "collectives", "task_and_timer_waits", "waits_between_calls", "footprint"]
+                 "collectives", "task_and_timer_waits", "waits_between_calls", "footprint", "containers_of_an_image"]
 WITH_MULTI = [name for name in CASES if name != "task_and_timer_waits"]
 
 KERNELS = {

@@ -10,12 +10,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <list>
 #include <map>
 #include <optional>
 #include <thread>
 
 #include "daemon/ingerod/discovery/mapped_text.h"
+#include "daemon/ingerod/targets/libraries.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/mount_point.h"
@@ -153,7 +156,7 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
             chmod((directory_ / "spoilt").c_str(), 0777);
             start({"elves", library, directory_ / "spoilt", "500", std::to_string(chosen_seed())});
         }
-        if (kind == "two_thousand_processes") start({"many", library, "2000"});
+        if (kind == "thousands_of_processes") start({"many", library, long_form() ? "20000" : "2000"});
         if (all || kind == "sixty_thousand_mappings") start({"map", library, directory_ / "much", "60000"});
         if (all || kind == "execs_without_end") start({"loop", library});
     }
@@ -282,13 +285,17 @@ TEST_F(AFileThatTellsNothing, has_no_name_of_a_kernel_read_from_it) {
     munmap(page, 4096);
 }
 
-TEST_F(AFileThatTellsNothing, is_not_opened_by_way_of_an_overlay_unless_it_is_trusted) {
+/// By its own path, and by a link to it.
+class AFileThatTellsNothingBelow : public AFileThatTellsNothing, public testing::WithParamInterface<const char*> {};
+
+TEST_P(AFileThatTellsNothingBelow, an_overlay_is_not_opened_unless_it_is_trusted) {
     serve_all_but("read");
     if (IsSkipped()) return;
     const std::string nothing = directory_ / "nothing";
     fs::create_directory(nothing);
+    fs::create_directory_symlink(directory_ / "served", directory_ / "link");
     MountPoint overlay(directory_ / "overlay");
-    if (!overlay.mount("overlay", "lowerdir=" + directory_ / "served" + ":" + nothing))
+    if (!overlay.mount("overlay", "lowerdir=" + directory_ / GetParam() + ":" + nothing))
         GTEST_SKIP() << "cannot mount an overlay here";
     void* page = map(overlay.path() + "/libcudart.so.12", PROT_READ | PROT_EXEC);
     ASSERT_NE(page, MAP_FAILED);
@@ -306,6 +313,9 @@ TEST_F(AFileThatTellsNothing, is_not_opened_by_way_of_an_overlay_unless_it_is_tr
     munmap(page, 4096);
 }
 
+INSTANTIATE_TEST_SUITE_P(, AFileThatTellsNothingBelow, testing::Values("served", "link"),
+                         [](const auto& info) { return std::string("by_") + info.param; });
+
 TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     serve_all_but("opened");
     if (IsSkipped()) return;
@@ -320,6 +330,38 @@ TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().message, served_->file() + ": another file than the one that is mapped");
     EXPECT_FALSE(served_->has_stalled());
+    munmap(page, 4096);
+}
+
+TEST_F(AFileThatTellsNothing, does_not_hold_up_who_trusts_it) {
+    serve_all_but("statfs");
+    if (IsSkipped()) return;
+    kept_.reset(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept_.get(), 0);
+    ASSERT_NE(page, MAP_FAILED);
+    const auto see = [&] {
+        ProcFs trusting("/proc", {.patience = milliseconds(20)});
+        trusting.trust_fuse({directory_ / "*"});
+        EventLoop loop;
+        WorkerPool workers(loop, {.program = "/nonexistent", .store_directory = {}, .node = {}});
+        const UidOwners owners;
+        Libraries libraries(loop, trusting, {}, workers, owners,
+                            {.on_change = [] {},
+                             .on_settled = [](const LibraryKey&) {},
+                             .on_let_go = [](const LibraryKey&) {},
+                             .off = [](std::string_view) { return false; },
+                             .in_use = [](const LibraryKey&) { return true; },
+                             .uids = [](const LibraryKey&) { return std::vector<uint32_t>(); }});
+        const auto mapping = trusting.mapping_at(self_, reinterpret_cast<uint64_t>(page));
+        const Libraries::Sight sight = libraries.see(self_, 0, mapping.value(), {});
+        return sight.entry && sight.entry->state == LibraryState::reading ? "" : "refused: " + sight.refused;
+    };
+    auto seen = std::async(std::launch::async, see);
+    const bool came_back = seen.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+    EXPECT_TRUE(came_back) << "it waits for the file system";
+    EXPECT_TRUE(served_->wait_stalled());
+    if (!came_back) served_.reset();
+    EXPECT_EQ(seen.get(), "");
     munmap(page, 4096);
 }
 
@@ -351,7 +393,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::pair("execs_that_hang", a_user), std::pair("names_that_cannot_be_read", a_user),
                     std::pair("files_that_tell_nothing", a_user), std::pair("sixty_thousand_mappings", a_user),
                     std::pair("execs_without_end", a_user), std::pair("overlays_of_files_that_tell_nothing", a_user),
-                    std::pair("libraries_that_are_spoilt", a_user), std::pair("two_thousand_processes", a_user),
+                    std::pair("libraries_that_are_spoilt", a_user), std::pair("thousands_of_processes", a_user),
                     std::pair("all_at_once", a_user), std::pair("all_at_once", root_of_a_users_container),
                     std::pair("all_at_once", root_of_a_container)),
     [](const auto& info) { return info.param.first + "_" + info.param.second.name; });

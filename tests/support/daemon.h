@@ -17,6 +17,7 @@
 #include "core/wire/client.h"
 #include "tests/standin/ground_truth_reader.h"
 #include "tests/support/child.h"
+#include "tests/support/sanitized.h"
 
 namespace ingero::test {
 
@@ -46,20 +47,6 @@ bool full_form();
 bool long_form();
 /// An emulated processor runs this, many times slower than a real one: what is counted may be less.
 bool emulated();
-
-/// GCC's and Clang's sanitizers make a program many times slower: what is a promise of the product is not one of
-/// theirs.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 /// A way in which functions are attached to, by the options of ingerod that leave no better one.
 struct AttachWay {

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/sanitized.h"
+
 namespace ingero {
 
 /// What the process may still take, for as long as this lives. Sanitizers, which take memory of their own, have none.
@@ -15,7 +17,7 @@ class MemoryLimit {
   public:
     explicit MemoryLimit(uint64_t more_bytes) {
         getrlimit(RLIMIT_DATA, &before_);
-        if (is_sanitized) return;
+        if (test::sanitized) return;
         uint64_t data_kib = 0;
         std::ifstream status("/proc/self/status");
         for (std::string line; std::getline(status, line);)
@@ -26,13 +28,6 @@ class MemoryLimit {
     ~MemoryLimit() { setrlimit(RLIMIT_DATA, &before_); }
 
   private:
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    static constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-    static constexpr bool is_sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-    static constexpr bool is_sanitized = false;
-#endif
     rlimit before_{};
 };
 

@@ -3,16 +3,21 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <thread>
 
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/ingest/name_budget.h"
+#include "tests/support/daemon.h"
 
 using namespace ingero;
 
@@ -112,6 +117,39 @@ TEST(AMountTable, is_read_line_by_line) {
         EXPECT_FALSE(parse_mountinfo_line(line)) << line;
 }
 
+// In a namespace of the thread's own.
+TEST(AMountTable, is_read_anew_only_once_it_has_changed) {
+    const test::TemporaryDirectory directory;
+    const std::string link = directory / "mountinfo", place = directory / "place";
+    std::filesystem::create_directory(place);
+    const auto look = [&] {
+        if (unshare(CLONE_NEWNS) != 0) GTEST_SKIP() << "nothing can be mounted here";
+        ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+        const std::string real =
+            "/proc/" + std::to_string(getpid()) + "/task/" + std::to_string(gettid()) + "/mountinfo";
+        std::filesystem::create_symlink(real, link);
+        MountTable table(link);
+        const auto is_there = [&] {
+            const std::vector<Mount>& mounts = table.read();
+            return std::any_of(mounts.begin(), mounts.end(), [&](const Mount& one) { return one.path == place; });
+        };
+        EXPECT_FALSE(is_there());
+        ASSERT_EQ(mount("none", place.c_str(), "tmpfs", 0, nullptr), 0);
+        EXPECT_TRUE(is_there());
+        std::filesystem::remove(link);
+        EXPECT_TRUE(is_there()) << "nothing has changed, so it is not even opened";
+        std::filesystem::create_symlink(real, link);
+        ASSERT_EQ(umount2(place.c_str(), 0), 0);
+        EXPECT_FALSE(is_there());
+        EXPECT_FALSE(table.read().empty());
+        std::filesystem::remove(link);
+        ASSERT_EQ(mount("none", place.c_str(), "tmpfs", 0, nullptr), 0);
+        EXPECT_TRUE(table.read().empty()) << "what cannot be read is not taken from before";
+        umount2(place.c_str(), 0);
+    };
+    std::thread(look).join();
+}
+
 class ADevice : public testing::Test {
   protected:
     void SetUp() override {
@@ -199,6 +237,30 @@ TEST(AnOverlay, tells_its_layers_as_each_kernel_writes_them) {
     EXPECT_THAT(overlay_layers("lowerdir=/ends\\134"), ElementsAre("/ends\\"));
     for (const char* none : {"", "rw", "lowerdir=", "lowerdir=:,workdir=/w"})
         EXPECT_THAT(overlay_layers(none), ElementsAre()) << none;
+}
+
+TEST(AnOverlay, lies_where_the_links_in_its_layers_lead) {
+    const std::map<std::string, std::string> links = {
+        {"/var/lib/engine", "/data/engine"}, {"/data", "disks/1"}, {"/round", "round"}, {"/up", "../up/./x//../y"}};
+    const auto link_at = [&](const std::string& path) {
+        const auto link = links.find(path);
+        return link == links.end() ? std::nullopt : std::optional(link->second);
+    };
+    EXPECT_EQ(without_links("/var/lib/engine/3/fs", link_at), "/disks/1/engine/3/fs");
+    EXPECT_EQ(without_links("/data", link_at), "/disks/1");
+    EXPECT_EQ(without_links("/a//b/./c/../d/", link_at), "/a/b/d");
+    EXPECT_EQ(without_links("/../..", link_at), "/");
+    EXPECT_EQ(without_links("/round/x", link_at), "/round/x") << "no more than the kernel follows";
+    const std::vector<Mount> table = {{1, 1, "/", "ext4", ""}, {2, 2, "/disks/1/engine/3/fs", "fuse.images", ""}};
+    const Mount overlay{3, 3, "/mnt", "overlay", "rw,lowerdir=/var/lib/engine/3/fs:/nothing"};
+    EXPECT_THAT(fuse_below(table, overlay), testing::IsEmpty());
+    EXPECT_THAT(fuse_below(table, overlay, link_at), testing::ElementsAre(&table[1]));
+    const auto no_fuse = [&](const std::string& path) {
+        EXPECT_FALSE(path.starts_with("/disks/1/engine/3/fs")) << "whoever serves it is asked for " << path;
+        return link_at(path);
+    };
+    const Mount deeper{4, 4, "/mnt", "overlay", "rw,lowerdir=/var/lib/engine/3/fs/a/b"};
+    EXPECT_THAT(fuse_below(table, deeper, no_fuse), testing::ElementsAre(&table[1]));
 }
 
 TEST(AFileSystem, that_any_user_can_serve_is_known_by_its_type) {

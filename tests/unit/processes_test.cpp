@@ -179,6 +179,33 @@ TEST_F(AProcessThatIsHeldUp, once_its_mappings_are_known_is_looked_at_again) {
     expect_found_once_let_go("stat");
 }
 
+TEST_F(AProcessThatIsHeldUp, as_it_is_spared_is_told_of_once_it_is_let_go) {
+    hold_up("stat");
+    const ProcessKey key{child_.pid(), 42'420'000'000};
+    const auto spared = change_of(key, INGERO_PROCESS_SPARED);
+    processes_.on_change(spared);
+    expect_found_once_let_go("stat");
+    ASSERT_TRUE(processes_.find(key));
+    EXPECT_EQ(processes_.find(key)->spared_ns, spared.time_ns);
+    EXPECT_EQ(processes_.state_of(*processes_.find(key)), "failed");
+    processes_.close_gaps();
+    EXPECT_TRUE(std::any_of(gaps_.begin(), gaps_.end(), [&](const GapRow& gap) {
+        return gap.process == key && gap.reason == GapReason::refused && gap.from_ns == spared.time_ns;
+    }));
+}
+
+TEST_F(AProcessThatIsHeldUp, as_it_is_spared_is_no_longer_once_it_runs_another_program) {
+    hold_up("stat");
+    const ProcessKey key{child_.pid(), 42'420'000'000};
+    processes_.on_change(change_of(key, INGERO_PROCESS_SPARED));
+    processes_.on_change(change_of(key, INGERO_PROCESS_EXEC));
+    processes_.on_mapping(child_.pid(), parse_maps_line("1000-2000 r-xp 00000000 08:01 7 /lib/libcudart.so.12").value(),
+                          monotonic_now_ns());
+    expect_found_once_let_go("stat");
+    ASSERT_TRUE(processes_.find(key));
+    EXPECT_EQ(processes_.find(key)->spared_ns, std::nullopt);
+}
+
 TEST_F(OfAUser, beyond_a_bound_the_oldest_is_no_longer_watched_and_a_gap_says_so) {
     const std::vector<Child> children(most + 2);
     std::vector<ProcessKey> keys;

@@ -18,6 +18,7 @@
 #include "core/query/stacks.h"
 #include "core/query/timeline.h"
 #include "core/sql/sql.h"
+#include "tests/support/sanitized.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {
@@ -33,8 +34,8 @@ constexpr ProcessKey trainer{100, 7};
 constexpr uint32_t one_in = 50;
 constexpr uint64_t slow_call_ns = 50 * us;  ///< as bpf/thinning.h has it
 constexpr size_t requests = 8;
-/// 190,000 calls in the gate, a million in --full.
-const size_t scale = std::getenv("INGERO_FULL") != nullptr ? 6 : 1;
+/// 190,000 calls in the gate, a million in --full without a sanitizer.
+const size_t scale = std::getenv("INGERO_FULL") != nullptr && !test::sanitized ? 6 : 1;
 const uint64_t pause_ns = 10 * ms * scale;  ///< after each
 const size_t steps_of_request = 800 * scale;
 /// Kept rows are a random sample, one of each fifty calls of an op, so that calls come out exactly. A sum over n of

@@ -264,6 +264,46 @@ TEST_F(WorkerPoolTest, ends_a_turn_when_another_users_job_waits) {
     EXPECT_TRUE(wait(next));
 }
 
+TEST_F(WorkerPoolTest, passes_a_worker_files_of_one_owner_alone) {
+    if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+    WorkerOptions options = one();
+    options.one_owner_each = true;
+    start(options);
+    const UniqueFd ours = memory_file("no library"), theirs = memory_file("no library either");
+    ASSERT_EQ(fchown(theirs.get(), 1'234, 0), 0);
+    const auto reader_of = [&](const UniqueFd& file) {
+        const auto answer = ask("symbols", {{"wanted", {"alias"}}}, file.get());
+        EXPECT_FALSE(answer);
+        EXPECT_EQ(answer.error().code, ErrorCode::corrupt) << answer.error().message;
+        EXPECT_THAT(pool_->pids(), SizeIs(1));
+        return pool_->pids().empty() ? -1 : pool_->pids().front();
+    };
+    const int first = reader_of(ours);
+    EXPECT_EQ(reader_of(ours), first);
+    const int second = reader_of(theirs);
+    EXPECT_NE(second, first);
+    EXPECT_EQ(reader_of(theirs), second);
+    EXPECT_NE(reader_of(ours), second);
+    // Others' turns come all the same, and each has its answer.
+    std::vector<Answer> answers;
+    for (int i = 0; i < 6; ++i)
+        answers.push_back(send_for(i % 2 ? first_user : second_user, "symbols", {{"wanted", {"alias"}}},
+                                   (i % 2 ? ours : theirs).get()));
+    for (const Answer& answer : answers) EXPECT_EQ(wait(answer).error().code, ErrorCode::corrupt);
+}
+
+TEST_F(WorkerPoolTest, passes_a_worker_files_of_one_file_system_alone) {
+    WorkerOptions options = one();
+    options.one_owner_each = true;
+    start(options);
+    const UniqueFd in_memory = memory_file("no library"), on_disk = open_file(INGERO_ELF_FIXTURE);
+    EXPECT_EQ(ask("symbols", {{"wanted", {"alias"}}}, in_memory.get()).error().code, ErrorCode::corrupt);
+    const std::vector<int> first = pool_->pids();
+    ASSERT_THAT(first, SizeIs(1));
+    EXPECT_TRUE(ask("symbols", {{"wanted", {"alias"}}}, on_disk.get()));
+    EXPECT_NE(pool_->pids(), first);
+}
+
 // --- deaths
 
 TEST_F(WorkerPoolTest, fails_only_the_request_whose_worker_is_killed) {

@@ -1,5 +1,6 @@
-// Calls into the kernel that another process can hold up for as long as it likes, such as a look at its memory while it
-// executes a program: made by a thread of their own, which is left behind where it does not come back in time.
+// Calls into the kernel that somebody else can hold up for as long as they like, such as a look at a process's memory
+// while it executes a program, or at a file whose server is gone: made by a thread of their own, which is left behind
+// where it does not come back in time.
 #pragma once
 
 #include <chrono>
@@ -18,7 +19,8 @@ struct BoundedCallsLimits {
     std::chrono::milliseconds patience_late{20};  ///< once several threads are left behind, or a user's time is used up
     size_t late = 4;                              ///< so many
     size_t left_behind = 256;                     ///< threads at most; from then on no call is made
-    size_t left_behind_of_user = 2;               ///< then no process of the user's is asked about
+    size_t left_behind_of_user = 2;               ///< then nothing of the user's is asked about
+    size_t left_behind_of_users_files = 16;       ///< in place of it, each on a file system of its own
     static constexpr uint64_t held_up_s = 5;      ///< that calls about a user's processes may take in all
     uint64_t held_up_us = held_up_s * 1'000'000;
     uint64_t held_up_period_ns = 20'000;  ///< and then so long for each us
@@ -29,12 +31,13 @@ class BoundedCalls {
     explicit BoundedCalls(const BoundedCallsLimits& limits = {});
     ~BoundedCalls();  ///< waits for nobody: threads left behind end with their call, or with the program
 
-    /// What `call` returns; nullopt where it took too long, or was not made because an earlier one about the process
-    /// has not come back, or too many about its user's have not. What a call that is given up uses must be its own.
+    /// What `call` returns; nullopt where it took too long, or was not made because an earlier one about the same, the
+    /// number of a process or of a device, has not come back, or too many about its user's have not. What a call that
+    /// is given up uses must be its own.
     template <class Call>
-    auto run(uint32_t pid, uint32_t uid, Call call) -> std::optional<decltype(call())> {
+    auto run(uint32_t whom, uint32_t uid, Call call) -> std::optional<decltype(call())> {
         auto result = std::make_shared<std::optional<decltype(call())>>();
-        if (!make(pid, uid, [result, call = std::move(call)] { *result = call(); })) return std::nullopt;
+        if (!make(whom, uid, [result, call = std::move(call)] { *result = call(); })) return std::nullopt;
         return std::move(*result);
     }
 
@@ -42,7 +45,7 @@ class BoundedCalls {
 
   private:
     struct Shared;
-    bool make(uint32_t pid, uint32_t uid, std::function<void()> call);
+    bool make(uint32_t whom, uint32_t uid, std::function<void()> call);
 
     BoundedCallsLimits limits_;
     std::mutex caller_;   ///< one at a time

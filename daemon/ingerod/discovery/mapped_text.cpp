@@ -40,7 +40,8 @@ std::optional<std::string> MappedText::read(const ProcessKey& process, uint64_t 
     if (!found) return std::nullopt;
     const Mapping& mapping = found->mapping;
     const size_t bytes = std::min<uint64_t>(most, mapping.end - address);
-    auto text = proc_.read_at(process.pid, found->file, mapping.offset + (address - mapping.start), bytes);
+    auto text =
+        proc_.read_at(process.pid, mapping.file.device, found->file, mapping.offset + (address - mapping.start), bytes);
     const size_t end = text ? text->find('\0') : 0;
     if (end == 0 || (end == std::string::npos && text->size() < most)) return std::nullopt;
     text->resize(std::min(end, text->size()));

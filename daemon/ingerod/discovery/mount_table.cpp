@@ -1,11 +1,15 @@
 #include "daemon/ingerod/discovery/mount_table.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <charconv>
 #include <set>
 #include <utility>
+
+#include "daemon/ingerod/discovery/proc_file.h"
 
 namespace ingero {
 
@@ -84,14 +88,6 @@ bool is_roots(const Mount& fuse) {
     return false;
 }
 
-/// Of mounts at one place the latest counts.
-const Mount* mount_of(const std::vector<Mount>& table, std::string_view path) {
-    const Mount* found = nullptr;
-    for (const Mount& mount : table)
-        if (lies_in(path, mount.path) && (!found || mount.path.size() >= found->path.size())) found = &mount;
-    return found;
-}
-
 }  // namespace
 
 std::optional<Mount> parse_mountinfo_line(std::string_view line) {
@@ -124,16 +120,48 @@ std::vector<Mount> parse_mountinfo(std::string_view text) {
     return table;
 }
 
-std::optional<Mount> mount_of_device(std::string_view text, uint64_t device) {
-    while (!text.empty())
-        if (auto mount = parse_mountinfo_line(take_until(text, '\n')); mount && mount->device == device) return mount;
-    return std::nullopt;
+const Mount* mount_of_device(const std::vector<Mount>& table, uint64_t device) {
+    const auto found =
+        std::find_if(table.begin(), table.end(), [&](const Mount& mount) { return mount.device == device; });
+    return found == table.end() ? nullptr : &*found;
 }
 
-std::optional<Mount> mount_of_id(std::string_view text, uint64_t id) {
-    while (!text.empty())
-        if (auto mount = parse_mountinfo_line(take_until(text, '\n')); mount && mount->id == id) return mount;
-    return std::nullopt;
+const Mount* mount_of_id(const std::vector<Mount>& table, uint64_t id) {
+    const auto found = std::find_if(table.begin(), table.end(), [&](const Mount& mount) { return mount.id == id; });
+    return found == table.end() ? nullptr : &*found;
+}
+
+// Of mounts at one place the latest counts.
+const Mount* mount_of_path(const std::vector<Mount>& table, std::string_view path) {
+    const Mount* found = nullptr;
+    for (const Mount& mount : table)
+        if (lies_in(path, mount.path) && (!found || mount.path.size() >= found->path.size())) found = &mount;
+    return found;
+}
+
+std::string without_links(const std::string& path, const LinkAt& link_at) {
+    constexpr int max_links = 40;  // as many as the kernel follows
+    std::string left = path, known;
+    for (int links = 0; !left.empty();) {
+        const size_t from = left.find_first_not_of('/');
+        if (from == std::string::npos) break;
+        const size_t end = std::min(left.find('/', from), left.size());
+        const std::string name = left.substr(from, end - from);
+        left.erase(0, end);
+        if (name == ".") continue;
+        if (name == "..") {
+            known.erase(std::min(known.rfind('/'), known.size()));
+            continue;
+        }
+        const auto target = link_at(known + "/" + name);
+        if (!target || ++links > max_links) {
+            known += "/" + name;
+            continue;
+        }
+        if (target->starts_with('/')) known.clear();
+        left.insert(0, "/" + *target);
+    }
+    return known.empty() ? "/" : known;
 }
 
 bool is_served_by_a_user(std::string_view file_system) {
@@ -155,7 +183,7 @@ std::vector<std::string> overlay_layers(std::string_view options) {
     return layers;
 }
 
-std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Mount& overlay) {
+std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Mount& overlay, const LinkAt& link_at) {
     std::vector<const Mount*> found;
     const auto is_fuse = [](const Mount& mount) { return is_served_by_a_user(mount.type); };
     if (std::none_of(table.begin(), table.end(), is_fuse)) return found;
@@ -166,12 +194,16 @@ std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Moun
         if (is_fuse(mount)) found.push_back(&mount);
         if (mount.type == "overlay") overlays.push_back(&mount);
     };
+    const auto link_beside_fuse = [&](const std::string& path) {
+        const Mount* mount = mount_of_path(table, path);
+        return mount && is_fuse(*mount) ? std::nullopt : link_at(path);
+    };
     while (!overlays.empty()) {
         const Mount& next = *overlays.back();
         overlays.pop_back();
         for (const std::string& layer : overlay_layers(next.options)) {
             if (layer.starts_with('/')) {
-                if (const Mount* mount = mount_of(table, layer)) stand_on(*mount);
+                if (const Mount* mount = mount_of_path(table, without_links(layer, link_beside_fuse))) stand_on(*mount);
                 continue;
             }
             for (const Mount& mount : table)
@@ -179,6 +211,19 @@ std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Moun
         }
     }
     return found;
+}
+
+const std::vector<Mount>& MountTable::read() {
+    pollfd changes{fd_.get(), POLLPRI, 0};
+    if (fd_ && poll(&changes, 1, 0) == 0) return mounts_;
+    mounts_.clear();
+    // Opened before it is read: what changes meanwhile is told of the next time.
+    fd_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (auto text = fd_ ? read_open_file(fd_.get(), path_) : fail(ErrorCode::not_found, path_))
+        mounts_ = parse_mountinfo(*text);
+    else
+        fd_.reset();
+    return mounts_;
 }
 
 }  // namespace ingero

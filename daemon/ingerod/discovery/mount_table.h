@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "core/model/unique_fd.h"
 
 namespace ingero {
 
@@ -22,17 +26,38 @@ struct Mount {
 std::optional<Mount> parse_mountinfo_line(std::string_view line);
 /// All of it; lines that are none are left out.
 std::vector<Mount> parse_mountinfo(std::string_view text);
-/// The first of a file system on this device.
-std::optional<Mount> mount_of_device(std::string_view text, uint64_t device);
-/// The one with this id, of which there is one on the host.
-std::optional<Mount> mount_of_id(std::string_view text, uint64_t id);
+/// The first of a file system on this device; null where there is none.
+const Mount* mount_of_device(const std::vector<Mount>& table, uint64_t device);
+/// The one with this id, of which there is one on the host; null where it is not in the table.
+const Mount* mount_of_id(const std::vector<Mount>& table, uint64_t id);
 /// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
 bool is_served_by_a_user(std::string_view file_system);
 /// What an overlay with these options lies on, as it was told when it was mounted: a path may be relative to a folder
 /// that nobody knows any more.
 std::vector<std::string> overlay_layers(std::string_view options);
+/// Where the link at a path leads; nullopt where there is no link, or nothing is known of it.
+using LinkAt = std::function<std::optional<std::string>(const std::string& path)>;
+/// An absolute path, without the links that are in it.
+std::string without_links(const std::string& path, const LinkAt& link_at);
+/// The mount that an absolute path without links lies on; null where the table has none.
+const Mount* mount_of_path(const std::vector<Mount>& table, std::string_view path);
 /// The mounts of FUSE that `overlay` lies on, itself or by overlays below it, as far as the table tells: for a path
-/// that is relative, each of root's that it may lead to.
-std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Mount& overlay);
+/// that is relative, each of root's that it may lead to. `link_at` is asked of nothing that lies on FUSE.
+std::vector<const Mount*> fuse_below(
+    const std::vector<Mount>& table, const Mount& overlay,
+    const LinkAt& link_at = [](const std::string&) { return std::nullopt; });
+
+/// The table of one mount namespace, read anew only once something was mounted or unmounted in it. Not thread-safe.
+class MountTable {
+  public:
+    explicit MountTable(std::string path) : path_(std::move(path)) {}
+    /// As it is now; empty where it cannot be read.
+    const std::vector<Mount>& read();
+
+  private:
+    std::string path_;
+    UniqueFd fd_;  ///< by which the kernel tells of changes
+    std::vector<Mount> mounts_;
+};
 
 }  // namespace ingero

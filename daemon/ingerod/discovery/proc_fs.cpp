@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,27 +18,18 @@
 #include <filesystem>
 #include <memory>
 
+#include "daemon/ingerod/discovery/proc_file.h"
 #include "daemon/ingerod/limits/shortage.h"
 
 namespace ingero {
 
 namespace {
 
-constexpr size_t max_proc_file = 16 << 20;
 /// Whoever makes control groups may give them long names.
 constexpr size_t max_cgroup = 64 << 10;
 
-Result<std::string> read_file(const std::string& path, size_t most = max_proc_file) {
-    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const int error = errno;
-    if (!fd) return fail(is_shortage(error) ? ErrorCode::busy : ErrorCode::not_found, errno_message(path, error));
-    std::string text;
-    char buffer[16384];
-    ssize_t got = 0;
-    while ((got = read(fd.get(), buffer, sizeof(buffer))) > 0 && text.size() < most)
-        text.append(buffer, static_cast<size_t>(got));
-    if (got < 0) return fail(ErrorCode::not_found, errno_message(path, errno));
-    return text;
+Error held_up() {
+    return {ErrorCode::busy, "the process holds up whoever asks what is mounted", ""};
 }
 
 template <class T>
@@ -151,14 +143,15 @@ std::string unit_of_cgroup(std::string_view path) {
     return {};
 }
 
-template <class Call>
-auto ProcFs::within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())> {
-    const uint32_t uid = user_of(pid).value_or(0);
-    return calls_->run(pid, owner_of_ ? owner_of_(uid) : uid, std::move(call));
-}
-
 ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits, OwnerOf owner_of)
-    : root_(std::move(root)), owner_of_(std::move(owner_of)), calls_(std::make_shared<BoundedCalls>(limits)) {}
+    : root_(std::move(root)), owner_of_(std::move(owner_of)), calls_(std::make_shared<BoundedCalls>(limits)) {
+    BoundedCallsLimits of_files = limits;
+    of_files.left_behind_of_user = limits.left_behind_of_users_files;
+    file_calls_ = std::make_shared<BoundedCalls>(of_files);
+    // The daemon's own leaves out what is kept from it.
+    host_mounts_ = std::make_shared<HostMounts>(
+        HostMounts{MountTable(root_ + "/1/mountinfo"), MountTable(root_ + "/self/mountinfo")});
+}
 
 std::vector<uint32_t> ProcFs::pids() const {
     std::vector<uint32_t> result;
@@ -178,7 +171,7 @@ Result<Process> ProcFs::read_process(uint32_t pid) const {
     if (!stat) return tl::unexpected(stat.error());
     const auto start = parse_start_time(*stat);
     if (!start) return fail(ErrorCode::not_found, directory + "/stat: no start time in it");
-    const auto status = read_file(directory + "/status");
+    const auto status = read_proc_file(directory + "/status");
     if (!status) return tl::unexpected(status.error());
     // /proc has every thread by its number too.
     if (status_number(*status, "Tgid:") != pid) return fail(ErrorCode::not_found, directory + ": a thread");
@@ -188,7 +181,7 @@ Result<Process> ProcFs::read_process(uint32_t pid) const {
     process.parent_pid = status_number(*status, "PPid:");
     const size_t open = stat->find('('), close = stat->rfind(')');
     if (open != std::string::npos && close > open) process.comm = stat->substr(open + 1, close - open - 1);
-    if (const auto cgroup = read_file(directory + "/cgroup")) process.cgroup = cgroup_path(*cgroup);
+    if (const auto cgroup = read_proc_file(directory + "/cgroup")) process.cgroup = cgroup_path(*cgroup);
     process.unit = unit_of_cgroup(process.cgroup);
     process.cpus_allowed = status_list(*status, "Cpus_allowed_list:");
     process.mems_allowed = status_list(*status, "Mems_allowed_list:");
@@ -201,11 +194,13 @@ ProcessFacts ProcFs::read_facts(const ProcessKey& process, const FactsOptions& o
     const std::string directory = root_ + "/" + std::to_string(process.pid);
     ProcessFacts facts;
     if (const auto text = control_groups_of(process.pid)) read_cgroup_facts(*text, facts);
-    const auto environ = within_bounds(process.pid, [=] { return read_file(directory + "/environ", max_environ); });
+    const auto environ =
+        within_bounds(process.pid, [=] { return read_proc_file(directory + "/environ", max_environ); });
     if (environ && *environ) read_environ_facts(**environ, options.environ_allow, facts);
     if (options.command != KeepCommand::comm) {
         // It lies in the process's memory, and that may be a file of whoever.
-        const auto text = within_bounds(process.pid, [=] { return read_file(directory + "/cmdline", max_cmdline); });
+        const auto text =
+            within_bounds(process.pid, [=] { return read_proc_file(directory + "/cmdline", max_cmdline); });
         if (text && *text)
             facts.command = options.command == KeepCommand::full ? join_command(**text) : redact_command(**text);
     }
@@ -240,18 +235,18 @@ std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
 
 Result<std::string> ProcFs::read_stat(uint32_t pid) const {
     const std::string path = root_ + "/" + std::to_string(pid) + "/stat";
-    auto stat = within_bounds(pid, [path] { return read_file(path); });
+    auto stat = within_bounds(pid, [path] { return read_proc_file(path); });
     if (!stat) return fail(ErrorCode::deadline, path + ": the process holds it up");
     return std::move(*stat);
 }
 
 std::optional<uint32_t> ProcFs::user_of(uint32_t pid) const {
-    const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
+    const auto status = read_proc_file(root_ + "/" + std::to_string(pid) + "/status");
     return status ? std::optional(status_number(*status, "Uid:")) : std::nullopt;
 }
 
 std::optional<uint32_t> ProcFs::innermost_pid_of(uint32_t pid) const {
-    const auto status = read_file(root_ + "/" + std::to_string(pid) + "/status");
+    const auto status = read_proc_file(root_ + "/" + std::to_string(pid) + "/status");
     std::optional<uint32_t> innermost;
     if (status)
         for_each_line(*status, [&](std::string_view line) {
@@ -264,7 +259,7 @@ std::optional<uint32_t> ProcFs::innermost_pid_of(uint32_t pid) const {
 }
 
 std::optional<std::string> ProcFs::control_groups_of(uint32_t pid) const {
-    auto text = read_file(root_ + "/" + std::to_string(pid) + "/cgroup", max_cgroup);
+    auto text = read_proc_file(root_ + "/" + std::to_string(pid) + "/cgroup", max_cgroup);
     return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
@@ -301,7 +296,7 @@ std::optional<FileId> ProcFs::pid_namespace_of(uint32_t pid) const {
 
 std::optional<std::vector<Mapping>> ProcFs::try_executable_mappings(uint32_t pid) const {
     const auto text =
-        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_file(path); });
+        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_proc_file(path); });
     if (!text) return std::nullopt;
     std::vector<Mapping> result;
     if (!*text && text->error().code == ErrorCode::busy) return std::nullopt;
@@ -318,7 +313,7 @@ std::vector<Mapping> ProcFs::executable_mappings(uint32_t pid) const {
 
 std::optional<Mapping> ProcFs::mapping_at(uint32_t pid, uint64_t address) const {
     const auto text =
-        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_file(path); });
+        within_bounds(pid, [path = root_ + "/" + std::to_string(pid) + "/maps"] { return read_proc_file(path); });
     std::optional<Mapping> found;
     if (text && *text)
         for_each_line(**text, [&](std::string_view line) {
@@ -350,8 +345,32 @@ bool ProcFs::is_trusted(const Mount& fuse) const {
     });
 }
 
-Result<std::string> ProcFs::read_mounts(std::string_view process) const {
-    return read_file(root_ + "/" + std::string(process) + "/mountinfo");
+// A user can mount a great deal in a namespace of their own.
+std::optional<std::optional<Mount>> ProcFs::find_mount(
+    uint32_t pid, std::function<const Mount*(const std::vector<Mount>&)> find) const {
+    const std::string path = root_ + "/" + std::to_string(pid) + "/mountinfo";
+    return within_bounds(pid, [path, find = std::move(find)] {
+        MountTable table(path);
+        const Mount* found = find(table.read());
+        return found ? std::optional(*found) : std::nullopt;
+    });
+}
+
+// An engine may have been given its folder by way of a link, and tells its layers so.
+std::optional<std::string> ProcFs::hosts_link_at(const std::string& path) const {
+    UniqueFd root;
+    for (const char* process : {"/1/root", "/self/root"})
+        if (!root) root.reset(open((root_ + process).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    open_how how{};
+    how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+    how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS;
+    const UniqueFd link(root ? static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof(how)))
+                             : -1);
+    std::string target(PATH_MAX, '\0');
+    const ssize_t size = link ? readlinkat(link.get(), "", target.data(), target.size()) : -1;
+    if (size <= 0) return std::nullopt;
+    target.resize(static_cast<size_t>(size));
+    return target;
 }
 
 Error ProcFs::why_not_mounted(uint32_t pid) const {
@@ -365,28 +384,32 @@ Error ProcFs::why_not_mounted(uint32_t pid) const {
 // Asked before opening: even to open such a file may take for ever, and whoever waits for FUSE cannot be killed, so
 // that the daemon could not end.
 Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
-    std::optional<Mount> mount;
-    Result<std::string> table;
-    // The daemon's own leaves out what is kept from it.
-    for (const char* process : {"1", "self"})
-        if (!mount && (table = read_mounts(process))) mount = mount_of_device(*table, device);
-    const bool by_host = mount.has_value();
-    if (!mount && (table = read_mounts(std::to_string(pid)))) mount = mount_of_device(*table, device);
-    if (!mount) return tl::unexpected(why_not_mounted(pid));
-    if (is_served_by_a_user(mount->type) && !(by_host && is_trusted(*mount)))
-        return fail(ErrorCode::denied, "it lies on a FUSE file system (" + mount->type + "), which may never answer",
+    const auto fuse = [](const Mount& mount) {
+        return fail(ErrorCode::denied, "it lies on a FUSE file system (" + mount.type + "), which may never answer",
                     "copy the library to a local file system");
-    if (mount->type != "overlay") return {};
-    if (!by_host)
+    };
+    for (MountTable& table : *host_mounts_) {
+        const std::vector<Mount>& mounts = table.read();
+        const Mount* mount = mount_of_device(mounts, device);
+        if (!mount) continue;
+        if (is_served_by_a_user(mount->type) && !is_trusted(*mount)) return fuse(*mount);
+        if (mount->type != "overlay") return {};
+        const auto link_at = [this](const std::string& path) { return hosts_link_at(path); };
+        for (const Mount* below : fuse_below(mounts, *mount, link_at))
+            if (!is_trusted(*below))
+                return fail(ErrorCode::denied,
+                            "it lies on an overlay of a FUSE file system (" + below->type + " at " + below->path +
+                                "), which may never answer, and trusted_fuse of ingerod.conf does not name it");
+        return {};
+    }
+    const auto mount = find_mount(pid, [device](const auto& mounts) { return mount_of_device(mounts, device); });
+    if (!mount) return tl::unexpected(held_up());
+    if (!*mount) return tl::unexpected(why_not_mounted(pid));
+    if (is_served_by_a_user((*mount)->type)) return fuse(**mount);
+    if ((*mount)->type == "overlay")
         return fail(ErrorCode::denied,
                     "it lies on an overlay of a user's own, which may stand on one that never answers",
                     "copy the library to a local file system");
-    const std::vector<Mount> mounts = parse_mountinfo(*table);
-    for (const Mount* below : fuse_below(mounts, *mount))
-        if (!is_trusted(*below))
-            return fail(ErrorCode::denied,
-                        "it lies on an overlay of a FUSE file system (" + below->type + " at " + below->path +
-                            "), which may never answer, and trusted_fuse of ingerod.conf does not name it");
     return {};
 }
 
@@ -416,14 +439,16 @@ Result<void> ProcFs::check_place(uint32_t pid, const Mapping& mapping, const str
     if (makedev(facts.stx_dev_major, facts.stx_dev_minor) == mapping.file.device) return {};
     // Of overlay and btrfs the mount has the device that stands in maps. Of overlay, maps have that of a layer before
     // Linux 6.8, and the records of mappings up to 6.17.
-    for (const std::string& process : {std::string("1"), std::string("self"), std::to_string(pid)})
-        if (const auto table = read_mounts(process))
-            if (const auto mount = mount_of_id(*table, facts.stx_mnt_id)) {
-                if (mount->device == mapping.file.device) return {};
-                if (mount->type == "overlay") return check_file_system(pid, mount->device);
-                return another();
-            }
-    return tl::unexpected(why_not_mounted(pid));
+    const auto check = [&](const Mount& mount) -> Result<void> {
+        if (mount.device == mapping.file.device) return {};
+        if (mount.type == "overlay") return check_file_system(pid, mount.device);
+        return another();
+    };
+    for (MountTable& table : *host_mounts_)
+        if (const Mount* mount = mount_of_id(table.read(), facts.stx_mnt_id)) return check(Mount(*mount));
+    const auto mount = find_mount(pid, [id = facts.stx_mnt_id](const auto& mounts) { return mount_of_id(mounts, id); });
+    if (!mount) return tl::unexpected(held_up());
+    return *mount ? check(**mount) : tl::unexpected(why_not_mounted(pid));
 }
 
 Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) const {
@@ -452,7 +477,7 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
             if (auto checked = check_file_system(pid, mapping.file.device); !checked)
                 return tl::unexpected(checked.error());
         if (auto checked = check_place(pid, mapping, place.facts); !checked) return tl::unexpected(checked.error());
-        auto opened = within_bounds(pid, [fd = place.fd] {
+        auto opened = ask_of_file(mapping.file.device, owner_of(pid), [fd = place.fd] {
             const std::string path = "/proc/self/fd/" + std::to_string(fd->get());
             UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
             const int error = file ? 0 : errno;
@@ -472,17 +497,16 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     return file;
 }
 
-std::optional<std::string> ProcFs::read_at(uint32_t pid, std::shared_ptr<const UniqueFd> file, uint64_t offset,
-                                           size_t most) const {
-    // Its disk may be slow.
-    const auto text = within_bounds(pid, [file = std::move(file), offset, most]() -> std::optional<std::string> {
+std::optional<std::string> ProcFs::read_at(uint32_t pid, uint64_t device, std::shared_ptr<const UniqueFd> file,
+                                           uint64_t offset, size_t most) const {
+    const auto read = [file = std::move(file), offset, most]() -> std::optional<std::string> {
         std::string bytes(most, '\0');
         const ssize_t got = pread(file->get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
         if (got < 0) return std::nullopt;
         bytes.resize(static_cast<size_t>(got));
         return bytes;
-    });
-    return text.value_or(std::nullopt);
+    };
+    return ask_of_file(device, owner_of(pid), read).value_or(std::nullopt);
 }
 
 }  // namespace ingero

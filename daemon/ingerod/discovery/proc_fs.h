@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +48,7 @@ std::optional<uint64_t> parse_start_time(std::string_view stat);
 /// The systemd unit of a cgroup path: its last component that ends in .service or .scope; empty where there is none.
 std::string unit_of_cgroup(std::string_view path);
 
+/// For one thread.
 class ProcFs {
   public:
     /// `root` stands in for /proc in tests. By `owner_of` it is counted how many questions a user holds up.
@@ -85,7 +88,8 @@ class ProcFs {
     void trust_fuse(std::vector<std::string> mount_points) { trusted_fuse_ = std::move(mount_points); }
     /// Whether files on this device may be opened without the danger that nobody ever answers: those of FUSE may not,
     /// nor of an overlay that lies on it or that a user made, nor of what is in no mount table of ours, the host's or
-    /// the process's. Errors: denied (with the reason), not_found (the process is gone).
+    /// the process's. Errors: denied (with the reason), not_found (the process is gone), busy (it holds the question
+    /// up).
     Result<void> check_file_system(uint32_t pid, uint64_t device) const;
     /// Opens the mapped file itself, whatever its path now names, by map_files; never a file that may not be answered
     /// for, also where the process maps another one there meanwhile. `mapping` may have been split since, so long as
@@ -93,8 +97,21 @@ class ProcFs {
     /// system that is not to be trusted), busy (no descriptor is left, or the process holds it up).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
     /// Up to `most` bytes of a file that the process has mapped; nullopt where it cannot be read.
-    std::optional<std::string> read_at(uint32_t pid, std::shared_ptr<const UniqueFd> file, uint64_t offset,
-                                       size_t most) const;
+    std::optional<std::string> read_at(uint32_t pid, uint64_t device, std::shared_ptr<const UniqueFd> file,
+                                       uint64_t offset, size_t most) const;
+
+    /// What `call` returns of a file that is open, which its file system's server can hold up. A thread of its own
+    /// makes it, so that it must use nothing of the caller's; nullopt where it was given up. `owner`: whose share that
+    /// is.
+    template <class Call>
+    auto ask_of_file(uint64_t device, uint32_t owner, Call call) const -> std::optional<decltype(call())> {
+        return file_calls_->run(static_cast<uint32_t>(device), owner, std::move(call));
+    }
+    /// Whose share what is done for the process is.
+    uint32_t owner_of(uint32_t pid) const {
+        const uint32_t uid = user_of(pid).value_or(0);
+        return owner_of_ ? owner_of_(uid) : uid;
+    }
 
   private:
     /// A file that nobody was asked to open: O_PATH.
@@ -104,19 +121,28 @@ class ProcFs {
         int error = 0;  ///< 0 where it is there; ETIMEDOUT where the process held it up
     };
     bool is_trusted(const Mount& fuse) const;
+    /// As the host's first process sees it, or else this one; whoever serves the folder is asked.
+    std::optional<std::string> hosts_link_at(const std::string& path) const;
     Error why_not_mounted(uint32_t pid) const;
-    Result<std::string> read_mounts(std::string_view process) const;
+    /// In its namespace, and `find` must use nothing of the caller's; nullopt where it holds the question up.
+    std::optional<std::optional<Mount>> find_mount(uint32_t pid,
+                                                   std::function<const Mount*(const std::vector<Mount>&)> find) const;
+    /// What `call` returns of something that the process can hold up, as ask_of_file() has it.
+    template <class Call>
+    auto within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())> {
+        return calls_->run(pid, owner_of(pid), std::move(call));
+    }
     Result<std::string> read_stat(uint32_t pid) const;
     Place find_range(uint32_t pid, const Mapping& mapping) const;
     Result<void> check_place(uint32_t pid, const Mapping& mapping, const struct statx& facts) const;
-    /// Of what a process can hold up: nothing of the caller's is used in it.
-    template <class Call>
-    auto within_bounds(uint32_t pid, Call call) const -> std::optional<decltype(call())>;
 
     std::string root_;
     OwnerOf owner_of_;
     std::vector<std::string> trusted_fuse_;
-    std::shared_ptr<BoundedCalls> calls_;
+    using HostMounts = std::array<MountTable, 2>;
+    std::shared_ptr<HostMounts> host_mounts_;   ///< that of process 1, and ours
+    std::shared_ptr<BoundedCalls> calls_;       ///< by pid
+    std::shared_ptr<BoundedCalls> file_calls_;  ///< by device
 };
 
 }  // namespace ingero

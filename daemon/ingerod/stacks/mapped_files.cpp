@@ -56,9 +56,16 @@ void MappedFiles::report_shortage(const Mapping& mapping) {
 }
 
 MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t user, const Mapping& mapping) {
-    auto fd = proc_.open_mapped_file(pid, mapping);
-    struct stat facts {};
-    if (!fd || fstat(fd->get(), &facts) != 0) return nullptr;
+    auto opened = proc_.open_mapped_file(pid, mapping);
+    if (!opened) return nullptr;
+    const auto fd = std::make_shared<UniqueFd>(std::move(*opened));
+    const auto asked = proc_.ask_of_file(
+        mapping.file.device, user, [fd]() -> std::optional<struct stat> {
+            struct stat status {};
+            return fstat(fd->get(), &status) == 0 ? std::optional(status) : std::nullopt;
+        });
+    if (!asked || !*asked) return nullptr;
+    const struct stat& facts = **asked;
     const MappedFile::Key key{
         mapping.file,
         static_cast<uint64_t>(facts.st_mtim.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(facts.st_mtim.tv_nsec),

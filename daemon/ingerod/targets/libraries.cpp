@@ -75,6 +75,10 @@ unsigned major_inside(const std::vector<FunctionSymbol>& symbols) {
     return has(runtime_marks[0]) ? 12 : 0;
 }
 
+Error file_held_up() {
+    return {ErrorCode::busy, "whoever serves its file system holds up what is asked of the file", ""};
+}
+
 }  // namespace
 
 std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
@@ -183,12 +187,23 @@ void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
 
 // What root put there is root's, whoever maps it first: so nobody's share decides whether others' calls are seen. Not
 // where a user may have mounted what they made, as removable media: there even set-user-ID means nothing.
-uint32_t Libraries::payer_of(int fd, uint32_t user) const {
-    struct stat facts {};
-    struct statvfs mount {};
-    const bool is_roots =
-        fstat(fd, &facts) == 0 && facts.st_uid == 0 && fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_NOSUID) == 0;
-    return is_roots ? 0 : user;
+std::optional<Result<Libraries::FileFacts>> Libraries::facts_of(FileId file, uint32_t owner,
+                                                                const std::shared_ptr<UniqueFd>& fd) const {
+    return proc_.ask_of_file(file.device, owner, [fd]() -> Result<FileFacts> {
+        FileFacts facts;
+        struct statvfs mount {};
+        if (fstat(fd->get(), &facts.stat) != 0) return fail(ErrorCode::internal, errno_message("fstat", errno));
+        facts.is_roots = facts.stat.st_uid == 0 && fstatvfs(fd->get(), &mount) == 0 && (mount.f_flag & ST_NOSUID) == 0;
+        facts.on_root_mount = is_on_root_mount(fd->get());
+        return facts;
+    });
+}
+
+std::optional<bool> Libraries::is_still_as_read(const LibraryKey& key, const LibraryEntry& entry,
+                                                const std::shared_ptr<UniqueFd>& fd,
+                                                const std::vector<ProbeSite>& sites) const {
+    return proc_.ask_of_file(key.file.device, entry.payer,
+                             [fd, read_as = entry.read_as, sites] { return is_as_read(fd->get(), read_as, sites); });
 }
 
 void Libraries::pay(LibraryEntry& entry, uint32_t payer) {
@@ -259,7 +274,8 @@ void Libraries::on_rewritten(LibraryKey key) {
     callbacks_.on_change();
 }
 
-// Descriptors or memory are used up: not the file's fault, and nothing is held meanwhile.
+// Descriptors or memory are used up, or its server does not answer: not the file's fault, and nothing is held
+// meanwhile.
 void Libraries::later(const LibraryKey& key, const Error& why) {
     const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
@@ -316,36 +332,39 @@ Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mappi
     if (known != entries_.end() && !may_try_for(known->second, user)) return {.entry = &known->second, .refused = {}};
     if (user != 0 && !looks_.take(user, monotonic_now_ns()))
         return {.refused = "user " + std::to_string(user) + " maps files that are named like GPU libraries too fast"};
-    auto fd = proc_.open_mapped_file(pid, mapping);
+    auto opened = proc_.open_mapped_file(pid, mapping);
     // Gone meanwhile is no failure: the next process that maps the file tries again.
-    if (!fd && fd.error().code == ErrorCode::not_found) return {.refused = {}, .gone = true};
-    const bool shortage = !fd && fd.error().code == ErrorCode::busy;
-    if (!fd && !shortage) return {.refused = fd.error().message};
+    if (!opened && opened.error().code == ErrorCode::not_found) return {.refused = {}, .gone = true};
+    if (!opened && opened.error().code != ErrorCode::busy) return {.refused = opened.error().message};
+    const auto fd = opened ? std::make_shared<UniqueFd>(std::move(*opened)) : nullptr;
     if (known != entries_.end()) {
-        if (fd) try_for(key, known->second, user, std::move(*fd));
+        if (fd) try_for(key, known->second, user, fd);
         return {.entry = &known->second, .refused = {}};
     }
-    const uint32_t payer = fd ? payer_of(fd->get(), user) : user;
+    const auto facts = fd ? facts_of(key.file, user, fd) : std::nullopt;
+    const uint32_t payer = facts && *facts && (*facts)->is_roots ? 0 : user;
     if (std::string why = why_not(payer); !why.empty()) return {.refused = std::move(why)};
     LibraryEntry& entry = entries_[key];
     entry.file = file;
     entry.path = mapping.path;
     entry.payer = payer;
     copies_.take(payer, 1);
-    if (shortage)
-        later(key, fd.error());
+    if (!fd)
+        later(key, opened.error());
+    else if (!facts)
+        later(key, file_held_up());
     else
-        request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
+        request_symbols(key, fd);
     return {.entry = find(key), .refused = {}};
 }
 
-void Libraries::try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, UniqueFd fd) {
+void Libraries::try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, std::shared_ptr<UniqueFd> fd) {
     pay(entry, user);
     entry.sites_wanted = 0;
     entry.state = LibraryState::reading;
     entry.reason.clear();
     callbacks_.on_let_go(key);
-    request_symbols(key, std::make_shared<UniqueFd>(std::move(fd)));
+    request_symbols(key, std::move(fd));
     callbacks_.on_change();
 }
 
@@ -353,15 +372,17 @@ void Libraries::request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd>
     const auto found = entries_.find(key);
     if (found == entries_.end()) return;
     LibraryEntry& entry = found->second;
-    const int raw = held->get();
-    if (fstat(raw, &entry.read_as) != 0) return failed(key, errno_message("fstat", errno), true);
-    entry.on_root_mount = is_on_root_mount(raw);
-    pay(entry, payer_of(raw, entry.payer));
+    const auto facts = facts_of(key.file, entry.payer, held);
+    if (!facts) return later(key, file_held_up());
+    if (!*facts) return failed(key, facts->error().message, true);
+    entry.read_as = (*facts)->stat;
+    entry.on_root_mount = (*facts)->on_root_mount;
+    if ((*facts)->is_roots) pay(entry, 0);
     std::vector<std::string> wanted = symbol_names(entry.file.library);
     if (entry.file.library == Library::cuda_runtime)
         wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
     const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
-    workers_.request(file_user(entry.payer), "symbols", params, raw,
+    workers_.request(file_user(entry.payer), "symbols", params, held->get(),
                      [this, key, held, alive = alive_](Result<json> answer) {
                          if (!*alive) return;
                          if (answer) return attach(key, held, *answer);
@@ -407,7 +428,9 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
         spdlog::warn("{} of {} points inside a function: not attached to", escape_text(name), escape_text(entry.path));
     if (sites.empty()) return failed(key, "it exports none of the wanted functions", false);
     const Error changed{ErrorCode::busy, "it changes while it is read", ""};
-    if (!is_as_read(fd->get(), entry.read_as, sites)) return retry(key, fd, changed, false);
+    const auto unchanged = is_still_as_read(key, entry, fd, sites);
+    if (!unchanged) return later(key, file_held_up());
+    if (!*unchanged) return retry(key, fd, changed, false);
     entry.sets.clear();
     for (const ProbeSite& site : sites) entry.sets[probe_set_of(site.op)]++;
     std::erase_if(sites, [this](const ProbeSite& site) { return callbacks_.off(probe_set_of(site.op)); });
@@ -429,10 +452,10 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
         }
         if (!attached) return failed(key, attached.error().message, true);
         // Once more: what was written meanwhile is what the probes now lie in.
-        if (!is_as_read(fd->get(), entry.read_as, sites)) {
+        if (const auto still = is_still_as_read(key, entry, fd, sites); !still || !*still) {
             attached->reset();
             unwatch(key, entry);
-            return retry(key, fd, changed, false);
+            return still ? retry(key, fd, changed, false) : later(key, file_held_up());
         }
         entry.attached = std::move(*attached);
         entry.sites = sites.size();

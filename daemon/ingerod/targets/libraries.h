@@ -130,14 +130,24 @@ class Libraries {
     using Entries = std::map<LibraryKey, LibraryEntry>;
 
     std::string why_not(uint32_t payer);
-    uint32_t payer_of(int fd, uint32_t uid) const;
+    struct FileFacts {
+        struct stat stat {};
+        bool is_roots = false;
+        bool on_root_mount = false;
+    };
+    /// nullopt where whoever serves the file does not answer in time. Errors: internal.
+    std::optional<Result<FileFacts>> facts_of(FileId file, uint32_t owner, const std::shared_ptr<UniqueFd>& fd) const;
+    /// is_as_read(); nullopt as above.
+    std::optional<bool> is_still_as_read(const LibraryKey& key, const LibraryEntry& entry,
+                                         const std::shared_ptr<UniqueFd>& fd,
+                                         const std::vector<ProbeSite>& sites) const;
     bool find_payer(const LibraryKey& key, LibraryEntry& entry, size_t sites);
     void pay(LibraryEntry& entry, uint32_t payer);
     std::set<uint64_t> places_of_others(const LibraryKey& key) const;
     void reread_borrowers(FileId file);
     void reread(const LibraryKey& key, LibraryEntry& entry);
     bool may_try_for(const LibraryEntry& entry, uint32_t user) const;
-    void try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, UniqueFd fd);
+    void try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, std::shared_ptr<UniqueFd> fd);
     void detach(LibraryEntry& entry);
     void start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us);
     void on_disuse(const LibraryKey& key);

@@ -133,7 +133,10 @@ void Processes::look_at_unreadable() {
         const uint32_t pid = one->first;
         next_unreadable_ = pid + 1;
         one->second.is_still = false;
-        if (proc_.user_of(pid)) scan_process(pid, one->second.since_ns);
+        if (proc_.user_of(pid)) {
+            scan_process(pid, one->second.since_ns);
+            if (const auto spared = one->second.spared) on_spared(*spared, one->second.spared_ns);
+        }
         if (one->second.is_still) continue;
         gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
         unreadable_shares_.give_back(one->second.owner, 1);
@@ -366,8 +369,10 @@ void Processes::look_at_new_program(const ProcessKey& key, uint64_t since_ns) {
     callbacks_.on_exec(key);
 }
 
-void Processes::on_exec_of_unknown(const ProcessKey& key, uint32_t uid) {
-    if (may_look(owners_.owner_of(uid))) callbacks_.on_exec(key);
+void Processes::on_exec_of_unknown(const ProcessKey& key, const ingero_process_record& change) {
+    const auto held_up = unreadable_.find(key.pid);
+    if (held_up != unreadable_.end() && held_up->second.spared_ns < change.time_ns) held_up->second.spared.reset();
+    if (may_look(owners_.owner_of(change.uid))) callbacks_.on_exec(key);
 }
 
 void Processes::refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns,
@@ -387,6 +392,10 @@ void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std
 // The kernel side leaves its calls alone, whatever it has mapped.
 void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
     ProcessEntry* entry = observe(key.pid, time_ns);
+    if (const auto held_up = unreadable_.find(key.pid); held_up != unreadable_.end()) {
+        held_up->second.spared = entry ? std::nullopt : std::optional(key);
+        held_up->second.spared_ns = time_ns;
+    }
     if (!entry || entry->process.key != key || entry->excluded) return;
     if (!entry->spared_ns) warn_not_traced("any call", key.pid, spared_reason);
     entry->spared_ns = time_ns;
@@ -632,7 +641,7 @@ void Processes::on_change(const ingero_process_record& change) {
     const auto known = processes_.find(change.tgid);
     if (known == processes_.end() || known->second.process.key != key) {
         if (change.change == INGERO_PROCESS_EXIT && change.tgid != INGERO_PID_OUTSIDE) on_end_of_unknown(key, change);
-        if (change.change == INGERO_PROCESS_EXEC) on_exec_of_unknown(key, change.uid);
+        if (change.change == INGERO_PROCESS_EXEC) on_exec_of_unknown(key, change);
         return;
     }
     if (change.change == INGERO_PROCESS_EXIT) {

@@ -144,7 +144,7 @@ class Processes {
     void forget(uint32_t pid, uint64_t exited_ns, int exit_code);
     void put_ended(const ProcessKey& key, bool has_row);
     void on_exec(ProcessEntry& entry, uint64_t time_ns);
-    void on_exec_of_unknown(const ProcessKey& key, uint32_t uid);
+    void on_exec_of_unknown(const ProcessKey& key, const ingero_process_record& change);
     void refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns, const std::string& why);
     void warn_not_traced(const std::string& what, uint32_t pid, const std::string& why);
     void on_spared(const ProcessKey& key, uint64_t time_ns);
@@ -200,7 +200,9 @@ class Processes {
     struct Unreadable {
         uint32_t owner = 0;
         uint64_t since_ns = 0;
-        bool is_still = false;  ///< as it was looked at last
+        bool is_still = false;               ///< as it was looked at last
+        std::optional<ProcessKey> spared{};  ///< meanwhile, at `spared_ns`
+        uint64_t spared_ns = 0;
     };
     std::map<uint32_t, Unreadable> unreadable_;  ///< pids whose mappings cannot be read yet
     uint32_t next_unreadable_ = 0;               ///< at which the next turn begins

@@ -20,6 +20,7 @@ constexpr size_t max_known = 16'384;
 constexpr size_t max_questions = 256;
 constexpr size_t max_waiting = 256;
 constexpr const char* ended = "the process ended before ingerod could inspect it";
+constexpr const char* held_up = "whoever serves its file system holds up what is asked of the file";
 /// The runtime is there where these are: a program that calls it dynamically defines neither.
 const json marks = {"cudaLaunchKernel", "cudaMalloc"};
 
@@ -73,12 +74,19 @@ void Programs::look(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
         return callbacks_.on_unexamined(pid, mapping, time_ns,
                                         file.error().code == ErrorCode::not_found ? ended : file.error().message);
     }
-    if (!may_have_symbol_table(file->get())) return settle(key, Verdict::has_none);
+    const auto held = std::make_shared<UniqueFd>(std::move(*file));
+    const auto may_have = proc_.ask_of_file(mapping.file.device, proc_.owner_of(pid),
+                                            [held] { return may_have_symbol_table(held->get()); });
+    if (!may_have) {
+        known_.erase(found);
+        return callbacks_.on_unexamined(pid, mapping, time_ns, held_up);
+    }
+    if (!*may_have) return settle(key, Verdict::has_none);
     if (questions_.size() >= max_questions) {
         known_.erase(found);
         return callbacks_.on_unexamined(pid, mapping, time_ns, "more new programs are started than can be looked at");
     }
-    questions_.push_back({key, std::make_shared<UniqueFd>(std::move(*file))});
+    questions_.push_back({key, held});
     ask_next();
 }
 

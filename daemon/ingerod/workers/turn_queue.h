@@ -20,14 +20,25 @@ class TurnQueue {
         ++size_;
     }
 
-    /// The oldest of the next user whom `may` lets through.
+    /// The next user whom `may` lets through.
     template <class May>
-    std::optional<T> take(const May& may) {
+    std::optional<User> next(const May& may) const {
         const auto after = latest_ ? queues_.upper_bound(*latest_) : queues_.begin();
         auto turn = std::find_if(after, queues_.end(), [&](const auto& queue) { return may(queue.first); });
         if (turn == queues_.end())
             turn = std::find_if(queues_.begin(), after, [&](const auto& queue) { return may(queue.first); });
-        if (turn == queues_.end() || !may(turn->first)) return std::nullopt;
+        return turn == queues_.end() || !may(turn->first) ? std::nullopt : std::optional(turn->first);
+    }
+
+    /// The user's oldest; null where nothing of the user's waits.
+    const T* front(const User& user) const {
+        const auto queue = queues_.find(user);
+        return queue == queues_.end() ? nullptr : &queue->second.front();
+    }
+    /// The same, taken: the user has had a turn then.
+    std::optional<T> take(const User& user) {
+        const auto turn = queues_.find(user);
+        if (turn == queues_.end()) return std::nullopt;
         std::optional<T> one(std::move(turn->second.front()));
         turn->second.pop_front();
         --size_;
@@ -36,7 +47,8 @@ class TurnQueue {
         return one;
     }
     std::optional<T> take() {
-        return take([](const User&) { return true; });
+        const auto user = next([](const User&) { return true; });
+        return user ? take(*user) : std::nullopt;
     }
 
     /// Removes all that `match` says yes to, and hands it on.

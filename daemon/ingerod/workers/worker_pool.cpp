@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -34,6 +36,8 @@ constexpr unsigned patience = 3;
 constexpr milliseconds first_pause{100};
 constexpr milliseconds longest_pause{30'000};
 constexpr milliseconds time_to_leave{1'000};
+// A worker that has read one owner's files does so for that long before others' turns, each of which costs a new one.
+constexpr milliseconds time_with_owner{100};
 
 uint64_t to_us(Clock::duration duration) {
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -51,11 +55,29 @@ std::string describe(int status) {
     return "exit status " + std::to_string(WEXITSTATUS(status));
 }
 
+/// Who may have written a file. By its mount too: the root of a container may write files of root's on the host's disk,
+/// where a folder of it was mounted for the container.
+struct FileOwner {
+    uint64_t device = 0;
+    uint64_t mount = 0;
+    uint32_t uid = 0;
+    auto operator<=>(const FileOwner&) const = default;
+};
+
+/// As far as the kernel remembers it, so that no server is waited for.
+Result<FileOwner> owner_of(int fd) {
+    struct statx facts {};
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_UID | STATX_MNT_ID, &facts) != 0)
+        return fail(ErrorCode::internal, errno_message("the file's owner cannot be read", errno));
+    return FileOwner{makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_mnt_id, facts.stx_uid};
+}
+
 struct Job {
     WorkerUser user;
     std::string method;
     json params;
     UniqueFd fd;
+    std::optional<FileOwner> owner;  ///< of the file, where that matters
     WorkerPool::Done done;
     Clock::time_point waits_until;
 };
@@ -74,6 +96,8 @@ struct Worker {
     Clock::time_point began;  ///< the job, or the worker, whichever was later
     uint64_t job_id = 0;
     unsigned served = 0;
+    std::optional<FileOwner> owner;  ///< of the files that it was passed
+    Clock::time_point owned{};       ///< since when, or since it is ready
     std::string outgoing;
     size_t sent = 0;
     std::string violation;  ///< why it was killed, where it broke the protocol
@@ -95,7 +119,8 @@ struct WorkerPool::Impl {
     bool has_place(const WorkerUser& user) const;
     void add(Job job);
     void dispatch();
-    std::optional<Job> take_next();
+    std::optional<WorkerUser> next_user(const Worker* free) const;
+    bool suits(const Worker& worker, const Job& job) const;
     void end_turns();
     Worker* find_free();
     Result<Worker*> spawn();
@@ -128,6 +153,7 @@ struct WorkerPool::Impl {
     // Answers are handed out from the loop, so that a caller may do anything in them, destroying the pool included.
     std::vector<std::pair<Done, Result<json>>> settled;
     EventLoop::Source settle_source;
+    EventLoop::Source dispatch_source;
     EventLoop::Source waiting_timer;
     EventLoop::Source turn_timer;
 };
@@ -160,8 +186,16 @@ void WorkerPool::Impl::add(Job job) {
     dispatch();
 }
 
-/// The job whose turn it is, of those that may have a worker now.
-std::optional<Job> WorkerPool::Impl::take_next() {
+/// Whether the worker may be passed the job's file.
+bool WorkerPool::Impl::suits(const Worker& worker, const Job& job) const {
+    return !worker.owner || !job.owner || worker.owner == job.owner;
+}
+
+/// Whose turn it is, of those that may have a worker now. `free`, if any, is the one that would be theirs.
+std::optional<WorkerUser> WorkerPool::Impl::next_user(const Worker* free) const {
+    if (free && free->owner && Clock::now() < free->owned + time_with_owner)
+        if (const auto same = waiting.next([&](const WorkerUser& user) { return suits(*free, *waiting.front(user)); }))
+            return same;
     const auto running = [this](const auto& match) {
         return static_cast<size_t>(std::count_if(workers.begin(), workers.end(),
                                                  [&](const auto& w) { return w->job && match(w->job->user); }));
@@ -170,7 +204,7 @@ std::optional<Job> WorkerPool::Impl::take_next() {
     const bool one_is_kept = options.count > 1;
     const auto sees_all = [](const WorkerUser& user) { return user.sees_all; };
     if (one_is_kept && running(sees_all) == 0)
-        if (auto job = waiting.take(sees_all)) return job;
+        if (const auto user = waiting.next(sees_all)) return user;
     const auto may = [&](const WorkerUser& user) {
         return user.sees_all || !one_is_kept || of_users + 1 < options.count;
     };
@@ -178,8 +212,8 @@ std::optional<Job> WorkerPool::Impl::take_next() {
     const auto within_share = [&](const WorkerUser& user) {
         return may(user) && running([&](const WorkerUser& other) { return other == user; }) < share;
     };
-    if (auto job = waiting.take(within_share)) return job;
-    return waiting.take(may);
+    if (const auto user = waiting.next(within_share)) return user;
+    return waiting.next(may);
 }
 
 /// Gives waiting jobs to free workers, starting those that are missing.
@@ -194,9 +228,13 @@ void WorkerPool::Impl::dispatch() {
                 settle(std::move(job.done), tl::unexpected(paused_error()));
             break;
         }
-        auto next = take_next();
-        if (!next) break;
-        Job& job = *next;
+        const auto user = next_user(worker);
+        if (!user) break;
+        if (worker && !suits(*worker, *waiting.front(*user))) {
+            kill(*worker);  // one that was taken over would not leave by itself
+            continue;
+        }
+        Job job = *waiting.take(*user);
         if (!worker) {
             auto spawned = spawn();
             if (!spawned) {
@@ -280,6 +318,10 @@ void WorkerPool::Impl::start(Worker& worker, Job job) {
     worker.sent = 0;
     worker.job = std::move(job);
     worker.began = Clock::now();
+    if (worker.job->owner && !worker.owner) {
+        worker.owner = worker.job->owner;
+        worker.owned = worker.began;
+    }
     worker.timer = loop.add_timer(to_us(options.deadline), [this, &worker] { on_deadline(worker); });
     flush(worker);
 }
@@ -331,7 +373,7 @@ bool WorkerPool::Impl::handle(Worker& worker, RpcMessage message) {
     if (const auto* notification = std::get_if<RpcNotification>(&message);
         notification && notification->method == worker_ready && !worker.ready) {
         worker.ready = true;
-        worker.began = Clock::now();
+        worker.began = worker.owned = Clock::now();
         failed_starts = 0;
         paused_until = {};
         end_turns();
@@ -361,8 +403,13 @@ void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
     if (worker.state != Worker::State::serving) return;
     if (spent || worker.served >= requests_per_worker || worker.process.anonymous_bytes() > options.memory_bytes / 2)
         dismiss(worker);
-    else
+    else if (!options.one_owner_each)
         dispatch();
+    else  // whoever has the answer may have more of the same owner's
+        dispatch_source = loop.defer([this] {
+            dispatch_source.reset();
+            dispatch();
+        });
 }
 
 void WorkerPool::Impl::on_deadline(Worker& worker) {
@@ -429,12 +476,18 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerOptions options)
 WorkerPool::~WorkerPool() = default;
 
 void WorkerPool::request(const WorkerUser& user, std::string method, json params, std::optional<int> fd, Done done) {
-    Job job{user, std::move(method), std::move(params), {}, std::move(done), Clock::now() + impl_->options.deadline};
+    Job job{
+        user, std::move(method), std::move(params), {}, {}, std::move(done), Clock::now() + impl_->options.deadline};
     if (fd) {
         job.fd.reset(fcntl(*fd, F_DUPFD_CLOEXEC, 0));
         if (!job.fd) {
             auto error = fail(ErrorCode::internal, errno_message("the file cannot be passed to a worker", errno));
             return impl_->settle(std::move(job.done), std::move(error));
+        }
+        if (impl_->options.one_owner_each) {
+            const auto owner = owner_of(*fd);
+            if (!owner) return impl_->settle(std::move(job.done), tl::unexpected(owner.error()));
+            job.owner = *owner;
         }
     }
     impl_->add(std::move(job));

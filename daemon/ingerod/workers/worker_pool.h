@@ -37,6 +37,9 @@ struct WorkerOptions {
     std::chrono::milliseconds deadline{30'000};
     /// A job that has had a worker for so long gives it up when another user's waits; 0: it does not.
     std::chrono::milliseconds turn{0};
+    /// A worker is passed files of one owner on one mount alone, and then replaced: what the bytes of one made of it
+    /// reads no other's, and says nothing of them. For a pool of one worker.
+    bool one_owner_each = false;
     std::string node;  ///< named in answers
 };
 

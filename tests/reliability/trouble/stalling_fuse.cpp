@@ -1,7 +1,7 @@
 // A FUSE file system of one file, libcudart.so.12, that never answers one kind of request, or none once the file has
-// been opened: stalling-fuse DIRECTORY lookup|getattr|open|read|flush|opened. All others are answered: "mounted" when
-// it is there, "stalled" at each request that is left without an answer. It ends with its standard input, and whoever
-// waits for it goes on then, with an error.
+// been opened: stalling-fuse DIRECTORY lookup|getattr|open|read|statfs|flush|opened. All others are answered: "mounted"
+// when it is there, "stalled" at each request that is left without an answer. It ends with its standard input, and
+// whoever waits for it goes on then, with an error.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -50,6 +50,7 @@ Stall stall_at(const std::string& call) {
     if (call == "getattr") return {.opcode = FUSE_GETATTR, .on_files_alone = true};
     if (call == "open") return {.opcode = FUSE_OPEN};
     if (call == "read") return {.opcode = FUSE_READ};
+    if (call == "statfs") return {.opcode = FUSE_STATFS};
     if (call == "flush") return {.opcode = FUSE_FLUSH};
     if (call == "opened") return {.opcode = FUSE_OPEN, .is_next = true};
     return {};
