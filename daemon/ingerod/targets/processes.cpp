@@ -26,16 +26,9 @@ constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
 constexpr size_t max_gone_unseen = 4096;
-constexpr size_t max_ended = 4096;
-/// Living processes that are watched for their end only; gaps of more than these last as long as the daemon.
-constexpr size_t max_unexamined = 1'024;
-constexpr uint64_t look_again_us = 1'000'000;
 constexpr const char* spared_reason = "since this kernel might end a program under a seccomp filter for it";
-constexpr uint64_t late_period_us = 20'000;
 /// Of the loop, before others have theirs.
 constexpr uint64_t turn_ns = 5'000'000;
-/// Of one user; what is beyond is asked about again at its next call.
-constexpr size_t max_late = 65'536;
 /// Where the limit of descriptors is not known, or none.
 constexpr uint64_t most_processes = 1 << 20;
 const auto own_pid = static_cast<uint32_t>(getpid());
@@ -68,9 +61,12 @@ Processes::Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, 
       callbacks_(std::move(callbacks)),
       gaps_([this](GapRow row) { callbacks_.put_gap(std::move(row)); }, &owners),
       watched_(limits.total, limits.of_a_user),
-      looks_(limits.look_burst, limits.look_period_ns),
-      unexamined_shares_(max_unexamined),
-      unreadable_shares_(max_unexamined) {}
+      unreadable_(loop, proc, owners, gaps_,
+                  {.look = [this](uint32_t pid, uint64_t since_ns) { scan_process(pid, since_ns); },
+                   .on_spared = [this](const ProcessKey& key, uint64_t time_ns) { on_spared(key, time_ns); }}),
+      late_(loop, limits.look_burst, limits.look_period_ns,
+            [this](const ProcessKey& key, uint64_t since_ns) { look(key, since_ns); }),
+      unexamined_(loop, owners, gaps_) {}
 
 void Processes::scan(uint64_t since_ns) {
     for (const uint32_t pid : proc_.pids()) scan_process(pid, since_ns);
@@ -91,7 +87,7 @@ void Processes::scan_some() {
 
 void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
     const auto mappings = proc_.try_executable_mappings(pid);
-    if (!mappings) return on_unreadable(pid, since_ns);
+    if (!mappings) return unreadable_.add(pid, since_ns);
     // Once, however many libraries it maps: that reads several files of /proc.
     std::optional<ProcessEntry*> process;
     for (const Mapping& mapping : *mappings) {
@@ -106,49 +102,9 @@ void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
     }
 }
 
-void Processes::on_unreadable(uint32_t pid, uint64_t since_ns) {
-    if (const auto known = unreadable_.find(pid); known != unreadable_.end()) {
-        known->second.is_still = true;
-        return;
-    }
-    const auto uid = proc_.user_of(pid);
-    if (!uid && can_open_files()) return;
-    const uint32_t owner = owners_.owner_of(uid.value_or(0));
-    if (!unreadable_shares_.may_take(owner, 1)) return;
-    unreadable_shares_.take(owner, 1);
-    unreadable_.emplace(pid, Unreadable{owner, since_ns});
-    // When it began cannot be read either.
-    gaps_.open({{pid, 0}, GapReason::refused, FileId{}}, uid.value_or(0), since_ns,
-               "what it maps cannot be read: it, or another of its user, holds that up");
-    if (unreadable_.size() == 1) look_again_ = loop_.add_timer(look_again_us, [this] { look_at_unreadable(); });
-}
-
-// From where the last turn ended. What is held up still costs no time to be asked about.
-void Processes::look_at_unreadable() {
-    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
-    size_t left = unreadable_.size();
-    for (; left != 0 && monotonic_now_ns() < until_ns && can_open_files(); --left) {
-        auto one = unreadable_.lower_bound(next_unreadable_);
-        if (one == unreadable_.end()) one = unreadable_.begin();
-        const uint32_t pid = one->first;
-        next_unreadable_ = pid + 1;
-        one->second.is_still = false;
-        if (proc_.user_of(pid)) {
-            scan_process(pid, one->second.since_ns);
-            if (const auto spared = one->second.spared) on_spared(*spared, one->second.spared_ns);
-        }
-        if (one->second.is_still) continue;
-        gaps_.close({{pid, 0}, GapReason::refused, FileId{}}, monotonic_now_ns());
-        unreadable_shares_.give_back(one->second.owner, 1);
-        unreadable_.erase(one);
-    }
-    if (!unreadable_.empty())
-        look_again_ = loop_.add_timer(left != 0 ? late_period_us : look_again_us, [this] { look_at_unreadable(); });
-}
-
 ProcessEntry* Processes::observe(uint32_t pid, uint64_t since_ns) {
     auto facts = proc_.read_process(pid);
-    if (!facts && facts.error().code != ErrorCode::not_found) on_unreadable(pid, since_ns);
+    if (!facts && facts.error().code != ErrorCode::not_found) unreadable_.add(pid, since_ns);
     if (!facts || has_ended(facts->key)) return nullptr;  // what its parent has not waited for is still in /proc
     auto known = processes_.find(pid);
     if (known != processes_.end() && known->second.process.key == facts->key) {
@@ -213,7 +169,8 @@ void Processes::evict(std::map<uint32_t, ProcessEntry>::iterator process) {
     callbacks_.on_evicted(key);
     gaps_.end_process(key, now);
     if (!entry.excluded && evicted_.emplace(key, entry.process).second) evicted_order_.push_back(key);
-    for (; evicted_order_.size() > max_ended; evicted_order_.pop_front()) evicted_.erase(evicted_order_.front());
+    for (; evicted_order_.size() > EndedProcesses::max_processes; evicted_order_.pop_front())
+        evicted_.erase(evicted_order_.front());
     drop(process);
 }
 
@@ -230,52 +187,15 @@ void Processes::drop(std::map<uint32_t, ProcessEntry>::iterator process) {
         gaps_.close({{}, GapReason::too_many, {0, uint64_t{owner} + 1}}, monotonic_now_ns());
 }
 
-bool Processes::may_look(uint32_t owner) {
-    return owner == 0 || looks_.take(owner, monotonic_now_ns());
-}
-
 void Processes::look_later(uint32_t owner, const ProcessKey& key, uint64_t since_ns) {
-    auto& late = late_[owner];
-    if (late.size() >= max_late && !late.contains(key)) return callbacks_.on_not_traced(key);
-    uint64_t& latest_ns = late[key];
-    latest_ns = std::max(latest_ns, since_ns);
-    if (!late_timer_.active())
-        late_timer_ = loop_.add_periodic(
-            late_period_us, [this] { look_at_late(); }, late_period_us / 4);
+    if (!late_.add(owner, key, since_ns)) callbacks_.on_not_traced(key);
 }
 
-bool Processes::forget_late(const ProcessKey& key) {
-    for (auto user = late_.begin(); user != late_.end(); ++user) {
-        if (user->second.erase(key) == 0) continue;
-        if (user->second.empty()) late_.erase(user);
-        return true;
-    }
-    return false;
-}
-
-// One of each user in turn. To look at one may change who is left.
-void Processes::look_at_late() {
-    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
-    for (size_t users = late_.size(); users != 0 && !late_.empty() && monotonic_now_ns() < until_ns; --users) {
-        auto user = late_.lower_bound(next_late_);
-        if (user == late_.end()) user = late_.begin();
-        next_late_ = user->first + 1;
-        if (!may_look(user->first)) continue;
-        const auto [key, since_ns] = *user->second.begin();
-        user->second.erase(user->second.begin());
-        if (user->second.empty()) late_.erase(user);
-        if (since_ns != 0)
-            look_at_new_program(key, since_ns);
-        else
-            look_at_caller(key);
-    }
-    if (late_.empty()) late_timer_.reset();
-}
-
-size_t Processes::late() const {
-    size_t count = 0;
-    for (const auto& [owner, processes] : late_) count += processes.size();
-    return count;
+void Processes::look(const ProcessKey& key, uint64_t since_ns) {
+    if (since_ns != 0)
+        look_at_new_program(key, since_ns);
+    else
+        look_at_caller(key);
 }
 
 // Of what is left out nothing is kept.
@@ -327,25 +247,16 @@ void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
     callbacks_.on_not_traced(process.key);
     gaps_.end_process(process.key, exited_ns);
     if (!known->second.excluded) callbacks_.put_process(process);
-    put_ended(process.key, !known->second.excluded);
-    forget_late(process.key);
+    ended_.put(process.key, !known->second.excluded);
+    late_.forget(process.key);
     drop(known);
     callbacks_.on_change();
-}
-
-void Processes::put_ended(const ProcessKey& key, bool has_row) {
-    if (!ended_.emplace(key, has_row).second) return;
-    ended_order_.push_back(key);
-    if (ended_order_.size() <= max_ended) return;
-    ended_.erase(ended_order_.front());
-    ended_order_.pop_front();
 }
 
 bool Processes::has_row(const ProcessKey& key) const {
     if (const auto known = processes_.find(key.pid); known != processes_.end() && known->second.process.key == key)
         return !known->second.excluded;
-    const auto ended = ended_.find(key);
-    return ended != ended_.end() && ended->second;
+    return ended_.has_row(key);
 }
 
 // Another program: what it maps is found anew, and so is whether it is to be traced. A loop of them is looked at now
@@ -358,8 +269,8 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     if (entry.spared_ns && *entry.spared_ns < time_ns) entry.spared_ns.reset();
     open_spared_gap(entry, time_ns);
     entry.has_facts = false;
-    if (!may_look(entry.owner)) return look_later(entry.owner, key, time_ns);
-    forget_late(key);
+    if (!late_.may_look(entry.owner)) return look_later(entry.owner, key, time_ns);
+    late_.forget(key);
     look_at_new_program(key, time_ns);
 }
 
@@ -370,9 +281,8 @@ void Processes::look_at_new_program(const ProcessKey& key, uint64_t since_ns) {
 }
 
 void Processes::on_exec_of_unknown(const ProcessKey& key, const ingero_process_record& change) {
-    const auto held_up = unreadable_.find(key.pid);
-    if (held_up != unreadable_.end() && held_up->second.spared_ns < change.time_ns) held_up->second.spared.reset();
-    if (may_look(owners_.owner_of(change.uid))) callbacks_.on_exec(key);
+    unreadable_.forget_spared(key.pid, change.time_ns);
+    if (late_.may_look(owners_.owner_of(change.uid))) callbacks_.on_exec(key);
 }
 
 void Processes::refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns,
@@ -392,10 +302,10 @@ void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std
 // The kernel side leaves its calls alone, whatever it has mapped.
 void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
     ProcessEntry* entry = observe(key.pid, time_ns);
-    if (const auto held_up = unreadable_.find(key.pid); held_up != unreadable_.end()) {
-        held_up->second.spared = entry ? std::nullopt : std::optional(key);
-        held_up->second.spared_ns = time_ns;
-    }
+    if (entry)
+        unreadable_.forget_spared(key.pid, time_ns);
+    else
+        unreadable_.set_spared(key, time_ns);
     if (!entry || entry->process.key != key || entry->excluded) return;
     if (!entry->spared_ns) warn_not_traced("any call", key.pid, spared_reason);
     entry->spared_ns = time_ns;
@@ -419,7 +329,7 @@ void Processes::on_program(uint32_t pid, const Mapping& mapping, uint64_t time_n
 
 void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
     const auto facts = proc_.read_process(pid);
-    if (!facts && facts.error().code == ErrorCode::deadline) return on_unreadable(pid, time_ns);
+    if (!facts && facts.error().code == ErrorCode::deadline) return unreadable_.add(pid, time_ns);
     // Gone without a trace: then root alone is told, since whose it was is not known.
     const ProcessKey key = facts ? facts->key : ProcessKey{pid, 0};
     const GapId id{key, GapReason::refused, mapping.file};
@@ -431,29 +341,13 @@ void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t tim
     const bool is_there =
         !now || std::any_of(now->begin(), now->end(), [&](const Mapping& one) { return one.file == mapping.file; });
     if (!is_there) return gaps_.close(id, monotonic_now_ns());
-    const uint32_t owner = owners_.owner_of(facts->uid);
-    if (processes_.contains(pid) || unexamined_.contains(pid) || !unexamined_shares_.may_take(owner, 1)) return;
-    Unexamined one{.key = key,
-                   .owner = owner,
-                   .pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))),
-                   .exit_source = {}};
-    if (!one.pidfd) return gaps_.close(id, monotonic_now_ns());
-    one.exit_source = loop_.add_io(one.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_end_of_unexamined(pid); });
-    unexamined_shares_.take(owner, 1);
-    unexamined_.emplace(pid, std::move(one));
-}
-
-void Processes::on_end_of_unexamined(uint32_t pid) {
-    const auto ended = unexamined_.find(pid);
-    gaps_.end_process(ended->second.key, monotonic_now_ns());
-    unexamined_shares_.give_back(ended->second.owner, 1);
-    unexamined_.erase(ended);
+    if (!processes_.contains(pid) && !unexamined_.watch(key, facts->uid)) gaps_.close(id, monotonic_now_ns());
 }
 
 void Processes::trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded) {
     if (pid == own_pid) return;
     const auto uid = processes_.contains(pid) ? std::nullopt : proc_.user_of(pid);
-    if (const uint32_t owner = owners_.owner_of(uid.value_or(0)); uid && !may_look(owner)) {
+    if (const uint32_t owner = owners_.owner_of(uid.value_or(0)); uid && !late_.may_look(owner)) {
         const auto start_ns = proc_.start_of(pid);
         return start_ns ? look_later(owner, {pid, *start_ns}, time_ns) : void();
     }
@@ -579,7 +473,7 @@ void Processes::on_call(const ProcessKey& key) {
     if (has_ended(key)) return callbacks_.on_not_traced(key);
     if (!find(key))
         if (const auto uid = proc_.user_of(key.pid))
-            if (const uint32_t owner = owners_.owner_of(*uid); !may_look(owner)) return look_later(owner, key, 0);
+            if (const uint32_t owner = owners_.owner_of(*uid); !late_.may_look(owner)) return look_later(owner, key, 0);
     look_at_caller(key);
 }
 
@@ -587,14 +481,14 @@ void Processes::look_at_caller(const ProcessKey& key) {
     const ProcessEntry* process = observe(key.pid, monotonic_now_ns());
     if (process && process->process.key == key && !process->excluded) return;
     callbacks_.on_not_traced(key);
-    if (!process || process->process.key != key) on_call_of_gone(key);
+    if (!process || process->process.key != key) put_gone(key, std::nullopt);
 }
 
-void Processes::on_call_of_gone(const ProcessKey& key) {
-    const auto [found, added] = gone_unseen_.try_emplace(key);
-    if (!added && found->second) {
-        callbacks_.put_process(*found->second);
-        put_ended(key, true);
+void Processes::put_gone(const ProcessKey& key, const std::optional<Process>& ended) {
+    const auto [found, is_first] = gone_unseen_.try_emplace(key, ended);
+    if (const auto& process = ended ? ended : found->second; !is_first && process) {
+        callbacks_.put_process(*process);
+        ended_.put(key, true);
         gone_unseen_.erase(found);
     }
     if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
@@ -605,32 +499,25 @@ void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_re
         known->second.exited_ns = change.time_ns;
         known->second.exit_code = change.exit_code;
         callbacks_.put_process(known->second);
-        put_ended(key, true);
+        ended_.put(key, true);
         evicted_.erase(known);
         std::erase(evicted_order_, key);
-        forget_late(key);
+        late_.forget(key);
         return;
     }
-    if (forget_late(key)) {
+    if (late_.forget(key)) {
         callbacks_.on_not_traced(key);
-        on_call_of_gone(key);
+        put_gone(key, std::nullopt);
     }
-    Process process{.key = key,
-                    .uid = change.uid,
-                    .parent_pid = visible_pid(change.parent_tgid),
-                    .comm = std::string(change.comm, strnlen(change.comm, sizeof(change.comm))),
-                    .cgroup = {},
-                    .unit = {},
-                    .first_seen_ns = start_of(key, 0),
-                    .exited_ns = change.time_ns,
-                    .exit_code = change.exit_code};
-    const auto [found, added] = gone_unseen_.try_emplace(key, process);
-    if (!added) {
-        callbacks_.put_process(process);
-        put_ended(key, true);
-        gone_unseen_.erase(found);
-    }
-    if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
+    put_gone(key, Process{.key = key,
+                          .uid = change.uid,
+                          .parent_pid = visible_pid(change.parent_tgid),
+                          .comm = std::string(change.comm, strnlen(change.comm, sizeof(change.comm))),
+                          .cgroup = {},
+                          .unit = {},
+                          .first_seen_ns = start_of(key, 0),
+                          .exited_ns = change.time_ns,
+                          .exit_code = change.exit_code});
 }
 
 void Processes::on_change(const ingero_process_record& change) {

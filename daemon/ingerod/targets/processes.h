@@ -22,7 +22,11 @@
 #include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/targets/capture_policy.h"
 #include "daemon/ingerod/targets/coverage_gaps.h"
+#include "daemon/ingerod/targets/ended_processes.h"
+#include "daemon/ingerod/targets/late_looks.h"
 #include "daemon/ingerod/targets/libraries.h"
+#include "daemon/ingerod/targets/unexamined_processes.h"
+#include "daemon/ingerod/targets/unreadable_processes.h"
 
 namespace ingero {
 
@@ -111,7 +115,7 @@ class Processes {
     /// Of the known processes that have the library mapped, each uid once.
     std::vector<uint32_t> uids_of(const LibraryKey& library) const;
     /// Those that called or began another program and are still to be looked at.
-    size_t late() const;
+    size_t late() const { return late_.size(); }
     /// Without those that [capture] leaves out.
     size_t traced() const;
     /// "tracing", "attaching", "failed".
@@ -120,9 +124,6 @@ class Processes {
   private:
     void scan_some();
     void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
-    /// It is held up, which is told, and scanned again until it is not.
-    void on_unreadable(uint32_t pid, uint64_t since_ns);
-    void look_at_unreadable();
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     void trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     /// Null where it is gone, its user has no share left, or it is held up, since `since_ns`.
@@ -132,17 +133,14 @@ class Processes {
     void report_crowd(uint32_t owner, uint32_t uid);
     void evict(std::map<uint32_t, ProcessEntry>::iterator process);
     void drop(std::map<uint32_t, ProcessEntry>::iterator process);
-    bool may_look(uint32_t owner);
     void look_later(uint32_t owner, const ProcessKey& key, uint64_t since_ns);
-    bool forget_late(const ProcessKey& key);
-    void look_at_late();
+    void look(const ProcessKey& key, uint64_t since_ns);
     void look_at_caller(const ProcessKey& key);
     void look_at_new_program(const ProcessKey& key, uint64_t since_ns);
     void take_over(ProcessEntry& entry, Process now);
     void read_facts(ProcessEntry& entry);
     void on_pidfd(uint32_t pid);
     void forget(uint32_t pid, uint64_t exited_ns, int exit_code);
-    void put_ended(const ProcessKey& key, bool has_row);
     void on_exec(ProcessEntry& entry, uint64_t time_ns);
     void on_exec_of_unknown(const ProcessKey& key, const ingero_process_record& change);
     void refuse(ProcessEntry& process, FileId file, const std::string& name, uint64_t time_ns, const std::string& why);
@@ -154,8 +152,8 @@ class Processes {
     void decide(ProcessEntry& entry);
     void apply_policy(ProcessEntry& entry);
     void read_undecided();
-    void on_end_of_unexamined(uint32_t pid);
-    void on_call_of_gone(const ProcessKey& key);
+    /// Gone before it could be looked at: it called, or `ended` as the row says. Once both are known, so is it.
+    void put_gone(const ProcessKey& key, const std::optional<Process>& ended);
     void on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change);
 
     EventLoop& loop_;
@@ -175,39 +173,16 @@ class Processes {
     std::set<uint32_t> crowded_;             ///< users who have a gap, since they had too many
     std::map<ProcessKey, Process> evicted_;  ///< the latest few thousand
     std::deque<ProcessKey> evicted_order_;
-    RateShares looks_;
-    /// Of each user: since when it may map what is not known; 0: it called.
-    std::map<uint32_t, std::map<ProcessKey, uint64_t>> late_;
-    uint32_t next_late_ = 0;  ///< the user whose turn it is
-    EventLoop::Source late_timer_;
+    UnreadableProcesses unreadable_;
+    LateLooks late_;
+    UnexaminedProcesses unexamined_;
     std::vector<uint32_t> scan_left_;  ///< pids
     uint64_t scan_since_ns_ = 0;
     EventLoop::Source scan_turn_;
     /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
     /// the first call. Nothing: it called, and that record is still to come.
     std::map<ProcessKey, std::optional<Process>> gone_unseen_;
-    std::map<ProcessKey, bool> ended_;  ///< and whether it has a row: one that [capture] left out has none
-    std::deque<ProcessKey> ended_order_;
-    /// Not known otherwise, and with a gap that ends with them.
-    struct Unexamined {
-        ProcessKey key;
-        uint32_t owner = 0;
-        UniqueFd pidfd;
-        EventLoop::Source exit_source;
-    };
-    std::map<uint32_t, Unexamined> unexamined_;  ///< by pid
-    Shares unexamined_shares_;
-    struct Unreadable {
-        uint32_t owner = 0;
-        uint64_t since_ns = 0;
-        bool is_still = false;               ///< as it was looked at last
-        std::optional<ProcessKey> spared{};  ///< meanwhile, at `spared_ns`
-        uint64_t spared_ns = 0;
-    };
-    std::map<uint32_t, Unreadable> unreadable_;  ///< pids whose mappings cannot be read yet
-    uint32_t next_unreadable_ = 0;               ///< at which the next turn begins
-    Shares unreadable_shares_;
-    EventLoop::Source look_again_;
+    EndedProcesses ended_;  ///< one that [capture] left out has no row
     EventLoop::Source undecided_timer_;
     uint64_t refusal_told_ns_ = 0;
 };
