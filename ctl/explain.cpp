@@ -72,8 +72,8 @@ int run(const Options& options, const ExplainOptions& explain) {
     int exit_code = exit_done;
     const auto answer = ask(options, "explain", std::move(*params), exit_code);
     if (!answer) return exit_code;
-    const Renderer renderer = explain.per_process ? text_lost_by_process
-                              : explain.per_gpu   ? text_lost_by_gpu
+    const Renderer renderer = explain.per_process ? text_excess_by_process
+                              : explain.per_gpu   ? text_excess_by_gpu
                                                   : text_explain;
     if (!print(options, *answer, renderer)) return exit_failed;
     if (!explain.fail_on.empty()) {

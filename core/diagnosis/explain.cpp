@@ -294,25 +294,25 @@ std::string gpu_name(const Process* process, uint16_t device) {
     return std::to_string(device);
 }
 
-/// What each boot's calls lost, all together and by process and GPU.
+/// How much longer than usual each boot's calls took, all together and by process and GPU.
 class LostGroups {
   public:
-    void add(const LostTime& lost, const KnownProcesses& processes) {
-        for (uint32_t number = 0; number < lost.groups().size(); ++number) {
-            const LostTime::Group& group = lost.groups().key(number);
-            const LostSums& sums = lost.of_group(number);
+    void add(const Excess& excess, const KnownProcesses& processes) {
+        for (uint32_t number = 0; number < excess.groups().size(); ++number) {
+            const Excess::Group& group = excess.groups().key(number);
+            const ExcessSums& sums = excess.of_group(number);
             whole_.add(sums);
-            LostGroup& process = processes_[group.process];
+            ExcessGroup& process = processes_[group.process];
             process.name = processes.name(group.process);
             process.pid = visible_pid(group.process.pid);
             process.sums.add(sums);
-            LostGroup& gpu = gpus_[gpu_name(processes.find(group.process), group.device)];
+            ExcessGroup& gpu = gpus_[gpu_name(processes.find(group.process), group.device)];
             gpu.sums.add(sums);
         }
-        whole_.add(lost.others());
+        whole_.add(excess.others());
     }
     void take_to(ExplainAnswer& answer) {
-        answer.lost = whole_;
+        answer.excess = whole_;
         for (auto& [key, group] : processes_) answer.by_process.push_back(std::move(group));
         for (auto& [name, group] : gpus_) {
             answer.by_gpu.push_back(std::move(group));
@@ -327,9 +327,9 @@ class LostGroups {
 
   private:
     static constexpr size_t max_told_groups = 256;
-    LostSums whole_;
-    std::map<ProcessKey, LostGroup> processes_;
-    std::map<std::string, LostGroup> gpus_;
+    ExcessSums whole_;
+    std::map<ProcessKey, ExcessGroup> processes_;
+    std::map<std::string, ExcessGroup> gpus_;
 };
 
 }  // namespace
@@ -397,9 +397,9 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         context.spans = &history->spans;
         auto findings = explainers[number]->judge().findings(context);
         explainers[number]->judge().ledger().add_rejected(findings, rejected);
-        const LostTime& lost = explainers[number]->judge().lost_time();
-        groups.add(lost, known);
-        answer.slices.insert(answer.slices.end(), lost.slices().begin(), lost.slices().end());
+        const Excess& excess = explainers[number]->judge().excess();
+        groups.add(excess, known);
+        answer.slices.insert(answer.slices.end(), excess.slices().begin(), excess.slices().end());
         if (auto named = name_functions(snapshot, findings); !named) return tl::unexpected(named.error());
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
     }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/diagnosis/evidence/lost_time.h"
+#include "core/diagnosis/evidence/excess.h"
 #include "core/query/coverage.h"
 #include "core/query/stats.h"
 
@@ -87,11 +87,11 @@ struct ExplainOptions {
     bool tells_groups = false;           ///< of processes and devices
 };
 
-/// What the calls of one process, or on one GPU, lost.
-struct LostGroup {
+/// How much longer than usual the calls of one process, or on one GPU, took.
+struct ExcessGroup {
     std::string name;  ///< command; a GPU's index or UUID, "unknown"
     uint32_t pid = 0;  ///< 0: of several
-    LostSums sums;
+    ExcessSums sums;
 };
 
 struct ExplainAnswer {
@@ -103,9 +103,9 @@ struct ExplainAnswer {
     uint64_t calls = 0;
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;
-    LostSums lost;                              ///< all of excess_ns by cause
-    std::vector<LostGroup> by_process, by_gpu;  ///< the most lost first
-    std::vector<LostSlice> slices;
+    ExcessSums excess;                            ///< all of excess_ns by cause
+    std::vector<ExcessGroup> by_process, by_gpu;  ///< the largest excess first
+    std::vector<ExcessSlice> slices;
     bool healthy = false;
     std::string summary;
 };

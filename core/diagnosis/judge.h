@@ -10,8 +10,8 @@
 #include "core/diagnosis/detector.h"
 #include "core/diagnosis/evidence/cycles.h"
 #include "core/diagnosis/evidence/drained_gaps.h"
+#include "core/diagnosis/evidence/excess.h"
 #include "core/diagnosis/evidence/expected.h"
-#include "core/diagnosis/evidence/lost_time.h"
 #include "core/diagnosis/evidence/wait_table.h"
 #include "core/diagnosis/findings.h"
 #include "core/query/event_filter.h"
@@ -74,7 +74,7 @@ class Judge {
     std::vector<Finding> findings(const JudgementContext& context) const;
     const Ledger& ledger() const { return ledger_; }
     /// Empty unless ExplainOptions::tells_groups.
-    const LostTime& lost_time() const { return lost_; }
+    const Excess& excess() const { return excess_; }
 
   private:
     struct Watched {
@@ -117,7 +117,7 @@ class Judge {
     ExpectedTimes expected_;
     Ledger ledger_;
     bool tells_groups_;
-    LostTime lost_;
+    Excess excess_;
     LaunchQueues queues_;
     OpLookup ops_;
     SlowCalls& slow_;

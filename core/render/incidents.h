@@ -41,7 +41,7 @@ Result<nlohmann::json> explain_diff(const nlohmann::json& a, const nlohmann::jso
 std::string text_explain_diff(const nlohmann::json& answer, const TextStyle& style = {});
 
 /// The groups of an answer of explain: by_process, by_gpu.
-std::string text_lost_by_process(const nlohmann::json& answer, const TextStyle& style = {});
-std::string text_lost_by_gpu(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_excess_by_process(const nlohmann::json& answer, const TextStyle& style = {});
+std::string text_excess_by_gpu(const nlohmann::json& answer, const TextStyle& style = {});
 
 }  // namespace ingero

@@ -241,7 +241,7 @@ TEST_F(IncidentHistoryTest, NothingIsSaidOfItWhereTheProgramDidLittleOrNothingSi
     EXPECT_EQ(verified().fixed, Fixed::yes) << "20 s later, its own calls of a second count";
 }
 
-TEST_F(IncidentHistoryTest, LostTimeByCauseSumsToAllThatWasLostInEachGroup) {
+TEST_F(IncidentHistoryTest, WhatWasBeyondTheUsualSumsUpByCauseInEachGroup) {
     add_process(200);
     run(10 * second, 5 * ms);
     run(10 * second, 2 * ms, 200);
@@ -250,14 +250,14 @@ TEST_F(IncidentHistoryTest, LostTimeByCauseSumsToAllThatWasLostInEachGroup) {
     const auto answer = explain(snapshot_, filter(), {.slices = 4});
     ASSERT_TRUE(answer);
     EXPECT_GT(answer->excess_ns, 4 * second);
-    const auto sum = [](const LostSums& sums) {
+    const auto sum = [](const ExcessSums& sums) {
         uint64_t total = 0;
         for (const auto& [cause, ns] : sums.by_cause()) total += ns;
         return total;
     };
-    EXPECT_EQ(sum(answer->lost), answer->excess_ns);
-    EXPECT_EQ(answer->lost.by_cause().front().first, "cpu-contention");
-    EXPECT_GE(answer->lost.uncertain_ns, 6 * ms);
+    EXPECT_EQ(sum(answer->excess), answer->excess_ns);
+    EXPECT_EQ(answer->excess.by_cause().front().first, "cpu-contention");
+    EXPECT_GE(answer->excess.uncertain_ns, 6 * ms);
     ASSERT_THAT(answer->by_process, SizeIs(2));
     EXPECT_EQ(answer->by_process[0].pid, python);
     EXPECT_EQ(answer->by_process[0].sums.excess_ns + answer->by_process[1].sums.excess_ns, answer->excess_ns);
@@ -265,15 +265,15 @@ TEST_F(IncidentHistoryTest, LostTimeByCauseSumsToAllThatWasLostInEachGroup) {
     EXPECT_EQ(answer->by_gpu[0].sums.calls, answer->calls);
     ASSERT_THAT(answer->slices, SizeIs(4));
     uint64_t excess = 0, calls = 0;
-    for (const LostSlice& slice : answer->slices) {
+    for (const ExcessSlice& slice : answer->slices) {
         excess += slice.sums.excess_ns;
         calls += slice.sums.calls;
     }
     EXPECT_EQ(excess, answer->excess_ns);
     EXPECT_EQ(calls, answer->calls);
     const json told = to_json(*answer, {});
-    EXPECT_THAT(text_lost_by_process(told), testing::AllOf(HasSubstr("python (200)"), HasSubstr("cpu-contention")));
-    EXPECT_THAT(text_lost_by_gpu(told), HasSubstr("cpu-contention"));
+    EXPECT_THAT(text_excess_by_process(told), testing::AllOf(HasSubstr("python (200)"), HasSubstr("cpu-contention")));
+    EXPECT_THAT(text_excess_by_gpu(told), HasSubstr("cpu-contention"));
 }
 
 class ExplainDiff : public IncidentHistoryTest {

@@ -342,7 +342,7 @@ TEST_F(ThinnedCalls, HaveThemStillWhenTheirRowsHaveGone) {
             EXPECT_NEAR(found.at(op)[i], values[i], (i < 3 ? 0 : of_all) * values[i]) << op << ", sum " << i;
 }
 
-void expect_alike(const LostSums& thinned, const LostSums& whole, double part, const std::string& what) {
+void expect_alike(const ExcessSums& thinned, const ExcessSums& whole, double part, const std::string& what) {
     expect_near(thinned.calls, whole.calls, part == of_all ? 0 : of_edges, what + ": calls");
     expect_near(thinned.busy_ns, whole.busy_ns, part, what + ": busy");
     expect_near(thinned.excess_ns, whole.excess_ns, part, what + ": excess");
@@ -358,9 +358,9 @@ TEST_F(ThinnedCalls, LoseWhatAllCallsLose) {
     EXPECT_EQ(thin.calls, whole.calls);
     expect_near(thin.excess_ns, whole.excess_ns, of_all, "excess");
     expect_near(thin.explained_ns, whole.explained_ns, of_all, "explained");
-    EXPECT_GT(whole.lost.ns[static_cast<size_t>(Cause::device_wait)], whole.excess_ns / 8);
+    EXPECT_GT(whole.excess.ns[static_cast<size_t>(Cause::device_wait)], whole.excess_ns / 8);
     EXPECT_GT(whole.excess_ns - whole.explained_ns, whole.excess_ns / 10) << "of it a part has no cause";
-    expect_alike(thin.lost, whole.lost, of_all, "all");
+    expect_alike(thin.excess, whole.excess, of_all, "all");
     ASSERT_EQ(thin.by_process.size(), 1u);
     expect_alike(thin.by_process[0].sums, whole.by_process[0].sums, of_all, "the process");
     expect_alike(thin.by_gpu.at(0).sums, whole.by_gpu.at(0).sums, of_all, "the GPU");

@@ -259,7 +259,7 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
     auto answer = explain(snapshot, {.window = fresh, .uid = filter.uid, .pid = {}});
     if (!answer) return tl::unexpected(answer.error());
     verified.coverage = std::move(answer->coverage);
-    for (const LostGroup& group : answer->by_process)
+    for (const ExcessGroup& group : answer->by_process)
         if (pids.contains(group.pid)) verified.calls += group.sums.calls;
     const Finding* again = nullptr;
     for (const Finding& finding : answer->findings) {

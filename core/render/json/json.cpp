@@ -176,19 +176,19 @@ std::string find_comm(const ProcessKey& process, const AnswerContext& context, c
     return finding != findings.end() ? finding->comm : "";
 }
 
-json by_cause(const LostSums& sums) {
+json by_cause(const ExcessSums& sums) {
     json list = json::array();
     for (const auto& [cause, ns] : sums.by_cause()) list.push_back({{"cause", cause}, {"ns", ns}});
     return list;
 }
 
-json to_json(const std::vector<LostGroup>& groups, bool processes) {
+json to_json(const std::vector<ExcessGroup>& groups, bool processes) {
     json list = json::array();
-    for (const LostGroup& group : groups) {
+    for (const ExcessGroup& group : groups) {
         json one = {{"calls", group.sums.calls},
                     {"busy_ns", group.sums.busy_ns},
                     {"excess_ns", group.sums.excess_ns},
-                    {"lost", by_cause(group.sums)}};
+                    {"excess", by_cause(group.sums)}};
         if (processes) {
             one["pid"] = number_or_null(group.pid);
             one["comm"] = text_or_null(group.name);
@@ -200,15 +200,15 @@ json to_json(const std::vector<LostGroup>& groups, bool processes) {
     return list;
 }
 
-json to_json(const std::vector<LostSlice>& slices) {
+json to_json(const std::vector<ExcessSlice>& slices) {
     json list = json::array();
-    for (const LostSlice& slice : slices) {
+    for (const ExcessSlice& slice : slices) {
         json ops = json::array();
         for (const auto& [op, sums] : slice.ops)
             ops.push_back({{"op", op_name(op)}, {"calls", sums.calls}, {"busy_ns", sums.busy_ns}});
         list.push_back({{"calls", slice.sums.calls},
                         {"excess_ns", slice.sums.excess_ns},
-                        {"lost", by_cause(slice.sums)},
+                        {"excess", by_cause(slice.sums)},
                         {"ops", std::move(ops)}});
     }
     return list;
@@ -279,7 +279,7 @@ json to_json(const ExplainAnswer& answer, const AnswerContext& context) {
     result["calls"] = answer.calls;
     result["excess_ns"] = answer.excess_ns;
     result["explained_ns"] = answer.explained_ns;
-    result["lost"] = by_cause(answer.lost);
+    result["excess"] = by_cause(answer.excess);
     result["by_process"] = to_json(answer.by_process, true);
     result["by_gpu"] = to_json(answer.by_gpu, false);
     if (!answer.slices.empty()) result["slices"] = to_json(answer.slices);

@@ -60,7 +60,7 @@ json change_of(const Spread& a, const Spread& b) {
 
 /// One side, slice by slice.
 struct Side {
-    std::map<std::string, std::vector<double>> lost_per_s;     ///< ns, by cause
+    std::map<std::string, std::vector<double>> excess_per_s;   ///< ns, by cause
     std::map<std::string, std::vector<double>> mean_ns;        ///< of calls, by op; of slices that have any
     std::map<std::string, std::pair<uint64_t, uint64_t>> ops;  ///< calls, busy_ns
 };
@@ -73,8 +73,8 @@ Side side_of(const json& answer) {
                            static_cast<double>(slices.size());
     size_t number = 0;
     for (const json& slice : slices) {
-        for (const json& one : slice["lost"]) {
-            auto& rates = side.lost_per_s[one["cause"].get<std::string>()];
+        for (const json& one : slice["excess"]) {
+            auto& rates = side.excess_per_s[one["cause"].get<std::string>()];
             rates.resize(slices.size());
             rates[number] = static_cast<double>(number_of(one, "ns")) / seconds;
         }
@@ -93,8 +93,8 @@ Side side_of(const json& answer) {
 
 json causes_of(const Side& a, const Side& b, size_t slices_of_a, size_t slices_of_b) {
     std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> both;
-    for (const auto& [cause, rates] : a.lost_per_s) both[cause].first = rates;
-    for (const auto& [cause, rates] : b.lost_per_s) both[cause].second = rates;
+    for (const auto& [cause, rates] : a.excess_per_s) both[cause].first = rates;
+    for (const auto& [cause, rates] : b.excess_per_s) both[cause].second = rates;
     json list = json::array();
     for (auto& [cause, rates] : both) {
         rates.first.resize(slices_of_a);

@@ -55,9 +55,9 @@ std::string text_explain_diff(const json& answer, const TextStyle& style) {
     result += kinds_text("Findings gone: ", list(answer, "findings_gone"));
     result += kinds_text("Findings new: ", list(answer, "findings_new"));
     const json& causes = list(answer, "causes");
-    if (causes.empty()) result += "\nNeither window lost time beyond what is usual.\n";
+    if (causes.empty()) result += "\nIn neither window did calls take longer than is usual.\n";
     if (!causes.empty()) {
-        Table table({{"LOST TO", Align::left, true},
+        Table table({{"WHY", Align::left, true},
                      {"A", Align::right},
                      {"B", Align::right},
                      {"CHANGE", Align::right},
@@ -66,7 +66,7 @@ std::string text_explain_diff(const json& answer, const TextStyle& style) {
         for (const json& one : causes)
             table.add_row({words(one, "cause"), plain_duration(one, "a_ns", "/s"), plain_duration(one, "b_ns", "/s"),
                            signed_duration(one, "change_ns", "/s"), within(one, "/s"), verdict(one)});
-        result += "\nOf each second, by cause\n" + table.render(style.width, 2);
+        result += "\nOf each second, how much longer than usual calls took, by cause\n" + table.render(style.width, 2);
     }
     const json& ops = list(answer, "ops");
     if (ops.empty()) return result;

@@ -143,17 +143,17 @@ std::string text_verified(const json& answer, const TextStyle& style) {
 
 namespace {
 
-std::string lost_text(const json& group) {
+std::string causes_text(const json& group) {
     std::string result;
     size_t told = 0;
-    for (const json& one : list(group, "lost")) {
+    for (const json& one : list(group, "excess")) {
         if (told++ == 3) break;
         result += (result.empty() ? "" : ", ") + words(one, "cause") + " " + duration(one, "ns");
     }
     return result.empty() ? absent : result;
 }
 
-std::string lost_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
+std::string excess_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
     std::string result = window_line(answer) + coverage_lines(answer, style);
     const json& groups = list(answer, key);
     if (groups.empty()) return result + "\nNo call was recorded in the window.\n";
@@ -164,20 +164,20 @@ std::string lost_table(const json& answer, const char* key, const char* heading,
                  {"WHY", Align::left, true}});
     for (const json& group : groups) {
         const std::string name = group.contains("gpu") ? words(group, "gpu") : process(group, "comm", "pid");
-        table.add_row(
-            {name, count(group, "calls"), duration(group, "busy_ns"), duration(group, "excess_ns"), lost_text(group)});
+        table.add_row({name, count(group, "calls"), duration(group, "busy_ns"), duration(group, "excess_ns"),
+                       causes_text(group)});
     }
     return result + "\n" + table.render(style.width, 0);
 }
 
 }  // namespace
 
-std::string text_lost_by_process(const json& answer, const TextStyle& style) {
-    return lost_table(answer, "by_process", "PROCESS", style);
+std::string text_excess_by_process(const json& answer, const TextStyle& style) {
+    return excess_table(answer, "by_process", "PROCESS", style);
 }
 
-std::string text_lost_by_gpu(const json& answer, const TextStyle& style) {
-    return lost_table(answer, "by_gpu", "GPU", style);
+std::string text_excess_by_gpu(const json& answer, const TextStyle& style) {
+    return excess_table(answer, "by_gpu", "GPU", style);
 }
 
 }  // namespace ingero

@@ -1,5 +1,6 @@
-// Where the time went that calls took too long: all of it by cause, in parts of the window, by process, by GPU and by
-// operation. Each nanosecond is told of once; the sums of each are those of the whole.
+// How much longer than usual calls took: all of it by cause, in parts of the window, by process, by GPU and by
+// operation. Each nanosecond counts once; the sums of each are those of the whole. What of it the program lost,
+// findings say.
 #pragma once
 
 #include <array>
@@ -17,33 +18,33 @@
 namespace ingero {
 
 /// Of outermost calls, each row as often as it stands for calls.
-struct LostSums {
+struct ExcessSums {
     uint64_t calls = 0;
     uint64_t busy_ns = 0;  ///< their durations
     uint64_t excess_ns = 0;
     std::array<uint64_t, cause_count> ns{};
     uint64_t uncertain_ns = 0;  ///< of excess_ns, in calls of which the time split is not certain
 
-    void add(const LostSums& other);
+    void add(const ExcessSums& other);
     /// By cause, "unexplained" and "uncertain split" among them, largest first: sums to excess_ns.
     std::vector<std::pair<std::string, uint64_t>> by_cause() const;
 };
 
-struct LostOp {
+struct ExcessOp {
     uint64_t calls = 0;
     uint64_t busy_ns = 0;
 };
 
 /// An equal part of the window, by when calls began.
-struct LostSlice {
-    LostSums sums;
-    std::map<OpId, LostOp> ops;
+struct ExcessSlice {
+    ExcessSums sums;
+    std::map<OpId, ExcessOp> ops;
 };
 
-class LostTime {
+class Excess {
   public:
     /// The window is of the clock of events. Without slices only the whole is kept, by process and device.
-    LostTime(const Window& window, size_t slices);
+    Excess(const Window& window, size_t slices);
 
     void saw(const Event& event);
     void add(const Event& event, const Assignment& assignment);
@@ -57,20 +58,20 @@ class LostTime {
         uint64_t hash() const { return hash_words(process.start_ns, process.pid, device); }
     };
     const KeyIndex<Group>& groups() const { return index_; }
-    const LostSums& of_group(uint32_t number) const { return groups_[number]; }
+    const ExcessSums& of_group(uint32_t number) const { return groups_[number]; }
     /// Of those that there was no room for.
-    const LostSums& others() const { return others_; }
-    const std::vector<LostSlice>& slices() const { return slices_; }
+    const ExcessSums& others() const { return others_; }
+    const std::vector<ExcessSlice>& slices() const { return slices_; }
 
   private:
-    LostSums& group_of(const Event& event);
-    LostSlice* slice_of(const Event& event);
+    ExcessSums& group_of(const Event& event);
+    ExcessSlice* slice_of(const Event& event);
 
     Window window_;
-    std::vector<LostSlice> slices_;
+    std::vector<ExcessSlice> slices_;
     KeyIndex<Group> index_;
-    std::vector<LostSums> groups_;
-    LostSums others_;
+    std::vector<ExcessSums> groups_;
+    ExcessSums others_;
     Group last_;
     uint32_t last_number_ = KeyIndex<Group>::none;
 };

@@ -1,4 +1,4 @@
-#include "core/diagnosis/evidence/lost_time.h"
+#include "core/diagnosis/evidence/excess.h"
 
 #include <algorithm>
 
@@ -10,20 +10,20 @@ namespace {
 
 constexpr size_t max_groups = 16'384;
 
-void add_assigned(LostSums& sums, const Assignment& assignment) {
+void add_assigned(ExcessSums& sums, const Assignment& assignment) {
     sums.excess_ns = saturating_add(sums.excess_ns, assignment.of_all(assignment.excess_ns));
     for (size_t cause = 0; cause < cause_count; ++cause)
         sums.ns[cause] = saturating_add(sums.ns[cause], assignment.of_all(assignment.ns[cause]));
 }
 
-void add_uncertain_to(LostSums& sums, uint64_t excess_ns) {
+void add_uncertain_to(ExcessSums& sums, uint64_t excess_ns) {
     sums.excess_ns = saturating_add(sums.excess_ns, excess_ns);
     sums.uncertain_ns = saturating_add(sums.uncertain_ns, excess_ns);
 }
 
 }  // namespace
 
-void LostSums::add(const LostSums& other) {
+void ExcessSums::add(const ExcessSums& other) {
     calls = saturating_add(calls, other.calls);
     busy_ns = saturating_add(busy_ns, other.busy_ns);
     excess_ns = saturating_add(excess_ns, other.excess_ns);
@@ -31,7 +31,7 @@ void LostSums::add(const LostSums& other) {
     for (size_t cause = 0; cause < cause_count; ++cause) ns[cause] = saturating_add(ns[cause], other.ns[cause]);
 }
 
-std::vector<std::pair<std::string, uint64_t>> LostSums::by_cause() const {
+std::vector<std::pair<std::string, uint64_t>> ExcessSums::by_cause() const {
     std::vector<std::pair<std::string, uint64_t>> list;
     uint64_t rest_ns = excess_ns;
     const auto tell = [&](std::string name, uint64_t part_ns) {
@@ -47,9 +47,9 @@ std::vector<std::pair<std::string, uint64_t>> LostSums::by_cause() const {
     return list;
 }
 
-LostTime::LostTime(const Window& window, size_t slices) : window_(window), slices_(slices), index_(max_groups) {}
+Excess::Excess(const Window& window, size_t slices) : window_(window), slices_(slices), index_(max_groups) {}
 
-LostSums& LostTime::group_of(const Event& event) {
+ExcessSums& Excess::group_of(const Event& event) {
     const Group group{event.process(), event.device};
     if (last_number_ == KeyIndex<Group>::none || !(group == last_)) {
         last_number_ = index_.find_or_add(group);
@@ -60,7 +60,7 @@ LostSums& LostTime::group_of(const Event& event) {
     return groups_[last_number_];
 }
 
-LostSlice* LostTime::slice_of(const Event& event) {
+ExcessSlice* Excess::slice_of(const Event& event) {
     if (slices_.empty() || window_.length_ns() == 0) return nullptr;
     const uint64_t start_ns = std::clamp(event.start_ns, window_.from_ns, window_.to_ns - 1) - window_.from_ns;
     const auto number =
@@ -68,26 +68,26 @@ LostSlice* LostTime::slice_of(const Event& event) {
     return &slices_[number];
 }
 
-void LostTime::saw(const Event& event) {
+void Excess::saw(const Event& event) {
     const auto count = [&](auto& sums) {
         sums.calls = saturating_add(sums.calls, event.weight);
         sums.busy_ns = saturating_add(sums.busy_ns, saturating_multiply(event.duration_ns, event.weight));
     };
     count(group_of(event));
-    LostSlice* slice = slice_of(event);
+    ExcessSlice* slice = slice_of(event);
     if (!slice) return;
     count(slice->sums);
     count(slice->ops[event.op]);
 }
 
-void LostTime::add(const Event& event, const Assignment& assignment) {
+void Excess::add(const Event& event, const Assignment& assignment) {
     add_assigned(group_of(event), assignment);
-    if (LostSlice* slice = slice_of(event)) add_assigned(slice->sums, assignment);
+    if (ExcessSlice* slice = slice_of(event)) add_assigned(slice->sums, assignment);
 }
 
-void LostTime::add_uncertain(const Event& event, uint64_t excess_ns) {
+void Excess::add_uncertain(const Event& event, uint64_t excess_ns) {
     add_uncertain_to(group_of(event), excess_ns);
-    if (LostSlice* slice = slice_of(event)) add_uncertain_to(slice->sums, excess_ns);
+    if (ExcessSlice* slice = slice_of(event)) add_uncertain_to(slice->sums, excess_ns);
 }
 
 }  // namespace ingero
