@@ -269,32 +269,17 @@ TEST_F(Host, AChainOfFourThreadsInThreeProcessesIsFollowedToItsEnd) {
 }
 
 TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
-    const std::string name = "ingero-host-test-" + std::to_string(getpid());
-    const bool v1 =
-        access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", F_OK) == 0 || access("/sys/fs/cgroup/cpu/tasks", F_OK) == 0;
-    const std::string cgroup = (v1 ? "/sys/fs/cgroup/cpu/" : "/sys/fs/cgroup/") + name;
-    if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+cpu";
-    const std::string quota = cgroup + (v1 ? "/cpu.cfs_quota_us" : "/cpu.max");
-    if (mkdir(cgroup.c_str(), 0755) != 0 || access(quota.c_str(), W_OK) != 0) {
-        rmdir(cgroup.c_str());
-        GTEST_SKIP() << "SKIPPED: no cgroup with a cpu controller";
-    }
     // Less than a busy host leaves it, in each of 15 periods.
-    std::ofstream(quota) << (v1 ? "5000" : "5000 100000");
+    const CpuControlGroup group(5'000);
+    if (!group.usable()) GTEST_SKIP() << "SKIPPED: no cgroup with a cpu controller";
     start({"spin", "75"});
-    std::ofstream(cgroup + "/cgroup.procs") << pid_;
+    group.take(pid_);
     const auto waits = finish();
     ASSERT_EQ(waits.size(), 1u);
     const json found = rows("runnable_ns, blocked_ns", 10, "throttled = 1");
     const json others = rows("runnable_ns", 0, "throttled = 0");
-    std::ifstream stat(cgroup + "/cpu.stat");
-    uint64_t throttled_ns = 0;
-    for (std::string word; stat >> word;) {
-        if (word == "throttled_time") stat >> throttled_ns;
-        if (word == "throttled_usec" && stat >> throttled_ns) throttled_ns *= 1000;
-    }
+    const uint64_t throttled_ns = group.throttled_ns();
     end();
-    rmdir(cgroup.c_str());
     // A thread that has its quota again may still wait for a CPU: until it has one, which it tells.
     const double idle_ns = static_cast<double>(waits[0].idle()), found_ns = static_cast<double>(total(found, 0));
     std::cout << "off the CPU for " << idle_ns / 1e6 << " ms, throttled for " << static_cast<double>(throttled_ns) / 1e6

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/model/time.h"
+#include "tests/support/control_groups.h"
 #include "tests/support/daemon.h"
 #include "tests/support/undisturbed.h"
 
@@ -23,6 +24,7 @@ struct Case {
     std::string kind;
     bool bounds_only = false;    ///< each cycle is disturbed alike
     bool costs_nothing = false;  ///< the device works on
+    uint64_t quota_us = 0;       ///< of a CPU in each 100 ms; 0: no such limit
 };
 
 void PrintTo(const Case& one, std::ostream* out) {
@@ -47,6 +49,12 @@ TEST_P(LostTime, is_what_the_same_calls_took_longer) {
                        log, "--duration", full_form() ? "5" : "3", "train", "--launches", "50", "--batch-kib", "1"});
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     const auto pid = static_cast<uint32_t>(workload.pid());
+    std::optional<CpuControlGroup> group;
+    if (one.quota_us != 0) {
+        group.emplace(one.quota_us);
+        if (!group->usable()) GTEST_SKIP() << "SKIPPED: no cgroup with a cpu controller";
+        group->take(workload.pid());
+    }
     std::optional<Hog> hog;
     if (one.hog) hog.emplace(0, "cpu-hog");
     workload.open_gate();
@@ -65,7 +73,7 @@ TEST_P(LostTime, is_what_the_same_calls_took_longer) {
 
     // Whatever else runs on this machine is a cause of its own, with a finding of its own.
     double low = 0, point = 0, high = 0, low_of_kind = 0, high_of_kind = 0;
-    bool is_found = false;
+    bool is_found = one.kind.empty();
     for (const json& finding : answer["findings"]) {
         const bool is_of_kind = finding["kind"] == one.kind;
         is_found |= is_of_kind;
@@ -106,7 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"a_hog_beside_launches", "call_ns=50000", 1, true, "cpu-contention"},
                     Case{"a_lock_before_launches", "at=cudaLaunchKernel:/500:mutex=20000", 190, false, "lock-wait"},
                     Case{"a_lock_behind_which_the_device_works", "at=cudaLaunchKernel:/500:mutex=5000", 190, false,
-                         "lock-wait", false, true}),
+                         "lock-wait", false, true},
+                    Case{"a_quota_of_its_cgroup", "sync=spin", 190, false, "cpu-contention", false, false, 60'000},
+                    Case{"nothing_amiss", "sync=spin", 190, false, "", false, true}),
     [](const auto& one) { return one.param.name; });
 
 }  // namespace

@@ -34,6 +34,35 @@ void ControlGroups::move(int pid, const std::string& name) {
     std::ofstream(group + "/cgroup.procs") << pid;
 }
 
+CpuControlGroup::CpuControlGroup(uint64_t quota_us) {
+    const bool v1 =
+        access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", F_OK) == 0 || access("/sys/fs/cgroup/cpu/tasks", F_OK) == 0;
+    if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+cpu";
+    path_ = (v1 ? "/sys/fs/cgroup/cpu/" : "/sys/fs/cgroup/") + ("ingero-test-cpu-" + std::to_string(getpid()));
+    const std::string quota = path_ + (v1 ? "/cpu.cfs_quota_us" : "/cpu.max");
+    if (mkdir(path_.c_str(), 0755) != 0 || access(quota.c_str(), W_OK) != 0) return;
+    std::ofstream(quota) << std::to_string(quota_us) + (v1 ? "" : " 100000");
+    usable_ = true;
+}
+
+CpuControlGroup::~CpuControlGroup() {
+    rmdir(path_.c_str());
+}
+
+void CpuControlGroup::take(int pid) const {
+    std::ofstream(path_ + "/cgroup.procs") << pid;
+}
+
+uint64_t CpuControlGroup::throttled_ns() const {
+    std::ifstream stat(path_ + "/cpu.stat");
+    uint64_t value = 0;
+    for (std::string word; stat >> word >> value;) {
+        if (word == "throttled_time") return value;
+        if (word == "throttled_usec") return value * 1'000;
+    }
+    return 0;
+}
+
 MemoryControlGroup::MemoryControlGroup(size_t mib) {
     const bool v1 = access("/sys/fs/cgroup/memory/tasks", F_OK) == 0;
     if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";

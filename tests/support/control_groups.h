@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,26 @@ class ControlGroups {
   private:
     std::string root_;
     std::vector<std::string> groups_;
+};
+
+/// One of either hierarchy, whose processes together have a CPU for so long in each 100 ms. It must be empty at the
+/// end.
+class CpuControlGroup {
+  public:
+    explicit CpuControlGroup(uint64_t quota_us);
+    ~CpuControlGroup();
+    CpuControlGroup(const CpuControlGroup&) = delete;
+    CpuControlGroup& operator=(const CpuControlGroup&) = delete;
+
+    /// False where none can be made here.
+    bool usable() const { return usable_; }
+    void take(int pid) const;
+    /// For how long they were kept from running, as the kernel says.
+    uint64_t throttled_ns() const;
+
+  private:
+    std::string path_;
+    bool usable_ = false;
 };
 
 /// One of either hierarchy, whose processes have so much memory. It must be empty at the end.
