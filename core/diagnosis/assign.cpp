@@ -61,6 +61,17 @@ Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps) {
     }
 }
 
+/// Whoever sleeps has to come back, which takes a moment even on a CPU that is idle: without the sleep there is none.
+/// What takes longer is a wake-up that came late.
+void add_way_back(const Event& event, uint64_t slept_ns, Cause cause, Parts& parts) {
+    constexpr uint64_t way_back_ns = 200'000;
+    if (slept_ns == 0 || static_cast<size_t>(cause) >= finding_causes) return;
+    uint64_t& woken_ns = part(parts, Cause::wake_up);
+    const uint64_t ns = std::min(woken_ns, saturating_multiply(event.waits, way_back_ns));
+    woken_ns -= ns;
+    part(parts, cause) += ns;
+}
+
 /// Cuts the parts down to `limit` in all, each in proportion.
 void fit(Parts& parts, uint64_t limit, uint64_t unexplained) {
     const uint64_t sum = std::accumulate(parts.begin(), parts.end(), unexplained);
@@ -165,7 +176,9 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
         // not, and stands for itself above.
         part(parts, Cause::first_use) = slept + ran;
     } else {
-        part(parts, cause_of_sleep(event.blocked_reason, op, baseline.blocked_ns > 0)) += slept;
+        const Cause cause = cause_of_sleep(event.blocked_reason, op, baseline.blocked_ns > 0);
+        part(parts, cause) += slept;
+        add_way_back(event, slept, cause, parts);
         if (queue_full || waits_for_device) {
             part(parts, Cause::device_wait) += ran;
         } else {
@@ -183,7 +196,9 @@ Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* o
     assignment.excess_ns = time.duration_ns - time.on_cpu_ns;
     add_runnable(event, time, assignment);
     // Not knowing whether the op usually sleeps, one that waits for the device is taken to.
-    part(assignment.ns, cause_of_sleep(event.blocked_reason, op, true)) += time.blocked_ns;
+    const Cause cause = cause_of_sleep(event.blocked_reason, op, true);
+    part(assignment.ns, cause) += time.blocked_ns;
+    add_way_back(event, time.blocked_ns, cause, assignment.ns);
     return assignment;
 }
 

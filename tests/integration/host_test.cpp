@@ -149,6 +149,9 @@ class Host : public testing::Test {
         std::ostringstream lists;
         lists << "found " << found << "\nof";
         for (const Span& wait : held_up) lists << " [" << wait.duration() << "," << wait.from << "]";
+        lists << "\nall that are long: "
+              << query("SELECT start_ns, blocked_ns, runnable_ns, blocked_on, depth FROM waits WHERE tid = " +
+                       std::to_string(pid_) + " AND duration_ns > 1000000 ORDER BY start_ns");
         SCOPED_TRACE(lists.str());
         expect_near(total(found, 0), total(held_up));
     }

@@ -115,6 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"a_lock_before_launches", "at=cudaLaunchKernel:/500:mutex=20000", 190, false, "lock-wait"},
                     Case{"a_lock_behind_which_the_device_works", "at=cudaLaunchKernel:/500:mutex=5000", 190, false,
                          "lock-wait", false, true},
+                    Case{"a_read_before_launches", "at=cudaLaunchKernel:/500:disk=16384", 190, false, "own-io-wait"},
                     Case{"a_quota_of_its_cgroup", "sync=spin", 190, false, "cpu-contention", false, false, 60'000},
                     Case{"nothing_amiss", "sync=spin", 190, false, "", false, true}),
     [](const auto& one) { return one.param.name; });

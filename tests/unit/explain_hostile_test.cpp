@@ -92,9 +92,32 @@ TEST(Assign, NeverBlamesANanosecondTwice) {
         // No cause gets more than the thread spent that way.
         ASSERT_LE(assignment[Cause::cpu_contention] + assignment[Cause::wake_up] + assignment[Cause::excluded_task],
                   time.runnable_ns);
+        const uint64_t way_back_ns = std::min(time.runnable_ns, saturating_multiply(event.waits, 200 * us));
         ASSERT_LE(assignment[Cause::own_io_wait] + assignment[Cause::lock_wait] + assignment[Cause::memory_reclaim],
-                  time.blocked_ns);
+                  time.blocked_ns + way_back_ns);
     }
+}
+
+TEST(Assign, CountsTheWayBackFromASleepAsTheSleepsAndALateWakeUpAsItself) {
+    const auto assigned = [](uint64_t runnable_ns, BlockedReason reason) {
+        Event event;
+        event.op = launch;
+        event.runnable_ns = runnable_ns;
+        event.blocked_ns = 6 * ms;
+        event.duration_ns = 5 * us + event.runnable_ns + event.blocked_ns;
+        event.blocked_reason = reason;
+        event.waits = 10;
+        const Baseline baseline{5 * us, 0, 9};
+        return assign(event, call_time(event), find_op(launch), baseline, false, false);
+    };
+    const Assignment usual = assigned(ms, BlockedReason::disk);
+    EXPECT_EQ(usual[Cause::own_io_wait], 7 * ms);
+    EXPECT_EQ(usual[Cause::wake_up], 0u);
+    const Assignment late = assigned(5 * ms, BlockedReason::disk);
+    EXPECT_EQ(late[Cause::own_io_wait], 8 * ms) << "a fifth of a millisecond each";
+    EXPECT_EQ(late[Cause::wake_up], 3 * ms);
+    const Assignment socket = assigned(ms, BlockedReason::socket);
+    EXPECT_EQ(socket[Cause::wake_up], ms) << "nothing is found by it, so nothing is added";
 }
 
 TEST(Assign, ExplainsAllOfAnExcessThatIsAllOffTheCpu) {
