@@ -99,8 +99,10 @@ void add_explain(CLI::App& app, Command& command) {
         ->check(one_of({"low", "medium", "high"}));
     subcommand->add_flag("--by-request", explain->by_request, "The requests of the window, the longest first");
     subcommand->add_flag("--by-step", explain->by_step, "The training steps of the window, the longest first");
-    subcommand->add_flag("--per-process", explain->per_process, "What the calls of each process lost, and to what");
-    subcommand->add_flag("--per-gpu", explain->per_gpu, "What the calls on each GPU lost, and to what");
+    subcommand->add_flag("--per-process", explain->per_process,
+                         "How much longer than usual the calls of each process took, and why");
+    subcommand->add_flag("--per-gpu", explain->per_gpu,
+                         "How much longer than usual the calls on each GPU took, and why");
     subcommand->add_option("--incident", explain->incident, "One incident: its worst time, wait chain and evidence")
         ->type_name("ID");
     subcommand

@@ -62,12 +62,12 @@ Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps) {
 }
 
 /// Whoever sleeps has to come back, which takes a moment even on a CPU that is idle: without the sleep there is none.
-/// What takes longer is a wake-up that came late.
+/// What takes longer is a wake-up that came late; and what is longer than the sleeps themselves is no part of them.
 void add_way_back(const Event& event, uint64_t slept_ns, Cause cause, Parts& parts) {
     constexpr uint64_t way_back_ns = 200'000;
     if (slept_ns == 0 || static_cast<size_t>(cause) >= finding_causes) return;
     uint64_t& woken_ns = part(parts, Cause::wake_up);
-    const uint64_t ns = std::min(woken_ns, saturating_multiply(event.waits, way_back_ns));
+    const uint64_t ns = std::min({woken_ns, slept_ns, saturating_multiply(event.waits, way_back_ns)});
     woken_ns -= ns;
     part(parts, cause) += ns;
 }

@@ -295,7 +295,7 @@ std::string gpu_name(const Process* process, uint16_t device) {
 }
 
 /// How much longer than usual each boot's calls took, all together and by process and GPU.
-class LostGroups {
+class ExcessGroups {
   public:
     void add(const Excess& excess, const KnownProcesses& processes) {
         for (uint32_t number = 0; number < excess.groups().size(); ++number) {
@@ -374,7 +374,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     if (context.covered_ns == 0) context.covered_ns = filter.window.length_ns();
     context.lossy = answer.coverage.lost > totals.recorded / lossy_from;
     std::map<std::string, uint64_t> rejected;
-    LostGroups groups;
+    ExcessGroups groups;
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
         const Window recorded = looked_at(snapshot, boots[number]);

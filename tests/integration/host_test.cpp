@@ -367,30 +367,6 @@ TEST_F(Host, ReadsAndPageFaultsAreTiedToTheDiskRequestsThatTheyWaitFor) {
     EXPECT_THAT(disk[0][1].get<std::string>(), HasSubstr("read of"));
 }
 
-/// A control group of the test's own, v1 or v2, that reads so slowly from the disk that a file is on.
-class SlowDisk {
-  public:
-    SlowDisk(const std::string& file, uint64_t bytes_a_second) {
-        struct stat facts {};
-        if (stat(file.c_str(), &facts) != 0) return;
-        const bool v1 = access("/sys/fs/cgroup/blkio/tasks", F_OK) == 0;
-        if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+io";
-        path_ = (v1 ? "/sys/fs/cgroup/blkio/" : "/sys/fs/cgroup/") + ("ingero-host-test-" + std::to_string(getpid()));
-        if (mkdir(path_.c_str(), 0755) != 0) return;
-        std::ofstream limit(path_ + (v1 ? "/blkio.throttle.read_bps_device" : "/io.max"));
-        limit << major(facts.st_dev) << ":" << minor(facts.st_dev) << (v1 ? " " : " rbps=") << bytes_a_second
-              << std::endl;
-        usable_ = limit.good();
-    }
-    ~SlowDisk() { rmdir(path_.c_str()); }
-    void take(int pid) const { std::ofstream(path_ + "/cgroup.procs") << pid; }
-    bool usable() const { return usable_; }
-
-  private:
-    std::string path_;
-    bool usable_ = false;
-};
-
 TEST_F(Host, ReadsOfAThrottledDiskAreWaitsOfTheTimeThatTheyTake) {
     const std::string path = directory_ / "data";
     constexpr size_t bytes = 64 << 10;

@@ -181,7 +181,7 @@ class FaultBench : public testing::TestWithParam<std::pair<std::string, Attacker
         Child workload(command, {.environment = {{"LD_LIBRARY_PATH", directory_ / "lib"}}, .uid = other_user});
         ASSERT_TRUE(workload.wait_for_line("ready")) << workload.errors();
         ASSERT_TRUE(daemon.wait_traced(workload.pid(), milliseconds(60'000)))
-            << workload.pid() << " in " << daemon.call("processes").dump() << "; log: " << daemon.process().output();
+            << workload.pid() << " at " << daemon.status().dump() << "; log: " << daemon.process().output();
         for (const char* library : {"libcudart.so.12", "libcuda.so.1"}) ASSERT_TRUE(daemon.wait_attached(library));
         programs_.emplace_back(workload.pid(), path + "/truth");
         workload.write_line("go");
@@ -259,6 +259,12 @@ class AFileThatTellsNothing : public testing::Test {
         return mmap(nullptr, 4096, protection, MAP_PRIVATE, fd.get(), 0);
     }
 
+    /// Code of the file, which stays open.
+    void* keep_mapped() {
+        kept_.reset(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
+        return mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept_.get(), 0);
+    }
+
     const TemporaryDirectory directory_;
     const ProcFs proc_;
     const uint32_t self_ = static_cast<uint32_t>(getpid());
@@ -319,8 +325,7 @@ INSTANTIATE_TEST_SUITE_P(, AFileThatTellsNothingBelow, testing::Values("served",
 TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     serve_all_but("opened");
     if (IsSkipped()) return;
-    kept_.reset(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept_.get(), 0);
+    void* page = keep_mapped();
     ASSERT_NE(page, MAP_FAILED);
     auto mapping = proc_.mapping_at(self_, reinterpret_cast<uint64_t>(page));
     ASSERT_TRUE(mapping);
@@ -336,8 +341,7 @@ TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
 TEST_F(AFileThatTellsNothing, does_not_hold_up_who_trusts_it) {
     serve_all_but("statfs");
     if (IsSkipped()) return;
-    kept_.reset(open(served_->file().c_str(), O_RDONLY | O_CLOEXEC));
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, kept_.get(), 0);
+    void* page = keep_mapped();
     ASSERT_NE(page, MAP_FAILED);
     const auto see = [&] {
         ProcFs trusting("/proc", {.patience = milliseconds(20)});

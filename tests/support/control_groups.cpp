@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -10,6 +11,18 @@
 #include "tests/support/child.h"
 
 namespace ingero::test {
+
+namespace {
+
+/// Empty where there is no such file.
+std::string on_disk_of(const std::string& file, const std::string& what, uint64_t value) {
+    struct stat facts {};
+    if (stat(file.c_str(), &facts) != 0) return {};
+    return std::to_string(major(facts.st_dev)) + ":" + std::to_string(minor(facts.st_dev)) + what +
+           std::to_string(value);
+}
+
+}  // namespace
 
 ControlGroups::ControlGroups() {
     std::ifstream mounts("/proc/self/mounts");
@@ -34,24 +47,32 @@ void ControlGroups::move(int pid, const std::string& name) {
     std::ofstream(group + "/cgroup.procs") << pid;
 }
 
-CpuControlGroup::CpuControlGroup(uint64_t quota_us) {
-    const bool v1 =
-        access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", F_OK) == 0 || access("/sys/fs/cgroup/cpu/tasks", F_OK) == 0;
-    if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+cpu";
-    path_ = (v1 ? "/sys/fs/cgroup/cpu/" : "/sys/fs/cgroup/") + ("ingero-test-cpu-" + std::to_string(getpid()));
-    const std::string quota = path_ + (v1 ? "/cpu.cfs_quota_us" : "/cpu.max");
-    if (mkdir(path_.c_str(), 0755) != 0 || access(quota.c_str(), W_OK) != 0) return;
-    std::ofstream(quota) << std::to_string(quota_us) + (v1 ? "" : " 100000");
-    usable_ = true;
+LimitedControlGroup::LimitedControlGroup(const Limit& v1, const Limit& v2) {
+    const std::string root = "/sys/fs/cgroup/", hierarchy = root + v1.controller + "/";
+    // Of the first kind is a controller that has such a folder; the root of some has the limit's file too.
+    const bool is_v1 =
+        access((hierarchy + v1.file).c_str(), F_OK) == 0 || access((hierarchy + "tasks").c_str(), F_OK) == 0;
+    const Limit& limit = is_v1 ? v1 : v2;
+    if (!is_v1) std::ofstream(root + "cgroup.subtree_control") << "+" << limit.controller;
+    path_ = (is_v1 ? hierarchy : root) + "ingero-test-" + limit.controller + "-" + std::to_string(getpid());
+    const std::string file = path_ + "/" + limit.file;
+    if (limit.text.empty() || mkdir(path_.c_str(), 0755) != 0 || access(file.c_str(), W_OK) != 0) return;
+    std::ofstream out(file);
+    out << limit.text << std::flush;
+    usable_ = out.good();
 }
 
-CpuControlGroup::~CpuControlGroup() {
+LimitedControlGroup::~LimitedControlGroup() {
     rmdir(path_.c_str());
 }
 
-void CpuControlGroup::take(int pid) const {
+void LimitedControlGroup::take(int pid) const {
     std::ofstream(path_ + "/cgroup.procs") << pid;
 }
+
+CpuControlGroup::CpuControlGroup(uint64_t quota_us)
+    : LimitedControlGroup({"cpu", "cpu.cfs_quota_us", std::to_string(quota_us)},
+                          {"cpu", "cpu.max", std::to_string(quota_us) + " 100000"}) {}
 
 uint64_t CpuControlGroup::throttled_ns() const {
     std::ifstream stat(path_ + "/cpu.stat");
@@ -63,22 +84,12 @@ uint64_t CpuControlGroup::throttled_ns() const {
     return 0;
 }
 
-MemoryControlGroup::MemoryControlGroup(size_t mib) {
-    const bool v1 = access("/sys/fs/cgroup/memory/tasks", F_OK) == 0;
-    if (!v1) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+memory";
-    path_ = (v1 ? "/sys/fs/cgroup/memory/" : "/sys/fs/cgroup/") + ("ingero-test-" + std::to_string(getpid()));
-    const std::string limit = path_ + (v1 ? "/memory.limit_in_bytes" : "/memory.max");
-    if (mkdir(path_.c_str(), 0755) != 0 || access(limit.c_str(), W_OK) != 0) return;
-    std::ofstream(limit) << (mib << 20);
-    usable_ = true;
-}
+MemoryControlGroup::MemoryControlGroup(size_t mib)
+    : LimitedControlGroup({"memory", "memory.limit_in_bytes", std::to_string(mib << 20)},
+                          {"memory", "memory.max", std::to_string(mib << 20)}) {}
 
-MemoryControlGroup::~MemoryControlGroup() {
-    rmdir(path_.c_str());
-}
-
-void MemoryControlGroup::take(int pid) const {
-    std::ofstream(path_ + "/cgroup.procs") << pid;
-}
+SlowDisk::SlowDisk(const std::string& file, uint64_t bytes_a_second)
+    : LimitedControlGroup({"blkio", "blkio.throttle.read_bps_device", on_disk_of(file, " ", bytes_a_second)},
+                          {"io", "io.max", on_disk_of(file, " rbps=", bytes_a_second)}) {}
 
 }  // namespace ingero::test

@@ -26,41 +26,48 @@ class ControlGroups {
     std::vector<std::string> groups_;
 };
 
-/// One of either hierarchy, whose processes together have a CPU for so long in each 100 ms. It must be empty at the
-/// end.
-class CpuControlGroup {
+/// One of either hierarchy, with a limit of one controller. It must be empty at the end.
+class LimitedControlGroup {
   public:
-    explicit CpuControlGroup(uint64_t quota_us);
-    ~CpuControlGroup();
-    CpuControlGroup(const CpuControlGroup&) = delete;
-    CpuControlGroup& operator=(const CpuControlGroup&) = delete;
+    LimitedControlGroup(const LimitedControlGroup&) = delete;
+    LimitedControlGroup& operator=(const LimitedControlGroup&) = delete;
 
     /// False where none can be made here.
     bool usable() const { return usable_; }
     void take(int pid) const;
-    /// For how long they were kept from running, as the kernel says.
-    uint64_t throttled_ns() const;
+
+  protected:
+    /// In one hierarchy: the file that sets it, and what is written there.
+    struct Limit {
+        std::string controller, file, text;
+    };
+    LimitedControlGroup(const Limit& v1, const Limit& v2);
+    ~LimitedControlGroup();
+
+    std::string path_;
 
   private:
-    std::string path_;
     bool usable_ = false;
 };
 
-/// One of either hierarchy, whose processes have so much memory. It must be empty at the end.
-class MemoryControlGroup {
+/// Its processes together have a CPU for so long in each 100 ms.
+class CpuControlGroup : public LimitedControlGroup {
+  public:
+    explicit CpuControlGroup(uint64_t quota_us);
+    /// For how long they were kept from running, as the kernel says.
+    uint64_t throttled_ns() const;
+};
+
+/// Its processes read so slowly from the disk that a file is on.
+class SlowDisk : public LimitedControlGroup {
+  public:
+    SlowDisk(const std::string& file, uint64_t bytes_a_second);
+};
+
+/// Its processes have so much memory.
+class MemoryControlGroup : public LimitedControlGroup {
   public:
     explicit MemoryControlGroup(size_t mib);
-    ~MemoryControlGroup();
-    MemoryControlGroup(const MemoryControlGroup&) = delete;
-    MemoryControlGroup& operator=(const MemoryControlGroup&) = delete;
-
-    /// False where none can be made here.
-    bool usable() const { return usable_; }
-    void take(int pid) const;
-
-  private:
-    std::string path_;
-    bool usable_ = false;
 };
 
 }  // namespace ingero::test

@@ -51,6 +51,28 @@ TEST(BoundedCallsTest, ReturnWhatTheCallReturns) {
     EXPECT_EQ(calls.left_behind(), 0u);
 }
 
+TEST(BoundedCallsTest, OfOneFileLeaveOthersOfItsFileSystemAndOthersUsers) {
+    constexpr uint64_t disk = 0x801, network = 0x30;
+    BoundedCallsLimits limits = hasty;
+    limits.left_behind_of_users_files = 2;
+    HeldUp held;
+    BoundedCalls calls(limits);
+    const auto is_asked = [&](uint64_t device, uint64_t inode, uint32_t uid) {
+        for (int i = 0; i < 1'000; ++i)  // a busy machine may need longer than is waited here
+            if (calls.run({device, inode}, uid, [] { return 1; })) return true;
+        return false;
+    };
+    while (calls.left_behind() == 0) EXPECT_EQ(calls.run({disk, 1}, 1'000, held.call()), std::nullopt);
+    EXPECT_EQ(calls.run({disk, 1}, 1'001, [] { return 1; }), std::nullopt) << "the same file";
+    EXPECT_TRUE(is_asked(disk, 2, 1'000));
+    while (calls.left_behind() == 1) EXPECT_EQ(calls.run({disk, 2}, 1'000, held.call()), std::nullopt);
+    EXPECT_EQ(calls.run({disk, 3}, 1'000, [] { return 1; }), std::nullopt) << "as many as may be";
+    EXPECT_TRUE(is_asked(disk, 3, 1'001)) << "of another user";
+    EXPECT_TRUE(is_asked(network, 3, 1'000)) << "on another file system";
+    EXPECT_TRUE(is_asked(0, 1, 1'000)) << "a process";
+    held.let.set_value();
+}
+
 TEST(BoundedCallsTest, GiveUpWhatDoesNotComeBackAndGoOn) {
     HeldUp held;
     BoundedCalls calls(hasty);

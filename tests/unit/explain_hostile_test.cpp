@@ -92,18 +92,19 @@ TEST(Assign, NeverBlamesANanosecondTwice) {
         // No cause gets more than the thread spent that way.
         ASSERT_LE(assignment[Cause::cpu_contention] + assignment[Cause::wake_up] + assignment[Cause::excluded_task],
                   time.runnable_ns);
-        const uint64_t way_back_ns = std::min(time.runnable_ns, saturating_multiply(event.waits, 200 * us));
+        const uint64_t way_back_ns =
+            std::min({time.runnable_ns, time.blocked_ns, saturating_multiply(event.waits, 200 * us)});
         ASSERT_LE(assignment[Cause::own_io_wait] + assignment[Cause::lock_wait] + assignment[Cause::memory_reclaim],
                   time.blocked_ns + way_back_ns);
     }
 }
 
 TEST(Assign, CountsTheWayBackFromASleepAsTheSleepsAndALateWakeUpAsItself) {
-    const auto assigned = [](uint64_t runnable_ns, BlockedReason reason) {
+    const auto assigned = [](uint64_t runnable_ns, BlockedReason reason, uint64_t blocked_ns = 6 * ms) {
         Event event;
         event.op = launch;
         event.runnable_ns = runnable_ns;
-        event.blocked_ns = 6 * ms;
+        event.blocked_ns = blocked_ns;
         event.duration_ns = 5 * us + event.runnable_ns + event.blocked_ns;
         event.blocked_reason = reason;
         event.waits = 10;
@@ -116,6 +117,9 @@ TEST(Assign, CountsTheWayBackFromASleepAsTheSleepsAndALateWakeUpAsItself) {
     const Assignment late = assigned(5 * ms, BlockedReason::disk);
     EXPECT_EQ(late[Cause::own_io_wait], 8 * ms) << "a fifth of a millisecond each";
     EXPECT_EQ(late[Cause::wake_up], 3 * ms);
+    const Assignment short_sleeps = assigned(ms, BlockedReason::futex, 10 * us);
+    EXPECT_EQ(short_sleeps[Cause::lock_wait], 20 * us) << "which are not why it had no CPU for so long";
+    EXPECT_EQ(short_sleeps[Cause::wake_up], ms - 10 * us);
     const Assignment socket = assigned(ms, BlockedReason::socket);
     EXPECT_EQ(socket[Cause::wake_up], ms) << "nothing is found by it, so nothing is added";
 }

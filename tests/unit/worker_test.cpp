@@ -292,6 +292,26 @@ TEST_F(WorkerPoolTest, passes_a_worker_files_of_one_owner_alone) {
     for (const Answer& answer : answers) EXPECT_EQ(wait(answer).error().code, ErrorCode::corrupt);
 }
 
+TEST_F(WorkerPoolTest, starts_no_more_workers_for_files_of_two_owners_in_turns_than_it_may) {
+    if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+    WorkerOptions options = one();
+    options.one_owner_each = true;
+    start(options);
+    const UniqueFd ours = memory_file("no library"), theirs = memory_file("no library either");
+    ASSERT_EQ(fchown(theirs.get(), 1'234, 0), 0);
+    constexpr int at_once = 256, more = 3;
+    std::set<int> pids;
+    const auto begun = std::chrono::steady_clock::now();
+    for (int i = 0; i <= at_once + more; ++i) {
+        EXPECT_FALSE(ask("symbols", {{"wanted", {"alias"}}}, (i % 2 ? ours : theirs).get()));
+        for (const int pid : pool_->pids()) pids.insert(pid);
+    }
+    EXPECT_GT(pids.size(), 1u);
+    EXPECT_GE(std::chrono::steady_clock::now() - begun, (more - 1) * std::chrono::milliseconds(200));
+    std::cout << at_once + more << " workers in "
+              << std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count() << " s\n";
+}
+
 TEST_F(WorkerPoolTest, passes_a_worker_files_of_one_file_system_alone) {
     WorkerOptions options = one();
     options.one_owner_each = true;

@@ -17,7 +17,8 @@ namespace {
 constexpr uint64_t usual_ns = 2'000'000;
 
 struct Job {
-    uint32_t whom = 0, uid = 0;
+    Subject subject;
+    uint32_t uid = 0;
     std::function<void()> call;
     bool done = false;
     bool given_up = false;
@@ -31,8 +32,8 @@ struct BoundedCalls::Shared {
     std::shared_ptr<Job> next;
     bool has_thread = false;  ///< one that waits for work, or does it for a caller who still waits
     bool ended = false;
-    std::set<uint32_t> stuck;
-    std::map<uint32_t, size_t> stuck_by_user;
+    std::set<Subject> stuck;
+    std::map<std::pair<uint32_t, uint64_t>, size_t> stuck_by_user;  ///< in one place
 
     static void serve(const std::shared_ptr<Shared>& shared) {
         std::unique_lock lock(shared->mutex);
@@ -47,8 +48,8 @@ struct BoundedCalls::Shared {
             job->done = true;
             shared->done.notify_all();
             if (!job->given_up) continue;
-            shared->stuck.erase(job->whom);
-            const auto user = shared->stuck_by_user.find(job->uid);
+            shared->stuck.erase(job->subject);
+            const auto user = shared->stuck_by_user.find({job->uid, job->subject.place});
             if (--user->second == 0) shared->stuck_by_user.erase(user);
             return;  // another has taken its place
         }
@@ -64,20 +65,21 @@ BoundedCalls::~BoundedCalls() {
     shared_->work.notify_all();
 }
 
-bool BoundedCalls::make(uint32_t whom, uint32_t uid, std::function<void()> call) {
+bool BoundedCalls::make(const Subject& subject, uint32_t uid, std::function<void()> call) {
     const std::lock_guard one_caller(caller_);
     std::unique_lock lock(shared_->mutex);
     const size_t stuck = shared_->stuck.size();
-    const auto of_user = shared_->stuck_by_user.find(uid);
-    if (stuck >= limits_.left_behind || shared_->stuck.contains(whom)) return false;
-    if (of_user != shared_->stuck_by_user.end() && of_user->second >= limits_.left_behind_of_user) return false;
+    const auto of_user = shared_->stuck_by_user.find({uid, subject.place});
+    const size_t most = subject.place == 0 ? limits_.left_behind_of_user : limits_.left_behind_of_users_files;
+    if (stuck >= limits_.left_behind || shared_->stuck.contains(subject)) return false;
+    if (of_user != shared_->stuck_by_user.end() && of_user->second >= most) return false;
     if (!shared_->has_thread) try {
             std::thread(Shared::serve, shared_).detach();
             shared_->has_thread = true;
         } catch (const std::system_error&) {
             return false;
         }
-    const auto job = std::make_shared<Job>(Job{whom, uid, std::move(call)});
+    const auto job = std::make_shared<Job>(Job{subject, uid, std::move(call)});
     shared_->next = job;
     shared_->work.notify_one();
     const uint64_t from_ns = monotonic_now_ns();
@@ -88,15 +90,15 @@ bool BoundedCalls::make(uint32_t whom, uint32_t uid, std::function<void()> call)
     // What just takes long is not held up.
     if (to_ns - from_ns > usual_ns) held_up_.charge(uid, to_ns, (to_ns - from_ns - usual_ns) / 1'000);
     if (done) return true;
-    // Not even begun: the machine is busy, and nothing is known of whom it is about.
+    // Not even begun: the machine is busy, and nothing is known of what it is about.
     if (shared_->next == job) {
         shared_->next = nullptr;
         return false;
     }
     job->given_up = true;
     shared_->has_thread = false;
-    shared_->stuck.insert(whom);
-    ++shared_->stuck_by_user[uid];
+    shared_->stuck.insert(subject);
+    ++shared_->stuck_by_user[{uid, subject.place}];
     return false;
 }
 

@@ -41,7 +41,7 @@ std::optional<std::string> MappedText::read(const ProcessKey& process, uint64_t 
     const Mapping& mapping = found->mapping;
     const size_t bytes = std::min<uint64_t>(most, mapping.end - address);
     auto text =
-        proc_.read_at(process.pid, mapping.file.device, found->file, mapping.offset + (address - mapping.start), bytes);
+        proc_.read_at(process.pid, mapping.file, found->file, mapping.offset + (address - mapping.start), bytes);
     const size_t end = text ? text->find('\0') : 0;
     if (end == 0 || (end == std::string::npos && text->size() < most)) return std::nullopt;
     text->resize(std::min(end, text->size()));

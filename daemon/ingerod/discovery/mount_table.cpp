@@ -213,9 +213,16 @@ std::vector<const Mount*> fuse_below(const std::vector<Mount>& table, const Moun
     return found;
 }
 
+const std::vector<const Mount*>& MountTable::fuse_below(const Mount& overlay, const LinkAt& link_at) {
+    const auto [found, is_new] = below_.try_emplace(overlay.id);
+    if (is_new) found->second = ingero::fuse_below(mounts_, overlay, link_at);
+    return found->second;
+}
+
 const std::vector<Mount>& MountTable::read() {
     pollfd changes{fd_.get(), POLLPRI, 0};
     if (fd_ && poll(&changes, 1, 0) == 0) return mounts_;
+    below_.clear();
     mounts_.clear();
     // Opened before it is read: what changes meanwhile is told of the next time.
     fd_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));

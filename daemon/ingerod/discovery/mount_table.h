@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,11 +54,15 @@ class MountTable {
     explicit MountTable(std::string path) : path_(std::move(path)) {}
     /// As it is now; empty where it cannot be read.
     const std::vector<Mount>& read();
+    /// What `overlay`, which is in the table, lies on: fuse_below(), once for each reading. Links in its layers led
+    /// somewhere when it was mounted.
+    const std::vector<const Mount*>& fuse_below(const Mount& overlay, const LinkAt& link_at);
 
   private:
     std::string path_;
     UniqueFd fd_;  ///< by which the kernel tells of changes
     std::vector<Mount> mounts_;
+    std::map<uint64_t, std::vector<const Mount*>> below_;  ///< by the overlay's id
 };
 
 }  // namespace ingero

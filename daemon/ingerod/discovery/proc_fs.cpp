@@ -145,8 +145,9 @@ std::string unit_of_cgroup(std::string_view path) {
 
 ProcFs::ProcFs(std::string root, const BoundedCallsLimits& limits, OwnerOf owner_of)
     : root_(std::move(root)), owner_of_(std::move(owner_of)), calls_(std::make_shared<BoundedCalls>(limits)) {
+    // Nobody alone makes others' questions be given up sooner.
     BoundedCallsLimits of_files = limits;
-    of_files.left_behind_of_user = limits.left_behind_of_users_files;
+    of_files.late = limits.left_behind_of_users_files + 1;
     file_calls_ = std::make_shared<BoundedCalls>(of_files);
     // The daemon's own leaves out what is kept from it.
     host_mounts_ = std::make_shared<HostMounts>(
@@ -395,7 +396,7 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
         if (is_served_by_a_user(mount->type) && !is_trusted(*mount)) return fuse(*mount);
         if (mount->type != "overlay") return {};
         const auto link_at = [this](const std::string& path) { return hosts_link_at(path); };
-        for (const Mount* below : fuse_below(mounts, *mount, link_at))
+        for (const Mount* below : table.fuse_below(*mount, link_at))
             if (!is_trusted(*below))
                 return fail(ErrorCode::denied,
                             "it lies on an overlay of a FUSE file system (" + below->type + " at " + below->path +
@@ -477,7 +478,7 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
             if (auto checked = check_file_system(pid, mapping.file.device); !checked)
                 return tl::unexpected(checked.error());
         if (auto checked = check_place(pid, mapping, place.facts); !checked) return tl::unexpected(checked.error());
-        auto opened = ask_of_file(mapping.file.device, owner_of(pid), [fd = place.fd] {
+        auto opened = ask_of_file(mapping.file, owner_of(pid), [fd = place.fd] {
             const std::string path = "/proc/self/fd/" + std::to_string(fd->get());
             UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
             const int error = file ? 0 : errno;
@@ -497,7 +498,7 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     return file;
 }
 
-std::optional<std::string> ProcFs::read_at(uint32_t pid, uint64_t device, std::shared_ptr<const UniqueFd> file,
+std::optional<std::string> ProcFs::read_at(uint32_t pid, const FileId& id, std::shared_ptr<const UniqueFd> file,
                                            uint64_t offset, size_t most) const {
     const auto read = [file = std::move(file), offset, most]() -> std::optional<std::string> {
         std::string bytes(most, '\0');
@@ -506,7 +507,7 @@ std::optional<std::string> ProcFs::read_at(uint32_t pid, uint64_t device, std::s
         bytes.resize(static_cast<size_t>(got));
         return bytes;
     };
-    return ask_of_file(device, owner_of(pid), read).value_or(std::nullopt);
+    return ask_of_file(id, owner_of(pid), read).value_or(std::nullopt);
 }
 
 }  // namespace ingero

@@ -97,15 +97,15 @@ class ProcFs {
     /// system that is not to be trusted), busy (no descriptor is left, or the process holds it up).
     Result<UniqueFd> open_mapped_file(uint32_t pid, const Mapping& mapping) const;
     /// Up to `most` bytes of a file that the process has mapped; nullopt where it cannot be read.
-    std::optional<std::string> read_at(uint32_t pid, uint64_t device, std::shared_ptr<const UniqueFd> file,
+    std::optional<std::string> read_at(uint32_t pid, const FileId& id, std::shared_ptr<const UniqueFd> file,
                                        uint64_t offset, size_t most) const;
 
     /// What `call` returns of a file that is open, which its file system's server can hold up. A thread of its own
     /// makes it, so that it must use nothing of the caller's; nullopt where it was given up. `owner`: whose share that
     /// is.
     template <class Call>
-    auto ask_of_file(uint64_t device, uint32_t owner, Call call) const -> std::optional<decltype(call())> {
-        return file_calls_->run(static_cast<uint32_t>(device), owner, std::move(call));
+    auto ask_of_file(const FileId& file, uint32_t owner, Call call) const -> std::optional<decltype(call())> {
+        return file_calls_->run({file.device, file.inode}, owner, std::move(call));
     }
     /// Whose share what is done for the process is.
     uint32_t owner_of(uint32_t pid) const {
@@ -141,8 +141,9 @@ class ProcFs {
     std::vector<std::string> trusted_fuse_;
     using HostMounts = std::array<MountTable, 2>;
     std::shared_ptr<HostMounts> host_mounts_;   ///< that of process 1, and ours
-    std::shared_ptr<BoundedCalls> calls_;       ///< by pid
-    std::shared_ptr<BoundedCalls> file_calls_;  ///< by device
+    std::shared_ptr<BoundedCalls> calls_;       ///< about processes
+    std::shared_ptr<BoundedCalls> file_calls_;  ///< apart, so that a server that is gone keeps none of these from being
+                                                ///< asked
 };
 
 }  // namespace ingero

@@ -60,7 +60,7 @@ MappedFilePtr MappedFiles::find(uint32_t pid, uint32_t user, const Mapping& mapp
     if (!opened) return nullptr;
     const auto fd = std::make_shared<UniqueFd>(std::move(*opened));
     const auto asked = proc_.ask_of_file(
-        mapping.file.device, user, [fd]() -> std::optional<struct stat> {
+        mapping.file, user, [fd]() -> std::optional<struct stat> {
             struct stat status {};
             return fstat(fd->get(), &status) == 0 ? std::optional(status) : std::nullopt;
         });

@@ -189,7 +189,7 @@ void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
 // where a user may have mounted what they made, as removable media: there even set-user-ID means nothing.
 std::optional<Result<Libraries::FileFacts>> Libraries::facts_of(FileId file, uint32_t owner,
                                                                 const std::shared_ptr<UniqueFd>& fd) const {
-    return proc_.ask_of_file(file.device, owner, [fd]() -> Result<FileFacts> {
+    return proc_.ask_of_file(file, owner, [fd]() -> Result<FileFacts> {
         FileFacts facts;
         struct statvfs mount {};
         if (fstat(fd->get(), &facts.stat) != 0) return fail(ErrorCode::internal, errno_message("fstat", errno));
@@ -202,7 +202,7 @@ std::optional<Result<Libraries::FileFacts>> Libraries::facts_of(FileId file, uin
 std::optional<bool> Libraries::is_still_as_read(const LibraryKey& key, const LibraryEntry& entry,
                                                 const std::shared_ptr<UniqueFd>& fd,
                                                 const std::vector<ProbeSite>& sites) const {
-    return proc_.ask_of_file(key.file.device, entry.payer,
+    return proc_.ask_of_file(key.file, entry.payer,
                              [fd, read_as = entry.read_as, sites] { return is_as_read(fd->get(), read_as, sites); });
 }
 

@@ -75,8 +75,8 @@ void Programs::look(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
                                         file.error().code == ErrorCode::not_found ? ended : file.error().message);
     }
     const auto held = std::make_shared<UniqueFd>(std::move(*file));
-    const auto may_have = proc_.ask_of_file(mapping.file.device, proc_.owner_of(pid),
-                                            [held] { return may_have_symbol_table(held->get()); });
+    const auto may_have =
+        proc_.ask_of_file(mapping.file, proc_.owner_of(pid), [held] { return may_have_symbol_table(held->get()); });
     if (!may_have) {
         known_.erase(found);
         return callbacks_.on_unexamined(pid, mapping, time_ns, held_up);

@@ -12,7 +12,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/limits/token_bucket.h"
 #include "daemon/ingerod/workers/turn_queue.h"
 #include "daemon/ingerod/workers/worker_process.h"
 #include "daemon/worker/protocol.h"
@@ -38,6 +40,9 @@ constexpr milliseconds longest_pause{30'000};
 constexpr milliseconds time_to_leave{1'000};
 // A worker that has read one owner's files does so for that long before others' turns, each of which costs a new one.
 constexpr milliseconds time_with_owner{100};
+// So often at once, and then once in such a time: whoever maps files of two owners in turns takes no more than that.
+constexpr uint64_t owner_changes = 256;
+constexpr milliseconds owner_change_period{200};
 
 uint64_t to_us(Clock::duration duration) {
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -154,6 +159,8 @@ struct WorkerPool::Impl {
     std::vector<std::pair<Done, Result<json>>> settled;
     EventLoop::Source settle_source;
     EventLoop::Source dispatch_source;
+    TokenBucket changes{owner_changes, static_cast<uint64_t>(std::chrono::nanoseconds(owner_change_period).count())};
+    EventLoop::Source change_timer;
     EventLoop::Source waiting_timer;
     EventLoop::Source turn_timer;
 };
@@ -231,6 +238,10 @@ void WorkerPool::Impl::dispatch() {
         const auto user = next_user(worker);
         if (!user) break;
         if (worker && !suits(*worker, *waiting.front(*user))) {
+            if (!changes.take(monotonic_now_ns())) {
+                change_timer = loop.add_timer(to_us(owner_change_period), [this] { dispatch(); });
+                break;
+            }
             kill(*worker);  // one that was taken over would not leave by itself
             continue;
         }
