@@ -72,7 +72,7 @@ Manager::~Manager() {
     relay_.reset();
     if (processes_) processes_->close_gaps();
     if (probes_) probes_->begin_detaching();
-    if (libraries_) libraries_->clear();
+    if (libraries_) libraries_->stop();
     if (ingest_) {
         ingest_->stop_reading();
         read_names(monotonic_now_ns() + last_names_ns);
@@ -208,7 +208,7 @@ Result<void> Manager::open() {
     watch_ = std::move(*watch);
     libraries_ = std::make_unique<Libraries>(
         loop_, proc_,
-        Libraries::Attacher{[this](int fd, const auto& sites) { return probes_->attach(fd, sites); },
+        Libraries::Attacher{[this](int fd, auto sites) { return probes_->attach(fd, sites); },
                             std::string(to_string(probes_->method()))},
         *file_workers_, owners_,
         Libraries::Callbacks{.on_change = [this] { changed(); },

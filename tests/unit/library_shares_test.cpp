@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <future>
+#include <utility>
 
 #include "daemon/ingerod/targets/libraries.h"
 #include "test_paths.h"
@@ -69,7 +72,11 @@ class LibraryShares : public testing::Test {
                                      : sight;
     }
     void settle() {
-        while (!libraries_.settled())
+        until([this] { return libraries_.settled(); });
+    }
+    template <class Condition>
+    void until(const Condition& condition) {
+        while (!condition())
             if (sd_event_run(loop_.get(), patience_us) <= 0) FAIL() << "no worker answers";
     }
     bool is_attached(const Mapping& mapping, TracedFile as = driver) {
@@ -95,28 +102,30 @@ class LibraryShares : public testing::Test {
     std::filesystem::path folder_;
     std::vector<Mapping> mapped_;
     std::map<LibraryKey, std::vector<uint32_t>> users_;
+    std::function<bool()> before_attaching_;            ///< false: it cannot be attached to
     std::multiset<std::pair<ino_t, uint64_t>> probes_;  ///< inode and place of each that was ever set
     EventLoop loop_;
     WorkerPool workers_{loop_, {.program = INGERO_WORKER, .store_directory = {}, .count = 1, .node = "test"}};
     const UidOwners owners_{};
-    Libraries libraries_{
-        loop_,
-        proc_,
-        {[this](int fd, const std::vector<ProbeSite>& sites) -> Result<std::unique_ptr<AttachedLibrary>> {
-             struct stat facts {};
-             fstat(fd, &facts);
-             for (const ProbeSite& site : sites) probes_.emplace(facts.st_ino, site.file_offset);
-             return std::make_unique<CountedProbes>(sites.size());
-         },
-         "nothing"},
-        workers_,
-        owners_,
-        {.on_change = [] {},
-         .on_settled = [](const LibraryKey&) {},
-         .on_let_go = [](const LibraryKey&) {},
-         .off = [](std::string_view) { return false; },
-         .in_use = [](const LibraryKey&) { return true; },
-         .uids = [this](const LibraryKey& key) { return users_[key]; }}};
+    Libraries libraries_{loop_,
+                         proc_,
+                         {[this](int fd, std::span<const ProbeSite> sites) -> Result<std::unique_ptr<AttachedLibrary>> {
+                              if (before_attaching_ && !before_attaching_())
+                                  return fail(ErrorCode::internal, "not today");
+                              struct stat facts {};
+                              fstat(fd, &facts);
+                              for (const ProbeSite& site : sites) probes_.emplace(facts.st_ino, site.file_offset);
+                              return std::make_unique<CountedProbes>(sites.size());
+                          },
+                          "nothing"},
+                         workers_,
+                         owners_,
+                         {.on_change = [] {},
+                          .on_settled = [](const LibraryKey&) {},
+                          .on_let_go = [](const LibraryKey&) {},
+                          .off = [](std::string_view) { return false; },
+                          .in_use = [](const LibraryKey&) { return true; },
+                          .uids = [this](const LibraryKey& key) { return users_[key]; }}};
 };
 
 TEST_F(LibraryShares, that_are_used_up_by_one_user_keep_no_other_from_being_traced) {
@@ -165,6 +174,51 @@ TEST_F(LibraryShares, of_two_kinds_of_one_file_set_one_probe_a_function) {
     see(other, shared);
     EXPECT_TRUE(is_attached(shared, program));
     EXPECT_TRUE(is_attached(shared));
+    EXPECT_THAT(probes_, testing::Not(IsEmpty()));
+    for (const auto& probe : probes_) EXPECT_EQ(probes_.count(probe), 1U);
+}
+
+TEST_F(LibraryShares, of_a_kind_that_cannot_be_attached_to_have_their_functions_given_to_another_kind_of_the_file) {
+    const Mapping shared = map("libcuda.so.1", other);
+    const TracedFile program{Library::cuda_driver, true};
+    std::promise<void> go;
+    before_attaching_ = [&, first = true]() mutable {
+        if (!std::exchange(first, false)) return true;
+        go.get_future().wait();
+        return false;
+    };
+    libraries_.see(pid_, hostile, shared, program);
+    until([&] { return bool(libraries_.find({shared.file, program})->attaching); });
+    libraries_.see(pid_, other, shared, driver);
+    until([&] { return libraries_.find({shared.file, driver})->borrows; });
+    EXPECT_FALSE(is_attached(shared)) << "the other has its functions, and has no probes yet";
+    go.set_value();
+    until([&] { return is_attached(shared) && libraries_.find({shared.file, driver})->sites != 0; });
+    EXPECT_EQ(libraries_.find({shared.file, program})->state, LibraryState::failed);
+    EXPECT_EQ(libraries_.find({shared.file, program})->sites, 0U);
+}
+
+TEST_F(LibraryShares, of_a_file_that_is_let_go_while_it_is_attached_to_are_free_again) {
+    const Mapping shared = map("libcuda.so.1", other);
+    std::promise<void> go;
+    before_attaching_ = [&, first = true]() mutable {
+        if (std::exchange(first, false)) go.get_future().wait();
+        return true;
+    };
+    libraries_.see(pid_, other, shared, driver);
+    until([&] { return bool(libraries_.find({shared.file, driver})->attaching); });
+    libraries_.clear();
+    EXPECT_TRUE(libraries_.all().empty());
+    go.set_value();
+    EXPECT_EQ(see(other, shared).entry->state, LibraryState::attached);
+    EXPECT_GT(libraries_.find({shared.file, driver})->sites, 0U);
+}
+
+TEST_F(LibraryShares, of_a_file_that_is_seen_anew_while_its_symbols_are_read_are_taken_once) {
+    const Mapping shared = map("libcuda.so.1", other);
+    libraries_.see(pid_, other, shared, driver);
+    libraries_.clear();
+    EXPECT_EQ(see(other, shared).entry->state, LibraryState::attached);
     EXPECT_THAT(probes_, testing::Not(IsEmpty()));
     for (const auto& probe : probes_) EXPECT_EQ(probes_.count(probe), 1U);
 }

@@ -1,5 +1,5 @@
 // The kernel side, loaded: probes on calls and the scheduler tracepoints that split their time. One object; libraries
-// are attached to it as they are found. Attaching and detaching from the loop thread; draining from the ingest thread.
+// are attached to it as they are found. Attaching and detaching from one thread; draining from the ingest thread.
 #pragma once
 
 #include <cstdint>

@@ -79,6 +79,10 @@ Error file_held_up() {
     return {ErrorCode::busy, "whoever serves its file system holds up what is asked of the file", ""};
 }
 
+Error changed_meanwhile() {
+    return {ErrorCode::busy, "it changes while it is read", ""};
+}
+
 }  // namespace
 
 std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
@@ -109,7 +113,8 @@ Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, Wor
                      const UidOwners& owners, Callbacks callbacks)
     : loop_(loop),
       proc_(proc),
-      attacher_(std::move(attacher)),
+      method_(std::move(attacher.method)),
+      attacher_(std::in_place, loop, std::move(attacher.attach)),
       workers_(workers),
       owners_(owners),
       callbacks_(std::move(callbacks)),
@@ -126,6 +131,7 @@ Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, Wor
 
 Libraries::~Libraries() {
     *alive_ = false;
+    stop();
 }
 
 const LibraryEntry* Libraries::find(const LibraryKey& key) const {
@@ -146,6 +152,11 @@ void Libraries::clear() {
     arrivals_ = {attach_burst, attach_period_ns};
 }
 
+void Libraries::stop() {
+    clear();
+    attacher_.reset();
+}
+
 void Libraries::forget(Entries::iterator entry) {
     copies_.give_back(entry->second.payer, 1);
     unwatch(entry->first, entry->second);
@@ -157,7 +168,8 @@ void Libraries::forget(Entries::iterator entry) {
 
 void Libraries::detach(LibraryEntry& entry) {
     sites_.give_back(entry.payer, std::exchange(entry.sites, 0));
-    entry.attached.reset();
+    entry.attaching = {};
+    if (entry.attached) attacher_->detach(std::move(entry.attached));
     entry.places.clear();
 }
 
@@ -172,7 +184,8 @@ std::set<uint64_t> Libraries::places_of_others(const LibraryKey& key) const {
 // The probes that they went without are gone.
 void Libraries::reread_borrowers(FileId file) {
     for (auto one = entries_.lower_bound({file, {}}); one != entries_.end() && one->first.file == file; ++one)
-        if (one->second.borrows && one->second.state == LibraryState::attached) reread(one->first, one->second);
+        if (one->second.borrows && (one->second.state == LibraryState::attached || one->second.attaching))
+            reread(one->first, one->second);
 }
 
 void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
@@ -378,13 +391,17 @@ void Libraries::request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd>
     entry.read_as = (*facts)->stat;
     entry.on_root_mount = (*facts)->on_root_mount;
     if ((*facts)->is_roots) pay(entry, 0);
+    entry.question = ++last_question_;
     std::vector<std::string> wanted = symbol_names(entry.file.library);
     if (entry.file.library == Library::cuda_runtime)
         wanted.insert(wanted.end(), runtime_marks.begin(), runtime_marks.end());
     const json params = {{"wanted", std::move(wanted)}, {"static", entry.file.is_program}};
     workers_.request(file_user(entry.payer), "symbols", params, held->get(),
-                     [this, key, held, alive = alive_](Result<json> answer) {
+                     [this, key, held, question = entry.question, alive = alive_](Result<json> answer) {
                          if (!*alive) return;
+                         // From before all libraries were let go and found anew.
+                         const LibraryEntry* asked = find(key);
+                         if (!asked || asked->question != question) return;
                          if (answer) return attach(key, held, *answer);
                          const ErrorCode code = answer.error().code;
                          // The file itself is to blame, and so whoever mapped it: no matter for anybody else.
@@ -427,10 +444,9 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
     for (const std::string& name : entry.misplaced)
         spdlog::warn("{} of {} points inside a function: not attached to", escape_text(name), escape_text(entry.path));
     if (sites.empty()) return failed(key, "it exports none of the wanted functions", false);
-    const Error changed{ErrorCode::busy, "it changes while it is read", ""};
     const auto unchanged = is_still_as_read(key, entry, fd, sites);
     if (!unchanged) return later(key, file_held_up());
-    if (!*unchanged) return retry(key, fd, changed, false);
+    if (!*unchanged) return retry(key, fd, changed_meanwhile(), false);
     entry.sets.clear();
     for (const ProbeSite& site : sites) entry.sets[probe_set_of(site.op)]++;
     std::erase_if(sites, [this](const ProbeSite& site) { return callbacks_.off(probe_set_of(site.op)); });
@@ -444,30 +460,50 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
                       false);
     }
     if (!sites.empty() || entry.borrows) watch(key, entry, fd->get());
-    if (!sites.empty()) {
-        auto attached = attacher_.attach(fd->get(), sites);
-        if (!attached && attached.error().code == ErrorCode::busy) {
-            unwatch(key, entry);
-            return later(key, attached.error());
-        }
-        if (!attached) return failed(key, attached.error().message, true);
-        // Once more: what was written meanwhile is what the probes now lie in.
-        if (const auto still = is_still_as_read(key, entry, fd, sites); !still || !*still) {
-            attached->reset();
-            unwatch(key, entry);
-            return still ? retry(key, fd, changed, false) : later(key, file_held_up());
-        }
-        entry.attached = std::move(*attached);
-        entry.sites = sites.size();
-        sites_.take(entry.payer, entry.sites);
-        for (const ProbeSite& site : sites) entry.places.insert(site.file_offset);
+    // Also where others have all: only when theirs are there are its calls seen.
+    entry.sites = sites.size();
+    sites_.take(entry.payer, entry.sites);
+    for (const ProbeSite& site : sites) entry.places.insert(site.file_offset);
+    entry.attaching = {};
+    entry.attaching = attacher_->attach(fd, sites, [this, key, fd, sites, watched = entry.watch >= 0](auto attached) {
+        on_attached(key, fd, sites, watched, std::move(attached));
+    });
+}
+
+// Called for an entry that is still attached to.
+void Libraries::on_attached(const LibraryKey& key, const std::shared_ptr<UniqueFd>& fd, std::vector<ProbeSite> sites,
+                            bool watched, Result<std::unique_ptr<AttachedLibrary>> attached) {
+    LibraryEntry& entry = entries_.at(key);
+    entry.attaching = {};
+    if (!attached) {
+        give_back(key, entry);
+        if (attached.error().code != ErrorCode::busy) return failed(key, attached.error().message, true);
+        unwatch(key, entry);
+        return later(key, attached.error());
     }
+    entry.attached = std::move(*attached);
+    // Once more: what was written meanwhile is what the probes now lie in.
+    const bool rewritten = watched && entry.watch < 0;
+    if (const auto still = is_still_as_read(key, entry, fd, sites); rewritten || !still || !*still) {
+        give_back(key, entry);
+        unwatch(key, entry);
+        return rewritten || still ? retry(key, fd, changed_meanwhile(), false) : later(key, file_held_up());
+    }
+    settle(key, entry, sites);
+}
+
+void Libraries::give_back(const LibraryKey& key, LibraryEntry& entry) {
+    detach(entry);
+    reread_borrowers(key.file);
+}
+
+void Libraries::settle(const LibraryKey& key, LibraryEntry& entry, const std::vector<ProbeSite>& sites) {
     entry.state = LibraryState::attached;
     entry.functions.clear();
     for (const ProbeSite& site : sites) entry.functions[site.op]++;
     entry.stepped = static_cast<size_t>(
         std::count_if(sites.begin(), sites.end(), [](const ProbeSite& site) { return !site.emulated; }));
-    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path), attacher_.method,
+    spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path), method_,
                  entry.stepped ? ", " + std::to_string(entry.stepped) + " of them single-stepped" : std::string());
     callbacks_.on_settled(key);
     callbacks_.on_change();
@@ -475,7 +511,6 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
 
 void Libraries::failed(const LibraryKey& key, const std::string& reason, bool degrades) {
     const auto found = entries_.find(key);
-    // The answer to an earlier question, from before all libraries were let go and found anew.
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
     found->second.state = LibraryState::failed;
     found->second.reason = reason;

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/limits/uid_owners.h"
 #include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/probes/attach_thread.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/workers/worker_pool.h"
 
@@ -59,7 +61,7 @@ struct LibraryEntry {
     std::string path;
     std::string reason;       ///< of a failure
     uint32_t payer = 0;       ///< whose share its copy and its probes are, see UidOwners
-    size_t sites = 0;         ///< taken of it
+    size_t sites = 0;         ///< taken of it, from when it is being attached to
     size_t sites_wanted = 0;  ///< of one that failed for want of them
     bool degrades = false;    ///< the failure is ours, not the file's
     EventLoop::Source disuse_timer;
@@ -67,9 +69,11 @@ struct LibraryEntry {
     bool on_root_mount = false;  ///< which nobody unmounts
     EventLoop::Source retry_timer;
     unsigned attempts = 0;   ///< to read its symbols
+    uint64_t question = 0;   ///< the latest about them: the answer to another is not about this entry
     struct stat read_as {};  ///< the file when its symbols were asked for
+    AttachThread::Pending attaching;
     std::unique_ptr<AttachedLibrary> attached;
-    std::set<uint64_t> places;                ///< that it is attached to, by file offset
+    std::set<uint64_t> places;                ///< that it is or is being attached to, by file offset
     bool borrows = false;                     ///< others are attached to for the file as something else
     std::map<std::string_view, size_t> sets;  ///< of probes, and how many functions of each it has
     std::set<std::string> misplaced;          ///< functions not attached to: they point inside another
@@ -95,10 +99,10 @@ class Libraries {
     };
     /// What attaches to a file's functions: CallProbes, or what stands in for it in tests.
     struct Attacher {
-        std::function<Result<std::unique_ptr<AttachedLibrary>>(int fd, const std::vector<ProbeSite>&)> attach;
+        AttachThread::Attach attach;
         std::string method;
     };
-    /// All but `callbacks` and `attacher` must outlive it.
+    /// All but `callbacks` and `attacher` must outlive it, and what `attacher` uses.
     Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers, const UidOwners& owners,
               Callbacks callbacks);
     ~Libraries();
@@ -116,8 +120,10 @@ class Libraries {
     /// Who mapped it may be gone: it is let go where nobody maps it any more, after a few seconds, since its probes
     /// keep its mount busy; one on the root mount after a while.
     void watch_for_disuse(const LibraryKey& key);
-    /// All are detached; those that are seen again are read anew.
+    /// All are let go; those that are seen again are read anew.
     void clear();
+    /// As clear(), and waits until all are detached. For good.
+    void stop();
     /// None is being read for the first time.
     bool settled() const;
 
@@ -154,6 +160,10 @@ class Libraries {
     void request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd> fd);
     void retry(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours);
     void attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const nlohmann::json& answer);
+    void on_attached(const LibraryKey& key, const std::shared_ptr<UniqueFd>& fd, std::vector<ProbeSite> sites,
+                     bool watched, Result<std::unique_ptr<AttachedLibrary>> attached);
+    void settle(const LibraryKey& key, LibraryEntry& entry, const std::vector<ProbeSite>& sites);
+    void give_back(const LibraryKey& key, LibraryEntry& entry);
     void failed(const LibraryKey& key, const std::string& reason, bool degrades);
     bool is_mapped(FileId file) const;
     void watch(const LibraryKey& key, LibraryEntry& entry, int fd);
@@ -166,7 +176,8 @@ class Libraries {
 
     EventLoop& loop_;
     const ProcFs& proc_;
-    Attacher attacher_;
+    const std::string method_;
+    std::optional<AttachThread> attacher_;
     WorkerPool& workers_;
     const UidOwners& owners_;
     Callbacks callbacks_;
@@ -177,6 +188,7 @@ class Libraries {
     Shares copies_{Shares::without_limit, max_libraries_a_user};
     Shares sites_{Shares::without_limit, max_sites_a_user};
     RateShares looks_, arrivals_;
+    uint64_t last_question_ = 0;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
 };
 

@@ -1,0 +1,83 @@
+// Attaches to libraries and detaches from them in a thread of its own: the kernel waits meanwhile for the memory lock
+// of each process that maps the file, which its threads may keep for as long as they like. One thing at a time, in the
+// order in which it is asked for: so what is attached after something was detached replaces it. All calls from the loop
+// thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/model/result.h"
+#include "core/model/unique_fd.h"
+#include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/loop/posted_calls.h"
+#include "daemon/ingerod/probes/call_probes.h"
+
+namespace ingero {
+
+class AttachThread {
+  public:
+    using Attached = std::unique_ptr<AttachedLibrary>;
+    /// As CallProbes::attach(). Called in the thread.
+    using Attach = std::function<Result<Attached>(int fd, std::span<const ProbeSite> sites)>;
+    class Pending;
+
+    /// The loop must outlive it, and so must what `attach` uses.
+    AttachThread(EventLoop& loop, Attach attach);
+    /// Waits until all is detached that was to be; what has not begun to be attached never is.
+    ~AttachThread();
+
+    /// `done` is called by the loop, while the answer is there. What is attached is to be given to detach(). Without
+    /// any site it is nothing, once all that was asked for before is attached.
+    [[nodiscard]] Pending attach(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites,
+                                 std::function<void(Result<Attached>)> done);
+    void detach(Attached library);
+
+  private:
+    struct Job {
+        std::mutex mutex;
+        bool given_up = false;                   ///< guarded by mutex
+        std::optional<Result<Attached>> result;  ///< guarded by mutex
+    };
+
+    void ask(std::function<void()> work);
+    void work();
+    void attach_for(Job& job, int fd, std::span<const ProbeSite> sites);
+
+    const Attach attach_;
+    PostedCalls posted_;
+    std::mutex mutex_;
+    std::condition_variable asked_;
+    std::deque<std::function<void()>> waiting_;  ///< guarded by mutex_
+    bool ends_ = false;                          ///< guarded by mutex_
+    std::thread thread_;
+};
+
+/// Of what is being attached. Once it is gone nothing is, and what is asked for afterwards finds the place free. It
+/// must not outlive the thread.
+class AttachThread::Pending {
+  public:
+    Pending() = default;
+    Pending(Pending&& other) noexcept : thread_(other.thread_), job_(std::move(other.job_)) {}
+    Pending& operator=(Pending&& other) noexcept;
+    ~Pending() { give_up(); }
+    explicit operator bool() const { return job_ != nullptr; }
+
+  private:
+    friend class AttachThread;
+    Pending(AttachThread& thread, std::shared_ptr<Job> job) : thread_(&thread), job_(std::move(job)) {}
+    void give_up();
+
+    AttachThread* thread_ = nullptr;
+    std::shared_ptr<Job> job_;
+};
+
+}  // namespace ingero
