@@ -349,13 +349,7 @@ TEST_F(AFileThatTellsNothing, does_not_hold_up_who_trusts_it) {
         EventLoop loop;
         WorkerPool workers(loop, {.program = "/nonexistent", .store_directory = {}, .node = {}});
         const UidOwners owners;
-        Libraries libraries(loop, trusting, {}, workers, owners,
-                            {.on_change = [] {},
-                             .on_settled = [](const LibraryKey&) {},
-                             .on_let_go = [](const LibraryKey&) {},
-                             .off = [](std::string_view) { return false; },
-                             .in_use = [](const LibraryKey&) { return true; },
-                             .uids = [](const LibraryKey&) { return std::vector<uint32_t>(); }});
+        Libraries libraries(loop, trusting, {}, workers, owners, {});
         const auto mapping = trusting.mapping_at(self_, reinterpret_cast<uint64_t>(page));
         const Libraries::Sight sight = libraries.see(self_, 0, mapping.value(), {});
         return sight.entry && sight.entry->state == LibraryState::reading ? "" : "refused: " + sight.refused;

@@ -120,12 +120,7 @@ class LibraryShares : public testing::Test {
                           "nothing"},
                          workers_,
                          owners_,
-                         {.on_change = [] {},
-                          .on_settled = [](const LibraryKey&) {},
-                          .on_let_go = [](const LibraryKey&) {},
-                          .off = [](std::string_view) { return false; },
-                          .in_use = [](const LibraryKey&) { return true; },
-                          .uids = [this](const LibraryKey& key) { return users_[key]; }}};
+                         {.uids = [this](const LibraryKey& key) { return users_[key]; }}};
 };
 
 TEST_F(LibraryShares, that_are_used_up_by_one_user_keep_no_other_from_being_traced) {

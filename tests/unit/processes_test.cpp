@@ -85,17 +85,7 @@ class WatchedProcesses : public testing::Test {
     EventLoop loop_;
     WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
     const UidOwners owners_{};
-    Libraries libraries_{loop_,
-                         proc_,
-                         {},
-                         workers_,
-                         owners_,
-                         {.on_change = [] {},
-                          .on_settled = [](const LibraryKey&) {},
-                          .on_let_go = [](const LibraryKey&) {},
-                          .off = [](std::string_view) { return false; },
-                          .in_use = [](const LibraryKey&) { return true; },
-                          .uids = [](const LibraryKey&) { return std::vector<uint32_t>(); }}};
+    Libraries libraries_{loop_, proc_, {}, workers_, owners_, {}};
     uint64_t policy_ = 0;
     CaptureGate gate_{-1, -1, &policy_};
     std::vector<ProcessKey> executed_, evicted_;

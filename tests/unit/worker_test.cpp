@@ -264,13 +264,20 @@ TEST_F(WorkerPoolTest, ends_a_turn_when_another_users_job_waits) {
     EXPECT_TRUE(wait(next));
 }
 
-TEST_F(WorkerPoolTest, passes_a_worker_files_of_one_owner_alone) {
-    if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
-    WorkerOptions options = one();
-    options.one_owner_each = true;
-    start(options);
+class FilesOfTwoOwners : public WorkerPoolTest {
+  protected:
+    void SetUp() override {
+        if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+        ASSERT_EQ(fchown(theirs.get(), 1'234, 0), 0);
+        WorkerOptions options = one();
+        options.one_owner_each = true;
+        start(options);
+    }
+
     const UniqueFd ours = memory_file("no library"), theirs = memory_file("no library either");
-    ASSERT_EQ(fchown(theirs.get(), 1'234, 0), 0);
+};
+
+TEST_F(FilesOfTwoOwners, are_passed_to_different_workers) {
     const auto reader_of = [&](const UniqueFd& file) {
         const auto answer = ask("symbols", {{"wanted", {"alias"}}}, file.get());
         EXPECT_FALSE(answer);
@@ -292,13 +299,7 @@ TEST_F(WorkerPoolTest, passes_a_worker_files_of_one_owner_alone) {
     for (const Answer& answer : answers) EXPECT_EQ(wait(answer).error().code, ErrorCode::corrupt);
 }
 
-TEST_F(WorkerPoolTest, starts_no_more_workers_for_files_of_two_owners_in_turns_than_it_may) {
-    if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
-    WorkerOptions options = one();
-    options.one_owner_each = true;
-    start(options);
-    const UniqueFd ours = memory_file("no library"), theirs = memory_file("no library either");
-    ASSERT_EQ(fchown(theirs.get(), 1'234, 0), 0);
+TEST_F(FilesOfTwoOwners, in_turns_start_no_more_workers_than_they_may) {
     constexpr int at_once = 256, more = 3;
     std::set<int> pids;
     const auto begun = std::chrono::steady_clock::now();

@@ -1,7 +1,6 @@
 #include "daemon/ingerod/loop/event_loop.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <system_error>
 #include <utility>
@@ -19,7 +18,6 @@ struct EventLoop::Source::Impl {
     std::function<void(uint32_t)> on_io;
     std::function<void()> on_call;
     std::function<void()> on_prepare;
-    std::function<void(int)> on_child;
     uint64_t period_us = 0;
     uint64_t accuracy_us = 0;
     // A callback may destroy its own Source: the memory then goes once it has returned.
@@ -151,20 +149,6 @@ EventLoop::Source EventLoop::add_signal(int signal_number, std::function<void()>
     };
     check(sd_event_add_signal(event_, &result.impl_->source, signal_number, handler, result.impl_.get()),
           "sd_event_add_signal");
-    return result;
-}
-
-EventLoop::Source EventLoop::add_child(int pid, std::function<void(int)> callback) {
-    Source result;
-    result.impl_.reset(new Source::Impl);
-    result.impl_->on_child = std::move(callback);
-    auto handler = [](sd_event_source*, const siginfo_t* info, void* data) {
-        auto* self = static_cast<Source::Impl*>(data);
-        const int status = info->si_code == CLD_EXITED ? W_EXITCODE(info->si_status, 0) : info->si_status;
-        return Source::Impl::guarded(self, [&] { self->on_child(status); });
-    };
-    check(sd_event_add_child(event_, &result.impl_->source, pid, WEXITED, handler, result.impl_.get()),
-          "sd_event_add_child");
     return result;
 }
 

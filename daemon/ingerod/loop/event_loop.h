@@ -52,8 +52,6 @@ class EventLoop {
     void set_prepare(const Source& source, std::function<void()> callback);
     /// The signal is blocked and delivered through the loop. Call before any thread is started.
     Source add_signal(int signal_number, std::function<void()> callback);
-    /// SIGCHLD for one child by pidfd: the callback gets the wait status.
-    Source add_child(int pid, std::function<void(int status)> callback);
     /// In the next iteration, once.
     Source defer(std::function<void()> callback);
 

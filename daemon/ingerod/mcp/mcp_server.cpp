@@ -162,7 +162,7 @@ void McpServer::Impl::admit(UniqueFd client) {
     Session& session = sessions.try_emplace(id, std::move(*process), caller, worker.deadline).first->second;
     session.socket_source =
         loop.add_io(session.process.socket(), EPOLLIN, [this, id](uint32_t events) { on_socket(id, events); });
-    // Not EventLoop::add_child: that asks of the whole daemon that SIGCHLD be blocked.
+    // Not by sd_event_add_child(): that asks of the whole daemon that SIGCHLD be blocked.
     session.exit_source = loop.add_io(session.process.pidfd(), EPOLLIN, [this, id](uint32_t) { on_exit(id); });
 }
 

@@ -89,13 +89,22 @@ struct LibraryEntry {
 
 class Libraries {
   public:
+    /// Those that are not given do nothing.
     struct Callbacks {
-        std::function<void()> on_change;                    ///< any state may read differently
-        std::function<void(const LibraryKey&)> on_settled;  ///< attached or failed
-        std::function<void(const LibraryKey&)> on_let_go;   ///< of an attached one, which is read anew
-        std::function<bool(std::string_view)> off;          ///< the probe set is turned off
-        std::function<bool(const LibraryKey&)> in_use;      ///< a known process has it: it is told of when that is gone
-        std::function<std::vector<uint32_t>(const LibraryKey&)> uids;  ///< of the known processes that map it
+        /// Any state may read differently.
+        std::function<void()> on_change = [] {};
+        /// Attached or failed.
+        std::function<void(const LibraryKey&)> on_settled = [](const LibraryKey&) {};
+        /// Of an attached one, which is read anew.
+        std::function<void(const LibraryKey&)> on_let_go = [](const LibraryKey&) {};
+        /// The probe set is turned off.
+        std::function<bool(std::string_view)> off = [](std::string_view) { return false; };
+        /// A known process has it: it is told of when that is gone.
+        std::function<bool(const LibraryKey&)> in_use = [](const LibraryKey&) { return true; };
+        /// Of the known processes that map it.
+        std::function<std::vector<uint32_t>(const LibraryKey&)> uids = [](const LibraryKey&) {
+            return std::vector<uint32_t>();
+        };
     };
     /// What attaches to a file's functions: CallProbes, or what stands in for it in tests.
     struct Attacher {

@@ -272,7 +272,7 @@ Result<Worker*> WorkerPool::Impl::spawn() {
     auto& worker = *workers.emplace_back(std::make_unique<Worker>(std::move(*process)));
     worker.socket_source =
         loop.add_io(worker.process.socket(), EPOLLIN, [this, &worker](uint32_t events) { on_socket(worker, events); });
-    // Not EventLoop::add_child: that asks of the whole daemon that SIGCHLD be blocked.
+    // Not by sd_event_add_child(): that asks of the whole daemon that SIGCHLD be blocked.
     worker.exit_source = loop.add_io(worker.process.pidfd(), EPOLLIN, [this, &worker](uint32_t) { on_exit(worker); });
     return &worker;
 }
