@@ -143,4 +143,17 @@ TEST_F(AnAttachThread, ends_when_all_is_detached_and_attaches_nothing_more) {
     EXPECT_THAT(log_.lines(), ElementsAre("attaching a", "detached a"));
 }
 
+TEST_F(AnAttachThread, holds_no_file_that_was_given_up_before_its_turn) {
+    hold_up("a");
+    const auto a = attach("a");
+    until_it_waits();
+    const auto file = std::make_shared<UniqueFd>();
+    auto b = thread_->attach(file, {ProbeSite{}}, [file](auto) { FAIL() << "it was given up"; });
+    EXPECT_GT(file.use_count(), 1);
+    b = {};
+    EXPECT_EQ(file.use_count(), 1);
+    let_go();
+    run_until("done a");
+}
+
 }  // namespace

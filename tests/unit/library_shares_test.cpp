@@ -211,9 +211,22 @@ TEST_F(LibraryShares, of_a_file_that_is_let_go_while_it_is_attached_to_are_free_
 
 TEST_F(LibraryShares, of_a_file_that_is_seen_anew_while_its_symbols_are_read_are_taken_once) {
     const Mapping shared = map("libcuda.so.1", other);
+    std::promise<void> go;
+    before_attaching_ = [gone = go.get_future().share()] {
+        gone.wait();
+        return true;
+    };
     libraries_.see(pid_, other, shared, driver);
     libraries_.clear();
-    EXPECT_EQ(see(other, shared).entry->state, LibraryState::attached);
+    libraries_.see(pid_, other, shared, driver);
+    // Of one user they are answered in their order: then both about the file are.
+    bool answered = false;
+    workers_.request(file_user(other), "ping", nlohmann::json::object(), std::nullopt,
+                     [&](const auto&) { answered = true; });
+    until([&] { return answered; });
+    go.set_value();
+    settle();
+    EXPECT_TRUE(is_attached(shared));
     EXPECT_THAT(probes_, testing::Not(IsEmpty()));
     for (const auto& probe : probes_) EXPECT_EQ(probes_.count(probe), 1U);
 }

@@ -20,31 +20,42 @@ AttachThread::~AttachThread() {
     thread_.join();
 }
 
-AttachThread::Pending AttachThread::attach(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites,
-                                           std::function<void(Result<Attached>)> done) {
+AttachThread::Pending AttachThread::attach(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites, Done done) {
     const auto job = std::make_shared<Job>();
-    ask([this, job, fd = std::move(fd), sites = std::move(sites), done = std::move(done)] {
-        attach_for(*job, fd->get(), sites);
-        posted_.post([job, done] {
-            std::optional<Result<Attached>> result;
-            {
-                const std::lock_guard lock(job->mutex);
-                result.swap(job->result);
-            }
-            if (result) done(std::move(*result));
-        });
+    job->fd = std::move(fd);
+    job->sites = std::move(sites);
+    job->done = std::move(done);
+    ask([this, job] {
+        attach_for(*job);
+        posted_.post([job] { tell(*job); });
     });
     return {*this, job};
 }
 
-void AttachThread::attach_for(Job& job, int fd, std::span<const ProbeSite> sites) {
+void AttachThread::attach_for(Job& job) {
+    std::shared_ptr<UniqueFd> fd;
+    std::vector<ProbeSite> sites;
     {
         const std::scoped_lock lock(mutex_, job.mutex);
         if (ends_ || job.given_up) return;
+        fd = job.fd;
+        sites = std::move(job.sites);
     }
-    auto result = sites.empty() ? Result<Attached>() : attach_(fd, sites);
+    auto result = sites.empty() ? Result<Attached>() : attach_(fd->get(), sites);
     const std::lock_guard lock(job.mutex);
     if (!job.given_up) job.result = std::move(result);
+}
+
+// On the loop.
+void AttachThread::tell(Job& job) {
+    std::optional<Result<Attached>> result;
+    Done done;
+    {
+        const std::lock_guard lock(job.mutex);
+        result.swap(job.result);
+        done.swap(job.done);
+    }
+    if (result) done(std::move(*result));
 }
 
 void AttachThread::detach(Attached library) {
@@ -84,10 +95,14 @@ void AttachThread::Pending::give_up() {
     const auto job = std::exchange(job_, nullptr);
     if (!job) return;
     std::optional<Result<Attached>> result;
+    std::shared_ptr<UniqueFd> fd;
+    Done done;
     {
         const std::lock_guard lock(job->mutex);
         job->given_up = true;
         result.swap(job->result);
+        fd.swap(job->fd);
+        done.swap(job->done);
     }
     if (result && *result) thread_->detach(std::move(**result));
 }

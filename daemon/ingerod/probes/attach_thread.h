@@ -28,6 +28,7 @@ class AttachThread {
     using Attached = std::unique_ptr<AttachedLibrary>;
     /// As CallProbes::attach(). Called in the thread.
     using Attach = std::function<Result<Attached>(int fd, std::span<const ProbeSite> sites)>;
+    using Done = std::function<void(Result<Attached>)>;
     class Pending;
 
     /// The loop must outlive it, and so must what `attach` uses.
@@ -37,20 +38,24 @@ class AttachThread {
 
     /// `done` is called by the loop, while the answer is there. What is attached is to be given to detach(). Without
     /// any site it is nothing, once all that was asked for before is attached.
-    [[nodiscard]] Pending attach(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites,
-                                 std::function<void(Result<Attached>)> done);
+    [[nodiscard]] Pending attach(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites, Done done);
     void detach(Attached library);
 
   private:
+    /// All guarded by `mutex`.
     struct Job {
         std::mutex mutex;
-        bool given_up = false;                   ///< guarded by mutex
-        std::optional<Result<Attached>> result;  ///< guarded by mutex
+        bool given_up = false;
+        std::shared_ptr<UniqueFd> fd;
+        std::vector<ProbeSite> sites;
+        Done done;
+        std::optional<Result<Attached>> result;
     };
 
     void ask(std::function<void()> work);
     void work();
-    void attach_for(Job& job, int fd, std::span<const ProbeSite> sites);
+    void attach_for(Job& job);
+    static void tell(Job& job);
 
     const Attach attach_;
     PostedCalls posted_;
@@ -61,8 +66,8 @@ class AttachThread {
     std::thread thread_;
 };
 
-/// Of what is being attached. Once it is gone nothing is, and what is asked for afterwards finds the place free. It
-/// must not outlive the thread.
+/// Of what is being attached. Once it is gone nothing is, and what is asked for afterwards finds the place free;
+/// the file is held no more, unless it is just being attached to. It must not outlive the thread.
 class AttachThread::Pending {
   public:
     Pending() = default;
