@@ -69,6 +69,8 @@ std::string text_line(const json& event) {
         what = text("kind") + ": " + text("summary") + " (" + what + ")";
     else if (name == "incident-updated")
         what += ": lost " + duration("lost_ns") + ", " + format_percent(event["explained_fraction"]) + " explained";
+    else if (name == "incident-closed")
+        what += ": lost " + duration("lost_ns") + " in all";
     else if (name == "straggler-detected")
         what = text("subject") + " (" + text("scope") + "): late by " + duration("lateness_ns") + " (" + what + ")";
     else if (name == "events-lost")
@@ -166,11 +168,17 @@ class Watcher final : public sdbus::ProxyInterfaces<io::ingero::Ingero1_proxy> {
                                   {"summary", summary},
                                   {"object", std::string(incident)}});
     }
-    void onIncidentUpdated(const std::string& id, const uint64_t& lost_usec, const double& explained) override {
-        print("incident-updated", {{"id", id}, {"lost_ns", lost_usec * ns_per_us}, {"explained_fraction", explained}});
+    void onIncidentUpdated(const std::string& id, const std::string& severity, const uint64_t& lost_usec,
+                           const double& explained) override {
+        print("incident-updated", {{"id", id},
+                                   {"severity", severity},
+                                   {"lost_ns", lost_usec * ns_per_us},
+                                   {"explained_fraction", explained}});
     }
-    void onIncidentClosed(const std::string& id, const uint64_t& at_usec) override {
-        print("incident-closed", {{"id", id}, {"at_ns", at_usec * ns_per_us}});
+    void onIncidentClosed(const std::string& id, const std::string& severity, const uint64_t& lost_usec,
+                          const uint64_t& at_usec) override {
+        print("incident-closed",
+              {{"id", id}, {"severity", severity}, {"lost_ns", lost_usec * ns_per_us}, {"at_ns", at_usec * ns_per_us}});
     }
     void onStragglerDetected(const std::string& id, const std::string& scope, const std::string& subject,
                              const uint64_t& lateness_usec, const uint64_t& threshold_usec, const uint64_t& since_usec,

@@ -100,7 +100,8 @@ void Manager::tell(const IncidentChange& change, const ClockTriple& now) {
     const Incident& incident = change.incident;
     const std::vector<JournalField> fields = {{"INGERO_INCIDENT_ID", incident.id},
                                               {"INGERO_KIND", incident.kind},
-                                              {"INGERO_PID", std::to_string(incident.process.pid)}};
+                                              {"INGERO_PID", std::to_string(incident.process.pid)},
+                                              {"INGERO_LOST_USEC", std::to_string(incident.lost_ns / 1'000)}};
     if (change.what == IncidentChange::What::opened)
         journal_.send(incident.kind == "straggler" ? MessageKind::straggler_detected : MessageKind::incident_opened,
                       LOG_WARNING, escape_text(incident.summary), fields);

@@ -83,6 +83,15 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
         [&](const Subscriber::Signal& signal) { return signal.member == "IncidentClosed" && signal.first == id; }));
     const json shown = valid(ask({"explain", "--incident", id.substr(0, 10)}), "incident", 0, directory);
     EXPECT_EQ(shown["incident"]["id"], id);
+    // The bus, SQL and the answer say the same of it, to the digit.
+    const auto& lost_and_end_us = signals.signals().back().numbers;
+    ASSERT_EQ(lost_and_end_us.size(), 2u);
+    const json rows = valid(ask({"query", "SELECT lost_ns, severity FROM incidents WHERE id = '" + id + "'"}), "query",
+                            0, directory)["rows"];
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(shown["incident"]["lost_ns"], rows[0][0]);
+    EXPECT_EQ(shown["incident"]["severity"], rows[0][1]);
+    EXPECT_EQ(lost_and_end_us[0], rows[0][0].get<uint64_t>() / 1'000);
     EXPECT_FALSE(shown["detail"]["rows"].empty());
     EXPECT_FALSE(shown["detail"]["evidence"].empty());
     EXPECT_FALSE(shown["detail"]["chains"].empty());

@@ -61,9 +61,9 @@ TEST_F(Monitor, PrintsALineASignalAndEscapesIt) {
     open("00000000000000aa", "lost 1 ms to \x1b[31mred\nline");
     expect("incident-opened     high    cpu-contention: lost 1 ms to \\x1b[31mred\\nline (00000000000000aa)");
     daemon_->tell(What::updated, incident);
-    expect("incident-updated    -       00000000000000aa: lost 1.2 s, 50 % explained");
+    expect("incident-updated    high    00000000000000aa: lost 1.2 s, 50 % explained");
     daemon_->tell(What::closed, incident);
-    expect("incident-closed     -       00000000000000aa");
+    expect("incident-closed     high    00000000000000aa: lost 1.2 s in all");
     daemon_->on_loop([&] {
         daemon_->service().straggler_detected({"s1", "local", "rank 3 (python, pid 7)", 5'000'000, 1'000'000, 1, {}});
     });
@@ -135,7 +135,7 @@ TEST_F(Monitor, SignalsOfOthersAreNotBelieved) {
     Running monitor({"--count", "1"});
     // Sent to it alone, past the match rules of the bus.
     const Finished forged = busctl({"emit", "--destination=" + unique_name(monitor.pid()), "/io/ingero/Ingero1",
-                                    "io.ingero.Ingero1", "IncidentClosed", "st", "forged", "1"});
+                                    "io.ingero.Ingero1", "IncidentClosed", "sstt", "forged", "high", "1", "1"});
     EXPECT_EQ(forged.status, 0) << forged.errors;
     open("dd");
     EXPECT_TRUE(monitor.wait_for_line("incident-opened"));

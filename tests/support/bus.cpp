@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <string_view>
 
 #include "test_paths.h"
 
@@ -104,12 +105,19 @@ Subscriber::~Subscriber() {
 
 int Subscriber::on_signal(sd_bus_message* message, void* data, sd_bus_error*) {
     auto* self = static_cast<Subscriber*>(data);
-    Signal signal{sd_bus_message_get_member(message), sd_bus_message_get_path(message), {}};
+    Signal signal{sd_bus_message_get_member(message), sd_bus_message_get_path(message), {}, {}};
     char type = 0;
-    const char* text = nullptr;
-    if (sd_bus_message_peek_type(message, &type, nullptr) > 0 && (type == 's' || type == 'o') &&
-        sd_bus_message_read_basic(message, type, &text) > 0)
-        signal.first = text;
+    union {
+        const char* text;
+        uint64_t number;
+        double real;
+    } value{};
+    for (bool is_first = true; sd_bus_message_peek_type(message, &type, nullptr) > 0; is_first = false) {
+        if (std::string_view("sotd").find(type) == std::string_view::npos) break;
+        if (sd_bus_message_read_basic(message, type, &value) <= 0) break;
+        if (is_first && (type == 's' || type == 'o')) signal.first = value.text;
+        if (type == 't') signal.numbers.push_back(value.number);
+    }
     self->signals_.push_back(std::move(signal));
     return 0;
 }

@@ -53,7 +53,8 @@ class Subscriber {
     struct Signal {
         std::string member;
         std::string path;
-        std::string first;  ///< its first argument, where that is a string or an object's path
+        std::string first;              ///< its first argument, where that is a string or an object's path
+        std::vector<uint64_t> numbers;  ///< its arguments of type t, before any of a container type
     };
 
     /// Reads until a signal for which `last` is true; false where none came in time.

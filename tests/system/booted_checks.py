@@ -541,6 +541,15 @@ def bus_tells_a_user_of_an_incident(host):
     late_s = signal["time_ns"] / 1e9 - int(found["__REALTIME_TIMESTAMP"]) / 1e6
     figure(f"the signal reached alice {late_s * 1000:.0f} ms after the journal's entry")
     assert -0.5 < late_s < 1, late_s
+    # Once it is over, the journal and the store say the same of it, to the digit; the bus is compared in the integration tests.
+    closed = "eba69f7ab4294bc791e664707e6629fb"
+    wait_until("the end of the incident", lambda: any(
+        one.get("INGERO_INCIDENT_ID") == signal["id"] and one["MESSAGE_ID"] == closed for one in host.messages(begin)), 60)
+    told_us = next(int(one["INGERO_LOST_USEC"]) for one in host.messages(begin)
+                   if one.get("INGERO_INCIDENT_ID") == signal["id"] and one["MESSAGE_ID"] == closed)
+    stored = host.ask("query", f"SELECT lost_ns FROM incidents WHERE id = '{signal['id']}'")["rows"]
+    figure(f"lost in all: {told_us} us in the journal, {stored} ns in the store")
+    assert stored == [[stored[0][0]]] and stored[0][0] // 1000 == told_us, stored
     text = host.system.journal("-u", "ingerod", "--catalog")
     assert "Subject: A GPU program is being slowed down: noisy-neighbour" in text, text
 

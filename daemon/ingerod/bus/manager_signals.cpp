@@ -12,15 +12,16 @@ namespace {
 constexpr uint64_t ns_per_us = 1'000;
 
 void tell_incident(io::ingero::Ingero1_adaptor& bus, IncidentChange::What what, const Incident& incident) {
-    const std::string id = bus_text(incident.id);
+    const std::string id = bus_text(incident.id), severity(to_string(incident.severity));
+    const uint64_t lost_us = incident.lost_ns / ns_per_us;
     switch (what) {
         case IncidentChange::What::opened:
-            return bus.emitIncidentOpened(id, bus_text(incident.kind), std::string(to_string(incident.severity)),
-                                          bus_text(incident.summary), sdbus::ObjectPath(incident_path(incident.id)));
+            return bus.emitIncidentOpened(id, bus_text(incident.kind), severity, bus_text(incident.summary),
+                                          sdbus::ObjectPath(incident_path(incident.id)));
         case IncidentChange::What::updated:
-            return bus.emitIncidentUpdated(id, incident.lost_ns / ns_per_us, incident.explained_fraction);
+            return bus.emitIncidentUpdated(id, severity, lost_us, incident.explained_fraction);
         case IncidentChange::What::closed:
-            return bus.emitIncidentClosed(id, incident.closed_realtime_ns / ns_per_us);
+            return bus.emitIncidentClosed(id, severity, lost_us, incident.closed_realtime_ns / ns_per_us);
     }
 }
 
