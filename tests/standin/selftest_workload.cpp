@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/waiting_word.h"
 #include "selftest_support.h"
 
 namespace ingero::standin {
@@ -228,6 +229,52 @@ TEST(StandinHog, HasTheNameItIsGivenAndEndsWithItsParent) {
     ASSERT_GT(hog, 0);
     // It may stay a zombie where nothing collects orphans: then its address space is gone.
     EXPECT_TRUE(eventually([hog] { return maps_of(hog).empty(); }));
+}
+
+/// A file with a word of zero, gone after the test.
+class WordFile : public LogPath {
+  public:
+    WordFile() { std::ofstream(text()).write("\0\0\0\0", 4); }
+};
+
+TEST(StandinWorkload, SaysWhenItWaits) {
+    const WordFile file;
+    Logged logged;
+    run_workload(logged, {"--standin", "kernel_us=300,waits=" + file.text(), "sync-loop", "--count", "20"});
+    uint32_t waits = 0;
+    for (const Record& record : logged.log->records())
+        waits += record.depth == 0 && (record.flags & GROUND_TRUTH_WAITED_FOR_DEVICE) != 0;
+    EXPECT_GT(waits, 0u);
+    EXPECT_EQ(WaitingWord(file.text().c_str()).value(), 2 * waits);
+}
+
+/// R, S, … of a process.
+char state_of(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const size_t end = text.rfind(')');
+    return end + 2 < text.size() ? text[end + 2] : '?';
+}
+
+TEST(StandinHog, TakesTurnsWithAProgram) {
+    const WordFile file;
+    WaitingWord word(file.text().c_str());
+    ASSERT_TRUE(word.exists());
+    Program in_waits("standin-hog", {"--waits", file.text()});
+    Program in_work("standin-hog", {"--waits", file.text(), "--while", "works"});
+    Program for_a_moment("standin-hog", {"--waits", file.text(), "--turn-us", "100"});
+    for (Program* hog : {&in_waits, &in_work, &for_a_moment}) hog->read_line();
+    const auto are = [&](char waits, char work) {
+        return eventually([&] {
+            return state_of(in_waits.pid()) == waits && state_of(in_work.pid()) == work &&
+                   state_of(for_a_moment.pid()) == 'S';
+        });
+    };
+    EXPECT_TRUE(are('S', 'R'));
+    word.turn();
+    EXPECT_TRUE(are('R', 'S'));
+    word.turn();
+    EXPECT_TRUE(are('S', 'R'));
 }
 
 }  // namespace

@@ -166,8 +166,13 @@ Workload::Workload(std::vector<std::string> arguments, const ChildOptions& optio
     if (!child_.wait_for_line("ready")) ADD_FAILURE() << "the workload did not get ready: " << child_.errors();
 }
 
-Hog::Hog(int cpu, const std::string& comm)
-    : child_({HOG_PROGRAM, "--cpu", std::to_string(cpu), "--comm", comm, "--duration", "600"}) {
+Hog::Hog(int cpu, const std::string& comm, const std::vector<std::string>& more_options)
+    : child_([&] {
+          std::vector<std::string> command = {HOG_PROGRAM,  "--cpu", std::to_string(cpu), "--comm", comm,
+                                              "--duration", "600"};
+          command.insert(command.end(), more_options.begin(), more_options.end());
+          return command;
+      }()) {
     if (!child_.wait_for_line("ready")) ADD_FAILURE() << "the hog did not get ready: " << child_.errors();
 }
 

@@ -117,10 +117,10 @@ class Workload {
     Child child_;
 };
 
-/// Burns the CPU until it goes out of scope; returns once it runs.
+/// Burns the CPU until it goes out of scope, in turns where more options of standin-hog say so; returns once it runs.
 class Hog {
   public:
-    Hog(int cpu, const std::string& comm);
+    Hog(int cpu, const std::string& comm, const std::vector<std::string>& more_options = {});
     int pid() const { return child_.pid(); }
 
   private:

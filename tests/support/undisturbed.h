@@ -16,6 +16,7 @@ namespace ingero::test {
 struct Replayed {
     uint64_t took_ns = 0;         ///< from the first call on to the return of the last wait for the device
     uint64_t undisturbed_ns = 0;  ///< that it would have taken
+    uint64_t waits = 0;           ///< for the device
     uint64_t lost_ns() const { return took_ns > undisturbed_ns ? took_ns - undisturbed_ns : 0; }
 };
 
@@ -50,19 +51,20 @@ inline std::optional<Replayed> replay_undisturbed(const standin::GroundTruth& lo
     // Where others held up each of them, no longer than the call itself takes.
     const uint64_t return_ns = std::min<uint64_t>(returns[returns.size() / 4], 20'000);
 
-    uint64_t now_ns = (*first)->end_ns;
+    uint64_t now_ns = (*first)->end_ns, count = 0;
     done_ns = 0;
     for (auto call = first + 1; call != last; ++call) {
         const standin::Record &one = **call, &before = **(call - 1);
         now_ns += one.start_cpu_ns - before.end_cpu_ns;
         if (waits(one)) {
+            ++count;
             now_ns = std::max(now_ns, done_ns) + return_ns;
             continue;
         }
         now_ns += standin::on_cpu_ns(one);
         if (const uint64_t ns = device_ns(one); ns != 0) done_ns = std::max(done_ns, now_ns) + ns;
     }
-    return Replayed{(*(last - 1))->end_ns - (*first)->end_ns, now_ns - (*first)->end_ns};
+    return Replayed{(*(last - 1))->end_ns - (*first)->end_ns, now_ns - (*first)->end_ns, count};
 }
 
 }  // namespace ingero::test

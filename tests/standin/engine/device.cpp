@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "clock.h"
 #include "handles.h"
+#include "options.h"
 #include "results.h"
+#include "waiting_word.h"
 
 namespace ingero::standin {
 
@@ -53,6 +56,31 @@ void block_until(uint64_t target_ns) {
     }
 }
 
+// For whom the options ask to say when this process waits.
+class SaidWait {
+  public:
+    SaidWait() {
+        if (word() != nullptr) word()->turn();
+    }
+    ~SaidWait() {
+        if (word() != nullptr) word()->turn();
+    }
+    SaidWait(const SaidWait&) = delete;
+    SaidWait& operator=(const SaidWait&) = delete;
+
+  private:
+    // Never destroyed, as the options.
+    static WaitingWord* word() {
+        static WaitingWord* const made = options().waits.empty() ? nullptr : make();
+        return made;
+    }
+    static WaitingWord* make() {
+        WaitingWord* const made = std::make_unique<WaitingWord>(options().waits.c_str()).release();
+        if (!made->exists()) reject("not a file of four bytes", options().waits);
+        return made;
+    }
+};
+
 // What a rule said of the call that puts this on a stream.
 int take_fault() {
     return std::exchange(thread_state.pending_fault, 0);
@@ -63,6 +91,7 @@ int take_fault() {
 void wait_until(uint64_t target_ns, Wait wait, Note& note) {
     const uint64_t start_ns = now_ns();
     if (start_ns >= target_ns) return;
+    const SaidWait said;
     note.flags |= GROUND_TRUTH_WAITED_FOR_DEVICE;
     switch (wait) {
         case Wait::spin:

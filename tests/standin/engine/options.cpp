@@ -86,6 +86,8 @@ void set_option(Options& options, std::string_view key, std::string_view value) 
         options.log_cpu = to_log_cpu(value);
     else if (key == "scratch")
         options.scratch = value;
+    else if (key == "waits")
+        options.waits = value;
     else if (key == "at")
         options.rules.emplace_back(value);
     else if (key.starts_with("kernel.") && key.ends_with("_us") && key.size() > 10) {

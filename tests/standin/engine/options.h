@@ -38,6 +38,7 @@ struct Options {
     uint64_t log_populate = 65'536;
     LogCpu log_cpu = LogCpu::all;
     std::string scratch = "/var/tmp";
+    std::string waits;               ///< file of a WaitingWord; empty for none
     std::vector<std::string> rules;  ///< as written, for rules.h
 };
 

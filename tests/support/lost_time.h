@@ -1,0 +1,56 @@
+// Faults beside a program that feeds the stand-in's device, with what the daemon says that each cost, and what it
+// really cost: against the same calls without it. For the tests of it and for bench/lost_time.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "core/model/result.h"
+
+namespace ingero::test {
+
+struct LostTimeCase {
+    /// When a program burns the CPU that this one feeds its device on.
+    enum class Hog : uint8_t {
+        none,
+        always,
+        in_waits,        ///< for the device
+        between_waits,   ///< as it prepares and launches
+        early_in_waits,  ///< for 2 ms from the beginning of each
+    };
+
+    std::string name;
+    std::string standin;  ///< its options
+    uint64_t kernel_us = 0;
+    Hog hog = Hog::none;
+    std::string kind{};          ///< of the finding; empty: none
+    bool bounds_only = false;    ///< each cycle is disturbed alike
+    bool costs_nothing = false;  ///< the device works on
+    uint64_t quota_us = 0;       ///< of a CPU in each 100 ms; 0: no such limit
+};
+void PrintTo(const LostTimeCase& one, std::ostream* out);
+
+std::vector<LostTimeCase> lost_time_cases();
+
+/// Why it cannot run here; empty where it can.
+std::string why_not(const LostTimeCase& one);
+
+/// Times in ns.
+struct MeasuredLoss {
+    uint64_t took = 0, steps = 0;
+    uint64_t undisturbed = 0;  ///< what the same calls would have taken
+    uint64_t lost() const { return took > undisturbed ? took - undisturbed : 0; }
+
+    double low = 0, told = 0, high = 0;  ///< the sums of all findings
+    double low_of_kind = 0, high_of_kind = 0;
+    bool kind_found = false;
+    bool kind_above_low = false;  ///< in severity
+    std::string summaries{};      ///< a line each
+};
+
+/// Runs the program traced for so many seconds. Fails the test where a part of it does.
+Result<MeasuredLoss> measure_lost_time(const LostTimeCase& one, unsigned seconds);
+
+}  // namespace ingero::test
