@@ -264,7 +264,7 @@ int main(int argc, char** argv) {
     tables.set_next_stack(1, INT32_MAX);
     tables.allow_stacks(1000);
     if (!tell_own_mappings(tables)) return fail_with("no unwind tables for this program");
-    const OpId runtime = make_op(source_cuda, 4), driver = make_op(source_driver, 2);
+    const OpId runtime = op::cudaMemcpy, driver = op::cuMemcpy;
     const std::vector<ProbeSite> sites = {
         {file_offset(reinterpret_cast<void*>(call_recorded)), plain_cookie(runtime), "call_recorded", true},
         {file_offset(reinterpret_cast<void*>(call_nested_outer)), plain_cookie(runtime), "call_nested_outer", true},

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 6> reductions = {"sum", "prod", "max", "m
 }  // namespace
 
 bool is_message(OpId op) {
-    return op == make_op(source_nccl, 7) || op == make_op(source_nccl, 8);
+    return op == op::ncclSend || op == op::ncclRecv;
 }
 
 std::optional<Collective> collective_of(const Event& event) {

@@ -22,17 +22,17 @@ inline constexpr OpId op_interrupt = INGERO_OP_INTERRUPT;  ///< args[0]: its num
 inline constexpr OpId op_soft_interrupt = INGERO_OP_SOFT_INTERRUPT;  ///< args[0]: its vector
 /// The request that ended a wait of its thread: args are bytes, device (major << 32 | minor), operation of the block
 /// layer.
-inline constexpr OpId op_block_read = make_op(source_io, 1);
-inline constexpr OpId op_block_write = make_op(source_io, 2);
-inline constexpr OpId op_block_discard = make_op(source_io, 3);
-inline constexpr OpId op_block_flush = make_op(source_io, 4);
+inline constexpr OpId op_block_read = op::block_read;
+inline constexpr OpId op_block_write = op::block_write;
+inline constexpr OpId op_block_discard = op::block_discard;
+inline constexpr OpId op_block_flush = op::block_flush;
 /// args: address of the other end in 16 bytes, as in WaitDetail::socket, and, of a retransmit, for how many ns nothing
 /// that was sent had arrived by then (0: not known); stream: ports. return_code: errno.
 inline constexpr OpId op_retransmit = INGERO_OP_RETRANSMIT;
 inline constexpr OpId op_socket_error = INGERO_OP_SOCKET_ERROR;
 inline constexpr OpId op_oom_kill = INGERO_OP_OOM_KILL;  ///< of the process that was killed, traced or not
-inline constexpr OpId op_exec = make_op(source_host, 5);
-inline constexpr OpId op_exit = make_op(source_host, 6);  ///< return_code: as wait(2) reports it
+inline constexpr OpId op_exec = op::process_exec;
+inline constexpr OpId op_exit = op::process_exit;  ///< return_code: as wait(2) reports it
 
 /// In return_code of op_wait: the thread's cgroup had used up its quota, which is why it had no CPU.
 inline constexpr int32_t wait_throttled = 0x100;

@@ -13,12 +13,17 @@ namespace ingero {
 
 enum class OpClass : uint8_t { launch, alloc, free, copy, sync, graph, name, device, collective, communicator, other };
 
+/// Of a copy, with the numbers of cudaMemcpyKind.
+enum class CopyDirection : uint8_t { as_called = 0, to_device = 1, to_host = 2, on_device = 3, by_address = 4 };
+
+/// core/model/ops.def says what each means.
 struct Op {
     OpId id;
     std::string_view name;
     OpClass op_class;
-    /// The thread waits for the device inside: its on-CPU time is device wait, since CUDA spins by default.
     bool waits_for_device;
+    bool may_be_thinned;
+    CopyDirection direction;
 };
 
 inline constexpr uint8_t source_cuda = 1;
@@ -38,6 +43,14 @@ constexpr uint8_t op_source(OpId op) {
     return static_cast<uint8_t>(op >> 8);
 }
 
+/// Their ids, by name: op::cudaMalloc.
+namespace op {
+#define INGERO_OP(name, source, number, op_class, waits, thinned, direction) \
+    inline constexpr OpId name = make_op(source_##source, number);
+#define INGERO_KERNEL_OP(name, source, number) inline constexpr OpId name = make_op(source_##source, number);
+#include "core/model/ops.def"
+}  // namespace op
+
 /// A program's call into a library, and not something the kernel told of a task or a device: imported traces have both.
 constexpr bool is_call(OpId op) {
     const uint8_t source = op_source(op);
@@ -47,8 +60,6 @@ constexpr bool is_call(OpId op) {
 
 /// Its return code is a CUresult, and not a cudaError_t.
 bool is_driver_op(OpId op);
-/// Over the overhead budget one record may stand for several of its calls: hot ones that return at once.
-bool may_be_thinned(const Op& op);
 
 /// All ops that can be traced, ascending by id.
 std::span<const Op> all_ops();

@@ -9,9 +9,6 @@ namespace ingero {
 
 namespace {
 
-constexpr OpId stream_synchronize = make_op(source_cuda, 5);
-constexpr OpId driver_stream_synchronize = make_op(source_driver, 130);
-
 enum class Role : uint8_t { none, launch, stream_sync, device_sync };
 
 /// An event's synchronisation drains an unknown part of an unknown stream: counting it as device-wide errs towards
@@ -21,8 +18,7 @@ Role role_of(OpId id) {
     if (!op) return Role::none;
     if (op->op_class == OpClass::launch) return Role::launch;
     if (!op->waits_for_device) return Role::none;
-    const bool one_stream =
-        op->op_class == OpClass::copy || id == stream_synchronize || id == driver_stream_synchronize;
+    const bool one_stream = op->op_class == OpClass::copy || id == op::cudaStreamSync || id == op::cuStreamSynchronize;
     return one_stream ? Role::stream_sync : Role::device_sync;
 }
 

@@ -22,10 +22,9 @@ constexpr size_t max_lanes = 65'536;
 constexpr size_t max_grids = 1'024;
 constexpr size_t cells = 1'024;
 /// As imported traces tell of a thread that left its CPU.
-constexpr OpId op_sched_switch = make_op(source_host, 1);
 
 bool is_wait(OpId op) {
-    return op == op_wait || op == op_waits_summed || op == op_sched_switch;
+    return op == op_wait || op == op_waits_summed || op == op::sched_switch;
 }
 
 struct LaneKey {

@@ -81,10 +81,10 @@ TEST_P(AttachMethods, records_runtime_and_driver_calls_with_their_depth) {
     EXPECT_EQ(launches(store, source_driver), 2000u);
     EXPECT_EQ(store.lost(), 0u);
     for (const Event& event : store.events) {
-        if (event.op == make_op(source_cuda, 3)) {
+        if (event.op == op::cudaLaunchKernel) {
             EXPECT_EQ(event.depth, 0);
         }
-        if (event.op == make_op(source_driver, 1)) {
+        if (event.op == op::cuLaunchKernel) {
             EXPECT_EQ(event.depth, 1);
         }
     }
@@ -148,7 +148,7 @@ TEST_P(StaticRuntime, inside_a_program_is_found_by_the_symbols_of_the_program) {
     EXPECT_EQ(launches(store, source_cuda), 1000u);
     EXPECT_EQ(launches(store, source_driver), 1000u);
     for (const Event& event : store.events) {
-        if (event.op == make_op(source_cuda, 3)) {
+        if (event.op == op::cudaLaunchKernel) {
             EXPECT_EQ(event.depth, 0);
         }
     }

@@ -19,8 +19,8 @@ using namespace ingero::test;
 
 namespace {
 
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId driver_launch = make_op(source_driver, 1);
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId driver_launch = op::cuLaunchKernel;
 constexpr uint64_t error_every = 997;
 constexpr uint64_t slow_every = 4'999;
 constexpr uint64_t slow_us = 200;
@@ -212,10 +212,10 @@ TEST_F(Budget, calls_within_the_budget_and_synchronisations_all_have_records_of_
             EXPECT_EQ(event.weight, 1u) << op_name(event.op);  // of a slow daemon the rings fill
         }
         if (event.tgid == calm_pid && event.op == launch) calm_launches += event.weight;
-        if (event.tgid == storm_pid && event.op == make_op(source_cuda, 1)) allocations += event.weight;
+        if (event.tgid == storm_pid && event.op == op::cudaMalloc) allocations += event.weight;
     }
     EXPECT_EQ(calm_launches + lost_of(store, launch), 600u);
-    EXPECT_EQ(allocations + lost_of(store, make_op(source_cuda, 1)), 200'000u);
+    EXPECT_EQ(allocations + lost_of(store, op::cudaMalloc), 200'000u);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_F(BusyHost, where_processes_map_and_unmap_as_fast_as_they_can_has_its_statu
     EXPECT_EQ(workload.finish(), 0);
     ASSERT_EQ(daemon_->stop(), 0);
     const StoreContents store = read_store(daemon_->store());
-    for (const OpId op : {make_op(source_cuda, 3), make_op(source_driver, 1)})
+    for (const OpId op : {op::cudaLaunchKernel, op::cuLaunchKernel})
         EXPECT_EQ(std::count_if(store.events.begin(), store.events.end(),
                                 [&](const Event& event) { return event.tgid == pid && event.op == op; }),
                   static_cast<ptrdiff_t>(calls));

@@ -16,8 +16,8 @@ using namespace ingero::test;
 
 namespace {
 
-constexpr OpId launch_host_function = make_op(source_cuda, 132);
-constexpr OpId driver_launch_host_function = make_op(source_driver, 132);
+constexpr OpId launch_host_function = op::cudaLaunchHostFunc;
+constexpr OpId driver_launch_host_function = op::cuLaunchHostFunc;
 
 std::map<OpId, uint64_t> left_by_op(const standin::GroundTruth& truth, const SideBySide& trace) {
     std::map<OpId, uint64_t> left;
@@ -86,7 +86,7 @@ TEST_P(CallsLeftInAThread, are_one_loss_a_frame_and_the_next_calls_are_right) {
     // What the program calls after each, it calls from outside of all calls: told by no frame address.
     size_t after = 0;
     for (const Event& event : trace.events) {
-        if (event.op != make_op(source_cuda, 3) && event.op != make_op(source_cuda, 5)) continue;
+        if (event.op != op::cudaLaunchKernel && event.op != op::cudaStreamSync) continue;
         EXPECT_EQ(event.depth, 0) << op_name(event.op);
         after++;
     }
@@ -123,7 +123,7 @@ TEST_P(CallsInAHandler, on_a_stack_above_are_lost_and_end_nothing) {
     EXPECT_EQ(seen[launch_host_function], times);
     EXPECT_EQ(seen[driver_launch_host_function], times);
     // One launch in each handler, and one after it.
-    const OpId launch = make_op(source_cuda, 3);
+    const OpId launch = op::cudaLaunchKernel;
     EXPECT_EQ(seen[launch], times);
     EXPECT_EQ(lost[launch], times);
 }

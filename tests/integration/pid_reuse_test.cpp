@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr OpId driver_launch = make_op(source_driver, 1);
+constexpr OpId driver_launch = op::cuLaunchKernel;
 
 /// High up, where the kernel's own numbering comes last.
 int some_high_pid() {

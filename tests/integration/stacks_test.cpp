@@ -245,7 +245,7 @@ TEST_F(Stacks, of_a_program_before_and_after_an_exec_are_each_its_own) {
     ASSERT_TRUE(snapshot) << snapshot.error().message;
     std::map<std::string, size_t> calls;
     for (const Event& event : read_store(daemon_->store()).events) {
-        if (event.op != make_op(source_cuda, 1) || !pids.contains(event.tgid)) continue;
+        if (event.op != op::cudaMalloc || !pids.contains(event.tgid)) continue;
         const std::string own = event.args[0] == 100 ? "old_" : "new_", other = own == "old_" ? "new_" : "old_";
         ++calls[own];
         const auto stacks = (*snapshot)->stacks({event.stack});

@@ -12,12 +12,12 @@ namespace {
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t world = 0xabc;
 constexpr uint64_t stream = 0x77;
-constexpr OpId all_reduce = make_op(source_nccl, 3);
-constexpr OpId send = make_op(source_nccl, 7);
-constexpr OpId stream_sync = make_op(source_cuda, 5);
-constexpr OpId device_sync = make_op(source_cuda, 6);
-constexpr OpId event_sync = make_op(source_cuda, 130);
-constexpr OpId driver_stream_sync = make_op(source_driver, 130);
+constexpr OpId all_reduce = op::ncclAllReduce;
+constexpr OpId send = op::ncclSend;
+constexpr OpId stream_sync = op::cudaStreamSync;
+constexpr OpId device_sync = op::cudaDeviceSync;
+constexpr OpId event_sync = op::cudaEventSynchronize;
+constexpr OpId driver_stream_sync = op::cuStreamSynchronize;
 
 ProcessKey process_of(uint32_t rank) {
     return {100 + rank, 1};
@@ -80,7 +80,7 @@ std::vector<Event> one_range() {
 }
 
 TEST(Collective, IsReadAsItIsPacked) {
-    Event event = call(make_op(source_nccl, 105), 0, 1, 1);
+    Event event = call(op::ncclReduce, 0, 1, 1);
     event.args = {4000, 12, uint64_t{77} << 32 | (5 + 1) << 11 | 3 << 7 | 2 << 4 | 7};
     const auto reduce = collective_of(event);
     ASSERT_TRUE(reduce);
@@ -103,7 +103,7 @@ TEST(Collective, IsReadAsItIsPacked) {
     EXPECT_FALSE(message->count);
     EXPECT_EQ(datatype_name(message->datatype), "");
     EXPECT_EQ(reduction_name(message->reduction), "");
-    EXPECT_FALSE(collective_of(call(make_op(source_nccl, 1), 0, 1, 1)));
+    EXPECT_FALSE(collective_of(call(op::ncclCommInitRank, 0, 1, 1)));
     EXPECT_FALSE(collective_of(call(stream_sync, 0, 1, 1)));
 }
 
@@ -245,7 +245,7 @@ TEST(CollectiveWaits, EndWithTheStreamsOwnSynchronisationTheDevicesOrAnEventOfTh
 
 TEST(CollectiveWaits, EndWithTheSynchronisationOfAStreamThatWaitsForAnEventBehindThem) {
     constexpr uint64_t compute = 0x55;
-    constexpr OpId stream_wait = make_op(source_cuda, 131);
+    constexpr OpId stream_wait = op::cudaStreamWaitEvent;
     const auto on = [](uint64_t which, Event event) {
         event.stream = which;
         return event;

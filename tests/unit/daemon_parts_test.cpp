@@ -144,7 +144,7 @@ TEST(ProbeSites, probe_each_function_once_and_every_version_of_a_name) {
 TEST(Decode, keeps_every_field_of_a_call_that_waited) {
     ingero_call_wait_record record{};
     record.call.type = INGERO_RECORD_CALL_WAIT;
-    record.call.op = make_op(source_cuda, 3);
+    record.call.op = op::cudaLaunchKernel;
     record.call.duration_ns = 100;
     record.call.process_start_ns = 1'234'567'890;
     record.runnable_ns = 60;

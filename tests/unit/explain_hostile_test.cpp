@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t us = 1'000;
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t second = 1'000'000'000;
-constexpr OpId launch = make_op(source_cuda, 3);
+constexpr OpId launch = op::cudaLaunchKernel;
 constexpr uint32_t hog = 777;
 
 /// Values as a damaged or hostile file may hold them: small, usual, huge, or all bits set.

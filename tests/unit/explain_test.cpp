@@ -17,11 +17,11 @@ using testing::HasSubstr;
 constexpr uint64_t us = 1'000;
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t second = 1'000'000'000;
-constexpr OpId device_malloc = make_op(source_cuda, 1);
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId copy = make_op(source_cuda, 4);
-constexpr OpId stream_sync = make_op(source_cuda, 5);
-constexpr OpId async_copy = make_op(source_cuda, 7);
+constexpr OpId device_malloc = op::cudaMalloc;
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId copy = op::cudaMemcpy;
+constexpr OpId stream_sync = op::cudaStreamSync;
+constexpr OpId async_copy = op::cudaMemcpyAsync;
 constexpr uint32_t python = 123;
 constexpr uint32_t hog = 777;
 

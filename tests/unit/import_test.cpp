@@ -49,11 +49,11 @@ TEST_F(Import, AnchorsDifferBySource) {
             if (one.op == op) return one.start_ns;
         return uint64_t{0};
     };
-    EXPECT_EQ(start_of(make_op(source_cuda, 3)), start);
-    EXPECT_EQ(start_of(make_op(source_host, 1)), start - 400);
-    EXPECT_EQ(start_of(make_op(source_io, 1)), start - 300);
-    EXPECT_EQ(start_of(make_op(source_net, 2)), start - 200);
-    EXPECT_EQ(start_of(make_op(source_host, 5)), start);
+    EXPECT_EQ(start_of(op::cudaLaunchKernel), start);
+    EXPECT_EQ(start_of(op::sched_switch), start - 400);
+    EXPECT_EQ(start_of(op::block_read), start - 300);
+    EXPECT_EQ(start_of(op::net_recv), start - 200);
+    EXPECT_EQ(start_of(op::process_exec), start);
 }
 
 TEST_F(Import, ZeroIsNotTheDefaultStreamNorADevice) {
@@ -77,12 +77,12 @@ TEST_F(Import, NestingAndOffCpuTimeComeFromTheRowsAround) {
                        event(4, start + 3000, 10, 10, 3, 1, 100) + event(5, start + 5000, 10, 12, 1, 3, 1000));
     const auto events = folder_.import_events();
     for (const Event& one : events) {
-        if (one.op == make_op(source_cuda, 3) && one.tid == 10) {
+        if (one.op == op::cudaLaunchKernel && one.tid == 10) {
             EXPECT_EQ(one.depth, 0);
             EXPECT_EQ(one.blocked_ns, 350u);
             EXPECT_FALSE(one.split_uncertain());
         }
-        if (one.op == make_op(source_driver, 1)) {
+        if (one.op == op::cuLaunchKernel) {
             EXPECT_EQ(one.depth, 1);
             EXPECT_EQ(one.blocked_ns, 350u);
         }

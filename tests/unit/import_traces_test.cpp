@@ -131,7 +131,7 @@ TEST_F(RealTrace, OneLaunchOfVllmWasOffTheCpu) {
     if (IsSkipped()) return;
     std::vector<Event> off;
     for (const Event& event : folder_.events()) {
-        const bool launch = event.op == make_op(source_cuda, 3);
+        const bool launch = event.op == op::cudaLaunchKernel;
         if (launch && event.duration_ns > 1'000'000 && event.blocked_ns * 2 > event.duration_ns) off.push_back(event);
     }
     ASSERT_EQ(off.size(), 1u);

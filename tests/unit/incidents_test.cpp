@@ -167,7 +167,7 @@ std::vector<Event> syncs(uint64_t from_ns, unsigned count, bool with_hog, uint64
     for (unsigned i = 0; i < count; ++i) {
         Event event;
         event.sequence = ++sequence;
-        event.op = make_op(source_cuda, 5);
+        event.op = op::cudaStreamSync;
         event.tgid = event.tid = python;
         event.process_start_ns = 5;
         event.start_ns = from_ns + i * (with_hog ? 3 : 2) * ms;

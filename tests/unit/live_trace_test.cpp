@@ -25,7 +25,7 @@ class CallsInFlight : public testing::Test {
         process.uid = uid;
         for (size_t i = 0; i < count; ++i) {
             InFlightCall& one = calls_.emplace_back();
-            one.call.op = make_op(source_cuda, 4);
+            one.call.op = op::cudaMemcpy;
             one.call.tgid = pid;
             one.call.tid = static_cast<uint32_t>(calls_.size());
             one.call.process_start_ns = second;
@@ -107,7 +107,7 @@ TEST_F(CallsInFlight, and_finished_calls_of_strangers_take_no_room_from_the_call
     ASSERT_TRUE(stream);
     const auto offer = [&](uint32_t pid, size_t count) {
         Event call;
-        call.op = make_op(source_cuda, 4);
+        call.op = op::cudaMemcpy;
         call.tgid = call.tid = pid;
         call.process_start_ns = second;
         for (size_t i = 0; i < count; ++i) trace_.offer(call);
@@ -146,7 +146,7 @@ TEST_F(CallsInFlight, are_named_once_the_name_is_known) {
     ASSERT_TRUE(stream);
     const auto kernel_of_launch_at = [&](uint64_t start_ns) {
         Event launch;
-        launch.op = make_op(source_cuda, 3);
+        launch.op = op::cudaLaunchKernel;
         launch.tgid = launch.tid = 10;
         launch.process_start_ns = second;
         launch.start_ns = start_ns;

@@ -19,8 +19,8 @@ namespace {
 constexpr uint64_t us = 1'000;
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t second = 1'000'000'000;
-constexpr OpId launch_op = make_op(source_cuda, 3);
-constexpr OpId sync_op = make_op(source_cuda, 5);
+constexpr OpId launch_op = op::cudaLaunchKernel;
+constexpr OpId sync_op = op::cudaStreamSync;
 constexpr uint32_t pid = 123;
 
 enum class Sync { spins, yields, blocks };

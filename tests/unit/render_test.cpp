@@ -33,7 +33,7 @@ constexpr const char* hostile = "a\x1b[2Jb\nc\xff\u202e\u200b";
 Event slow_event() {
     Event event;
     event.sequence = 17;
-    event.op = make_op(source_cuda, 3);
+    event.op = op::cudaLaunchKernel;
     event.tgid = 4242;
     event.tid = 4243;
     event.duration_ns = 3'005'000;
@@ -96,14 +96,14 @@ StatsAnswer stats_answer() {
     answer.window = {1, 2};
     answer.coverage = {false, 3, 4, {{1, 2, "ingerod was not running"}}};
     OpStats launch;
-    launch.op = make_op(source_cuda, 3);
+    launch.op = op::cudaLaunchKernel;
     launch.pid = 4242;
     launch.count = 1'234'567;
     launch.p50_ns = 20'300;
     launch.total_ns = 1'000'000;
     launch.runnable_ns = 900'000;
     OpStats copy = launch;
-    copy.op = make_op(source_cuda, 4);
+    copy.op = op::cudaMemcpy;
     copy.bytes = 3ULL << 30;
     copy.errors = 4;
     copy.error_codes = {{2, 3}, {12'345, 1}};
@@ -135,7 +135,7 @@ RequestsAnswer requests_answer() {
     request.longest_stall = {.ns = 580'000'000,
                              .kind = "cpu-contention",
                              .culprit = {"stress-ng", 991, 580'000'000},
-                             .op = make_op(source_cuda, 3),
+                             .op = op::cudaLaunchKernel,
                              .pid = 4242,
                              .tid = 4243,
                              .start_realtime_ns = 1'795'000'001'000'000'000,
@@ -533,7 +533,7 @@ TEST(ErrorNames, OfWhatIsNoCallAreTheKernels) {
     EXPECT_EQ(error_name(op_exit, 1 << 8), "exit status 1");
     EXPECT_EQ(error_name(op_exit, 0), "");
     EXPECT_EQ(error_name(op_block_read, EIO), "EIO");
-    EXPECT_EQ(error_name(make_op(source_cuda, 3), 9), "cudaErrorInvalidConfiguration");
+    EXPECT_EQ(error_name(op::cudaLaunchKernel, 9), "cudaErrorInvalidConfiguration");
 }
 
 }  // namespace

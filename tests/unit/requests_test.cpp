@@ -20,11 +20,11 @@ using testing::SizeIs;
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t second = 1'000'000'000;
 constexpr uint64_t begin = 60 * second;
-constexpr OpId device_malloc = make_op(source_cuda, 1);
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId copy = make_op(source_cuda, 4);
-constexpr OpId stream_sync = make_op(source_cuda, 5);
-constexpr OpId all_reduce = make_op(source_nccl, 3);
+constexpr OpId device_malloc = op::cudaMalloc;
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId copy = op::cudaMemcpy;
+constexpr OpId stream_sync = op::cudaStreamSync;
+constexpr OpId all_reduce = op::ncclAllReduce;
 constexpr ProcessKey server{100, 5};
 constexpr ProcessKey engine{200, 6};
 
@@ -217,7 +217,7 @@ TEST_F(Requests, CountACallForAsManyAsItStandsFor) {
 TEST_F(Requests, CountNoCallInsideAnother) {
     add(make_span("a", 0, 10 * ms));
     add(make_call(launch, ms, 2 * ms));
-    Event inner = make_call(make_op(source_driver, 1), ms, ms);
+    Event inner = make_call(op::cuLaunchKernel, ms, ms);
     inner.depth = 1;
     add(inner);
     const RequestsAnswer answer = ask();

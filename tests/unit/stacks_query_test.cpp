@@ -17,8 +17,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr uint64_t second = 1'000'000'000;
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId copy = make_op(source_cuda, 4);
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId copy = op::cudaMemcpy;
 
 Event call(OpId op, uint32_t stack, uint64_t duration_ns, uint32_t pid = 100) {
     Event event;

@@ -22,11 +22,11 @@ namespace {
 constexpr uint64_t us = 1'000;
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t second = 1'000'000'000;
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId driver_launch = make_op(source_driver, 1);
-constexpr OpId copy = make_op(source_cuda, 4);
-constexpr OpId stream_sync = make_op(source_cuda, 5);
-constexpr OpId device_sync = make_op(source_cuda, 6);
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId driver_launch = op::cuLaunchKernel;
+constexpr OpId copy = op::cudaMemcpy;
+constexpr OpId stream_sync = op::cudaStreamSync;
+constexpr OpId device_sync = op::cudaDeviceSync;
 
 Event call(OpId op, uint64_t start_ns, uint64_t duration_ns, uint32_t pid = 100) {
     Event event;

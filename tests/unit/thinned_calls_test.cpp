@@ -27,9 +27,9 @@ namespace {
 constexpr uint64_t us = 1'000, ms = 1'000 * us, second = 1'000 * ms, minute = 60 * second;
 constexpr uint64_t begun_ns = 2 * minute;
 constexpr uint64_t realtime_ns = 1'700'000'000 * second;
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId stream_sync = make_op(source_cuda, 5);
-constexpr OpId async_copy = make_op(source_cuda, 7);
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId stream_sync = op::cudaStreamSync;
+constexpr OpId async_copy = op::cudaMemcpyAsync;
 constexpr ProcessKey trainer{100, 7};
 constexpr uint32_t one_in = 50;
 constexpr uint64_t slow_call_ns = 50 * us;  ///< as bpf/thinning.h has it
@@ -122,7 +122,7 @@ std::vector<Event> thinned(const std::vector<Event>& calls) {
     for (size_t i = 0; i < calls.size(); ++i) {
         const Event& event = calls[i];
         const bool always = event.waits != 0 || event.return_code != 0 || event.duration_ns >= slow_call_ns;
-        if (always || !may_be_thinned(*find_op(event.op))) continue;
+        if (always || !find_op(event.op)->may_be_thinned) continue;
         kept[i] = false;
         std::vector<size_t>& group = open[event.op];
         group.push_back(i);

@@ -22,8 +22,8 @@ using testing::SizeIs;
 constexpr uint64_t ms = 1'000'000;
 constexpr uint64_t second = 1'000'000'000;
 constexpr uint64_t zero = MemorySnapshot::realtime_at_zero_ns;
-constexpr OpId launch = make_op(source_cuda, 3);
-constexpr OpId copy = make_op(source_cuda, 4);
+constexpr OpId launch = op::cudaLaunchKernel;
+constexpr OpId copy = op::cudaMemcpy;
 
 Event call(uint64_t start_ns, uint64_t duration_ns, OpId op = launch, uint32_t tid = 100, uint32_t pid = 100) {
     Event event;

@@ -50,8 +50,7 @@ std::string call_text(const EnqueueSkew::Enqueue& call) {
 
 /// One collective under two names.
 OpId one_name(OpId op) {
-    constexpr OpId bcast = make_op(source_nccl, 6), broadcast = make_op(source_nccl, 104);
-    return op == bcast ? broadcast : op;
+    return op == op::ncclBcast ? op::ncclBroadcast : op;
 }
 
 class NcclHang final : public Detector {

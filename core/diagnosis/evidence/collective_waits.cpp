@@ -20,14 +20,14 @@ enum class Reach { none, stream, device, thread };
 // An event says nothing of its stream: what the same thread enqueued before is taken to be what it waits for.
 Reach reach_of(OpId op) {
     switch (op) {
-        case make_op(source_cuda, 5):  // cudaStreamSynchronize
-        case make_op(source_driver, 130):
+        case op::cudaStreamSync:
+        case op::cuStreamSynchronize:
             return Reach::stream;
-        case make_op(source_cuda, 6):  // cudaDeviceSynchronize
-        case make_op(source_driver, 4):
+        case op::cudaDeviceSync:
+        case op::cuCtxSynchronize:
             return Reach::device;
-        case make_op(source_cuda, 130):  // cudaEventSynchronize
-        case make_op(source_driver, 131):
+        case op::cudaEventSynchronize:
+        case op::cuEventSynchronize:
             return Reach::thread;
         default:
             return Reach::none;
@@ -35,7 +35,7 @@ Reach reach_of(OpId op) {
 }
 
 bool is_stream_wait(OpId op) {
-    return op == make_op(source_cuda, 131) || op == make_op(source_driver, 133);
+    return op == op::cudaStreamWaitEvent || op == op::cuStreamWaitEvent;
 }
 
 // What hostile or endless calls may take: beyond it the oldest goes.

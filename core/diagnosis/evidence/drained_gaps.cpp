@@ -17,16 +17,9 @@ constexpr size_t max_threads = 1'024;   ///< that call while the device has noth
 constexpr uint64_t copied_to_host = 2;
 constexpr uint32_t gaps_between_launches = 8;
 
-constexpr OpId stream_synchronize = make_op(source_cuda, 5);
-constexpr OpId driver_stream_synchronize = make_op(source_driver, 130);
-constexpr OpId event_synchronize = make_op(source_cuda, 130);
-constexpr OpId driver_event_synchronize = make_op(source_driver, 131);
-constexpr OpId graph_launch = make_op(source_graph, 4);
-constexpr OpId driver_graph_launch = make_op(source_graph, 204);
-
 bool enqueues(const Op& op) {
     return op.op_class == OpClass::launch || op.op_class == OpClass::copy || op.op_class == OpClass::collective ||
-           op.id == graph_launch || op.id == driver_graph_launch;
+           op.id == op::cudaGraphLaunch || op.id == op::cuGraphLaunch;
 }
 
 /// Others take time of the thread's, or say nothing.
@@ -125,7 +118,7 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.weight));
     if (enqueues(op)) enqueue(*device, event, op);
     if (!op.waits_for_device || event.return_code != 0) return;
-    if (op.id == event_synchronize || op.id == driver_event_synchronize) return;  // of which stream, is not known
+    if (op.id == op::cudaEventSynchronize || op.id == op::cuEventSynchronize) return;  // of which stream, is not known
     if (op.op_class == OpClass::sync && device->drained_ns != 0) {
         // Nothing is known to be enqueued, and yet the program waits: what was before is one gap, what follows another.
         end_gap(*device, event, event.start_ns);
@@ -133,7 +126,7 @@ void DrainedGaps::take(const Event& event, const Op& op) {
         return;
     }
     const bool one_stream =
-        op.op_class == OpClass::copy || op.id == stream_synchronize || op.id == driver_stream_synchronize;
+        op.op_class == OpClass::copy || op.id == op::cudaStreamSync || op.id == op::cuStreamSynchronize;
     synchronised(*device, event, !one_stream || event.stream == unknown_stream);
 }
 

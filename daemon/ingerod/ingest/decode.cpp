@@ -17,58 +17,6 @@ uint64_t told_start_ns(uint64_t kernel_start_ns) {
     return kernel_start_ns / start_unit_ns * start_unit_ns;
 }
 
-constexpr OpId driver(uint8_t number) {
-    return make_op(source_driver, number);
-}
-constexpr OpId runtime(uint8_t number) {
-    return make_op(source_cuda, number);
-}
-
-// The direction of copies that have no parameter for it is in their names: cudaMemcpyKind values.
-void name_direction(Event& event) {
-    enum : uint64_t { to_device = 1, to_host = 2, on_device = 3, by_address = 4 };
-    switch (event.op) {
-        case driver(120):
-        case driver(123):
-            event.args[1] = to_device;
-            break;
-        case driver(121):
-        case driver(124):
-            event.args[1] = to_host;
-            break;
-        case driver(122):  // cuMemcpyDtoD
-        case driver(125):
-        case driver(134):  // peers
-        case driver(135):
-        case runtime(11):
-        case runtime(12):
-        case runtime(120):  // memset
-        case runtime(121):
-        case runtime(122):
-        case runtime(123):
-        case driver(160):
-        case driver(161):
-        case driver(162):
-        case driver(163):
-        case driver(164):
-        case driver(165):
-        case driver(166):
-        case driver(167):
-            event.args[1] = on_device;
-            break;
-        case driver(2):
-        case driver(3):
-        case driver(126):  // prefetch
-        case driver(127):  // 2D
-        case driver(128):
-        case runtime(124):
-            event.args[1] = by_address;
-            break;
-        default:
-            break;
-    }
-}
-
 /// What calls that have returned and those in flight both say.
 template <class Record>
 void copy_entry(const Record& record, Event& event) {
@@ -82,7 +30,9 @@ void copy_entry(const Record& record, Event& event) {
     event.tid = record.tid;
     event.stack = record.stack;
     event.device = record.device;
-    name_direction(event);
+    // The direction of copies that have no parameter for it is in their names.
+    if (const Op* op = find_op(event.op); op && op->direction != CopyDirection::as_called)
+        event.args[1] = static_cast<uint64_t>(op->direction);
 }
 
 void copy_call(const ingero_call_record& record, Event& event) {

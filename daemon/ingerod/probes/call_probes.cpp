@@ -341,7 +341,7 @@ Result<void> CallProbes::Impl::fill_thin_slots() {
     if (!ops) return tl::unexpected(ops.error());
     uint8_t next = 1;
     for (const Op& op : all_ops()) {
-        if (!may_be_thinned(op)) continue;
+        if (!op.may_be_thinned) continue;
         (*slots)[op_index(op.id)] = next;
         if (next < INGERO_THIN_SLOTS) (*ops)[next] = static_cast<uint8_t>(op_index(op.id));
         next++;
