@@ -31,11 +31,9 @@ struct {
     __type(value, struct ingero_undecided);
 } undecided SEC(".maps");
 
-#define START_UNIT_NS 10000000 /* of a start time in /proc */
-
 static __always_inline __u64 told_start(struct task_struct *task) {
     __u64 start = task->group_leader->start_boottime;
-    return start - start % START_UNIT_NS;
+    return start - start % INGERO_START_UNIT_NS;
 }
 
 static __always_inline __u64 policy_now(void) { return *(volatile __u64 *)&capture_policy; }

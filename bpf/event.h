@@ -21,6 +21,8 @@ typedef int32_t ingero_s32;
 typedef uint64_t ingero_u64;
 #endif
 
+#include "start_unit.h"
+
 #define INGERO_COMM_LENGTH 16
 #define INGERO_MAX_DEPTH 6   /* nested traced calls a thread; deeper ones are counted as lost */
 #define INGERO_MAX_OPS 256   /* rows of the per-op counter table */

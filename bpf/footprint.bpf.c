@@ -23,7 +23,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* Set by the loader. The tree's first process, as the daemon's pid namespace counts. */
 const volatile __u32 root_pid;
-const volatile __u64 root_start; /* in INGERO_FOOTPRINT_START_UNIT_NS: the number may be used again */
+const volatile __u64 root_start; /* in INGERO_START_UNIT_NS: the number may be used again */
 /* The tree stays within processes of this user, and of programs that give no other rights. */
 const volatile __u32 only_owner;
 const volatile __u32 owner_uid;
@@ -98,7 +98,7 @@ static __always_inline __u32 process_id(struct task_struct *task) {
 
 static __always_inline int is_root(struct task_struct *task) {
     return process_id(task) == root_pid &&
-           BPF_CORE_READ(task, group_leader, start_boottime) / INGERO_FOOTPRINT_START_UNIT_NS == root_start;
+           BPF_CORE_READ(task, group_leader, start_boottime) / INGERO_START_UNIT_NS == root_start;
 }
 
 /* ---- The tree ---- */

@@ -7,7 +7,7 @@
 
 #include <linux/types.h>
 
-#define INGERO_FOOTPRINT_START_UNIT_NS 10000000 /* of a process's start, as /proc/PID/stat has it */
+#include "start_unit.h"
 
 /* How a system call was made; each way has numbers of its own. */
 enum ingero_footprint_abi {

@@ -15,7 +15,6 @@
 #define INGERO_MAX_PROCESS_MAPPINGS 4096
 #define INGERO_MAX_UNWIND_TABLES 1024
 #define INGERO_MAX_UNWIND_ROWS 2097152 /* of a table */
-#define INGERO_START_UNIT_NS 10000000  /* of a process's start, as /proc/PID/stat has it */
 
 /* Why a stack ends. */
 enum ingero_stack_end {

@@ -7,7 +7,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* default_window = "5m";
 constexpr const char* duration_hint = "durations are like 90s, 5m, 2h or 1d";
 constexpr const char* time_hint = "times are like 14:32, '2026-11-20 14:32:05' or 2026-11-20T14:32:05Z";
 
@@ -46,7 +45,7 @@ Result<json> WindowOptions::to_params() const {
     json params = json::object();
     if (pid) params["pid"] = *pid;
     if (from.empty()) {
-        const auto length = parse_duration_ns(since.empty() ? default_window : since);
+        const auto length = since.empty() ? Result<uint64_t>(default_window_ns) : parse_duration_ns(since);
         if (!length) return bad_option("--since", length.error(), duration_hint);
         if (*length == 0)
             return bad_option("--since", {ErrorCode::bad_request, "the window is empty", ""}, duration_hint);

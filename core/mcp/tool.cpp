@@ -14,7 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr size_t max_limit = 1'000;
 constexpr size_t max_argument_bytes = 64 << 10;
 constexpr const char* time_hint =

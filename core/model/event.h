@@ -34,6 +34,11 @@ struct ProcessKey {
     auto operator<=>(const ProcessKey&) const = default;
 };
 
+/// A process's start as /proc has it, of the kernel's own.
+constexpr uint64_t told_start_ns(uint64_t kernel_start_ns) {
+    return kernel_start_ns / INGERO_START_UNIT_NS * INGERO_START_UNIT_NS;
+}
+
 enum class BlockedReason : uint8_t {
     none = INGERO_BLOCKED_NONE,
     disk = INGERO_BLOCKED_DISK,

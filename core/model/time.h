@@ -36,6 +36,9 @@ struct Window {
     uint64_t length_ns() const { return to_ns > from_ns ? to_ns - from_ns : 0; }
 };
 
+/// What is answered about where nobody says: so long, up to now.
+inline constexpr uint64_t default_window_ns = 300'000'000'000;
+
 /// "90s", "200us", "5m", "2h", "1d", "1.5s"; a bare number is refused. Errors: bad_request.
 Result<uint64_t> parse_duration_ns(std::string_view text);
 /// "10GiB", "512MiB", "4096B"; powers of 1024 only. Errors: bad_request.

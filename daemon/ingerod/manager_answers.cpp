@@ -21,7 +21,6 @@ namespace {
 
 /// Libraries named in an answer.
 constexpr size_t max_listed = 256;
-constexpr uint64_t default_window_ns = 300'000'000'000;
 /// How long what asks the store waits for what was recorded last: a recording wants all of it, and what is shown live
 /// is not to be late for a name.
 constexpr uint64_t answer_wait_us = 1'000'000;

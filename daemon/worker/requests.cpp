@@ -46,7 +46,6 @@ struct RequestHandler::Query {
 
 namespace {
 
-constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr size_t default_stacks = 50;
 constexpr size_t most_stacks = 10'000;
 constexpr size_t most_waits = 1'000;

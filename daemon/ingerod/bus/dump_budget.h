@@ -6,57 +6,30 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <map>
+
+#include "daemon/ingerod/limits/shares.h"
 
 namespace ingero {
 
 class DumpBudget {
   public:
-    using Clock = std::chrono::steady_clock;
-
     static constexpr size_t most_bytes = 4 << 20;           ///< a uid, at once
     static constexpr size_t all_bytes = 64 << 20;           ///< all strangers together, at once
     static constexpr std::chrono::minutes refill_time{60};  ///< from nothing to full
     static constexpr size_t least_bytes = 8 << 10;          ///< what the smallest file costs
-    static constexpr size_t max_uids = 1'024;
 
-    bool take(uint32_t uid, size_t bytes, Clock::time_point now) {
+    bool take(uint32_t uid, size_t bytes, uint64_t now_ns) {
         bytes = std::max(bytes, least_bytes);
-        for (auto one = of_uid_.begin(); one != of_uid_.end();)
-            one = one->first != uid && one->second.full(most_bytes, now) ? of_uid_.erase(one) : std::next(one);
-        if (!of_uid_.contains(uid) && of_uid_.size() >= max_uids) return false;
-        return of_uid_[uid].has(bytes, most_bytes, now) && all_.has(bytes, all_bytes, now) &&
-               of_uid_[uid].take(bytes) && all_.take(bytes);
+        return all_.has(now_ns, bytes) && of_uid_.take(uid, now_ns, bytes) && all_.take(now_ns, bytes);
     }
 
   private:
-    struct Bucket {
-        size_t used = 0;
-        Clock::time_point since{};
+    static constexpr uint64_t period_ns(size_t burst) {
+        return static_cast<uint64_t>(std::chrono::nanoseconds(refill_time).count()) / burst;
+    }
 
-        /// Of what was used, takes back what has filled up since; whether that was all.
-        bool full(size_t most, Clock::time_point now) {
-            const auto passed = std::chrono::duration<double>(now - since) / std::chrono::duration<double>(refill_time);
-            const auto back = static_cast<size_t>(static_cast<double>(most) * std::min(passed, 1.0));
-            if (back == 0) return used == 0;
-            used -= std::min(used, back);
-            since = now;
-            return used == 0;
-        }
-        bool has(size_t bytes, size_t most, Clock::time_point now) {
-            full(most, now);
-            if (used == 0) since = now;
-            return used + bytes <= most;
-        }
-        bool take(size_t bytes) {
-            used += bytes;
-            return true;
-        }
-    };
-
-    std::map<uint32_t, Bucket> of_uid_;
-    Bucket all_;
+    RateShares of_uid_{most_bytes, period_ns(most_bytes)};
+    TokenBucket all_{all_bytes, period_ns(all_bytes)};
 };
 
 }  // namespace ingero

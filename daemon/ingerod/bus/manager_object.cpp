@@ -15,7 +15,6 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t ns_per_us = 1'000;
-constexpr uint64_t default_window_ns = 300'000'000'000;
 constexpr uint32_t not_measured = UINT32_MAX;
 constexpr std::chrono::milliseconds figures_age{50};
 /// The bus carries 32 MiB a message; what is longer belongs into a file.
@@ -45,9 +44,7 @@ Result<T> option(const std::string& key, const sdbus::Variant& value) {
 
 Result<WindowQuery> window_query_of(uint64_t from_usec, uint64_t to_usec, const VariantMap& options) {
     WindowQuery query;
-    if (from_usec == 0 && to_usec == 0) {
-        query.params["since_ns"] = default_window_ns;
-    } else {
+    if (from_usec != 0 || to_usec != 0) {
         if (from_usec >= to_usec) return fail(ErrorCode::bad_request, "the window is empty: from is not before to");
         if (to_usec > INT64_MAX / ns_per_us) return fail(ErrorCode::bad_request, "the window's end is out of range");
         query.params["from_ns"] = from_usec * ns_per_us;
@@ -284,7 +281,7 @@ void ManagerObject::DumpByFileDescriptor(sdbus::Result<sdbus::UnixFd>&& result, 
         const auto answer = dump(what, caller);
         if (!answer) return refuse(*call, answer.error());
         const std::string text = to_bus_json(*answer) + "\n";
-        if (!caller.sees_all && !dumps_.take(caller.uid, text.size(), DumpBudget::Clock::now()))
+        if (!caller.sees_all && !dumps_.take(caller.uid, text.size(), monotonic_now_ns()))
             return refuse(*call, {ErrorCode::limit, "this user has had too many dumps", "use ingeroctl, or try later"});
         const auto file = sealed_file(text);
         if (!file) return refuse(*call, file.error());

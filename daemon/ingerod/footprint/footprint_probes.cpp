@@ -80,7 +80,7 @@ Result<std::unique_ptr<FootprintProbes>> FootprintProbes::load(const ProcessKey&
     if (!impl->skeleton) return tl::unexpected<Error>(load_error(errno));
     footprint_bpf& skeleton = *impl->skeleton;
     skeleton.rodata->root_pid = root.pid;
-    skeleton.rodata->root_start = root.start_ns / INGERO_FOOTPRINT_START_UNIT_NS;
+    skeleton.rodata->root_start = root.start_ns / INGERO_START_UNIT_NS;
     skeleton.rodata->only_owner = only_owner ? 1 : 0;
     skeleton.rodata->owner_uid = only_owner.value_or(0);
     if (const int error = footprint_bpf__load(&skeleton); error != 0) return tl::unexpected<Error>(load_error(-error));

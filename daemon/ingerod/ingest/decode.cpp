@@ -10,13 +10,6 @@ namespace ingero {
 
 namespace {
 
-// USER_HZ: the unit of the start time in /proc/PID/stat, by which everyone else names a process's start.
-constexpr uint64_t start_unit_ns = 10'000'000;
-
-uint64_t told_start_ns(uint64_t kernel_start_ns) {
-    return kernel_start_ns / start_unit_ns * start_unit_ns;
-}
-
 /// What calls that have returned and those in flight both say.
 template <class Record>
 void copy_entry(const Record& record, Event& event) {

@@ -18,6 +18,10 @@ class TokenBucket {
         tokens_ -= count;
         return true;
     }
+    bool has(uint64_t now_ns, uint64_t count) {
+        fill(now_ns);
+        return tokens_ >= count;
+    }
     /// Takes as many as are left.
     void charge(uint64_t now_ns, uint64_t count) {
         fill(now_ns);

@@ -329,7 +329,7 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
 }
 
 void NativeStacks::on_stack(const ingero_stack_record& record) {
-    const ProcessKey key{record.tgid, record.process_start_ns / INGERO_START_UNIT_NS * INGERO_START_UNIT_NS};
+    const ProcessKey key{record.tgid, told_start_ns(record.process_start_ns)};
     ProcessMappings* process = find(key);
     if (!process) {
         add_process(key);

@@ -522,8 +522,7 @@ void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_re
 
 void Processes::on_change(const ingero_process_record& change) {
     // Starts in the unit of /proc. A record of an earlier process of this pid says nothing of this one.
-    constexpr uint64_t start_unit_ns = 10'000'000;
-    const ProcessKey key{change.tgid, change.process_start_ns / start_unit_ns * start_unit_ns};
+    const ProcessKey key{change.tgid, told_start_ns(change.process_start_ns)};
     if (change.change == INGERO_PROCESS_SPARED) return on_spared(key, change.time_ns);
     const auto known = processes_.find(change.tgid);
     if (known == processes_.end() || known->second.process.key != key) {
