@@ -13,7 +13,7 @@ enum Column {
     pid,
     tid,
     source,
-    op,
+    op_column,
     duration,
     gpu_id,
     arg0,
@@ -89,7 +89,7 @@ std::optional<TraceEvent> read_event(const TraceRow& row) {
     TraceEvent event;
     const int64_t at = value(timestamp, 0), length = value(duration, 0), process = value(pid, 0);
     uint8_t source_number = 0, op_number = 0;
-    if (!fits(value(source, 0), source_number) || !fits(value(op, 0), op_number) || source_number == 0 ||
+    if (!fits(value(source, 0), source_number) || !fits(value(op_column, 0), op_number) || source_number == 0 ||
         op_number == 0 || !fits(process, event.pid) || !fits(value(tid, process), event.tid) ||
         !fits(value(ret_code, 0), event.return_code))
         return std::nullopt;

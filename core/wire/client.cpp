@@ -45,6 +45,13 @@ tl::unexpected<Error> gone() {
     return fail(ErrorCode::not_found, "ingerod closed the connection", "see 'systemctl status ingerod'");
 }
 
+/// Who answers writes to this connection itself: where that ends, so does the answer.
+tl::unexpected<Error> broken_off() {
+    return fail(ErrorCode::internal,
+                "the answer broke off: the ingero-worker that was sending it has ended, or ingerod",
+                "try again, with a shorter window or one pid; 'journalctl -u ingerod' says why it ended");
+}
+
 }  // namespace
 
 Result<UniqueFd> connect_to_daemon(const std::string& path, milliseconds timeout) {
@@ -122,8 +129,6 @@ Result<void> ControlClient::follow(const std::string& method, json params, std::
     if (!id) return tl::unexpected(id.error());
     const auto response = wait_for_response(*id, patience);
     if (!response) return tl::unexpected(response.error());
-    const auto stream = announced_stream(*response);
-    if (!stream) return fail(ErrorCode::bad_request, "ingerod answered with something else than a stream");
     for (;;) {
         const auto message = receive(until.value_or(Deadline::max()));
         if (!message && until && message.error().code == ErrorCode::deadline) return {};
@@ -131,31 +136,22 @@ Result<void> ControlClient::follow(const std::string& method, json params, std::
         if (const auto* refusal = std::get_if<RpcResponse>(&*message); refusal && refusal->id == 0 && refusal->error)
             return tl::unexpected(*refusal->error);
         const auto* notification = std::get_if<RpcNotification>(&*message);
-        if (!notification || stream_number(notification->params) != *stream) continue;
-        const auto value = LiveReader::on_chunk(*notification);
-        if (!value) {
-            close();
-            return tl::unexpected(value.error());
-        }
-        if (!visit(value->value)) return {};
-        if (auto sent = send(encode(value->acknowledgement), steady_clock::now() + answer_patience); !sent)
-            return tl::unexpected(sent.error());
+        if (!notification || notification->method != trace_calls || notification->params.size() != 1) continue;
+        if (!visit(notification->params[0])) return {};
     }
 }
 
 Result<json> ControlClient::exchange(const std::string& method, json params, Deadline deadline, int fd) {
     const auto id = send_request(method, std::move(params), deadline, fd);
     if (!id) return tl::unexpected(id.error());
-    auto result = wait_for_response(*id, deadline);
-    if (result) {
-        if (const auto stream = announced_stream(*result)) result = assemble(*stream, deadline);
-    }
-    return result;
+    return wait_for_response(*id, deadline);
 }
 
 Result<json> ControlClient::wait_for_response(uint64_t id, Deadline deadline) {
     for (;;) {
         auto message = receive(deadline);
+        if (!message && fd_ < 0 && decoder_.pending_bytes() != 0 && message.error().code == ErrorCode::not_found)
+            return broken_off();
         if (!message) return tl::unexpected(message.error());
         auto* response = std::get_if<RpcResponse>(&*message);
         if (!response || (response->id != id && response->id != 0)) continue;
@@ -163,27 +159,6 @@ Result<json> ControlClient::wait_for_response(uint64_t id, Deadline deadline) {
         if (response->error) return tl::unexpected(std::move(*response->error));
         if (response->id == 0) return fail(ErrorCode::bad_request, "ingerod answered no request");
         return std::move(response->result);
-    }
-}
-
-Result<json> ControlClient::assemble(uint64_t stream, Deadline deadline) {
-    StreamAssembler assembler(stream);
-    for (;;) {
-        auto message = receive(deadline);
-        if (!message) return tl::unexpected(message.error());
-        if (auto* response = std::get_if<RpcResponse>(&*message); response && response->id == 0 && response->error)
-            return tl::unexpected(std::move(*response->error));
-        const auto* notification = std::get_if<RpcNotification>(&*message);
-        if (!notification || stream_number(notification->params) != stream) continue;
-        if (notification->method == "end") return assembler.on_end(notification->params);
-        if (notification->method != "chunk") continue;
-        const auto reply = assembler.on_chunk(notification->params);
-        Result<void> sent;
-        if (reply) sent = send(encode(*reply), deadline);
-        if (reply && sent) continue;
-        // The rest of the stream is not wanted any more, and nothing else is on this connection.
-        close();
-        return tl::unexpected(reply ? sent.error() : reply.error());
     }
 }
 

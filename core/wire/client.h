@@ -12,7 +12,6 @@
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "core/wire/rpc.h"
-#include "core/wire/stream.h"
 
 namespace ingero {
 
@@ -37,14 +36,14 @@ class ControlClient {
     ControlClient(ControlClient&& other) noexcept;
     ControlClient& operator=(ControlClient&& other) noexcept;
 
-    /// Sends one request and waits for its whole result, put together where it comes as a stream. `params` is an
-    /// object. Errors: the daemon's own; deadline; not_found where the daemon went away. After a deadline, or where the
+    /// Sends one request and waits for its whole result. `params` is an object. Errors: the daemon's own; deadline;
+    /// not_found where the daemon went away; internal where the answer broke off. After a deadline, or where the
     /// connection broke, the client is of no more use. `fd`, where not -1, goes along and stays the caller's.
     Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout,
                                 int fd = -1);
 
-    /// Sends one request that a stream of values answers, and hands each to `visit`, until that returns false or
-    /// `until` has come (nothing: without end). The connection is of no more use then. Errors: as of call().
+    /// Sends a request for a trace, and hands each value that comes to `visit`, until that returns false or `until` has
+    /// come (nothing: without end). The connection is of no more use then. Errors: as of call().
     Result<void> follow(const std::string& method, nlohmann::json params,
                         std::optional<std::chrono::steady_clock::time_point> until,
                         const std::function<bool(const nlohmann::json&)>& visit);
@@ -60,14 +59,13 @@ class ControlClient {
     Result<RpcMessage> receive(Deadline deadline);
     Result<void> wait(short events, Deadline deadline);
     Result<nlohmann::json> wait_for_response(uint64_t id, Deadline deadline);
-    Result<nlohmann::json> assemble(uint64_t stream, Deadline deadline);
     Result<uint64_t> send_request(const std::string& method, nlohmann::json params, Deadline deadline, int fd = -1);
     Result<nlohmann::json> exchange(const std::string& method, nlohmann::json params, Deadline deadline, int fd = -1);
     void close();
 
     int fd_ = -1;
     uint64_t last_id_ = 0;
-    RpcDecoder decoder_;
+    RpcDecoder decoder_{answer_limits};
     nlohmann::json server_;
 };
 

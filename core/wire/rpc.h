@@ -45,6 +45,13 @@ struct RpcLimits {
     bool keep_invalid_text = false;  ///< a value's text that is not UTF-8 arrives as a binary, not with U+FFFD in it
 };
 
+/// What a client of the control socket accepts of an answer.
+inline constexpr RpcLimits answer_limits{
+    .message_bytes = 64 << 20, .depth = 8, .string_bytes = 64 << 10, .elements = 1'000'000};
+
+/// The notification in which a trace's calls come: [rows], a value of its own.
+inline constexpr const char* trace_calls = "calls";
+
 std::string encode(const RpcRequest& request);
 std::string encode(const RpcResponse& response);
 std::string encode(const RpcNotification& notification);

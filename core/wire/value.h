@@ -1,4 +1,4 @@
-// One MessagePack value to JSON and back, within limits: what rpc.h builds messages of and stream.h carries in pieces.
+// One MessagePack value to JSON and back, within limits: what rpc.h builds messages of.
 //
 // Strings from a peer need not be UTF-8, JSON strings must be: invalid sequences arrive as U+FFFD. Map keys must be
 // strings and differ. Binaries stay binaries (nlohmann::json::binary_t); extension types are refused.

@@ -10,7 +10,8 @@ namespace ingero {
 inline constexpr int worker_socket_fd = 3;
 /// Of a worker that speaks MCP: its client.
 inline constexpr int worker_client_fd = 4;
-/// The only other one it may write to: a copy of the store goes there. Above all that it has open.
+/// The only other one it may write to: a copy of the store goes there, or an answer to a client. Above all that it has
+/// open.
 inline constexpr int worker_output_fd = 15;
 
 /// Wider than on the control socket: the peer is our own program. Its output is still untrusted, since it has read
@@ -20,6 +21,10 @@ inline constexpr RpcLimits worker_rpc_limits{
 
 /// The notification a worker sends first, once it is sandboxed: dying before it is a failure to start.
 inline constexpr const char* worker_ready = "ready";
+/// The notification of a worker that begins to answer a client on its own connection: its request had the parameter
+/// answer_to, the id that the client waits for, and that connection as descriptor. The response on the worker's own
+/// socket follows when all is written: null, or the code of the error that the client was told.
+inline constexpr const char* worker_answers = "answers";
 /// Notifications of a worker that speaks MCP: it begins to look for an answer, and has it. Between them its deadline
 /// runs.
 inline constexpr const char* session_busy = "busy";

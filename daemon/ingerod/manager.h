@@ -93,8 +93,11 @@ class Manager : public BusBackend {
     nlohmann::json status(const Caller& caller) override;
     nlohmann::json processes(const Caller& caller) override;
     nlohmann::json probes(const Caller& caller) override;
+    void hand_over(const Caller& caller, const std::string& method, const nlohmann::json& params,
+                   HandedOver client) override;
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override;
+    void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done) override;
     Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
                                               std::function<void()> on_ready) override;
     Result<std::unique_ptr<FootprintRecording>> footprint(const Caller& caller, uint32_t pid) override {
@@ -130,7 +133,10 @@ class Manager : public BusBackend {
     /// Runs `then` once all that was recorded up to now is in the store, at the latest after `most_us`.
     void after_commit(uint64_t most_us, std::function<void()> then);
     void name_functions(std::vector<LiveTrace::Handle> handles, std::function<void(LiveTrace::Names)> done);
-    void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done);
+    nlohmann::json worker_params(const Caller& caller, const std::string& method, nlohmann::json params) const;
+    static nlohmann::json with_window(const std::string& method, nlohmann::json params);
+    /// Runs `then` once what such a request is about is in the store, as far as that is waited for.
+    void when_stored(const std::string& method, const nlohmann::json& params, std::function<void()> then);
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
     /// Whether the caller is told of the file: everybody is of system-wide ones, and all of what their processes map.

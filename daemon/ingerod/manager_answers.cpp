@@ -1,4 +1,4 @@
-// What the daemon answers itself, and what it hands on to workers.
+// What the daemon answers itself, and what it hands over to workers.
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -191,45 +191,61 @@ void Manager::check(const Caller& caller, bool probe, std::function<void(Result<
     });
 }
 
-void Manager::query(const Caller& caller, const std::string& method, const json& params,
-                    std::function<void(Result<json>)> done) {
-    if (method == "check") return check(caller, params.value("probe", false), std::move(done));
-    json request = params;
-    request.erase("uid");
-    if (method == "stragglers") request["options"] = straggler_options_json(options_.config.stragglers);
-    if (!caller.sees_all) request["uid"] = caller.uid;
-    // A window up to now ends where the caller asked, not where the worker gets to look.
-    // All that there is.
-    const bool windowless = (method == "query" || (method == "incidents" && request.contains("id"))) &&
-                            !request.contains("since_ns") && !request.contains("from_ns");
-    if (windowless && method == "incidents") request["whole_trace"] = true;
-    if (const auto since = request.find("since_ns"); !request.contains("from_ns") && !windowless) {
-        const uint64_t length =
-            since != request.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
-        const uint64_t now = ClockTriple::now().realtime_ns;
-        request["from_ns"] = now - std::min(now, length);
-        request["to_ns"] = now;
-        request.erase("since_ns");
-    }
-    const bool goes_on = request.contains("cursor") && !request["cursor"].is_null();
-    auto ask = [this, method, caller, request = std::move(request), done = std::move(done), alive = alive_] {
-        if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
-        workers_->request({owners_.owner_of(caller.uid), caller.sees_all}, method, request, std::nullopt,
-                          [this, method, caller, done, alive](Result<json> answer) {
-                              if (answer && *alive && answer->is_object())
-                                  (*answer)["missing_probes"] = missing_probes(caller);
-                              if (answer && *alive && answer->is_object() && method == "stacks")
-                                  (*answer)["stacks_lost"] = stacks_->lost();
-                              done(std::move(answer));
-                          });
-    };
+/// What a worker is asked for this caller: with what only the daemon knows, once what is asked about is stored.
+json Manager::worker_params(const Caller& caller, const std::string& method, json params) const {
+    if (method == "stragglers") params["options"] = straggler_options_json(options_.config.stragglers);
+    if (method == "stacks") params["stacks_lost"] = stacks_->lost();
+    params["missing_probes"] = missing_probes(caller);
+    params.erase("uid");
+    if (!caller.sees_all) params["uid"] = caller.uid;
+    return params;
+}
+
+/// A window up to now ends where the caller asked, not where the worker gets to look.
+json Manager::with_window(const std::string& method, json params) {
+    const bool has_window = params.contains("since_ns") || params.contains("from_ns");
+    const bool windowless = !has_window && (method == "query" || (method == "incidents" && params.contains("id")));
+    if (windowless && method == "incidents") params["whole_trace"] = true;
+    if (windowless || params.contains("from_ns")) return params;
+    const auto since = params.find("since_ns");
+    const uint64_t length =
+        since != params.end() && since->is_number_unsigned() ? since->get<uint64_t>() : default_window_ns;
+    const uint64_t now = ClockTriple::now().realtime_ns;
+    params["from_ns"] = now - std::min(now, length);
+    params["to_ns"] = now;
+    params.erase("since_ns");
+    return params;
+}
+
+void Manager::when_stored(const std::string& method, const json& params, std::function<void()> then) {
     // The pages of an export are of one window, which has been committed since the first.
-    if (goes_on) return ask();
-    if (method != "record") return after_commit(answer_wait_us, std::move(ask));
+    if (params.contains("cursor") && !params["cursor"].is_null()) return then();
+    if (method != "record") return after_commit(answer_wait_us, std::move(then));
     // What ends a recording takes along the names of what was called last.
     if (stacks_ && params.value("rest", false))
-        return stacks_->when_named([this, ask = std::move(ask)] { after_commit(recording_wait_us, ask); });
-    after_commit(recording_wait_us, std::move(ask));
+        return stacks_->when_named([this, then = std::move(then)] { after_commit(recording_wait_us, then); });
+    after_commit(recording_wait_us, std::move(then));
+}
+
+void Manager::hand_over(const Caller& caller, const std::string& method, const json& params, HandedOver client) {
+    when_stored(
+        method, params,
+        [this, caller, method, client = std::move(client), asked = with_window(method, params), alive = alive_] {
+            if (!*alive) return client.done(fail(ErrorCode::busy, "ingerod is stopping"));
+            if (client.connection() < 0) return;  // it has hung up meanwhile
+            workers_->answer({owners_.owner_of(caller.uid), caller.sees_all}, method,
+                             worker_params(caller, method, asked), client);
+        });
+}
+
+void Manager::query(const Caller& caller, const std::string& method, const json& params,
+                    std::function<void(Result<json>)> done) {
+    when_stored(method, params,
+                [this, caller, method, done = std::move(done), asked = with_window(method, params), alive = alive_] {
+                    if (!*alive) return done(fail(ErrorCode::busy, "ingerod is stopping"));
+                    workers_->request({owners_.owner_of(caller.uid), caller.sees_all}, method,
+                                      worker_params(caller, method, asked), std::nullopt, done);
+                });
 }
 
 WorkerOptions Manager::worker_options() const {

@@ -1,18 +1,25 @@
 // ingero-worker: answers requests on one socket, in a sandbox. Started by ingerod, or by ingeroctl for a copied store;
 // by ingerod for an AI client too, with which it then speaks MCP.
+#include <fcntl.h>
 #include <getopt.h>
 #include <malloc.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/sql/sql.h"
+#include "core/wire/value.h"
 #include "daemon/worker/channel.h"
 #include "daemon/worker/mcp_client.h"
 #include "daemon/worker/requests.h"
@@ -20,6 +27,9 @@
 
 namespace ingero {
 namespace {
+
+/// In which a client reads nothing of its answer.
+constexpr int client_stall_ms = 10'000;
 
 struct Arguments {
     int fd = -1;
@@ -61,23 +71,80 @@ int complain(const Error& error) {
     return 1;
 }
 
+/// All of it, as fast as the client reads: the daemon ends this where that takes too long in all.
+Result<void> write_answer(int connection, std::string_view bytes) {
+    // The only number that the sandbox lets a worker write to.
+    const UniqueFd output(dup3(connection, worker_output_fd, O_CLOEXEC));
+    while (output && !bytes.empty()) {
+        const ssize_t sent = ::send(output.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes.remove_prefix(static_cast<size_t>(sent));
+        } else if (errno == EAGAIN) {
+            // Where its own socket ends, the daemon is gone, or lets this client go.
+            std::array<pollfd, 2> events{pollfd{output.get(), POLLOUT, 0}, pollfd{worker_socket_fd, POLLRDHUP, 0}};
+            if (poll(events.data(), events.size(), client_stall_ms) == 0)
+                return fail(ErrorCode::deadline, "the client does not read its answer");
+            if ((events[1].revents & (POLLRDHUP | POLLHUP)) != 0)
+                return fail(ErrorCode::internal, "the daemon is gone");
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    if (!bytes.empty()) return fail(ErrorCode::bad_request, "the client has hung up");
+    return {};
+}
+
+Result<void> answer_daemon(Channel& channel, RpcResponse answer) {
+    std::string bytes = encode(answer);
+    if (bytes.size() > worker_rpc_limits.message_bytes) {
+        answer.error = too_large();
+        bytes = encode(answer);
+    }
+    return channel.send(bytes);
+}
+
+/// The client's id of the request, where the worker is to answer a client.
+std::optional<uint64_t> take_client(RpcRequest& request) {
+    const auto found = request.params.find("answer_to");
+    if (found == request.params.end() || !found->is_number_unsigned()) return std::nullopt;
+    const auto id = found->get<uint64_t>();
+    request.params.erase(found);
+    return id;
+}
+
+/// Answers the client, and then the daemon, which learns only that and how.
+Result<void> answer_client(Channel& channel, RpcResponse answer, uint64_t client, int connection) {
+    RpcResponse done;
+    done.id = std::exchange(answer.id, client);
+    if (!answer.error && !fits_in_message(answer.result, answer_limits)) answer.error = too_large();
+    std::string bytes = encode(answer);
+    if (bytes.size() > answer_limits.message_bytes) {
+        answer.error = too_large();
+        bytes = encode(answer);
+    }
+    if (answer.error) done.result = std::string(to_string(answer.error->code));
+    answer = {};
+    if (auto sent = channel.send(encode(RpcNotification{worker_answers, nlohmann::json::array()})); !sent) return sent;
+    if (auto written = write_answer(connection, bytes); !written) done.error = written.error();
+    bytes = {};
+    malloc_trim(0);  // before the daemon looks at what this worker needs
+    return channel.send(encode(done));
+}
+
 Result<void> serve(Channel& channel, RequestHandler& handler) {
     if (auto sent = channel.send(encode(RpcNotification{worker_ready, nlohmann::json::array()})); !sent) return sent;
     for (;;) {
         auto request = channel.receive();
         if (!request) return tl::unexpected(request.error());
         if (!*request) return {};
-        std::string bytes = encode(handler.answer((*request)->message, (*request)->fd.get()));
-        if (bytes.size() > worker_rpc_limits.message_bytes) {
-            RpcResponse refusal;
-            refusal.id = (*request)->message.id;
-            refusal.error = Error{ErrorCode::limit, "the answer is larger than 32 MiB", "ask for a shorter window"};
-            bytes = encode(refusal);
-        }
+        const auto client = take_client((*request)->message);
+        const int fd = (*request)->fd.get();
+        RpcResponse answer = handler.answer((*request)->message, client ? -1 : fd);
+        const auto sent =
+            client ? answer_client(channel, std::move(answer), *client, fd) : answer_daemon(channel, std::move(answer));
+        if (!sent) return sent;
+        // An idle worker should cost what it needs, not what its largest query needed, and hold nobody's connection.
         request->reset();
-        if (auto sent = channel.send(bytes); !sent) return sent;
-        // An idle worker should cost what it needs, not what its largest query needed.
-        bytes = {};
         malloc_trim(0);
     }
 }

@@ -245,11 +245,11 @@ Result<json> symbolize(const json& params, int fd) {
                 {"symbols", std::move(symbols)}};
 }
 
+}  // namespace
+
 Error too_large() {
     return {ErrorCode::limit, "the answer is too large", "ask for a shorter window, one pid, or fewer rows by limit"};
 }
-
-}  // namespace
 
 RpcResponse RequestHandler::answer(const RpcRequest& request, int fd) {
     RpcResponse response;
@@ -407,6 +407,8 @@ Result<json> RequestHandler::stacks(const json& params) {
     if (!query) return tl::unexpected(query.error());
     const auto off_cpu = flag(params, "off_cpu");
     if (!off_cpu) return tl::unexpected(off_cpu.error());
+    const auto lost = number(params, "stacks_lost", std::numeric_limits<uint64_t>::max());
+    if (!lost) return tl::unexpected(lost.error());
     StacksQuery wanted;
     wanted.off_cpu = *off_cpu;
     wanted.limit = query->limit == 0 ? default_stacks : std::min(query->limit, most_stacks);
@@ -424,7 +426,9 @@ Result<json> RequestHandler::stacks(const json& params) {
     wanted.filter = query->filter;
     const auto answer = compute_stacks(**snapshot, wanted);
     if (!answer) return tl::unexpected(answer.error());
-    return to_json(*answer, query->context);
+    json result = to_json(*answer, query->context);
+    result["stacks_lost"] = *lost ? json(**lost) : json();
+    return result;
 }
 
 Result<json> RequestHandler::waits(const json& params) {

@@ -13,6 +13,9 @@
 
 namespace ingero {
 
+/// Of an answer that its reader would not take.
+Error too_large();
+
 class RequestHandler {
   public:
     /// `store` may be an error: requests that need it then get that error.

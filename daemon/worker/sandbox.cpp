@@ -138,8 +138,10 @@ void allow_open_descriptors(Filter& filter, bool has_client) {
         filter.allow_if(call, {equals(0, worker_socket_fd)});
         if (has_client) filter.allow_if(call, {equals(0, worker_client_fd)});
     }
-    // A copy of the store, to a file that came with the request.
+    // A copy of the store, to a file that came with the request; an answer, to the connection that did. sendto() passes
+    // no descriptor along.
     filter.allow_if(SCMP_SYS(pwrite64), {equals(0, worker_output_fd)});
+    filter.allow_if(SCMP_SYS(sendto), {equals(0, worker_output_fd), equals(4, 0)});
     filter.allow_if(SCMP_SYS(dup3), {equals(1, worker_output_fd)});
     // Last words only: LMDB holds the store's lock file open for writing.
     for (const int call : {SCMP_SYS(write), SCMP_SYS(writev)}) filter.allow_if(call, {at_most(0, STDERR_FILENO)});

@@ -38,6 +38,7 @@ ROWS = {
     "control connections": [("control/control_server.h", r"unsigned connections = (\d+)"),
                             ("control/control_server.h", r"unprivileged_connections = (\d+)"),
                             ("control/control_server.h", r"connections_per_uid = (\d+)")],
+    "bytes of long answers, unread": [("control/control_server.h", r"all_output_bytes = (\d+) << 20")],
     "MCP sessions": [("mcp/mcp_server.h", r"sessions = (\d+)"), ("mcp/mcp_server.h", r"sessions_per_uid = (\d+)")],
     "span connections": [("spans/span_limits.h", r"unsigned connections = (\d+)"),
                          ("spans/span_limits.h", r"unprivileged_connections = (\d+)"),

@@ -7,7 +7,6 @@
 
 #include "core/render/render.h"
 #include "core/wire/rpc.h"
-#include "core/wire/stream.h"
 #include "core/wire/value.h"
 
 namespace {
@@ -27,9 +26,6 @@ void try_readers(const json& value) {
     require(!value.dump().empty());
     for (const auto render : {text_status, text_processes, text_stats, text_explain})
         for (const unsigned width : {0u, 40u}) require(!render(value, {width, false}).empty());
-    StreamAssembler assembler(stream_number(value).value_or(1));
-    if (assembler.on_chunk(value)) static_cast<void>(assembler.on_end(json::array({assembler.stream(), value})));
-    static_cast<void>(StreamAssembler(assembler.stream()).on_end(value));
 }
 
 void check(const RpcMessage& message) {

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/wire/client.h"
+#include "core/wire/rpc.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/others_work.h"
@@ -235,6 +236,56 @@ TEST_F(Service, no_incident_opens_on_a_healthy_host_but_of_what_others_took) {
     // Whatever opened in between is told too.
     const uint64_t delay_ns = run_delay_ns(workload.child().output());
     EXPECT_EQ(not_others_work(json::parse(incidents.output).at("incidents"), delay_ns), json::array()) << delay_ns;
+}
+
+/// Bytes as callers.py takes them.
+std::string hexadecimal(const std::string& bytes) {
+    std::string text;
+    for (const char byte : bytes) {
+        constexpr const char* digits = "0123456789abcdef";
+        text += digits[static_cast<unsigned char>(byte) >> 4];
+        text += digits[static_cast<unsigned char>(byte) & 15];
+    }
+    return text;
+}
+
+TEST_F(Service, sixty_four_callers_with_long_answers_cost_it_no_memory) {
+    const TemporaryDirectory directory;
+    Daemon daemon(directory / "run");
+    const json query = {
+        {"sql", "SELECT a.name, b.name, a.description, b.description, c.op_num FROM ops a, ops b, ops c"},
+        {"limit", 20'000}};
+    const std::string requests = hexadecimal(encode(RpcRequest{1, "hello", {{"version", control_protocol_version}}}) +
+                                             encode(RpcRequest{2, "query", query}));
+    constexpr size_t of_each = 16;
+    std::vector<std::unique_ptr<Child>> users;
+    for (const char* uid : {"0", "65501", "65502", "65503"})
+        users.push_back(std::make_unique<Child>(std::vector<std::string>{
+            "/usr/bin/python3", "-B", std::string(INGERO_SOURCE_DIR) + "/tests/integration/callers.py", daemon.socket(),
+            uid, std::to_string(of_each), requests}));
+    uint64_t bytes = 0, least = UINT64_MAX;
+    for (const auto& user : users) {
+        for (size_t i = 0; i < of_each; ++i) {
+            const auto line = user->read_line(milliseconds(120'000));
+            ASSERT_TRUE(line) << user->errors();
+            bytes += std::stoull(*line);
+            least = std::min<uint64_t>(least, std::stoull(*line));
+        }
+        EXPECT_EQ(user->wait(), 0) << user->errors();
+    }
+    EXPECT_GT(least, 500'000u) << "an answer was cut off";
+    std::ifstream status("/proc/" + std::to_string(daemon.process().pid()) + "/status");
+    const std::string text((std::istreambuf_iterator<char>(status)), {});
+    const size_t peak = text.find("VmHWM:"), file = text.find("RssFile:"), shared = text.find("RssShmem:");
+    ASSERT_NE(peak, std::string::npos);
+    // At its largest, what it has mapped of files and shares with the kernel taken off.
+    const uint64_t kib =
+        std::stoull(text.substr(peak + 6)) - std::stoull(text.substr(file + 8)) - std::stoull(text.substr(shared + 9));
+    std::cout << bytes / 1'000'000 << " MB of answers, daemon at most " << kib / 1'024 << " MiB\n";
+    if (!sanitized) {
+        EXPECT_LT(kib, 32u << 10);
+    }
+    EXPECT_EQ(daemon.stop(), 0);
 }
 
 }  // namespace

@@ -71,6 +71,12 @@ class FakeBusBackend : public BusBackend {
         answer["echo"] = {{"uid", caller.uid}, {"sees_all", caller.sees_all}, {"method", method}, {"params", params}};
         done(std::move(answer));
     }
+    void hand_over(const Caller&, const std::string&, const nlohmann::json&, HandedOver client) override {
+        client.done(fail(ErrorCode::busy, "not by bus"));
+    }
+    void check(const Caller&, bool, std::function<void(Result<nlohmann::json>)> done) override {
+        done(fail(ErrorCode::busy, "not by bus"));
+    }
     void snapshot(UniqueFd, std::function<bool()>, std::function<void(Result<nlohmann::json>)> done) override {
         done(fail(ErrorCode::busy, "not by bus"));
     }

@@ -140,6 +140,19 @@ TEST(ControlServerCaller, AMemberOfTheGroupSeesEverything) {
     EXPECT_EQ(stranger.ask(server.path())["sees_all"], false);
 }
 
+TEST(ControlServerCaller, LongAnswersToStrangersAreBounded) {
+    SKIP_UNLESS_ROOT();
+    OtherCaller too_much([] { return become_nobody({}); }), fits([] { return become_nobody({}); });
+    ControlOptions options;
+    options.output_bytes = 1 << 20;
+    LoopThread server(options);
+    server.on_loop([&] { server.backend().padding.assign(40, std::string(50'000, 'x')); });
+    EXPECT_EQ(too_much.ask(server.path()), "limit");
+    EXPECT_TRUE(ControlClient::connect(server.path())->call("processes", json::object(), test::patience));
+    server.on_loop([&] { server.backend().padding.resize(10); });
+    EXPECT_EQ(fits.ask(server.path())["uid"], nobody);
+}
+
 TEST(ControlServerCaller, RootOfAnotherUserNamespaceIsNoRoot) {
     SKIP_UNLESS_ROOT();
     const auto write_file = [](const char* path, const char* text) {

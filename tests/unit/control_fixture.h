@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -57,20 +58,57 @@ class FakeBackend : public ControlBackend {
         std::string method;
         nlohmann::json params;
         std::function<void(Result<nlohmann::json>)> done;
+        /// Half of an answer is sent, and then the worker ends.
+        std::function<void()> break_off;
     };
 
     std::string node() const override { return "test-node"; }
     nlohmann::json status(const Caller&) override { return status_answer; }
     nlohmann::json processes(const Caller& caller) override {
-        return {{"uid", caller.uid}, {"pid", caller.pid}, {"sees_all", caller.sees_all}};
+        nlohmann::json answer = {{"uid", caller.uid}, {"pid", caller.pid}, {"sees_all", caller.sees_all}};
+        if (!padding.empty()) answer["padding"] = padding;
+        return answer;
     }
     nlohmann::json probes(const Caller&) override { return {{"probes", nlohmann::json::array()}}; }
-    void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
-               std::function<void(Result<nlohmann::json>)> done) override {
-        if (answer) return done(answer(method, params));
-        const std::lock_guard lock(mutex_);
-        queries.push_back({caller, method, params, std::move(done)});
-        changed_.notify_all();
+    /// Once its server is gone, or does not wait for one any more.
+    void join_writers() {
+        for (std::thread& writer : writers_) writer.join();
+        writers_.clear();
+    }
+
+    /// As a worker does, on the connection: an answer that is an error too, but for one that nobody could give.
+    void hand_over(const Caller& caller, const std::string& method, const nlohmann::json& params,
+                   HandedOver client) override {
+        const auto connection = std::make_shared<UniqueFd>(fcntl(client.connection(), F_DUPFD_CLOEXEC, 0));
+        const auto write = [this, connection](std::string bytes, std::function<void(bool)> then) {
+            writers_.emplace_back([this, connection, bytes = std::move(bytes), then = std::move(then)] {
+                const bool written = write_all(connection->get(), bytes);
+                connection->reset();
+                on_loop([then, written] { then(written); });
+            });
+        };
+        const auto done = [client, write](Result<nlohmann::json> answered) {
+            if (!answered && answered.error().code == ErrorCode::internal)
+                return client.done(tl::unexpected(answered.error()));
+            RpcResponse response{client.request, {}, {}};
+            if (answered)
+                response.result = std::move(*answered);
+            else
+                response.error = answered.error();
+            client.begins();
+            write(encode(response), [client](bool written) {
+                client.done(written ? Result<void>() : fail(ErrorCode::bad_request, "the client has hung up"));
+            });
+        };
+        const auto break_off = [client, write] {
+            client.begins();
+            const std::string bytes = encode(RpcResponse{client.request, {}, {{"text", std::string(1'000, 'x')}}});
+            write(bytes.substr(0, 500), [client](bool) { client.done(fail(ErrorCode::internal, "it ended")); });
+        };
+        keep(caller, method, params, done, break_off);
+    }
+    void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done) override {
+        keep(caller, "check", probe ? nlohmann::json{{"probe", true}} : nlohmann::json::object(), std::move(done), {});
     }
 
     /// Writes "copy" to the file.
@@ -125,6 +163,7 @@ class FakeBackend : public ControlBackend {
     }
 
     nlohmann::json status_answer = {{"state", "tracing"}};
+    std::vector<std::string> padding;  ///< of answers to processes
     /// Answers at once; where there is none, queries are kept.
     std::function<Result<nlohmann::json>(const std::string&, const nlohmann::json&)> answer;
     std::vector<Query> queries;
@@ -139,9 +178,32 @@ class FakeBackend : public ControlBackend {
     unsigned reloads = 0;
     Result<nlohmann::json> reload_answer = nlohmann::json{{"changed", nlohmann::json::array()}};
 
+    /// Runs on the loop thread, later. For a backend that lets others write.
+    std::function<void(std::function<void()>)> on_loop;
+
   private:
+    void keep(const Caller& caller, const std::string& method, const nlohmann::json& params,
+              std::function<void(Result<nlohmann::json>)> done, std::function<void()> break_off) {
+        if (answer) return done(answer(method, params));
+        const std::lock_guard lock(mutex_);
+        queries.push_back({caller, method, params, std::move(done), std::move(break_off)});
+        changed_.notify_all();
+    }
+
+    static bool write_all(int fd, std::string_view bytes) {
+        while (!bytes.empty()) {
+            const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (sent < 0 && errno != EAGAIN) return false;
+            if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+            pollfd room{fd, POLLOUT, 0};
+            if (sent < 0) poll(&room, 1, -1);
+        }
+        return true;
+    }
+
     std::mutex mutex_;
     std::condition_variable changed_;
+    std::vector<std::thread> writers_;
 };
 
 class LoopThread {
@@ -155,6 +217,7 @@ class LoopThread {
     ~LoopThread() {
         on_loop([this] { loop_->exit(0); });
         thread_.join();
+        backend_.join_writers();
         ::close(wake_);
     }
 
@@ -163,12 +226,7 @@ class LoopThread {
     std::invoke_result_t<F&> on_loop(F&& work) {
         const auto task = std::make_shared<std::packaged_task<std::invoke_result_t<F&>()>>(std::forward<F>(work));
         auto result = task->get_future();
-        {
-            const std::lock_guard lock(mutex_);
-            tasks_.emplace_back([task] { (*task)(); });
-        }
-        const uint64_t one = 1;
-        if (write(wake_, &one, sizeof(one)) != sizeof(one)) std::abort();
+        post([task] { (*task)(); });
         return result.get();
     }
 
@@ -195,10 +253,20 @@ class LoopThread {
     std::unique_ptr<ControlServer>& server() { return server_; }
 
   private:
+    void post(std::function<void()> task) {
+        {
+            const std::lock_guard lock(mutex_);
+            tasks_.push_back(std::move(task));
+        }
+        const uint64_t one = 1;
+        if (write(wake_, &one, sizeof(one)) != sizeof(one)) std::abort();
+    }
+
     void run(const ControlOptions& options, std::promise<void>& ready) {
         EventLoop loop;
         loop_ = &loop;
         const auto source = loop.add_io(wake_, EPOLLIN, [this](uint32_t) { run_tasks(); });
+        backend_.on_loop = [this](std::function<void()> work) { post(std::move(work)); };
         auto server = ControlServer::bind(loop, backend_, path_, options);
         if (!server) std::abort();
         server_ = std::move(*server);
@@ -308,7 +376,7 @@ class RawClient {
 
   private:
     int fd_;
-    RpcDecoder decoder_;
+    RpcDecoder decoder_{answer_limits};
 };
 
 }  // namespace ingero::test

@@ -1,6 +1,7 @@
 // A worker that was taken over: lying-worker SCRIPT LOG [what a worker is started with...]. It answers each request
 // with the next line of the script, whatever was asked, and logs what it was asked, with the path of the descriptor
-// that came along. A line is {"result": ...}, where it may also have "id", said in place of the request's, and "times".
+// that came along. A line is {"result": ...}, where it may also have "id", said in place of the request's, and "times";
+// with "garbage", bytes, so much of what is no answer goes to the connection that came along before.
 #include <unistd.h>
 
 #include <fstream>
@@ -35,6 +36,9 @@ int main(int argc, char** argv) {
         std::string line;
         if (!std::getline(script, line)) continue;
         const json says = json::parse(line);
+        const std::string noise(1 << 16, '\xc1');
+        for (int64_t left = says.value("garbage", int64_t{0}); left > 0; left -= 1 << 16)
+            if (!Channel((*request)->fd.get()).send(noise)) break;
         RpcResponse response;
         response.id = says.value("id", asked.id);
         response.result = says.at("result");

@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "core/wire/rpc.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
@@ -257,6 +260,42 @@ TEST_F(ALyingWorker, is_stopped_when_it_answers_what_it_was_not_asked) {
         ASSERT_FALSE(answer) << lie;
         EXPECT_THAT(answer.error().message, HasSubstr("it sent something that is no answer"));
     }
+}
+
+uint64_t anonymous_kib() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8));
+    return 0;
+}
+
+// Its client has what it sent, and the daemon nothing.
+TEST_F(ALyingWorker, sends_a_client_garbage_that_the_daemon_never_sees) {
+    constexpr int64_t bytes = 64 << 20;
+    says({{{"result", "of the first"}}, {{"garbage", bytes}, {"result", nullptr}}, {{"result", "of the next"}}});
+    EXPECT_EQ(ask("ping").value_or("no answer"), "of the first");
+    std::array<int, 2> ends{};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    UniqueFd daemons(ends[0]), own(ends[1]);
+    auto read = std::async(std::launch::async, [&] {
+        std::array<char, 1 << 14> buffer;
+        int64_t sum = 0;
+        while (sum < bytes) {
+            const ssize_t size = recv(own.get(), buffer.data(), buffer.size(), 0);
+            if (size <= 0) break;
+            sum += size;
+        }
+        return sum;
+    });
+    const uint64_t before_kib = anonymous_kib();
+    std::optional<Result<void>> done;
+    pool_->answer(no_user, "stats", json::object(),
+                  {7, [&] { return daemons.get(); }, [] {}, [&](Result<void> how) { done = std::move(how); }});
+    run_until([&] { return done.has_value(); });
+    daemons.reset();
+    EXPECT_EQ(read.get(), bytes);
+    EXPECT_LT(anonymous_kib(), before_kib + 4'096);
+    EXPECT_EQ(ask("ping").value_or("no answer"), "of the next");
 }
 
 TEST_F(ALyingWorker, is_stopped_when_it_answers_twice) {

@@ -165,6 +165,21 @@ TEST(WorkerSandbox, lets_messages_go_to_the_client_of_a_session_alone) {
     EXPECT_FALSE(WIFEXITED(none) && WEXITSTATUS(none) == allowed) << none;
 }
 
+TEST(WorkerSandbox, lets_answers_go_to_the_connection_that_came_with_a_request_and_no_descriptor_with_them) {
+    const auto at_output = [](const std::function<bool()>& act) {
+        return status_in_sandbox(
+            [=] { return dup3(worker_socket_fd, worker_output_fd, O_CLOEXEC) == worker_output_fd && act(); });
+    };
+    const int answer = at_output([] { return send(worker_output_fd, "x", 1, MSG_NOSIGNAL) == 1; });
+    EXPECT_TRUE(WIFEXITED(answer) && WEXITSTATUS(answer) == allowed) << answer;
+    const int message = at_output([] { return may_send(worker_output_fd); });
+    const int other = status_in_sandbox([] { return send(worker_socket_fd, "x", 1, MSG_NOSIGNAL) == 1; });
+    for (const int status : {message, other}) {
+        const bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == refused;
+        EXPECT_TRUE(sanitizer_build ? is_refused : WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << status;
+    }
+}
+
 TEST(WorkerSandbox, is_refused_where_the_parent_is_another) {
     std::array<int, 2> ends{};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);

@@ -1,9 +1,18 @@
 // What workers answer of a store.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <array>
+#include <future>
 
 #include "core/model/op.h"
+#include "core/model/unique_fd.h"
 #include "core/store/store.h"
+#include "core/wire/rpc.h"
+#include "daemon/worker/sandbox.h"
 #include "tests/unit/worker_fixture.h"
 
 namespace ingero {
@@ -190,6 +199,130 @@ TEST_F(WorkerStoreTest, costs_its_worker_two_descriptors_and_no_right) {
     EXPECT_EQ(status_of(pid)["Seccomp"], "2");
     if (geteuid() != 0) GTEST_SKIP() << "only root may list the descriptors of a process that cannot be dumped";
     EXPECT_THAT(descriptors_of(pid), SizeIs(testing::Le(6U)));
+}
+
+/// A connection whose one end is the daemon's, as it is of the control socket, and whose other is the client's.
+class HandedOverClient {
+  public:
+    HandedOverClient() {
+        std::array<int, 2> ends{};
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) std::abort();
+        daemons.reset(ends[0]);
+        own.reset(ends[1]);
+        fcntl(daemons.get(), F_SETFL, O_NONBLOCK);
+        const timeval patience{60, 0};  // so that a test fails where it would hang
+        setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    }
+
+    HandedOver to_worker() {
+        return {7, [this] { return daemons.get(); }, [this] { begun = true; },
+                [this](Result<void> how) {
+                    EXPECT_FALSE(done) << "done was called twice";
+                    done = std::move(how);
+                }};
+    }
+    /// Reads until a response is whole, in a thread of its own.
+    std::future<std::optional<RpcResponse>> read() {
+        return std::async(std::launch::async, [fd = own.get()]() -> std::optional<RpcResponse> {
+            RpcDecoder decoder(answer_limits);
+            std::vector<std::byte> buffer(64 << 10);
+            for (;;) {
+                auto message = decoder.next();
+                if (!message) return std::nullopt;
+                if (*message) return std::get<RpcResponse>(std::move(**message));
+                const ssize_t size = recv(fd, buffer.data(), buffer.size(), 0);
+                if (size <= 0) return std::nullopt;
+                decoder.feed(std::span(buffer).first(static_cast<size_t>(size)));
+            }
+        });
+    }
+
+    UniqueFd daemons, own;
+    bool begun = false;
+    std::optional<Result<void>> done;
+};
+
+/// Some ten megabytes.
+json long_query() {
+    return {{"sql", "SELECT a.op, b.op, c.op, a.start_ns, b.start_ns FROM events a, events b, events c"},
+            {"limit", 100'000},
+            {"whole_trace", true}};
+}
+
+TEST_F(WorkerStoreTest, is_answered_to_a_client_on_its_own_connection) {
+    fill_store(directory_.path());
+    start_with_store();
+    const int pid = worker();
+    for (const bool fails : {false, true}) {
+        HandedOverClient client;
+        auto answer = client.read();
+        pool_->answer(no_user, "query", fails ? json{{"sql", "SELECT nothing"}} : long_query(), client.to_worker());
+        run_until([&] { return client.done.has_value(); });
+        EXPECT_TRUE(*client.done) << client.done->error().message;
+        EXPECT_TRUE(client.begun);
+        client.daemons.reset();
+        const auto response = answer.get();
+        ASSERT_TRUE(response);
+        EXPECT_EQ(response->id, 7u);
+        EXPECT_EQ(response->error.has_value(), fails);
+        if (!fails) {
+            EXPECT_EQ(response->result.at("rows").size(), 100'000u);
+        }
+        // Nobody holds it now.
+        char byte = 0;
+        EXPECT_EQ(recv(client.own.get(), &byte, 1, 0), 0);
+    }
+    EXPECT_EQ(worker(), pid);
+}
+
+TEST_F(WorkerStoreTest, is_not_answered_by_half_to_a_client_that_reads_nothing) {
+    fill_store(directory_.path());
+    WorkerOptions options = one();
+    options.store_directory = directory_.path();
+    options.deadline = std::chrono::seconds(3);
+    start(options);
+    const int pid = patient_worker();
+    HandedOverClient client;
+    json query = long_query();
+    query["limit"] = 20'000;  // quickly found, and more than a socket holds
+    pool_->answer(no_user, "query", query, client.to_worker());
+    run_until([&] { return client.done.has_value(); });
+    EXPECT_TRUE(client.begun);
+    ASSERT_FALSE(*client.done);
+    EXPECT_EQ(client.done->error().code, ErrorCode::deadline);
+    EXPECT_NE(patient_worker(), pid);
+}
+
+TEST_F(WorkerStoreTest, frees_its_worker_when_a_client_hangs_up_in_the_middle_of_an_answer) {
+    fill_store(directory_.path());
+    start_with_store();
+    HandedOverClient client;
+    pool_->answer(no_user, "query", long_query(), client.to_worker());
+    run_until([&] { return client.begun; });
+    client.own.reset();
+    run_until([&] { return client.done.has_value(); });
+    EXPECT_FALSE(*client.done);
+    EXPECT_TRUE(ask("ping"));
+}
+
+TEST_F(WorkerPoolTest, gives_up_what_a_client_that_hangs_up_has_asked) {
+    start_one();
+    const int pid = worker();
+    stop(pid);
+    HandedOverClient asked, waiting;
+    pool_->answer(no_user, "ping", json::object(), asked.to_worker());
+    pool_->answer(no_user, "ping", json::object(), waiting.to_worker());
+    waiting.own.reset();
+    run_until([&] { return waiting.done.has_value(); });
+    EXPECT_FALSE(asked.done);
+    asked.own.reset();
+    run_until([&] { return asked.done.has_value(); });
+    for (const HandedOverClient* client : {&asked, &waiting}) {
+        ASSERT_FALSE(*client->done);
+        EXPECT_EQ(client->done->error().message, "the client has hung up");
+        EXPECT_FALSE(client->begun);
+    }
+    EXPECT_NE(worker(), pid);
 }
 
 }  // namespace

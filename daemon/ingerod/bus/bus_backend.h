@@ -55,6 +55,9 @@ struct Straggler {
 /// may see is decided by `Caller` alone.
 class BusBackend : public ControlBackend {
   public:
+    /// As hand_over(), but answered to the caller of this, once, on the loop thread.
+    virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
+                       std::function<void(Result<nlohmann::json>)> done) = 0;
     virtual PublicFigures figures() const = 0;
     virtual std::vector<PublicProcess> public_processes() const = 0;
     virtual std::vector<ProbeSetState> probe_sets() const = 0;

@@ -10,6 +10,7 @@
 
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/workers/handed_over.h"
 
 namespace ingero {
 
@@ -28,7 +29,7 @@ struct Caller {
 class CallStream {
   public:
     virtual ~CallStream() = default;
-    /// The next chunk, at most 256 KiB encoded; nullopt: none yet, and `on_ready` will say when there may be.
+    /// The next rows, at most 256 KiB encoded; nullopt: none yet, and `on_ready` will say when there may be.
     virtual std::optional<nlohmann::json> next() = 0;
 };
 
@@ -49,10 +50,12 @@ class ControlBackend {
     virtual nlohmann::json status(const Caller& caller) = 0;     ///< the whole object of contracts.md
     virtual nlohmann::json processes(const Caller& caller) = 0;  ///< likewise
     virtual nlohmann::json probes(const Caller& caller) = 0;     ///< likewise
-    /// "stats" or "explain": answered by a worker; "check": by a program of its own. `done` is called once, on the loop
-    /// thread, unless `cancelled` first.
-    virtual void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
-                       std::function<void(Result<nlohmann::json>)> done) = 0;
+    /// What is looked up in the store. Given up where the client hangs up.
+    virtual void hand_over(const Caller& caller, const std::string& method, const nlohmann::json& params,
+                           HandedOver client) = 0;
+    /// Whether the host and the daemon are fit to trace, by a program of its own. `done` is called once, on the loop
+    /// thread.
+    virtual void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done) = 0;
     /// "trace": docs/control-protocol.md. `on_ready` may be called at any time, on the loop thread. Errors:
     /// bad_request, busy.
     virtual Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,

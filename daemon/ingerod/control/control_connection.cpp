@@ -27,8 +27,10 @@ namespace {
 constexpr size_t read_bytes = 64 << 10;
 /// A client that pipelines thousands of requests gets them answered, but not all in one turn of the loop.
 constexpr int messages_per_turn = 32;
-/// Streams add to the output only below this, so that eight of them do not look like a client that does not read.
-constexpr size_t output_low_water = 1 << 20;
+/// A trace adds to the output only below this.
+constexpr size_t output_low_water = 256 << 10;
+/// Answers up to this are held without being counted.
+constexpr size_t small_answer_bytes = 256 << 10;
 constexpr size_t most_discarded_bytes = 1 << 20;
 
 constexpr std::array<const char*, 4> query_params = {"from_ns", "to_ns", "since_ns", "limit"};
@@ -151,7 +153,7 @@ ControlConnection::ControlConnection(ControlHost& host, int fd, const Caller& ca
 
 ControlConnection::~ControlConnection() {
     io_.reset();  // before its descriptor is gone
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) close_socket();
 }
 
 void ControlConnection::start() {
@@ -161,14 +163,15 @@ void ControlConnection::start() {
 }
 
 void ControlConnection::on_io(uint32_t events) {
-    if (events & EPOLLOUT) flush();
-    if (fd_ >= 0 && events & EPOLLIN) read_input();
+    const auto self = shared_from_this();
+    if (events & EPOLLIN) read_input();
+    advance();
     // Both sides are shut: nobody is left to read an answer.
     if (fd_ >= 0 && events & (EPOLLHUP | EPOLLERR)) close();
 }
 
 void ControlConnection::read_input() {
-    if (closing_ || input_ended_ || resuming_) return;
+    if (!is_free() || input_ended_ || resuming_) return;
     std::array<std::byte, read_bytes> buffer;
     std::vector<UniqueFd> fds;
     const ssize_t size = receive_with_fds(fd_, buffer, fds);
@@ -179,18 +182,32 @@ void ControlConnection::read_input() {
     }
     input_ended_ = size == 0;
     decoder_.feed(std::span(buffer).first(static_cast<size_t>(size)));
+}
+
+/// Does what can be done now. Answers that are there at once come back here, and find it under way.
+void ControlConnection::advance() {
+    if (advancing_ || fd_ < 0) return;
+    const auto self = shared_from_this();
+    advancing_ = true;
+    send_output();
     process();
+    pump_trace();
+    advancing_ = false;
+    if (fd_ < 0) return;
+    const bool all_done = !pending_ && !trace_ && !resuming_;
+    if (unsent_bytes() == 0 && (closing_ || (input_ended_ && all_done))) return close();
+    update_events();
 }
 
 void ControlConnection::process() {
-    for (int handled = 0; fd_ >= 0 && !closing_; ++handled) {
+    for (int handled = 0; is_free() && !resuming_; ++handled) {
         if (handled == messages_per_turn) {
             resuming_ = true;
             resume_ = host_.loop().defer([weak = weak_from_this()] {
                 const auto self = weak.lock();
                 if (!self) return;
                 self->resuming_ = false;
-                self->process();
+                self->advance();
             });
             break;
         }
@@ -198,30 +215,26 @@ void ControlConnection::process() {
         if (!message) return refuse(message.error());
         if (!*message) break;
         message_due_ = {};
-        if (auto* request = std::get_if<RpcRequest>(&**message)) {
+        if (auto* request = std::get_if<RpcRequest>(&**message))
             handle(std::move(*request));
-        } else if (const auto* notification = std::get_if<RpcNotification>(&**message)) {
-            handle(*notification);
-        } else {
+        else if (std::holds_alternative<RpcResponse>(**message))
             return refuse({ErrorCode::bad_request, "a client does not send responses", ""});
-        }
+        // As MessagePack-RPC has it, a notification that is not known is no error, and none is.
+        send_output();
     }
     // Counted from the message's first byte: a client that sends a byte now and then does not last either.
-    if (decoder_.pending_bytes() != 0 && message_due_ == Clock::time_point{})
+    if (is_free() && !resuming_ && decoder_.pending_bytes() != 0 && message_due_ == Clock::time_point{})
         message_due_ = Clock::now() + host_.options().stall;
-    if (fd_ >= 0) flush();
 }
 
 void ControlConnection::handle(RpcRequest request) {
-    if (request.id == 0 || in_flight_.contains(request.id))
-        return refuse({ErrorCode::bad_request, "a request's id is 0 or already in flight", ""});
+    if (request.id == 0) return refuse({ErrorCode::bad_request, "a request's id is 0", ""});
     if (request.method == "hello") return hello(request);
     if (!greeted_)
         return answer_error(request.id, {ErrorCode::bad_request, "the first request is hello", "say hello first"});
-    if (request.method == "cancel") return cancel(request);
-    if (in_flight_.size() >= host_.options().requests_in_flight)
-        return answer_error(request.id, {ErrorCode::busy, "too many requests in flight on this connection",
-                                         "wait for an answer before the next request"});
+    // Its calls come at any time, and a worker may be handed a connection only whole.
+    if (trace_)
+        return answer_error(request.id, {ErrorCode::busy, "a trace runs on this connection", "use another connection"});
     const bool takes_nothing = request.method == "status" || request.method == "processes" ||
                                request.method == "probes" || request.method == "reload";
     if (takes_nothing && !request.params.empty())
@@ -256,22 +269,9 @@ void ControlConnection::hello(const RpcRequest& request) {
     answer(request.id,
            {{"version", host_.options().version},
             {"node", host_.backend().node()},
-            {"features", {"status",     "processes", "probes",    "gpus",     "stats",    "stacks", "waits",
-                          "stragglers", "incidents", "explain",   "requests", "query",    "export", "record",
-                          "check",      "trace",     "footprint", "reload",   "snapshot", "cancel"}}});
-}
-
-void ControlConnection::cancel(const RpcRequest& request) {
-    const json& params = request.params;
-    if (!params.contains("stream") || !params["stream"].is_number_unsigned())
-        return answer_error(request.id, {ErrorCode::bad_request, "cancel needs the stream's number", ""});
-    const uint64_t number = params["stream"].get<uint64_t>();
-    if (number == 0 || number > last_stream_)
-        return answer_error(request.id, {ErrorCode::not_found, "no such stream", ""});
-    // A stream that has just ended is as good as cancelled: the client could not know.
-    if (const auto stream = streams_.find(number); stream != streams_.end()) drop_stream(stream);
-    traces_.erase(number);
-    answer(request.id, json::object());
+            {"features",
+             {"status", "processes", "probes", "gpus", "stats", "stacks", "waits", "stragglers", "incidents", "explain",
+              "requests", "query", "export", "record", "check", "trace", "footprint", "reload", "snapshot"}}});
 }
 
 // What changes the daemon is root's here; others go by D-Bus, where polkit decides.
@@ -291,7 +291,29 @@ void ControlConnection::reload(const RpcRequest& request) {
 void ControlConnection::start_query(const RpcRequest& request) {
     if (const auto checked = check_query_params(request.method, request.params); !checked)
         return answer_error(request.id, checked.error());
-    ask_backend(request);
+    const uint64_t ticket = begin_request(true);
+    const auto begins = [weak = weak_from_this(), ticket] {
+        if (const auto self = awaiting(weak, ticket)) self->pending_->begun = true;
+    };
+    const auto done = [weak = weak_from_this(), ticket, id = request.id](const Result<void>& answered) {
+        const auto self = awaiting(weak, ticket);
+        if (!self) return;
+        const bool begun = self->pending_->begun;
+        self->pending_.reset();
+        // What is there of the answer cannot be taken back, and is followed by nothing that could be taken for its
+        // rest.
+        if (!answered && begun) {
+            self->host_.log_refusal(self->caller_, answered.error().message);
+            return self->close();
+        }
+        if (!answered) self->answer_error(id, answered.error());
+        self->advance();
+    };
+    const auto connection = [weak = weak_from_this(), ticket] {
+        const auto self = awaiting(weak, ticket);
+        return self ? self->fd_ : -1;
+    };
+    host_.backend().hand_over(caller_, request.method, request.params, {request.id, connection, begins, done});
 }
 
 // To probe is to attach to a program, if only to one of the package: root's to ask for.
@@ -303,15 +325,12 @@ void ControlConnection::start_check(const RpcRequest& request) {
     if (params.value("probe", false) && !is_root())
         return answer_error(request.id, {ErrorCode::denied, "only root may have the daemon probe",
                                          "run it as root, or leave out --probe"});
-    ask_backend(request);
+    host_.backend().check(caller_, params.value("probe", false), answer_later(request));
 }
 
-// One a connection: a reader of two traces takes two connections, which are counted.
+// One a connection, which it ends with: a reader of two traces takes two connections, which are counted.
 void ControlConnection::start_trace(const RpcRequest& request) {
-    if (!traces_.empty())
-        return answer_error(request.id, {ErrorCode::busy, "a trace runs on this connection already",
-                                         "cancel it, or use another connection"});
-    // Not at once: what is ready may be told while the stream is being asked for the next chunk.
+    // Not at once: what is ready may be told while the trace is being asked for its next rows.
     auto calls = host_.backend().trace(caller_, request.params, [this, weak = weak_from_this()] {
         const auto self = weak.lock();
         if (!self || pump_.active()) return;
@@ -319,14 +338,12 @@ void ControlConnection::start_trace(const RpcRequest& request) {
             const auto held = weak.lock();
             if (!held) return;
             held->pump_.reset();
-            held->pump_traces();
-            if (held->fd_ >= 0) held->flush();
+            held->advance();
         });
     });
     if (!calls) return answer_error(request.id, calls.error());
-    const uint64_t number = ++last_stream_;
-    write(encode(RpcResponse{request.id, std::nullopt, {{"stream", number}}}));
-    if (fd_ >= 0) traces_.emplace(number, Trace{LiveSender(number), std::move(*calls)});
+    answer(request.id, json::object());
+    trace_ = std::move(*calls);
 }
 
 // It lasts as long as the connection: a client that is gone leaves no probes behind.
@@ -352,27 +369,17 @@ void ControlConnection::footprint(const RpcRequest& request) {
         return answer_error(
             request.id, {ErrorCode::not_found, "no footprint is recorded on this connection", "begin one with a pid"});
     if (!finishes) return answer(request.id, {{"ended", footprint_->has_ended()}});
-    answer(request.id, footprint_->finish());
+    answer(request.id, footprint_->finish(), false);  // it is told once, and there are few
     footprint_.reset();
 }
 
-void ControlConnection::pump_traces() {
-    for (auto& [number, trace] : traces_) {
-        while (unsent_bytes() < output_low_water && trace.sender.has_room()) {
-            const auto chunk = trace.calls->next();
-            if (!chunk) break;
-            if (!trace.sender.waits_for_reader()) stream_due_ = Clock::now() + host_.options().stall;
-            write(encode(trace.sender.chunk(*chunk)));
-            if (fd_ < 0) return;  // and the traces are gone
-        }
+void ControlConnection::pump_trace() {
+    while (fd_ >= 0 && trace_ && unsent_bytes() < output_low_water) {
+        const auto calls = trace_->next();
+        if (!calls) return;
+        write(encode(RpcNotification{trace_calls, json::array({*calls})}));
+        send_output();
     }
-}
-
-Result<void> ControlConnection::acknowledge(uint64_t stream, uint64_t seq) {
-    if (const auto result = streams_.find(stream); result != streams_.end())
-        return result->second.sender.acknowledge(seq);
-    if (const auto trace = traces_.find(stream); trace != traces_.end()) return trace->second.sender.acknowledge(seq);
-    return {};  // ended or cancelled meanwhile
 }
 
 // A client's file, never its path: what the daemon may open is no measure of what the client may.
@@ -397,45 +404,45 @@ void ControlConnection::start_snapshot(const RpcRequest& request) {
         answer_later(request));
 }
 
-void ControlConnection::ask_backend(const RpcRequest& request) {
-    host_.backend().query(caller_, request.method, request.params, answer_later(request));
+uint64_t ControlConnection::begin_request(bool handed_over) {
+    pending_ = Pending{.ticket = ++last_ticket_, .handed_over = handed_over};
+    return last_ticket_;
+}
+
+/// The connection, where it still waits for that request: one that is answered twice is answered once.
+std::shared_ptr<ControlConnection> ControlConnection::awaiting(const std::weak_ptr<ControlConnection>& weak,
+                                                               uint64_t ticket) {
+    auto self = weak.lock();
+    const bool waits = self && self->fd_ >= 0 && self->pending_ && self->pending_->ticket == ticket;
+    return waits ? self : nullptr;
 }
 
 std::function<void(Result<json>)> ControlConnection::answer_later(const RpcRequest& request) {
-    const uint64_t ticket = ++last_ticket_;
-    in_flight_[request.id] = ticket;
-    // The ticket keeps a backend that answers twice from answering another request of the same id.
-    return [weak = weak_from_this(), id = request.id, ticket](Result<json> result) {
-        const auto self = weak.lock();
-        if (!self || self->fd_ < 0) return;
-        const auto request_in_flight = self->in_flight_.find(id);
-        if (request_in_flight == self->in_flight_.end() || request_in_flight->second != ticket) return;
-        self->in_flight_.erase(request_in_flight);
-        if (result) {
+    return [weak = weak_from_this(), id = request.id, ticket = begin_request(false)](Result<json> result) {
+        const auto self = awaiting(weak, ticket);
+        if (!self) return;
+        self->pending_.reset();
+        if (result)
             self->answer(id, *result);
-        } else {
+        else
             self->answer_error(id, result.error());
-        }
-        if (self->fd_ >= 0) self->flush();
+        self->advance();
     };
 }
 
-void ControlConnection::handle(const RpcNotification& notification) {
-    if (notification.method != "ack") return;  // as MessagePack-RPC has it: an unknown notification is no error
-    const json& params = notification.params;
-    const auto number = stream_number(params);
-    if (!number || params.size() != 2 || !params[1].is_number_unsigned())
-        return refuse({ErrorCode::bad_request, "ack is not [stream, sequence]", ""});
-    if (const auto taken = acknowledge(*number, params[1].get<uint64_t>()); !taken) return refuse(taken.error());
-    stream_due_ = Clock::now() + host_.options().stall;
-    pump_streams();
-    pump_traces();
-}
-
-void ControlConnection::answer(uint64_t request, const json& result) {
-    if (!fits_in_message(result)) return start_stream(request, result);
-    const std::string bytes = encode(RpcResponse{request, std::nullopt, result});
-    if (bytes.size() > stream_threshold_bytes) return start_stream(request, result);
+void ControlConnection::answer(uint64_t request, const json& result, bool is_counted) {
+    std::string bytes;
+    const bool readable = fits_in_message(result, answer_limits);
+    if (readable) bytes = encode(RpcResponse{request, std::nullopt, result});
+    is_counted = is_counted && !caller_.sees_all;
+    const size_t most = is_counted ? host_.options().output_bytes : answer_limits.message_bytes;
+    if (!readable || bytes.size() > most)
+        return answer_error(request, {ErrorCode::limit, "the answer is too long to be sent", ""});
+    if (is_counted && bytes.size() > small_answer_bytes) {
+        if (!host_.reserve_output(caller_, bytes.size()))
+            return answer_error(request, {ErrorCode::busy, "too many long answers are being sent", "try again"});
+        reserved_ += bytes.size();
+    }
     write(bytes);
 }
 
@@ -443,64 +450,10 @@ void ControlConnection::answer_error(uint64_t request, Error error) {
     write(encode(RpcResponse{request, std::move(error), nullptr}));
 }
 
-void ControlConnection::start_stream(uint64_t request, const json& result) {
-    std::string payload;
-    const bool readable = fits_in_message(result, stream_limits);
-    if (readable) payload = encode_value(result);
-    if (!readable || payload.size() > host_.options().stream_bytes)
-        return answer_error(request, {ErrorCode::limit, "the result is too long to be sent",
-                                      "ask for a shorter window or for one process"});
-    if (!host_.reserve_stream_bytes(payload.size()))
-        return answer_error(request, {ErrorCode::busy, "too many long results are being sent", "try again"});
-    const uint64_t number = ++last_stream_;
-    streams_.emplace(number, LongResult{StreamSender(number, std::move(payload)), request});
-    in_flight_[request] = ++last_ticket_;
-    stream_due_ = Clock::now() + host_.options().stall;
-    write(encode(RpcResponse{request, std::nullopt, {{"stream", number}}}));
-    pump_streams();
-}
-
-void ControlConnection::drop_stream(std::map<uint64_t, LongResult>::iterator stream) {
-    host_.release_stream_bytes(stream->second.sender.payload_bytes());
-    in_flight_.erase(stream->second.request);
-    streams_.erase(stream);
-}
-
-void ControlConnection::pump_streams() {
-    for (auto stream = streams_.begin(); fd_ >= 0 && stream != streams_.end();) {
-        StreamSender& sender = stream->second.sender;
-        const auto next = unsent_bytes() < output_low_water ? sender.next() : std::nullopt;
-        const auto current = stream;
-        if (!next || sender.ended()) ++stream;
-        if (!next) continue;
-        if (sender.ended()) drop_stream(current);
-        write(encode(*next));
-    }
-}
-
 void ControlConnection::write(std::string_view bytes) {
     if (fd_ < 0) return;
-    if (unsent_bytes() + bytes.size() > host_.options().output_bytes) {
-        host_.log_refusal(caller_, "does not read its answers");
-        return close();
-    }
     if (unsent_bytes() == 0) output_due_ = Clock::now() + host_.options().stall;
     output_.append(bytes);
-}
-
-void ControlConnection::flush() {
-    send_output();
-    while (fd_ >= 0 && unsent_bytes() < output_low_water) {
-        const size_t before = unsent_bytes();
-        pump_streams();
-        if (fd_ >= 0) pump_traces();
-        if (fd_ < 0 || unsent_bytes() == before) break;
-        send_output();
-    }
-    if (fd_ < 0) return;
-    const bool all_done = unsent_bytes() == 0 && in_flight_.empty() && traces_.empty() && !resuming_;
-    if (unsent_bytes() == 0 && (closing_ || (input_ended_ && all_done))) return close();
-    update_events();
 }
 
 void ControlConnection::send_output() {
@@ -512,14 +465,20 @@ void ControlConnection::send_output() {
         output_sent_ += static_cast<size_t>(sent);
         output_due_ = Clock::now() + host_.options().stall;
     }
-    if (unsent_bytes() == 0 || output_sent_ > output_low_water) {
+    if (unsent_bytes() == 0) {
+        output_ = {};  // of a long answer nothing is kept
+        host_.release_output(caller_, std::exchange(reserved_, 0));
+    } else if (output_sent_ > output_low_water) {
         output_.erase(0, output_sent_);
-        output_sent_ = 0;
+    } else {
+        return;
     }
+    output_sent_ = 0;
 }
 
 void ControlConnection::update_events() {
-    const uint32_t in = closing_ || input_ended_ || resuming_ ? 0u : EPOLLIN;
+    // While a request is answered the next waits where it is: the worker that was handed the connection has it alone.
+    const uint32_t in = is_free() && !input_ended_ && !resuming_ ? EPOLLIN : 0u;
     const uint32_t out = unsent_bytes() > 0 ? EPOLLOUT : 0u;
     host_.loop().set_io_events(io_, in | out);
 }
@@ -529,12 +488,12 @@ void ControlConnection::refuse(const Error& error) {
     host_.log_refusal(caller_, error.message);
     answer_error(0, error);
     closing_ = true;
-    flush();
+    advance();
 }
 
 void ControlConnection::evict(const Error& why) {
     const auto self = shared_from_this();
-    refuse(why);
+    if (!pending_ || !pending_->handed_over) refuse(why);
     close();
 }
 
@@ -545,14 +504,8 @@ void ControlConnection::check_stalls(Clock::time_point now) {
     }
     if (closing_) return;
     if (!greeted_ && now >= hello_due_) return refuse({ErrorCode::deadline, "no hello arrived in time", ""});
-    if (message_due_ != Clock::time_point{} && now >= message_due_ && !resuming_)
+    if (message_due_ != Clock::time_point{} && now >= message_due_ && is_free() && !resuming_)
         return refuse({ErrorCode::deadline, "the rest of a message did not arrive in time", ""});
-    for (const auto& [number, stream] : streams_)
-        if (stream.sender.waits_for_reader() && now >= stream_due_)
-            return refuse({ErrorCode::deadline, "a stream was not acknowledged in time", ""});
-    for (const auto& [number, trace] : traces_)
-        if (trace.sender.waits_for_reader() && now >= stream_due_)
-            return refuse({ErrorCode::deadline, "a trace was not acknowledged in time", ""});
 }
 
 /// A Unix socket closed with unread input resets the connection, and the client could lose the answer to it.
@@ -568,16 +521,22 @@ void ControlConnection::discard_input() {
 void ControlConnection::close() {
     if (fd_ < 0) return;
     const auto self = shared_from_this();
-    while (!streams_.empty()) drop_stream(streams_.begin());
-    traces_.clear();
+    trace_.reset();
     footprint_.reset();
-    in_flight_.clear();
+    host_.release_output(caller_, std::exchange(reserved_, 0));
     pump_.reset();
     io_.reset();
     resume_.reset();
     if (closing_) discard_input();
-    ::close(std::exchange(fd_, -1));
+    close_socket();
     host_.on_closed(*this);
+}
+
+void ControlConnection::close_socket() {
+    // A worker that answers has a descriptor of its own, and one that was taken over may have kept it.
+    shutdown(fd_, SHUT_RDWR);
+    pending_.reset();
+    ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace ingero

@@ -56,13 +56,13 @@ struct ControlServer::Impl : ControlHost {
         if (connections_.empty()) sweep_.reset();
     }
 
-    bool reserve_stream_bytes(size_t bytes) override {
-        if (bytes > options_.all_stream_bytes - stream_bytes_) return false;
-        stream_bytes_ += bytes;
+    bool reserve_output(const Caller& caller, size_t bytes) override {
+        if (!output_.may_take(user_of(caller), bytes)) return false;
+        output_.take(user_of(caller), bytes);
         return true;
     }
 
-    void release_stream_bytes(size_t bytes) override { stream_bytes_ -= bytes; }
+    void release_output(const Caller& caller, size_t bytes) override { output_.give_back(user_of(caller), bytes); }
 
     void log_refusal(const Caller& caller, std::string_view reason) override {
         const auto now = ControlConnection::Clock::now();
@@ -176,7 +176,7 @@ struct ControlServer::Impl : ControlHost {
     EventLoop::Source retry_;
     EventLoop::Source sweep_;
     std::vector<std::shared_ptr<ControlConnection>> connections_;
-    size_t stream_bytes_ = 0;
+    Shares output_{options_.all_output_bytes};
     ControlConnection::Clock::time_point next_log_{};
     uint64_t unlogged_ = 0;
 };

@@ -26,12 +26,11 @@ struct ControlOptions {
     /// By which uids of one user count together. Where there is no room left, whoever has most connections gives one up
     /// for a user who has fewer: one that waits for nothing, where there is one.
     OwnerOf owner_of{};
-    unsigned requests_in_flight =
-        8;                           ///< a connection; a request is in flight until the last piece of its answer is out
-    size_t output_bytes = 8 << 20;   ///< a connection; a client that does not read beyond this is closed
-    size_t stream_bytes = 64 << 20;  ///< one long result
-    size_t all_stream_bytes = 256 << 20;  ///< long results held for all connections together
-    /// For a half-sent message, a missing hello, output that is not read, a stream that is not acknowledged.
+    /// Of long answers of the daemon's own to callers who do not see every process: one, and those of all connections
+    /// together that are not read yet. Of a worker's answers it holds nothing.
+    size_t output_bytes = 8 << 20;
+    size_t all_output_bytes = 16 << 20;
+    /// For a half-sent message, a missing hello, output that is not read.
     std::chrono::milliseconds stall{30'000};
     /// A client was refused, told at most once a second; the text holds nothing of the client's. Default: a log line.
     std::function<void(const Caller&, const std::string&)> on_refusal{};

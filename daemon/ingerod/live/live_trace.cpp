@@ -35,7 +35,7 @@ constexpr size_t max_waiting = 8'192;
 /// What a reader gets a second, and in one go: more can be neither read nor sent without harm to the daemon.
 constexpr uint64_t rows_at_once = 4'096;
 constexpr uint64_t row_period_ns = 100'000;
-/// Whole rows, with the longest names, stay below a chunk's limit.
+/// Whole rows, with the longest names, stay below 256 KiB.
 constexpr size_t rows_a_chunk = 128;
 constexpr size_t max_name_bytes = 512;
 constexpr size_t max_names = 8'192;

@@ -38,6 +38,8 @@ constexpr unsigned patience = 3;
 constexpr milliseconds first_pause{100};
 constexpr milliseconds longest_pause{30'000};
 constexpr milliseconds time_to_leave{1'000};
+// What a worker does for a client that has hung up it may finish within that time: cheaper than another worker.
+constexpr milliseconds time_for_nobody{500};
 // A worker that has read one owner's files does so for that long before others' turns, each of which costs a new one.
 constexpr milliseconds time_with_owner{100};
 // So often at once, and then once in such a time: whoever maps files of two owners in turns takes no more than that.
@@ -77,6 +79,10 @@ Result<FileOwner> owner_of(int fd) {
     return FileOwner{makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_mnt_id, facts.stx_uid};
 }
 
+Error client_gone() {
+    return {ErrorCode::bad_request, "the client has hung up", ""};
+}
+
 struct Job {
     WorkerUser user;
     std::string method;
@@ -85,6 +91,11 @@ struct Job {
     std::optional<FileOwner> owner;  ///< of the file, where that matters
     WorkerPool::Done done;
     Clock::time_point waits_until;
+    std::function<void()> begins{};  ///< of a client that the worker answers: `fd` is its connection
+    EventLoop::Source hang_up{};     ///< of that client
+    uint64_t number = 0;
+
+    bool has_client() const { return begins != nullptr; }
 };
 
 /// A worker with a job is busy; one that is leaving or killed gets none.
@@ -100,12 +111,14 @@ struct Worker {
     std::optional<Job> job;
     Clock::time_point began;  ///< the job, or the worker, whichever was later
     uint64_t job_id = 0;
+    bool answers = false;  ///< it has begun to write to the job's client
     unsigned served = 0;
     std::optional<FileOwner> owner;  ///< of the files that it was passed
     Clock::time_point owned{};       ///< since when, or since it is ready
     std::string outgoing;
     size_t sent = 0;
-    std::string violation;  ///< why it was killed, where it broke the protocol
+    std::string violation;          ///< why it was killed, where it broke the protocol
+    std::optional<Error> given_up;  ///< why it was killed, where a client is told only once it has ended
     EventLoop::Source socket_source;
     EventLoop::Source exit_source;
     EventLoop::Source timer;
@@ -139,8 +152,9 @@ struct WorkerPool::Impl {
     bool receive_some(Worker& worker);
     bool handle(Worker& worker, RpcMessage message);
     void finish(Worker& worker, RpcResponse response);
+    void on_hang_up(uint64_t job);
     void on_deadline(Worker& worker);
-    void give_up(Worker& worker, Result<json> why);
+    void give_up(Worker& worker, Error why);
     void dismiss(Worker& worker);
     void kill(Worker& worker);
     void on_exit(Worker& worker);
@@ -152,6 +166,7 @@ struct WorkerPool::Impl {
     std::vector<std::unique_ptr<Worker>> workers;
     TurnQueue<WorkerUser, Job> waiting;
     uint64_t last_id = 0;
+    uint64_t last_job = 0;
     unsigned failed_starts = 0;  ///< in a row
     Clock::time_point paused_until{};
     std::string last_failure;
@@ -315,9 +330,9 @@ void WorkerPool::Impl::end_turns() {
         if (worker->began + options.turn > now)
             next = std::min(next, worker->began + options.turn);
         else
-            give_up(*worker, fail(ErrorCode::deadline,
-                                  "it took longer than " + in_seconds(options.turn) + " while other users' waited",
-                                  "it is tried again"));
+            give_up(*worker, {ErrorCode::deadline,
+                              "it took longer than " + in_seconds(options.turn) + " while other users' waited",
+                              "it is tried again"});
     }
     if (next == Clock::time_point::max()) return;
     turn_timer = loop.add_timer(to_us(next - now), [this] { end_turns(); });
@@ -327,6 +342,7 @@ void WorkerPool::Impl::start(Worker& worker, Job job) {
     worker.job_id = ++last_id;
     worker.outgoing = encode(RpcRequest{worker.job_id, std::move(job.method), std::move(job.params)});
     worker.sent = 0;
+    worker.answers = false;
     worker.job = std::move(job);
     worker.began = Clock::now();
     if (worker.job->owner && !worker.owner) {
@@ -348,7 +364,7 @@ void WorkerPool::Impl::flush(Worker& worker) {
         }
         if (n <= 0) break;
         worker.sent += static_cast<size_t>(n);
-        if (worker.job) worker.job->fd.reset();
+        if (worker.job && !worker.job->has_client()) worker.job->fd.reset();
     }
     const bool more = worker.sent < worker.outgoing.size();
     if (!more) worker.outgoing.clear(), worker.sent = 0;
@@ -390,6 +406,15 @@ bool WorkerPool::Impl::handle(Worker& worker, RpcMessage message) {
         end_turns();
         return true;
     }
+    if (const auto* notification = std::get_if<RpcNotification>(&message);
+        notification && notification->method == worker_answers && worker.job && worker.job->has_client() &&
+        worker.outgoing.empty()) {
+        worker.job->begins();
+        // That the client reads it takes a time of its own, which begins once.
+        if (worker.state == Worker::State::serving && !std::exchange(worker.answers, true))
+            worker.timer = loop.add_timer(to_us(options.deadline), [this, &worker] { on_deadline(worker); });
+        return true;
+    }
     auto* response = std::get_if<RpcResponse>(&message);
     if (!response || !worker.job || response->id != worker.job_id || !worker.outgoing.empty()) {
         worker.violation = "it sent something that is no answer";
@@ -403,8 +428,13 @@ void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
     worker.timer.reset();
     ++worker.served;
     // A worker that found no store, or lost it, will not find one later: its sandbox lets it open nothing.
-    const bool spent =
-        response.error && (response.error->code == ErrorCode::not_found || response.error->code == ErrorCode::internal);
+    const auto is_of_the_worker = [](ErrorCode code) {
+        return code == ErrorCode::not_found || code == ErrorCode::internal;
+    };
+    bool spent = response.error && is_of_the_worker(response.error->code);
+    // A client was told of an error already.
+    if (const json* told = worker.job->has_client() && response.result.is_string() ? &response.result : nullptr)
+        spent = is_of_the_worker(error_code_from_string(told->get_ref<const std::string&>()));
     Done done = std::move(worker.job->done);
     worker.job.reset();
     if (response.error)
@@ -423,14 +453,31 @@ void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
         });
 }
 
-void WorkerPool::Impl::on_deadline(Worker& worker) {
-    give_up(worker,
-            fail(ErrorCode::deadline, "the query took longer than " + in_seconds(options.deadline) + " and was stopped",
-                 "ask for a shorter window or one pid, or raise [workers] deadline"));
+/// One that waits is dropped at once, and one that a worker is at soon, unless it is done by then.
+void WorkerPool::Impl::on_hang_up(uint64_t job) {
+    for (Job& one : waiting.remove_if([&](const Job& other) { return other.number == job; }))
+        settle(std::move(one.done), tl::unexpected(client_gone()));
+    for (auto& worker : workers) {
+        if (!worker->job || worker->job->number != job) continue;
+        worker->job->hang_up.reset();
+        worker->timer =
+            loop.add_timer(to_us(time_for_nobody), [this, &worker = *worker] { give_up(worker, client_gone()); });
+    }
 }
 
-void WorkerPool::Impl::give_up(Worker& worker, Result<json> why) {
-    settle(std::move(worker.job->done), std::move(why));
+void WorkerPool::Impl::on_deadline(Worker& worker) {
+    give_up(worker,
+            {ErrorCode::deadline, "the query took longer than " + in_seconds(options.deadline) + " and was stopped",
+             "ask for a shorter window or one pid, or raise [workers] deadline"});
+}
+
+void WorkerPool::Impl::give_up(Worker& worker, Error why) {
+    if (worker.job->has_client()) {
+        // Until it has ended it may begin to write to the client.
+        worker.given_up = std::move(why);
+        return kill(worker);
+    }
+    settle(std::move(worker.job->done), tl::unexpected(std::move(why)));
     worker.job.reset();
     kill(worker);
 }
@@ -453,18 +500,19 @@ void WorkerPool::Impl::on_exit(Worker& worker) {
     const bool by_itself = worker.state == Worker::State::serving;
     worker.state = Worker::State::killed;
     // Its last answer may have come just before its end.
-    while (by_itself && worker.job && receive_some(worker)) {
+    while (worker.job && (by_itself || worker.job->has_client()) && receive_some(worker)) {
     }
     const std::string how = describe(worker.process.reap());
-    if (!worker.ready) on_failed_start("it ended (" + how + ") before it was ready");
+    const bool is_its_fault = !worker.given_up || worker.given_up->code != client_gone().code;
+    if (!worker.ready && is_its_fault) on_failed_start("it ended (" + how + ") before it was ready");
     if (worker.job) {
         std::string message = worker.ready ? "the worker that ran this query ended (" + how + ")"
                                            : "the worker for this query did not start (" + how + ")";
         if (!worker.violation.empty()) message = "the worker that ran this query was stopped: " + worker.violation;
+        const char* hint = worker.ready ? "try again; if it happens again with the same query, please report it"
+                                        : "the daemon's journal has the reason";
         settle(std::move(worker.job->done),
-               fail(ErrorCode::internal, std::move(message),
-                    worker.ready ? "try again; if it happens again with the same query, please report it"
-                                 : "the daemon's journal has the reason"));
+               tl::unexpected(worker.given_up.value_or(Error{ErrorCode::internal, std::move(message), hint})));
     }
     workers.erase(std::find_if(workers.begin(), workers.end(), [&](const auto& w) { return w.get() == &worker; }));
     dispatch();
@@ -501,6 +549,31 @@ void WorkerPool::request(const WorkerUser& user, std::string method, json params
             job.owner = *owner;
         }
     }
+    impl_->add(std::move(job));
+}
+
+void WorkerPool::answer(const WorkerUser& user, std::string method, json params, HandedOver client) {
+    Job job{user,
+            std::move(method),
+            std::move(params),
+            UniqueFd(fcntl(client.connection(), F_DUPFD_CLOEXEC, 0)),
+            {},
+            {},
+            Clock::now() + impl_->options.deadline};
+    job.done = [done = std::move(client.done)](Result<json> answered) {
+        if (answered) return done({});
+        done(tl::unexpected(std::move(answered.error())));
+    };
+    if (!job.fd) {
+        auto error = fail(ErrorCode::internal, errno_message("the connection cannot be passed to a worker", errno));
+        return impl_->settle(std::move(job.done), std::move(error));
+    }
+    job.params["answer_to"] = client.request;
+    job.begins = std::move(client.begins);
+    job.number = ++impl_->last_job;
+    job.hang_up = impl_->loop.add_io(job.fd.get(), 0, [pool = impl_.get(), number = job.number](uint32_t events) {
+        if (events & (EPOLLHUP | EPOLLERR)) pool->on_hang_up(number);
+    });
     impl_->add(std::move(job));
 }
 

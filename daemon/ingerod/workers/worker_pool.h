@@ -13,6 +13,7 @@
 
 #include "core/model/result.h"
 #include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/workers/handed_over.h"
 
 namespace ingero {
 
@@ -57,6 +58,10 @@ class WorkerPool {
     /// 64 waiting, or more than `user`'s share of them: `busy`; one that waited for a worker as long as the deadline:
     /// `deadline`. Of a destroyed pool no `done` is called any more.
     void request(const WorkerUser& user, std::string method, nlohmann::json params, std::optional<int> fd, Done done);
+
+    /// The same, but the worker writes its answer, a result or an error, to the client's connection, which it has to
+    /// itself meanwhile. The deadline includes that the client reads it; a client that hangs up frees the worker.
+    void answer(const WorkerUser& user, std::string method, nlohmann::json params, HandedOver client);
 
     /// For requests from now on: workers are replaced as they become free.
     void reconfigure(unsigned count, uint64_t memory_bytes, std::chrono::milliseconds deadline);
