@@ -54,14 +54,14 @@ class SpanConnection {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         if (path.size() >= sizeof(address.sun_path))
-            return fail(ErrorCode::bad_request, "a socket's path has at most 107 bytes: " + path);
+            return fail(ErrorCode::bad_request, "a socket's path is longer than 107 bytes: " + path);
         path.copy(address.sun_path, path.size());
         SpanConnection connection;
         connection.fd_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (!connection.fd_ ||
             connect(connection.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
             return fail(ErrorCode::not_found, errno_message("cannot reach ingerod at " + path, errno),
-                        "start it with 'systemctl start ingerod', or give --spans");
+                        "start it with 'systemctl start ingerod', or name its span socket with --spans");
         return connection;
     }
 
@@ -79,7 +79,7 @@ class SpanConnection {
     Result<std::string> receive() {
         pollfd asked{fd_.get(), POLLIN, 0};
         const int ready = poll(&asked, 1, static_cast<int>(std::chrono::milliseconds(reply_timeout).count()));
-        if (ready == 0) return fail(ErrorCode::deadline, "ingerod does not say whether the span is stored");
+        if (ready == 0) return fail(ErrorCode::deadline, "ingerod did not confirm in time that the span is stored");
         std::array<char, 4096> buffer;
         const ssize_t size = ready < 0 ? -1 : recv(fd_.get(), buffer.data(), buffer.size(), 0);
         if (size <= 0) return fail(ErrorCode::internal, "ingerod closed the connection");
@@ -108,8 +108,8 @@ Result<void> check_reply(const json& reply) {
     std::string reasons;
     if (reply.is_object() && reply.contains("reasons") && reply["reasons"].is_object())
         for (const auto& [why, count] : reply["reasons"].items()) reasons += (reasons.empty() ? "" : ", ") + why;
-    return fail(ErrorCode::denied, "ingerod refuses it: " + (reasons.empty() ? "for no reason that it gives" : reasons),
-                "docs/spans.md says what each reason means");
+    return fail(ErrorCode::denied, "ingerod rejected the span: " + (reasons.empty() ? "no reason was sent" : reasons),
+                "docs/spans.md explains each reason");
 }
 
 Result<json> to_labels(const std::vector<std::string>& texts) {
@@ -117,7 +117,7 @@ Result<json> to_labels(const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
         const size_t equals = text.find('=');
         if (equals == std::string::npos || equals == 0)
-            return fail(ErrorCode::bad_request, "a label is KEY=VALUE, not " + text);
+            return fail(ErrorCode::bad_request, "a label has the form KEY=VALUE, not " + text);
         labels[text.substr(0, equals)] = text.substr(equals + 1);
     }
     return labels;
@@ -152,7 +152,7 @@ int send_lines(const AnnotateCommand& annotate, SpanConnection& connection) {
         if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
         json fields = json::parse(line, nullptr, false);
         ++sent;
-        Result<json> reply = fail(ErrorCode::bad_request, "it is no JSON object");
+        Result<json> reply = fail(ErrorCode::bad_request, "it is not a JSON object");
         if (fields.is_object()) {
             fields["ack"] = sent;
             const auto gone = connection.send(fields.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
@@ -194,7 +194,7 @@ int run_annotate(const AnnotateCommand& annotate, const Options&) {
     const bool is_named = !annotate.id.empty() || !annotate.labels.empty(), has_command = !annotate.command.empty();
     if (annotate.lines.empty() ? !is_named && !has_command : is_named || has_command)
         return usage_error("annotate",
-                           {ErrorCode::bad_request, "it takes an --id, a --label or a command, or --lines alone", ""});
+                           {ErrorCode::bad_request, "name an --id, a --label or a command, or use --lines alone", ""});
     if (annotate.kind == "request" && annotate.id.empty())
         return usage_error("annotate", {ErrorCode::bad_request, "a request needs an --id", ""});
     // Before the command: the daemon then sees which processes are its descendants.
@@ -228,29 +228,33 @@ void add_annotate(CLI::App& app, Command& command) {
     auto annotate = std::make_shared<AnnotateCommand>();
     const char* from_environment = std::getenv("INGERO_SPANS_SOCKET");
     annotate->socket = from_environment && *from_environment ? from_environment : default_span_socket;
-    auto* subcommand = app.add_subcommand("annotate", "Tell the daemon of a request, step, phase or label");
+    auto* subcommand =
+        app.add_subcommand("annotate", "Report a request, step, phase or label to the daemon, as a span");
     subcommand->add_option("--kind", annotate->kind, "request, step, phase or label (default: label)")
         ->type_name("KIND")
         ->check(one_of({"request", "step", "phase", "label"}));
     subcommand
-        ->add_option("--id", annotate->id,
-                     "What the span is called by (default, of a command without a label: its name)")
+        ->add_option("--id", annotate->id, "The span's id (default, for a command without a label: the command's name)")
         ->type_name("ID");
-    subcommand->add_option("--label", annotate->labels, "A label of it; may be given again")
+    subcommand->add_option("--label", annotate->labels, "A label of the span; may be repeated")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
-    subcommand->add_option("--pid", annotate->pid, "Whose span it is (default: this program's, and what it runs)")
+    subcommand
+        ->add_option("--pid", annotate->pid,
+                     "The process that the span belongs to (default: ingeroctl, with the command that it runs)")
         ->type_name("PID");
     subcommand->add_option("--spans", annotate->socket, "The daemon's span socket")->type_name("PATH");
-    subcommand->add_option("--lines", annotate->lines, "Annotations as JSON lines, from a file or - instead")
+    subcommand
+        ->add_option("--lines", annotate->lines,
+                     "Instead, read annotations as JSON lines from a file, or - for standard input")
         ->type_name("FILE");
     // What follows the first word that is no option is the command's, and not looked for among the program's own
     // options.
     subcommand->fallthrough(false);
     subcommand->prefix_command();
-    add_examples(*subcommand, {{"What this training run calls step 17",
-                                "ingeroctl annotate --kind step --id step-17 python3 train.py"},
-                               {"A moment, to find it again", "ingeroctl annotate --label deployed=v42"}});
+    add_examples(*subcommand,
+                 {{"Run a command as step 17", "ingeroctl annotate --kind step --id step-17 python3 train.py"},
+                  {"Mark a moment, to find it again", "ingeroctl annotate --label deployed=v42"}});
     subcommand->callback([&command, annotate, subcommand] {
         annotate->command = subcommand->remaining();
         // No program, but an option that is not known.

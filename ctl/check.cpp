@@ -75,9 +75,9 @@ Result<json> check_locally(const Options& options, bool probe) {
 void add_check(CLI::App& app, Command& command) {
     const auto check = std::make_shared<CheckOptions>();
     CLI::App* subcommand =
-        app.add_subcommand("check", "Say what this host offers for tracing, and what to do where it lacks something");
+        app.add_subcommand("check", "Check what this host offers for tracing, and print a fix for what it lacks");
     subcommand->add_flag("--probe", check->probe,
-                         "Trace a program of the package for a moment, and compare (root only)");
+                         "Also trace a test program of the package, and compare what was recorded (root only)");
     subcommand->add_flag("--local", check->local, "Check with the rights of the caller, not with the daemon's");
     add_examples(*subcommand, {{"Can this host be traced?", "ingeroctl check"},
                                {"Does it work, also in containers? As root", "ingeroctl check --probe"}});

@@ -66,9 +66,9 @@ std::string text_info(const json& answer, const TextStyle&) {
 
 std::string text_verify(const json& answer, const TextStyle&) {
     std::string text = count_of(answer, "events") + " events in " + count_of(answer, "blocks") + " blocks, and " +
-                       count_of(answer, "rows") + " other rows are whole\n";
+                       count_of(answer, "rows") + " other rows are intact\n";
     if (const uint64_t damaged = answer.value("damaged", uint64_t{0}))
-        text = std::to_string(damaged) + (damaged == 1 ? " damage\n" : " damages\n") + text;
+        text = std::to_string(damaged) + (damaged == 1 ? " damaged part\n" : " damaged parts\n") + text;
     for (const json& damage : answer.at("damages")) {
         text += "damaged: ";
         if (damage.at("table").is_string()) text += text_of(damage, "table") + " ";
@@ -78,7 +78,7 @@ std::string text_verify(const json& answer, const TextStyle&) {
             text += " (" + std::to_string(events) + " events)";
         text += "\n";
     }
-    if (answer.at("damages").size() < answer.value("damaged", uint64_t{0})) text += "and more\n";
+    if (answer.at("damages").size() < answer.value("damaged", uint64_t{0})) text += "more damage is not listed\n";
     for (const json& note : answer.at("notes"))
         text += "note: " + std::to_string(note.value("count", uint64_t{0})) + " " + text_of(note, "what") + "\n";
     return text;
@@ -164,8 +164,8 @@ int run(const Options& options, const DbCommand& command) {
     if (command.action == "snapshot")
         return options.db.empty() ? snapshot_live(options, command.path) : snapshot_closed(options, command.path);
     if (!options.db.empty())
-        return usage_error("db", {ErrorCode::bad_request, command.action + " does not go with --db",
-                                  "name the store's directory after it"});
+        return usage_error("db", {ErrorCode::bad_request, command.action + " cannot be used with --db",
+                                  "name the store's directory after " + command.action});
     const auto store = find_store(command.path);
     if (!store) return report("db " + command.action, store.error(), exit_failed);
     if (command.action == "info") return run_info(options, *store);
@@ -177,18 +177,18 @@ int run(const Options& options, const DbCommand& command) {
 
 void add_db(CLI::App& app, Command& command) {
     const auto db = std::make_shared<DbCommand>();
-    CLI::App* subcommand = app.add_subcommand("db", "What a store is made of, whether it is whole, and copies of it");
+    CLI::App* subcommand = app.add_subcommand("db", "Inspect, verify, compact or copy a store");
     subcommand->add_option("action", db->action, "info, verify, compact or snapshot")
         ->type_name("ACTION")
         ->check(one_of({"info", "verify", "compact", "snapshot"}))
         ->required();
-    subcommand->add_option("path", db->path, "A closed store; of snapshot: the directory to make")
+    subcommand->add_option("path", db->path, "A closed store; for snapshot: the directory to create")
         ->type_name("DIR")
         ->required();
-    subcommand->add_option("-o,--output", db->output, "Of compact: the directory to make")->type_name("DIR");
-    add_examples(*subcommand, {{"What is the store of the running daemon made of?",
+    subcommand->add_option("-o,--output", db->output, "For compact: the directory to create")->type_name("DIR");
+    add_examples(*subcommand, {{"What does the store of the running daemon hold?",
                                 "ingeroctl db snapshot copy && ingeroctl db info copy"},
-                               {"Is all of a store whole?", "ingeroctl db verify recording"}});
+                               {"Is a store intact?", "ingeroctl db verify recording"}});
     subcommand->callback([&command, db] { command = [db](const Options& options) { return run(options, *db); }; });
 }
 

@@ -61,8 +61,8 @@ Result<uint64_t> check_copy(const std::string& directory) {
     if (!checked) return tl::unexpected(checked.error());
     if (checked->value("clean", false)) return checked->value("events", uint64_t{0});
     const json first = checked->at("damages").at(0);
-    return fail(ErrorCode::corrupt, "what was copied is damaged: " + first.value("what", std::string()),
-                "'ingeroctl db verify' of the original names all of it");
+    return fail(ErrorCode::corrupt, "the copy is damaged: " + first.value("what", std::string()),
+                "run 'ingeroctl db verify' on the original, which lists all damage");
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Result<StoreCopy> make_store_copy(const std::string& directory, const std::funct
     const std::string wanted = without_slash(directory);
     std::error_code error;
     if (fs::exists(fs::symlink_status(wanted, error)) && !fs::is_empty(wanted, error))
-        return fail(ErrorCode::busy, wanted + " is there already", "name a directory that is not there yet");
+        return fail(ErrorCode::busy, wanted + " already exists", "name a directory that does not exist yet");
     Making making(wanted);
     const auto failed = [&](int error_number) {
         return fail(ErrorCode::internal, errno_message("cannot make " + wanted, error_number));

@@ -26,12 +26,12 @@ std::string text_demo(const json& answer, const TextStyle& style) {
     return text::paint(text::words(scenario, "title"), text::Colour::bold, style) + "\n" +
            wrap_text("Injected: " + text::words(scenario, "injected"), style.width, 0) + "\n\n" +
            text_explain(explained, style) +
-           "\nEvery other command answers of it too: ingeroctl --db demo:" + text::words(scenario, "name") + " stats\n";
+           "\nOther commands read the scenario too: ingeroctl --db demo:" + text::words(scenario, "name") + " stats\n";
 }
 
 int run(const Options& options, const std::string& name) {
     if (!options.db.empty())
-        return usage_error("demo", {ErrorCode::bad_request, "demo does not go with --db", "name a scenario"});
+        return usage_error("demo", {ErrorCode::bad_request, "demo cannot be used with --db", "name a scenario"});
     auto scenarios = read_demos();
     if (!scenarios) return report("demo", scenarios.error(), exit_failed);
     json answer = {{"schema", "ingero/demo/1"}, {"scenarios", std::move(*scenarios)}, {"explain", nullptr}};
@@ -52,8 +52,8 @@ int run(const Options& options, const std::string& name) {
 void add_demo(CLI::App& app, Command& command) {
     const auto name = std::make_shared<std::string>();
     CLI::App* subcommand =
-        app.add_subcommand("demo", "Explain a recorded scenario, or list those there are; needs no daemon and no GPU");
-    subcommand->add_option("scenario", *name, "Which one")->type_name("SCENARIO");
+        app.add_subcommand("demo", "Explain a recorded scenario, or list the scenarios; needs no daemon and no GPU");
+    subcommand->add_option("scenario", *name, "The scenario to explain (default: list them)")->type_name("SCENARIO");
     add_examples(*subcommand,
                  {{"Which scenarios are there?", "ingeroctl demo"},
                   {"Another program has the CPU: what does that look like?", "ingeroctl demo cpu-contention"}});

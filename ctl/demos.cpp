@@ -38,11 +38,12 @@ Result<void> unpack(const std::string& from, const std::string& to) {
             left = ZSTD_decompressStream(stream.get(), &output, &input);
             if (ZSTD_isError(left)) return fail(ErrorCode::corrupt, from + " is damaged: " + ZSTD_getErrorName(left));
             written += output.pos;
-            if (written > most_bytes) return fail(ErrorCode::corrupt, from + " is damaged: it has no end");
+            if (written > most_bytes)
+                return fail(ErrorCode::corrupt, from + " is damaged: it unpacks to more than 256 MiB");
             unpacked.write(out.data(), static_cast<std::streamsize>(output.pos));
         }
     }
-    if (left != 0) return fail(ErrorCode::corrupt, from + " is damaged: its end is missing");
+    if (left != 0) return fail(ErrorCode::corrupt, from + " is damaged: it is truncated");
     if (!unpacked.flush()) return fail(ErrorCode::internal, errno_message("cannot write " + to, errno));
     return {};
 }

@@ -107,8 +107,8 @@ void add_explain(CLI::App& app, Command& command) {
         ->type_name("ID");
     subcommand
         ->add_option("--verify", explain->verify,
-                     "Whether an incident is over for good, by what was recorded since: exit with 3 where it is not, "
-                     "with 5 where too little was")
+                     "Whether an incident is fixed, judged by what was recorded since: exit with 3 where it is not, "
+                     "with 5 where too little was recorded")
         ->type_name("ID");
     subcommand
         ->add_option("--diff", explain->diff,
@@ -117,7 +117,7 @@ void add_explain(CLI::App& app, Command& command) {
         ->expected(2);
     explain->requests.add_to(*subcommand);
     add_examples(*subcommand, {{"What made calls slow in the last hour?", "ingeroctl explain --since 1h"},
-                               {"How did an incident come about? One of a recorded scenario:",
+                               {"How did an incident come about? An example from a recorded scenario:",
                                 "ingeroctl --db demo:cpu-contention explain --incident d1382c9f"},
                                {"In a script: fail where something serious was found",
                                 "ingeroctl explain --since 2h --fail-on high"}});

@@ -52,8 +52,8 @@ Result<void> take_window(Side& side, const std::string& text) {
         return {};
     }
     if (dots == std::string::npos)
-        return fail(ErrorCode::bad_request, "no window, incident or store: " + text,
-                    "give 10m, 10m..5m, 14:00..14:10, an incident's id or a store's path");
+        return fail(ErrorCode::bad_request, "neither a window, an incident nor a store: " + text,
+                    "name a window such as 10m, 10m..5m or 14:00..14:10, an incident's id or a store's path");
     const uint64_t now_ns = ClockTriple::now().realtime_ns;
     const auto from_ns = parse_time_ns(from, now_ns);
     if (!from_ns) return tl::unexpected(from_ns.error());
@@ -95,8 +95,8 @@ std::optional<json> explain_side(const Options& options, const WindowOptions& wi
 
 int run_diff(const Options& options, const WindowOptions& window, const std::string& a, const std::string& b) {
     if (window.is_given())
-        return usage_error("explain",
-                           {ErrorCode::bad_request, "--diff names its windows", "leave out --since, --from and --to"});
+        return usage_error("explain", {ErrorCode::bad_request, "--diff already names the windows",
+                                       "leave out --since, --from and --to"});
     choose_zone(options);
     int exit_code = exit_done;
     const auto before = explain_side(options, window, a, exit_code);

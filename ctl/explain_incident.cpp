@@ -10,7 +10,8 @@ namespace {
 /// Of an incident all that is stored is looked at, unless a window is given.
 Result<json> params_of(const Options& options, const WindowOptions& window, const std::string& id) {
     if (window.pid)
-        return fail(ErrorCode::bad_request, "--pid does not go with an incident", "an incident is of one process");
+        return fail(ErrorCode::bad_request, "--pid cannot be used with an incident",
+                    "an incident belongs to one process: leave out --pid");
     auto params = window.to_params(options);
     if (!params) return params;
     if (!window.is_given()) params->erase("since_ns");

@@ -71,7 +71,7 @@ Result<void> write_parts(const json& answer, Output& output) {
     const auto parts = answer.find("parts");
     if (parts == answer.end() || !parts->is_array()) return fail(ErrorCode::internal, "the answer has no parts");
     for (const json& part : *parts) {
-        if (!part.is_binary()) return fail(ErrorCode::internal, "a part of the answer is no binary");
+        if (!part.is_binary()) return fail(ErrorCode::internal, "a part of the answer is not binary");
         const auto& bytes = part.get_binary();
         const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         if (auto written = output.write(text); !written) return written;
@@ -127,7 +127,8 @@ int run(const Options& options, const ExportCommand& command) {
     const bool to_terminal = (command.output.empty() || command.output == "-") && isatty(STDOUT_FILENO) != 0;
     if (to_terminal && command.format == "perfetto")
         return usage_error("export",
-                           {ErrorCode::bad_request, "a Perfetto trace is not for a terminal", "name a file with -o"});
+                           {ErrorCode::bad_request, "a Perfetto trace is binary, and is not written to a terminal",
+                            "name a file with -o"});
     int exit_code = exit_done;
     const auto source = open_source(options, "export", exit_code);
     if (!source) return exit_code;
@@ -143,9 +144,10 @@ int run(const Options& options, const ExportCommand& command) {
     // What was exported is on standard output, or else what there is to say of it.
     if (output.is_file() && !print(options, *told, text_export)) return exit_failed;
     if (told->value("more", false))
-        return report("export",
-                      {ErrorCode::limit, "only the 10000 stacks with most time are there", "export a shorter window"},
-                      exit_partial);
+        return report(
+            "export",
+            {ErrorCode::limit, "only the 10000 stacks with the most time were written", "export a shorter window"},
+            exit_partial);
     return covers_nothing(*told) ? exit_partial : exit_done;
 }
 
@@ -153,7 +155,7 @@ int run(const Options& options, const ExportCommand& command) {
 
 void add_export(CLI::App& app, Command& command) {
     const auto wanted = std::make_shared<ExportCommand>();
-    CLI::App* subcommand = app.add_subcommand("export", "Write what is stored as a file that other tools read");
+    CLI::App* subcommand = app.add_subcommand("export", "Export what is stored to a file that other tools read");
     subcommand
         ->add_option("--format", wanted->format,
                      "perfetto (ui.perfetto.dev), chrome (JSON trace events), csv, jsonl or folded (flame graphs)")
@@ -163,7 +165,7 @@ void add_export(CLI::App& app, Command& command) {
     subcommand->add_option("-o,--output", wanted->output, "The file to write (default: standard output)")
         ->type_name("FILE");
     wanted->window.add_to(*subcommand);
-    add_examples(*subcommand, {{"All of the last ten minutes, for ui.perfetto.dev",
+    add_examples(*subcommand, {{"The last ten minutes, for ui.perfetto.dev",
                                 "ingeroctl export --since 10m --format perfetto -o trace.pftrace"},
                                {"A flame graph's input", "ingeroctl export --format folded -o stacks.folded"}});
     subcommand->callback(

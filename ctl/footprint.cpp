@@ -75,7 +75,8 @@ int record_footprint(const Options& options, const FootprintCommand& wanted) {
         const uint32_t pid = command ? static_cast<uint32_t>(command->pid()) : wanted.pid;
         if (const auto begun = source->ask("footprint", {{"pid", pid}}); !begun)
             return report("record", begun.error(), exit_failed);
-        if (!command) std::fprintf(stderr, "ingeroctl: records what process %u touches; ^C ends it\n", pid);
+        if (!command)
+            std::fprintf(stderr, "ingeroctl: recording what process %u touches; ^C ends the recording\n", pid);
         const auto footprint = record(*source, command, wanted.duration_ns, interrupts);
         if (!footprint)
             return report("record", footprint.error(),

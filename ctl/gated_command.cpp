@@ -20,7 +20,7 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return fail(ErrorCode::internal, errno_message("cannot make a pipe", errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) return fail(ErrorCode::internal, errno_message("cannot create a pipe", errno));
     return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

@@ -20,8 +20,8 @@ int run(const Options& options, const WindowOptions& window) {
 
 void add_gpus(CLI::App& app, Command& command) {
     const auto window = std::make_shared<WindowOptions>();
-    CLI::App* subcommand =
-        app.add_subcommand("gpus", "What was measured last of each GPU and InfiniBand port, and their last Xid");
+    CLI::App* subcommand = app.add_subcommand(
+        "gpus", "Show the latest measurements of each GPU and InfiniBand port, and each GPU's last Xid");
     window->add_to(*subcommand);
     add_examples(*subcommand, {{"How are the GPUs now?", "ingeroctl gpus"}});
     subcommand->callback(

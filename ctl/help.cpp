@@ -108,7 +108,7 @@ void add_examples(CLI::App& command, std::initializer_list<Example> examples) {
     std::string text = "Examples:\n";
     for (const Example& example : examples)
         text += "  " + std::string(example.what) + "\n    " + std::string(example.line) + "\n";
-    command.footer(text + "\nCommon options and exit codes: ingeroctl --help; all of it: man ingeroctl");
+    command.footer(text + "\nCommon options and exit codes: ingeroctl --help; full manual: man ingeroctl");
 }
 
 CLI::Validator one_of(const std::vector<std::string>& values) {

@@ -51,7 +51,7 @@ json to_json(const ImportSummary& summary, const ImportCommand& command) {
 
 std::string text_import(const json& answer, const TextStyle&) {
     const auto count = [&](const char* name) { return answer.value(name, uint64_t{0}); };
-    if (answer.value("already_there", false)) return "nothing to do: the trace is in the store already\n";
+    if (answer.value("already_there", false)) return "nothing to do: the store already holds this trace\n";
     std::string text;
     for (const json& node : answer["nodes"])
         text += escape_text(node["node"].get<std::string>()) + ": " + std::to_string(node["events"].get<uint64_t>()) +
@@ -60,15 +60,15 @@ std::string text_import(const json& answer, const TextStyle&) {
     const auto tell = [&](const char* name, const char* what) {
         if (const uint64_t number = count(name)) text += std::to_string(number) + " " + what + "\n";
     };
-    tell("sampled_out", "more events were counted by the agent and not kept, at least");
-    tell("unreadable_events", "rows cannot be events and were left out");
-    tell("unreadable_stacks", "stacks cannot be read and have no frames");
-    tell("lost_stacks", "stacks that events have are missing in the trace");
+    tell("sampled_out", "or more further events were counted by the agent, but not kept");
+    tell("unreadable_events", "rows are not valid events and were left out");
+    tell("unreadable_stacks", "stacks could not be read and have no frames");
+    tell("lost_stacks", "stacks that events refer to are missing in the trace");
     tell("snapshots", "snapshots of the host");
     tell("annotations", "annotations");
-    tell("chains", "findings of the agent, which nothing here trusts");
-    tell("rollups", "sums by minute, operation and process of what the agent did not keep");
-    tell("unreadable_texts", "texts of annotations and findings cannot be read and were left out");
+    tell("chains", "findings of the agent, which ingero lists but does not trust");
+    tell("rollups", "sums by minute, operation and process of events that the agent did not keep");
+    tell("unreadable_texts", "texts of annotations and findings could not be read and were left out");
     for (const json& table : answer["left_out"])
         text += "left out: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of " +
                 table["table"].get<std::string>() + "\n";
@@ -89,10 +89,9 @@ int run(const Options& options, const ImportCommand& command) {
 
 void add_import(CLI::App& app, Command& command) {
     const auto import = std::make_shared<ImportCommand>();
-    CLI::App* subcommand =
-        app.add_subcommand("import", "Make a store of a SQLite trace that the earlier agent recorded");
+    CLI::App* subcommand = app.add_subcommand("import", "Import a SQLite trace of the earlier agent into a store");
     subcommand->add_option("trace", import->trace, "The SQLite file; it is only read")->type_name("TRACE")->required();
-    subcommand->add_option("-o,--output", import->store, "The store's directory, which is made where it is missing")
+    subcommand->add_option("-o,--output", import->store, "The store's directory, which is created where it is missing")
         ->type_name("STORE")
         ->required();
     subcommand->add_option("--node", import->node, "The node's name, for a trace whose rows name none")

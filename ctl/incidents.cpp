@@ -28,10 +28,10 @@ int run(const Options& options, const IncidentsOptions& incidents) {
 
 void add_incidents(CLI::App& app, Command& command) {
     const auto incidents = std::make_shared<IncidentsOptions>();
-    CLI::App* subcommand =
-        app.add_subcommand("incidents", "What went wrong in a window and was seen as it did, the most lost time first");
+    CLI::App* subcommand = app.add_subcommand(
+        "incidents", "List the incidents that ingerod detected live in a window, the most lost time first");
     incidents->window.add_to(*subcommand);
-    subcommand->add_option("--limit", incidents->limit, "At most so many incidents (default: 100)")
+    subcommand->add_option("--limit", incidents->limit, "At most this many incidents (default: 100)")
         ->type_name("INCIDENTS")
         ->check(CLI::Range(1U, 1'000U).description(""));
     add_examples(*subcommand, {{"What went wrong today?", "ingeroctl incidents --since 1d"}});

@@ -29,12 +29,12 @@ void add_global_options(CLI::App& app, Options& options) {
         ->type_name("PATH")
         ->envname("INGERO_SOCKET")
         ->default_str(std::string(default_control_socket));
-    app.add_option("--db", options.db, "Ask a closed store or a SQLite trace of the earlier agent, and no daemon")
+    app.add_option("--db", options.db, "Ask a closed store or a SQLite trace of the earlier agent, not the daemon")
         ->type_name("PATH");
     app.add_flag("--json", options.json, "Print one line of JSON (docs/schemas)");
-    app.add_flag("--utc", options.utc, "Print times in UTC, and take those without a zone for UTC");
+    app.add_flag("--utc", options.utc, "Print times in UTC, and read times without a zone as UTC");
     app.add_flag("--no-color", options.no_colour, "No colours; NO_COLOR in the environment does the same");
-    app.add_flag("--no-pager", options.no_pager, "No pager for what is longer than the terminal");
+    app.add_flag("--no-pager", options.no_pager, "No pager for output that is longer than the terminal");
     app.set_version_flag("--version", "ingeroctl " INGERO_VERSION, "Print the version and exit");
     app.fallthrough();
     app.require_subcommand(1);
@@ -128,8 +128,8 @@ int run(int argc, char** argv) {
     const auto chosen = app.get_subcommands();
     options.pages = !options.no_pager && !chosen.empty() && !runs_programs(chosen.front()->get_name());
     if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
-        return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " does not go with --db",
-                                     "a stored trace answers query, stats, explain, requests, stacks, waits, "
+        return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " cannot be used with --db",
+                                     "these commands can: query, stats, explain, requests, stacks, waits, "
                                      "stragglers, incidents, processes, gpus, mcp and export"});
     return command(options);
 }

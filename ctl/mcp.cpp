@@ -158,7 +158,7 @@ class Bridge {
     int lost() {
         const auto again = connect_to_daemon(path_, connect_timeout);
         std::string what = outstanding_.last_words();
-        if (what.empty()) what = again ? "ingerod ended the session" : "ingerod is gone";
+        if (what.empty()) what = again ? "ingerod ended the session" : "ingerod no longer answers";
         const Error error{again ? ErrorCode::busy : ErrorCode::not_found, what,
                           again ? "start 'ingeroctl mcp' again, which begins a new session"
                                 : "start it with 'systemctl start ingerod', then 'ingeroctl mcp' again"};
@@ -240,9 +240,9 @@ int run(const Options& options) {
 
 void add_mcp(CLI::App& app, Command& command) {
     CLI::App* subcommand =
-        app.add_subcommand("mcp", "Serve an AI client on standard input and output: the Model Context Protocol");
+        app.add_subcommand("mcp", "Serve an AI client the Model Context Protocol on standard input and output");
     add_examples(*subcommand, {{"What an AI client is configured to run", "ingeroctl mcp"},
-                               {"The same of a store", "ingeroctl --db recording mcp"}});
+                               {"The same, from a store", "ingeroctl --db recording mcp"}});
     subcommand->callback([&command] { command = run; });
 }
 

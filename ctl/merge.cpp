@@ -53,7 +53,7 @@ class NewStore {
         const bool exists = access(output_.c_str(), F_OK) == 0;
         if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, output_.c_str(),
                       exists ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0)
-            return fail(ErrorCode::denied, errno_message("cannot put the store in the place of " + output_, errno));
+            return fail(ErrorCode::denied, errno_message("cannot move the new store to " + output_, errno));
         if (!exists) path_.clear();
         return {};
     }
@@ -96,7 +96,7 @@ Result<std::optional<MergeSummary>> merge(const MergeCommand& command) {
     struct stat status {};
     if (stat(output.c_str(), &status) == 0) {
         if (!S_ISDIR(status.st_mode) || access((output + "/data.mdb").c_str(), F_OK) != 0)
-            return fail(ErrorCode::bad_request, output + " is there, and is no event store", "name a new directory");
+            return fail(ErrorCode::bad_request, output + " exists, and is not an event store", "name a new directory");
         if (auto closed = check_closed(output); !closed) return tl::unexpected(closed.error());
         const auto merged = is_merged(sources, output);
         if (!merged) return tl::unexpected(merged.error());
@@ -104,7 +104,7 @@ Result<std::optional<MergeSummary>> merge(const MergeCommand& command) {
         if (auto added = add(output); !added) return tl::unexpected(added.error());
     }
     NewStore made(output);
-    if (made.path().empty()) return fail(ErrorCode::denied, errno_message("cannot make " + output, errno));
+    if (made.path().empty()) return fail(ErrorCode::denied, errno_message("cannot create " + output, errno));
     auto summary = merge_stores(sources, made.path());
     if (!summary) return tl::unexpected(summary.error());
     if (auto placed = made.take_place(); !placed) return tl::unexpected(placed.error());
@@ -129,7 +129,7 @@ json to_json(const std::optional<MergeSummary>& summary, const std::string& stor
 }
 
 std::string text_merge(const json& answer, const TextStyle&) {
-    if (answer.value("already_there", false)) return "nothing to do: all sessions are in the store already\n";
+    if (answer.value("already_there", false)) return "nothing to do: the store already holds all sessions\n";
     const auto count = [](const json& object, const char* name) {
         return std::to_string(object.value(name, uint64_t{0}));
     };
@@ -143,7 +143,7 @@ std::string text_merge(const json& answer, const TextStyle&) {
     text += count(answer, "spans") + " spans, " + count(answer, "incidents") + " rows of incidents, " +
             count(answer, "states") + " states, " + count(answer, "rollups") + " rollups\n";
     if (answer.value("repeated_sessions", uint64_t{0}) != 0)
-        text += count(answer, "repeated_sessions") + " sessions were in several, and were taken once\n";
+        text += count(answer, "repeated_sessions") + " sessions were in more than one source, and were merged once\n";
     return text;
 }
 
@@ -157,11 +157,11 @@ int run(const Options& options, const MergeCommand& command) {
 
 void add_merge(CLI::App& app, Command& command) {
     const auto merge = std::make_shared<MergeCommand>();
-    CLI::App* subcommand = app.add_subcommand("merge", "Make one store of several, with their nodes kept apart");
+    CLI::App* subcommand = app.add_subcommand("merge", "Merge several stores into one, with their nodes kept apart");
     subcommand->add_option("stores", merge->sources, "Closed stores or SQLite traces; they are only read")
         ->type_name("STORE")
         ->required();
-    subcommand->add_option("-o,--output", merge->output, "The store's directory; what is in it already stays in it")
+    subcommand->add_option("-o,--output", merge->output, "The store's directory; what it already holds is kept")
         ->type_name("STORE")
         ->required();
     subcommand->add_option("--node", merge->node, "The node's name, for stores and traces that name none")

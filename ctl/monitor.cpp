@@ -236,9 +236,9 @@ int run(const Options& options, const MonitorOptions& monitor) {
             return exit_done;
         } catch (const sdbus::Error& error) {
             const Error why{ErrorCode::not_found, "no system bus: " + error.getMessage(),
-                            "monitor listens to D-Bus; is dbus running here?"};
+                            "monitor listens on D-Bus: check that the system bus runs here"};
             if (!connected_before) return report("monitor", why, exit_not_ready);
-            if (connected) say("the bus has gone; waiting for it");
+            if (connected) say("the system bus is gone; waiting for it");
         }
         if (!wait_for(-1, 0, retry_ms)) return exit_done;
     }
@@ -249,8 +249,8 @@ int run(const Options& options, const MonitorOptions& monitor) {
 void add_monitor(CLI::App& app, Command& command) {
     const auto monitor = std::make_shared<MonitorOptions>();
     CLI::App* subcommand =
-        app.add_subcommand("monitor", "Print incidents, stragglers and losses as ingerod tells of them on D-Bus");
-    subcommand->add_option("--count", monitor->count, "Leave after so many lines")
+        app.add_subcommand("monitor", "Print incidents, stragglers and losses as ingerod signals them on D-Bus");
+    subcommand->add_option("--count", monitor->count, "Exit after this many lines")
         ->type_name("N")
         ->check(CLI::PositiveNumber.description(""));
     add_examples(*subcommand, {{"Wait for the next thing that goes wrong", "ingeroctl monitor --count 1"}});

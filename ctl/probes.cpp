@@ -16,8 +16,9 @@ int run_probes(const Options& options) {
 }  // namespace
 
 void add_probes(CLI::App& app, Command& command) {
-    auto* probes = app.add_subcommand("probes", "List what is attached to, and how often each probe was hit");
-    add_examples(*probes, {{"What is attached to, and is it hit?", "ingeroctl probes"}});
+    auto* probes = app.add_subcommand(
+        "probes", "List the libraries that probes are attached to, and how often each probe was hit");
+    add_examples(*probes, {{"What are probes attached to, and are they hit?", "ingeroctl probes"}});
     probes->callback([&command] { command = run_probes; });
 }
 

@@ -25,8 +25,10 @@ nlohmann::json problems(const std::string& kind) {
 int run_problems(const Options& options, const std::string& kind) {
     const auto answer = problems(kind);
     if (answer["problems"].empty())
-        return report("problems", {ErrorCode::not_found, "there is no such kind: " + kind, "see 'ingeroctl problems'"},
-                      exit_failed);
+        return report(
+            "problems",
+            {ErrorCode::not_found, "there is no kind of finding named " + kind, "'ingeroctl problems' lists them"},
+            exit_failed);
     return print(options, answer, text_problems) ? exit_done : exit_failed;
 }
 

@@ -12,7 +12,7 @@ int run(const Options& options, const std::string& node) {
     nlohmann::json params = nlohmann::json::object();
     if (!node.empty() && options.db.empty())
         return usage_error("processes",
-                           {ErrorCode::bad_request, "--node goes with --db", "the daemon's store is of its own node"});
+                           {ErrorCode::bad_request, "--node needs --db", "the daemon's store holds its own node only"});
     if (!node.empty()) params["node"] = node;
     int exit_code = exit_done;
     const auto answer = ask(options, "processes", std::move(params), exit_code);

@@ -33,14 +33,14 @@ std::string schema_statement(const std::string& table) {
 int run(const Options& options, const QueryOptions& query) {
     const bool of_statement = !query.sql.empty() || query.limit || query.csv || query.explain || query.schema;
     if (query.by_request && of_statement)
-        return usage_error("query", {ErrorCode::bad_request, "--by-request takes the place of a statement",
-                                     "it goes with a window, --request, --slower-than and --top"});
+        return usage_error("query", {ErrorCode::bad_request, "--by-request replaces the statement",
+                                     "combine it with a window, --request, --slower-than and --top"});
     if (query.by_request) return run_requests(options, "query", query.window, query.requests, "request");
     if (query.requests.is_given())
         return usage_error("query", {ErrorCode::bad_request, "--request, --slower-than and --top choose requests",
                                      "add --by-request, without a statement"});
     if (query.sql.empty() && !query.schema)
-        return usage_error("query", {ErrorCode::bad_request, "there is no statement",
+        return usage_error("query", {ErrorCode::bad_request, "the statement is missing",
                                      "such as: ingeroctl query \"SELECT * FROM events LIMIT 20\""});
     if (query.csv && options.json)
         return usage_error("query", {ErrorCode::bad_request, "--csv and --json exclude each other", ""});
@@ -66,22 +66,23 @@ int run(const Options& options, const QueryOptions& query) {
 
 void add_query(CLI::App& app, Command& command) {
     const auto query = std::make_shared<QueryOptions>();
-    CLI::App* subcommand = app.add_subcommand("query", "Ask the store with SQL");
+    CLI::App* subcommand = app.add_subcommand("query", "Query the store with SQL");
     subcommand->add_option("SQL", query->sql, "One SELECT statement; with --schema: a table")->type_name("");
     query->window.add_to(*subcommand);
     subcommand->get_option("--since")->description("Only the time up to now, such as 5m (default: all that is stored)");
-    subcommand->add_option("--limit", query->limit, "At most so many rows (default: 10000)")
+    subcommand->add_option("--limit", query->limit, "At most this many rows (default: 10000)")
         ->type_name("ROWS")
         ->check(CLI::Range(1u, static_cast<unsigned>(most_sql_rows)).description(""));
     subcommand->add_flag("--csv", query->csv, "Comma-separated values, a line of names first");
-    subcommand->add_flag("--explain", query->explain, "How the statement would be answered, in place of its rows");
-    subcommand->add_flag("--schema", query->schema, "What tables and columns there are, and what they mean");
+    subcommand->add_flag("--explain", query->explain, "In place of the rows: how the statement would be answered");
+    subcommand->add_flag("--schema", query->schema,
+                         "In place of a statement: the tables and columns, and what they mean");
     subcommand->add_flag("--by-request", query->by_request, "In place of a statement: the requests, the longest first");
     query->requests.add_to(*subcommand);
     add_examples(*subcommand,
                  {{"Which operations fail?",
                    "ingeroctl query \"SELECT op, count(*) FROM events WHERE ret_code != 0 GROUP BY op\""},
-                  {"What can be asked for?", "ingeroctl query --schema events"},
+                  {"Which columns does a table have?", "ingeroctl query --schema events"},
                   {"The slowest requests of the last hour", "ingeroctl query --since 1h --by-request --top 5"}});
     subcommand->callback(
         [&command, query] { command = [query](const Options& options) { return run(options, *query); }; });

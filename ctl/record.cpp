@@ -97,7 +97,7 @@ Recording::~Recording() {
 Result<void> Recording::make_directory() {
     made_directory_ = mkdir(directory_.c_str(), 0700) == 0;
     if (!made_directory_ && errno != EEXIST)
-        return fail(ErrorCode::denied, errno_message("cannot make " + directory_, errno));
+        return fail(ErrorCode::denied, errno_message("cannot create " + directory_, errno));
     if (access((directory_ + "/data.mdb").c_str(), F_OK) == 0)
         return fail(ErrorCode::bad_request, "there is a store in " + directory_ + " already", "name a new directory");
     return {};
@@ -112,7 +112,7 @@ Result<json> Recording::ask(json more, SessionBatch& ret_rows) {
     if (parts == answer->end() || !parts->is_array()) return fail(ErrorCode::internal, "the answer has no parts");
     std::string bytes;
     for (const json& part : *parts) {
-        if (!part.is_binary()) return fail(ErrorCode::internal, "a part of the answer is no binary");
+        if (!part.is_binary()) return fail(ErrorCode::internal, "a part of the answer is not binary");
         bytes.append(part.get_binary().begin(), part.get_binary().end());
     }
     auto rows = decode_batch(bytes);
@@ -176,7 +176,8 @@ Result<bool> Recording::copy_page() {
         if (auto begun = begin(rows, answer->value("start_ns", uint64_t{0})); !begun)
             return tl::unexpected(begun.error());
     if (rows.session.boot_id != session_.boot_id || rows.session.clock.monotonic_ns > session_.clock.monotonic_ns)
-        return fail(ErrorCode::not_found, "ingerod was started again", "what came before is in the store");
+        return fail(ErrorCode::not_found, "ingerod was restarted",
+                    "what was recorded before the restart is in the store");
     clock_ = rows.session.latest_clock;
     after_ = answer->value("after", uint64_t{0});
     const bool more = answer->value("more", false);
@@ -267,11 +268,11 @@ int run(const Options& options, const RecordCommand& command) {
             options,
             {.pid = command.pid, .command = command.command, .duration_ns = duration_ns, .output = command.output});
     }
-    if (!command.command.empty()) return wrong("a command goes with --footprint only", "see 'ingeroctl record --help'");
+    if (!command.command.empty()) return wrong("a command needs --footprint", "see 'ingeroctl record --help'");
     if ((command.pid != 0) == !command.unit.empty())
-        return wrong("it takes --pid or --unit", "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
+        return wrong("name either --pid or --unit", "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
     if (command.output.empty())
-        return wrong("it takes --output, unless it is a footprint",
+        return wrong("name a directory with --output (only --footprint needs none)",
                      "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
     uint64_t since_ns = 0;
     if (!command.since.empty()) {
@@ -303,23 +304,23 @@ int run(const Options& options, const RecordCommand& command) {
 
 void add_record(CLI::App& app, Command& command) {
     const auto wanted = std::make_shared<RecordCommand>();
-    CLI::App* subcommand =
-        app.add_subcommand("record", "Copy what one process does to a store of its own, or tell what it touches");
+    CLI::App* subcommand = app.add_subcommand(
+        "record", "Record a process or unit to a store of its own, or report what a process touches");
     subcommand->add_option("--pid", wanted->pid, "This process")->type_name("PID");
     subcommand->add_option("--unit", wanted->unit, "All processes of this systemd unit")->type_name("UNIT");
-    subcommand->add_option("--duration", wanted->duration, "End after this time (default: with the process, or ^C)")
+    subcommand
+        ->add_option("--duration", wanted->duration, "End after this time (default: when the process ends, or at ^C)")
         ->type_name("DURATION");
     subcommand->add_option("--since", wanted->since, "Begin this long ago (default: now)")->type_name("DURATION");
-    subcommand
-        ->add_option("-o,--output", wanted->output,
-                     "The store's directory, which has no store yet, or with --footprint a file")
+    subcommand->add_option("-o,--output", wanted->output, "The directory for the new store; with --footprint: a file")
         ->type_name("STORE");
-    subcommand->add_flag("--footprint", wanted->footprint,
-                         "In place of a store: the system calls, files, endpoints, programs and libraries of the "
-                         "process, or of a command that is run, CUDA or not, and of what it starts");
+    subcommand->add_flag(
+        "--footprint", wanted->footprint,
+        "In place of a store: report the system calls, files, endpoints, programs and libraries of the "
+        "process, or of a command to run, and of all that it starts; it need not use CUDA");
     subcommand->add_option("command", wanted->command, "With --footprint: a command to run, after --")
         ->type_name("COMMAND");
-    add_examples(*subcommand, {{"Half a minute of one process, to take home",
+    add_examples(*subcommand, {{"Half a minute of one process, as a store of its own",
                                 "ingeroctl record --pid 4711 --duration 30s -o recording"},
                                {"Ask what was recorded", "ingeroctl --db recording explain"},
                                {"Which files does a command open?", "ingeroctl record --footprint -- ls /etc"}});

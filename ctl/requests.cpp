@@ -10,11 +10,11 @@
 namespace ingero::ctl {
 
 void RequestsOptions::add_to(CLI::App& command) {
-    command.add_option("--request", request, "Only the request, or step, of this id, as an answer prints it")
+    command.add_option("--request", request, "Only the request, or step, with this id, as an answer prints it")
         ->type_name("ID");
-    command.add_option("--slower-than", slower_than, "Only those that took at least so long, such as 500ms or 2s")
+    command.add_option("--slower-than", slower_than, "Only those that took at least this long, such as 500ms or 2s")
         ->type_name("DURATION");
-    command.add_option("--top", top, "At most so many, the longest (default: 20)")
+    command.add_option("--top", top, "At most this many, the longest first (default: 20)")
         ->type_name("ROWS")
         ->check(CLI::Range(1u, 10'000u).description(""));
 }

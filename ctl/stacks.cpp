@@ -35,16 +35,17 @@ int run(const Options& options, const StacksOptions& stacks) {
 void add_stacks(CLI::App& app, Command& command) {
     const auto stacks = std::make_shared<StacksOptions>();
     CLI::App* subcommand =
-        app.add_subcommand("stacks", "Show the native stacks that the traced calls were made on, over a window");
+        app.add_subcommand("stacks", "Show the native stacks from which traced calls were made, over a window");
     stacks->window.add_to(*subcommand);
     subcommand->add_option("--op", stacks->op, "Only calls of this operation, such as cudaLaunchKernel")
         ->type_name("NAME");
-    subcommand->add_option("--by", stacks->by, "Tell stacks apart by op, process or kernel (default: op)")
+    subcommand->add_option("--by", stacks->by, "Group stacks by op, process or kernel (default: op)")
         ->type_name("WHAT")
         ->check(one_of({"op", "process", "kernel"}));
-    subcommand->add_flag("--off-cpu", stacks->off_cpu, "Weigh stacks by the time spent off the CPU, not by all time");
+    subcommand->add_flag("--off-cpu", stacks->off_cpu,
+                         "Weight stacks by their time off the CPU, not by their total time");
     subcommand->add_flag("--folded", stacks->folded, "One line a stack, as flame graph tools read them");
-    subcommand->add_option("--limit", stacks->limit, "At most so many stacks, those with most time (default: 50)")
+    subcommand->add_option("--limit", stacks->limit, "At most this many stacks, those with the most time (default: 50)")
         ->type_name("STACKS")
         ->check(CLI::Range(1u, 10'000u).description(""));
     add_examples(*subcommand, {{"Where do the launches of a process come from?",

@@ -32,10 +32,10 @@ void add_stats(CLI::App& app, Command& command) {
     CLI::App* subcommand =
         app.add_subcommand("stats", "Count and time the traced calls by operation and process, over a window");
     stats->window.add_to(*subcommand);
-    subcommand->add_option("--by", stats->by, "Tell calls apart by op, or launches by kernel (default: op)")
+    subcommand->add_option("--by", stats->by, "Group calls by op, or launches by kernel (default: op)")
         ->type_name("WHAT")
         ->check(one_of({"op", "kernel"}));
-    subcommand->add_option("--limit", stats->limit, "At most so many rows, the largest by total time (default: all)")
+    subcommand->add_option("--limit", stats->limit, "At most this many rows, the largest by total time (default: all)")
         ->type_name("ROWS")
         ->check(CLI::Range(1u, 1'000'000u).description(""));
     add_examples(*subcommand, {{"Which calls took the time?", "ingeroctl stats --since 1m --limit 10"},

@@ -19,7 +19,7 @@ int run(const Options& options) {
 
 void add_status(CLI::App& app, Command& command) {
     CLI::App* subcommand =
-        app.add_subcommand("status", "Say whether ingerod traces, what it recorded and what it lost");
+        app.add_subcommand("status", "Show whether ingerod traces, what it recorded and what it lost");
     add_examples(*subcommand, {{"Does it trace, and is anything lost?", "ingeroctl status"}});
     subcommand->callback([&command] { command = run; });
 }

@@ -37,7 +37,7 @@ std::string find_worker() {
 Result<void> check_closed(const std::string& directory) {
     const UniqueFd lock(open((directory + "/ingerod.lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || flock(lock.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
-    return fail(ErrorCode::busy, "an ingerod is at work in the store " + directory,
+    return fail(ErrorCode::busy, "a running ingerod uses the store " + directory,
                 "ask that ingerod: leave --db out, and name its control socket with --socket");
 }
 
@@ -63,7 +63,7 @@ Result<std::string> find_store(const std::string& path) {
     struct stat status {};
     if (stat(path.c_str(), &status) != 0)
         return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
-    return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that has a data.mdb");
+    return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that holds data.mdb");
 }
 
 Result<json> ask_closed_store(const std::string& directory, const std::string& method, int fd) {
@@ -84,7 +84,7 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
         source.temporary_ = std::make_unique<TemporaryStore>();
         source.directory_ = source.temporary_->path();
         if (source.directory_.empty())
-            return fail(ErrorCode::internal, errno_message("cannot make a temporary store", errno));
+            return fail(ErrorCode::internal, errno_message("cannot create a temporary store", errno));
         if (auto unpacked = unpack_demo(*demo, source.directory_); !unpacked) return tl::unexpected(unpacked.error());
         return source;
     }
@@ -95,7 +95,7 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
         source.temporary_ = std::make_unique<TemporaryStore>();
         source.directory_ = source.temporary_->path();
         if (source.directory_.empty())
-            return fail(ErrorCode::internal, errno_message("cannot make a temporary store", errno));
+            return fail(ErrorCode::internal, errno_message("cannot create a temporary store", errno));
         ImportOptions options;
         options.node = node;
         if (const std::string stem = fs::path(path).stem().string(); !stem.empty()) options.fallback_node = stem;
@@ -110,7 +110,7 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
     source.directory_ = is_outer ? inner : path;
     if (access((source.directory_ + "/data.mdb").c_str(), F_OK) != 0)
         return fail(ErrorCode::not_found, "there is no event store in " + path,
-                    "name the directory that has a data.mdb, or a SQLite trace");
+                    "name the directory that holds data.mdb, or a SQLite trace");
     if (auto closed = check_closed(source.directory_); !closed) return tl::unexpected(closed.error());
     return source;
 }

@@ -170,16 +170,16 @@ std::vector<Part> parts_of(Asked& asked, const BundleCommand& command) {
         {"check.json", "what this host offers for tracing: ingeroctl check", "paths of programs",
          [&] { return asked.check(); }},
         {"status.json", "what ingerod does, what it recorded and lost", "", [&] { return asked.text("status"); }},
-        {"probes.json", "what is attached to, and how often it was hit", "paths of programs",
+        {"probes.json", "what probes are attached to, and how often each was hit", "paths of programs",
          [&] { return asked.text("probes"); }},
-        {"coverage.json", "what of the last day was not seen, by kind", "whose calls",
+        {"coverage.json", "what was not recorded in the last day, by kind", "whose calls",
          [&] { return asked.coverage(); }},
-        {"store.json", "of what the store is made", "its events", [&] { return asked.store(); }},
+        {"store.json", "how the store is made up", "its events", [&] { return asked.store(); }},
         {"configuration.toml", "switches, numbers, sizes and durations of ingerod.conf(5)",
          "comments, names, paths, patterns", [&] { return read_configuration(command.configuration); }},
         {"units.txt", "state of the systemd units", "environment, command lines", [] { return read_units(); }},
-        {"journal.jsonl", "messages of ingerod: time, kind and priority", "their text, but of starts, stops and losses",
-         [] { return read_journal(); }},
+        {"journal.jsonl", "messages of ingerod: time, kind and priority",
+         "their text, except for starts, stops and losses", [] { return read_journal(); }},
         {"bpf.jsonl", "BPF programs of this host", "their code and maps", [] { return list_bpf_programs(); }},
     };
 }
@@ -209,13 +209,13 @@ std::string text_manifest(const json& manifest, const TextStyle& style) {
     for (const json& file : manifest["files"]) {
         const std::string name = file["name"].get<std::string>();
         if (file["bytes"].is_null())
-            missing += "not there: " + name + ": " + escape_text(file["missing"].get<std::string>()) + "\n";
+            missing += "missing: " + name + ": " + escape_text(file["missing"].get<std::string>()) + "\n";
         else
             table.add_row({name, format_count(file["bytes"].get<uint64_t>()), file["holds"].get<std::string>(),
                            file["left_out"].get<std::string>()});
     }
     std::string text = table.render(style.width) + missing +
-                       "In none of them: arguments and names of programs, environment, ids and labels of requests.\n";
+                       "No file holds arguments or names of programs, environment, or ids or labels of requests.\n";
     if (manifest["output"].is_string())
         text += "Written: " + escape_text(manifest["output"].get<std::string>()) + ", " +
                 format_bytes(manifest["bytes"].get<uint64_t>()) + "\n";
@@ -225,7 +225,9 @@ std::string text_manifest(const json& manifest, const TextStyle& style) {
 /// It is made anew, for its owner only: nobody else's file is written to.
 Result<void> write_new(const std::string& path, std::string_view content) {
     UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file) return fail(ErrorCode::denied, errno_message("cannot make " + path, errno), "name another by --output");
+    if (!file)
+        return fail(ErrorCode::denied, errno_message("cannot create " + path, errno),
+                    "name another file with --output");
     while (!content.empty()) {
         const ssize_t written = write(file.get(), content.data(), content.size());
         if (written < 0 && errno == EINTR) continue;
@@ -247,7 +249,7 @@ std::string usual_name() {
 
 int run(const Options& options, const BundleCommand& command) {
     if (!options.db.empty())
-        return usage_error("support-bundle", {ErrorCode::bad_request, "support-bundle does not go with --db", ""});
+        return usage_error("support-bundle", {ErrorCode::bad_request, "support-bundle cannot be used with --db", ""});
     choose_zone(options);
     Asked asked(options);
     std::vector<TarFile> files;
@@ -270,14 +272,16 @@ int run(const Options& options, const BundleCommand& command) {
 void add_support_bundle(CLI::App& app, Command& command) {
     const auto wanted = std::make_shared<BundleCommand>();
     CLI::App* subcommand = app.add_subcommand(
-        "support-bundle", "Make a file for who helps: state of ingerod and host, nothing of what programs are told");
+        "support-bundle",
+        "Make a file for support: the state of ingerod and the host, no arguments or names of programs");
     subcommand
-        ->add_option("-o,--output", wanted->output, "The file to make (default: ingero-support-TIME.tar.zst here)")
+        ->add_option("-o,--output", wanted->output, "The file to write (default: ingero-support-TIME.tar.zst here)")
         ->type_name("FILE");
-    subcommand->add_option("--config", wanted->configuration, "The daemon's configuration, where it is another")
+    subcommand
+        ->add_option("--config", wanted->configuration, "The daemon's configuration file, where it is not the default")
         ->type_name("FILE");
-    subcommand->add_flag("--list", wanted->list, "Only say what it would hold, and make no file");
-    add_examples(*subcommand, {{"What would it tell?", "ingeroctl support-bundle --list"},
+    subcommand->add_flag("--list", wanted->list, "List what the file would hold, and write no file");
+    add_examples(*subcommand, {{"What would it hold?", "ingeroctl support-bundle --list"},
                                {"The file to send", "ingeroctl support-bundle -o bundle.tar.zst"}});
     subcommand->callback(
         [&command, wanted] { command = [wanted](const Options& options) { return run(options, *wanted); }; });

@@ -119,7 +119,8 @@ Result<std::string> bare_configuration(std::string_view text) {
     try {
         parsed = toml::parse(text);
     } catch (const toml::parse_error& error) {
-        return fail(ErrorCode::bad_request, "it is no TOML, at line " + std::to_string(error.source().begin.line));
+        return fail(ErrorCode::bad_request,
+                    "it is not valid TOML, at line " + std::to_string(error.source().begin.line));
     }
     std::string result;
     size_t left_out = 0;
@@ -138,7 +139,8 @@ Result<std::string> bare_configuration(std::string_view text) {
             ++left_out;
         if (!lines.empty()) result += "[" + std::string(section.str()) + "]\n" + lines;
     }
-    if (left_out != 0) result += "# " + std::to_string(left_out) + " more are set, to what may be somebody's own\n";
+    if (left_out != 0)
+        result += "# " + std::to_string(left_out) + " more settings are left out: their values may be private\n";
     return result;
 }
 
@@ -204,7 +206,7 @@ Result<std::string> list_bpf_programs() {
         next.start_id = id;
         if (bpf(BPF_PROG_GET_NEXT_ID, next) != 0) {
             if (errno == ENOENT) return result;
-            return fail(ErrorCode::denied, errno_message("the kernel does not list them", errno));
+            return fail(ErrorCode::denied, errno_message("the kernel does not list BPF programs", errno));
         }
         id = next.next_id;
         bpf_attr attributes{};

@@ -51,9 +51,9 @@ int run(const Options& options, const TraceOptions& trace) {
         const auto ns = parse_duration_ns(trace.duration);
         constexpr uint64_t most_ns = 1'000ULL * 24 * 3600 * 1'000'000'000;
         if (!ns || *ns > most_ns)
-            return usage_error(
-                "trace", {ErrorCode::bad_request, "--duration: " + (ns ? "more than 1000 days" : ns.error().message),
-                          "durations are like 90s, 5m, 2h or 1d"});
+            return usage_error("trace", {ErrorCode::bad_request,
+                                         "--duration: " + (ns ? "it is longer than 1000 days" : ns.error().message),
+                                         "durations are like 90s, 5m, 2h or 1d"});
         until = steady_clock::now() + std::chrono::nanoseconds(*ns);
     }
     auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
@@ -80,7 +80,8 @@ int run(const Options& options, const TraceOptions& trace) {
 
 void add_trace(CLI::App& app, Command& command) {
     const auto trace = std::make_shared<TraceOptions>();
-    CLI::App* subcommand = app.add_subcommand("trace", "Show traced calls as they come, and calls that do not return");
+    CLI::App* subcommand =
+        app.add_subcommand("trace", "Show traced calls as they are recorded, and calls that have not returned");
     subcommand->add_option("--pid", trace->pid, "Only this process")
         ->type_name("PID")
         ->check(CLI::Range(1u, 0x7fffffffu).description(""));
@@ -88,19 +89,21 @@ void add_trace(CLI::App& app, Command& command) {
         ->add_option("--op", trace->ops, "Only calls of this operation, such as cudaLaunchKernel; may be repeated")
         ->type_name("NAME")
         ->take_all();
-    subcommand->add_option("--min-duration", trace->min_duration, "Only calls that took at least so long, such as 1ms")
+    subcommand
+        ->add_option("--min-duration", trace->min_duration, "Only calls that took at least this long, such as 1ms")
         ->type_name("DURATION");
     subcommand->add_flag("--errors", trace->errors, "Only calls that failed");
     subcommand->add_flag("--in-flight", trace->in_flight,
-                         "Only calls that have not returned for longer than [capture] inflight_floor");
-    subcommand->add_option("--count", trace->count, "End after so many calls (default: run until interrupted)")
+                         "Only calls that have been in flight for longer than [capture] inflight_floor");
+    subcommand->add_option("--count", trace->count, "End after this many calls (default: run until interrupted)")
         ->type_name("CALLS")
         ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 53).description(""));
-    subcommand->add_option("--duration", trace->duration, "End after so long, such as 10s")->type_name("DURATION");
-    add_examples(*subcommand, {{"Slow calls as they come", "ingeroctl trace --min-duration 10ms --duration 10s"},
-                               {"What hangs?", "ingeroctl trace --in-flight --duration 10s"},
-                               {"The next hundred launches of a process",
-                                "ingeroctl trace --pid 4711 --op cudaLaunchKernel --count 100"}});
+    subcommand->add_option("--duration", trace->duration, "End after this long, such as 10s")->type_name("DURATION");
+    add_examples(
+        *subcommand,
+        {{"Slow calls as they are recorded", "ingeroctl trace --min-duration 10ms --duration 10s"},
+         {"What hangs?", "ingeroctl trace --in-flight --duration 10s"},
+         {"The next hundred launches of a process", "ingeroctl trace --pid 4711 --op cudaLaunchKernel --count 100"}});
     subcommand->callback(
         [&command, trace] { command = [trace](const Options& options) { return run(options, *trace); }; });
 }

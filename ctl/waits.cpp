@@ -31,12 +31,12 @@ int run(const Options& options, const WaitsOptions& waits) {
 
 void add_waits(CLI::App& app, Command& command) {
     const auto waits = std::make_shared<WaitsOptions>();
-    CLI::App* subcommand =
-        app.add_subcommand("waits", "The longest waits of threads, each followed to whoever made it last");
+    CLI::App* subcommand = app.add_subcommand(
+        "waits", "Show the longest waits of threads, and follow each to the thread that ended it, and on");
     waits->window.add_to(*subcommand);
     subcommand->add_option("--tid", waits->tid, "Only this thread")->type_name("TID");
     subcommand->add_flag("--between-calls", waits->between_calls, "Only waits outside of traced calls");
-    subcommand->add_option("--limit", waits->limit, "At most so many waits, the longest (default: 20)")
+    subcommand->add_option("--limit", waits->limit, "At most this many waits, the longest (default: 20)")
         ->type_name("WAITS")
         ->check(CLI::Range(1U, 1'000U));
     add_examples(*subcommand, {{"What did a process wait for, between its calls too?", "ingeroctl waits --pid 4711"},

@@ -67,7 +67,7 @@ Result<json> WindowOptions::to_params() const {
 
 Result<json> WindowOptions::to_params(const Options& options) const {
     if (!node.empty() && options.db.empty())
-        return fail(ErrorCode::bad_request, "--node goes with --db", "the daemon's store is of its own node");
+        return fail(ErrorCode::bad_request, "--node needs --db", "the daemon's store holds its own node only");
     choose_zone(options);
     auto params = to_params();
     if (!params || options.db.empty()) return params;

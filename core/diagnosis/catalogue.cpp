@@ -34,8 +34,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "the time in which a call's thread could run and did not, and which task ran on its CPU meanwhile",
      "calls with their time split (kernel's scheduler)", "why the other task ran; time between calls", nullptr},
     {"noisy-neighbour", "A task of another container or service has the CPU",
-     "as of cpu-contention, where the task that ran is of another control group",
-     "as of cpu-contention; who ran for long is looked up while it runs", "as of cpu-contention; memory and caches",
+     "as for cpu-contention, where the task that ran belongs to another control group",
+     "as for cpu-contention; who ran for long is looked up while it runs", "as for cpu-contention; memory and caches",
      nullptr},
     {"own-io-wait", "The call waits for a disk or a network file system",
      "the time in which a call's thread slept in input or output of its own, and came back from it",
@@ -47,30 +47,31 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "the time in which a call's thread slept in a page fault, and came back from it", "calls with their time split",
      "who filled the memory", nullptr},
     {"cold-start", "First use of functions",
-     "what the first call of each function took beyond the usual of its process and op",
+     "what the first call of each function took beyond what is usual for its process and op",
      "calls; for launches the function that each names",
      "what the driver did meanwhile; functions used before the recording began; first uses of less than 5 ms in all",
      make_cold_start},
     {"gpu-oom", "Out of device memory",
      "an allocation that returned out of memory, with what its process and others on the device held then",
      "allocations and frees since the process began, for exact figures",
-     "memory of processes that are not traced; how the free memory is laid out: that it is in pieces follows from what "
-     "was held before",
+     "memory of processes that are not traced; how the free memory is laid out: that it is fragmented is inferred from "
+     "what was held before",
      make_gpu_oom},
     {"gpu-leak", "Device memory that is never freed",
-     "allocations that outlive, four times over, the longest life of all others of their place, made all the time",
+     "allocations held at least four times as long as any freed one of their place, made throughout the inspected time",
      "allocations and frees with their addresses; stacks name the place",
-     "what is kept from the first on, like weights; a cache, or a model that is still being loaded, looks the same as "
+     "what is kept from the start, like weights; a cache, or a model that is still being loaded, looks the same as "
      "long as it grows",
      make_gpu_leak},
     {"graph-recapture", "Graphs captured again and again",
-     "the time of capturing and instantiating graphs after the first replay, against the replays", "graph calls",
-     "why the program captured again", make_graph_recapture},
+     "the time of capturing and instantiating graphs after the first replay, against the number of replays",
+     "graph calls", "why the program captured again", make_graph_recapture},
     {"device-fault", "Illegal access, assert, or another fault on the device",
-     "the first return code after which a context takes no more work, and the launches not known to be done by then",
+     "the first return code after which a context accepts no more work, and the launches not known to have completed "
+     "by then",
      "calls with return codes; launches with their functions",
-     "which of several launches under way it was; launches of graphs and libraries by function; what was launched more "
-     "than ten seconds before on streams that did nothing since",
+     "which of several launches under way was at fault; launches of graphs and libraries by function; what was "
+     "launched more than ten seconds before on streams that did nothing since",
      make_device_fault},
     {"collective-wait", "A rank waits for a late rank",
      "the time from when a rank began to wait for its collectives to when the last rank of this host entered them, "
@@ -79,9 +80,9 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "ranks of other hosts; a device that is slow while its host runs ahead; ranks that wait by copying or polling",
      make_late_ranks},
     {"straggler", "One rank keeps coming last",
-     "of the latest 50 ranges of collectives, or those of ten seconds, the most in which the same rank entered last, "
+     "most of the latest 50 ranges of collectives, or of those of ten seconds, in which the same rank entered last, "
      "each time late by the same measure as a collective wait",
-     "as of collective-wait, of eight ranges or more", "as of collective-wait", nullptr},
+     "as for collective-wait, of eight ranges or more", "as for collective-wait", nullptr},
     {"nccl-hang", "A collective that cannot end",
      "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "
      "entered another; partial where it may still come",
@@ -93,28 +94,26 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "that makes it was on the CPU, read, or waited for workers that did",
      "launches, copies and synchronisations; waits between calls (wait_floor), of workers from their second batch on",
      "what the thread computes; programs that wait for events only, or keep several streams busy; waits shorter than "
-     "wait_floor, but for their sum",
+     "wait_floor, except for their sum",
      make_data_starvation},
     {"idle-in-tool-call", "The device waits for a tool",
-     "the same time, as far as the thread waited for a program that it had started, or for the other end of a "
-     "connection "
-     "that it had asked for",
-     "as of data-starvation", "for whom a thread waits in poll, and thus most of what waits asynchronously",
+     "the same time as for data-starvation, as far as the thread waited for a program that it had started, or for the "
+     "other end of a connection that it had asked for",
+     "as for data-starvation", "for whom a thread waits in poll, which is most of what waits asynchronously",
      make_idle_in_tool_call},
-    {"network-retransmit", "Packets are lost, and what was sent has to be sent again",
-     "the time in which a thread, in a call or between calls as of data-starvation, slept for a socket on "
-     "which nothing that was sent had arrived, up to when the kernel sent it again",
+    {"network-retransmit", "Packets are lost and have to be retransmitted",
+     "the time in which a thread, in a call or between calls as for data-starvation, slept for a socket on "
+     "which nothing that was sent had arrived, up to when the kernel retransmitted it",
      "calls with their time split; waits between calls (wait_floor); the kernel's retransmits",
-     "where packets are lost; what the other end has to send again; for whom a thread waits in poll",
+     "where packets are lost; what the other end has to retransmit; for whom a thread waits in poll",
      make_network_retransmit},
     {"checkpoint-stall", "Steps wait for a checkpoint",
-     "the same time, after copies from the device, as far as the thread waited for a disk to take what was written or "
-     "synced",
-     "as of data-starvation", "why writing failed; checkpoints that another thread writes while steps go on",
+     "the same time as for data-starvation, after copies from the device, as far as the thread waited for a disk to "
+     "write or sync",
+     "as for data-starvation", "why writing failed; checkpoints that another thread writes while steps go on",
      make_checkpoint_stall},
     {"throttling", "The GPU holds its clocks down",
-     "steps that are slower in times in which the GPU said that it throttled than in others of the window, as far as "
-     "its "
+     "steps that are slower while the GPU reports that it throttles than at other times of the window, as far as its "
      "clock was lower then",
      "GPU measurements of ingero-relay (throttle reasons, clocks); steps that end with a synchronisation",
      "throttling all the time, with nothing to compare; which kernels were slower", make_throttling},
@@ -122,7 +121,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "requests that took twice the usual or more, as far as threads of their scope were held up inside of them by more "
      "than a millisecond",
      "spans of requests or steps, 20 or more; calls with their time split, waits between calls",
-     "why a request takes longer that only asks for more; stalls of processes outside of the scope", make_slow_request},
+     "why a request takes longer that only has more to do; stalls of processes outside of the scope",
+     make_slow_request},
 });
 
 }  // namespace

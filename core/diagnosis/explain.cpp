@@ -257,7 +257,7 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
         text = answer.findings[0].summary;
         const size_t more = answer.findings.size() - 1;
         if (more) text += ", and " + std::to_string(more) + (more == 1 ? " more finding" : " more findings");
-        if (!missing.empty()) text += "; of other causes there is insufficient evidence: " + missing;
+        if (!missing.empty()) text += "; for other causes there is insufficient evidence: " + missing;
     } else if (!missing.empty()) {
         text = "insufficient evidence: " + missing + "; no finding in the " + std::to_string(totals.calls) +
                " calls that were recorded";

@@ -46,7 +46,7 @@ const Culprit& first_culprit(const Finding& finding) {
 
 /// What the waits cost the process, as a sentence of its own after another.
 std::string cost_text(const Finding& finding) {
-    if (finding.lost_high_ns == 0) return "; that cost the program nothing that its cycles show";
+    if (finding.lost_high_ns == 0) return "; the program's cycles show no time lost to that";
     const std::string cost = "; that cost the program ";
     if (finding.lost_ns == 0) return cost + "at most " + format_duration(finding.lost_high_ns);
     std::string text = cost + format_duration(finding.lost_ns);
@@ -59,27 +59,27 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
     const std::string who = process_text(finding);
     const bool is_most = culprit.ns >= finding.waited_ns - std::min(culprit.ns, finding.waited_ns);
-    finding.summary = culprit.name + (is_most ? "" : " and others") + " ran " +
+    finding.summary = culprit.name + (is_most ? "" : " and others") + " had the CPU for " +
                       format_duration(is_most ? culprit.ns : finding.waited_ns) + " of the " +
-                      format_duration(kind.wanted_cpu_ns) + " that " + ops_text(kind) + " in " + who +
-                      " should have had the CPU" + cost_text(finding);
+                      format_duration(kind.wanted_cpu_ns) + " in which " + ops_text(kind) + " in " + who +
+                      " ran or could have run" + cost_text(finding);
     if (culprit.name == quota_name && culprit.pid == 0) {
         finding.summary = "the quota of its control group kept " + who + " off the CPU for " +
                           format_duration(culprit.ns) + " in " + ops_text(kind) + cost_text(finding);
         finding.fix =
-            "Raise CPUQuota= of its unit, or the container's CPU limit; or give it fewer threads, which use the quota "
-            "up "
-            "together before each period of it ends (cpu.stat: nr_throttled).";
+            "Raise CPUQuota= of its unit, or the container's CPU limit; or give it fewer threads: together they use up "
+            "the quota before each of its periods ends (cpu.stat: nr_throttled).";
     } else if (finding.kind == to_string(Cause::noisy_neighbour)) {
         finding.fix =
-            "It is of another control group: limit that one (CPUQuota=, CPUWeight= of its unit, the container's "
+            "It belongs to another control group: limit that one (CPUQuota=, CPUWeight= of its unit, the container's "
             "CPU limit), or keep " +
             culprit_text(culprit) + " off " + cpus_text(kind) + " by AllowedCPUs= there.";
     } else if (culprit.name == other_tasks && culprit.pid == 0) {
-        finding.fix = "Reserve CPUs for " + who +
-                      " by AllowedCPUs= on its unit, or raise CPUWeight= there: no task had most of the time, and top "
-                      "shows which share " +
-                      cpus_text(kind) + ".";
+        finding.fix =
+            "Reserve CPUs for " + who +
+            " by AllowedCPUs= on its unit, or raise CPUWeight= there: no single task had most of the time; top "
+            "shows which tasks share " +
+            cpus_text(kind) + ".";
     } else if (culprit.pid == finding.pid) {
         finding.fix = "Its own threads compete: give " + who +
                       " fewer threads (OMP_NUM_THREADS, data loader workers) " + "or more CPUs than " +
@@ -89,7 +89,7 @@ void write_contention(Finding& finding, const KindLedger& kind) {
                       ": set AllowedCPUs= on its unit, or " + "taskset -p; or reserve CPUs for " + who +
                       " by AllowedCPUs= on its own unit, or raise CPUWeight= there.";
     }
-    finding.confirm = "Run explain again over a window as long: the runnable time of " + who +
+    finding.confirm = "Run explain again over a window of the same length: the runnable time of " + who +
                       " should be under 1 % of it, and " + op_name(finding.worst.event.op) + " should take about " +
                       format_duration(finding.worst.expected_ns) + ".";
 }
@@ -99,7 +99,7 @@ void write_sleep(Finding& finding, const KindLedger& kind, const std::string& wh
     finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.waited_ns) +
                       " in " + calls_text(kind.calls) + " waiting for " + what + cost_text(finding);
     finding.fix = fix;
-    finding.confirm = "Run explain again over a window as long: " + op_name(finding.worst.event.op) +
+    finding.confirm = "Run explain again over a window of the same length: " + op_name(finding.worst.event.op) +
                       " should take about " + format_duration(finding.worst.expected_ns) + " and not sleep for " +
                       what + ".";
 }
@@ -107,11 +107,11 @@ void write_sleep(Finding& finding, const KindLedger& kind, const std::string& wh
 void write_lock_wait(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
     const bool own = culprit.pid == finding.pid;
-    std::string what = "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " let go of";
+    std::string what = "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " released";
     if (culprit.pid == 0) what = "a lock";
     write_sleep(
         finding, kind, what,
-        "See what the thread that let go of it did before (ingeroctl stacks --off-cpu). Inside one process it is "
+        "See what the thread that released it did before (ingeroctl stacks --off-cpu). Inside one process that is "
         "mostly another CUDA call of the same context: allocate from a pool, load modules before serving, and "
         "keep calls that synchronise the device off the launching thread.");
 }
@@ -126,7 +126,7 @@ void write_io_wait(Finding& finding, const KindLedger& kind) {
 }
 
 void write_resent(Finding& finding, const KindLedger& kind) {
-    write_sleep(finding, kind, "what had to be sent again to " + first_culprit(finding).name, std::string(resent_fix));
+    write_sleep(finding, kind, "retransmissions to " + first_culprit(finding).name, std::string(resent_fix));
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ std::string cut(std::string_view text, size_t most) {
 }
 
 Error too_many(const char* what) {
-    return {ErrorCode::limit, std::string("the trace has more ") + what + " than an import takes", ""};
+    return {ErrorCode::limit, std::string("the trace has more ") + what + " than one import can hold", ""};
 }
 
 class Importer {
@@ -179,7 +179,7 @@ Result<void> Importer::plan_events() {
     if (!within) return tl::unexpected(too_many("nodes, processes or threads"));
     if (nodes_.empty() && summary_.unreadable != 0)
         return fail(ErrorCode::corrupt, "none of the trace's " + std::to_string(summary_.unreadable) +
-                                            " rows can be an event: numbers are missing or are none");
+                                            " rows can be read as an event: numbers are missing or malformed");
     if (nodes_.empty()) return fail(ErrorCode::bad_request, "the trace has no events");
     return {};
 }
@@ -378,7 +378,7 @@ Result<void> Importer::begin(StoreWriter& writer, size_t node_number, size_t ses
                            .from_ns = from.window.from_ns,
                            .to_ns = from.window.to_ns,
                            .reason = GapReason::imported,
-                           .subject = "the agent did not record in full what it left out"});
+                           .subject = "the earlier agent kept no full record of the events that it dropped"});
     return {};
 }
 
@@ -608,7 +608,7 @@ Result<ImportSummary> import_trace(const std::string& path, const std::string& d
         const auto state = state_of(directory, hash);
         if (!state) return tl::unexpected(state.error());
         if (*state == ImportState::cut_off)
-            return fail(ErrorCode::corrupt, "an earlier import of this trace into " + directory + " was cut off",
+            return fail(ErrorCode::corrupt, "an earlier import of this trace into " + directory + " was interrupted",
                         "import it into a new store");
         if (*state == ImportState::whole) {
             ImportSummary summary;

@@ -194,7 +194,7 @@ Result<MergeSummary> Merger::run() {
         writer_ = std::move(*opened);
     }
     if (writer_->figures().events_dropped_for_space != 0)
-        return fail(ErrorCode::limit, "the merged store is larger than was reckoned", "please report this");
+        return fail(ErrorCode::limit, "the merged store is larger than estimated", "please report this");
     summary_.processes = processes_.size();
     summary_.stacks = last_stack_;
     return std::move(summary_);

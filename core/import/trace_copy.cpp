@@ -38,7 +38,8 @@ Result<UniqueFd> open_source(const std::string& path) {
     if (!fd) return file_error("cannot open " + path, errno);
     struct stat status {};
     if (fstat(fd.get(), &status) != 0) return file_error(path, errno);
-    if (!S_ISREG(status.st_mode)) return fail(ErrorCode::bad_request, path + " is no file that can hold a trace");
+    if (!S_ISREG(status.st_mode))
+        return fail(ErrorCode::bad_request, path + " is not a regular file, so it cannot hold a trace");
     return fd;
 }
 
@@ -124,7 +125,7 @@ Result<TraceCopy> TraceCopy::make(const std::string& path, const std::string& sc
     std::array<char, magic.size()> start{};
     if (pread(source->get(), start.data(), start.size(), 0) != static_cast<ssize_t>(start.size()) ||
         std::string_view(start.data(), start.size()) != magic)
-        return fail(ErrorCode::bad_request, path + " is no SQLite file");
+        return fail(ErrorCode::bad_request, path + " is not a SQLite file");
     if (size_of(path + "-wal") > log_header_bytes) {
         const auto copied = with_log_worked_in(source->get(), path, scratch_directory);
         return copied ? map(copied->get()) : tl::unexpected(copied.error());
@@ -151,7 +152,7 @@ Result<TraceCopy> TraceCopy::map(int fd) {
     struct stat status {};
     if (fstat(fd, &status) != 0) return file_error("cannot read the copy", errno);
     const auto size = static_cast<size_t>(status.st_size);
-    if (size < header_bytes) return fail(ErrorCode::corrupt, "the file is too short for a SQLite file");
+    if (size < header_bytes) return fail(ErrorCode::corrupt, "the file is too short to be a SQLite file");
     void* start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
     if (start == MAP_FAILED) return file_error("cannot map the copy", errno);
     return TraceCopy({static_cast<std::byte*>(start), size});

@@ -66,7 +66,7 @@ Result<void> harden(sqlite3* database) {
           Setting{SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0}, Setting{SQLITE_DBCONFIG_WRITABLE_SCHEMA, 0},
           Setting{SQLITE_DBCONFIG_DQS_DML, 0}, Setting{SQLITE_DBCONFIG_DQS_DDL, 0}})
         if (sqlite3_db_config(database, setting.what, setting.value, nullptr) != SQLITE_OK)
-            return fail(ErrorCode::internal, "this SQLite cannot be told to distrust a file");
+            return fail(ErrorCode::internal, "this SQLite library cannot be set to distrust a file");
     for (const Setting& limit :
          {Setting{SQLITE_LIMIT_LENGTH, max_value_bytes}, Setting{SQLITE_LIMIT_SQL_LENGTH, 256 << 10},
           Setting{SQLITE_LIMIT_COLUMN, 256}, Setting{SQLITE_LIMIT_EXPR_DEPTH, 50},
@@ -157,7 +157,7 @@ tl::unexpected<Error> TraceDatabase::error(const char* what) const {
 
 Result<TraceDatabase> TraceDatabase::open(std::span<std::byte> bytes, std::chrono::seconds time_limit) {
     constexpr size_t write_version_at = 18, read_version_at = 19, header_bytes = 100;
-    if (bytes.size() < header_bytes) return fail(ErrorCode::corrupt, "the file is too short for a SQLite file");
+    if (bytes.size() < header_bytes) return fail(ErrorCode::corrupt, "the file is too short to be a SQLite file");
     // A file in memory has no log: SQLite refuses one that says it does.
     for (const size_t at : {write_version_at, read_version_at})
         if (bytes[at] == std::byte{2}) bytes[at] = std::byte{1};
@@ -208,7 +208,7 @@ Result<void> TraceDatabase::learn_tables() {
         if (!is_trace_table(name)) continue;
         if (row.text(0) != "table" || row.integer(2).value_or(0) <= 0)
             return fail(ErrorCode::bad_request,
-                        "\"" + name + "\" is no plain table: this file is not as an agent left it",
+                        "\"" + name + "\" is not a plain table: an agent did not write this file like that",
                         "import the file that the agent wrote");
         found.push_back(name);
     }
@@ -227,7 +227,7 @@ Result<void> TraceDatabase::learn_tables() {
     for (const char* column : {"timestamp", "pid", "source", "op", "duration"})
         if (!has("events", column))
             return fail(ErrorCode::bad_request,
-                        std::string("this is no trace of the Go agent: it has no events with a ") + column);
+                        std::string("this is not a trace of the Go agent: it has no events with a ") + column);
     return {};
 }
 
@@ -271,7 +271,7 @@ Result<void> work_in_log(const std::string& path) {
     for (const char* step : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA wal_checkpoint(TRUNCATE)"})
         if (const int failed = sqlite3_exec(raw, step, nullptr, nullptr, nullptr); failed != SQLITE_OK)
             return fail(code_of(failed),
-                        std::string("the write-ahead log cannot be worked in: ") + sqlite3_errmsg(raw));
+                        std::string("the write-ahead log cannot be merged into the copy: ") + sqlite3_errmsg(raw));
     return {};
 }
 

@@ -45,23 +45,23 @@ Message invalid(json id, RpcCode code, std::string what) {
 
 std::optional<json> parse_json(std::string_view line, RpcError& ret_error) {
     if (line.size() > max_message_bytes) {
-        ret_error = {RpcCode::invalid_request, "a message has at most 1 MiB"};
+        ret_error = {RpcCode::invalid_request, "the message is longer than 1 MiB"};
         return std::nullopt;
     }
     if (is_too_deep(line)) {
-        ret_error = {RpcCode::invalid_request, "a message is nested at most 32 deep"};
+        ret_error = {RpcCode::invalid_request, "the message is nested more than 32 deep"};
         return std::nullopt;
     }
     json value = json::parse(line, nullptr, false);
     if (value.is_discarded()) {
-        ret_error = {RpcCode::parse_error, "the line is no JSON"};
+        ret_error = {RpcCode::parse_error, "the line is not valid JSON"};
         return std::nullopt;
     }
     return value;
 }
 
 Message to_message(json value) {
-    if (!value.is_object()) return invalid(nullptr, RpcCode::invalid_request, "a message is an object");
+    if (!value.is_object()) return invalid(nullptr, RpcCode::invalid_request, "the message is not an object");
     const auto id = value.find("id");
     const bool has_id = id != value.end();
     const json known_id = has_id && is_id(*id) ? *id : json();
@@ -76,17 +76,17 @@ Message to_message(json value) {
         return message;
     }
     if (has_id && known_id.is_null())
-        return invalid(nullptr, RpcCode::invalid_request, "an id is a number, or a text of at most 256 bytes");
+        return invalid(nullptr, RpcCode::invalid_request, "id is neither a number nor a string of at most 256 bytes");
     if (method == value.end() || !method->is_string())
-        return invalid(known_id, RpcCode::invalid_request, "there is no method");
+        return invalid(known_id, RpcCode::invalid_request, "method is missing");
     Message message;
     message.kind = has_id ? Message::Kind::request : Message::Kind::notification;
     message.id = known_id;
     message.method = method->get<std::string>();
     if (const auto params = value.find("params"); params != value.end()) {
         if (!params->is_object())
-            return has_id ? invalid(known_id, RpcCode::invalid_params, "params is no object")
-                          : invalid(nullptr, RpcCode::invalid_request, "params is no object");
+            return has_id ? invalid(known_id, RpcCode::invalid_params, "params is not an object")
+                          : invalid(nullptr, RpcCode::invalid_request, "params is not an object");
         message.params = std::move(*params);
     }
     return message;

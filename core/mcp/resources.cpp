@@ -19,24 +19,24 @@ constexpr auto glossary = std::to_array<Term>({
     {"on_cpu_ns", "The thread ran. Inside a call that waits for the device this is device_wait_ns: CUDA spins."},
     {"runnable_ns", "The thread could run and had no CPU: somebody else had it, or its cgroup had used up its quota."},
     {"blocked_ns",
-     "The thread slept: for a lock, a disk, a socket, a timer. blocked_on says for what the longest sleep "
-     "was, waker who ended it."},
+     "The thread slept: for a lock, a disk, a socket, a timer. blocked_on says what the longest sleep waited "
+     "for, waker who ended it."},
     {"device_wait_ns", "Time in which the host only waited for the GPU. It is never a host-side culprit."},
     {"excess_ns", "What a call took beyond what is usual for it."},
     {"explained_fraction", "The part of the excess that was assigned to a cause by time on the same thread."},
     {"verdict",
-     "proven: the time is accounted for. partial: some of it. unexplained: it was lost, and it is not known to "
-     "what. insufficient-evidence: too little was recorded to say."},
+     "proven: the time is accounted for. partial: some of it. unexplained: it was lost, and the cause is not "
+     "known. insufficient-evidence: too little was recorded to say."},
     {"evidence",
      "Ids of the calls that a finding is made of, worst first: arguments for explain_call, and events.id in "
      "SQL."},
-    {"rejected", "Hypotheses that were looked at, and the ns that speak for them: too little."},
+    {"rejected", "Hypotheses that were examined, and the ns that support each: too little."},
     {"coverage",
-     "What an answer cannot speak of: gaps in which nothing or not all was seen, events lost, calls sampled "
-     "out. Not complete means that nothing seen is not nothing happened."},
+     "What an answer does not cover: gaps in which nothing, or not all, was recorded, events lost, calls sampled "
+     "out. Where it is not complete, what was not recorded may still have happened."},
     {"gap",
-     "Of coverage: a time not seen. Of a timeline: a time between two calls of a thread, in which it gave the GPU "
-     "nothing."},
+     "In coverage: a time that was not recorded. In a timeline: a time between two calls of a thread, in which it "
+     "submitted nothing to the GPU."},
     {"cold-start", "First use of a function: the driver loads or compiles it, once."},
     {"co_resident", "Requests in the engine at the same time: what they share is counted in each of them."},
     {"collective", "An operation of all ranks of a communicator: the last to arrive decides when it ends."},

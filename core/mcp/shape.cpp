@@ -236,7 +236,7 @@ json output_schema(const Tool& tool) {
         {"coverage",
          {{"type", "object"},
           {"description",
-           "what the answer cannot speak of; where it is not complete, nothing seen is not nothing happened"},
+           "what the answer does not cover; where it is not complete, what was not recorded may still have happened"},
           {"properties",
            {{"complete", {{"type", "boolean"}}},
             {"lost", {{"type", "integer"}}},

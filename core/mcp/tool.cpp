@@ -32,20 +32,20 @@ Result<void> check(const Argument& argument, const json& value) {
         return fail(ErrorCode::bad_request, name + " is longer than 64 KiB");
     switch (argument.type) {
         case Argument::Type::text:
-            if (!value.is_string()) return fail(ErrorCode::bad_request, name + " is no text");
+            if (!value.is_string()) return fail(ErrorCode::bad_request, name + " is not a string");
             break;
         case Argument::Type::boolean:
             if (!value.is_boolean()) return fail(ErrorCode::bad_request, name + " is neither true nor false");
             break;
         case Argument::Type::time:
             if (!value.is_string() && !value.is_number_unsigned())
-                return fail(ErrorCode::bad_request, name + " is no time", time_hint);
+                return fail(ErrorCode::bad_request, name + " is not a time", time_hint);
             break;
         case Argument::Type::integer: {
             const bool fits = value.is_number_unsigned() && value.get<uint64_t>() >= argument.least &&
                               value.get<uint64_t>() <= argument.most;
             if (!fits)
-                return fail(ErrorCode::bad_request, name + " is no whole number from " +
+                return fail(ErrorCode::bad_request, name + " is not a whole number from " +
                                                         std::to_string(argument.least) + " to " +
                                                         std::to_string(argument.most));
             break;
@@ -57,7 +57,7 @@ Result<void> check(const Argument& argument, const json& value) {
         if (value == choice) return {};
         choices += (choices.empty() ? "" : ", ") + std::string(choice);
     }
-    return fail(ErrorCode::bad_request, name + " is none of " + choices);
+    return fail(ErrorCode::bad_request, name + " is not one of " + choices);
 }
 
 Result<uint64_t> to_time(const json& value, uint64_t now_ns) {
@@ -98,7 +98,7 @@ Result<Call> Call::make(const Tool& tool, json arguments, bool is_live, Ask ask)
     call.is_live_ = is_live;
     call.ask_ = std::move(ask);
     if (arguments.is_null()) arguments = json::object();
-    if (!arguments.is_object()) return fail(ErrorCode::bad_request, "arguments is no object", names_of(tool));
+    if (!arguments.is_object()) return fail(ErrorCode::bad_request, "arguments is not an object", names_of(tool));
     for (const auto& [name, value] : arguments.items()) {
         const auto known = std::find_if(tool.arguments.begin(), tool.arguments.end(),
                                         [&name = name](const Argument& one) { return one.name == name; });
@@ -164,8 +164,8 @@ Result<void> Call::take_cursor() {
     std::array<uint64_t, 4> numbers{};
     constexpr uint64_t most_rows = 1'000'000;
     if (!parse_numbers(cursor, numbers) || numbers[2] > most_rows || numbers[3] != key())
-        return fail(ErrorCode::bad_request, "the cursor is none that these arguments gave",
-                    "repeat the arguments of the call that gave it, and add the cursor alone");
+        return fail(ErrorCode::bad_request, "the cursor is not from an answer to these arguments",
+                    "repeat the arguments of the call that returned it, and add only the cursor");
     fixed_window_ = {numbers[0], numbers[1]};
     offset_ = numbers[2];
     return {};
@@ -183,7 +183,7 @@ Result<json> Call::window() const {
     const std::string since = text("since");
     const bool has_from = has("from"), has_to = has("to");
     if (!since.empty() && (has_from || has_to))
-        return fail(ErrorCode::bad_request, "since excludes from and to", time_hint);
+        return fail(ErrorCode::bad_request, "since cannot be combined with from or to", time_hint);
     if (has_to && !has_from) return fail(ErrorCode::bad_request, "to needs from", time_hint);
     const uint64_t now_ns = ClockTriple::now().realtime_ns;
     if (has_from) {
@@ -201,7 +201,7 @@ Result<json> Call::window() const {
     uint64_t length_ns = default_window_ns;
     if (!since.empty()) {
         auto parsed = parse_duration_ns(since);
-        if (!parsed || *parsed == 0) return fail(ErrorCode::bad_request, "since is no duration", time_hint);
+        if (!parsed || *parsed == 0) return fail(ErrorCode::bad_request, "since is not a duration", time_hint);
         length_ns = *parsed;
     }
     if (is_live_) {
@@ -248,10 +248,10 @@ std::vector<Argument> with_window(std::vector<Argument> own, bool is_paged) {
     if (!is_paged) return all;
     all.push_back({.name = "limit",
                    .type = Argument::Type::integer,
-                   .description = "At most so many rows",
+                   .description = "At most this many rows",
                    .least = 1,
                    .most = max_limit});
-    all.push_back({"cursor", Argument::Type::text, "Of the page before; all other arguments as they were"});
+    all.push_back({"cursor", Argument::Type::text, "Cursor of the page before; repeat all other arguments"});
     return all;
 }
 

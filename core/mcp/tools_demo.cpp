@@ -29,19 +29,18 @@ Result<json> run_demo(Call& call) {
 std::vector<Tool> demo_tools() {
     return {{.name = "run_demo",
              .title = "A recorded scenario, explained",
-             .description =
-                 "What an explanation looks like, and what can be told apart: recordings into which one fault "
-                 "each was injected. Without a scenario their list; with one, what was injected and what "
-                 "get_incidents finds in it. Nothing in it is of this host.",
+             .description = "What an explanation looks like, and which faults can be distinguished: recordings of one "
+                            "injected fault each. Without a scenario their list; with one, what was injected and what "
+                            "get_incidents finds in it. Nothing in it is of this host.",
              .arguments = {{"scenario", Argument::Type::text, "Its name in the list"},
                            {"compact", Argument::Type::boolean,
                             "Tables as columns and rows, without what is absent: smaller"},
                            {.name = "limit",
                             .type = Argument::Type::integer,
-                            .description = "At most so many rows (default: 50)",
+                            .description = "At most this many rows (default: 50)",
                             .least = 1,
                             .most = 1'000},
-                           {"cursor", Argument::Type::text, "Of the page before; all other arguments as they were"}},
+                           {"cursor", Argument::Type::text, "Cursor of the page before; repeat all other arguments"}},
              .parts = {{.name = "scenarios",
                         .type = "table",
                         .columns = "name:text title:text injected:text expected:any",

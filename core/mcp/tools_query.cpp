@@ -64,10 +64,10 @@ std::vector<Tool> process_tools() {
                             "Tables as columns and rows, without what is absent: smaller"},
                            {.name = "limit",
                             .type = Argument::Type::integer,
-                            .description = "At most so many rows (default: 50)",
+                            .description = "At most this many rows (default: 50)",
                             .least = 1,
                             .most = 1'000},
-                           {"cursor", Argument::Type::text, "Of the page before; all other arguments as they were"}},
+                           {"cursor", Argument::Type::text, "Cursor of the page before; repeat all other arguments"}},
              .parts = {{.name = "processes",
                         .type = "table",
                         .columns = "pid:integer comm:text state:text start_time_ns:integer? command:text? unit:text? "
@@ -81,8 +81,9 @@ std::vector<Tool> process_tools() {
 std::vector<Tool> check_tools() {
     return {{.name = "get_check",
              .title = "What is traced, and what is missing",
-             .description = "Whether the tracer sees what it should: its state, what is attached, what is missing and "
-                            "how to mend it, events recorded and lost, overhead. Of a stored trace only its coverage.",
+             .description =
+                 "Whether the tracer records what it should: its state, what is attached, what is missing and "
+                 "how to fix it, events recorded and lost, overhead. Of a stored trace only its coverage.",
              .arguments = {{"compact", Argument::Type::boolean,
                             "Tables as columns and rows, without what is absent: smaller"}},
              .parts = {{"state", "text"},

@@ -58,7 +58,7 @@ std::vector<Tool> stats_tools() {
              "the time went: on_cpu, device_wait (waiting for the GPU), runnable (had no CPU), blocked (slept). The "
              "largest total first. by=kernel: launches by kernel.",
          .arguments = with_window(
-             {{.name = "by", .description = "What is told apart (default: op)", .choices = {"op", "kernel"}}}),
+             {{.name = "by", .description = "What to group by (default: op)", .choices = {"op", "kernel"}}}),
          .parts = {{"by", "text"},
                    {.name = "ops",
                     .type = "table",
@@ -79,11 +79,11 @@ std::vector<Tool> stack_tools() {
                         "not captured.",
          .arguments = with_window(
              {{"op", Argument::Type::text, "Only this operation, such as cudaLaunchKernel"},
-              {.name = "by", .description = "What is told apart (default: op)", .choices = {"op", "process", "kernel"}},
+              {.name = "by", .description = "What to group by (default: op)", .choices = {"op", "process", "kernel"}},
               {"off_cpu", Argument::Type::boolean, "Order by time off the CPU, stacks without any left out"},
               {.name = "frames",
                .type = Argument::Type::integer,
-               .description = "At most so many frames of each (default: 12)",
+               .description = "At most this many frames of each (default: 12)",
                .least = 1,
                .most = 64}}),
          .parts = {{"calls", "integer"},

@@ -25,12 +25,13 @@ std::vector<Tool> timeline_tools() {
          .title = "Threads, streams and gaps",
          .description =
              "What each thread and stream did in a window. gaps are the longest times between two calls of a thread, "
-             "in which it gave the GPU nothing: on_cpu_at_most_ns of a gap is the thread's own work (such as preparing "
+             "in which it submitted nothing to the GPU: on_cpu_at_most_ns of a gap is the thread's own work (such as "
+             "preparing "
              "data), off_cpu_recorded_ns its waiting; null where the thread's waits were not recorded; gaps shorter "
              "than gap_floor_ns may be left out. calls are "
              "single calls, by time or the longest first, for explain_call. Narrow from and to for a closer look.",
          .arguments = with_window(
-             {{.name = "order", .description = "Of calls (default: time)", .choices = {"time", "longest"}}}),
+             {{.name = "order", .description = "Order of calls (default: time)", .choices = {"time", "longest"}}}),
          .parts = {{"threads", "table",
                     "pid:integer tid:integer comm:text? calls:integer in_calls_ns:integer runnable_ns:integer "
                     "blocked_ns:integer first_ns:integer last_ns:integer"},

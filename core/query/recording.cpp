@@ -74,8 +74,9 @@ Result<void> Recorder::find_processes() {
         processes_.emplace(process.key, std::move(process));
     }
     if (processes_.empty() && query_.pid != 0)
-        return fail(ErrorCode::not_found, "no process " + std::to_string(query_.pid) + " is traced that you may see",
-                    "'ingeroctl processes' lists those there are");
+        return fail(ErrorCode::not_found,
+                    "no traced process " + std::to_string(query_.pid) + " among those that you may see",
+                    "'ingeroctl processes' lists them");
     return {};
 }
 

@@ -208,7 +208,8 @@ Result<StacksAnswer> compute_stacks(const StoreSnapshot& snapshot, const StacksQ
     answer.off_cpu = query.off_cpu;
     std::optional<OpId> op;
     if (!query.op.empty() && !(op = op_of_name(query.op)))
-        return fail(ErrorCode::bad_request, "no operation is called that", "`ingeroctl stats` lists those there are");
+        return fail(ErrorCode::bad_request, "there is no operation of that name",
+                    "`ingeroctl stats` lists the recorded ones");
     auto covered = coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);

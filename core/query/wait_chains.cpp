@@ -262,7 +262,7 @@ Result<void> load_beside(const StoreSnapshot& snapshot, const BootWindow& boot, 
         });
     if (!scanned) return tl::unexpected(scanned.error());
     if (overflowed)
-        return fail(ErrorCode::limit, "more than 400,000 waits lie beside those asked about",
+        return fail(ErrorCode::limit, "more than 400,000 waits overlap the requested ones",
                     "ask for a shorter window, or fewer waits with --limit");
     waits.finish();
     return {};

@@ -254,7 +254,9 @@ std::vector<json> trace_lines(const json& chunk, std::string_view node) {
 std::string text_trace(const json& line, const TextStyle& style) {
     const std::string event = words(line, "event");
     if (event == "skipped")
-        return paint(count(line, "skipped") + " calls are not shown: more than can be", Colour::yellow, style) + "\n";
+        return paint(count(line, "skipped") + " calls are not shown: there were too many at once", Colour::yellow,
+                     style) +
+               "\n";
     const bool in_flight = event == "in-flight";
     const std::string took = (in_flight ? "so far " : "") + duration(line, "duration_ns");
     std::string result = time(line, "start_ns") + "  " + process(line, "comm", "pid");

@@ -203,7 +203,7 @@ void percentile_step(sqlite3_context* call, int, sqlite3_value** arguments) {
         const int value_type = sqlite3_value_numeric_type(arguments[0]);
         if (value_type == SQLITE_NULL) return;
         if (value_type != SQLITE_INTEGER && value_type != SQLITE_FLOAT)
-            return refuse(call, "percentile(x, p): x is no number");
+            return refuse(call, "percentile(x, p): x is not a number");
         if (++context_of(call).percentile_values > most_percentile_values)
             return refuse(call, "percentile(x, p): more than 16,000,000 values");
         add(group, arguments[0]);

@@ -126,7 +126,7 @@ Result<void> fill_sources(Filler& filler, SqlContext& context) {
                                                    {3, "the host's scheduler and memory"},
                                                    {4, "calls of the CUDA driver"},
                                                    {5, "reads and writes of disks"},
-                                                   {6, "TCP retransmits"},
+                                                   {6, "TCP retransmits and errors of sockets"},
                                                    {7, "sending and receiving"},
                                                    {8, "CUDA graphs"},
                                                    {9, "collectives of NCCL"}};

@@ -233,9 +233,9 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
             const std::string function = lower(second ? second : "");
             if (may_be_called(function)) return SQLITE_OK;
             if (!refused)
-                refused = Error{ErrorCode::denied, "a query cannot call " + to_valid_utf8(function) + "()",
-                                "it can call what computes with numbers, texts, times and JSON, aggregates, and " +
-                                    own_functions()};
+                refused = Error{
+                    ErrorCode::denied, "a query cannot call " + to_valid_utf8(function) + "()",
+                    "it can call functions on numbers, strings, times and JSON, aggregates, and " + own_functions()};
             return SQLITE_DENY;
         }
         case SQLITE_PRAGMA: {
@@ -290,7 +290,7 @@ Result<void> SqlEngine::Impl::open() {
         return fail(ErrorCode::internal, std::string("SQLite: ") + sqlite3_errmsg(raw));
     const char* kept_modules[] = {"ingero_events", "ingero_history", "json_each", "json_tree", nullptr};
     if (sqlite3_drop_modules(raw, kept_modules) != SQLITE_OK)
-        return fail(ErrorCode::internal, "SQLite keeps tables of its own that nobody asked for");
+        return fail(ErrorCode::internal, "SQLite did not remove the table types that ingero does not use");
     std::string schema = "BEGIN;";
     for (const SqlTableInfo& table : sql_tables()) {
         const std::string name(table.name), definition(table.definition);
@@ -357,7 +357,8 @@ Result<Statement> SqlEngine::Impl::prepare(const std::string& sql) {
         return tl::unexpected(explain_failure(SQLITE_AUTH));
     }
     if (sqlite3_bind_parameter_count(raw) > 0)
-        return fail(ErrorCode::bad_request, "the statement has parameters (?, :name), and nothing gives them values",
+        return fail(ErrorCode::bad_request,
+                    "the statement has parameters (?, :name), which cannot be bound to values here",
                     "write the values into the statement");
     return statement;
 }

@@ -103,7 +103,8 @@ Result<uint64_t> copy_pages(const Environment& environment, MDB_txn* transaction
             const auto free = free_pages(environment, id);
             if (!free) return tl::unexpected(free.error());
             if (*free < least_free)
-                return fail(ErrorCode::limit, "the copy gave way: the store needs the room that it holds back",
+                return fail(ErrorCode::limit,
+                            "the copy was stopped: the store needs the space that the copy holds back",
                             "write the copy to a faster disk, or raise [store] max_size");
         }
         chunk.resize(std::min<uint64_t>(chunk_bytes, end - at));

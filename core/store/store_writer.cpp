@@ -169,8 +169,7 @@ Result<void> LmdbStoreWriter::open_environment() {
     struct stat status {};
     const bool exists = stat((directory_ + "/data.mdb").c_str(), &status) == 0;
     if (!exists && !options_.create)
-        return fail(ErrorCode::not_found, "no event store in " + directory_,
-                    "start ingerod without forbidding it to make one");
+        return fail(ErrorCode::not_found, "no event store in " + directory_, "allow ingerod to create one");
     if (!exists || status.st_size == 0)
         if (auto created = create_file(); !created) return created;
     auto opened = Environment::open(directory_, Environment::Access::read_write, cap_bytes_);
@@ -329,7 +328,7 @@ Result<void> LmdbStoreWriter::begin_session(Session session) {
 
 Result<void> LmdbStoreWriter::commit(const Batch& batch) {
     const Session* running = state_.running();
-    if (running == nullptr) return fail(ErrorCode::internal, "no session is running: begin_session comes first");
+    if (running == nullptr) return fail(ErrorCode::internal, "no session is running: call begin_session first");
     const ClockTriple clock = options_.clock();
     if (auto opened = ensure_open(); !opened) return opened;
     std::vector<size_t> repeats;

@@ -87,9 +87,9 @@ class Verifier {
             if (names[i] != "events") rc = check_table(names[i]);
         if (rc == 0) rc = check_events();
         if (rc != 0) return tl::unexpected(lmdb_error("cannot read the event store", rc));
-        note("stacks that events name are not there", missing_stacks_.size());
-        note("processes that events name are not there", missing_processes_.size());
-        note("files that stacks name are not there", missing_files_.size());
+        note("stacks that events refer to are missing", missing_stacks_.size());
+        note("processes that events refer to are missing", missing_processes_.size());
+        note("files that stacks refer to are missing", missing_files_.size());
         note("boots of events have no session", bootless_.size());
         return std::move(result_);
     }
@@ -232,9 +232,9 @@ class Verifier {
         const auto row = decode_stack(content);
         if (!row) return "the row cannot be read";
         if (encode_key(row->stack.id) != key) return "the row is stored under another's key";
-        if (row->stack.id > last_stack_) return "its number is above the last that was given out";
+        if (row->stack.id > last_stack_) return "its number is above the last one assigned";
         for (const StackFrame& frame : row->stack.frames) {
-            if (frame.file > last_file_) return "it names a file above the last that was given out";
+            if (frame.file > last_file_) return "it refers to a file above the last one assigned";
             if (frame.file != 0 && !files_.contains(frame.file)) miss(missing_files_, frame.file);
         }
         return nullptr;
@@ -255,7 +255,7 @@ class Verifier {
         return for_each_row(transaction_, table, {}, [&](auto key, auto value) {
             ++result_.rows;
             const auto content = unseal(key, value);
-            const char* fault = content ? judge(key, *content) : "its checksum does not fit";
+            const char* fault = content ? judge(key, *content) : "its checksum does not match";
             if (fault) damage(name, key, fault);
             return true;
         });
@@ -285,8 +285,8 @@ class Verifier {
         if (header->boot_index != key->boot_index || header->first_start_ns != key->first_start_ns ||
             header->min_sequence != key->first_sequence)
             return "the block is stored under another's key";
-        if (header->max_sequence > last_sequence_) return "it has a sequence above the last that was given out";
-        if (const auto twice = add_sequences()) return "sequence " + std::to_string(*twice) + " is there twice";
+        if (header->max_sequence > last_sequence_) return "it has a sequence above the last one assigned";
+        if (const auto twice = add_sequences()) return "sequence " + std::to_string(*twice) + " occurs twice";
         if (!boots_.contains(header->boot_index)) miss(bootless_, header->boot_index);
         return check_references();
     }
@@ -307,7 +307,7 @@ class Verifier {
 
     std::optional<std::string> check_references() {
         for (const Event& event : rows_) {
-            if (event.stack > last_stack_) return "it names a stack above the last that was given out";
+            if (event.stack > last_stack_) return "it refers to a stack above the last one assigned";
             if (event.stack != 0 && !stacks_.contains(event.stack)) miss(missing_stacks_, event.stack);
             const ProcessKey process{event.tgid, event.process_start_ns};
             if (process == last_process_) continue;

@@ -107,7 +107,7 @@ Result<const CommonEntry*> TableCompiler::common_entry(uint64_t at) {
     if (!entry) return tl::unexpected(entry.error());
     if (!*entry) return ElfFile::corrupt("an FDE without its CIE");
     ByteCursor cursor((*entry)->body, section_.address + (*entry)->at);
-    if (cursor.fixed<uint32_t>() != 0) return ElfFile::corrupt("an FDE whose CIE is none");
+    if (cursor.fixed<uint32_t>() != 0) return ElfFile::corrupt("an FDE that refers to something other than a CIE");
     return &cies_.emplace(at, read_common_entry(cursor, file_.machine())).first->second;
 }
 
@@ -183,7 +183,7 @@ Result<UnwindTable> TableCompiler::compile() {
         if (!entry) return tl::unexpected(entry.error());
         if (!*entry) break;
         at = (*entry)->next;
-        if (at > limits_.frame_bytes) return ElfFile::over_limit("more call frame information than is taken");
+        if (at > limits_.frame_bytes) return ElfFile::over_limit("more call frame information than ingerod reads");
         uint32_t id = 0;
         std::memcpy(&id, (*entry)->body.data(), sizeof id);
         if (id == 0) continue;
@@ -229,7 +229,7 @@ Result<std::optional<FrameSection>> find_by_segment(const ElfFile& file) {
     const uint8_t version = cursor.fixed<uint8_t>(), encoding = cursor.fixed<uint8_t>();
     cursor.skip(2);
     const uint64_t start = cursor.pointer(encoding).value_or(0);
-    if (cursor.failed() || version != 1) return ElfFile::corrupt("an .eh_frame_hdr that is none");
+    if (cursor.failed() || version != 1) return ElfFile::corrupt("an invalid .eh_frame_hdr");
     const auto start_offset = file.any_offset(start, bytes_left);
     if (!start_offset) return ElfFile::corrupt("an .eh_frame outside the file");
     return FrameSection{start, *start_offset, bytes_left};

@@ -157,7 +157,7 @@ Result<json> ControlClient::wait_for_response(uint64_t id, Deadline deadline) {
         if (!response || (response->id != id && response->id != 0)) continue;
         if (response->id == 0) close();  // the daemon gives up on the whole connection
         if (response->error) return tl::unexpected(std::move(*response->error));
-        if (response->id == 0) return fail(ErrorCode::bad_request, "ingerod answered no request");
+        if (response->id == 0) return fail(ErrorCode::bad_request, "ingerod sent an answer that belongs to no request");
         return std::move(response->result);
     }
 }

@@ -63,7 +63,7 @@ Result<pid_t> start(const OwnWorker& worker, int socket) {
     if (const int error = posix_spawn(&pid, worker.program.c_str(), &plan.files, &plan.attributes,
                                       spawn_pointers(arguments).data(), spawn_pointers(variables).data()))
         return fail(ErrorCode::internal, errno_message("cannot start " + worker.program, error),
-                    "it belongs to the package that ingeroctl came with");
+                    "reinstall the package that contains ingeroctl: this program belongs to it");
     return pid;
 }
 
@@ -71,7 +71,7 @@ Result<void> send(int socket, std::string_view bytes, int fd) {
     for (size_t done = 0; done < bytes.size();) {
         const ssize_t n = send_with_fd(socket, bytes.substr(done), done == 0 ? fd : -1);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail(ErrorCode::internal, errno_message("cannot ask the worker", errno));
+        if (n < 0) return fail(ErrorCode::internal, errno_message("cannot send the query to the worker", errno));
         done += static_cast<size_t>(n);
     }
     return {};

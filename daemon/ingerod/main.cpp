@@ -146,7 +146,7 @@ std::map<std::string, int> inherited_sockets() {
         if (count == 1 && !is_known(name)) name = "control";
         const bool known = is_known(name);
         if (known && sockets.emplace(name, fd).second) continue;
-        spdlog::warn("systemd passed a second or unknown socket, named {}: it is closed", name);
+        spdlog::warn("systemd passed a duplicate or unknown socket, named {}: closed it", name);
         close(fd);
     }
     free(names);
@@ -224,7 +224,7 @@ EventLoop::Source start_watchdog(EventLoop& loop, Manager& manager) {
         if (manager.is_alive())
             sd_notify(0, "WATCHDOG=1");
         else
-            spdlog::error("the ingest thread stands still: the watchdog is not answered");
+            spdlog::error("the ingest thread is stuck, so ingerod no longer notifies the watchdog of systemd");
     });
 }
 
@@ -383,9 +383,9 @@ int parse_and_run(int argc, char** argv) {
     app.add_flag("--check", options.check, "Say what this host offers for tracing and exit");
     app.add_flag("--probe", options.probe, "With --check: trace a program of the package for a moment");
     app.add_flag("--json", options.json, "With --check: print one line of JSON");
-    app.add_flag("--without-processes", options.without_processes, "With --check: look at no process")->group("");
+    app.add_flag("--without-processes", options.without_processes, "With --check: inspect no process")->group("");
     app.add_option("--probe-target", options.probe_target, "The ingero-probe-target program")->group("");
-    app.add_option("--deny-feature", options.denied_features, "Do as if the kernel lacked this feature")->group("");
+    app.add_option("--deny-feature", options.denied_features, "Act as if the kernel lacked this feature")->group("");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

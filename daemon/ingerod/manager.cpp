@@ -95,7 +95,7 @@ Result<std::unique_ptr<Manager>> Manager::start(EventLoop& loop, const Journal& 
 Result<void> Manager::open() {
     const Config& config = options_.config;
     if (!may_look_at_other_users())
-        blind_ = "all processes of other users: ingerod cannot look at them without CAP_SYS_PTRACE";
+        blind_ = "all processes of other users: ingerod cannot inspect them without CAP_SYS_PTRACE";
     StoreOptions limits;
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
@@ -108,7 +108,7 @@ Result<void> Manager::open() {
     if (!probes) return tl::unexpected(probes.error());
     probes_ = std::move(*probes);
     if (probes_->spares_filtered())
-        spdlog::warn("{}: {} is traced, since that might end it. See return-probes of `ingerod --check`",
+        spdlog::warn("{}: {} is traced, since tracing might kill it. See return-probes of `ingerod --check`",
                      features_.why_not(Feature::return_passes_filters),
                      probes_->method() == AttachMethod::uprobe_session ? "no program under a filter" : "no program");
     if (const auto cost = probes_->calibrate(); !cost)
@@ -334,7 +334,7 @@ void Manager::read_names(uint64_t until_ns) {
 
 void Manager::rescan_soon() {
     if (const auto more = lost_mappings_log_.take())
-        spdlog::warn("mmap records were dropped: scanning all processes again{}", *more);
+        spdlog::warn("the kernel dropped mmap records: scanning all processes again{}", *more);
     if (rescan_.active()) return;
     const uint64_t since_us = (monotonic_now_ns() - rescanned_ns_) / 1'000;
     rescan_ = loop_.add_timer(std::max(settle_us, rescan_period_us - std::min(since_us, rescan_period_us)),
@@ -519,7 +519,7 @@ Result<void> Manager::set_probe(const std::string& set, bool on) {
         return fail(ErrorCode::bad_request, "no such probe set", "known sets: " + names);
     }
     if (on ? disabled_sets_.erase(set) == 0 : !disabled_sets_.insert(set).second) return {};
-    spdlog::warn("probe set {} is turned {}", set, on ? "on" : "off");
+    spdlog::warn("probe set {} was turned {}", set, on ? "on" : "off");
     processes_->probe_set_turned(set, static_cast<size_t>(std::find(known.begin(), known.end(), set) - known.begin()),
                                  on);
     processes_->look_again();
@@ -538,7 +538,7 @@ Result<json> Manager::take_up_config() {
     const auto loaded = options_.load_config();
     if (!loaded) {
         journal_.send(MessageKind::reloaded, LOG_ERR,
-                      "the configuration is not taken up: " + escape_text(loaded.error().message));
+                      "the configuration was not reloaded: " + escape_text(loaded.error().message));
         return tl::unexpected(loaded.error());
     }
     json changed = json::array(), needs_restart = json::array();

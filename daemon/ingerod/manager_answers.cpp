@@ -263,7 +263,7 @@ WorkerOptions Manager::worker_options() const {
 // A worker of its own: a copy may take minutes, and no query waits for it.
 void Manager::snapshot(UniqueFd file, std::function<bool()> wanted, std::function<void(Result<json>)> done) {
     if (snapshot_workers_)
-        return done(fail(ErrorCode::busy, "a copy of the store is being made already", "wait until it is there"));
+        return done(fail(ErrorCode::busy, "another copy of the store is being made", "wait until it is finished"));
     WorkerOptions workers = worker_options();
     workers.count = 1;
     workers.deadline = snapshot_deadline;

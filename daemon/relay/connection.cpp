@@ -40,7 +40,7 @@ bool Connection::try_connect() {
     std::memcpy(address.sun_path, path_.data(), path_.size());
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-        if (!std::exchange(told_, true)) spdlog::info("{}: ingerod is waited for", errno_message(path_, errno));
+        if (!std::exchange(told_, true)) spdlog::info("{}: waiting for ingerod", errno_message(path_, errno));
         return false;
     }
     told_ = false;

@@ -255,7 +255,7 @@ Result<std::string> find_library(const std::string& given) {
         if (trusted.error().code == ErrorCode::denied) denied = trusted.error();
     }
     if (denied) return tl::unexpected(*denied);
-    return fail(ErrorCode::not_found, "no libnvidia-ml.so.1 where drivers put it");
+    return fail(ErrorCode::not_found, "no libnvidia-ml.so.1 where drivers install it");
 }
 
 std::vector<Gpu> find_gpus(const nvml::Library& library, const PollerOptions& options, unsigned count) {

@@ -57,16 +57,17 @@ int run(const Options& options) {
 
 int parse_and_run(int argc, char** argv) {
     Options options;
-    CLI::App app("Measures GPUs and InfiniBand ports and tells ingerod.", "ingero-relay");
+    CLI::App app("Measures GPUs and InfiniBand ports and reports to ingerod.", "ingero-relay");
     app.set_version_flag("--version", std::string("ingero-relay ") + version);
     app.add_option("--socket", options.relay.socket, "Where ingerod listens (default: /run/ingerod/relay.sock)")
         ->type_name("PATH");
     app.add_option("--library", options.relay.poller.library,
-                   "The libnvidia-ml.so.1 to load, root's alone (default: where drivers put it)")
+                   "The libnvidia-ml.so.1 to load, writable by root alone (default: where drivers install it)")
         ->type_name("PATH");
     app.add_option("--sysfs", options.relay.poller.sysfs, "Where sysfs is (default: /sys)")->type_name("DIR");
-    app.add_option("--patience", options.patience,
-                   "How long a measurement may take before what measures is killed and started again (default: 10s)")
+    app.add_option(
+           "--patience", options.patience,
+           "How long a measurement may take before the measuring process is killed and started again (default: 10s)")
         ->type_name("TIME");
     app.add_option("--poll", options.poll)->group("")->check(CLI::IsMember({"gpus", "ports"}));
     app.add_option("--interval", options.interval)->group("");

@@ -62,8 +62,8 @@ Result<std::unique_ptr<Library>> Library::load(const std::string& path) {
     find(handle, call.register_events, {"nvmlDeviceRegisterEvents"});
     find(handle, call.event_set_wait, {"nvmlEventSetWait_v2"});
     if (!call.init || !call.device_count || !call.device_by_index || !call.uuid)
-        return fail(ErrorCode::internal, path + " lacks functions without which no GPU can be asked",
-                    "install a driver that is newer");
+        return fail(ErrorCode::internal, path + " lacks functions that are needed to query a GPU",
+                    "install a newer driver");
     return library;
 }
 

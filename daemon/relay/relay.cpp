@@ -74,8 +74,8 @@ class Poller {
         read();
         if (ended) return take_end();
         if (killed_ || steady_clock::now() < deadline_) return;
-        set_state("hung", "it said nothing for too long");
-        spdlog::warn("what measures {} says nothing: it is killed", name_);
+        set_state("hung", "the measuring process reported nothing for too long");
+        spdlog::warn("the process that measures {} reports nothing: killing it", name_);
         stop();
     }
     /// It ends by itself with this process; a driver that holds it must not hold this process too.
@@ -128,7 +128,7 @@ class Poller {
         for (;;) {
             const auto message = decoder_->next();
             if (!message) {
-                set_state("failed", "what measures it said something that is no message");
+                set_state("failed", "the measuring process sent something that is not a message");
                 return stop();
             }
             if (!*message) return;
@@ -159,10 +159,10 @@ class Poller {
         const bool by_itself = !killed_;
         child_.reset();
         if (by_itself && WIFSIGNALED(status)) {
-            set_state("crashed", "what measures it " + describe_wait_status(status));
-            spdlog::warn("what measures {} {}", name_, describe_wait_status(status));
+            set_state("crashed", "the measuring process " + describe_wait_status(status));
+            spdlog::warn("the process that measures {} {}", name_, describe_wait_status(status));
         } else if (by_itself && WEXITSTATUS(status) != poller_absent) {
-            set_state("failed", "what measures it " + describe_wait_status(status));
+            set_state("failed", "the measuring process " + describe_wait_status(status));
         }
         killed_ = false;
         start_later();

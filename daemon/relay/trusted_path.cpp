@@ -15,7 +15,8 @@ namespace {
 constexpr int max_links = 40;
 
 auto denied(const std::string& path, const char* what) {
-    return fail(ErrorCode::denied, path + " " + what, "install the library below folders that root alone may write to");
+    return fail(ErrorCode::denied, path + " " + what,
+                "install the library below directories that only root may write to");
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ Result<void> check_trusted_path(const std::string& path) {
         }
         struct stat facts {};
         if (lstat(next.c_str(), &facts) != 0) return fail(ErrorCode::not_found, errno_message(next.string(), errno));
-        if (facts.st_uid != 0) return denied(next.string(), "is not root's");
+        if (facts.st_uid != 0) return denied(next.string(), "is not owned by root");
         if (S_ISLNK(facts.st_mode)) {
             char target[PATH_MAX];
             const ssize_t length = readlink(next.c_str(), target, sizeof(target));
@@ -54,7 +55,7 @@ Result<void> check_trusted_path(const std::string& path) {
             continue;
         }
         const mode_t others = S_IWOTH | (facts.st_gid == 0 ? 0 : S_IWGRP);
-        if ((facts.st_mode & others) != 0) return denied(next.string(), "may be changed by others than root");
+        if ((facts.st_mode & others) != 0) return denied(next.string(), "may be changed by users other than root");
         at = next;
     }
     return {};

@@ -17,7 +17,7 @@ Result<std::optional<Channel::Request>> Channel::receive() {
         if (!message) return tl::unexpected(message.error());
         if (*message) {
             auto* request = std::get_if<RpcRequest>(&**message);
-            if (!request) return fail(ErrorCode::bad_request, "a worker takes requests only");
+            if (!request) return fail(ErrorCode::bad_request, "a worker accepts requests only");
             Request result{std::move(*request), fds_.empty() ? UniqueFd() : std::move(fds_.front())};
             fds_.clear();
             return result;

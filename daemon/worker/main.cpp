@@ -163,7 +163,7 @@ int run(int argc, char** argv) {
     tzset();
     prepare_sqlite();
     signal(SIGXFSZ, SIG_IGN);  // a copy that grows too large is an error
-    Result<std::unique_ptr<StoreReader>> store = fail(ErrorCode::not_found, "this worker was given no store");
+    Result<std::unique_ptr<StoreReader>> store = fail(ErrorCode::not_found, "this worker has no store");
     if (!arguments.store.empty()) store = StoreReader::open(arguments.store);
     if (auto done = enter_sandbox(arguments.memory_bytes, parent, arguments.mcp); !done) return complain(done.error());
 

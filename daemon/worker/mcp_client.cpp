@@ -47,7 +47,8 @@ class Daemon {
             if (!message) return tl::unexpected(message.error());
             if (*message) {
                 auto* response = std::get_if<RpcResponse>(&**message);
-                if (!response || response->id != id) return fail(ErrorCode::bad_request, "the daemon is out of step");
+                if (!response || response->id != id)
+                    return fail(ErrorCode::bad_request, "the daemon sent an answer to another question");
                 if (response->error) return tl::unexpected(*response->error);
                 return std::move(response->result);
             }
@@ -62,7 +63,7 @@ class Daemon {
     void tell(const char* what) { send_all(worker_socket_fd, encode(RpcNotification{what, json::array()})); }
 
   private:
-    static tl::unexpected<Error> gone() { return fail(ErrorCode::internal, "the daemon has gone"); }
+    static tl::unexpected<Error> gone() { return fail(ErrorCode::internal, "the daemon closed the connection"); }
 
     RpcDecoder decoder_{worker_rpc_limits};
     uint64_t last_id_ = 0;

@@ -60,12 +60,12 @@ Result<std::optional<uint64_t>> number(const json& params, const char* name, uin
     const auto found = params.find(name);
     if (found == params.end() || found->is_null()) return std::nullopt;
     if (!found->is_number_unsigned() || found->get<uint64_t>() > most)
-        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is no number in its range");
+        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is not a number in its range");
     return found->get<uint64_t>();
 }
 
 Result<Window> to_window(std::optional<uint64_t> from, std::optional<uint64_t> to, std::optional<uint64_t> since) {
-    if (since && (from || to)) return fail(ErrorCode::bad_request, "since_ns and from_ns or to_ns exclude each other");
+    if (since && (from || to)) return fail(ErrorCode::bad_request, "since_ns cannot be combined with from_ns or to_ns");
     const uint64_t now = ClockTriple::now().realtime_ns;
     const uint64_t end = to.value_or(now);
     const uint64_t length = std::min(since.value_or(default_window_ns), end);
@@ -77,7 +77,8 @@ Result<Window> to_window(std::optional<uint64_t> from, std::optional<uint64_t> t
 Result<bool> flag(const json& params, const char* name) {
     const auto found = params.find(name);
     if (found == params.end() || found->is_null()) return false;
-    if (!found->is_boolean()) return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is no boolean");
+    if (!found->is_boolean())
+        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is not a boolean");
     return found->get<bool>();
 }
 
@@ -86,11 +87,12 @@ Result<std::vector<std::string>> texts(const json& params, const char* name, siz
     const auto found = params.find(name);
     if (found == params.end() || found->is_null()) return result;
     if (!found->is_array() || found->size() > most)
-        return fail(ErrorCode::bad_request,
-                    std::string("parameter ") + name + " is no list of at most " + std::to_string(most) + " texts");
+        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is not a list of at most " +
+                                                std::to_string(most) + " strings");
     for (const json& text : *found) {
         if (!text.is_string())
-            return fail(ErrorCode::bad_request, std::string("parameter ") + name + " holds something else than text");
+            return fail(ErrorCode::bad_request,
+                        std::string("parameter ") + name + " contains something other than strings");
         result.push_back(text.get<std::string>());
     }
     return result;
@@ -124,7 +126,7 @@ Result<RequestHandler::Query> RequestHandler::to_query(const json& params) {
     query.ends_with_trace = *stored && !*to;
     query.since_end_ns = *since;
     const json node = params.value("node", json(""));
-    if (!node.is_string()) return fail(ErrorCode::bad_request, "parameter node is no text");
+    if (!node.is_string()) return fail(ErrorCode::bad_request, "parameter node is not a string");
     query.node = node.get<std::string>();
     query.context.missing_probes = std::move(*missing_probes);
     return query;
@@ -209,11 +211,11 @@ Result<std::vector<uint64_t>> places(const json& params, const char* name) {
     if (found == params.end()) return result;
     if (!found->is_array() || found->size() > max_places)
         return fail(ErrorCode::bad_request,
-                    std::string("parameter ") + name + " is no list of at most " + std::to_string(max_places));
+                    std::string("parameter ") + name + " is not a list of at most " + std::to_string(max_places));
     for (const json& place : *found) {
         if (!place.is_number_unsigned())
             return fail(ErrorCode::bad_request,
-                        std::string("parameter ") + name + " holds something else than numbers");
+                        std::string("parameter ") + name + " contains something other than numbers");
         result.push_back(place.get<uint64_t>());
     }
     return result;
@@ -225,7 +227,7 @@ Result<json> symbolize(const json& params, int fd) {
     for (const auto* list : {&offsets, &addresses})
         if (!*list) return tl::unexpected(list->error());
     const json build_id = params.value("build_id", json(""));
-    if (!build_id.is_string()) return fail(ErrorCode::bad_request, "parameter build_id is no text");
+    if (!build_id.is_string()) return fail(ErrorCode::bad_request, "parameter build_id is not a string");
     const auto& wanted = build_id.get_ref<const std::string&>();
     const auto mangled = flag(params, "mangled");
     if (!mangled) return tl::unexpected(mangled.error());
@@ -307,7 +309,7 @@ Result<void> RequestHandler::choose_node(std::unique_ptr<StoreSnapshot>& snapsho
     for (const std::string& node : nodes) names += (names.empty() ? "" : ", ") + to_valid_utf8(node);
     if (!query.node.empty()) {
         if (std::find(nodes.begin(), nodes.end(), query.node) == nodes.end())
-            return fail(ErrorCode::not_found, "there is no such node in the store", "it has " + names);
+            return fail(ErrorCode::not_found, "the store has no such node", "it has " + names);
         snapshot = of_node(std::move(snapshot), query.node);
     } else if (nodes.size() > 1 && !query.takes_all_nodes) {
         return fail(ErrorCode::bad_request, "the store has several nodes, which are not compared",
@@ -374,7 +376,7 @@ Result<json> RequestHandler::stats(const json& params) {
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
     const json by = params.value("by", json("op"));
-    if (by != "op" && by != "kernel") return fail(ErrorCode::bad_request, "parameter by is none of op, kernel");
+    if (by != "op" && by != "kernel") return fail(ErrorCode::bad_request, "parameter by is not one of op, kernel");
     const auto answer = compute_stats(**snapshot, query->filter, by == "kernel" ? StatsBy::kernel : StatsBy::op);
     if (!answer) return tl::unexpected(answer.error());
     return to_json(*answer, query->context, query->limit);
@@ -384,7 +386,8 @@ Result<json> RequestHandler::names(const json& params) {
     if (!store_) return tl::unexpected(store_.error());
     const json functions = params.value("functions", json());
     if (!functions.is_array() || functions.size() > max_listed_texts)
-        return fail(ErrorCode::bad_request, "names needs functions, a list that is not too long");
+        return fail(ErrorCode::bad_request,
+                    "names needs functions, a list of at most " + std::to_string(max_listed_texts));
     auto snapshot = (*store_)->snapshot();
     if (!snapshot) return tl::unexpected(snapshot.error());
     json names = json::array();
@@ -413,14 +416,14 @@ Result<json> RequestHandler::stacks(const json& params) {
     wanted.off_cpu = *off_cpu;
     wanted.limit = query->limit == 0 ? default_stacks : std::min(query->limit, most_stacks);
     const json op = params.value("op", json("")), by = params.value("by", json("op"));
-    if (!op.is_string()) return fail(ErrorCode::bad_request, "parameter op is no text");
+    if (!op.is_string()) return fail(ErrorCode::bad_request, "parameter op is not a string");
     wanted.op = op.get<std::string>();
     if (by == "process")
         wanted.by = StacksBy::process;
     else if (by == "kernel")
         wanted.by = StacksBy::kernel;
     else if (by != "op")
-        return fail(ErrorCode::bad_request, "parameter by is none of op, process, kernel");
+        return fail(ErrorCode::bad_request, "parameter by is not one of op, process, kernel");
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
     wanted.filter = query->filter;
@@ -470,7 +473,7 @@ Result<json> RequestHandler::timeline(const json& params) {
     if (!offset) return tl::unexpected(offset.error());
     const json order = params.value("order", json("time"));
     if (order != "time" && order != "longest")
-        return fail(ErrorCode::bad_request, "parameter order is none of time, longest");
+        return fail(ErrorCode::bad_request, "parameter order is not one of time, longest");
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
     TimelineQuery wanted;
@@ -503,8 +506,8 @@ Result<json> RequestHandler::incidents(const json& params) {
     const auto verify = flag(params, "verify");
     if (!verify) return tl::unexpected(verify.error());
     const json id = params.value("id", json());
-    if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter id is no text");
-    if (*verify && id.is_null()) return fail(ErrorCode::bad_request, "verify needs id, an incident's");
+    if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter id is not a string");
+    if (*verify && id.is_null()) return fail(ErrorCode::bad_request, "verify needs id, the id of an incident");
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
     if (id.is_null()) return incidents_answer(**snapshot, query->filter, query->limit, query->context);
@@ -539,8 +542,9 @@ Result<json> RequestHandler::requests(const json& params) {
     const auto slower_than = number(params, "slower_than_ns", std::numeric_limits<int64_t>::max());
     if (!slower_than) return tl::unexpected(slower_than.error());
     const json by = params.value("by", json("request")), id = params.value("request", json());
-    if (by != "request" && by != "step") return fail(ErrorCode::bad_request, "parameter by is none of request, step");
-    if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter request is no text");
+    if (by != "request" && by != "step")
+        return fail(ErrorCode::bad_request, "parameter by is not one of request, step");
+    if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter request is not a string");
     RequestsQuery wanted;
     wanted.kind = by == "step" ? SpanKind::step : SpanKind::request;
     if (id.is_string()) wanted.id = id.get<std::string>();
@@ -588,7 +592,7 @@ Result<json> RequestHandler::export_events(const json& params) {
     if (!query) return tl::unexpected(query.error());
     const json name = params.value("format", json());
     const auto format = name.is_string() ? export_format(name.get_ref<const std::string&>()) : std::nullopt;
-    if (!format) return fail(ErrorCode::bad_request, "parameter format is none of perfetto, chrome, csv, jsonl");
+    if (!format) return fail(ErrorCode::bad_request, "parameter format is not one of perfetto, chrome, csv, jsonl");
     const auto cursor = to_cursor(params);
     if (!cursor) return tl::unexpected(cursor.error());
     query->takes_all_nodes = true;

@@ -146,7 +146,7 @@ TEST_F(Capture, takes_in_only_what_include_names) {
     ASSERT_NE(wait_recorded(wanted), 0u);
     ASSERT_EQ(other.tell("calls 5000"), "done");
     EXPECT_EQ(recorded(other.pid()), 0u);
-    EXPECT_TRUE(has_gap("[capture] include names others (pid " + std::to_string(other.pid()) + ")"));
+    EXPECT_TRUE(has_gap("[capture] include does not match it (pid " + std::to_string(other.pid()) + ")"));
     const StoreContents store = stop();
     EXPECT_EQ(events_of(store, other.pid()), 0u);
     EXPECT_GE(events_of(store, wanted.pid()), 1u);

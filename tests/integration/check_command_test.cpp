@@ -159,7 +159,7 @@ TEST_F(CheckCommand, without_rights_is_not_ready_and_says_which_are_missing) {
     EXPECT_EQ(ingeroctl(daemon.socket(), {}, no_rights).at("ready"), true) << "the daemon has the rights";
     const Finished refused = test::run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "check", "--probe"}, no_rights);
     EXPECT_EQ(refused.status, 1);
-    EXPECT_THAT(refused.errors, HasSubstr("only root may have the daemon probe"));
+    EXPECT_THAT(refused.errors, HasSubstr("only root may ask the daemon to probe"));
     EXPECT_EQ(daemon.stop(), 0);
 }
 

@@ -359,7 +359,7 @@ TEST_F(FootprintOf, what_is_not_to_be_traced_is_refused) {
     Child child = start("tree");
     const Finished refused = run(ingeroctl({"record", "--footprint", "--pid", std::to_string(child.pid())}));
     EXPECT_EQ(refused.status, 1);
-    EXPECT_THAT(refused.errors, HasSubstr("is not to be traced"));
+    EXPECT_THAT(refused.errors, HasSubstr("must not be traced"));
 }
 
 enum class Rights { set_user_id, file_capability };

@@ -340,7 +340,7 @@ TEST_F(McpSessions, tell_a_client_that_the_daemon_is_gone) {
     assistant.say(hello());
     EXPECT_EQ(daemon_->stop(), 0);
     EXPECT_EQ(assistant.child().wait(), 4);
-    EXPECT_THAT(assistant.child().errors(), AllOf(HasSubstr("ingerod is gone"), HasSubstr("hint: ")));
+    EXPECT_THAT(assistant.child().errors(), AllOf(HasSubstr("ingerod no longer answers"), HasSubstr("hint: ")));
     const Finished late = run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "mcp"});
     EXPECT_EQ(late.status, 4);
 }

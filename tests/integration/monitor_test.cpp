@@ -112,7 +112,7 @@ TEST_F(Monitor, GoesOnWhenTheDaemonComesBack) {
 TEST_F(Monitor, GoesOnWhenTheBusComesBack) {
     Running monitor({"--count", "1"});
     bus_->kill();
-    EXPECT_TRUE(monitor.wait_for_line("the bus has gone"));
+    EXPECT_TRUE(monitor.wait_for_line("the system bus is gone"));
     bus_->start();
     EXPECT_TRUE(monitor.wait_for_line("ingerod is on the bus"));
     open("cc");

@@ -314,7 +314,8 @@ TEST_F(RelayTest, a_library_that_others_than_root_may_change_is_refused) {
     chmod(path.c_str(), 0666);
     start_relay(path);
     const json sources = wait_for_source("gpus", "refused");
-    EXPECT_THAT(sources["gpus"]["reason"].get<std::string>(), testing::HasSubstr("may be changed by others"));
+    EXPECT_THAT(sources["gpus"]["reason"].get<std::string>(),
+                testing::HasSubstr("may be changed by users other than root"));
     EXPECT_EQ(query("SELECT COUNT(*) FROM gpu_samples")[0][0], 0);
 }
 

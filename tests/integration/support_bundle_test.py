@@ -151,7 +151,7 @@ def main() -> int:
             assert checked.returncode in (0, 77), checked.stderr
         # Without a daemon it tells what there is.
         alone = host.ctl("support-bundle", "--list", "--config", "/nonexistent")
-        assert alone.returncode == 0 and "not there: status.json" in alone.stdout, alone
+        assert alone.returncode == 0 and "missing: status.json" in alone.stdout, alone
     return 0
 
 

@@ -248,7 +248,7 @@ TEST_F(Trace, ends_with_its_readers) {
     EXPECT_EQ(subscribers(), 0U);
     const auto wrong = run(command({"--op", "cudaNothing"}));
     EXPECT_EQ(wrong.status, 1);
-    EXPECT_THAT(wrong.errors, HasSubstr("no operation is called cudaNothing"));
+    EXPECT_THAT(wrong.errors, HasSubstr("there is no operation named cudaNothing"));
 }
 
 }  // namespace

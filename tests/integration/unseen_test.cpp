@@ -195,7 +195,8 @@ TEST_F(Unseen, functions_of_one_user_beyond_what_is_allowed_are_refused_and_say_
     EXPECT_LE(functions, 4'096u);
     EXPECT_GT(functions, 4'096u - 200) << "all that are allowed";
     EXPECT_GT(library.at("failed"), 0) << "or there is nothing to see here";
-    EXPECT_THAT(reasons(), Contains(StartsWith("refused: " + name + ": user 12345 has probes in as many functions")));
+    EXPECT_THAT(reasons(),
+                Contains(StartsWith("refused: " + name + ": user 12345 has reached its limit of probed functions")));
     EXPECT_EQ(daemon_->status().at("state"), "tracing") << "nobody else's concern";
     // Another's are attached to.
     AttachTarget other({}, {.environment = {}, .uid = user + 1, .wanted_pid = {}});

@@ -333,7 +333,7 @@ TEST_F(AFileThatTellsNothing, is_not_opened_where_it_is_mapped_since) {
     mapping->file.device = proc_.executable_mappings(self_).front().file.device;
     const auto file = proc_.open_mapped_file(self_, *mapping);
     ASSERT_FALSE(file);
-    EXPECT_EQ(file.error().message, served_->file() + ": another file than the one that is mapped");
+    EXPECT_EQ(file.error().message, served_->file() + ": this is not the file that is mapped");
     EXPECT_FALSE(served_->has_stalled());
     munmap(page, 4096);
 }

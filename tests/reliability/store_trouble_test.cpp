@@ -69,7 +69,7 @@ TEST_F(StoreTrouble, ASnapshotOfARunningDaemonIsConsistentAndHoldsNobodyBack) {
     const Finished again =
         run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "db", "snapshot", directory_ / "copy-0"});
     EXPECT_EQ(again.status, 1);
-    EXPECT_THAT(again.errors, HasSubstr("there already"));
+    EXPECT_THAT(again.errors, HasSubstr("already exists"));
     EXPECT_EQ(daemon.stop(), 0);
 }
 

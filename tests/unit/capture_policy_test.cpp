@@ -63,7 +63,8 @@ TEST(ACapturePolicy, says_by_what_a_process_is_left_out) {
     const auto policy = CapturePolicy::parse({}, {"uid:1", "comm:a*"});
     ASSERT_TRUE(policy);
     EXPECT_EQ(policy->excluded_by(process(2, "abc")), "[capture] exclude comm:a*");
-    EXPECT_EQ(CapturePolicy::parse({"uid:1"}, {})->excluded_by(process(2, "abc")), "[capture] include names others");
+    EXPECT_EQ(CapturePolicy::parse({"uid:1"}, {})->excluded_by(process(2, "abc")),
+              "[capture] include does not match it");
 }
 
 TEST(ACapturePolicy, refuses_what_is_no_pattern_and_says_why) {

@@ -128,7 +128,7 @@ TEST(Libraries, name_what_is_single_stepped_and_what_is_not_there) {
     const CheckResult result = check_library_file("/x/libcudart.so.12", Library::cuda_runtime, symbols);
     EXPECT_EQ(result.state, State::note);
     EXPECT_THAT(result.detail, AllOf(HasSubstr("/x/libcudart.so.12"), HasSubstr("1 single-stepped (cudaLaunchKernel)"),
-                                     HasSubstr("not in it: ")));
+                                     HasSubstr("not exported: ")));
     EXPECT_EQ(check_library_file("/x/libcudart.so.12", Library::cuda_runtime, std::vector<FunctionSymbol>{}).state,
               State::note)
         << "none of the functions";
@@ -175,7 +175,7 @@ TEST(ProbeEvents, are_compared_in_each_thing_that_they_tell) {
     EXPECT_THAT(difference([](auto& events) { events[3].stream = 9; }), HasSubstr("stream"));
     EXPECT_THAT(difference([](auto& events) { events[3].return_code = -1; }), HasSubstr("return code"));
     EXPECT_THAT(difference([](auto& events) { events[3].duration_ns = 0; }), HasSubstr("without a duration"));
-    EXPECT_THAT(difference([](auto& events) { events[99].duration_ns = 5'000; }), HasSubstr("a time at which none"));
+    EXPECT_THAT(difference([](auto& events) { events[99].duration_ns = 5'000; }), HasSubstr("a time outside the run"));
 }
 
 TEST(CheckAnswer, is_ready_unless_something_failed) {
@@ -314,7 +314,7 @@ TEST(CheckRunner, says_how_a_program_failed) {
     EXPECT_THAT(message_of("kill -SEGV $$"), HasSubstr("was ended by signal 11"));
     EXPECT_EQ(message_of("echo nothing"), "the check printed no answer");
     EXPECT_EQ(message_of(R"(echo '{"checks":1}')"), "the check printed no answer");
-    EXPECT_EQ(message_of("exec yes"), "the check printed too much");
+    EXPECT_EQ(message_of("exec yes"), "the check printed more than 1 MiB");
     EventLoop loop;
     CheckRunner runner(loop, {"/nonexistent/ingerod"});
     const auto absent =

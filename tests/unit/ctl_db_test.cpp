@@ -141,7 +141,7 @@ TEST_F(AClosedStore, IsCopiedSmallerAndWhole) {
     EXPECT_TRUE(open_writer(copy, {.max_size_bytes = 64 << 20})) << "and is written on";
     const Outcome again = ingeroctl("db compact " + store_.path() + " -o " + copy);
     EXPECT_EQ(again.exit_code, 1);
-    EXPECT_THAT(again.text, HasSubstr("there already"));
+    EXPECT_THAT(again.text, HasSubstr("already exists"));
 }
 
 TEST_F(AClosedStore, ThatIsDamagedIsNotCopied) {
@@ -185,7 +185,7 @@ TEST_F(AClosedStore, ThatADaemonHasIsRefused) {
                                        "db compact " + store_.path() + " -o " + folder_.path() + "/a"}) {
         const Outcome refused = ingeroctl(command);
         EXPECT_EQ(refused.exit_code, 1);
-        EXPECT_THAT(refused.text, HasSubstr("ingerod is at work"));
+        EXPECT_THAT(refused.text, HasSubstr("running ingerod uses the store"));
     }
 }
 

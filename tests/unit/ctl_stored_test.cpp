@@ -208,7 +208,7 @@ TEST_F(StoredTrace, AStoreThatADaemonHasIsRefused) {
     ASSERT_TRUE(writer);
     const Outcome outcome = ingeroctl("--db " + folder_.store() + " stats");
     EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_THAT(outcome.text, HasSubstr("an ingerod is at work in the store"));
+    EXPECT_THAT(outcome.text, HasSubstr("a running ingerod uses the store"));
     const Outcome imported = ingeroctl("import " + folder_.trace() + " -o " + folder_.store() + "2");
     EXPECT_EQ(imported.exit_code, 0) << imported.text;
     std::filesystem::remove_all(folder_.store() + "2");
@@ -218,13 +218,13 @@ TEST_F(StoredTrace, WhatOnlyADaemonKnowsIsAUsageError) {
     for (const char* command : {"status", "probes", "check", "trace", "monitor", "reload"}) {
         const Outcome outcome = ingeroctl("--db " + folder_.trace() + " " + command);
         EXPECT_EQ(outcome.exit_code, 2) << command;
-        EXPECT_THAT(outcome.text, HasSubstr("does not go with --db"));
+        EXPECT_THAT(outcome.text, HasSubstr("cannot be used with --db"));
     }
 }
 
 TEST_F(StoredTrace, WhatIsNeitherStoreNorTraceIsRefused) {
     EXPECT_THAT(ingeroctl("--db /nonexistent stats").text, HasSubstr("cannot open /nonexistent"));
-    EXPECT_THAT(ingeroctl("--db /bin/sh stats").text, HasSubstr("no SQLite file"));
+    EXPECT_THAT(ingeroctl("--db /bin/sh stats").text, HasSubstr("not a SQLite file"));
     EXPECT_THAT(ingeroctl("--db /usr stats").text, HasSubstr("no event store in /usr"));
     EXPECT_EQ(ingeroctl("--db /usr stats").exit_code, 1);
 }

@@ -157,7 +157,7 @@ TEST(Ctl, QueriesGoToTheDaemonAsTheyWereWritten) {
     EXPECT_EQ(csv.out, "\"a,b\",n\r\n\"{\"\"limit\"\":10000,\"\"sql\"\":\"\"SELECT 1\"\"}\",1\r\n,\r\n\"\",12\r\n");
     const Outcome text = query({"SELECT 1"});
     EXPECT_THAT(text.out, HasSubstr("3 rows, 1 ms"));
-    EXPECT_THAT(text.out, HasSubstr("more than is shown"));
+    EXPECT_THAT(text.out, HasSubstr("More rows were left out"));
     EXPECT_EQ(query({}).exit_code, 2);
     EXPECT_EQ(query({"SELECT 1", "--csv", "--json"}).exit_code, 2);
 }

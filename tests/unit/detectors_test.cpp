@@ -33,7 +33,7 @@ TEST_F(Detectors, ADeviceFaultNamesTheOnlyFunctionUnderWay) {
     ASSERT_THAT(finding.culprits, SizeIs(1));
     EXPECT_EQ(finding.culprits[0].name, "fill(float*, int)");
     EXPECT_THAT(finding.summary, AllOf(HasSubstr("cudaErrorIllegalAddress"), HasSubstr("2 launches of 1 function "),
-                                       HasSubstr("5 later calls failed alike")));
+                                       HasSubstr("5 later calls failed with the same error")));
     EXPECT_EQ(finding.evidence, (std::vector<uint64_t>{sequence, sequence - 1, sequence - 2}));
     EXPECT_THAT(explain(now_ - 10), IsEmpty()) << "it was told of in the window that has it";
 }
@@ -65,7 +65,7 @@ TEST_F(Detectors, OutOfMemoryIsToldApartFromFreeMemoryInPieces) {
     EXPECT_EQ(finding.severity, Severity::high);
     EXPECT_EQ(finding.verdict, Verdict::proven);
     EXPECT_THAT(finding.summary, AllOf(HasSubstr("64.0 MiB failed"), HasSubstr("with 512 MiB allocated, and 1 more"),
-                                       HasSubstr("in pieces")));
+                                       HasSubstr("fragmented")));
     ASSERT_THAT(finding.culprits, SizeIs(1));
     EXPECT_EQ(finding.culprits[0].name, "512 MiB by cudaMalloc, stack 3");
     // More than it ever had is another matter.

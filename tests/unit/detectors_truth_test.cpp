@@ -211,7 +211,7 @@ TEST_F(OutOfMemory, OfAProcessThatBeganBeforeTellsLeastAmountsAndProvesNothing) 
     const Finding finding = found("gpu-oom", 799 * second);
     EXPECT_EQ(finding.verdict, Verdict::partial);
     EXPECT_THAT(finding.summary, AllOf(HasSubstr("with at least 512 MiB allocated"), HasSubstr("began before"),
-                                       Not(HasSubstr("ever")), Not(HasSubstr("in pieces"))));
+                                       Not(HasSubstr("ever")), Not(HasSubstr("fragmented"))));
 }
 
 TEST_F(OutOfMemory, ARestartOfTheDaemonIsAnEndOfWhatIsKnown) {
@@ -280,7 +280,7 @@ TEST_F(OutOfMemory, MemoryThatAnotherProcessTookIsNotInPieces) {
     fill_with_holes();
     allocate(512 * mib, 1, {900, 9});
     fail_to_allocate(64 * mib);
-    EXPECT_THAT(found("gpu-oom").summary, Not(HasSubstr("in pieces")));
+    EXPECT_THAT(found("gpu-oom").summary, Not(HasSubstr("fragmented")));
 }
 
 TEST_F(OutOfMemory, AProcessOnAnotherDeviceOfTheSameNumberHoldsNothingHere) {
@@ -289,7 +289,7 @@ TEST_F(OutOfMemory, AProcessOnAnotherDeviceOfTheSameNumberHoldsNothingHere) {
     fill_with_holes();
     fail_to_allocate(64 * mib);
     const Finding finding = found("gpu-oom");
-    EXPECT_THAT(finding.summary, HasSubstr("in pieces"));
+    EXPECT_THAT(finding.summary, HasSubstr("fragmented"));
     EXPECT_THAT(finding.culprits, SizeIs(1));
 }
 
@@ -306,7 +306,7 @@ TEST_F(OutOfMemory, WhatAPoolHeldIsNoMemoryInPieces) {
     pooled.device = 0;
     call("cudaFreeAsync").args[0] = 0x1000;
     fail_to_allocate(64 * mib);
-    EXPECT_THAT(found("gpu-oom").summary, Not(HasSubstr("in pieces")));
+    EXPECT_THAT(found("gpu-oom").summary, Not(HasSubstr("fragmented")));
 }
 
 class Recapture : public Detectors {

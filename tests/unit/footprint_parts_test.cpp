@@ -204,7 +204,7 @@ TEST(FootprintText, tells_what_is_not_in_it_and_escapes_what_is) {
     EXPECT_EQ(text.find('\a'), std::string::npos);
     EXPECT_THAT(text, HasSubstr("open (32-bit)"));
     EXPECT_THAT(text, HasSubstr("ENOENT 2"));
-    EXPECT_THAT(text, HasSubstr("12 times the tree used io_uring"));
+    EXPECT_THAT(text, HasSubstr("12 times the processes used io_uring"));
     footprint.losses.io_uring_calls = 0;
     EXPECT_TRUE(footprint_json(footprint, "node").at("coverage").at("complete").get<bool>());
     EXPECT_THAT(text_footprint(nlohmann::json::object()), HasSubstr("0 processes"));

@@ -309,7 +309,7 @@ TEST_F(Gaps, WhatHadToBeSentAgainIsToldApartFromTheTool) {
     EXPECT_EQ(lost.severity, Severity::high);
     EXPECT_EQ(lost.lost_ns, 6'000 * ms);
     EXPECT_EQ(lost.culprits.at(0).name, "127.0.0.1:8000");
-    EXPECT_THAT(lost.summary, HasSubstr("10 gaps in which the program waited for what had to be sent again"));
+    EXPECT_THAT(lost.summary, HasSubstr("10 gaps in which the program waited for retransmissions, most to "));
     EXPECT_EQ(findings[1].kind, "idle-in-tool-call");
     EXPECT_EQ(findings[1].lost_ns, 600 * ms);  // until the tool had answered
 }
@@ -413,7 +413,7 @@ TEST_F(Gaps, ACallThatWaitsForWhatIsSentAgainIsFoundWithTheOtherEnd) {
     EXPECT_EQ(lost.verdict, Verdict::proven);
     EXPECT_EQ(lost.lost_ns, 4 * 240 * ms);
     EXPECT_EQ(lost.culprits.at(0).name, "127.0.0.1:8000");
-    EXPECT_THAT(lost.summary, HasSubstr("in 4 calls waiting for what had to be sent again to 127.0.0.1:8000"));
+    EXPECT_THAT(lost.summary, HasSubstr("in 4 calls waiting for retransmissions to 127.0.0.1:8000"));
 }
 
 TEST_F(Gaps, WhoWaitsForAProgramThatItStartedIsIdleInAToolCall) {

@@ -262,12 +262,12 @@ TEST_F(HostileTrace, AViewNamedLikeATableIsRefused) {
     folder_.make_trace(
         "CREATE TABLE t(timestamp,pid,tid,source,op,duration);"
         "CREATE VIEW events AS SELECT * FROM t;");
-    expect_refused(ErrorCode::bad_request, "no plain table");
+    expect_refused(ErrorCode::bad_request, "not a plain table");
 }
 
 TEST_F(HostileTrace, AVirtualTableIsRefused) {
     folder_.make_trace("CREATE VIRTUAL TABLE events USING fts5(timestamp,pid,tid,source,op,duration);");
-    expect_refused(ErrorCode::bad_request, "no plain table");
+    expect_refused(ErrorCode::bad_request, "not a plain table");
 }
 
 TEST_F(HostileTrace, ComputedColumnsAreNotRead) {
@@ -322,7 +322,7 @@ TEST_F(HostileTrace, WhatIsNoTraceIsRefused) {
     folder_.make_trace(first_generation);
     expect_refused(ErrorCode::bad_request, "no events");
     std::ofstream(folder_.trace()) << "hello";
-    expect_refused(ErrorCode::bad_request, "no SQLite file");
+    expect_refused(ErrorCode::bad_request, "not a SQLite file");
     std::filesystem::remove(folder_.trace());
     expect_refused(ErrorCode::not_found, "No such file");
     std::filesystem::create_directory(folder_.trace());

@@ -195,7 +195,7 @@ TEST_F(ADevice, of_an_overlay_is_trusted_where_the_host_mounted_it_only) {
     mounted("77", "0:60", "overlay");
     mounted("77", "0:61", "overlay");
     EXPECT_EQ(why_not(makedev(0, 60)), "");
-    EXPECT_THAT(why_not(makedev(0, 61)), HasSubstr("overlay of a user's own"));
+    EXPECT_THAT(why_not(makedev(0, 61)), HasSubstr("overlay that a user mounted"));
 }
 
 TEST_F(ADevice, of_an_overlay_is_as_good_as_what_it_lies_on) {

@@ -129,7 +129,7 @@ TEST_F(LibraryShares, that_are_used_up_by_one_user_keep_no_other_from_being_trac
     const Libraries::Sight refused = see(hostile, shared);
     ASSERT_NE(refused.entry, nullptr);
     EXPECT_EQ(refused.entry->state, LibraryState::failed);
-    EXPECT_THAT(refused.entry->reason, HasSubstr("user 4000001 has probes in as many functions"));
+    EXPECT_THAT(refused.entry->reason, HasSubstr("user 4000001 has reached its limit of probed functions"));
     EXPECT_EQ(see(hostile, shared).entry->state, LibraryState::failed) << "the same user still has no room";
     see(other, shared);
     EXPECT_TRUE(is_attached(shared)) << "of the file itself that said nothing";

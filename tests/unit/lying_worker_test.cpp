@@ -258,7 +258,7 @@ TEST_F(ALyingWorker, is_stopped_when_it_answers_what_it_was_not_asked) {
         says({lie});
         const auto answer = ask("ping");
         ASSERT_FALSE(answer) << lie;
-        EXPECT_THAT(answer.error().message, HasSubstr("it sent something that is no answer"));
+        EXPECT_THAT(answer.error().message, HasSubstr("it sent an unexpected message"));
     }
 }
 
@@ -323,7 +323,7 @@ TEST_F(ALyingWorker, gives_no_program_a_runtime_and_leaves_the_daemon_alive) {
         programs.look(pid, *own, 0);
         run_until([&] { return found || !why.empty(); });
         EXPECT_FALSE(found) << lie;
-        EXPECT_THAT(why, HasSubstr("makes no sense")) << lie;
+        EXPECT_THAT(why, HasSubstr("is invalid")) << lie;
         EXPECT_THAT(log(), SizeIs(2)) << "asked once more: it says nothing of the file";
     }
 }

@@ -65,7 +65,7 @@ TEST_F(MappedFile, of_another_file_system_than_was_told_is_not_opened) {
     const auto fd = proc_.open_mapped_file(pid_, mapping_);
     ASSERT_FALSE(fd);
     EXPECT_EQ(fd.error().code, ErrorCode::not_found);
-    EXPECT_EQ(fd.error().message, mapping_.path + ": another file than the one that is mapped");
+    EXPECT_EQ(fd.error().message, mapping_.path + ": this is not the file that is mapped");
 }
 
 TEST_F(MappedFile, of_another_inode_than_was_told_is_not_opened) {

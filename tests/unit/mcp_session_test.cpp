@@ -377,17 +377,17 @@ TEST_F(Mcp, TellsAModelWhatIsWrongWithItsArguments) {
     begin("2025-06-18");
     const std::vector<std::pair<json, std::string>> cases = {
         {{{"no_such", 1}}, "it takes by, since"},
-        {{{"by", "tool"}}, "none of op, kernel"},
-        {{{"pid", "7"}}, "no whole number"},
-        {{{"pid", -1}}, "no whole number"},
+        {{{"by", "tool"}}, "not one of op, kernel"},
+        {{{"pid", "7"}}, "not a whole number"},
+        {{{"pid", -1}}, "not a whole number"},
         {{{"limit", 100'000}}, "from 1 to 1000"},
         {{{"since", "soon"}}, "durations like 90s"},
         {{{"from", "x"}}, "not a time"},
         {{{"from", 5}, {"to", 4}}, "ends before"},
-        {{{"since", "5m"}, {"from", 5}}, "excludes"},
-        {{{"cursor", "1-2-3-4"}}, "the cursor is none"},
+        {{{"since", "5m"}, {"from", 5}}, "cannot be combined"},
+        {{{"cursor", "1-2-3-4"}}, "the cursor is not from"},
         {{{"compact", "yes"}}, "neither true nor false"},
-        {json::array(), "no object"},
+        {json::array(), "not an object"},
     };
     for (const auto& [arguments, expected] : cases) {
         const json answer = call("get_trace_stats", arguments);

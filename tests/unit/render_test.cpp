@@ -187,7 +187,7 @@ json status_answer() {
           {"refused", 0u},
           {"dropped", 1'234u},
           {"sources",
-           {{"gpus", {{"state", "hung"}, {"reason", "it said nothing for too long"}}},
+           {{"gpus", {{"state", "hung"}, {"reason", "the measuring process reported nothing for too long"}}},
             {"ports", {{"state", "absent"}, {"reason", nullptr}}}}}}},
         {"incidents_open", 0u}});
     return answer;
@@ -352,7 +352,7 @@ TEST(RenderText, ExplainReadsLikeAVerdict) {
     EXPECT_THAT(text, HasSubstr("waiting for a CPU 2.71 ms (90 %)"));
     EXPECT_THAT(text, HasSubstr("ran instead: stress-ng (991) for 2.6 ms"));
     EXPECT_THAT(text, HasSubstr("waited for: disk for 100 µs, woken by kworker (12)"));
-    EXPECT_THAT(text, HasSubstr("Not it      disk wait: 3.9 ms"));
+    EXPECT_THAT(text, HasSubstr("Ruled out   disk wait: 3.9 ms"));
     EXPECT_THAT(text, HasSubstr("Fix         Pin stress-ng to other CPUs."));
     EXPECT_THAT(text, HasSubstr("Confirm     Runnable time stays below 1 ms."));
     EXPECT_THAT(text, Not(HasSubstr("Coverage"))) << "complete coverage goes without saying";
@@ -387,7 +387,7 @@ TEST(RenderText, AHealthyWindowSaysWhatWasLookedAt) {
     answer.calls = 12'345;
     answer.summary = "healthy";
     const std::string text = text_explain(to_json(answer, context()));
-    EXPECT_THAT(text, HasSubstr("No finding. Looked at 12,345 calls; "));
+    EXPECT_THAT(text, HasSubstr("No finding. Inspected 12,345 calls; "));
 }
 
 TEST(RenderText, IncompleteCoverageIsSaid) {
@@ -409,7 +409,7 @@ TEST(RenderText, StatsHaveUnitsAndSharesOfTheTotal) {
 
 TEST(RenderText, StatusAndProcessesShowTheirFigures) {
     const std::string status = text_status(status_answer());
-    EXPECT_THAT(status, HasSubstr("1,234 measurements let go for want of room\n"));
+    EXPECT_THAT(status, HasSubstr("1,234 measurements dropped for lack of room\n"));
     EXPECT_THAT(status, HasSubstr("ingerod 0.1.0 on gpu-1: tracing, up 3 h 3 min"));
     EXPECT_THAT(status, HasSubstr("12,345,678 recorded, 0 lost"));
     EXPECT_THAT(status, HasSubstr("1.20 GiB of 10.0 GiB, empty"));

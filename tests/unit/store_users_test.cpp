@@ -207,7 +207,7 @@ TEST_F(AStoreOfSeveralUsers, CountsSubordinateUidsAsTheirOwners) {
     EXPECT_EQ(stored(victim), made_[victim]);
     const auto gaps = gave_way();
     ASSERT_FALSE(gaps.empty());
-    EXPECT_EQ(gaps[0].subject, "the oldest calls of uid 1002 made room in the store");
+    EXPECT_EQ(gaps[0].subject, "the oldest calls of uid 1002 were removed to make room in the store");
     std::set<uint32_t> told;
     for (const GapRow& gap : gaps) told.insert(gap.uid);
     EXPECT_EQ(told, std::set<uint32_t>(uids.begin(), uids.end())) << "each of these uids may ask";

@@ -90,7 +90,7 @@ TEST_F(AVerifiedStore, NotesWhatIsReferredToAndNotThere) {
 TEST_F(AVerifiedStore, HasNoSequenceTwice) {
     const auto events = make_events(50, 10, 9'000'000);
     change("events", encode_key(EventKey{0, 9'000'000, 50}), encode_block(0, events));
-    expect_damage("events", "0/9000000/50", "is there twice");
+    expect_damage("events", "0/9000000/50", "occurs twice");
 }
 
 TEST_F(AVerifiedStore, HasNoSequenceThatWasNeverGivenOut) {

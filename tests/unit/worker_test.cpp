@@ -260,7 +260,7 @@ TEST_F(WorkerPoolTest, ends_a_turn_when_another_users_job_waits) {
     const auto answer = wait(endless);
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::deadline);
-    EXPECT_THAT(answer.error().message, HasSubstr("while other users' waited"));
+    EXPECT_THAT(answer.error().message, HasSubstr("while queries of other users waited"));
     EXPECT_TRUE(wait(next));
 }
 
@@ -451,8 +451,8 @@ TEST_F(WorkerPoolTest, stops_a_worker_that_breaks_the_protocol) {
     const TemporaryDirectory directory;
     const std::map<std::string, std::string> sayings = {
         {"garbage", "it sent not MessagePack-RPC"},
-        {"\\224\\001\\146\\300\\300", "it sent something that is no answer"},   // [1, 102, nil, nil]: another's id
-        {"\\224\\000\\001\\241a\\200", "it sent something that is no answer"},  // [0, 1, "a", {}]: a request
+        {"\\224\\001\\146\\300\\300", "it sent an unexpected message"},   // [1, 102, nil, nil]: another's id
+        {"\\224\\000\\001\\241a\\200", "it sent an unexpected message"},  // [0, 1, "a", {}]: a request
     };
     for (const auto& [says, complaint] : sayings) {
         WorkerOptions options = one();

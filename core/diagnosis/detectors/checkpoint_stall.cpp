@@ -53,7 +53,7 @@ class CheckpointStall final : public GapDetector {
         const std::string who = process_text(finding);
         finding.summary = "steps of " + who + " stood still for " + format_duration(finding.lost_ns) + " in " +
                           std::to_string(loss.gaps()) + " checkpoints: " + format_duration(wrote_ns) +
-                          " of it waiting for the disk to take what was copied from the device (" +
+                          " of it waiting for the disk to write what was copied from the device (" +
                           std::to_string(bytes >> 20) + " MiB), " + percent_text(finding.window_share) +
                           " of the window" + longest_text(longest);
         finding.fix =

@@ -120,7 +120,7 @@ class ColdStart final : public Detector {
                                format_duration(uses.slow_launches_ns) + " that slow launches took too long (" +
                                percent_text(share_of(uses.launches_ns, uses.slow_launches_ns)) + ")";
         // It may have used a function before what was looked at: then this is the first use seen.
-        if (!from_start) finding.summary += "; first as far as was looked: the process began before";
+        if (!from_start) finding.summary += "; first in the time that was inspected: the process began before it";
         finding.fix =
             "Use each function once before the work counts: run a warm-up of every shape at start, or load all code "
             "then (CUDA_MODULE_LOADING=EAGER), and keep the process running.";

@@ -166,10 +166,10 @@ class DataStarvation final : public GapDetector {
             if (ns == 0) return;
             parts += (parts.empty() ? "" : ", ") + percent_text(share_of(ns, finding.lost_ns)) + " of it " + what;
         };
-        add(own_ns, "its own thread was on the CPU");
-        add(starved.other_ns, "it waited for others to compute");
-        add(starved.kept_ns, "these had no CPU");
-        add(starved.read_ns, "was reading");
+        add(own_ns, "with its own thread on the CPU");
+        add(starved.other_ns, "waiting for others to compute");
+        add(starved.kept_ns, "waiting for others that had no CPU");
+        add(starved.read_ns, "reading");
         finding.summary += parts;
         if (!finding.culprits.empty() && own_ns < starved.waited_ns())
             finding.summary += "; most for " + finding.culprits[0].name;
@@ -187,7 +187,7 @@ class DataStarvation final : public GapDetector {
                 "Give the loader more workers, if there are CPUs for them, or less to compute for each batch: decode "
                 "once and store the result, use a faster decoder, do it on the device.";
         }
-        finding.confirm = "Run explain again over a window as long: the device of " + who +
+        finding.confirm = "Run explain again over a window of the same length: the device of " + who +
                           " should wait for its next step for less than " + percent_text(waited_from) + " of the time.";
     }
 

@@ -272,19 +272,19 @@ class DeviceFault final : public Detector {
         };
         finding.summary = op_name(error.op) + " of thread " + std::to_string(error.tid) + " in " +
                           process_text(finding) + " returned " + name + "; ";
-        finding.summary += all.functions.empty()
-                               ? "no launch under way was recorded"
-                               : some(all.launches, "launch", "launches") + " of " +
-                                     some(all.functions.size(), "function", "functions") + " not known to be done";
+        finding.summary += all.functions.empty() ? "no launch under way was recorded"
+                                                 : some(all.launches, "launch", "launches") + " of " +
+                                                       some(all.functions.size(), "function", "functions") +
+                                                       " not known to have completed";
         if (all.unknown) finding.summary += ", and work that cannot be named may have been under way";
         const auto failures = fault.failures.find(error.return_code);
         const uint64_t alike = failures == fault.failures.end() ? 0 : failures->second;
         if (const uint64_t later = saturating_subtract(alike, error.depth == 0 ? error.weight : 0); later > 0)
-            finding.summary += "; " + some(later, "later call", "later calls") + " failed alike";
+            finding.summary += "; " + some(later, "later call", "later calls") + " failed with the same error";
         finding.fix =
-            "Start the process again: its context takes no more work. To find the launch, run it with "
-            "CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer. The error is told by whichever call comes next, not "
-            "by the launch at fault; the functions named were under way.";
+            "Restart the process: its context accepts no more work. To find the launch, run it with "
+            "CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer. The error is returned by whichever call comes next, "
+            "not by the launch at fault; the functions named were under way.";
         finding.confirm = "Run explain again after the fix: no call of the program should return " + name + ".";
     }
 

@@ -165,16 +165,18 @@ class GpuLeak final : public Detector {
         const uint64_t length = std::max<uint64_t>(saturating_subtract(until, memory.first_ns), 1);
         const double an_hour = static_cast<double>(bytes) / static_cast<double>(length) * 3.6e12;
         finding.summary = who + " keeps " + std::to_string(leaked) + " allocations (" + format_bytes(bytes) +
-                          ") that outlived every other of their place at least " + std::to_string(overdue) +
-                          " times over: " + format_bytes(static_cast<uint64_t>(std::min(an_hour, 1e18))) + " an hour";
+                          ") at least " + std::to_string(overdue) +
+                          " times as long as any that it freed at the same place: " +
+                          format_bytes(static_cast<uint64_t>(std::min(an_hour, 1e18))) + " an hour";
         if (!context.knows_from_start(process))
-            finding.summary += "; the process began before what was looked at, and may keep them for a purpose";
+            finding.summary +=
+                "; the process began before the time that was inspected, and may keep them for a purpose";
         finding.fix = "Free what " + op_name(leaks[0].site.op) +
-                      " gives there on every path, errors too; ingeroctl stacks --op " + op_name(leaks[0].site.op) +
+                      " returns there on every path, errors too; ingeroctl stacks --op " + op_name(leaks[0].site.op) +
                       " --pid " + std::to_string(process.pid) +
                       " shows the places. In Python, look for lists that tensors are added to.";
         finding.confirm =
-            "Run explain again over a window as long: allocations of these places should all be freed "
+            "Run explain again over a window of the same length: allocations of these places should all be freed "
             "within their usual time.";
         ret_findings.push_back(std::move(finding));
     }

@@ -195,12 +195,12 @@ class GpuOom final : public Detector {
         const std::string peak = format_bytes(failure.memory.peak_bytes);
         if (judgement.in_pieces)
             finding.summary += "; it had " + peak +
-                               " at once before: the free memory is in pieces, unless a process "
-                               "that is not traced has it";
+                               " at once before: the free memory is fragmented, unless a process "
+                               "that is not traced holds it";
         else if (judgement.exact)
             finding.summary += "; the most it ever had at once is " + peak;
         else if (!judgement.from_start)
-            finding.summary += "; the process began before what was looked at";
+            finding.summary += "; the process began before the time that was inspected";
         else
             finding.summary += "; not all of its calls are known";
         if (context.filtered) finding.summary += "; what other processes hold was left out";
@@ -208,7 +208,7 @@ class GpuOom final : public Detector {
             judgement.in_pieces
                 ? "Allocate large blocks first and keep them, or use an allocator that maps pages together "
                   "(cudaMallocAsync with a release threshold; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
-                : "Ask for less: a smaller batch or cache, or memory that another process holds; the largest holders "
+                : "Allocate less: a smaller batch or cache, or free what another process holds; the largest holders "
                   "are named. ingeroctl stacks --op " +
                       op + " shows who allocates.";
         finding.confirm = "Run explain again after the change: no allocation of " + who + " should fail.";

@@ -148,7 +148,7 @@ class GraphRecapture final : public Detector {
         finding.fix =
             "Keep the graphs: pad shapes to a few sizes and keep an executable graph for each, or update one in place "
             "(cudaGraphExecUpdate) where only parameters change.";
-        finding.confirm = "Run explain again over a window as long: " + who +
+        finding.confirm = "Run explain again over a window of the same length: " + who +
                           " should replay each graph it makes at least " + std::to_string(worth_replays) + " times.";
         ret_findings.push_back(std::move(finding));
     }

@@ -72,7 +72,7 @@ class IdleInToolCall final : public GapDetector {
             "Let the device work meanwhile: serve other requests or agents in the same process while this one's tool "
             "is "
             "at work, ask several tools at once, and make slow tools faster or cache what they answer.";
-        finding.confirm = "Run explain again over a window as long: waits of " + who +
+        finding.confirm = "Run explain again over a window of the same length: waits of " + who +
                           " for tools should leave its device idle for less than " + percent_text(waited_from) +
                           " of the time.";
         ret_findings.push_back(std::move(*told));

@@ -232,9 +232,9 @@ class LateRanks final : public Detector {
         const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + ": " + percent_text(finding.window_share) + " of the window; " +
-                          (why.empty() ? "what it did meanwhile is not in its calls" : "meanwhile it had " + why) +
+                          (why.empty() ? "its calls do not show what it did meanwhile" : "meanwhile it had " + why) +
                           doubt_text(finding);
-        finding.fix = "Look at what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
+        finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
                       std::to_string(visible_pid(ranked[0].second.first.pid)) +
                       "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons.";
         finding.confirm = "Run explain again after the change: " + self + " should wait for nobody longer than " +
@@ -314,10 +314,10 @@ class LateRanks final : public Detector {
         if (latest.size() < ranges.all.size())
             finding.summary +=
                 " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
-        finding.summary += ", in the middle " + format_duration(median_of(std::move(lateness))) +
+        finding.summary += ", at the median " + format_duration(median_of(std::move(lateness))) +
                            " after the others began to wait: " + percent_text(finding.window_share) +
                            " of the window; " +
-                           (why.empty() ? "what it did meanwhile is not in its calls" : "meanwhile it had " + why) +
+                           (why.empty() ? "its calls do not show what it did meanwhile" : "meanwhile it had " + why) +
                            doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
                       "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";

@@ -209,7 +209,7 @@ class NcclHang final : public Detector {
             return true;
         }
         if (member.until_ns < std::min(latest_ns, context.recorded_until_ns) && ended_ns == UINT64_MAX) {
-            ret_why = "it has given up the communicator";
+            ret_why = "it has released the communicator";
             return true;
         }
         const auto of = [](const std::vector<Member>& members, const ProcessKey& who) {
@@ -220,7 +220,7 @@ class NcclHang final : public Detector {
             if (other.hash == stuck.hash || !of(other.waiting, process)) continue;
             for (const Member& one : stuck.waiting) {
                 if (!of(other.missing, one.communicator->row.process)) continue;
-                ret_why = "it waits in another communicator for one that waits here";
+                ret_why = "it waits in another communicator for a rank that waits here";
                 return true;
             }
         }
@@ -283,11 +283,10 @@ class NcclHang final : public Detector {
                           std::to_string(stuck.waiting.size() + stuck.missing.size()) +
                           (stuck.died_inside ? " ranks of this host wait in it; " : " ranks of this host entered; ");
         if (mismatch)
-            finding.summary += "they did not enter the same: " + stuck.mismatch;
+            finding.summary += "they entered different collectives: " + stuck.mismatch;
         else
             finding.summary += missing + (stuck.missing.size() == 1 ? " has" : " have") + " not" +
-                               (stuck.died_inside ? " been seen to come through it" : "") +
-                               (why.empty() ? "" : ": " + why);
+                               (stuck.died_inside ? " been recorded leaving it" : "") + (why.empty() ? "" : ": " + why);
         finding.fix = mismatch
                           ? "Make all ranks call the same collectives in the same order, with the same sizes."
                           : "See why " + missing +

@@ -54,12 +54,12 @@ class NetworkRetransmit final : public GapDetector {
         finding.summary = "the device of " + who + " had nothing to do for " + format_duration(finding.lost_ns) +
                           " in " + std::to_string(loss.gaps()) +
                           (loss.gaps() == 1 ? " gap in which" : " gaps in which") +
-                          " the program waited for what had to be sent again, most to " + finding.culprits[0].name +
-                          ": " + percent_text(finding.window_share) + " of the window";
+                          " the program waited for retransmissions, most to " + finding.culprits[0].name + ": " +
+                          percent_text(finding.window_share) + " of the window";
         finding.fix = resent_fix;
-        finding.confirm = "Run explain again over a window as long: " + who +
-                          " should wait for what has to be sent again for less than " + percent_text(waited_from) +
-                          " of the time, and SQL's socket_events have no tcp_retransmit of it.";
+        finding.confirm = "Run explain again over a window of the same length: " + who +
+                          " should wait for retransmissions for less than " + percent_text(waited_from) +
+                          " of the time, and SQL's socket_events should have no tcp_retransmit of it.";
         ret_findings.push_back(std::move(*told));
     }
 };

@@ -164,12 +164,13 @@ class Throttling final : public Detector {
                            " of the window";
         finding.fix =
             (reasons & (sw_thermal | hw_thermal)) != 0
-                ? "It is too hot: look at fans, air flow and the temperature of the room, and at what else heats the "
+                ? "It is too hot: check fans, air flow and the temperature of the room, and what else heats the "
                   "host; nvidia-smi -q -d TEMPERATURE,PERFORMANCE shows the limits."
-                : "It has no more power: look at the limit that is set (nvidia-smi -q -d POWER; nvidia-smi -pl), at "
-                  "the power supply, and at cables and connectors where the hardware itself brakes.";
-        finding.confirm = "Run explain again over a window as long: its clocks should stay up, and steps of " +
-                          process_text(finding) + " take about " + step(other) + " throughout.";
+                : "It gets no more power: check the limit that is set (nvidia-smi -q -d POWER; nvidia-smi -pl), the "
+                  "power supply, and cables and connectors where the hardware itself brakes.";
+        finding.confirm =
+            "Run explain again over a window of the same length: its clocks should stay up, and steps of " +
+            process_text(finding) + " take about " + step(other) + " throughout.";
     }
 
     ExplainOptions options_;

@@ -90,7 +90,7 @@ std::string meanwhile_text(const MeanwhilePart& part) {
     if (part.kind == "own-work") return part.name.empty() ? "at work between its calls" : "at work in " + part.name;
     if (part.kind == "device-wait") return "waiting for its device in " + part.name;
     if (part.kind == "wait") return "waiting for " + who;
-    return "doing what was not recorded";
+    return "doing something that was not recorded";
 }
 
 bool ThreadHistory::wants(const Event& event) {

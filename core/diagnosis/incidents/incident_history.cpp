@@ -124,7 +124,9 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
     for (IncidentHistory& one : *all) {
         if (one.latest.id == id) return std::move(one);
         if (id.empty() || !one.latest.id.starts_with(id)) continue;
-        if (found) return fail(ErrorCode::bad_request, "several incidents have an id that begins so", "give all of it");
+        if (found)
+            return fail(ErrorCode::bad_request, "several incidents have an id that begins like this",
+                        "name the whole id");
         found = &one;
     }
     if (!found) return fail(ErrorCode::not_found, "there is no such incident", "ingeroctl incidents lists them");
@@ -226,7 +228,7 @@ Result<void> verify_straggler(const StoreSnapshot& snapshot, const Filter& filte
         verified.why = "a rank of the program keeps coming last: others lost " + format_duration(verified.lost_ns);
     } else if (ranges < StragglerOptions().ranges) {
         verified.why = "only " + std::to_string(ranges) + " ranges of collectives since, of " +
-                       std::to_string(StragglerOptions().ranges) + " that it takes";
+                       std::to_string(StragglerOptions().ranges) + " that are needed";
     } else {
         verified.fixed = Fixed::yes;
         verified.why = "no rank of the program kept coming last in " + std::to_string(ranges) + " ranges";
@@ -283,8 +285,8 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
     }
     if (verified.calls < enough_calls_to_verify || fresh.length_ns() < enough_time_to_verify_ns) {
         verified.why = "only " + some_calls(verified.calls) + " of the program in " +
-                       format_duration(fresh.length_ns()) + " since; it takes " + some_calls(enough_calls_to_verify) +
-                       " and " + format_duration(enough_time_to_verify_ns);
+                       format_duration(fresh.length_ns()) + " since; " + some_calls(enough_calls_to_verify) + " and " +
+                       format_duration(enough_time_to_verify_ns) + " are needed";
         return verified;
     }
     if (incident.latest.kind == "straggler") {

@@ -140,7 +140,7 @@ Result<StragglerOptions> straggler_options(const json& given) {
     if (!given.is_object() || !take("floor_ns", 3'600'000'000'000, options.floor_ns) ||
         !take("step_percent", 100, options.step_percent) || !take("late_percent", 100, options.late_percent) ||
         !take("ranges", 1'000, options.ranges))
-        return fail(ErrorCode::bad_request, "parameter options is none of stragglers");
+        return fail(ErrorCode::bad_request, "parameter options is not valid for stragglers");
     return options;
 }
 

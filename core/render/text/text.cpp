@@ -106,7 +106,7 @@ std::string gap_lines(const json& gaps) {
     std::string result;
     for (size_t i = 0; i < std::min(gaps.size(), most_shown); ++i) {
         const std::string reason = words_or_empty(gaps[i], "reason");
-        result += std::string("          ") + (flag(gaps[i], "partial") ? "not all" : "nothing") + " seen from " +
+        result += std::string("          ") + (flag(gaps[i], "partial") ? "not all" : "nothing") + " recorded from " +
                   time(gaps[i], "from_ns") + " to " + time(gaps[i], "to_ns");
         result += reason.empty() ? "\n" : ": " + reason + "\n";
     }
@@ -207,7 +207,7 @@ std::string spans_text(const json& spans) {
         result += "; refused: " + reasons;
     }
     if (const json& dropped = member(spans, "dropped"); dropped.is_number() && dropped != 0)
-        result += "; let go for want of room: " + count(spans, "dropped");
+        result += "; dropped for lack of room: " + count(spans, "dropped");
     return result;
 }
 
@@ -223,7 +223,7 @@ std::string relay_lines(const json& relay) {
         result += title + words(source, "state") + (reason.empty() ? "" : ": " + reason) + "\n";
     }
     if (const json& dropped = member(relay, "dropped"); dropped.is_number() && dropped != 0)
-        result += "          " + count(relay, "dropped") + " measurements let go for want of room\n";
+        result += "          " + count(relay, "dropped") + " measurements dropped for lack of room\n";
     return result;
 }
 
@@ -240,13 +240,13 @@ std::string text_status(const json& answer, const TextStyle& style) {
                          (uptime ? format_span(*uptime) : text::absent) + "\n";
     const std::string lost = text::count(events, "lost") + " lost";
     const std::string names_lost = text::count(events, "stacks_lost") + " stacks and " +
-                                   text::count(events, "names_lost") + " names of functions lost\n";
+                                   text::count(events, "names_lost") + " function names lost\n";
     // Null where the caller sees only processes of their own.
     const bool of_all_users = !text::member(events, "recorded").is_null();
     if (of_all_users)
         result += "Events    " + text::count(events, "recorded") + " recorded, " + lost + ", " +
                   text::count(events, "sampled_out") + " sampled out, " + text::count(events, "split_uncertain") +
-                  " with an uncertain time split\n          committed up to number " +
+                  " with an uncertain time split\n          committed up to event number " +
                   text::count(events, "committed") + "; " + names_lost;
     else
         result += "Events    " + lost + "; " + names_lost;
@@ -282,7 +282,7 @@ std::string text_processes(const json& answer, const TextStyle& style) {
     const json& processes = text::list(answer, "processes");
     std::string result;
     if (processes.empty()) {
-        result = "No traced process that you may see, on node " + text::words(answer, "node") + "\n";
+        result = "No traced process that you may see on node " + text::words(answer, "node") + "\n";
     } else {
         Table table({{"PID", Align::right},
                      {"COMMAND"},

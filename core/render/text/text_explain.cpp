@@ -90,7 +90,7 @@ std::string timeline_lines(const json& call, const TextStyle& style) {
                                 waker_text(text::member(wait, "waker")),
                             style);
     if (text::flag(call, "split_uncertain"))
-        result += continued("a switch was missed: this time split is an estimate", style);
+        result += continued("a context switch was missed: this time split is an estimate", style);
     return result;
 }
 
@@ -105,7 +105,7 @@ std::string culprit_lines(const json& culprits, const TextStyle& style) {
 std::string rejected_lines(const json& rejected, const TextStyle& style) {
     std::string result;
     for (const json& hypothesis : rejected)
-        result += labelled(result.empty() ? "Not it" : "",
+        result += labelled(result.empty() ? "Ruled out" : "",
                            text::words(hypothesis, "hypothesis") + ": " + text::duration(hypothesis, "ns"), style);
     return result;
 }
@@ -155,13 +155,13 @@ std::string finding_text(size_t number, const json& finding, const TextStyle& st
     add("Fix", "fix");
     add("Confirm", "confirm");
     result += labelled(
-        "Evidence", format_count(text::list(finding, "evidence").size()) + " events, id " + text::words(finding, "id"),
-        style);
+        "Evidence",
+        format_count(text::list(finding, "evidence").size()) + " events; finding " + text::words(finding, "id"), style);
     return result;
 }
 
 std::string looked_at(const json& answer) {
-    std::string result = "Looked at " + text::count(answer, "calls") + " calls; " +
+    std::string result = "Inspected " + text::count(answer, "calls") + " calls; " +
                          text::duration(answer, "excess_ns") + " beyond what is usual for them";
     const auto excess = text::number(answer, "excess_ns");
     const auto explained = text::number(answer, "explained_ns");

@@ -30,7 +30,7 @@ std::string within(const json& one, const char* per) {
 }
 
 std::string verdict(const json& one) {
-    if (!flag(one, "certain")) return "within what varies";
+    if (!flag(one, "certain")) return "within variation";
     const json& change = member(one, "change_ns");
     const bool worse = change.is_number_integer() && change.get<int64_t>() > 0;
     return worse ? "worse" : "better";
@@ -83,7 +83,7 @@ std::string text_explain_diff(const json& answer, const TextStyle& style) {
         table.add_row({words(one, "op"), duration(one, "a_mean_ns"), duration(one, "b_mean_ns"),
                        signed_duration(one, "change_ns", ""), within(one, ""), count(one, "b_calls"), verdict(one)});
     }
-    return result + "\nA call in the mean\n" + table.render(style.width, 2);
+    return result + "\nMean time of a call, by operation\n" + table.render(style.width, 2);
 }
 
 }  // namespace ingero

@@ -60,25 +60,25 @@ std::string endpoint_text(const json& endpoint) {
 /// A sentence for each thing that is missing.
 std::string missing_lines(const json& left_out) {
     constexpr std::pair<const char*, const char*> sentences[] = {
-        {"records", "touches were dropped, since they came too fast"},
-        {"calls", "system calls are in no count"},
+        {"records", "touches were dropped, since they came too fast to be read"},
+        {"calls", "system calls were not counted"},
         {"untimed", "system calls have neither time nor outcome"},
-        {"errors", "outcomes are in no count"},
-        {"files", "opened files have no row of their own any more"},
-        {"endpoints", "endpoints have no row of their own any more"},
-        {"programs", "programs have no row of their own any more"},
-        {"libraries", "libraries have no row of their own any more"},
+        {"errors", "outcomes were not counted"},
+        {"files", "opened files have no row: there were too many"},
+        {"endpoints", "endpoints have no row: there were too many"},
+        {"programs", "programs have no row: there were too many"},
+        {"libraries", "libraries have no row: there were too many"},
         {"processes", "processes were not followed, or have no row"},
         {"unreadable", "paths or addresses could not be read"},
         {"other_users", "processes became another user's, and were followed no further"},
-        {"compat_calls", "system calls were 32-bit ones: what they touched is not seen"},
-        {"io_uring_calls", "times the tree used io_uring: what goes through its rings is not seen"},
+        {"compat_calls", "system calls were 32-bit ones: what they touched is not recorded"},
+        {"io_uring_calls", "times the processes used io_uring: what goes through its rings is not recorded"},
     };
     std::string result;
     for (const auto& [key, sentence] : sentences)
         if (const auto count = text::number(left_out, key); count && *count > 0)
             result += "  " + format_count(*count) + " " + sentence + "\n";
-    return result.empty() ? "" : "\nNot in it\n" + result;
+    return result.empty() ? "" : "\nNot recorded\n" + result;
 }
 
 }  // namespace

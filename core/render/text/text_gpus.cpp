@@ -72,7 +72,7 @@ std::string text_gpus(const json& answer, const TextStyle& style) {
     const json& ports = text::list(answer, "ports");
     std::string result;
     if (gpus.empty()) {
-        result = "No GPU was measured in this window: 'ingeroctl status' says how ingero-relay fares\n";
+        result = "No GPU was measured in this window: 'ingeroctl status' shows the state of ingero-relay\n";
     } else {
         // Most hosts lose none, and have no such column.
         const bool any_changed =

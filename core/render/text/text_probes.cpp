@@ -29,12 +29,14 @@ std::string library_lines(const json& library, const TextStyle& style) {
                          " failed\n";
     result += wrap_text("  functions: " + set_list(text::list(library, "sets")), style.width, 4) + "\n";
     if (text::number(library, "stepped").value_or(0) != 0)
-        result += "  " + text::count(library, "stepped") + " functions are single-stepped: about ten times dearer\n";
+        result += "  " + text::count(library, "stepped") +
+                  " functions are single-stepped: a call costs about ten times as much\n";
     const std::string misplaced = joined(text::list(library, "misplaced")),
                       reasons = joined(text::list(library, "reasons"));
     if (!misplaced.empty())
-        result +=
-            wrap_text("  not attached to, since they point inside a function: " + misplaced, style.width, 4) + "\n";
+        result += wrap_text("  not attached, since their symbols point inside another function: " + misplaced,
+                            style.width, 4) +
+                  "\n";
     if (!reasons.empty()) result += wrap_text("  why: " + reasons, style.width, 4) + "\n";
     return result;
 }
@@ -46,7 +48,7 @@ std::string text_probes(const json& answer, const TextStyle& style) {
     const json& probes = text::list(answer, "probes");
     std::string result =
         "Node " + text::words(answer, "node") + ", attached by " + text::words(answer, "attach_method") + "\n";
-    if (libraries.empty()) result += "No GPU library is mapped by a process\n";
+    if (libraries.empty()) result += "No process maps a GPU library\n";
     for (const json& library : libraries) result += library_lines(library, style);
     if (!probes.empty()) {
         Table table({{"SOURCE"},

@@ -55,10 +55,10 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
     const auto without = number(answer, "calls_without_stack");
     if (without && *without != 0)
         result += "\n" + count(answer, "calls_without_stack") + " of " + count(answer, "calls") +
-                  " calls were made without their stack being kept.\n";
+                  " calls have no recorded stack.\n";
     if (const auto lost = number(answer, "stacks_lost"); lost && *lost != 0)
         result += "Since ingerod started, " + count(answer, "stacks_lost") +
-                  " calls had a new stack for which there was no room, or more of them than one user may have.\n";
+                  " calls lost their stack: there was no room for a new one, or one user had too many.\n";
     return result;
 }
 

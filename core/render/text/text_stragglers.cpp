@@ -24,7 +24,7 @@ std::string straggler_text(const json& one, const TextStyle& style) {
     std::string result = "\n" + paint(who, Colour::bold, style) + " " +
                          paint(over ? "came last" : "comes last", over ? Colour::yellow : Colour::red, style) + " in " +
                          count(one, "late") + " of " + count(one, "of_ranges") + " ranges, " +
-                         duration(one, "lateness_ns") + " late in the middle (counted from " +
+                         duration(one, "lateness_ns") + " late at the median (counted from " +
                          duration(one, "threshold_ns") + ")\n";
     std::string when = "from " + time(one, "since_ns");
     if (over) when += " to " + time(one, "resolved_ns");
@@ -51,7 +51,8 @@ std::string straggler_text(const json& one, const TextStyle& style) {
 
 std::string communicator_text(const json& one, const TextStyle& style) {
     std::string result = "\nCommunicator " + words(one, "id") + ": " + count(one, "size") + " ranks, " +
-                         count(one, "ranges") + " ranges compared, a step of " + duration(one, "step_ns") + "\n";
+                         count(one, "ranges") + " ranges compared, one every " + duration(one, "step_ns") +
+                         " (median)\n";
     Table table({{"RANK", Align::left},
                  {"PROCESS", Align::left, true},
                  {"RANGES", Align::right, false, 2},
@@ -78,7 +79,7 @@ std::string text_stragglers(const json& answer, const TextStyle& style) {
     const json& stragglers = list(answer, "stragglers");
     const json& communicators = list(answer, "communicators");
     if (communicators.empty())
-        result += "\nNo ranks to compare: no collectives of two ranks of one communicator were seen.\n";
+        result += "\nNo ranks to compare: no collectives of two ranks of one communicator were recorded.\n";
     else if (stragglers.empty())
         result += "\nNo straggler.\n";
     for (const json& one : stragglers) result += straggler_text(one, style);

@@ -19,7 +19,7 @@ std::string slept(const json& link) {
     if (!detail.empty()) result += ", " + detail;
     const std::string by = words(link, "ended_by");
     if (by == "interrupt") result += ": ended by an interrupt (a timer, a disk, the network)";
-    if (by == "unknown") result += ": who ended it was not seen";
+    if (by == "unknown") result += ": what ended it was not recorded";
     return result;
 }
 

@@ -55,7 +55,7 @@ Error lmdb_error(std::string_view what, int rc) {
         case EIO:
         case EROFS:
         case MDB_PANIC:
-            return {ErrorCode::internal, message, "look for the store's disk in the kernel's log: dmesg"};
+            return {ErrorCode::internal, message, "look for errors of the store's disk in the kernel log: dmesg"};
         case EACCES:
         case EPERM:
             return {ErrorCode::denied, message, "check who owns the store's directory"};
@@ -109,7 +109,8 @@ Result<Transaction> Environment::begin_read() const {
     MDB_txn* txn = nullptr;
     const int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
     if (rc == MDB_MAP_RESIZED)
-        return fail(ErrorCode::busy, "the event store grew past what is mapped", "end the queries that are running");
+        return fail(ErrorCode::busy, "the event store has grown beyond the part that is mapped",
+                    "end the queries that are running");
     if (rc != 0) return tl::unexpected(lmdb_error("cannot read the event store", rc));
     return Transaction(txn);
 }

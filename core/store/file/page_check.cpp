@@ -132,8 +132,9 @@ class Walk {
         if (!claim(number, 1)) return false;
         ret_page.resize(page_bytes_);
         if (!read_at(fd_, ret_page.data(), page_bytes_, number * page_bytes_)) return no("it is cut short");
-        return at<PageHeader>(ret_page, 0).number == number ? true
-                                                            : no("page " + std::to_string(number) + " is not itself");
+        return at<PageHeader>(ret_page, 0).number == number
+                   ? true
+                   : no("page " + std::to_string(number) + " holds the number of another page");
     }
 
     bool descend(uint64_t number, unsigned levels, Kind kind) {

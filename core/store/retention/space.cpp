@@ -316,7 +316,7 @@ class Eviction {
                              .reason = GapReason::gave_way,
                              .subject = "the oldest calls of " +
                                         (user == nobody ? "unknown processes" : "uid " + std::to_string(user)) +
-                                        " made room in the store"};
+                                        " were removed to make room in the store"};
             if (const int rc = put_gap(block.boot_index, before.from_ns, row)) return rc;
         }
         return 0;

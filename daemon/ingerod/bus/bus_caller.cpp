@@ -27,7 +27,7 @@ std::optional<T> value_of(const VariantMap& map, const char* key) {
 
 Result<Identity> identity_of(const VariantMap& map, std::optional<gid_t> privileged_group) {
     const auto uid = value_of<uint32_t>(map, "UnixUserID");
-    if (!uid) return fail(ErrorCode::denied, "the bus does not say whose the calling process is");
+    if (!uid) return fail(ErrorCode::denied, "the bus does not report the user of the calling process");
     ProcessCredentials credentials{*uid, value_of<uint32_t>(map, "ProcessID").value_or(0), {}};
     if (const auto groups = value_of<std::vector<uint32_t>>(map, "UnixGroupIDs"))
         credentials.groups.assign(groups->begin(), groups->end());
@@ -55,7 +55,7 @@ BusCaller::BusCaller(sdbus::IConnection& bus, std::optional<gid_t> privileged_gr
 void BusCaller::identify(const std::string& sender, std::function<void(Result<Identity>)> done) {
     auto on_answer = [group = privileged_group_, done = std::move(done)](bus::ReplyError error,
                                                                          const VariantMap& credentials) {
-        if (error) return done(fail(ErrorCode::denied, "the bus does not say who calls: " + error->getMessage()));
+        if (error) return done(fail(ErrorCode::denied, "the bus does not identify the caller: " + error->getMessage()));
         done(identity_of(credentials, group));
     };
     bus_->callMethodAsync("GetConnectionCredentials")
@@ -72,7 +72,7 @@ void BusCaller::authorise(const std::string& sender, const std::string& action, 
     const Subject subject("system-bus-name", VariantMap{{"name", sdbus::Variant(sender)}});
     auto on_answer = [action, done = std::move(done)](bus::ReplyError error, const Verdict& verdict) {
         if (error)
-            return done(fail(ErrorCode::denied, "polkit does not answer for " + action + ": " + error->getMessage()));
+            return done(fail(ErrorCode::denied, "polkit does not answer about " + action + ": " + error->getMessage()));
         if (!verdict.get<0>()) return done(fail(ErrorCode::denied, "polkit has not authorised " + action));
         done({});
     };

@@ -81,7 +81,7 @@ struct BusConnection::Attempt {
             }
         } catch (const sdbus::Error& failure) {
             const bool taken = failure.getName() == SD_BUS_ERROR_FILE_EXISTS;
-            error = taken ? "the name " + name + " is taken; does another ingerod run?" : failure.getMessage();
+            error = taken ? "the name " + name + " is taken; is another ingerod running?" : failure.getMessage();
             bus.reset();
         } catch (const std::exception& failure) {
             error = failure.what();
@@ -112,7 +112,7 @@ void BusConnection::on_attempt_done() {
     const auto attempt = std::move(attempt_);
     if (!attempt->bus) return retry_later(attempt->error);
     bus_ = std::move(attempt->bus);
-    spdlog::info("D-Bus: on the system bus as {}", name_);
+    spdlog::info("D-Bus: connected to the system bus as {}", name_);
     told_.clear();
     try {
         callbacks_.connected();
@@ -123,7 +123,7 @@ void BusConnection::on_attempt_done() {
 
 void BusConnection::retry_later(const std::string& why) {
     if (why != std::exchange(told_, why))
-        spdlog::warn("D-Bus: not on the system bus: {}; trying again every {} ms", why, retry_.count());
+        spdlog::warn("D-Bus: not connected to the system bus: {}; trying again every {} ms", why, retry_.count());
     const auto wait_us = static_cast<uint64_t>(std::chrono::microseconds(retry_).count());
     retry_timer_ = loop_.add_timer(
         wait_us, [this] { connect(); }, wait_us / 4);
@@ -165,7 +165,7 @@ void BusConnection::prepare() {
 void BusConnection::process() {
     if (!bus_ || failure_.active()) return;
     const uint64_t begun_us = now_us();
-    if (waits_for_output_ && begun_us >= stalled_at_us_) return fail("it does not read");
+    if (waits_for_output_ && begun_us >= stalled_at_us_) return fail("the bus does not read what is sent to it");
     const bool waited = waits_for_output_;
     try {
         while (bus::process_one(*bus_) && !output_waits() && now_us() - begun_us < turn_us) continue;

@@ -255,8 +255,8 @@ Result<json> ManagerObject::dump(const std::string& what, const Caller& caller) 
     if (what == "status") return backend_.status(caller);
     if (what == "processes") return backend_.processes(caller);
     if (what != "incidents" && what != "probes")
-        return fail(ErrorCode::bad_request, "no such thing to dump: " + escape_text(what.substr(0, 64)),
-                    "status, processes, incidents or probes");
+        return fail(ErrorCode::bad_request, "cannot dump: " + escape_text(what.substr(0, 64)),
+                    "name status, processes, incidents or probes");
     const json status = backend_.status(caller);
     json answer = {{"schema", "ingero/" + what + "/1"}};
     for (const char* name : {"node", "window", "coverage", "missing_probes"})
@@ -282,7 +282,8 @@ void ManagerObject::DumpByFileDescriptor(sdbus::Result<sdbus::UnixFd>&& result, 
         if (!answer) return refuse(*call, answer.error());
         const std::string text = to_bus_json(*answer) + "\n";
         if (!caller.sees_all && !dumps_.take(caller.uid, text.size(), monotonic_now_ns()))
-            return refuse(*call, {ErrorCode::limit, "this user has had too many dumps", "use ingeroctl, or try later"});
+            return refuse(*call,
+                          {ErrorCode::limit, "this user has requested too many dumps", "use ingeroctl, or try later"});
         const auto file = sealed_file(text);
         if (!file) return refuse(*call, file.error());
         give(*call, *file);

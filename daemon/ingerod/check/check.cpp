@@ -72,11 +72,12 @@ json check_answer(const std::string& node, const CheckResults& results, const st
 void note_absent_libraries(json& answer) {
     for (const json& check : answer["checks"])
         if (check["name"] == library_check_name || check["name"] == mapped_library_check_name) return;
-    add_checks(answer, {{library_check_name, CheckResult::State::note,
-                         "no libcudart and no libcuda in the usual places, and no program that may be seen uses one",
-                         "nothing to do where programs bring their own, as containers and Python wheels do: they are "
-                         "found when they start. Else install the NVIDIA driver (libcuda) and the CUDA runtime "
-                         "(libcudart)"}});
+    add_checks(answer,
+               {{library_check_name, CheckResult::State::note,
+                 "no libcudart and no libcuda in the usual places, and no program that is visible here uses one",
+                 "nothing to do where programs bring their own, as containers and Python wheels do: they are "
+                 "found when they start. Else install the NVIDIA driver (libcuda) and the CUDA runtime "
+                 "(libcudart)"}});
 }
 
 json check_host(KernelFeatures& features, const CheckOptions& options) {

@@ -56,7 +56,8 @@ void CheckRunner::start_next() {
 
 void CheckRunner::on_output() {
     if (!child_->read_available(output_)) io_.reset();  // its exit follows
-    if (output_.size() > max_output_bytes) finish(fail(ErrorCode::internal, "the check printed too much", see_why));
+    if (output_.size() > max_output_bytes)
+        finish(fail(ErrorCode::internal, "the check printed more than 1 MiB", see_why));
 }
 
 Result<json> CheckRunner::read_answer(int status) const {

@@ -16,7 +16,7 @@ CheckResult check_daemon(const DaemonFacts& facts) {
     const std::string name = "daemon";
     std::string detail = "ingerod " + facts.version + ", " + facts.state + ", attaches by " + facts.attach_method;
     if (!facts.store_error.empty())
-        return {name, State::fail, detail + "; the store takes no events: " + facts.store_error,
+        return {name, State::fail, detail + "; the store accepts no events: " + facts.store_error,
                 "free space on the store's disk, or choose another with [store] path; journalctl -u ingerod -p err has "
                 "more"};
     if (!facts.missing_probes.empty()) {

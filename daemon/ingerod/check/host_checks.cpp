@@ -91,7 +91,8 @@ CheckResult check_link_feature(KernelFeatures& features, Feature feature, const 
 CheckResult check_session_form(KernelFeatures& features) {
     const bool has = features.has(Feature::session_takes_context);
     return {std::string(to_string(Feature::session_takes_context)), State::pass,
-            has ? "yes: the programs of kernel 7.0 are loaded" : "no: the programs of before kernel 7.0 are loaded",
+            has ? "yes: the programs for kernel 7.0 and later are loaded"
+                : "no: the programs for kernels before 7.0 are loaded (normal)",
             ""};
 }
 
@@ -101,9 +102,9 @@ CheckResult check_attach(KernelFeatures& features) {
         return {"attach", State::fail, "no way to attach probes", "see btf, bpf and the uprobe lines"};
     if (method == AttachMethod::perf_uprobe && !has_capability(CAP_SYS_ADMIN))
         return {"attach", State::note, std::string(to_string(method)) + ", without CAP_SYS_ADMIN",
-                "recent kernels want CAP_SYS_ADMIN for it: give ingerod.service the drop-in "
+                "recent kernels require CAP_SYS_ADMIN for it: give ingerod.service the drop-in "
                 "/usr/share/doc/ingero/examples/cap-sys-admin.conf, or use a kernel from 6.6 on, whose uprobe-multi "
-                "does without"};
+                "works without it"};
     return {"attach", State::pass, std::string(to_string(method)), ""};
 }
 
@@ -114,12 +115,12 @@ CheckResult check_mmap_records() {
     const auto watch = MmapWatch::start(loop, none, none, {});
     const std::string paranoid = first_line("/proc/sys/kernel/perf_event_paranoid");
     const std::string setting = paranoid.empty() ? "" : " (kernel.perf_event_paranoid is " + paranoid + ")";
-    if (watch) return {"mmap-records", State::pass, "libraries are seen as programs load them" + setting, ""};
+    if (watch) return {"mmap-records", State::pass, "the kernel reports libraries as programs load them" + setting, ""};
     return {"mmap-records", State::fail, watch.error().message + setting,
             has_capability(cap_perfmon)
                 ? "allow perf_event_open(2) in the system call filter of the container or service, and raise "
                   "LimitMEMLOCK= where memory is refused"
-                : "give CAP_PERFMON, which the setting does not hold back: run it as root, or ask the daemon"};
+                : "grant CAP_PERFMON, to which the setting does not apply: run it as root, or ask the daemon"};
 }
 
 bool is_remote(decltype(std::declval<struct statfs>().f_type) type) {
@@ -161,7 +162,7 @@ CheckResults check_kernel(KernelFeatures& features) {
             check_link_feature(features, Feature::uprobe_multi,
                                "nothing to do: it works without. From kernel 6.6 on attaching is faster"),
             check_feature(features, Feature::perf_uprobe, State::note,
-                          "needed only where neither uprobe-session nor uprobe-multi is there: a kernel with "
+                          "needed only where neither uprobe-session nor uprobe-multi is available: a kernel with "
                           "CONFIG_UPROBE_EVENTS=y has it"),
             check_session_form(features),
             check_attach(features),
@@ -178,13 +179,13 @@ CheckResult check_lockdown(const std::string& text) {
                                  : text.substr(open + 1, close - open - 1);
     if (mode == "none" || mode == "integrity") return {"lockdown", State::pass, mode, ""};
     return {"lockdown", State::fail, mode + ": the kernel keeps its memory from BPF programs",
-            "boot with lockdown=integrity instead, which tracing does not need to be lowered any further"};
+            "boot with lockdown=integrity instead, which is enough for tracing"};
 }
 
 CheckResult check_clock_source(const std::string& clock_source) {
     if (clock_source.empty())
         return {"clock", State::note, "the clock source cannot be read",
-                "mount sysfs at /sys: whether reading the time is cheap is told there"};
+                "mount sysfs at /sys: it shows whether reading the time is cheap"};
     for (const char* slow : {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
         if (clock_source == slow)
             return {"clock", State::note, clock_source + ": each reading of the time is slow",
@@ -210,15 +211,16 @@ CheckResult check_store(const std::string& path) {
     const uint64_t free_bytes = static_cast<uint64_t>(facts.f_bavail) * static_cast<uint64_t>(facts.f_bsize);
     const std::string detail = path + ", " + name + ", " + format_bytes(free_bytes) + " free";
     if (is_remote(facts.f_type))
-        return {"store", State::fail, detail + ": a network file system cannot be mapped by daemon and workers alike",
+        return {"store", State::fail,
+                detail + ": the daemon and its workers cannot share a mapping on a network file system",
                 "choose a directory on a local disk with [store] path"};
     constexpr uint64_t little_bytes = 256ULL << 20;
     if (free_bytes < little_bytes)
         return {"store", State::note, detail,
-                "free some space, or choose a directory on another disk with [store] path: events that find no room "
-                "are not kept"};
+                "free some space, or choose a directory on another disk with [store] path: events for which there is "
+                "no room are lost"};
     if (name == "tmpfs" || name == "ramfs")
-        return {"store", State::note, detail + ": it is gone after a reboot",
+        return {"store", State::note, detail + ": a reboot deletes it",
                 "choose a directory on a disk with [store] path, unless that is what is wanted"};
     return {"store", State::pass, detail, ""};
 }
@@ -233,7 +235,7 @@ CheckResult check_control_socket(const std::string& path) {
     const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) return {"control-socket", State::fail, errno_message("socket", errno), "allow AF_UNIX sockets"};
     if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
-        return {"control-socket", State::pass, path + ": it can be connected to", ""};
+        return {"control-socket", State::pass, path + ": it accepts connections", ""};
     const int why = errno;
     if (why == EAGAIN)
         return {"control-socket", State::note, path + ": its queue of connections is full",

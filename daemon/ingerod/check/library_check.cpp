@@ -38,7 +38,7 @@ std::string describe(const SymbolSummary& symbols) {
                        std::to_string(symbols.places - symbols.stepped.size()) + " emulated, " +
                        std::to_string(symbols.stepped.size()) + " single-stepped";
     if (!symbols.stepped.empty()) text += " (" + join(symbols.stepped) + ")";
-    if (!symbols.absent.empty()) text += "; not in it: " + join(symbols.absent);
+    if (!symbols.absent.empty()) text += "; not exported: " + join(symbols.absent);
     return text;
 }
 
@@ -172,15 +172,16 @@ SymbolSummary summarize_symbols(Library library, const std::vector<FunctionSymbo
 CheckResult check_mapped_library(const MappedLibrary& library) {
     const std::string subject = library.path + ", " + count_processes(library.processes);
     if (library.reading)
-        return {mapped_library_check_name, State::note, subject + ": its functions are still being looked up",
+        return {mapped_library_check_name, State::note, subject + ": ingerod is still reading its functions",
                 "ask again in a second"};
     if (!library.reason.empty())
-        return {mapped_library_check_name, library.degrades ? State::fail : State::note,
-                subject + ": not traced: " + library.reason,
-                library.degrades
-                    ? "see attach and capabilities; journalctl -u ingerod has what the daemon said. A restart of the "
-                      "daemon tries again"
-                    : "if it is a library of NVIDIA's, install it again, for its file may be damaged"};
+        return {
+            mapped_library_check_name, library.degrades ? State::fail : State::note,
+            subject + ": not traced: " + library.reason,
+            library.degrades
+                ? "see attach and capabilities; journalctl -u ingerod shows what the daemon logged. A restart of the "
+                  "daemon tries again"
+                : "if it is a library of NVIDIA's, install it again: its file may be damaged"};
     return result_of(mapped_library_check_name, subject + (library.traced ? ", traced" : ""), library.symbols);
 }
 
@@ -188,7 +189,7 @@ CheckResult check_library_file(const std::string& path, Library library,
                                const Result<std::vector<FunctionSymbol>>& symbols) {
     if (symbols) return result_of(library_check_name, path, summarize_symbols(library, *symbols));
     return {library_check_name, State::note, path + ": " + symbols.error().message,
-            "install the library again where programs use it: its file cannot be read as one"};
+            "install the library again where programs use it: its file cannot be read as a library"};
 }
 
 CheckResults check_libraries(SymbolReader& symbols, const ProcFs* proc) {

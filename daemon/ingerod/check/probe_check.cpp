@@ -165,7 +165,8 @@ CheckResult judge_filtered(const Traced& traced, bool spared) {
                 "filters. Until then do not trace where containers run, or allow uretprobe (number 335) in their "
                 "seccomp profile"};
     if (spared)
-        return {seccomp_name, State::note, "a program under a seccomp filter is not traced, so that it lives on",
+        return {seccomp_name, State::note,
+                "a program under a seccomp filter is not traced, since tracing might kill it",
                 "update the kernel: see return-probes"};
     if (!traced.difference.empty())
         return {seccomp_name, State::fail, "under a seccomp filter like a container's: " + traced.difference,
@@ -206,7 +207,7 @@ std::string compare_events(const TargetRun& run, std::span<const Event> events) 
             return differs("return code", static_cast<uint64_t>(event.return_code), result);
         if (event.duration_ns == 0) return "call " + std::to_string(i + 1) + " came back without a duration";
         if (event.start_ns < run.begun_ns || event.end_ns() > run.ended_ns)
-            return "call " + std::to_string(i + 1) + " came back with a time at which none was made";
+            return "call " + std::to_string(i + 1) + " came back with a time outside the run";
     }
     return {};
 }

@@ -16,13 +16,13 @@ CheckResult check_return_probes(ProbedReturn found) {
                     "this kernel returns from a probed call by a system call that seccomp filters see: a program "
                     "whose filter does not allow uretprobe, as in a container, is killed if its returns are probed. "
                     "ingerod traces no program under a filter here, and without uprobe-session none at all",
-                    "update the kernel: 6.14 has the correction, and so have the stable kernels of 2025"};
+                    "update the kernel: 6.14 has the fix, and so have the stable kernels of 2025"};
         case ProbedReturn::untold:
             break;
     }
     return {name, State::note,
-            "it cannot be told here whether seccomp filters break the return from a probed call: ingerod acts as if "
-            "they did, and traces no program under one",
+            "this cannot determine whether seccomp filters break the return from a probed call: ingerod assumes that "
+            "they do, and traces no program under one",
             "run ingeroctl check --probe as root, which tries it"};
 }
 

@@ -50,8 +50,7 @@ Result<std::vector<FunctionSymbol>> SymbolReader::read(int fd, const std::vector
     try {
         return to_function_symbols(*answer);
     } catch (const std::exception& problem) {
-        return fail(ErrorCode::internal,
-                    std::string("a worker's answer about symbols makes no sense: ") + problem.what());
+        return fail(ErrorCode::internal, std::string("a worker's answer about symbols is invalid: ") + problem.what());
     }
 }
 

@@ -67,7 +67,7 @@ Setter patterns(std::vector<std::string> Config::*member) {
         std::vector<std::string> texts;
         for (const toml::node& one : *list) {
             const auto text = one.value_exact<std::string>();
-            if (!text) return wrong("must hold nothing but patterns in quotes");
+            if (!text) return wrong("must contain only patterns in quotes");
             texts.push_back(*text);
         }
         if (const auto policy = CapturePolicy::parse(texts, {}); !policy)
@@ -86,7 +86,7 @@ Result<void> set_trusted_fuse(Config& config, const toml::node& node) {
     std::vector<std::string> mount_points;
     for (const toml::node& one : *list) {
         const auto path = one.value_exact<std::string>();
-        if (!path || !path->starts_with('/')) return wrong("must hold nothing but absolute paths in quotes");
+        if (!path || !path->starts_with('/')) return wrong("must contain only absolute paths in quotes");
         mount_points.push_back(*path);
     }
     config.trusted_fuse = std::move(mount_points);
@@ -114,7 +114,7 @@ Result<void> set_environ_allow(Config& config, const toml::node& node) {
     std::vector<std::string> names;
     for (const toml::node& one : *list) {
         const auto name = one.value_exact<std::string>();
-        if (!name || !is_variable_name(*name)) return wrong("must hold nothing but names of variables in quotes");
+        if (!name || !is_variable_name(*name)) return wrong("must contain only names of variables in quotes");
         names.push_back(*name);
     }
     config.facts.environ_allow = std::move(names);
@@ -130,7 +130,7 @@ Result<void> set_named_others(Config& config, const toml::node& node) {
     for (const toml::node& one : *list) {
         const auto name = one.value_exact<std::string>();
         if (!name || name->empty() || name->size() > sizeof(Comm))
-            return wrong("must hold nothing but names of commands in quotes, of at most 16 bytes");
+            return wrong("must contain only names of commands in quotes, of at most 16 bytes");
         names.push_back(*name);
     }
     config.named_others = std::move(names);
@@ -338,7 +338,7 @@ Result<void> apply_config_text(Config& config, std::string_view content, const s
     try {
         parsed = toml::parse(content, name);
     } catch (const toml::parse_error& problem) {
-        return at(name, problem.source(), std::string(problem.description()), "the file is TOML");
+        return at(name, problem.source(), std::string(problem.description()), "the file must be valid TOML");
     }
     const std::string hint = "see ingerod.conf(5); `ingerod --check-config` checks the file";
     for (const auto& [section_name, section] : parsed) {
@@ -384,7 +384,7 @@ Result<Config> load_config(const std::string& path, bool required) {
         if (!stream) {
             if (&file == &files.front() && !required && !std::filesystem::exists(file, error)) continue;
             return fail(ErrorCode::bad_request, errno_message(file.string(), errno),
-                        "give --config a file that can be read");
+                        "make the file readable, or name another with --config");
         }
         std::ostringstream content;
         content << stream.rdbuf();

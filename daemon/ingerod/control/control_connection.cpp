@@ -43,13 +43,13 @@ constexpr size_t most_request_id_bytes = 3 * max_span_id_bytes;
 Result<bool> check_sql_param(const std::string& key, const json& value) {
     if (key == "explain" && !value.is_boolean())
         return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
-    if (key == "sql" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a text: " + key);
+    if (key == "sql" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a string: " + key);
     return key == "explain" || key == "sql";
 }
 
 /// What only `export` takes. The worker knows the formats.
 Result<bool> check_export_param(const std::string& key, const json& value) {
-    if (key == "format" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a text: " + key);
+    if (key == "format" && !value.is_string()) return fail(ErrorCode::bad_request, "parameter is not a string: " + key);
     if (key == "cursor" && !value.is_null() && !value.is_object())
         return fail(ErrorCode::bad_request, "parameter is not a map: " + key);
     return key == "format" || key == "cursor";
@@ -58,7 +58,7 @@ Result<bool> check_export_param(const std::string& key, const json& value) {
 /// What only `record` takes.
 Result<bool> check_record_param(const std::string& key, const json& value) {
     if (key == "unit" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes))
-        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+        return fail(ErrorCode::bad_request, "parameter is not a short string: " + key);
     if (key == "rest" && !value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
     if (key == "stacks" && !value.is_array()) return fail(ErrorCode::bad_request, "parameter is not a list: " + key);
     const bool number = key == "start_ns" || key == "after" || key == "after_ns";
@@ -73,7 +73,7 @@ Result<bool> check_requests_param(const std::string& key, const json& value) {
         return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
     const bool text = key == "by" || key == "request";
     if (text && (!value.is_string() || value.get_ref<const std::string&>().size() > most_request_id_bytes))
-        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+        return fail(ErrorCode::bad_request, "parameter is not a short string: " + key);
     return text || key == "slower_than_ns";
 }
 
@@ -82,7 +82,7 @@ Result<bool> check_waits_param(const std::string& key, const json& value) {
     if (key == "between_calls" && !value.is_boolean())
         return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
     if (key == "tid" && (!value.is_number_unsigned() || value > std::numeric_limits<uint32_t>::max()))
-        return fail(ErrorCode::bad_request, "parameter is not a thread's number: " + key);
+        return fail(ErrorCode::bad_request, "parameter is not a thread id: " + key);
     return key == "between_calls" || key == "tid";
 }
 
@@ -91,7 +91,7 @@ Result<bool> check_incidents_param(const std::string& key, const json& value) {
     if (key == "verify" && !value.is_boolean())
         return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
     if (key == "id" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_request_id_bytes))
-        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+        return fail(ErrorCode::bad_request, "parameter is not a short string: " + key);
     return key == "verify" || key == "id";
 }
 
@@ -116,7 +116,7 @@ Result<bool> check_own_param(const std::string& method, const std::string& key, 
     }
     if (!(stacks && key == "op") && !((stacks || method == "stats") && key == "by")) return false;
     if (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes)
-        return fail(ErrorCode::bad_request, "parameter is not a short text: " + key);
+        return fail(ErrorCode::bad_request, "parameter is not a short string: " + key);
     return true;
 }
 
@@ -138,7 +138,7 @@ Result<void> check_query_params(const std::string& method, const json& params) {
     const bool from = params.contains("from_ns");
     if (from != params.contains("to_ns")) return fail(ErrorCode::bad_request, "from_ns and to_ns go together");
     if (from && params.contains("since_ns"))
-        return fail(ErrorCode::bad_request, "since_ns does not go with from_ns and to_ns");
+        return fail(ErrorCode::bad_request, "since_ns cannot be combined with from_ns and to_ns");
     if (from && params["from_ns"].get<uint64_t>() >= params["to_ns"].get<uint64_t>())
         return fail(ErrorCode::bad_request, "the window is empty: from_ns is not before to_ns");
     if (params.contains("pid") && params["pid"].get<uint64_t>() - 1 > INT32_MAX - 1)
@@ -231,14 +231,14 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.id == 0) return refuse({ErrorCode::bad_request, "a request's id is 0", ""});
     if (request.method == "hello") return hello(request);
     if (!greeted_)
-        return answer_error(request.id, {ErrorCode::bad_request, "the first request is hello", "say hello first"});
+        return answer_error(request.id, {ErrorCode::bad_request, "the first request must be hello", "say hello first"});
     // Its calls come at any time, and a worker may be handed a connection only whole.
     if (trace_)
         return answer_error(request.id, {ErrorCode::busy, "a trace runs on this connection", "use another connection"});
     const bool takes_nothing = request.method == "status" || request.method == "processes" ||
                                request.method == "probes" || request.method == "reload";
     if (takes_nothing && !request.params.empty())
-        return answer_error(request.id, {ErrorCode::bad_request, request.method + " takes no parameters", ""});
+        return answer_error(request.id, {ErrorCode::bad_request, request.method + " accepts no parameters", ""});
     if (request.method == "status") return answer(request.id, host_.backend().status(caller_));
     if (request.method == "processes") return answer(request.id, host_.backend().processes(caller_));
     if (request.method == "probes") return answer(request.id, host_.backend().probes(caller_));
@@ -259,7 +259,8 @@ void ControlConnection::handle(RpcRequest request) {
 void ControlConnection::hello(const RpcRequest& request) {
     const json& params = request.params;
     if (!params.contains("version") || !params["version"].is_number_unsigned())
-        return answer_error(request.id, {ErrorCode::bad_request, "hello needs the protocol version it speaks", ""});
+        return answer_error(
+            request.id, {ErrorCode::bad_request, "hello needs the version of the protocol that the client speaks", ""});
     if (params["version"] != control_protocol_version)
         return answer_error(
             request.id, {ErrorCode::version,
@@ -321,9 +322,10 @@ void ControlConnection::start_check(const RpcRequest& request) {
     const json& params = request.params;
     const auto probe = params.find("probe");
     if (params.size() > (probe == params.end() ? 0u : 1u) || (probe != params.end() && !probe->is_boolean()))
-        return answer_error(request.id, {ErrorCode::bad_request, "check takes probe, true or false, and no more", ""});
+        return answer_error(request.id,
+                            {ErrorCode::bad_request, "check accepts only the parameter probe, true or false", ""});
     if (params.value("probe", false) && !is_root())
-        return answer_error(request.id, {ErrorCode::denied, "only root may have the daemon probe",
+        return answer_error(request.id, {ErrorCode::denied, "only root may ask the daemon to probe",
                                          "run it as root, or leave out --probe"});
     host_.backend().check(caller_, params.value("probe", false), answer_later(request));
 }
@@ -355,7 +357,7 @@ void ControlConnection::footprint(const RpcRequest& request) {
         (begins && (!pid->is_number_unsigned() || pid->get<uint64_t>() - 1 > INT32_MAX - 1)) ||
         (finishes && *finish != true))
         return answer_error(request.id,
-                            {ErrorCode::bad_request, "footprint takes a pid, or finish: true, or nothing", ""});
+                            {ErrorCode::bad_request, "footprint accepts a pid, or finish: true, or nothing", ""});
     if (begins) {
         if (footprint_)
             return answer_error(request.id, {ErrorCode::busy, "a footprint is recorded on this connection already",
@@ -393,8 +395,10 @@ void ControlConnection::start_snapshot(const RpcRequest& request) {
     const bool fits = file && request.params.empty() && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
                       status.st_size == 0 && flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && (flags & O_APPEND) == 0;
     if (!fits)
-        return answer_error(request.id, {ErrorCode::bad_request,
-                                         "snapshot needs the descriptor of an empty file that may be written to", ""});
+        return answer_error(
+            request.id,
+            {ErrorCode::bad_request,
+             "snapshot needs the descriptor of an empty file that is open for writing, not for appending", ""});
     host_.backend().snapshot(
         std::move(file),
         [weak = weak_from_this()] {

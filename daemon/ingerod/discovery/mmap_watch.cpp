@@ -207,7 +207,7 @@ Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::functi
         if (!ring && errno == ENODEV) continue;
         if (!ring)
             return fail(ring.error().code, "cannot watch for libraries being mapped: " + ring.error().message,
-                        "run as root, or give CAP_PERFMON");
+                        "run as root, or grant CAP_PERFMON");
         impl->rings.push_back(std::move(*ring));
     }
     // Urgent, so that whoever asks about a process is answered with all that it has mapped before.

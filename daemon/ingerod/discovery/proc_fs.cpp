@@ -29,7 +29,7 @@ namespace {
 constexpr size_t max_cgroup = 64 << 10;
 
 Error held_up() {
-    return {ErrorCode::busy, "the process holds up whoever asks what is mounted", ""};
+    return {ErrorCode::busy, "the process blocks whoever reads its mount table", ""};
 }
 
 template <class T>
@@ -237,7 +237,7 @@ std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
 Result<std::string> ProcFs::read_stat(uint32_t pid) const {
     const std::string path = root_ + "/" + std::to_string(pid) + "/stat";
     auto stat = within_bounds(pid, [path] { return read_proc_file(path); });
-    if (!stat) return fail(ErrorCode::deadline, path + ": the process holds it up");
+    if (!stat) return fail(ErrorCode::deadline, path + ": the process blocks whoever reads it");
     return std::move(*stat);
 }
 
@@ -273,7 +273,7 @@ Result<struct statx> ProcFs::program_of(uint32_t pid) const {
                 return std::nullopt;
             return facts;
         });
-    if (!found) return fail(ErrorCode::deadline, "the process holds up whoever asks what it runs");
+    if (!found) return fail(ErrorCode::deadline, "the process blocks whoever asks which program it runs");
     if (!*found) return fail(ErrorCode::not_found, "the process is gone");
     return **found;
 }
@@ -375,10 +375,10 @@ std::optional<std::string> ProcFs::hosts_link_at(const std::string& path) const 
 }
 
 Error ProcFs::why_not_mounted(uint32_t pid) const {
-    if (!can_open_files()) return {ErrorCode::busy, "no descriptor is left to read mount tables with", ""};
+    if (!can_open_files()) return {ErrorCode::busy, "no file descriptor is left to read mount tables with", ""};
     if (access((root_ + "/" + std::to_string(pid) + "/stat").c_str(), F_OK) != 0)
         return {ErrorCode::not_found, "the process is gone", ""};
-    return {ErrorCode::denied, "its file system is in no mount table, and so not known to answer",
+    return {ErrorCode::denied, "its file system is in no mount table, so ingerod cannot know whether it answers",
             "keep the file system mounted that the library was loaded from"};
 }
 
@@ -408,8 +408,7 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
     if (!*mount) return tl::unexpected(why_not_mounted(pid));
     if (is_served_by_a_user((*mount)->type)) return fuse(**mount);
     if ((*mount)->type == "overlay")
-        return fail(ErrorCode::denied,
-                    "it lies on an overlay of a user's own, which may stand on one that never answers",
+        return fail(ErrorCode::denied, "it lies on an overlay that a user mounted, whose layers may never answer",
                     "copy the library to a local file system");
     return {};
 }
@@ -433,9 +432,9 @@ ProcFs::Place ProcFs::find_range(uint32_t pid, const Mapping& mapping) const {
 // The process may have mapped another file there since: on a file system that nobody looked at.
 Result<void> ProcFs::check_place(uint32_t pid, const Mapping& mapping, const struct statx& facts) const {
     const auto another = [&] {
-        return fail(ErrorCode::not_found, mapping.path + ": another file than the one that is mapped");
+        return fail(ErrorCode::not_found, mapping.path + ": this is not the file that is mapped");
     };
-    if (!S_ISREG(facts.stx_mode)) return fail(ErrorCode::not_found, mapping.path + ": no regular file");
+    if (!S_ISREG(facts.stx_mode)) return fail(ErrorCode::not_found, mapping.path + ": not a regular file");
     if (facts.stx_ino != mapping.file.inode) return another();
     if (makedev(facts.stx_dev_major, facts.stx_dev_minor) == mapping.file.device) return {};
     // Of overlay and btrfs the mount has the device that stands in maps. Of overlay, maps have that of a layer before
@@ -490,8 +489,9 @@ Result<UniqueFd> ProcFs::open_mapped_file(uint32_t pid, const Mapping& mapping) 
     if (place.error == EPERM || place.error == EACCES)
         return fail(ErrorCode::denied,
                     errno_message("cannot open a library of process " + std::to_string(pid), place.error),
-                    "give CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE");
-    if (place.error == ETIMEDOUT) return fail(ErrorCode::busy, mapping.path + ": the process holds it up");
+                    "grant CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE");
+    if (place.error == ETIMEDOUT)
+        return fail(ErrorCode::busy, mapping.path + ": the process or its file system does not answer");
     if (place.error != 0)
         return fail(is_shortage(place.error) ? ErrorCode::busy : ErrorCode::not_found,
                     errno_message(mapping.path, place.error));

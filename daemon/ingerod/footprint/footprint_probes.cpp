@@ -31,7 +31,7 @@ Error load_error(int error_number) {
     return {denied ? ErrorCode::denied : ErrorCode::internal,
             errno_message("cannot load the BPF programs of a footprint", error_number) +
                 (why.empty() ? "" : " (" + why + ")"),
-            denied ? "ingerod needs CAP_BPF and CAP_PERFMON" : "it takes Linux 6.1 or newer, with BTF"};
+            denied ? "ingerod needs CAP_BPF and CAP_PERFMON" : "footprints need Linux 6.1 or newer, with BTF"};
 }
 
 template <class Key, class Value>

@@ -158,7 +158,7 @@ Result<std::unique_ptr<FootprintRecording>> Footprints::begin(const Caller& call
         return fail(ErrorCode::denied, name + " is another user's",
                     "ask as its user, as root, or as a member of group ingero");
     if (const auto why = host_.excluded(*process))
-        return fail(ErrorCode::denied, name + " is not to be traced: " + *why, "see [capture] in ingerod.conf(5)");
+        return fail(ErrorCode::denied, name + " must not be traced: " + *why, "see [capture] in ingerod.conf(5)");
     if (auto room = check_room(caller); !room) return tl::unexpected(room.error());
     auto probes =
         FootprintProbes::load(process->key, caller.sees_all ? std::nullopt : std::optional<uint32_t>(caller.uid));

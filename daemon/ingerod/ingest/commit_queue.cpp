@@ -256,7 +256,7 @@ bool CommitQueue::store_in_parts(Batch& batch) {
         return stored;
     }
     if (outcome == Outcome::too_large)
-        spdlog::error("a row is left out that is too large for the store (raise [store] max_size)");
+        spdlog::error("a row was dropped: it is too large for the store (raise [store] max_size)");
     batch = {};
     return true;
 }
@@ -326,7 +326,7 @@ void CommitQueue::tidy() {
     const std::lock_guard lock(mutex_);
     figures_.store = store_->figures();
     // A full disk or a held snapshot: the next commit says so, and until then nothing is lost.
-    if (!tidied) spdlog::debug("cannot tidy the store: {}", tidied.error().message);
+    if (!tidied) spdlog::debug("cannot clean up the store: {}", tidied.error().message);
 }
 
 void CommitQueue::run() {

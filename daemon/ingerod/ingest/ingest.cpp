@@ -297,7 +297,8 @@ void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns
     if (names_refused_told_ns != 0 && now_ns - names_refused_told_ns < refusal_period_ns) return;
     names_refused_told_ns = now_ns;
     spdlog::warn(
-        "process {} and others of its user name more functions and communicators than are kept: some show handles only",
+        "process {} and others of its user have more functions and communicators than ingerod keeps names of: some "
+        "appear as handles only",
         process.pid);
 }
 
@@ -530,7 +531,7 @@ void Ingest::stop_reading() {
     if (!impl_->ingest_thread.joinable()) return;
     impl_->join_reader();
     if (const size_t left = impl_->posted.run_rest(stop_within_ns); left != 0)
-        spdlog::warn("{} changes of processes and stacks are not stored: there is no time left for them", left);
+        spdlog::warn("{} changes of processes and stacks were not stored: no time was left before the stop", left);
     impl_->hand_over({}, 0);
 }
 

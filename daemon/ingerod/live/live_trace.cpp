@@ -56,17 +56,17 @@ bool is_launch(const Event& call) {
 Result<std::set<OpId>> ops_named(const json& names) {
     std::set<OpId> ids;
     if (!names.is_array() || names.size() > max_ops)
-        return fail(ErrorCode::bad_request, "parameter is no list of at most 64 names: ops");
+        return fail(ErrorCode::bad_request, "parameter is not a list of at most 64 names: ops");
     for (const json& name : names) {
         if (!name.is_string() || name.get_ref<const std::string&>().size() > max_op_bytes)
-            return fail(ErrorCode::bad_request, "parameter holds what is no name: ops");
+            return fail(ErrorCode::bad_request, "parameter contains something other than a name: ops");
         const size_t before = ids.size();
         for (const Op& op : all_ops())
             if (op.name == name.get_ref<const std::string&>()) ids.insert(op.id);
         if (ids.size() == before)
             return fail(ErrorCode::bad_request,
-                        "no operation is called " + to_valid_utf8(name.get_ref<const std::string&>()),
-                        "'ingeroctl stats' and 'ingeroctl probes' name them");
+                        "there is no operation named " + to_valid_utf8(name.get_ref<const std::string&>()),
+                        "'ingeroctl stats' and 'ingeroctl probes' list the operations");
     }
     return ids;
 }
@@ -90,8 +90,8 @@ Result<TraceFilter> parse_trace_filter(const json& params) {
             if (!ops) return tl::unexpected(ops.error());
             filter.ops = std::move(*ops);
         } else {
-            return fail(ErrorCode::bad_request,
-                        "unknown parameter, or not what it takes: " + to_valid_utf8(key.substr(0, max_op_bytes)));
+            return fail(ErrorCode::bad_request, "unknown parameter, or a value that it does not accept: " +
+                                                    to_valid_utf8(key.substr(0, max_op_bytes)));
         }
     }
     return filter;

@@ -188,7 +188,7 @@ bool McpServer::Impl::receive_some(SessionId id, Session& session) {
         }
         if (!*message) return true;
         if (!handle(id, session, **message)) {
-            kill(session, "it sent something that is no question");
+            kill(session, "it sent an unexpected message");
             return false;
         }
     }
@@ -226,7 +226,7 @@ void McpServer::Impl::answer(SessionId id, const RpcRequest& request) {
         const json& scenario = request.params.contains("scenario") ? request.params["scenario"] : json("");
         return done(read_explained_demo(scenario.is_string() ? scenario.get<std::string>() : ""));
     }
-    done(fail(ErrorCode::unknown_method, "ingerod answers a session no such question"));
+    done(fail(ErrorCode::unknown_method, "ingerod does not answer this question of an MCP session"));
 }
 
 void McpServer::Impl::send(SessionId id, uint64_t request, Result<json> result) {

@@ -102,12 +102,12 @@ Error load_error(int error_number) {
     // It answers with the errno of a missing capability, and is not about one.
     if (!words.verifier.empty())
         return {ErrorCode::internal, what + ": the kernel's verifier refused " + words.verifier,
-                "this is a defect of ingerod on this kernel: report it, with what 'uname -r' says and the log of "
+                "this is a defect of ingerod on this kernel: report it, with the output of 'uname -r' and the log of "
                 "--log-level=debug"};
     const bool denied = error_number == EPERM || error_number == EACCES;
     return {denied ? ErrorCode::denied : ErrorCode::internal,
             what + (words.last.empty() ? "" : " (" + words.last + ")"),
-            denied ? "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)"
+            denied ? "run as root, or grant CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)"
                    : "see `ingerod --check` for what this kernel lacks"};
 }
 
@@ -361,7 +361,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
             return fail(ErrorCode::internal, "no BTF: " + features.why_not(Feature::btf),
                         "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; every current distribution's is");
         return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
-                    "run as root, or give CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
+                    "run as root, or grant CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
     }
     impl->spares_filtered = !features.has(Feature::return_passes_filters);
     impl->cpus = libbpf_num_possible_cpus();
@@ -400,9 +400,9 @@ Error attach_error(const ProbeSite& site, int error) {
 Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<const ProbeSite> sites) {
     if (impl_->spares_filtered && impl_->method != AttachMethod::uprobe_session)
         return fail(ErrorCode::denied,
-                    "this kernel may end programs under a seccomp filter, as in containers, when they return from a "
+                    "this kernel may kill programs under a seccomp filter, as in containers, when they return from a "
                     "probed call",
-                    "update the kernel: 6.14 has the correction, and so have the stable kernels of 2025");
+                    "update the kernel: 6.14 has the fix, and so have the stable kernels of 2025");
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
@@ -471,7 +471,8 @@ Result<CallCost> CallProbes::calibrate() {
     const uint32_t self = static_cast<uint32_t>(getpid());
     bpf_map_delete_elem(bpf_map__fd(impl_->map("processes")), &self);
     if (cost.calls == 0)
-        return fail(ErrorCode::denied, "ingerod itself runs under a seccomp filter, and is spared as others are");
+        return fail(ErrorCode::denied,
+                    "ingerod itself runs under a seccomp filter, so its own test calls are not traced either");
     impl_->budget->call_ns = cost.call_ns;
     impl_->budget->unkept_ns = cost.unkept_ns;
     impl_->cost = cost;

@@ -80,7 +80,8 @@ Result<HostWatch> HostWatch::open(bpf_object* object, uint64_t* floor_ns, const 
         const uint32_t place = 0;
         const int fd = bpf_program__fd(bpf_object__find_program_by_name(object, program.name));
         if (bpf_map_update_elem(table, &place, &fd, BPF_ANY) != 0)
-            return fail(ErrorCode::internal, errno_message(std::string("cannot enter ") + program.name, errno));
+            return fail(ErrorCode::internal,
+                        errno_message(std::string("cannot register the BPF program ") + program.name, errno));
     }
     return watch;
 }
@@ -106,7 +107,7 @@ void HostWatch::begin() {
         if (has_another && !bpf_program__autoload(found)) continue;
         if (std::find(missing_.begin(), missing_.end(), program.tracepoint) != missing_.end()) continue;
         missing_.emplace_back(program.tracepoint);
-        spdlog::warn("the tracepoint {} is not to be had: what it tells is missing", program.tracepoint);
+        spdlog::warn("cannot attach to the tracepoint {}: its events will be missing", program.tracepoint);
     }
 }
 

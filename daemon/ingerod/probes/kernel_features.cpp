@@ -134,7 +134,7 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
             if (found == ProbedReturn::without_call || found == ProbedReturn::passes_filters) return true;
             reason = found == ProbedReturn::meets_filters
                          ? "a seccomp filter sees the system call by which a probed call returns"
-                         : "whether a seccomp filter sees how a probed call returns cannot be found out";
+                         : "ingerod cannot determine whether a seccomp filter sees how a probed call returns";
             return false;
         }
     }

@@ -22,7 +22,7 @@ constexpr double max_gpu_index = 1'024;
 constexpr size_t max_processes_bytes = 4'096;
 
 auto wrong(std::string_view what) {
-    return fail(ErrorCode::bad_request, "ingero-relay sent what is none of its messages: " + std::string(what));
+    return fail(ErrorCode::bad_request, "ingero-relay sent an invalid message: " + std::string(what));
 }
 
 const json* member(const json& message, const char* name) {
@@ -99,17 +99,18 @@ Result<RelayMessage> read_source(const json& message) {
     constexpr std::string_view states[] = {"off",    "starting", "polling", "absent",
                                            "failed", "hung",     "crashed", "refused"};
     const std::string_view name = text_of(message, "source"), state = text_of(message, "state");
-    if (std::find(std::begin(names), std::end(names), name) == std::end(names)) return wrong("a source of no name");
-    if (std::find(std::begin(states), std::end(states), state) == std::end(states)) return wrong("a source's state");
+    if (std::find(std::begin(names), std::end(names), name) == std::end(names)) return wrong("an unknown source");
+    if (std::find(std::begin(states), std::end(states), state) == std::end(states))
+        return wrong("an unknown state of a source");
     return RelaySource{std::string(name), std::string(state), plain(text_of(message, "reason"), max_reason_bytes)};
 }
 
 Result<RelayMessage> read_gpu(const json& message, RelaySample sample) {
     const std::string_view uuid = text_of(message, "uuid");
-    if (!is_name(uuid)) return wrong("a GPU without a UUID");
-    if (!read_values(message, sample.row)) return wrong("values of a GPU");
+    if (!is_name(uuid)) return wrong("a GPU without a valid UUID");
+    if (!read_values(message, sample.row)) return wrong("bad values of a GPU");
     for (const char* name : {"name", "pci"}) read_text(message, name, sample.row);
-    if (!read_processes(message, sample)) return wrong("processes of a GPU");
+    if (!read_processes(message, sample)) return wrong("bad processes of a GPU");
     sample.row.source = std::string(gpu_source).append(uuid);
     return sample;
 }
@@ -117,7 +118,7 @@ Result<RelayMessage> read_gpu(const json& message, RelaySample sample) {
 Result<RelayMessage> read_gpu_event(const json& message, RelaySample sample) {
     const std::string_view uuid = text_of(message, "uuid");
     const auto xid = count_of(message, "xid");
-    if (!is_name(uuid) || !xid || *xid > UINT32_MAX) return wrong("an event of a GPU");
+    if (!is_name(uuid) || !xid || *xid > UINT32_MAX) return wrong("a bad event of a GPU");
     sample.row.source = std::string(gpu_event_source).append(uuid);
     sample.row.values.emplace_back("xid", static_cast<double>(*xid));
     return sample;
@@ -125,10 +126,11 @@ Result<RelayMessage> read_gpu_event(const json& message, RelaySample sample) {
 
 Result<RelayMessage> read_inventory(const json& message, uint64_t time_ns) {
     const json* uuids = member(message, "uuids");
-    if (!uuids || !uuids->is_array() || uuids->size() > max_gpus) return wrong("a list of GPUs");
+    if (!uuids || !uuids->is_array() || uuids->size() > max_gpus) return wrong("a bad list of GPUs");
     RelayInventory inventory{.time_ns = time_ns, .uuids = {}};
     for (const json& uuid : *uuids) {
-        if (!uuid.is_string() || !is_name(uuid.get_ref<const std::string&>())) return wrong("a GPU without a UUID");
+        if (!uuid.is_string() || !is_name(uuid.get_ref<const std::string&>()))
+            return wrong("a GPU without a valid UUID");
         inventory.uuids.insert(uuid.get<std::string>());
     }
     return inventory;
@@ -137,8 +139,8 @@ Result<RelayMessage> read_inventory(const json& message, uint64_t time_ns) {
 Result<RelayMessage> read_port(const json& message, RelaySample sample) {
     const std::string_view device = text_of(message, "device");
     const auto port = count_of(message, "port");
-    if (!is_name(device) || !port || *port > UINT8_MAX) return wrong("a port without a name");
-    if (!read_values(message, sample.row)) return wrong("values of a port");
+    if (!is_name(device) || !port || *port > UINT8_MAX) return wrong("a port without a valid name");
+    if (!read_values(message, sample.row)) return wrong("bad values of a port");
     for (const char* name : {"state", "physical_state", "link_layer"}) read_text(message, name, sample.row);
     sample.row.source = std::string(port_source).append(device) + "/" + std::to_string(*port);
     return sample;
@@ -147,18 +149,19 @@ Result<RelayMessage> read_port(const json& message, RelaySample sample) {
 }  // namespace
 
 Result<RelayMessage> parse_relay_message(const json& message, uint64_t now_ns) {
-    if (!message.is_object()) return wrong("no map");
+    if (!message.is_object()) return wrong("not a map");
     const std::string_view kind = text_of(message, "kind");
     if (kind == "source") return read_source(message);
     const auto time_ns = count_of(message, "time_ns");
-    if (!time_ns || *time_ns > now_ns + max_ahead_ns || *time_ns + max_age_ns < now_ns) return wrong("its time");
+    if (!time_ns || *time_ns > now_ns + max_ahead_ns || *time_ns + max_age_ns < now_ns)
+        return wrong("no time, or one that is out of range");
     RelaySample sample;
     sample.row.time_ns = std::min(*time_ns, now_ns);
     if (kind == "gpu") return read_gpu(message, std::move(sample));
     if (kind == "gpu_event") return read_gpu_event(message, std::move(sample));
     if (kind == "inventory") return read_inventory(message, sample.row.time_ns);
     if (kind == "port") return read_port(message, std::move(sample));
-    return wrong("its kind");
+    return wrong("an unknown kind");
 }
 
 }  // namespace ingero

@@ -118,14 +118,14 @@ void RelayServer::Impl::accept_client() {
     if (!known_peer || !tellers.contains(peer.uid)) {
         ++refused;
         if (const auto more = refused_log.take())
-            spdlog::warn("a process of user {} came to the relay socket and was refused{}", peer.uid, *more);
+            spdlog::warn("relay socket: refused a process of user {}{}", peer.uid, *more);
         return;
     }
     if (connections.size() >= max_connections) {
         ++refused;
         if (const auto more = refused_log.take())
-            spdlog::warn("process {} came to the relay socket, where {} are connected already, and was refused{}",
-                         peer.pid, connections.size(), *more);
+            spdlog::warn("relay socket: refused process {}, since {} are connected already{}", peer.pid,
+                         connections.size(), *more);
         return;
     }
     const int fd = client.get();
@@ -156,7 +156,7 @@ void RelayServer::Impl::on_readable(int fd) {
         good = message.has_value();
         if (!message) {
             ++refused;
-            spdlog::warn("ingero-relay is cut off: {}", message.error().message);
+            spdlog::warn("relay socket: closed the connection of ingero-relay: {}", message.error().message);
         }
         if (!message || !*message) break;
         take(connection, **message);

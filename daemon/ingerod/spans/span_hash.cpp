@@ -29,7 +29,7 @@ Result<std::string> make_key(const std::string& path) {
     if (!file || write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()) ||
         fsync(file.get()) != 0 || rename(fresh.c_str(), path.c_str()) != 0)
         return fail(ErrorCode::internal, errno_message("cannot write " + path, errno),
-                    "its directory must be writable for ingerod");
+                    "ingerod must be able to write to its directory");
     return key;
 }
 
@@ -47,12 +47,12 @@ Result<SpanHash> SpanHash::open(const std::string& key_file) {
         return fail(ErrorCode::internal, errno_message("cannot read " + key_file, errno));
     if ((facts.st_mode & 077) != 0 || facts.st_uid != geteuid())
         return fail(ErrorCode::denied, key_file + " may be read by others",
-                    "chmod 0600 it, and let ingerod's user own it");
+                    "set its mode to 0600, and make ingerod's user its owner");
     std::string key(key_bytes + 1, '\0');
     const ssize_t size = read(file.get(), key.data(), key.size());
     if (size != static_cast<ssize_t>(key_bytes))
         return fail(ErrorCode::corrupt, key_file + " is not a key of 32 bytes",
-                    "remove it: a new one is made, and earlier hashes are not found by their ids again");
+                    "remove it: ingerod makes a new one, and earlier hashes can no longer be found by their ids");
     key.resize(key_bytes);
     return SpanHash(std::move(key));
 }

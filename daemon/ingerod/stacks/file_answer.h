@@ -14,14 +14,14 @@ namespace ingero {
 
 /// nlohmann::json makes an unsigned number of any other.
 inline uint64_t checked_number(const nlohmann::json& number) {
-    if (!number.is_number_unsigned()) throw std::invalid_argument("a number that is none, or is negative");
+    if (!number.is_number_unsigned()) throw std::invalid_argument("a value that is not an unsigned number");
     return number.get<uint64_t>();
 }
 
 /// Empty where the file has none. It becomes part of paths that the daemon opens.
 inline std::string checked_build_id(const nlohmann::json& text) {
     auto build_id = text.get<std::string>();
-    if (!build_id.empty() && !is_build_id(build_id)) throw std::invalid_argument("a build-id that is none");
+    if (!build_id.empty() && !is_build_id(build_id)) throw std::invalid_argument("an invalid build-id");
     return build_id;
 }
 
@@ -31,7 +31,7 @@ inline std::string checked_file_name(const nlohmann::json& text) {
     auto name = text.get<std::string>();
     if (name.size() > longest || name == "." || name == ".." || name.find('/') != std::string::npos ||
         name.find('\0') != std::string::npos)
-        throw std::invalid_argument("a file name that is none");
+        throw std::invalid_argument("an invalid file name");
     return name;
 }
 

@@ -108,7 +108,8 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
         const bool files_fault = answer.error().code == ErrorCode::corrupt || answer.error().code == ErrorCode::limit;
         if (batch->in_debug_file) return finish(batch);
         if (files_fault || ++file.failures >= max_failures) {
-            spdlog::info("no names for {}: {}", escape_text(file.row.path), escape_text(answer.error().message));
+            spdlog::info("cannot read the names of functions of {}: {}", escape_text(file.row.path),
+                         escape_text(answer.error().message));
             return give_up(batch);
         }
         // Names may be made to take long to demangle.
@@ -142,7 +143,7 @@ void FrameNames::take_answer(const std::shared_ptr<Batch>& batch, const Result<j
         for (const FileState known : {FileState::ok, FileState::stripped, FileState::rebuilt})
             if (state == to_string(known)) batch->state = known;
     } catch (const std::exception& wrong) {
-        spdlog::warn("a worker's answer about names makes no sense: {}", wrong.what());
+        spdlog::warn("a worker's answer about names is invalid: {}", wrong.what());
         return finish(batch);
     }
     if (batch->state == FileState::stripped && ask_debug_file(batch)) return;

@@ -220,7 +220,7 @@ void MappedFiles::take_answer(const MappedFilePtr& file, const Result<json>& ans
             }
         }
     } catch (const std::exception& wrong) {
-        problem = std::string("a worker's answer about it makes no sense: ") + wrong.what();
+        problem = std::string("a worker's answer about it is invalid: ") + wrong.what();
     }
     // Code that a compiler made at run time and wrote to memory by way of a descriptor: no ELF file, frame pointers.
     if (files_fault && file->row.path.starts_with("/memfd:")) file->table = INGERO_TABLE_FRAME_POINTER;

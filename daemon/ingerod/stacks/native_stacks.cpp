@@ -138,7 +138,7 @@ NativeStacks::List NativeStacks::read_list(ProcessMappings& process) {
     for (const Mapping& mapping : proc_.executable_mappings(pid)) {
         if (list.size() == INGERO_MAX_PROCESS_MAPPINGS) {
             if (const auto more = log_.take())
-                spdlog::warn("process {} has more than {} files mapped as code: stacks end in the others{}", pid,
+                spdlog::warn("process {} has more than {} executable mappings: stacks end in the others{}", pid,
                              list.size(), *more);
             break;
         }
@@ -193,7 +193,7 @@ void NativeStacks::refresh(ProcessMappings& process) {
     if (process.list) return publish(process);
     tables_.forget(process.key);
     if (const auto more = log_.take())
-        spdlog::warn("stacks of process {} end at once: user {} has half of the room there is for what processes map{}",
+        spdlog::warn("stacks of process {} cannot be walked: user {} has used its share of the room for mappings{}",
                      process.key.pid, user_of(process), *more);
 }
 

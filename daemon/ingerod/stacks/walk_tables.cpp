@@ -67,13 +67,13 @@ Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>>
     for (const auto& part : packed_rows) bytes += part.size();
     const uint64_t rows = bytes / sizeof(ingero_unwind_row);
     if (rows == 0 || rows > INGERO_MAX_UNWIND_ROWS)
-        return fail(ErrorCode::limit, "an unwind table of " + std::to_string(rows) + " rows");
+        return fail(ErrorCode::limit, "an unwind table of " + std::to_string(rows) + " rows cannot be used");
     if (bytes > bytes_.left() || tables_.left() == 0)
         return fail(ErrorCode::limit, "unwind tables would take more than " + std::to_string(bytes_.total() >> 20) +
-                                          " MiB, or be more than " + std::to_string(tables_.total()));
+                                          " MiB, or number more than " + std::to_string(tables_.total()));
     if (!bytes_.may_take(user, bytes) || !tables_.may_take(user, 1))
         return fail(ErrorCode::busy,
-                    "user " + std::to_string(user) + " has half of the room there is for unwind tables");
+                    "user " + std::to_string(user) + " has used its share of the room for unwind tables");
     uint32_t slot = 0;
     while (slots_.contains(slot)) ++slot;
 
@@ -89,7 +89,7 @@ Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>>
     munmap(memory, bytes);
     const int fd = map.get();
     if (bpf_map_update_elem(maps_.unwind_tables, &slot, &fd, BPF_ANY) != 0)
-        return fail(ErrorCode::internal, errno_message("cannot hand an unwind table to the kernel", errno));
+        return fail(ErrorCode::internal, errno_message("cannot pass an unwind table to the kernel", errno));
     bytes_.take(user, bytes);
     tables_.take(user, 1);
     slots_[slot] = {user, bytes};
@@ -151,7 +151,7 @@ Result<void> WalkTables::set_mappings(const ProcessKey& process, uint32_t user, 
     if (!places_.may_take(user, count)) {
         forget(process);
         return fail(count > places_.left() ? ErrorCode::limit : ErrorCode::busy,
-                    "user " + std::to_string(user) + " has half of the room there is for what processes map");
+                    "user " + std::to_string(user) + " has used its share of the room for mappings");
     }
     const auto first = count != 0 ? allocate(count) : 0;
     if (!first) {

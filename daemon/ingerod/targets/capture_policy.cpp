@@ -23,7 +23,7 @@ bool take_uid(std::string_view& text, uint32_t& uid) {
 
 Result<void> parse_uids(std::string_view text, CapturePattern& pattern) {
     const auto wrong = [] {
-        return fail(ErrorCode::bad_request, "needs a number or a range of numbers after uid:, as uid:1000-1999");
+        return fail(ErrorCode::bad_request, "needs a number or a range of numbers after uid:, such as uid:1000-1999");
     };
     if (!take_uid(text, pattern.first_uid)) return wrong();
     pattern.last_uid = pattern.first_uid;
@@ -73,11 +73,11 @@ Result<CapturePattern> CapturePattern::parse(std::string_view text) {
         return pattern;
     }
     if (rest.empty()) return fail(ErrorCode::bad_request, "has nothing to match after its colon");
-    if (rest.find('\0') != std::string_view::npos) return fail(ErrorCode::bad_request, "holds a zero byte");
+    if (rest.find('\0') != std::string_view::npos) return fail(ErrorCode::bad_request, "contains a zero byte");
     if (std::count(rest.begin(), rest.end(), '*') > max_stars)
         return fail(ErrorCode::bad_request, "has more than 8 asterisks");
     if (*kind == Kind::cgroup && rest.front() != '/' && rest.front() != '*')
-        return fail(ErrorCode::bad_request, "must name a control group from the root, as cgroup:/system.slice/*");
+        return fail(ErrorCode::bad_request, "must name a control group from the root, such as cgroup:/system.slice/*");
     pattern.glob = rest;
     return pattern;
 }
@@ -105,7 +105,7 @@ std::optional<std::string> CapturePolicy::excluded_by(const Process& process) co
     if (const auto by = std::find_if(exclude_.begin(), exclude_.end(), matches); by != exclude_.end())
         return "[capture] exclude " + by->text;
     if (include_.empty() || std::any_of(include_.begin(), include_.end(), matches)) return std::nullopt;
-    return "[capture] include names others";
+    return "[capture] include does not match it";
 }
 
 }  // namespace ingero

@@ -45,7 +45,7 @@ void CoverageGaps::count(const GapId& id, uint32_t uid, uint64_t from_ns, bool o
     GapRow& row = rest.gap.row;
     if (first)
         row = {.process = id.process, .uid = uid, .from_ns = from_ns, .reason = GapReason::too_many, .subject = {}};
-    row.subject = "gaps of this process that are counted only: " + std::to_string(rest.count);
+    row.subject = "further gaps of this process, counted but not listed: " + std::to_string(rest.count);
     if (first) return tell(rest.gap, of_root_too);
     // The number that is stored while they last is half of the true one at least.
     if (rest.gap.told && (rest.count & (rest.count - 1)) == 0) put_(row);
@@ -60,7 +60,7 @@ void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
                   .from_ns = from_ns,
                   .to_ns = 0,
                   .reason = GapReason::too_many,
-                  .subject = "more gaps of user " + std::to_string(uid) + " than are kept"};
+                  .subject = "user " + std::to_string(uid) + " has more gaps than are kept"};
     put_(summed.row);
 }
 

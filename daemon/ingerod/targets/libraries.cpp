@@ -76,11 +76,11 @@ unsigned major_inside(const std::vector<FunctionSymbol>& symbols) {
 }
 
 Error file_held_up() {
-    return {ErrorCode::busy, "whoever serves its file system holds up what is asked of the file", ""};
+    return {ErrorCode::busy, "its file system does not answer", ""};
 }
 
 Error changed_meanwhile() {
-    return {ErrorCode::busy, "it changes while it is read", ""};
+    return {ErrorCode::busy, "it changed while it was read", ""};
 }
 
 }  // namespace
@@ -122,7 +122,8 @@ Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, Wor
       arrivals_(attach_burst, attach_period_ns) {
     watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (!watch_) {
-        spdlog::warn("{}: a library that is rewritten in place is not noticed", errno_message("inotify_init1", errno));
+        spdlog::warn("{}: ingerod will not notice when a library is rewritten in place",
+                     errno_message("inotify_init1", errno));
         return;
     }
     watch_source_ = loop_.add_io(watch_.get(), EPOLLIN, [this](uint32_t) { read_watch(); });
@@ -277,7 +278,7 @@ void Libraries::on_rewritten(LibraryKey key) {
     LibraryEntry& entry = found->second;
     unwatch(key, entry);
     if (entry.state == LibraryState::reading) return;  // attach() sees it
-    spdlog::warn("{} is rewritten in place: detached, to be read anew", escape_text(entry.path));
+    spdlog::warn("{} was rewritten in place: detached, reading it again", escape_text(entry.path));
     ++entry.attempts;
     reread(key, entry);
     if (entry.attempts >= max_attempts) {
@@ -294,7 +295,8 @@ void Libraries::later(const LibraryKey& key, const Error& why) {
     if (found == entries_.end() || found->second.state != LibraryState::reading) return;
     LibraryEntry& entry = found->second;
     if (entry.attempts == 0)
-        spdlog::warn("{} is tried again later: {}", escape_text(entry.path), escape_text(why.message));
+        spdlog::warn("cannot attach to {} yet, trying again later: {}", escape_text(entry.path),
+                     escape_text(why.message));
     entry.attempts = std::min(entry.attempts + 1, max_attempts_later);
     entry.retry_timer = loop_.add_timer(
         retry_us << entry.attempts, [this, key] { find_again(key); }, settle_us);
@@ -303,7 +305,7 @@ void Libraries::later(const LibraryKey& key, const Error& why) {
 
 void Libraries::find_again(const LibraryKey& key) {
     const auto busy = [](const auto& fd) { return !fd && fd.error().code == ErrorCode::busy; };
-    if (!can_open_files()) return later(key, {ErrorCode::busy, "no descriptor is left", ""});
+    if (!can_open_files()) return later(key, {ErrorCode::busy, "no file descriptor is left", ""});
     bool held_up = false;
     for (const uint32_t pid : proc_.pids()) {
         const auto mappings = proc_.try_executable_mappings(pid);
@@ -316,7 +318,7 @@ void Libraries::find_again(const LibraryKey& key) {
         }
     }
     if (held_up && callbacks_.in_use(key))
-        return later(key, {ErrorCode::busy, "a process that maps it is held up", ""});
+        return later(key, {ErrorCode::busy, "a process that may map it blocks whoever reads its mappings", ""});
     // Nobody maps it any more: the next who does has it read.
     if (const auto found = entries_.find(key); found != entries_.end()) forget(found);
     callbacks_.on_change();
@@ -439,10 +441,11 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
         sites = probe_sites(entry.file.library, major, symbols);
         entry.symbols = summarize_symbols(entry.file.library, symbols);
     } catch (const std::exception& problem) {
-        return failed(key, std::string("a worker's answer about symbols makes no sense: ") + problem.what(), true);
+        return failed(key, std::string("a worker's answer about symbols is invalid: ") + problem.what(), true);
     }
     for (const std::string& name : entry.misplaced)
-        spdlog::warn("{} of {} points inside a function: not attached to", escape_text(name), escape_text(entry.path));
+        spdlog::warn("{} of {} points inside a function: no probe attached to it", escape_text(name),
+                     escape_text(entry.path));
     if (sites.empty()) return failed(key, "it exports none of the wanted functions", false);
     const auto unchanged = is_still_as_read(key, entry, fd, sites);
     if (!unchanged) return later(key, file_held_up());
@@ -455,7 +458,7 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
     if (!find_payer(key, entry, sites.size())) {
         entry.sites_wanted = sites.size();
         return failed(key,
-                      "user " + std::to_string(entry.payer) + " has probes in as many functions as are allowed, " +
+                      "user " + std::to_string(entry.payer) + " has reached its limit of probed functions, " +
                           std::to_string(sites_.each()),
                       false);
     }

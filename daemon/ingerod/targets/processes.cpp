@@ -26,7 +26,7 @@ constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
 constexpr size_t max_gone_unseen = 4096;
-constexpr const char* spared_reason = "since this kernel might end a program under a seccomp filter for it";
+constexpr const char* spared_reason = "this kernel might kill a traced program that is under a seccomp filter";
 /// Of the loop, before others have theirs.
 constexpr uint64_t turn_ns = 5'000'000;
 /// Where the limit of descriptors is not known, or none.
@@ -155,8 +155,8 @@ bool Processes::is_beyond_share(uint32_t pid) {
 void Processes::report_crowd(uint32_t owner, uint32_t uid) {
     if (!crowded_.insert(owner).second) return;
     gaps_.open({{}, GapReason::too_many, {0, uint64_t{owner} + 1}}, uid, monotonic_now_ns(),
-               "more processes of user " + std::to_string(owner) +
-                   " than are watched: " + std::to_string(watched_.held_by(owner)));
+               "user " + std::to_string(owner) + " has more processes than the " +
+                   std::to_string(watched_.held_by(owner)) + " that ingerod watches");
 }
 
 // Its calls are recorded on, and its next one has it looked at again.
@@ -296,7 +296,7 @@ void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std
     const uint64_t now = monotonic_now_ns();
     if (now - refusal_told_ns_ < refusal_period_ns) return;
     refusal_told_ns_ = now;
-    spdlog::warn("{} of process {} is not traced: {}", escape_text(what), pid, escape_text(why));
+    spdlog::warn("not traced: {} of process {}: {}", escape_text(what), pid, escape_text(why));
 }
 
 // The kernel side leaves its calls alone, whatever it has mapped.
@@ -307,7 +307,7 @@ void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
     else
         unreadable_.set_spared(key, time_ns);
     if (!entry || entry->process.key != key || entry->excluded) return;
-    if (!entry->spared_ns) warn_not_traced("any call", key.pid, spared_reason);
+    if (!entry->spared_ns) warn_not_traced("all calls", key.pid, spared_reason);
     entry->spared_ns = time_ns;
     open_spared_gap(*entry, time_ns);
     callbacks_.on_change();
@@ -316,7 +316,7 @@ void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
 void Processes::open_spared_gap(const ProcessEntry& entry, uint64_t from_ns) {
     if (!entry.spared_ns || entry.excluded) return;
     gaps_.open({entry.process.key, GapReason::refused, {}}, entry.process.uid, from_ns,
-               std::string("all calls, ") + spared_reason);
+               std::string("all calls: ") + spared_reason);
 }
 
 void Processes::on_mapping(uint32_t pid, const Mapping& mapping, uint64_t time_ns, bool recorded) {

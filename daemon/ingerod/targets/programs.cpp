@@ -20,7 +20,7 @@ constexpr size_t max_known = 16'384;
 constexpr size_t max_questions = 256;
 constexpr size_t max_waiting = 256;
 constexpr const char* ended = "the process ended before ingerod could inspect it";
-constexpr const char* held_up = "whoever serves its file system holds up what is asked of the file";
+constexpr const char* held_up = "its file system does not answer";
 /// The runtime is there where these are: a program that calls it dynamically defines neither.
 const json marks = {"cudaLaunchKernel", "cudaMalloc"};
 
@@ -84,7 +84,7 @@ void Programs::look(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
     if (!*may_have) return settle(key, Verdict::has_none);
     if (questions_.size() >= max_questions) {
         known_.erase(found);
-        return callbacks_.on_unexamined(pid, mapping, time_ns, "more new programs are started than can be looked at");
+        return callbacks_.on_unexamined(pid, mapping, time_ns, "too many new programs are waiting to be inspected");
     }
     questions_.push_back({key, held});
     ask_next();
@@ -118,7 +118,7 @@ void Programs::take_answer(Question question, const Result<json>& answer) {
     // The worker's fault, which says nothing of the file: another is asked, once.
     if (!std::exchange(known->second.asked_twice, true)) return questions_.push_back(std::move(question));
     tell(std::exchange(known->second.waiting, {}),
-         answer ? "a worker's answer about its symbols makes no sense" : answer.error().message);
+         answer ? "a worker's answer about its symbols is invalid" : answer.error().message);
     known_.erase(known);
 }
 

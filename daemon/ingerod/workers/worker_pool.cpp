@@ -302,7 +302,8 @@ void WorkerPool::Impl::on_failed_start(std::string why) {
 Error WorkerPool::Impl::paused_error() const {
     return {ErrorCode::internal,
             "workers failed to start " + std::to_string(failed_starts) + " times in a row: " + last_failure,
-            "the daemon's journal has the reason; it tries again on a query within " + in_seconds(longest_pause)};
+            "the daemon's journal has the reason; it tries again with a query after a pause of at most " +
+                in_seconds(longest_pause)};
 }
 
 /// Fails what has waited too long, and comes back when the next will have.
@@ -331,7 +332,7 @@ void WorkerPool::Impl::end_turns() {
             next = std::min(next, worker->began + options.turn);
         else
             give_up(*worker, {ErrorCode::deadline,
-                              "it took longer than " + in_seconds(options.turn) + " while other users' waited",
+                              "it took longer than " + in_seconds(options.turn) + " while queries of other users waited",
                               "it is tried again"});
     }
     if (next == Clock::time_point::max()) return;
@@ -359,7 +360,7 @@ void WorkerPool::Impl::flush(Worker& worker) {
         const ssize_t n = worker.process.send(rest, worker.sent == 0 && worker.job ? worker.job->fd.get() : -1);
         // A dead peer is on_exit's matter; any other failure leaves a request half sent.
         if (n < 0 && n != -EPIPE && n != -ECONNRESET) {
-            worker.violation = errno_message("its request could not be sent", static_cast<int>(-n));
+            worker.violation = errno_message("the request could not be sent to it", static_cast<int>(-n));
             return kill(worker);
         }
         if (n <= 0) break;
@@ -417,7 +418,7 @@ bool WorkerPool::Impl::handle(Worker& worker, RpcMessage message) {
     }
     auto* response = std::get_if<RpcResponse>(&message);
     if (!response || !worker.job || response->id != worker.job_id || !worker.outgoing.empty()) {
-        worker.violation = "it sent something that is no answer";
+        worker.violation = "it sent an unexpected message";
         return false;
     }
     finish(worker, std::move(*response));
