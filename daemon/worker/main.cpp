@@ -113,7 +113,7 @@ std::optional<uint64_t> take_client(RpcRequest& request) {
 }
 
 /// Answers the client, and then the daemon, which learns only that and how.
-Result<void> answer_client(Channel& channel, RpcResponse answer, uint64_t client, int connection) {
+Result<void> answer_client(Channel& channel, RpcResponse answer, uint64_t client, UniqueFd connection) {
     RpcResponse done;
     done.id = std::exchange(answer.id, client);
     if (!answer.error && !fits_in_message(answer.result, answer_limits)) answer.error = too_large();
@@ -125,7 +125,8 @@ Result<void> answer_client(Channel& channel, RpcResponse answer, uint64_t client
     if (answer.error) done.result = std::string(to_string(answer.error->code));
     answer = {};
     if (auto sent = channel.send(encode(RpcNotification{worker_answers, nlohmann::json::array()})); !sent) return sent;
-    if (auto written = write_answer(connection, bytes); !written) done.error = written.error();
+    if (auto written = write_answer(connection.get(), bytes); !written) done.error = written.error();
+    connection.reset();
     bytes = {};
     malloc_trim(0);  // before the daemon looks at what this worker needs
     return channel.send(encode(done));
@@ -138,14 +139,14 @@ Result<void> serve(Channel& channel, RequestHandler& handler) {
         if (!request) return tl::unexpected(request.error());
         if (!*request) return {};
         const auto client = take_client((*request)->message);
-        const int fd = (*request)->fd.get();
-        RpcResponse answer = handler.answer((*request)->message, client ? -1 : fd);
-        const auto sent =
-            client ? answer_client(channel, std::move(answer), *client, fd) : answer_daemon(channel, std::move(answer));
-        if (!sent) return sent;
-        // An idle worker should cost what it needs, not what its largest query needed, and hold nobody's connection.
+        UniqueFd fd = std::move((*request)->fd);
+        RpcResponse answer = handler.answer((*request)->message, client ? -1 : fd.get());
         request->reset();
-        malloc_trim(0);
+        if (!client) fd.reset();  // whoever has the answer finds nothing held
+        const auto sent = client ? answer_client(channel, std::move(answer), *client, std::move(fd))
+                                 : answer_daemon(channel, std::move(answer));
+        if (!sent) return sent;
+        malloc_trim(0);  // an idle worker should cost what it needs, not what its largest query needed
     }
 }
 

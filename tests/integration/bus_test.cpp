@@ -330,7 +330,7 @@ TEST_F(Bus, ArgumentsAreChecked) {
     EXPECT_THAT(call_manager({"DumpByFileDescriptor", "s", "secrets"}).errors, HasSubstr("cannot dump: secrets"));
     const json answer = json_answer(call_manager({"Explain", "tta{sv}", "5", "6", "1", "pid", "u", "7"}));
     EXPECT_EQ(answer["echo"]["params"], (json{{"from_ns", 5'000}, {"to_ns", 6'000}, {"pid", 7}}));
-    EXPECT_EQ(json_answer(explain({"0"}))["echo"]["params"], (json{{"since_ns", 300'000'000'000}}));
+    EXPECT_EQ(json_answer(explain({"0"}))["echo"]["params"], json::object());
 }
 
 TEST_F(Bus, ErrorsKeepTheirKind) {

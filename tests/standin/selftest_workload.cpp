@@ -240,7 +240,7 @@ class WordFile : public LogPath {
 TEST(StandinWorkload, SaysWhenItWaits) {
     const WordFile file;
     Logged logged;
-    run_workload(logged, {"--standin", "kernel_us=300,waits=" + file.text(), "sync-loop", "--count", "20"});
+    run_workload(logged, {"--kernel-us", "300", "--standin", "waits=" + file.text(), "sync-loop", "--count", "20"});
     uint32_t waits = 0;
     for (const Record& record : logged.log->records())
         waits += record.depth == 0 && (record.flags & GROUND_TRUTH_WAITED_FOR_DEVICE) != 0;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 
+#include "test_paths.h"
 #include "tests/support/control_groups.h"
 #include "tests/support/daemon.h"
 #include "tests/support/undisturbed.h"

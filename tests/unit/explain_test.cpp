@@ -169,7 +169,7 @@ TEST(Explain, AHogThatPreemptsAllTheTimeIsNamed) {
     EXPECT_EQ(finding.comm, "python");
     EXPECT_EQ(finding.evidence.size(), 20u);
     EXPECT_EQ(finding.evidence[0], finding.worst.event.sequence);
-    EXPECT_THAT(finding.summary, HasSubstr("stress-hog ran"));
+    EXPECT_THAT(finding.summary, HasSubstr("stress-hog had the CPU"));
     EXPECT_THAT(finding.summary, HasSubstr("cudaStreamSync in python (pid 123)"));
     EXPECT_THAT(finding.fix, HasSubstr("CPU 3"));
     EXPECT_FALSE(finding.confirm.empty());
@@ -424,7 +424,7 @@ TEST(Explain, HogsThatShareACpuAreContentionHoweverManyThereAre) {
         EXPECT_NEAR(static_cast<double>(named_ns), seen_ns, 0.05 * seen_ns) << "what each was seen to take";
         EXPECT_NEAR(static_cast<double>(finding.culprits.back().ns), static_cast<double>(finding.waited_ns) - seen_ns,
                     0.05 * seen_ns);
-        EXPECT_THAT(finding.summary, HasSubstr("hog and others ran"));
+        EXPECT_THAT(finding.summary, HasSubstr("hog and others had the CPU"));
     }
 }
 
@@ -437,7 +437,7 @@ TEST(Explain, WhoeverRanWhereACpuWasLostWasAnotherTask) {
     ASSERT_EQ(answer.findings[0].culprits.size(), 1u);
     EXPECT_EQ(answer.findings[0].culprits[0].name, "other tasks");
     EXPECT_EQ(answer.findings[0].culprits[0].ns, answer.findings[0].waited_ns);
-    EXPECT_THAT(answer.findings[0].summary, HasSubstr("other tasks ran"));
+    EXPECT_THAT(answer.findings[0].summary, HasSubstr("other tasks had the CPU"));
     EXPECT_THAT(answer.findings[0].fix, HasSubstr("Reserve CPUs for python (pid 123)"));
 }
 

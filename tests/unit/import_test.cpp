@@ -317,7 +317,7 @@ TEST_F(HostileTrace, AValuePastTheLimitIsAClearError) {
 
 TEST_F(HostileTrace, WhatIsNoTraceIsRefused) {
     folder_.make_trace("CREATE TABLE people(name);");
-    expect_refused(ErrorCode::bad_request, "no trace");
+    expect_refused(ErrorCode::bad_request, "not a trace");
     std::filesystem::remove(folder_.trace());
     folder_.make_trace(first_generation);
     expect_refused(ErrorCode::bad_request, "no events");
@@ -326,7 +326,7 @@ TEST_F(HostileTrace, WhatIsNoTraceIsRefused) {
     std::filesystem::remove(folder_.trace());
     expect_refused(ErrorCode::not_found, "No such file");
     std::filesystem::create_directory(folder_.trace());
-    expect_refused(ErrorCode::bad_request, "no file");
+    expect_refused(ErrorCode::bad_request, "not a regular file");
 }
 
 TEST_F(HostileTrace, EveryCutIsAnErrorOrATrace) {

@@ -331,9 +331,10 @@ void WorkerPool::Impl::end_turns() {
         if (worker->began + options.turn > now)
             next = std::min(next, worker->began + options.turn);
         else
-            give_up(*worker, {ErrorCode::deadline,
-                              "it took longer than " + in_seconds(options.turn) + " while queries of other users waited",
-                              "it is tried again"});
+            give_up(*worker,
+                    {ErrorCode::deadline,
+                     "it took longer than " + in_seconds(options.turn) + " while queries of other users waited",
+                     "it is tried again"});
     }
     if (next == Clock::time_point::max()) return;
     turn_timer = loop.add_timer(to_us(next - now), [this] { end_turns(); });
