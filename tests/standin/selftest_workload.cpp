@@ -240,7 +240,8 @@ class WordFile : public LogPath {
 TEST(StandinWorkload, SaysWhenItWaits) {
     const WordFile file;
     Logged logged;
-    run_workload(logged, {"--kernel-us", "300", "--standin", "waits=" + file.text(), "sync-loop", "--count", "20"});
+    run_workload(logged, {"--kernel-us", "300", "--standin", "waits=" + file.text(), "train", "--steps", "20"});
+    ASSERT_TRUE(logged.log);
     uint32_t waits = 0;
     for (const Record& record : logged.log->records())
         waits += record.depth == 0 && (record.flags & GROUND_TRUTH_WAITED_FOR_DEVICE) != 0;
