@@ -144,7 +144,7 @@ def main() -> int:
                 assert len(json.loads(found["check.json"])["checks"]) > 10
                 assert any(json.loads(line)["runs"] is not None for line in found["bpf.jsonl"].splitlines()), found["bpf.jsonl"]
             again = ask("--output", str(folder / "bundle.tar.zst"))
-            assert again.returncode == 1 and "cannot make" in again.stderr, again
+            assert again.returncode == 1 and "cannot create" in again.stderr, again
             as_json = ask("--json", "--list")
             checked = subprocess.run([sys.executable, validate, schema, "-"], input=as_json.stdout, capture_output=True, text=True,
                                      check=False)
