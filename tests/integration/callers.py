@@ -5,7 +5,6 @@ import os
 import selectors
 import socket
 import sys
-import time
 
 FULL = (b"\xa4busy", b"\xa5limit")
 
@@ -41,6 +40,7 @@ def main():
         def call():
             caller = Caller(path, requests)
             waiting.register(caller.socket, selectors.EVENT_READ, caller)
+        refused = 0
         for _ in range(count):
             call()
         while waiting.get_map():
@@ -53,10 +53,15 @@ def main():
                     caller.start = FULL[0]
                 waiting.unregister(key.fileobj)
                 if any(code in caller.start for code in FULL):
-                    time.sleep(0.05)
-                    call()  # more wait, or are connected, than may be: again
+                    refused += 1  # more wait, or are connected, than may be: again when another has its answer
                 else:
                     print(caller.bytes, flush=True)
+                    if refused:
+                        refused -= 1
+                        call()
+            if refused and not waiting.get_map():
+                refused -= 1
+                call()
 
 
 main()

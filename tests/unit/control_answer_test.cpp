@@ -36,7 +36,10 @@ TEST(ControlServer, AnswersOfAnyLengthComeWhole) {
 }
 
 TEST(ControlServer, AnAnswerThatBreaksOffIsAnErrorThatSaysSo) {
-    LoopThread server;
+    std::string logged;  // on the loop thread
+    ControlOptions options;
+    options.on_refusal = [&](const Caller&, const std::string& text) { logged = text; };
+    LoopThread server(options);
     auto client = ControlClient::connect(server.path());
     std::thread worker([&] {
         server.backend().wait_for_queries(1);
@@ -48,6 +51,8 @@ TEST(ControlServer, AnAnswerThatBreaksOffIsAnErrorThatSaysSo) {
     EXPECT_EQ(answer.error().code, ErrorCode::internal);
     EXPECT_THAT(answer.error().message, testing::HasSubstr("ingero-worker that was sending it has ended"));
     EXPECT_TRUE(server.wait_for_connections(0));
+    EXPECT_THAT(server.on_loop([&] { return logged; }), testing::HasSubstr("it \\x1b[31mended"))
+        << "what a worker says is not the terminal's";
     EXPECT_TRUE(ControlClient::connect(server.path()).has_value()) << "the server is unhurt";
 }
 

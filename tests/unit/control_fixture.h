@@ -103,7 +103,7 @@ class FakeBackend : public ControlBackend {
         const auto break_off = [client, write] {
             client.begins();
             const std::string bytes = encode(RpcResponse{client.request, {}, {{"text", std::string(1'000, 'x')}}});
-            write(bytes.substr(0, 500), [client](bool) { client.done(fail(ErrorCode::internal, "it ended")); });
+            write(bytes.substr(0, 500), [client](bool) { client.done(fail(ErrorCode::internal, "it \x1b[31mended")); });
         };
         keep(caller, method, params, done, break_off);
     }

@@ -304,7 +304,7 @@ void ControlConnection::start_query(const RpcRequest& request) {
         // What is there of the answer cannot be taken back, and is followed by nothing that could be taken for its
         // rest.
         if (!answered && begun) {
-            self->host_.log_refusal(self->caller_, answered.error().message);
+            self->host_.log_refusal(self->caller_, escape_text(answered.error().message));  // a worker's words
             return self->close();
         }
         if (!answered) self->answer_error(id, answered.error());

@@ -60,7 +60,8 @@ class WorkerPool {
     void request(const WorkerUser& user, std::string method, nlohmann::json params, std::optional<int> fd, Done done);
 
     /// The same, but the worker writes its answer, a result or an error, to the client's connection, which it has to
-    /// itself meanwhile. The deadline includes that the client reads it; a client that hangs up frees the worker.
+    /// itself meanwhile. To be read the answer has the deadline's time once more; a client that hangs up frees the
+    /// worker.
     void answer(const WorkerUser& user, std::string method, nlohmann::json params, HandedOver client);
 
     /// For requests from now on: workers are replaced as they become free.
