@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "bpf/event.h"
@@ -32,6 +33,12 @@ struct ProcessKey {
     uint32_t pid = 0;
     uint64_t start_ns = 0;  ///< CLOCK_BOOTTIME
     auto operator<=>(const ProcessKey&) const = default;
+};
+
+struct ProcessKeyHash {
+    size_t operator()(const ProcessKey& key) const {
+        return std::hash<uint64_t>()(key.start_ns * 0x9e3779b97f4a7c15ULL + key.pid);
+    }
 };
 
 /// A process's start as /proc has it, of the kernel's own.

@@ -18,12 +18,12 @@
 #include "core/render/requests.h"
 #include "core/render/stragglers.h"
 #include "core/render/timeline.h"
-#include "core/symbols/elf_symbols.h"
 #include "core/symbols/symbolizer.h"
-#include "core/symbols/unwind_table.h"
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"
+#include "daemon/worker/file_answers.h"
 #include "daemon/worker/incident_answers.h"
+#include "daemon/worker/params.h"
 #include "daemon/worker/protocol.h"
 #include "daemon/worker/store_answers.h"
 #include "daemon/worker/stored_processes.h"
@@ -55,15 +55,6 @@ constexpr size_t default_requests = 20;
 constexpr size_t most_requests = 10'000;
 constexpr std::chrono::seconds export_deadline{29};  // before the worker's own, which ends the worker
 
-/// An unsigned parameter, or nothing where it is absent or null.
-Result<std::optional<uint64_t>> number(const json& params, const char* name, uint64_t most) {
-    const auto found = params.find(name);
-    if (found == params.end() || found->is_null()) return std::nullopt;
-    if (!found->is_number_unsigned() || found->get<uint64_t>() > most)
-        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is not a number in its range");
-    return found->get<uint64_t>();
-}
-
 Result<Window> to_window(std::optional<uint64_t> from, std::optional<uint64_t> to, std::optional<uint64_t> since) {
     if (since && (from || to)) return fail(ErrorCode::bad_request, "since_ns cannot be combined with from_ns or to_ns");
     const uint64_t now = ClockTriple::now().realtime_ns;
@@ -72,30 +63,6 @@ Result<Window> to_window(std::optional<uint64_t> from, std::optional<uint64_t> t
     const Window window{from.value_or(end - length), end};
     if (window.from_ns >= window.to_ns) return fail(ErrorCode::bad_request, "the window ends before it begins");
     return window;
-}
-
-Result<bool> flag(const json& params, const char* name) {
-    const auto found = params.find(name);
-    if (found == params.end() || found->is_null()) return false;
-    if (!found->is_boolean())
-        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is not a boolean");
-    return found->get<bool>();
-}
-
-Result<std::vector<std::string>> texts(const json& params, const char* name, size_t most) {
-    std::vector<std::string> result;
-    const auto found = params.find(name);
-    if (found == params.end() || found->is_null()) return result;
-    if (!found->is_array() || found->size() > most)
-        return fail(ErrorCode::bad_request, std::string("parameter ") + name + " is not a list of at most " +
-                                                std::to_string(most) + " strings");
-    for (const json& text : *found) {
-        if (!text.is_string())
-            return fail(ErrorCode::bad_request,
-                        std::string("parameter ") + name + " contains something other than strings");
-        result.push_back(text.get<std::string>());
-    }
-    return result;
 }
 
 }  // namespace
@@ -144,27 +111,6 @@ Result<std::map<ProcessKey, std::string>> read_comms(const StoreSnapshot& snapsh
     return comms;
 }
 
-Result<json> symbols(const json& params, int fd) {
-    if (fd < 0) return fail(ErrorCode::bad_request, "symbols needs a file descriptor");
-    auto names = texts(params, "wanted", max_listed_texts);
-    if (!names) return tl::unexpected(names.error());
-    const auto static_symbols = flag(params, "static");
-    if (!static_symbols) return tl::unexpected(static_symbols.error());
-    std::sort(names->begin(), names->end());
-    auto library = read_function_symbols(fd, *names, *static_symbols);
-    if (!library) return tl::unexpected(library.error());
-    json functions = json::array();
-    for (const FunctionSymbol& f : library->functions)
-        functions.push_back({{"name", f.name},
-                             {"offset", f.file_offset},
-                             {"size", f.size},
-                             {"emulated", f.emulated},
-                             {"code", f.code}});
-    return json{{"build_id", library->build_id},
-                {"functions", std::move(functions)},
-                {"misplaced", std::move(library->misplaced)}};
-}
-
 /// Binaries that stay within the limit of a string.
 json to_parts(std::string_view bytes) {
     constexpr size_t part_bytes = 48 << 10;
@@ -185,66 +131,6 @@ Result<std::optional<ExportCursor>> to_cursor(const json& params) {
     if (!start || !*start || !base || !*base)
         return fail(ErrorCode::bad_request, "the cursor is not from an export's answer");
     return ExportCursor{**start, **base};
-}
-
-/// Whole rows in binaries that stay within the limit of a string.
-constexpr size_t rows_a_part = (48 << 10) / sizeof(ingero_unwind_row);
-
-Result<json> unwind(int fd) {
-    if (fd < 0) return fail(ErrorCode::bad_request, "unwind needs a file descriptor");
-    const auto table = compile_unwind_table(fd);
-    if (!table) return tl::unexpected(table.error());
-    json code = json::array(), parts = json::array();
-    for (const ElfSegment& one : table->code)
-        code.push_back({{"address", one.address}, {"offset", one.offset}, {"bytes", one.file_bytes}});
-    for (size_t at = 0; at < table->rows.size(); at += rows_a_part) {
-        const size_t count = std::min(rows_a_part, table->rows.size() - at);
-        const auto* bytes = reinterpret_cast<const uint8_t*>(table->rows.data() + at);
-        parts.push_back(json::binary({bytes, bytes + count * sizeof(ingero_unwind_row)}));
-    }
-    return json{{"build_id", table->build_id}, {"code", std::move(code)}, {"rows", std::move(parts)}};
-}
-
-Result<std::vector<uint64_t>> places(const json& params, const char* name) {
-    std::vector<uint64_t> result;
-    const auto found = params.find(name);
-    if (found == params.end()) return result;
-    if (!found->is_array() || found->size() > max_places)
-        return fail(ErrorCode::bad_request,
-                    std::string("parameter ") + name + " is not a list of at most " + std::to_string(max_places));
-    for (const json& place : *found) {
-        if (!place.is_number_unsigned())
-            return fail(ErrorCode::bad_request,
-                        std::string("parameter ") + name + " contains something other than numbers");
-        result.push_back(place.get<uint64_t>());
-    }
-    return result;
-}
-
-Result<json> symbolize(const json& params, int fd) {
-    if (fd < 0) return fail(ErrorCode::bad_request, "symbolize needs a file descriptor");
-    const auto offsets = places(params, "offsets"), addresses = places(params, "addresses");
-    for (const auto* list : {&offsets, &addresses})
-        if (!*list) return tl::unexpected(list->error());
-    const json build_id = params.value("build_id", json(""));
-    if (!build_id.is_string()) return fail(ErrorCode::bad_request, "parameter build_id is not a string");
-    const auto& wanted = build_id.get_ref<const std::string&>();
-    const auto mangled = flag(params, "mangled");
-    if (!mangled) return tl::unexpected(mangled.error());
-    const auto for_demangling = *mangled ? std::chrono::milliseconds(0) : demangling_budget;
-    const auto file = offsets->empty() ? symbolize_addresses(fd, *addresses, wanted, for_demangling)
-                                       : symbolize_offsets(fd, *offsets, wanted, for_demangling);
-    if (!file) return tl::unexpected(file.error());
-    json symbols = json::array();
-    for (const FrameSymbol& one : file->symbols)
-        symbols.push_back({{"name", to_valid_utf8(one.name)},
-                           {"demangled", to_valid_utf8(one.demangled)},
-                           {"offset", one.offset},
-                           {"address", one.address}});
-    return json{{"state", to_string(file->state)},
-                {"build_id", file->build_id},
-                {"debug_link", to_valid_utf8(file->debug_link)},
-                {"symbols", std::move(symbols)}};
 }
 
 }  // namespace
@@ -277,9 +163,9 @@ RpcResponse RequestHandler::answer(const RpcRequest& request, int fd) {
 
 Result<json> RequestHandler::dispatch(const RpcRequest& request, int fd) {
     if (request.method == "ping") return json{{"node", node_}, {"store", store_.has_value()}};
-    if (request.method == "symbols") return symbols(request.params, fd);
-    if (request.method == "unwind") return unwind(fd);
-    if (request.method == "symbolize") return symbolize(request.params, fd);
+    if (request.method == "symbols") return symbols_answer(request.params, fd);
+    if (request.method == "unwind") return unwind_answer(fd);
+    if (request.method == "symbolize") return symbolize_answer(request.params, fd);
     if (request.method == "names") return names(request.params);
     if (request.method == "gpus") return gpus(request.params);
     if (request.method == "stats") return stats(request.params);

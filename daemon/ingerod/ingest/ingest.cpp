@@ -1,18 +1,13 @@
 #include "daemon/ingerod/ingest/ingest.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,9 +18,12 @@
 #include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/ingest/bystanders.h"
 #include "daemon/ingerod/ingest/commit_queue.h"
 #include "daemon/ingerod/ingest/name_budget.h"
+#include "daemon/ingerod/loop/log_throttle.h"
 #include "daemon/ingerod/loop/posted_calls.h"
+#include "daemon/ingerod/loop/wake_fd.h"
 
 namespace ingero {
 
@@ -43,30 +41,10 @@ constexpr long idle_poll_period_ns = 3'000'000;
 /// ten or a hundred times a second, is not to pay that each time: empty rings are slept on only after a while.
 constexpr uint64_t stay_awake_ns = 250'000'000;
 constexpr size_t max_sockets_a_turn = 1'000;
-constexpr size_t max_bystanders = 4'096;
 constexpr size_t stacks_a_call = 16;
 /// Of what was read last: a part of what the unit gives for stopping.
 constexpr uint64_t stop_within_ns = 10'000'000'000;
 constexpr size_t max_put_events = 8'192;
-constexpr uint64_t preemptor_floor_ns = 200'000;
-constexpr uint64_t preemptors_for_ns = 10'000'000'000;
-constexpr size_t max_fresh_preemptors = 64;  ///< a turn: /proc is read of each
-constexpr uint64_t refusal_period_ns = 60'000'000'000;
-struct ProcessKeyHash {
-    size_t operator()(const ProcessKey& key) const {
-        return std::hash<uint64_t>()(key.start_ns * 0x9e3779b97f4a7c15ULL + key.pid);
-    }
-};
-
-void wake(int event_fd) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof(one));
-}
-
-void drain(int event_fd) {
-    uint64_t value = 0;
-    [[maybe_unused]] const ssize_t got = read(event_fd, &value, sizeof(value));
-}
 
 /// Those for which all is put that was read.
 struct Ready {
@@ -84,7 +62,6 @@ struct Ingest::Impl {
           posted(loop),
           answers(loop),
           commits(std::move(writer), [this](std::function<void()> call) { answers.post(std::move(call)); }) {
-        ingest_wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         next_sequence = commits.figures().store.last_sequence + 1;
         last_counters.resize(all_ops().size());
         measured_counters = last_counters;
@@ -109,7 +86,6 @@ struct Ingest::Impl {
 
     void take_wait(WaitRow& row);
     void add_event(Event& event);
-    void note_preemptor(const Event& event);
     void take_put_events();
     void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
 
@@ -122,7 +98,7 @@ struct Ingest::Impl {
     Callbacks callbacks;
     PostedCalls posted;   ///< about what was read
     PostedCalls answers;  ///< to those who asked for a commit
-    UniqueFd ingest_wake;
+    WakeFd ingest_wake;
     std::thread ingest_thread;
     std::atomic<bool> stopping{false};
     std::atomic<uint64_t> turns{0};  ///< of the ingest thread
@@ -149,20 +125,14 @@ struct Ingest::Impl {
     std::vector<ingero_stack_record> new_stacks;
     std::vector<std::pair<FunctionRow, uint64_t>> unread_names;  ///< and where they are
     std::vector<SocketRow> sockets;
-    std::vector<WaitRow> fresh_bystanders;
-    std::set<std::pair<ProcessKey, uint32_t>> bystanders;  ///< told of already, by user too: it may become another's
-    std::vector<uint32_t> fresh_preemptors;
-    std::unordered_set<uint32_t> preemptors;  ///< told of already
-    uint64_t preemptors_since_ns = 0;
+    Bystanders bystanders;
     uint64_t fresh_waits = 0;
 
     mutable std::mutex mutex;
     // Below: guarded by mutex.
     NameBudget names;
-    uint64_t names_refused = 0;
-    uint64_t names_lost = 0;
-    uint64_t waits_lost = 0;
-    uint64_t names_refused_told_ns = 0;
+    uint64_t names_refused = 0, names_lost = 0, waits_lost = 0;
+    LogThrottle names_refused_log;
     std::vector<std::function<void()>> commit_requests;  // for the ingest thread
     Ready ready;
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
@@ -180,7 +150,7 @@ struct Ingest::Impl {
 void Ingest::Impl::join_reader() {
     if (!ingest_thread.joinable()) return;
     stopping = true;
-    wake(ingest_wake.get());
+    ingest_wake.ring();
     commits.stop_waiting();
     ingest_thread.join();
 }
@@ -197,7 +167,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
         if (callbacks.hide_names) callbacks.hide_names(event);
         if (callbacks.on_call) callbacks.on_call(event);
-        note_preemptor(event);
+        bystanders.note_preemptor(event);
         pending.push_back(event);
         if (pending.size() >= batch_events) hand_over({}, 0);
         return;
@@ -252,28 +222,10 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
 
 void Ingest::Impl::take_wait(WaitRow& row) {
     if (filling_since_ns == 0) filling_since_ns = monotonic_now_ns();
-    if (row.level != 0) {
-        // A process is told again now and then: meanwhile it may have become another program.
-        if (bystanders.size() >= max_bystanders) bystanders.clear();
-        if (bystanders.insert({row.event.process(), row.uid}).second) fresh_bystanders.push_back(row);
-    }
-    note_preemptor(row.event);
+    bystanders.note(row);
     add_event(row.event);
     if (Event request; request_of_wait(row.event, request)) add_event(request);
     if (pending.size() >= batch_events) hand_over({}, 0);
-}
-
-/// A pid alone, and given out again in time: so they are told anew now and then.
-void Ingest::Impl::note_preemptor(const Event& event) {
-    if (event.preemptor_ns < preemptor_floor_ns || event.preemptor_tgid == 0 ||
-        event.preemptor_tgid == INGERO_PID_OUTSIDE || fresh_preemptors.size() >= max_fresh_preemptors)
-        return;
-    const uint64_t now_ns = saturating_end_ns(event);
-    if (preemptors.size() >= max_bystanders || now_ns - std::min(now_ns, preemptors_since_ns) > preemptors_for_ns) {
-        preemptors.clear();
-        preemptors_since_ns = now_ns;
-    }
-    if (preemptors.insert(event.preemptor_tgid).second) fresh_preemptors.push_back(event.preemptor_tgid);
 }
 
 void Ingest::Impl::add_event(Event& event) {
@@ -294,12 +246,11 @@ void Ingest::Impl::take_put_events() {
 }
 
 void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns) {
-    if (names_refused_told_ns != 0 && now_ns - names_refused_told_ns < refusal_period_ns) return;
-    names_refused_told_ns = now_ns;
-    spdlog::warn(
-        "process {} and others of its user have more functions and communicators than ingerod keeps names of: some "
-        "appear as handles only",
-        process.pid);
+    if (const auto unsaid = names_refused_log.take(now_ns))
+        spdlog::warn(
+            "process {} and others of its user have more functions and communicators than ingerod keeps names of: some "
+            "appear as handles only{}",
+            process.pid, *unsaid);
 }
 
 // What a process did is told before that it ended, also where one drain brought both.
@@ -319,13 +270,13 @@ void Ingest::Impl::merge_activity() {
             for (auto& [function, address] : names)
                 if (callbacks.on_unread_name) callbacks.on_unread_name(std::move(function), address);
         });
-    if (!fresh_bystanders.empty())
-        post([this, rows = std::exchange(fresh_bystanders, {})] {
+    if (auto wakers = bystanders.take_wakers(); !wakers.empty())
+        post([this, rows = std::move(wakers)] {
             for (const WaitRow& row : rows)
                 if (callbacks.on_bystander) callbacks.on_bystander(row);
         });
-    if (!fresh_preemptors.empty())
-        post([this, pids = std::exchange(fresh_preemptors, {})] {
+    if (auto preemptors = bystanders.take_preemptors(); !preemptors.empty())
+        post([this, pids = std::move(preemptors)] {
             if (callbacks.on_preemptors) callbacks.on_preemptors(pids);
         });
     if (!sockets.empty())
@@ -443,7 +394,7 @@ void Ingest::Impl::hand_over_when_put(std::vector<std::function<void()>> request
             ready.events = std::max(ready.events, events);
             ready.covered_until_ns = std::max(ready.covered_until_ns, covered_until);
         }
-        wake(ingest_wake.get());
+        ingest_wake.ring();
     });
 }
 
@@ -480,7 +431,7 @@ void Ingest::Impl::sleep_until_record(uint64_t until_ns) {
     const uint64_t now = monotonic_now_ns();
     const int timeout_ms = until_ns > now ? static_cast<int>((until_ns - now) / 1'000'000 + 1) : 0;
     pollfd fds[] = {{probes.wake_fd(), POLLIN, 0}, {ingest_wake.get(), POLLIN, 0}};
-    if (poll(fds, 2, timeout_ms) > 0 && (fds[1].revents & POLLIN)) drain(ingest_wake.get());
+    if (poll(fds, 2, timeout_ms) > 0 && (fds[1].revents & POLLIN)) ingest_wake.drain();
 }
 
 void Ingest::Impl::wait_before_polling(size_t read) {
@@ -489,7 +440,7 @@ void Ingest::Impl::wait_before_polling(size_t read) {
     if (now - last_read_ns > stay_awake_ns) return sleep_until_record(next_hand_over_ns());
     const timespec period{0, read != 0 ? poll_period_ns : idle_poll_period_ns};
     pollfd asked{ingest_wake.get(), POLLIN, 0};
-    if (ppoll(&asked, 1, &period, nullptr) > 0) drain(ingest_wake.get());
+    if (ppoll(&asked, 1, &period, nullptr) > 0) ingest_wake.drain();
 }
 
 void Ingest::Impl::ingest_loop() {
@@ -610,7 +561,7 @@ void Ingest::commit_now(std::function<void()> done) {
         const std::lock_guard lock(impl_->mutex);
         impl_->commit_requests.push_back(std::move(done));
     }
-    wake(impl_->ingest_wake.get());
+    impl_->ingest_wake.ring();
 }
 
 // Behind a disk that stands still the thread waits, and rightly: killing the daemon would not bring the disk back.

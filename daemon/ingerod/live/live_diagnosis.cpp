@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,7 +17,7 @@
 #include <utility>
 
 #include "core/model/call_time.h"
-#include "core/model/unique_fd.h"
+#include "daemon/ingerod/loop/wake_fd.h"
 
 namespace ingero {
 
@@ -51,7 +50,6 @@ struct LiveDiagnosis::Impl {
     Impl(EventLoop& loop, const std::string& boot_id, const StragglerOptions& options, OnPass callback)
         : window(boot_id, {.since_ns = monotonic_now_ns()}),
           on_pass(std::move(callback)),
-          wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
           straggler_options(options),
           stragglers(ranked, options, boot_id) {
         source = loop.add_io(wake.get(), EPOLLIN, [this](uint32_t) { deliver(); });
@@ -107,8 +105,7 @@ struct LiveDiagnosis::Impl {
             // A loop that is behind gets the latest, with what the one before had newly lost.
             if (finished) carry(*finished, pass);
             finished = std::move(pass);
-            const uint64_t one = 1;
-            [[maybe_unused]] const ssize_t written = write(wake.get(), &one, sizeof(one));
+            wake.ring();
         }
     }
 
@@ -143,8 +140,7 @@ struct LiveDiagnosis::Impl {
     }
 
     void deliver() {
-        uint64_t count = 0;
-        [[maybe_unused]] const ssize_t got = read(wake.get(), &count, sizeof(count));
+        wake.drain();
         std::optional<DiagnosisPass> pass;
         {
             const std::lock_guard lock(mutex);
@@ -155,7 +151,7 @@ struct LiveDiagnosis::Impl {
 
     LiveWindow window;
     OnPass on_pass;
-    UniqueFd wake;
+    WakeFd wake;
     EventLoop::Source source;
     std::mutex mutex;
     std::condition_variable condition;

@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -314,7 +313,6 @@ LiveTrace::LiveTrace(EventLoop& loop, Host host, uint64_t in_flight_floor_ns)
     : loop_(loop),
       host_(std::move(host)),
       in_flight_floor_ns_(in_flight_floor_ns),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wake_source_(loop.add_io(wake_.get(), EPOLLIN, [this](uint32_t) { take_staged(); })) {}
 
 LiveTrace::~LiveTrace() {
@@ -368,13 +366,11 @@ void LiveTrace::flush() {
         if (std::none_of(subscribers_.begin(), subscribers_.end(), [](const auto* one) { return one->has_staged(); }))
             return;
     }
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+    wake_.ring();
 }
 
 void LiveTrace::take_staged() {
-    uint64_t value = 0;
-    [[maybe_unused]] const ssize_t got = read(wake_.get(), &value, sizeof(value));
+    wake_.drain();
     {
         const std::lock_guard lock(mutex_);
         for (Subscriber* subscriber : subscribers_) subscriber->unstage();

@@ -22,6 +22,7 @@
 #include "daemon/ingerod/control/control_backend.h"
 #include "daemon/ingerod/limits/uid_owners.h"
 #include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/loop/wake_fd.h"
 
 namespace ingero {
 
@@ -79,7 +80,7 @@ class LiveTrace {
     EventLoop& loop_;
     Host host_;
     uint64_t in_flight_floor_ns_;
-    UniqueFd wake_;
+    WakeFd wake_;
     EventLoop::Source wake_source_;
     EventLoop::Source in_flight_timer_;
     EventLoop::Source first_look_;

@@ -1,8 +1,6 @@
 #include "daemon/ingerod/loop/posted_calls.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <iterator>
 #include <utility>
@@ -11,17 +9,7 @@
 
 namespace ingero {
 
-namespace {
-
-void ring(int event_fd) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof(one));
-}
-
-}  // namespace
-
 PostedCalls::PostedCalls(EventLoop& loop, uint64_t turn_ns) : turn_ns_(turn_ns) {
-    wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     source_ = loop.add_io(wake_.get(), EPOLLIN, [this](uint32_t) { turn(); });
 }
 
@@ -30,7 +18,7 @@ void PostedCalls::post(std::function<void()> call) {
         const std::lock_guard lock(mutex_);
         posted_.push_back(std::move(call));
     }
-    ring(wake_.get());
+    wake_.ring();
 }
 
 void PostedCalls::take_posted() {
@@ -52,11 +40,10 @@ void PostedCalls::run_until(uint64_t until_ns) {
 }
 
 void PostedCalls::turn() {
-    uint64_t rung = 0;
-    [[maybe_unused]] const ssize_t got = read(wake_.get(), &rung, sizeof(rung));
+    wake_.drain();
     take_posted();
     run_until(monotonic_now_ns() + turn_ns_);
-    if (!calls_.empty()) ring(wake_.get());
+    if (!calls_.empty()) wake_.ring();
 }
 
 size_t PostedCalls::run_rest(uint64_t limit_ns) {

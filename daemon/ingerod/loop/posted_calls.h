@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/model/unique_fd.h"
 #include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/loop/wake_fd.h"
 
 namespace ingero {
 
@@ -32,7 +32,7 @@ class PostedCalls {
     void run_until(uint64_t until_ns);
 
     const uint64_t turn_ns_;
-    UniqueFd wake_;
+    WakeFd wake_;
     EventLoop::Source source_;
     std::deque<std::function<void()>> calls_;  ///< loop thread only
 

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/limits/token_bucket.h"
+#include "daemon/ingerod/workers/file_owner.h"
 #include "daemon/ingerod/workers/turn_queue.h"
 #include "daemon/ingerod/workers/worker_process.h"
 #include "daemon/worker/protocol.h"
@@ -60,23 +59,6 @@ std::string in_seconds(milliseconds duration) {
 std::string describe(int status) {
     if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
     return "exit status " + std::to_string(WEXITSTATUS(status));
-}
-
-/// Who may have written a file. By its mount too: the root of a container may write files of root's on the host's disk,
-/// where a folder of it was mounted for the container.
-struct FileOwner {
-    uint64_t device = 0;
-    uint64_t mount = 0;
-    uint32_t uid = 0;
-    auto operator<=>(const FileOwner&) const = default;
-};
-
-/// As far as the kernel remembers it, so that no server is waited for.
-Result<FileOwner> owner_of(int fd) {
-    struct statx facts {};
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_UID | STATX_MNT_ID, &facts) != 0)
-        return fail(ErrorCode::internal, errno_message("the file's owner cannot be read", errno));
-    return FileOwner{makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_mnt_id, facts.stx_uid};
 }
 
 Error client_gone() {
