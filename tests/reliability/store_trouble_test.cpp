@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/model/op.h"
 #include "core/store/verify.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
@@ -65,12 +66,19 @@ TEST_F(StoreTrouble, ASnapshotOfARunningDaemonIsConsistentAndHoldsNobodyBack) {
         EXPECT_GE(verified->events, committed) << "what was committed before it was asked for is in it";
         EXPECT_EQ(read_store(copy).sessions.size(), 1u);
     }
-    EXPECT_EQ(daemon.status().at("events").at("lost"), 0);
+    const nlohmann::json lost = daemon.status().at("events").at("lost");
     const Finished again =
         run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "db", "snapshot", directory_ / "copy-0"});
     EXPECT_EQ(again.status, 1);
     EXPECT_THAT(again.errors, HasSubstr("already exists"));
     EXPECT_EQ(daemon.stop(), 0);
+    std::string losses;
+    for (const LossRow& row : read_store(daemon.store()).losses)
+        if (row.lost() != 0)
+            losses += op_name(row.op) + ": " + std::to_string(row.lost_ring) + " to its ring, " +
+                      std::to_string(row.lost_frames) + " for want of a frame, " + std::to_string(row.lost_depth) +
+                      " too deep\n";
+    EXPECT_EQ(lost, 0) << losses;
 }
 
 TEST_F(StoreTrouble, ASnapshotIsOfTheDaemonsUserOnlyAndGoesToAFileOnly) {

@@ -58,7 +58,7 @@ std::vector<LostTimeCase> lost_time_cases() {
         {"a_hog_beside_a_wait_that_yields", "sync=yield", 190, always, hog, true},
         {"a_hog_beside_launches", "call_ns=50000", 1, always, hog},
         {"a_hog_in_waits_only", "sync=spin", 190, in_waits, hog},
-        {"a_hog_between_waits_only", "sync=spin", 190, between_waits, hog},
+        {"a_hog_between_waits_only", "sync=spin", 190, between_waits, hog, true},
         {"a_hog_early_in_waits_only", "sync=spin", 190, early_in_waits, hog, false, true},
         {"a_lock_before_launches", lock + "20000", 190, none, "lock-wait"},
         {"a_lock_behind_which_the_device_works", lock + "5000", 190, none, "lock-wait", false, true},

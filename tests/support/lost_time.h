@@ -17,7 +17,7 @@ struct LostTimeCase {
         none,
         always,
         in_waits,        ///< for the device
-        between_waits,   ///< as it prepares and launches
+        between_waits,   ///< from the moment the device is done: in most cycles before the wait returns
         early_in_waits,  ///< for 2 ms from the beginning of each
     };
 
