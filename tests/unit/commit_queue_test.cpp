@@ -83,6 +83,19 @@ TEST_F(ACommitQueue, StoresNamesThatAreTooManyForOneCommitInSeveral) {
     EXPECT_EQ(open_snapshot(directory_.path())->spans(0, everything)->size(), 3u);
 }
 
+TEST_F(ACommitQueue, StoresSpansWithoutWaitingForABatch) {
+    start(64 << 20);
+    for (size_t round = 1; round <= 3; ++round) {
+        std::promise<bool> settled;
+        queue_->put(std::vector<SpanRow>(2), [&](bool stored) { settled.set_value(stored); });
+        std::future<bool> stored = settled.get_future();
+        ASSERT_EQ(stored.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+        EXPECT_TRUE(stored.get());
+        EXPECT_EQ(open_snapshot(directory_.path())->spans(0, everything)->size(), 2 * round);
+    }
+    queue_->finish();
+}
+
 TEST_F(ACommitQueue, LeavesOutARowThatIsTooLargeAloneAndNothingElse) {
     start(16 << 20);
     put_many_names();

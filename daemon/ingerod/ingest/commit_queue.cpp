@@ -47,7 +47,10 @@ size_t count_rows(const Batch& batch) {
 
 template <class Row>
 void append(std::vector<Row>& rows, std::vector<Row>&& more) {
-    std::move(more.begin(), more.end(), std::back_inserter(rows));
+    if (rows.empty())
+        rows = std::move(more);
+    else
+        std::move(more.begin(), more.end(), std::back_inserter(rows));
 }
 
 void append(Batch& batch, Batch&& more) {
@@ -179,6 +182,7 @@ void CommitQueue::put(std::vector<SpanRow> spans, std::function<void(bool)> done
     const std::lock_guard lock(mutex_);
     append(next_.spans, std::move(spans));
     next_told_.push_back(std::move(done));
+    wake_.notify_all();
 }
 
 void CommitQueue::set_covered_since(uint64_t monotonic_ns) {
@@ -194,7 +198,8 @@ bool CommitQueue::is_covering() const {
 void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, uint64_t covered_until_ns,
                        std::vector<Call> requests) {
     std::unique_lock lock(mutex_);
-    Queued queued{std::exchange(next_, {}), std::move(requests), std::exchange(next_told_, {})};
+    Queued queued = take_put();
+    queued.requests = std::move(requests);
     queued.batch.events = std::move(events);
     queued.batch.losses = std::move(losses);
     queued.batch.covered_until_ns = covered_until_ns;
@@ -207,6 +212,10 @@ void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, u
     queued_events_ += queued.events();
     queue_.push_back(std::move(queued));
     wake_.notify_all();
+}
+
+CommitQueue::Queued CommitQueue::take_put() {
+    return {std::exchange(next_, {}), {}, std::exchange(next_told_, {})};
 }
 
 CommitQueue::Outcome CommitQueue::commit(const Batch& batch) {
@@ -262,16 +271,17 @@ bool CommitQueue::store_in_parts(Batch& batch) {
 }
 
 // Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
+// Rows that somebody waits for are committed once no batch is left, since the next may be a second away.
 std::optional<CommitQueue::Queued> CommitQueue::take(std::unique_lock<std::mutex>& lock) {
-    wake_.wait(lock, [this] { return !queue_.empty() || closed_; });
-    if (queue_.empty()) return std::nullopt;
-    Queued queued = std::move(queue_.front());
-    queue_.pop_front();
+    wake_.wait(lock, [this] { return !queue_.empty() || !next_told_.empty() || closed_; });
+    if (queue_.empty() && next_told_.empty()) return std::nullopt;
+    Queued queued;
     const size_t most = std::min<size_t>(max_commit_events, figures_.store.cap_bytes / 4 / row_bytes);
-    while (!queue_.empty() && queued.events() + queue_.front().events() <= most) {
+    while (!queue_.empty() && (queued.events() == 0 || queued.events() + queue_.front().events() <= most)) {
         queued.append(std::move(queue_.front()));
         queue_.pop_front();
     }
+    if (queue_.empty() && !next_told_.empty()) queued.append(take_put());
     if (covered_since_ != 0) store_->set_first_covered(covered_since_);
     return queued;
 }

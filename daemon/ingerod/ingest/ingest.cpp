@@ -549,7 +549,6 @@ void Ingest::put_incident(IncidentRow incident) {
 
 void Ingest::put_spans(std::vector<SpanRow> spans, std::function<void(bool)> done) {
     impl_->commits.put(std::move(spans), std::move(done));
-    commit_now([] {});
 }
 
 void Ingest::set_covered_since(uint64_t monotonic_ns) {

@@ -111,7 +111,8 @@ class Ingest {
     void put_incident(IncidentRow incident);
     /// A row that no ring brings; its sequence is given here.
     void put_event(Event event);
-    /// Commits the rows soon; `done` runs on the loop thread, with whether they are stored.
+    /// Commits the rows soon, by themselves where no calls are; `done` runs on the loop thread, with whether they are
+    /// stored.
     void put_spans(std::vector<SpanRow> spans, std::function<void(bool stored)> done);
     /// The first probe is attached: coverage begins.
     void set_covered_since(uint64_t monotonic_ns);
