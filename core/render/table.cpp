@@ -164,6 +164,10 @@ std::string format_count(uint64_t count) {
     return digits;
 }
 
+std::string format_count(uint64_t count, std::string_view one, std::string_view many) {
+    return format_count(count).append(" ").append(count == 1 ? one : many);
+}
+
 std::string format_bytes(uint64_t bytes) {
     constexpr std::array<const char*, 7> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     auto value = static_cast<double>(bytes);

@@ -43,6 +43,8 @@ std::string wrap_text(std::string_view text, size_t width, size_t indent);
 
 /// "12,345,678".
 std::string format_count(uint64_t count);
+/// "1 process", "2 processes".
+std::string format_count(uint64_t count, std::string_view one, std::string_view many);
 /// "1.2 GiB": powers of 1024, three significant digits.
 std::string format_bytes(uint64_t bytes);
 /// "3 d 4 h", "2 h 5 min", "5 min 3 s": for spans that people wait.

@@ -406,7 +406,8 @@ int parse_and_run(int argc, char** argv) {
         denied.insert(*feature);
     }
     if (options.check_config) {
-        std::cout << options.config << ": OK\n";
+        const bool is_there = std::filesystem::exists(options.config);
+        std::cout << options.config << (is_there ? ": OK\n" : " is not there: the defaults apply\n");
         return 0;
     }
     if (options.check) return check(options, std::move(*config), std::move(denied));

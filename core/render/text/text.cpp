@@ -124,8 +124,8 @@ std::string coverage_lines(const json& answer, const TextStyle& style) {
     if (!flag(coverage, "complete")) {
         const json& gaps = list(coverage, "gaps");
         result += paint("Coverage  incomplete:", Colour::yellow, style) + " " + count(coverage, "lost") +
-                  " events lost, " + count(coverage, "sampled_out") + " sampled out, " + format_count(gaps.size()) +
-                  (gaps.size() == 1 ? " gap\n" : " gaps\n") + gap_lines(gaps);
+                  " events lost, " + count(coverage, "sampled_out") + " sampled out, " +
+                  format_count(gaps.size(), "gap", "gaps") + "\n" + gap_lines(gaps);
     }
     std::string names;
     for (const json& probe : missing)
@@ -253,8 +253,12 @@ std::string text_status(const json& answer, const TextStyle& style) {
     result += "Overhead  " + text::overhead_text(text::member(answer, "overhead")) + "\n";
     result += "Store     " + text::store_text(text::member(answer, "store")) + "\n";
     result += "Memory    " + text::bytes(answer, "memory_bytes") + "\n";
-    result += "Traced    " + text::count(answer, "processes") + (of_all_users ? "" : " of your") + " processes, " +
-              text::count(answer, "incidents_open") + " open incidents\n";
+    const auto processes = text::number(answer, "processes").value_or(0),
+               incidents = text::number(answer, "incidents_open").value_or(0);
+    result += "Traced    " +
+              (of_all_users ? format_count(processes, "process", "processes")
+                            : format_count(processes) + " of your processes") +
+              ", " + format_count(incidents, "open incident", "open incidents") + "\n";
     if (of_all_users)
         result += "Spans     " + text::spans_text(text::member(answer, "spans")) + "\n";
     else

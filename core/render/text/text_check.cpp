@@ -24,10 +24,6 @@ State state_of(const json& check) {
     return {"FAIL", text::Colour::red};
 }
 
-std::string count_of(size_t count, const char* one, const char* many) {
-    return format_count(count) + " " + (count == 1 ? one : many);
-}
-
 }  // namespace
 
 std::string text_check(const json& answer, const TextStyle& style) {
@@ -55,8 +51,8 @@ std::string text_check(const json& answer, const TextStyle& style) {
     const bool ready = text::flag(answer, "ready");
     result += text::paint(ready ? "Ready" : "NOT READY", ready ? text::Colour::green : text::Colour::red, style) +
               ", node " + text::words(answer, "node") + ": " +
-              count_of(checks.size() - failed - notes, "pass", "passes") + ", " + count_of(notes, "note", "notes") +
-              ", " + count_of(failed, "failure", "failures") + "\n";
+              format_count(checks.size() - failed - notes, "pass", "passes") + ", " +
+              format_count(notes, "note", "notes") + ", " + format_count(failed, "failure", "failures") + "\n";
     return result;
 }
 

@@ -65,7 +65,7 @@ std::string text_query(const json& answer, const TextStyle& style) {
     }
     const size_t rows = list(answer, "rows").size();
     std::string text = heads.empty() ? "" : table.render(style.width);
-    text += "\n" + format_count(rows) + (rows == 1 ? " row" : " rows") + ", " + duration(answer, "elapsed_ns") + "\n";
+    text += "\n" + format_count(rows, "row", "rows") + ", " + duration(answer, "elapsed_ns") + "\n";
     if (flag(answer, "truncated")) text += paint("More rows were left out: see --limit.", Colour::yellow, style) + "\n";
     return text + coverage_lines(answer, style);
 }

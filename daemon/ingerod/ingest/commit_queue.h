@@ -50,8 +50,8 @@ class CommitQueue {
     void put(SymbolRow symbol);
     void put(StateRow state);
     void put(IncidentRow incident);
-    /// Commits them, with what else was put, and does not wait for a batch. `done` is posted once all were stored (true)
-    /// or some given up (false). Any thread.
+    /// Commits them, with what else was put, and does not wait for a batch. `done` is posted once all were stored
+    /// (true) or some given up (false). Any thread.
     void put(std::vector<SpanRow> spans, std::function<void(bool)> done);
     /// Coverage begins; the first time counts. Any thread.
     void set_covered_since(uint64_t monotonic_ns);
