@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,7 +48,15 @@ struct Runs {
 
 /// The same program with nothing amiss.
 LostTimeCase without_fault(const LostTimeCase& one) {
-    return {"without", one.standin.substr(0, one.standin.find("at=")), one.kernel_us};
+    return {.name = "without",
+            .standin = one.standin.substr(0, one.standin.find("at=")),
+            .kernel_us = one.kernel_us,
+            .works_us = one.works_us};
+}
+
+using Program = std::tuple<std::string, uint64_t, uint64_t>;
+Program program_of(const LostTimeCase& one) {
+    return {one.standin, one.kernel_us, one.works_us};
 }
 
 int fail_with(const std::string& what) {
@@ -80,7 +89,7 @@ int main(int count, char** arguments) {
     if (cases.empty()) return fail_with("no such case can run here");
 
     std::map<std::string, Runs> told;
-    std::map<std::pair<std::string, uint64_t>, std::vector<double>> steps_without;  ///< ns, by the program
+    std::map<Program, std::vector<double>> steps_without;  ///< ns, by the program
     for (unsigned run = 0; run < runs; ++run) {
         for (const LostTimeCase& one : cases) {
             const auto loss = measure_lost_time(one, seconds);
@@ -97,13 +106,13 @@ int main(int count, char** arguments) {
         }
         // What a step takes without a fault does not change from run to run, so it is asked now and then.
         if (run % 5 != 0) continue;
-        std::map<std::pair<std::string, uint64_t>, bool> asked;
+        std::map<Program, bool> asked;
         for (const LostTimeCase& one : cases) {
             const LostTimeCase without = without_fault(one);
-            if (std::exchange(asked[{without.standin, without.kernel_us}], true)) continue;
+            if (std::exchange(asked[program_of(without)], true)) continue;
             if (const auto loss = measure_lost_time(without, seconds); loss && loss->steps > 0)
-                steps_without[{without.standin, without.kernel_us}].push_back(static_cast<double>(loss->took) /
-                                                                              static_cast<double>(loss->steps));
+                steps_without[program_of(without)].push_back(static_cast<double>(loss->took) /
+                                                             static_cast<double>(loss->steps));
         }
     }
 
@@ -133,7 +142,7 @@ int main(int count, char** arguments) {
         row("lost, a run", "lost_ms", of.count == 0 ? 0 : of.lost_ns / 1e6 / static_cast<double>(of.count), "ms",
             "told " + std::to_string(static_cast<long>(of.count == 0 ? 0 : of.told_ns / 1e6 / double(of.count))));
         const LostTimeCase without = without_fault(one);
-        const double step_ns = bench::median(steps_without[{without.standin, without.kernel_us}]);
+        const double step_ns = bench::median(steps_without[program_of(without)]);
         if (step_ns > 0)
             row("a step as replayed, of one without a fault", "replayed", bench::median(of.steps_ns) * 100 / step_ns,
                 "%");

@@ -8,6 +8,7 @@
 #include "watched.h"
 
 #define WAIT_RECORDS_A_SECOND 200    /* of a thread; the rest is summed */
+#define LONG_RUNNABLE_NS 1000000ULL  /* without a CPU for so long: told all the same, for a second has few such */
 
 #define AF_UNIX 1
 #define AF_INET 2

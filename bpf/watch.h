@@ -40,7 +40,8 @@ static __always_inline void end_wait(struct watched *watched, struct task_struct
         unwatch(task);
         return;
     }
-    if (in_ns - off >= floor && !is_ring_filling() && has_record_left(watched, now)) {
+    if (in_ns - off >= floor && !is_ring_filling() &&
+        (watched->wait.charged_runnable_ns >= LONG_RUNNABLE_NS || has_record_left(watched, now))) {
         tell_wait(watched, task, off, in_ns, late);
     } else {
         watched->summed++;

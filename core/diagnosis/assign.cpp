@@ -202,6 +202,13 @@ Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* o
     return assignment;
 }
 
+Assignment assign_between_calls(const Event& wait, const CallTime& time) {
+    Assignment assignment;
+    assignment.excess_ns = time.runnable_ns;
+    add_runnable(wait, time, assignment);
+    return assignment;
+}
+
 std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event) {
     if (cause == Cause::cpu_contention || cause == Cause::noisy_neighbour) {
         if (!names_suspect(event)) return {to_comm(other_tasks), 0};

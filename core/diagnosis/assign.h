@@ -87,6 +87,9 @@ std::string_view suspect_exclusion(const Comm& comm);
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full);
 
+/// For a wait between calls: the part of it in which the thread could run. All of that is too much.
+Assignment assign_between_calls(const Event& wait, const CallTime& time);
+
 /// Who is to be named for a cause: a task, or what was waited for. An empty name: nobody is known; pid 0: no process.
 std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event);
 

@@ -31,8 +31,10 @@ constexpr double medium_from = 0.02;
 
 constexpr auto entries = std::to_array<CatalogueEntry>({
     {"cpu-contention", "Another task has the CPU",
-     "the time in which a call's thread could run and did not, and which task ran on its CPU meanwhile",
-     "calls with their time split (kernel's scheduler)", "why the other task ran; time between calls", nullptr},
+     "the time in which a call's thread could run and did not, and which task ran on its CPU meanwhile; of a thread "
+     "that keeps waiting for its device, also between its calls",
+     "calls with their time split (kernel's scheduler); waits between calls",
+     "why the other task ran; waits between calls that are too short to be recorded one by one", nullptr},
     {"noisy-neighbour", "A task of another container or service has the CPU",
      "as for cpu-contention, where the task that ran belongs to another control group",
      "as for cpu-contention; who ran for long is looked up while it runs", "as for cpu-contention; memory and caches",
@@ -137,6 +139,11 @@ void Evidence::add(uint64_t ns, uint64_t sequence) {
     if (heap_.size() <= max_evidence) return;
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     heap_.pop_back();
+}
+
+void Evidence::add_last(uint64_t sequence) {
+    if (std::none_of(heap_.begin(), heap_.end(), [&](const auto& one) { return one.second == sequence; }))
+        add(0, sequence);
 }
 
 std::vector<uint64_t> Evidence::sequences() const {

@@ -115,6 +115,8 @@ inline constexpr size_t max_evidence = 20;
 class Evidence {
   public:
     void add(uint64_t ns, uint64_t sequence);
+    /// One to be told after all that lost something themselves, unless it is among them.
+    void add_last(uint64_t sequence);
     /// Sequences, the most lost first; at most max_evidence.
     std::vector<uint64_t> sequences() const;
 

@@ -104,6 +104,7 @@ class BootExplainer {
                 if (auto opened = view_.open(block.bytes); !opened) return opened;
                 auto decoded = decode_rows(
                     view_, [](const OpSummary& op) { return Judge::is_judged(op.op); }, rows_);
+                if (decoded) decoded = judge_.add_gap_waits(view_, rows_);
                 if (!decoded) return decoded;
                 others = view_.rows() - rows_.size();
             } else if (auto decoded = decode_within(block, boot_.monotonic, rows_); !decoded) {

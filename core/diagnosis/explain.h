@@ -50,14 +50,15 @@ struct Finding {
     std::string kind;  ///< "cpu-contention", "own-io-wait", "lock-wait", "memory-reclaim"...
     Severity severity = Severity::low;
     Verdict verdict = Verdict::unexplained;
-    std::string summary;           ///< one line with the number that matters
-    uint64_t waited_ns = 0;        ///< by the process's threads: measured
-    uint64_t lost_ns = 0;          ///< what of it made the program slower, the likeliest value
-    uint64_t lost_low_ns = 0;      ///< the least that it may be
-    uint64_t lost_high_ns = 0;     ///< the most: up to a twentieth above waited_ns, for what coming back costs
-    uint64_t newly_waited_ns = 0;  ///< of waited_ns, in calls from ExplainOptions::new_from_sequence on
-    uint64_t newly_lost_ns = 0;    ///< of lost_ns, the same
-    double window_share = 0;       ///< lost time of the busiest affected thread by the covered part of the window
+    std::string summary;                   ///< one line with the number that matters
+    uint64_t waited_ns = 0;                ///< by the process's threads: measured
+    uint64_t lost_ns = 0;                  ///< what of it made the program slower, the likeliest value
+    uint64_t lost_low_ns = 0;              ///< the least that it may be
+    uint64_t lost_high_ns = 0;             ///< the most: up to a twentieth above waited_ns, for what coming back costs
+    uint64_t waited_between_calls_ns = 0;  ///< of waited_ns
+    uint64_t newly_waited_ns = 0;          ///< of waited_ns, in rows from ExplainOptions::new_from_sequence on
+    uint64_t newly_lost_ns = 0;            ///< of lost_ns, the same
+    double window_share = 0;  ///< lost time of the busiest affected thread by the covered part of the window
     double explained_fraction =
         0;             ///< of the excess without device wait, of the calls this finding speaks of: what has a cause
     uint32_t pid = 0;  ///< the process that lost the time
@@ -65,7 +66,7 @@ struct Finding {
     std::vector<Culprit> culprits;  ///< largest first
     std::vector<RejectedHypothesis> rejected;
     std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
-    SlowCall worst;                  ///< the timeline shown
+    SlowCall worst;                  ///< the timeline shown; its op is op_wait for a wait between calls
     bool between_calls = false;      ///< it was lost
     std::string fix;
     std::string confirm;

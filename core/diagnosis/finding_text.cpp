@@ -23,6 +23,12 @@ std::string ops_text(const KindLedger& kind) {
     return text;
 }
 
+/// "in cudaLaunchKernel and another call and between its calls": where the time was lost.
+std::string place_text(const KindLedger& kind) {
+    if (kind.by_op.empty()) return "between its calls";
+    return "in " + ops_text(kind) + (kind.between_calls_ns == 0 ? "" : " and between its calls");
+}
+
 std::string cpus_text(const KindLedger& kind) {
     const std::string most = "CPU " + std::to_string(most_of(kind.by_cpu));
     if (kind.by_cpu.size() == 1) return most;
@@ -59,13 +65,20 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
     const std::string who = process_text(finding);
     const bool is_most = culprit.ns >= finding.waited_ns - std::min(culprit.ns, finding.waited_ns);
-    finding.summary = culprit.name + (is_most ? "" : " and others") + " had the CPU for " +
-                      format_duration(is_most ? culprit.ns : finding.waited_ns) + " of the " +
-                      format_duration(kind.wanted_cpu_ns) + " in which " + ops_text(kind) + " in " + who +
-                      " ran or could have run" + cost_text(finding);
+    const std::string waited = format_duration(finding.waited_ns);
+    const std::string had = culprit.name + (is_most ? "" : " and others") + " had the CPU for ";
+    if (kind.between_calls_ns > finding.waited_ns / 50)
+        finding.summary = had + (is_most ? format_duration(culprit.ns) + " of the " : "the ") + waited + " that " +
+                          who + " waited for it, " + percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) +
+                          " of that between its calls";
+    else
+        finding.summary = had + (is_most ? format_duration(culprit.ns) : waited) + " of the " +
+                          format_duration(kind.wanted_cpu_ns) + " in which " + ops_text(kind) + " in " + who +
+                          " ran or could have run";
+    finding.summary += cost_text(finding);
     if (culprit.name == quota_name && culprit.pid == 0) {
         finding.summary = "the quota of its control group kept " + who + " off the CPU for " +
-                          format_duration(culprit.ns) + " in " + ops_text(kind) + cost_text(finding);
+                          format_duration(culprit.ns) + " " + place_text(kind) + cost_text(finding);
         finding.fix =
             "Raise CPUQuota= of its unit, or the container's CPU limit; or give it fewer threads: together they use up "
             "the quota before each of its periods ends (cpu.stat: nr_throttled).";
@@ -90,8 +103,11 @@ void write_contention(Finding& finding, const KindLedger& kind) {
                       " by AllowedCPUs= on its own unit, or raise CPUWeight= there.";
     }
     finding.confirm = "Run explain again over a window of the same length: the runnable time of " + who +
-                      " should be under 1 % of it, and " + op_name(finding.worst.event.op) + " should take about " +
-                      format_duration(finding.worst.expected_ns) + ".";
+                      " should be under 1 % of it";
+    if (is_call(finding.worst.event.op))
+        finding.confirm += ", and " + op_name(finding.worst.event.op) + " should take about " +
+                           format_duration(finding.worst.expected_ns);
+    finding.confirm += ".";
 }
 
 /// The three kinds of sleep differ in words only.

@@ -172,11 +172,14 @@ Ledger::ProcessLedger* Ledger::process_of(const ProcessKey& key) {
 void Ledger::add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
     ProcessLedger* process = process_of(event.process());
     if (!process) return;
-    for (size_t cause = 0; cause < cause_count; ++cause)
-        add_to(process->ns[cause], assignment.of_all(assignment.ns[cause]));
-    add_to(process->unexplained_ns, assignment.of_all(assignment.excess_ns - assignment.explained_ns()));
-    if (const uint64_t ns = assignment.of_all(assignment[Cause::excluded_task]))
-        add_to(process->excluded[suspect_exclusion(event.preemptor_comm)], ns);
+    // Hypotheses are of what calls took too long.
+    if (is_call(event.op)) {
+        for (size_t cause = 0; cause < cause_count; ++cause)
+            add_to(process->ns[cause], assignment.of_all(assignment.ns[cause]));
+        add_to(process->unexplained_ns, assignment.of_all(assignment.excess_ns - assignment.explained_ns()));
+        if (const uint64_t ns = assignment.of_all(assignment[Cause::excluded_task]))
+            add_to(process->excluded[suspect_exclusion(event.preemptor_comm)], ns);
+    }
     for (size_t number = 0; number < finding_causes; ++number) {
         if (!assignment.speaks_for(static_cast<Cause>(number))) continue;
         auto& kind = process->kinds[number];
@@ -195,6 +198,9 @@ void Ledger::lose(const ThreadLoss& loss) {
         if (!kind) kind = std::make_unique<KindLedger>();
         kind->lost.add(one);
         if (loss.sequence >= options_.new_from_sequence) kind->newly_lost.add(one);
+        // After the calls that waited themselves, those at whose end the loss showed.
+        if (loss.between_calls[number] && one.point_ns > 0 && loss.last_call != 0)
+            kind->evidence.add_last(loss.last_call);
         const auto of_thread = kind->lost_by_thread.find(loss.tid);
         if (of_thread != kind->lost_by_thread.end() || kind->lost_by_thread.size() < max_map_entries)
             kind->lost_by_thread[loss.tid].add(one);
@@ -215,22 +221,27 @@ void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op
 void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const CallTime& time, const Op* op,
                       const Assignment& assignment) {
     const uint64_t ns = assignment[cause], all_ns = assignment.of_all(ns);
-    add_to(kind.calls, assignment.calls);
+    const bool in_call = is_call(event.op);
+    add_to(in_call ? kind.calls : kind.between_calls_ns, in_call ? assignment.calls : all_ns);
     add_to(kind.waited_ns, all_ns);
     if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_waited_ns, all_ns);
     add_to(kind.host_excess_ns, assignment.of_all(assignment.host_excess_ns()));
     add_to(kind.explained_ns, assignment.of_all(assignment.host_explained_ns()));
     add_to(kind.wanted_cpu_ns, assignment.of_all(time.on_cpu_ns + time.runnable_ns));
     const double ratio_floor = options_.ratio_floor * static_cast<double>(assignment.expected_ns);
-    kind.over_call_floor |= ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
-    if (ns > kind.worst_ns) {
-        kind.worst_ns = ns;
+    kind.over_call_floor |=
+        in_call && ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
+    // A call says more than a wait between calls that is not much longer.
+    const uint64_t tells = in_call ? saturating_multiply(ns, 4) : ns;
+    if (tells > kind.worst_tells) {
+        kind.worst_tells = tells;
         kind.worst = make_slow_call(event, time, op, assignment, clock_);
     }
     add_bounded(kind.by_thread, event.tid, all_ns);
-    add_bounded(kind.by_cpu, event.cpu, all_ns);
-    add_bounded(kind.by_op, event.op, all_ns);
+    add_bounded(kind.by_cpu, in_call ? event.cpu : uint32_t{wait_place(event).from_cpu}, all_ns);
     add_culprit(kind, cause, event, assignment);
+    if (!in_call) return;
+    add_bounded(kind.by_op, event.op, all_ns);
     kind.evidence.add(ns, event.sequence);
 }
 
@@ -259,6 +270,7 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     finding.lost_high_ns = lost.high_ns;
     finding.newly_lost_ns = loss_of(kind.newly_lost, kind.waited_ns).point_ns;
     finding.newly_waited_ns = kind.newly_waited_ns;
+    finding.waited_between_calls_ns = kind.between_calls_ns;
     const Loss most = busiest(kind);
     finding.window_share = share_of(most.point_ns, context.covered_ns);
     finding.severity = severity_of(share_of(most.low_ns, context.covered_ns));
@@ -327,7 +339,8 @@ void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, c
         for (const Finding& finding : findings) {
             // What was lost between calls was never among what calls lost.
             const bool assigned = finding.verdict != Verdict::insufficient_evidence && !finding.between_calls;
-            if (assigned && finding.kind == kind && same_process(finding, key)) found = finding.waited_ns;
+            if (assigned && finding.kind == kind && same_process(finding, key))
+                found = saturating_subtract(finding.waited_ns, finding.waited_between_calls_ns);
         }
         add_to(rejected[name], saturating_subtract(process.ns[number], found));
     }

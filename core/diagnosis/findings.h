@@ -23,19 +23,20 @@ namespace ingero {
 SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment,
                         const ClockTriple& clock);
 
-/// The calls of one process in which one cause took a tenth of the excess or more; sums count each row as often as it
-/// stands for calls.
+/// The calls of one process in which one cause took a tenth of the excess or more, and its waits between calls that
+/// have this cause; sums count each row as often as it stands for calls.
 struct KindLedger {
     uint64_t calls = 0;
-    uint64_t waited_ns = 0;        ///< assigned to the cause
-    uint64_t newly_waited_ns = 0;  ///< the part of it in calls from ExplainOptions::new_from_sequence on
-    CycleLoss lost;                ///< of it, what made the threads' cycles longer
-    CycleLoss newly_lost;          ///< the part of it in cycles that ended since then
-    uint64_t host_excess_ns = 0;   ///< of the same calls
-    uint64_t explained_ns = 0;     ///< of that, assigned to this cause or another: several may meet in one call
-    uint64_t wanted_cpu_ns = 0;    ///< they ran or could have run
+    uint64_t waited_ns = 0;         ///< assigned to the cause
+    uint64_t newly_waited_ns = 0;   ///< the part of it in rows from ExplainOptions::new_from_sequence on
+    CycleLoss lost;                 ///< of it, what made the threads' cycles longer
+    CycleLoss newly_lost;           ///< the part of it in cycles that ended since then
+    uint64_t host_excess_ns = 0;    ///< of the same calls
+    uint64_t explained_ns = 0;      ///< of that, assigned to this cause or another: several may meet in one call
+    uint64_t wanted_cpu_ns = 0;     ///< they ran or could have run
+    uint64_t between_calls_ns = 0;  ///< the part of waited_ns that passed there
     bool over_call_floor = false;
-    uint64_t worst_ns = 0;
+    uint64_t worst_tells = 0;  ///< ns in it, of a call four times
     SlowCall worst;
     std::map<uint32_t, uint64_t> by_thread;  ///< waited
     std::map<uint32_t, CycleLoss> lost_by_thread;
@@ -52,6 +53,7 @@ class Ledger {
 
     /// Every outermost call: how long each thread was active.
     void saw(const Event& event);
+    /// A call, or a wait between calls.
     void add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
     /// What of the waits that were added, or will be, made a thread's cycle longer.
     void lose(const ThreadLoss& loss);

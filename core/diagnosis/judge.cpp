@@ -147,12 +147,18 @@ void Judge::take_waits(std::span<const Event> block) {
 void Judge::learn(std::span<const Event> block) {
     show(block, true);
     take_waits(block);
-    for (const Event& event : block) {
-        if (event.depth != 0 || !filter_.matches(event)) continue;
+    const auto visit = [&](const auto& take) {
+        for (const Event& event : block)
+            if (event.depth == 0 && filter_.matches(event)) take(event);
+    };
+    visit([&](const Event& event) {
+        if (is_call(event.op)) learn(event, ops_(event.op));
+    });
+    // Of threads that calls have made known.
+    visit([&](const Event& event) {
         if (event.op == op_wait)
             cycles_.learn_gap_wait(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
-        if (is_call(event.op)) learn(event, ops_(event.op));
-    }
+    });
     cycles_.end_learnt_block();
 }
 
@@ -175,15 +181,18 @@ Result<void> Judge::learn(BlockView& block) {
     if (!decoded) return decoded;
     show(rows_, true);
     take_waits(rows_);
+    std::optional<size_t> of_waits;
     for (size_t segment = 0; segment < block.ops().size(); ++segment) {
         const OpId op = block.ops()[segment].op;
+        if (op == op_wait) of_waits = segment;
+        if (!may_match || !is_call(op)) continue;
         columns_.open(block, segment);
-        Result<void> learnt;
-        if (op == op_wait && (may_match || header.max_end_ns > window_.from_ns))
-            learnt = learn_waits(block, segment);
-        else if (may_match && is_call(op))
-            learnt = learn_calls(op);
-        if (!learnt) return learnt;
+        if (auto learnt = learn_calls(op); !learnt) return learnt;
+    }
+    // Of threads that calls have made known.
+    if (of_waits && (may_match || header.max_end_ns > window_.from_ns)) {
+        columns_.open(block, *of_waits);
+        if (auto learnt = learn_waits(block, *of_waits); !learnt) return learnt;
     }
     cycles_.end_learnt_block();
     return {};
@@ -295,6 +304,40 @@ void Judge::forget_samples() {
     cycles_ = Cycles(window_);
 }
 
+Result<void> Judge::add_gap_waits(BlockView& block, std::vector<Event>& ret_rows) {
+    using enum ColumnId;
+    const auto of_waits = std::find_if(block.ops().begin(), block.ops().end(),
+                                       [](const OpSummary& summary) { return summary.op == op_wait; });
+    if (of_waits == block.ops().end() || !filter_.may_match(block.header())) return {};
+    const auto segment = static_cast<size_t>(of_waits - block.ops().begin());
+    columns_.open(block, segment);
+    if (columns_.is_default(runnable)) return {};
+    if (auto decoded = columns_.decode(depth, flags, tgid, tid, process_start, runnable); !decoded) return decoded;
+    const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid], tids = columns_[tid],
+               process_starts = columns_[process_start], runnables = columns_[runnable];
+    wanted_.clear();
+    for (size_t row = 0; row < depths.size(); ++row) {
+        const ProcessKey process{static_cast<uint32_t>(tgids[row]), process_starts[row]};
+        if (depths[row] == 0 && runnables[row] != 0 && (all_flags[row] & INGERO_CALL_SPLIT_UNCERTAIN) == 0 &&
+            cycles_.has_cycles(process, static_cast<uint32_t>(tids[row])))
+            wanted_.push_back(static_cast<uint16_t>(row));
+    }
+    return decode_rows(block, segment, wanted_, ret_rows);
+}
+
+bool Judge::is_gap_wait(const Event& event) {
+    return event.op == op_wait && event.depth == 0 && event.runnable_ns != 0 && !event.split_uncertain() &&
+           filter_.matches(event) && cycles_.has_cycles(event.process(), event.tid);
+}
+
+void Judge::judge_gap_wait(const Event& wait) {
+    const CallTime time = call_time(wait);
+    const Event blamed = is_throttled(wait) ? blame_quota(wait, time.runnable_ns) : wait;
+    const Assignment assignment = name_neighbours(blamed, assign_between_calls(blamed, call_time(blamed)));
+    ledger_.add(blamed, time, nullptr, assignment);
+    cycles_.judge_gap_wait(blamed, assignment);
+}
+
 void Judge::judge(std::span<const Event> block, size_t others) {
     totals_.recorded = saturating_add(totals_.recorded, others);
     show(block, false);
@@ -304,6 +347,8 @@ void Judge::judge(std::span<const Event> block, size_t others) {
         totals_.recorded = saturating_add(totals_.recorded, block[row].weight);
         if (block[row].depth == 0 && is_call(block[row].op) && filter_.matches(block[row]))
             judge(block[row], queue_full[row]);
+        else if (is_gap_wait(block[row]))
+            judge_gap_wait(block[row]);
     }
     cycles_.end_judged_block(losses_);
     take_losses();
@@ -313,11 +358,14 @@ Event Judge::blame_quota(const Event& event) const {
     const uint64_t ns = waits_.throttled_ns(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
     // Waits too short to be told one by one are not known to be of the quota.
     if (ns == 0 || ns < event.runnable_ns - std::min(ns, event.runnable_ns)) return event;
-    Event changed = event;
-    changed.preemptor_comm = to_comm(quota_name);
-    changed.preemptor_tgid = INGERO_PID_OUTSIDE;
-    changed.preemptor_ns = ns;
-    return changed;
+    return blame_quota(event, ns);
+}
+
+Event Judge::blame_quota(Event event, uint64_t ns) {
+    event.preemptor_comm = to_comm(quota_name);
+    event.preemptor_tgid = INGERO_PID_OUTSIDE;
+    event.preemptor_ns = ns;
+    return event;
 }
 
 bool Judge::is_neighbour(const Event& event, uint32_t preemptor_tgid) const {
@@ -345,6 +393,12 @@ Assignment Judge::name_preemptors(const Event& event, Assignment assignment) con
         uint64_t unnamed_ns = assignment.contended_ns;
         for (Preemptor& one : preemptors) unnamed_ns -= one.ns = std::min(one.ns, unnamed_ns);
     }
+    return name_neighbours(event, std::move(assignment));
+}
+
+Assignment Judge::name_neighbours(const Event& event, Assignment assignment) const {
+    const uint64_t contention_ns = assignment[Cause::cpu_contention];
+    std::vector<Preemptor>& preemptors = assignment.preemptors;
     uint64_t neighbours_ns = 0;
     for (Preemptor& one : preemptors) {
         if (!is_neighbour(event, one.tgid)) continue;

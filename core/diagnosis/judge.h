@@ -60,8 +60,11 @@ class Judge {
     void finish_learning();
     /// Whether rows of an op can be anything to judge(); of others it is enough to know how many there are.
     static bool is_judged(OpId op) { return is_call(op); }
-    /// Calls of the window; blocks in order of start, rows of a block in any order. `others`: its rows that are left
-    /// out.
+    /// Appends those rows of a stored block, besides the calls, that judge() has a use for: waits between calls in
+    /// which a thread that feeds a device had no CPU. Once learnt. Errors: corrupt.
+    Result<void> add_gap_waits(BlockView& block, std::vector<Event>& ret_rows);
+    /// Calls of the window, and waits between them; blocks in order of start, rows of a block in any order. `others`:
+    /// its rows that are left out.
     void judge(std::span<const Event> block, size_t others = 0);
     void finish_judging();
     void forget_samples();
@@ -82,6 +85,8 @@ class Judge {
         bool known = false;
     };
     void judge(const Event& event, bool queue_full);
+    bool is_gap_wait(const Event& event);
+    void judge_gap_wait(const Event& wait);
     void learn(const Event& call, const Op* op);
     void take_losses();
     void take_waits(std::span<const Event> block);
@@ -89,9 +94,12 @@ class Judge {
     Result<void> learn_waits(BlockView& block, size_t segment);
     /// Where the quota of its control group kept the thread off the CPU: as if that had had it.
     Event blame_quota(const Event& event) const;
+    /// The same of so many ns of it.
+    static Event blame_quota(Event event, uint64_t ns);
     bool is_neighbour(const Event& event, uint32_t preemptor_tgid) const;
     /// Who had the CPU, as far as the waits inside the call say more of it than the call, and whose tasks they are.
     Assignment name_preemptors(const Event& event, Assignment assignment) const;
+    Assignment name_neighbours(const Event& event, Assignment assignment) const;
     Assignment name_resent(const Event& event, Assignment assignment) const;
     /// The block's calls that some detector wants, in order of start.
     void show(std::span<const Event> block, bool before);

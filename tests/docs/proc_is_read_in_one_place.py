@@ -50,6 +50,7 @@ ALLOWED = {
     ("live/host_state.h", "/proc"): "where ProcFs looks",
     ("targets/libraries.cpp", "inotify_add_watch(watch_.get(), path.c_str()"): "an open file, by its descriptor",
     ("targets/libraries.cpp", "statx(fd, \"\""): "an open file's mount, by its descriptor",
+    ("main.cpp", "std::filesystem::exists(options.config)"): "the daemon's own configuration",
     ("workers/file_owner.h", "statx(fd, \"\""): "an open file's owner, by its descriptor",
     ("targets/libraries.cpp", "statx(AT_FDCWD, path"): "two fixed paths: the host's root and its /usr",
     ("targets/libraries.cpp", "/proc/1/root"): "the host's first process, which no user has",

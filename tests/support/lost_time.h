@@ -29,6 +29,7 @@ struct LostTimeCase {
     bool bounds_only = false;    ///< each cycle is disturbed alike
     bool costs_nothing = false;  ///< the device works on
     uint64_t quota_us = 0;       ///< of a CPU in each 100 ms; 0: no such limit
+    uint64_t works_us = 0;       ///< on the CPU between the end of a wait and the first launch
 };
 void PrintTo(const LostTimeCase& one, std::ostream* out);
 
@@ -43,7 +44,7 @@ struct MeasuredLoss {
     uint64_t undisturbed = 0;  ///< what the same calls would have taken
     uint64_t lost() const { return took > undisturbed ? took - undisturbed : 0; }
 
-    double low = 0, told = 0, high = 0;  ///< the sums of all findings
+    double low = 0, told = 0, high = 0;  ///< the sums of all findings but of what the program does of itself
     double low_of_kind = 0, high_of_kind = 0;
     bool kind_found = false;
     bool kind_above_low = false;  ///< in severity

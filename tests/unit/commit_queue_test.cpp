@@ -87,7 +87,9 @@ TEST_F(ACommitQueue, StoresSpansWithoutWaitingForABatch) {
     start(64 << 20);
     for (size_t round = 1; round <= 3; ++round) {
         std::promise<bool> settled;
-        queue_->put(std::vector<SpanRow>(2), [&](bool stored) { settled.set_value(stored); });
+        std::vector<SpanRow> spans(2);
+        for (size_t i = 0; i < spans.size(); ++i) spans[i].start_ns = spans[i].end_ns = 10 * round + i;
+        queue_->put(spans, [&](bool stored) { settled.set_value(stored); });
         std::future<bool> stored = settled.get_future();
         ASSERT_EQ(stored.wait_for(std::chrono::minutes(1)), std::future_status::ready);
         EXPECT_TRUE(stored.get());

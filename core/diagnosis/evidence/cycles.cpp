@@ -223,27 +223,53 @@ void Cycles::finish_learning() {
     }
 }
 
+bool Cycles::has_cycles(const ProcessKey& process, uint32_t tid) const {
+    const uint32_t thread = index_.find({process, tid});
+    return thread != KeyIndex<ThreadKey>::none && threads_[thread].length;
+}
+
+/// What is none of a finding's is of others.
+Cycles::Delays Cycles::delays_of(const Assignment& assignment) {
+    Delays delays{};
+    uint64_t rest_ns = assignment.of_all(assignment.explained_ns() - assignment[Cause::device_wait]);
+    for (size_t cause = 0; cause < finding_causes; ++cause) {
+        if (!assignment.speaks_for(static_cast<Cause>(cause))) continue;
+        delays[cause] = std::min(rest_ns, assignment.of_all(assignment.ns[cause]));
+        rest_ns -= delays[cause];
+    }
+    delays.back() = rest_ns;
+    return delays;
+}
+
+void Cycles::judge_gap_wait(const Event& wait, const Assignment& assignment) {
+    Judged judged{.call = {.thread = index_.find({wait.process(), wait.tid}),
+                           .start_ns = wait.start_ns,
+                           .end_ns = saturating_end_ns(wait)},
+                  .delays = delays_of(assignment),
+                  .is_gap_wait = true};
+    if (judged.call.thread != KeyIndex<ThreadKey>::none) judged_.push_back(judged);
+}
+
+uint64_t Cycles::sum(const Delays& delays) {
+    uint64_t total = 0;
+    for (const uint64_t ns : delays) total = saturating_add(total, ns);
+    return total;
+}
+
+void Cycles::add(Delays& sums, const Delays& delays) {
+    for (size_t cause = 0; cause < sums.size(); ++cause) sums[cause] = saturating_add(sums[cause], delays[cause]);
+}
+
 void Cycles::judge(const Event& call, const Op* op, const Assignment* assignment) {
     Judged judged;
-    judged.is_elastic = op && op->waits_for_device;
     judged.call = {.is_certain = !call.split_uncertain(),
                    .start_ns = call.start_ns,
                    .end_ns = saturating_end_ns(call),
                    .sequence = call.sequence,
                    .what = kind_of(call, op)};
-    uint64_t assigned_ns = 0;
-    if (assignment) {
-        // What is none of a finding's is of others.
-        assigned_ns = assignment->of_all(assignment->explained_ns() - (*assignment)[Cause::device_wait]);
-        uint64_t rest_ns = assigned_ns;
-        for (size_t cause = 0; cause < finding_causes; ++cause) {
-            if (!assignment->speaks_for(static_cast<Cause>(cause))) continue;
-            judged.delays[cause] = std::min(rest_ns, assignment->of_all(assignment->ns[cause]));
-            rest_ns -= judged.delays[cause];
-        }
-        judged.delays.back() = rest_ns;
-    }
-    if (judged.is_elastic) {
+    if (assignment) judged.delays = delays_of(*assignment);
+    if (op && op->waits_for_device) {
+        const uint64_t assigned_ns = sum(judged.delays);
         // Which of its waits was the last is known, and not which cause had that one: each its share.
         const uint64_t possible_ns = possible_delay_ns(call, op, assignment && (*assignment)[Cause::lock_wait] != 0);
         uint64_t rest_ns = possible_ns;
@@ -281,16 +307,16 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
     Thread& thread = threads_[number];
     const Window cycle{thread.from_ns, std::max(thread.from_ns, thread.last_ns)};
     const Delays delays = std::exchange(thread.delays, {});
+    const Delays gap_delays = std::exchange(thread.gap_delays, {});
     const bool is_certain = std::exchange(thread.is_certain, true);
     const bool is_whole = cycle.from_ns != 0 && is_certain && cycle.length_ns() != 0;
     thread.from_ns = has_ended ? cycle.to_ns : 0;
-    uint64_t all_ns = 0;
-    for (const uint64_t ns : delays) all_ns = saturating_add(all_ns, ns);
+    uint64_t all_ns = sum(delays);
     if (all_ns == 0) return;
 
     CycleLoss loss;
     if (is_whole) {
-        all_ns = saturating_add(all_ns, gaps_ns(thread, cycle));
+        all_ns = saturating_add(all_ns, saturating_subtract(gaps_ns(thread, cycle), sum(gap_delays)));
         loss = {clamped(cycle.length_ns(), thread.length->most_ns, all_ns),
                 clamped(cycle.length_ns(), thread.length->usual_ns, all_ns),
                 clamped(cycle.length_ns(), thread.length->least_ns, all_ns)};
@@ -315,10 +341,13 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
     told.tid = index_.key(number).tid;
     // A cycle that has not ended is told of again when it has.
     told.sequence = has_ended ? thread.last_sequence : 0;
-    for (size_t cause = 0; cause < finding_causes; ++cause)
+    told.last_call = thread.last_sequence;
+    for (size_t cause = 0; cause < finding_causes; ++cause) {
         told.causes[cause] = {part_of(loss.low_ns, delays[cause], all_ns),
                               part_of(loss.point_ns, delays[cause], all_ns),
                               part_of(loss.high_ns, delays[cause], all_ns)};
+        told.between_calls[cause] = gap_delays[cause] != 0;
+    }
 }
 
 void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
@@ -328,11 +357,17 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
     });
     for (const Judged& judged : judged_) {
         Thread& thread = threads_[judged.call.thread];
+        if (judged.is_gap_wait) {
+            // Before the first cycle begins it is not known what a wait costs.
+            if (thread.from_ns != 0) add(thread.next_delays, judged.delays);
+            continue;
+        }
         thread.last_ns = std::max(thread.last_ns, judged.call.end_ns);
         thread.last_sequence = judged.call.sequence;
         if (thread.length) {
-            for (size_t cause = 0; cause < thread.delays.size(); ++cause)
-                thread.delays[cause] = saturating_add(thread.delays[cause], judged.delays[cause]);
+            add(thread.delays, judged.delays);
+            add(thread.delays, thread.next_delays);
+            add(thread.gap_delays, std::exchange(thread.next_delays, {}));
             thread.is_certain &= judged.call.is_certain;
             if (judged.call.what == thread.pacing) settle(judged.call.thread, true, ret_losses);
             continue;

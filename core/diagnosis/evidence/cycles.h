@@ -38,8 +38,10 @@ struct CycleLoss {
 struct ThreadLoss {
     ProcessKey process;
     uint32_t tid = 0;
-    uint64_t sequence = 0;  ///< of its last call
+    uint64_t sequence = 0;   ///< of its last call; 0: of a cycle that has not ended
+    uint64_t last_call = 0;  ///< the same of any cycle
     std::array<CycleLoss, finding_causes> causes;
+    std::array<bool, finding_causes> between_calls{};  ///< some of what has this cause passed there
 };
 
 /// How long a call can have held its thread up by waiting: none of its sleeps for what it is called for, and of a wait
@@ -62,6 +64,10 @@ class Cycles {
 
     /// A call of the window. `assignment`: of one that took longer than is usual.
     void judge(const Event& call, const Op* op, const Assignment* assignment);
+    /// Whether a thread has cycles, so that what it waits between its calls is known to cost something. Once learnt.
+    bool has_cycles(const ProcessKey& process, uint32_t tid) const;
+    /// A wait between calls of a thread that has cycles. It counts once the thread calls again.
+    void judge_gap_wait(const Event& wait, const Assignment& assignment);
     /// Appends what was lost in cycles that have ended.
     void end_judged_block(std::vector<ThreadLoss>& ret_losses);
     /// What is left of cycles that have not.
@@ -118,6 +124,8 @@ class Cycles {
         bool is_certain = true;
         size_t next_gap = 0;
         Delays delays{};
+        Delays gap_delays{};   ///< the part of them between calls
+        Delays next_delays{};  ///< since the last call, which are none of these yet
         // Of those that ended.
         int64_t lost_ns = 0;
         uint64_t delayed_ns = 0;
@@ -133,7 +141,7 @@ class Cycles {
     struct Judged {
         Learnt call;
         Delays delays{};
-        bool is_elastic = false;  ///< it waited for the device
+        bool is_gap_wait = false;
     };
 
     uint32_t thread_of(const ProcessKey& process, uint32_t tid);
@@ -143,6 +151,9 @@ class Cycles {
     static void tell(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
                      std::vector<ThreadLoss>& ret_losses);
     static std::optional<Length> length_of(const Kind& kind);
+    static Delays delays_of(const Assignment& assignment);
+    static uint64_t sum(const Delays& delays);
+    static void add(Delays& sums, const Delays& delays);
     uint64_t gaps_ns(Thread& thread, const Window& cycle) const;
     /// The cycle under way ends, or the window does.
     void settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& ret_losses);

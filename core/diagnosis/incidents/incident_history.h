@@ -39,10 +39,10 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
 
 /// What was recorded around the worst of it.
 struct IncidentDetail {
-    Window around;                ///< CLOCK_MONOTONIC; empty where the incident says nothing of a worst call
+    Window around;                ///< CLOCK_MONOTONIC; empty where the incident says nothing of a worst call or wait
     std::vector<Event> rows;      ///< of its process, in order of start, at most max_incident_rows
     std::vector<Event> evidence;  ///< in order of start
-    uint64_t worst = 0;           ///< sequence of the worst call; 0: none
+    uint64_t worst = 0;           ///< sequence of the worst call or wait; 0: none
     std::vector<WaitChain> chains;
     bool is_empty() const { return rows.empty() && evidence.empty() && chains.empty(); }
 };

@@ -24,7 +24,8 @@ struct Block {
     uint64_t lost = 0;
     uint64_t earliest_start_ns = UINT64_MAX;
     uint64_t latest_end_ns = 0;
-    uint64_t last_sequence = 0;
+    uint64_t last_sequence = 0;  ///< of calls
+    uint64_t last_row = 0;
 };
 
 size_t bytes_of(const Block& block) {
@@ -44,8 +45,10 @@ struct LiveWindow::Impl {
     std::vector<SpanRow> registered;
     std::deque<StateRow> states;
     size_t bytes = 0;
-    uint64_t last_sequence = 0;
-    uint64_t seen_sequence = 0;     ///< by passes
+    uint64_t last_sequence = 0;     ///< of calls
+    uint64_t last_row = 0;          ///< of waits too
+    uint64_t seen_sequence = 0;     ///< of calls, by passes
+    uint64_t seen_row = 0;          ///< the same of all rows
     uint64_t dropped_until_ns = 0;  ///< when the last call that is no longer kept returned
 
     void drop_first() {
@@ -72,6 +75,7 @@ void LiveWindow::add(std::vector<Event> events, uint64_t lost) {
     if (events.empty()) block->earliest_start_ns = block->latest_end_ns = told_until_ns;
     for (const Event& event : events) {
         if (is_call(event.op)) block->last_sequence = event.sequence;  // without calls there is nothing new to judge
+        block->last_row = std::max(block->last_row, event.sequence);
         block->earliest_start_ns = std::min(block->earliest_start_ns, event.start_ns);
         block->latest_end_ns = std::max(block->latest_end_ns, saturating_end_ns(event));
     }
@@ -81,6 +85,7 @@ void LiveWindow::add(std::vector<Event> events, uint64_t lost) {
     const std::lock_guard lock(impl_->mutex);
     impl_->bytes += bytes_of(*block);
     impl_->last_sequence = std::max(impl_->last_sequence, block->last_sequence);
+    impl_->last_row = std::max(impl_->last_row, block->last_row);
     impl_->blocks.push_back(std::move(block));
     while (impl_->bytes > impl_->options.max_bytes && impl_->blocks.size() > 1) impl_->drop_first();
 }
@@ -139,8 +144,9 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     {
         const std::lock_guard lock(impl_->mutex);
         blocks.assign(impl_->blocks.begin(), impl_->blocks.end());
-        options.new_from_sequence = impl_->seen_sequence + 1;
+        options.new_from_sequence = impl_->seen_row + 1;
         impl_->seen_sequence = impl_->last_sequence;
+        impl_->seen_row = impl_->last_row;
         kept_from_ns = std::max(impl_->options.since_ns, impl_->dropped_until_ns);
         std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
                      [&](const SpanRow& span) { return span.end_ns > judged_from_ns; });

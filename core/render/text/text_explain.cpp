@@ -2,6 +2,8 @@
 #include <array>
 #include <utility>
 
+#include "core/model/host_event.h"
+#include "core/model/op.h"
 #include "core/model/time.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
@@ -77,11 +79,15 @@ std::string waker_text(const json& waker) {
 
 std::string timeline_lines(const json& call, const TextStyle& style) {
     if (!call.is_object()) return "";
-    std::string line = text::words(call, "op") + " at " + text::time(call, "start_ns") + " took " +
-                       text::duration(call, "duration_ns");
-    if (text::number(call, "expected_ns")) line += " where " + text::duration(call, "expected_ns") + " is expected";
+    // The worst may be a wait between calls, where no call was held up.
+    const bool is_wait = text::words(call, "op") == op_name(op_wait);
+    std::string line = (is_wait ? "between its calls" : text::words(call, "op")) + " at " +
+                       text::time(call, "start_ns") + (is_wait ? ", " : " took ") + text::duration(call, "duration_ns");
+    if (!is_wait && text::number(call, "expected_ns"))
+        line += " where " + text::duration(call, "expected_ns") + " is expected";
     if (const auto tid = text::number(call, "tid")) line += ", thread " + std::to_string(*tid);
-    std::string result = labelled("Worst call", line, style) + split_lines(text::member(call, "split"), style);
+    std::string result =
+        labelled(is_wait ? "Worst wait" : "Worst call", line, style) + split_lines(text::member(call, "split"), style);
     if (const json& other = text::member(call, "ran_instead"); other.is_object())
         result += continued(
             "ran instead: " + text::process(other, "name", "pid") + " for " + text::duration(other, "ns"), style);
