@@ -133,24 +133,31 @@ std::span<const CatalogueEntry> catalogue() {
     return entries;
 }
 
-void Evidence::add(uint64_t ns, uint64_t sequence) {
-    heap_.emplace_back(ns, sequence);
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
-    if (heap_.size() <= max_evidence) return;
-    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-    heap_.pop_back();
+void Evidence::add(Heap& heap, uint64_t ns, uint64_t sequence) {
+    heap.emplace_back(ns, sequence);
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    if (heap.size() <= max_evidence) return;
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    heap.pop_back();
 }
 
-void Evidence::add_last(uint64_t sequence) {
-    if (std::none_of(heap_.begin(), heap_.end(), [&](const auto& one) { return one.second == sequence; }))
-        add(0, sequence);
+void Evidence::add(uint64_t ns, uint64_t sequence) {
+    add(first_, ns, sequence);
+}
+
+void Evidence::add_last(uint64_t ns, uint64_t sequence) {
+    add(last_, ns, sequence);
 }
 
 std::vector<uint64_t> Evidence::sequences() const {
-    auto sorted = heap_;
-    std::sort(sorted.begin(), sorted.end(), std::greater<>());
     std::vector<uint64_t> sequences;
-    for (const auto& [ns, sequence] : sorted) sequences.push_back(sequence);
+    for (Heap sorted : {first_, last_}) {
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        for (const auto& [ns, sequence] : sorted) {
+            const bool is_known = std::find(sequences.begin(), sequences.end(), sequence) != sequences.end();
+            if (!is_known && sequences.size() < max_evidence) sequences.push_back(sequence);
+        }
+    }
     return sequences;
 }
 

@@ -116,12 +116,15 @@ class Evidence {
   public:
     void add(uint64_t ns, uint64_t sequence);
     /// One to be told after all that lost something themselves, unless it is among them.
-    void add_last(uint64_t sequence);
+    void add_last(uint64_t ns, uint64_t sequence);
     /// Sequences, the most lost first; at most max_evidence.
     std::vector<uint64_t> sequences() const;
 
   private:
-    std::vector<std::pair<uint64_t, uint64_t>> heap_;  ///< lost time and sequence, the least on top
+    using Heap = std::vector<std::pair<uint64_t, uint64_t>>;  ///< lost time and sequence, the least on top
+    static void add(Heap& heap, uint64_t ns, uint64_t sequence);
+
+    Heap first_, last_;
 };
 
 /// A finding of a process with what its kind does not decide. `subject` tells findings of one kind apart.

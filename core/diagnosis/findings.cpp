@@ -200,7 +200,7 @@ void Ledger::lose(const ThreadLoss& loss) {
         if (loss.sequence >= options_.new_from_sequence) kind->newly_lost.add(one);
         // After the calls that waited themselves, those at whose end the loss showed.
         if (loss.between_calls[number] && one.point_ns > 0 && loss.last_call != 0)
-            kind->evidence.add_last(loss.last_call);
+            kind->evidence.add_last(static_cast<uint64_t>(one.point_ns), loss.last_call);
         const auto of_thread = kind->lost_by_thread.find(loss.tid);
         if (of_thread != kind->lost_by_thread.end() || kind->lost_by_thread.size() < max_map_entries)
             kind->lost_by_thread[loss.tid].add(one);
@@ -238,7 +238,8 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
         kind.worst = make_slow_call(event, time, op, assignment, clock_);
     }
     add_bounded(kind.by_thread, event.tid, all_ns);
-    add_bounded(kind.by_cpu, in_call ? event.cpu : uint32_t{wait_place(event).from_cpu}, all_ns);
+    add_bounded(kind.by_cpu, in_call || event.preempted_ns == 0 ? event.cpu : uint32_t{wait_place(event).from_cpu},
+                all_ns);
     add_culprit(kind, cause, event, assignment);
     if (!in_call) return;
     add_bounded(kind.by_op, event.op, all_ns);

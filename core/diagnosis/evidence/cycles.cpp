@@ -358,8 +358,13 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
     for (const Judged& judged : judged_) {
         Thread& thread = threads_[judged.call.thread];
         if (judged.is_gap_wait) {
-            // Before the first cycle begins it is not known what a wait costs.
-            if (thread.from_ns != 0) add(thread.next_delays, judged.delays);
+            if (thread.from_ns != 0) {
+                add(thread.next_delays, judged.delays);
+            } else {
+                // Before the first cycle begins it is not known what a wait costs.
+                const ThreadKey& key = index_.key(judged.call.thread);
+                tell(key.process, key.tid, judged, false, ret_losses);
+            }
             continue;
         }
         thread.last_ns = std::max(thread.last_ns, judged.call.end_ns);
@@ -394,8 +399,18 @@ void Cycles::tell(const ProcessKey& process, uint32_t tid, const Judged& judged,
 }
 
 void Cycles::finish(std::vector<ThreadLoss>& ret_losses) {
-    for (uint32_t number = 0; number < threads_.size(); ++number)
-        if (threads_[number].length) settle(number, false, ret_losses);
+    for (uint32_t number = 0; number < threads_.size(); ++number) {
+        if (!threads_[number].length) continue;
+        settle(number, false, ret_losses);
+        // After the last call it may be that nothing was left to do.
+        const Delays& rest = threads_[number].next_delays;
+        if (sum(rest) == 0) continue;
+        ThreadLoss& told = ret_losses.emplace_back();
+        told.process = index_.key(number).process;
+        told.tid = index_.key(number).tid;
+        for (size_t cause = 0; cause < finding_causes; ++cause)
+            told.causes[cause].high_ns = static_cast<int64_t>(std::min<uint64_t>(rest[cause], INT64_MAX));
+    }
 }
 
 }  // namespace ingero

@@ -66,7 +66,7 @@ class Cycles {
     void judge(const Event& call, const Op* op, const Assignment* assignment);
     /// Whether a thread has cycles, so that what it waits between its calls is known to cost something. Once learnt.
     bool has_cycles(const ProcessKey& process, uint32_t tid) const;
-    /// A wait between calls of a thread that has cycles. It counts once the thread calls again.
+    /// A wait between calls of a thread that has cycles. It is of a cycle once the thread calls again.
     void judge_gap_wait(const Event& wait, const Assignment& assignment);
     /// Appends what was lost in cycles that have ended.
     void end_judged_block(std::vector<ThreadLoss>& ret_losses);

@@ -198,6 +198,11 @@ bool CommitQueue::is_covering() const {
 void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, uint64_t covered_until_ns,
                        std::vector<Call> requests) {
     std::unique_lock lock(mutex_);
+    // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
+    waits_for_store_ = true;
+    wake_.wait(lock, [this] { return queued_events_ < max_waiting_events || stopping_; });
+    waits_for_store_ = false;
+    // Only now: what is put may be committed meanwhile, and a newer row must not come before an older one.
     Queued queued = take_put();
     queued.requests = std::move(requests);
     queued.batch.events = std::move(events);
@@ -205,10 +210,6 @@ void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, u
     queued.batch.covered_until_ns = covered_until_ns;
     for (const auto& [op, row] : carried_losses_) queued.batch.losses.push_back(row);
     carried_losses_.clear();
-    // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
-    waits_for_store_ = true;
-    wake_.wait(lock, [this] { return queued_events_ < max_waiting_events || stopping_; });
-    waits_for_store_ = false;
     queued_events_ += queued.events();
     queue_.push_back(std::move(queued));
     wake_.notify_all();
@@ -329,7 +330,8 @@ void CommitQueue::give_up(Batch& batch) {
 void CommitQueue::tidy() {
     {
         const std::lock_guard lock(mutex_);
-        if (closed_ || (!queue_.empty() && ++untidied_batches_ < tidy_every_batches)) return;
+        const bool is_awaited = !queue_.empty() || !next_told_.empty();
+        if (closed_ || (is_awaited && ++untidied_batches_ < tidy_every_batches)) return;
     }
     untidied_batches_ = 0;
     const auto tidied = store_->tidy();

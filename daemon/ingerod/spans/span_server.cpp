@@ -31,7 +31,7 @@ constexpr size_t max_waiting = 65'536;
 /// Spans that nobody waits for are stored together.
 constexpr uint64_t store_after_us = 200'000;
 constexpr size_t store_after_spans = 4'096;
-/// Each commit is a synchronisation of the disk, and calls are stored with it.
+/// Each commit is a synchronisation of the disk.
 constexpr uint64_t commit_period_ns = 20'000'000;
 /// A writer over its limit is read from no faster than the limit allows, within these bounds.
 constexpr uint64_t min_pause_us = 250'000, max_pause_us = 10'000'000;
