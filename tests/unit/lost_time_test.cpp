@@ -78,6 +78,14 @@ class Thread {
 
     const std::map<uint64_t, OpId>& ops() const { return ops_; }
 
+    /// Without a CPU, again and again, and no call between.
+    void lose_cpus(unsigned times) {
+        for (unsigned i = 0; i < times; ++i) {
+            now_ += ms;
+            lose_cpu();
+        }
+    }
+
     ExplainAnswer explain() { return explain({0, now_ + 1}); }
     /// `window`: of the monotonic clock.
     ExplainAnswer explain(const Window& window) {
@@ -300,6 +308,23 @@ TEST(LostTime, BetweenCallsOnlyIsShownByTheCallsThatEndedTheCycles) {
     EXPECT_EQ(finding.evidence.size(), max_evidence);
     for (const uint64_t sequence : finding.evidence) EXPECT_EQ(compared.ops.at(sequence), sync_op);
     for (const RejectedHypothesis& one : finding.rejected) EXPECT_LT(one.ns, finding.waited_ns / 10) << one.hypothesis;
+}
+
+// Whether anything was still to be done is not known.
+TEST(LostTime, AfterTheLastCallIsNotKnown) {
+    Thread thread({});
+    thread.run(100);
+    thread.lose_cpus(100);
+    const ExplainAnswer answer = thread.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    const Finding& finding = answer.findings[0];
+    EXPECT_EQ(finding.kind, "cpu-contention");
+    EXPECT_EQ(finding.lost_low_ns, 0u);
+    EXPECT_EQ(finding.lost_ns, 0u);
+    EXPECT_GE(finding.lost_high_ns, finding.waited_ns);
+    EXPECT_NE(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.severity, Severity::low);
+    EXPECT_THAT(finding.summary, HasSubstr("that cost the program at most "));
 }
 
 TEST(LostTime, BetweenCallsByAQuotaIsOfTheQuota) {
