@@ -407,7 +407,8 @@ int parse_and_run(int argc, char** argv) {
     }
     if (options.check_config) {
         const bool is_there = std::filesystem::exists(options.config);
-        std::cout << options.config << (is_there ? ": OK\n" : " is not there: the defaults apply\n");
+        std::cout << options.config
+                  << (is_there ? ": OK\n" : " is not there: the defaults apply, and what is in its .d folder\n");
         return 0;
     }
     if (options.check) return check(options, std::move(*config), std::move(denied));
