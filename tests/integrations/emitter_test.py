@@ -6,6 +6,7 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import types
 import unittest
@@ -62,6 +63,23 @@ class Delivery(WithListener):
         for frame in self.listener.frames:
             self.assertLessEqual(len(msgpack.packb(frame)), 64 * 1024)
             self.assertEqual([i for i, span in enumerate(frame) if "ack" in span], [0])
+
+    def test_what_is_being_framed_is_not_flushed(self):
+        writer = self.writer()
+        pack, framing, release = writer._pack, threading.Event(), threading.Event()
+
+        def pack_later(span, ack):
+            framing.set()
+            release.wait(20)
+            return pack(span, ack)
+
+        writer._pack = pack_later
+        writer.send({"id": "last", "start": 1, "end": 2})
+        self.assertTrue(framing.wait(20))
+        self.assertFalse(writer.flush(0.05))
+        release.set()
+        self.assertTrue(writer.flush(20))
+        self.assertEqual([span["id"] for span in self.sent(1)], ["last"])
 
     def test_what_was_not_acknowledged_is_sent_again_to_the_next_daemon(self):
         self.listener.answer = False

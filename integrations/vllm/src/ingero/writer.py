@@ -87,6 +87,7 @@ class Writer:
     def _reset(self):
         """Of a new object, and in a forked child: what the parent queued is the parent's to send."""
         self._queue = collections.deque()
+        self._framing = False  # spans are in neither queue
         self._wake = threading.Event()
         self._start_lock = threading.Lock()
         self._thread = None
@@ -131,7 +132,8 @@ class Writer:
     def flush(self, timeout=CLOSE_SECONDS):
         """Waits until all that was queued is stored, or the time is over. True where it is."""
         until = time.monotonic() + timeout
-        while self._queue or self._unacked:
+        # In this order: what leaves the queue is being framed before, and unacknowledged after.
+        while self._queue or self._framing or self._unacked:
             thread = self._thread
             if thread is None or not thread.is_alive() or time.monotonic() >= until:
                 return False
@@ -237,10 +239,15 @@ class Writer:
             if frame.sent_at is None:
                 self._transmit(frame)
         while self._queue and len(self._unacked) < FRAMES_IN_FLIGHT:
-            frame = self._next_frame()
+            self._framing = True
+            try:
+                frame = self._next_frame()
+                if frame is not None:
+                    self._unacked.append(frame)
+            finally:
+                self._framing = False
             if frame is None:
                 break
-            self._unacked.append(frame)
             self._transmit(frame)
         self._receive(BATCH_SECONDS)
         if self._unacked and time.monotonic() - self._unacked[0].sent_at > ACK_SECONDS:
