@@ -5,10 +5,13 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/diagnosis/assign.h"
+#include "core/model/host_event.h"
 #include "core/query/event_filter.h"
 #include "core/query/op_lookup.h"
 #include "core/spans/span.h"
@@ -89,26 +92,45 @@ uint64_t duration_of(const SpanRow& span) {
     return saturating_subtract(span.end_ns, span.start_ns);
 }
 
-RequestStall to_stall(const Event& event, uint64_t stalled_ns, const Op* op, const ClockTriple& clock) {
+/// Where the quota of its control group kept the thread off the CPU: as if that had had it.
+Event blame_quota(Event wait) {
+    wait.preemptor_comm = to_comm(quota_name);
+    wait.preemptor_tgid = INGERO_PID_OUTSIDE;
+    wait.preemptor_ns = wait.runnable_ns;
+    return wait;
+}
+
+/// Name empty where nobody is known.
+Culprit culprit_of(Cause cause, const Event& event) {
+    if (cause == Cause::wake_up) return {};
+    if (cause == Cause::excluded_task) return {std::string(to_string_view(event.preemptor_comm)), 0, 0};
+    const auto [comm, pid] = suspect_of(cause, event);
+    return {std::string(to_string_view(comm)), pid, 0};
+}
+
+RequestStall to_stall(const Event& stalled, uint64_t stalled_ns, const Op* op, const ClockTriple& clock) {
+    const Event event = is_throttled(stalled) ? blame_quota(stalled) : stalled;
     RequestStall stall;
     const CallTime time = call_time(event);
     stall.ns = stalled_ns;
-    const Assignment assigned = assign_unjudged(event, time, op);
+    const Assignment assigned =
+        event.op == op_wait ? assign_between_calls(event, time) : assign_unjudged(event, time, op);
     const auto largest = std::max_element(assigned.ns.begin(), assigned.ns.end());
     const bool named = *largest > 0;
     const auto cause = static_cast<Cause>(largest - assigned.ns.begin());
     stall.kind = named ? std::string(to_string(cause)) : "unexplained";
     if (named) {
-        const auto [comm, pid] = suspect_of(cause, event);
         uint64_t ns = *largest;
         if (cause == Cause::cpu_contention && !assigned.preemptors.empty() && !assigned.has_main_preemptor())
             ns = assigned.preemptors[0].ns;
-        stall.culprit = {std::string(to_string_view(comm)), pid, std::min(ns, stalled_ns)};
+        stall.culprit = culprit_of(cause, event);
+        stall.culprit.ns = std::min(ns, stalled_ns);
     }
     stall.op = event.op;
     stall.pid = event.tgid;
     stall.tid = event.tid;
-    stall.start_realtime_ns = clock.to_realtime(event.start_ns);
+    const uint64_t from_ns = event.op == op_wait ? saturating_end_ns(event) - time.runnable_ns : event.start_ns;
+    stall.start_realtime_ns = clock.to_realtime(from_ns);
     stall.sequence = event.sequence;
     return stall;
 }
@@ -202,10 +224,13 @@ class RequestsOfBoot {
   private:
     Result<void> read_spans();
     void form_groups();
-    /// take(group, call, op) of each call of a process of a group; it returns false to end.
-    template <class Take>
-    Result<void> read_calls(Take take);
+    /// take(group, call, op) of each call of a process of a group; it returns false to end. end_block(block) after
+    /// each.
+    template <class Take, class EndBlock>
+    Result<void> read_calls(Take take, EndBlock end_block);
     void take(Group& group, const Event& event, const Op* op);
+    /// What the threads that have called until now lacked a CPU for between their calls.
+    void take_gap_waits(std::span<const Event> block);
     void give(Group& group, RequestsAnswer& answer);
     bool is_wanted(const SpanRow& span) const {
         const bool named = !query_.id || span.id == *query_.id || to_valid_utf8(span.id) == *query_.id;
@@ -220,6 +245,8 @@ class RequestsOfBoot {
     ScopeGroups scopes_;
     std::vector<std::unique_ptr<Group>> groups_;
     std::map<ProcessKey, std::vector<Group*>> groups_of_;
+    std::set<std::pair<ProcessKey, uint32_t>> callers_;  ///< threads
+    std::pair<ProcessKey, uint32_t> last_caller_;
     Window calls_;  ///< from the first span's start to the last one's end
 };
 
@@ -232,7 +259,8 @@ Result<void> RequestsOfBoot::run(RequestsAnswer& answer) {
         take(group, event, op);
         return true;
     };
-    if (auto read = read_calls(take_all); !read) return read;
+    if (auto read = read_calls(take_all, [&](std::span<const Event> block) { take_gap_waits(block); }); !read)
+        return read;
     for (const auto& group : groups_)
         if (group->is_wanted) give(*group, answer);
     return {};
@@ -299,12 +327,28 @@ void RequestsOfBoot::take(Group& group, const Event& event, const Op* op) {
     const Window call{event.start_ns, saturating_end_ns(event)};
     const CallTime time = call_time(event);
     const uint64_t stalled = time.runnable_ns + time.blocked_ns;
+    if (const std::pair caller(event.process(), event.tid); caller != last_caller_)
+        callers_.insert(last_caller_ = caller);
     if (group.join->add(call, sums_of(event, op)) == 0) return;
     if (stalled >= stall_floor_ns) group.add_stall(call, stalled, event);
 }
 
-template <class Take>
-Result<void> RequestsOfBoot::read_calls(Take take) {
+// Of a sleep between calls it is not known whether there was anything to do.
+void RequestsOfBoot::take_gap_waits(std::span<const Event> block) {
+    for (const Event& event : block) {
+        if (event.op != op_wait || event.depth != 0 || event.split_uncertain()) continue;
+        const uint64_t lacked_ns = call_time(event).runnable_ns;
+        if (lacked_ns < stall_floor_ns || !callers_.contains({event.process(), event.tid})) continue;
+        const auto groups = groups_of_.find(event.process());
+        if (groups == groups_of_.end()) continue;
+        // It may have slept first.
+        const uint64_t end_ns = saturating_end_ns(event);
+        for (Group* group : groups->second) group->add_stall({end_ns - lacked_ns, end_ns}, lacked_ns, event);
+    }
+}
+
+template <class Take, class EndBlock>
+Result<void> RequestsOfBoot::read_calls(Take take, EndBlock end_block) {
     EventFilter filter({.window = {}, .uid = query_.filter.uid, .pid = query_.filter.pid}, processes_);
     OpLookup find;
     return snapshot_.scan(boot_.boot_index, calls_, [&](std::span<const Event> block) {
@@ -316,6 +360,7 @@ Result<void> RequestsOfBoot::read_calls(Take take) {
             for (Group* group : groups->second)
                 if (!take(*group, event, find(event.op))) return false;
         }
+        end_block(block);
         return true;
     });
 }
@@ -393,7 +438,7 @@ Result<void> RequestsOfBoot::list(const Window& wanted, RequestCalls& ret_calls)
     for (const auto& group : groups_) overlaps.emplace(group.get(), Overlaps(group->spans, is_listed));
     std::map<std::pair<const Group*, size_t>, uint32_t> places;
     bool too_many = false;
-    auto read = read_calls([&](Group& group, const Event& event, const Op*) {
+    const auto add_pairs = [&](Group& group, const Event& event, const Op*) {
         const Window call{event.start_ns, saturating_end_ns(event)};
         const Overlaps& of_group = overlaps.at(&group);
         const auto shared_by = static_cast<uint32_t>(of_group.count(call));
@@ -422,8 +467,8 @@ Result<void> RequestsOfBoot::list(const Window& wanted, RequestCalls& ret_calls)
                                        .sequence = event.sequence});
             return true;
         });
-    });
-    if (!read) return read;
+    };
+    if (auto read = read_calls(add_pairs, [](std::span<const Event>) {}); !read) return read;
     if (too_many)
         return fail(ErrorCode::limit, "more than 1,000,000 pairs of a request and a call",
                     "ask for a shorter time, or one request: WHERE request_id = 'ID'");

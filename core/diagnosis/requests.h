@@ -26,10 +26,10 @@ struct RequestsQuery {
 };
 
 struct RequestStall {
-    uint64_t ns = 0;   ///< off the CPU in one call: what can lie inside the request
+    uint64_t ns = 0;   ///< off the CPU in one call, or without one between calls: what can lie inside the request
     std::string kind;  ///< what most of it was: "cpu-contention", "lock-wait", "device wait"
     Culprit culprit;   ///< name empty where nobody is known
-    OpId op = 0;
+    OpId op = 0;       ///< op_wait: between calls
     uint32_t pid = 0, tid = 0;
     uint64_t start_realtime_ns = 0;
     uint64_t sequence = 0;

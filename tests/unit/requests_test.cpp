@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/spans/span.h"
 #include "tests/unit/store_fixture.h"
@@ -265,6 +266,46 @@ TEST_F(Requests, NameTheLongestStallAndWhoCausedIt) {
     EXPECT_EQ(stall->sequence, 2u);
     EXPECT_EQ(stall->start_realtime_ns, 1'700'000'000 * second + 100 * ms);
     EXPECT_FALSE(find(answer, "spared").longest_stall);
+}
+
+TEST_F(Requests, AreStalledBetweenTheCallsOfAThreadThatCallsToo) {
+    const auto wait = [](uint64_t start, uint64_t lacked, uint32_t tid, const std::string& by) {
+        Event event = preempted(make_call(op_wait, start, lacked + 5 * ms), lacked, by, 991);
+        event.tid = tid;
+        return event;
+    };
+    add(make_span("stalled", 0, 900 * ms));
+    add(make_span("other", 2 * second, 3 * second, engine));
+    add(make_span("of a quota", 4 * second, 5 * second));
+    add(make_span("while it slept", 6 * second, 7 * second));
+    Event late = wait(5 * second, 50 * ms, server.pid, "after its sleep");
+    late.duration_ns = 4 * second;
+    add(late);
+    Event throttled = wait(4 * second, 80 * ms, server.pid, "next of its queue");
+    throttled.return_code = wait_throttled;
+    add(throttled);
+    add(wait(100 * ms, 300 * ms, server.pid, "cpu-hog"));
+    add(wait(150 * ms, 600 * ms, server.pid + 1, "of a thread that calls nothing"));
+    Event slept = wait(500 * ms, 0, server.pid, "");
+    slept.blocked_ns = 390 * ms;
+    add(slept);
+    Event inside = wait(10 * ms, 350 * ms, server.pid, "of a call, which has it");
+    inside.depth = 1;
+    add(inside);
+    add(preempted(make_call(launch, 450 * ms, 60 * ms), 50 * ms, "smaller-hog", 8));
+    const RequestsAnswer answer = ask();
+    const auto& stall = find(answer, "stalled").longest_stall;
+    ASSERT_TRUE(stall);
+    EXPECT_EQ(stall->ns, 300 * ms);
+    EXPECT_EQ(stall->kind, "cpu-contention");
+    EXPECT_EQ(stall->culprit.name, "cpu-hog");
+    EXPECT_EQ(stall->op, op_wait);
+    EXPECT_EQ(find(answer, "stalled").sums[CallSums::calls], 1u);
+    EXPECT_EQ(find(answer, "stalled").sums[CallSums::runnable_ns], 50 * ms) << "the split is of calls";
+    EXPECT_FALSE(find(answer, "other").longest_stall);
+    EXPECT_FALSE(find(answer, "while it slept").longest_stall);
+    EXPECT_EQ(find(answer, "of a quota").longest_stall->culprit.name, "cgroup quota");
+    EXPECT_EQ(find(answer, "of a quota").longest_stall->culprit.pid, 0u);
 }
 
 TEST_F(Requests, AreNotBlamedForAStallThatWasOverBeforeThem) {
