@@ -240,9 +240,10 @@ void add_annotate(CLI::App& app, Command& command) {
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
     subcommand
-        ->add_option("--pid", annotate->pid,
+        ->add_option("-p,--pid", annotate->pid,
                      "The process that the span belongs to (default: ingeroctl, with the command that it runs)")
-        ->type_name("PID");
+        ->type_name("PID")
+        ->check(process_number());
     subcommand->add_option("--spans", annotate->socket, "The daemon's span socket")->type_name("PATH");
     subcommand
         ->add_option("--lines", annotate->lines,

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -26,12 +27,26 @@ unsigned terminal_width() {
     return usual;
 }
 
-TextStyle terminal_style(const Options& options) {
-    if (isatty(STDOUT_FILENO) == 0) return {};
+/// For what is no terminal; 0: as wide as it takes.
+unsigned wanted_width() {
+    const char* columns = std::getenv("COLUMNS");
+    const std::string_view text = columns ? columns : "";
+    unsigned width = 0;
+    std::from_chars(text.data(), text.data() + text.size(), width);
+    return width;
+}
+
+TextStyle style_of(const Options& options) {
+    TextStyle style{.width = wanted_width(), .details = options.all, .coverage = options.coverage};
+    if (isatty(STDOUT_FILENO) == 0) return style;
     const char* no_colour = std::getenv("NO_COLOR");
     const char* terminal = std::getenv("TERM");
     const bool wanted = !options.no_colour && (!no_colour || *no_colour == '\0');
-    return {terminal_width(), wanted && terminal && std::string_view(terminal) != "dumb"};
+    style.width = terminal_width();
+    style.colour = wanted && terminal && std::string_view(terminal) != "dumb";
+    // Programs that read them want the zone.
+    style.short_times = !options.utc;
+    return style;
 }
 
 }  // namespace
@@ -87,7 +102,7 @@ std::string to_text(const Options& options, const json& answer, Renderer rendere
     choose_zone(options);
     // ASCII only: a target's text inside the JSON cannot play tricks on the terminal either.
     return options.json ? answer.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
-                        : renderer(answer, terminal_style(options));
+                        : renderer(answer, style_of(options));
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ struct Options {
     bool json = false;
     bool no_colour = false;
     bool utc = false;
+    bool all = false;       ///< all details
+    bool coverage = false;  ///< each gap
     bool no_pager = false;
     bool pages = false;  ///< a long answer goes through a pager, where there is a terminal
 };

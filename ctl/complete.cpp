@@ -194,6 +194,8 @@ void add_values(const Line& line, CLI::Option& option, Candidates& candidates) {
     if (type == "PROBLEM")
         for (const CatalogueEntry& entry : catalogue())
             candidates.add(std::string(entry.kind), std::string(entry.title));
+    if (type == "WHEN") add_all({"30s", "5m", "1h", "1d", "today", "yesterday"});
+    if (type == "TIME") add_all({"today", "yesterday"});
     if (type == "DURATION")
         name == "slower-than"    ? add_all({"500ms", "1s", "2s", "5s"})
         : name == "min-duration" ? add_all({"50us", "1ms", "10ms", "1s"})

@@ -22,6 +22,7 @@ struct ExplainOptions {
     WindowOptions window;
     std::string fail_on;
     RequestsOptions requests;
+    std::optional<uint32_t> limit;
     bool by_request = false;
     bool by_step = false;
     bool per_process = false;
@@ -60,9 +61,10 @@ int run(const Options& options, const ExplainOptions& explain) {
                                        "--diff and --fail-on exclude each other",
                                        "choose one"});
     if (explain.by_request || explain.by_step)
-        return run_requests(options, "explain", explain.window, explain.requests, explain.by_step ? "step" : "request");
-    if (explain.requests.is_given())
-        return usage_error("explain", {ErrorCode::bad_request, "--request, --slower-than and --top choose requests",
+        return run_requests(options, "explain", explain.window, explain.requests, explain.limit,
+                            explain.by_step ? "step" : "request");
+    if (explain.requests.is_given() || explain.limit)
+        return usage_error("explain", {ErrorCode::bad_request, "--request, --slower-than and --limit choose requests",
                                        "add --by-request or --by-step"});
     if (!explain.incident.empty()) return run_incident(options, explain.window, explain.incident);
     if (!explain.verify.empty()) return run_verify(options, explain.window, explain.verify);
@@ -116,6 +118,11 @@ void add_explain(CLI::App& app, Command& command) {
         ->type_name("A B")
         ->expected(2);
     explain->requests.add_to(*subcommand);
+    subcommand
+        ->add_option("-n,--limit", explain->limit,
+                     "With --by-request or --by-step: at most this many, the longest first (default: 20)")
+        ->type_name("ROWS")
+        ->check(whole_number(1, 10'000));
     add_examples(*subcommand, {{"What made calls slow in the last hour?", "ingeroctl explain --since 1h"},
                                {"How did an incident come about? An example from a recorded scenario:",
                                 "ingeroctl --db demo:cpu-contention explain --incident d1382c9f"},

@@ -1,6 +1,7 @@
 #include "ctl/help.h"
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "core/render/table.h"
@@ -102,6 +103,29 @@ Error unknown_option(const CLI::App& app, const CLI::App* command, const std::st
     return {ErrorCode::bad_request, what + (others.empty() ? "" : "; it is one of " + others), hint};
 }
 
+/// CLI11 puts "--option: " before it.
+constexpr std::string_view wants = "wants ";
+std::string not_wanted(const std::string& wanted, const std::string& given) {
+    return std::string(wants) + wanted + ", not '" + given + "'";
+}
+
+/// In our words, where CLI11 has others.
+std::string reason_of(const CLI::ParseError& error) {
+    std::string reason = error.what();
+    if (const size_t at = reason.find(" excludes ");
+        dynamic_cast<const CLI::ExcludesError*>(&error) && at != std::string::npos)
+        return reason.substr(0, at) + " and " + reason.substr(at + 10) + " exclude each other";
+    const size_t colon = reason.find(": ");
+    if (colon == std::string::npos) return reason;
+    if (reason.compare(colon + 2, wants.size(), wants) == 0) return reason.erase(colon, 1);
+    if (!dynamic_cast<const CLI::ArgumentMismatch*>(&error)) return reason;
+    const std::string option = reason.substr(0, colon);
+    if (reason.find("At Most") != std::string::npos) return option + " is given more than once";
+    const size_t digit = reason.find_first_of("0123456789", colon);
+    const std::string count = digit == std::string::npos ? "1" : reason.substr(digit, reason.find(' ', digit) - digit);
+    return option + " wants " + (count == "1" ? "a value" : count + " values");
+}
+
 }  // namespace
 
 void add_examples(CLI::App& command, std::initializer_list<Example> examples) {
@@ -111,8 +135,32 @@ void add_examples(CLI::App& command, std::initializer_list<Example> examples) {
     command.footer(text + "\nCommon options and exit codes: ingeroctl --help; full manual: man ingeroctl");
 }
 
+CLI::Validator whole_number(uint64_t least, uint64_t most, const std::string& what) {
+    const std::string range = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+    const std::string wanted = what.empty() ? range : what;
+    return CLI::Validator(
+        [=](const std::string& text) {
+            uint64_t value = 0;
+            const char* const end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, value);
+            const bool fits = error == std::errc{} && at == end && value >= least && value <= most;
+            return fits ? std::string() : not_wanted(wanted, text);
+        },
+        "");
+}
+
+CLI::Validator process_number() {
+    return whole_number(1, INT32_MAX, "a process number");
+}
+
 CLI::Validator one_of(const std::vector<std::string>& values) {
-    return CLI::IsMember(values).description("").name(CLI::detail::join(values, ","));
+    return CLI::Validator(
+        [values](const std::string& text) {
+            if (std::find(values.begin(), values.end(), text) != values.end()) return std::string();
+            const std::string all_but_last = CLI::detail::join(std::vector(values.begin(), values.end() - 1), ", ");
+            return not_wanted(all_but_last + " or " + values.back(), text);
+        },
+        "", CLI::detail::join(values, ","));
 }
 
 std::vector<std::string> values_of(CLI::Option& option) {
@@ -146,7 +194,12 @@ Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
         return {ErrorCode::bad_request,
                 "unknown command '" + unknown.front() + "'" + did_you_mean(closest(unknown.front(), commands_of(app))),
                 see_help};
-    return {ErrorCode::bad_request, error.what(), see_help};
+    if (!command && dynamic_cast<const CLI::RequiredError*>(&error))
+        return {ErrorCode::bad_request, "a command is missing", see_help};
+    if (command && !unknown.empty() && dynamic_cast<const CLI::ExtrasError*>(&error))
+        return {ErrorCode::bad_request, "unexpected word '" + unknown.front() + "' after '" + command->get_name() + "'",
+                see_help};
+    return {ErrorCode::bad_request, reason_of(error), see_help};
 }
 
 }  // namespace ingero::ctl

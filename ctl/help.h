@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -19,6 +20,9 @@ struct Example {
 /// Shown below the command's options. The lines run as they stand: tests/integration/examples_test.py runs them.
 void add_examples(CLI::App& command, std::initializer_list<Example> examples);
 
+/// A whole number. `what` completes "wants ", such as "a process number"; empty: the range does.
+CLI::Validator whole_number(uint64_t least, uint64_t most, const std::string& what = {});
+CLI::Validator process_number();
 /// One of these values. An option that is checked so has them completed.
 CLI::Validator one_of(const std::vector<std::string>& values);
 /// What an option made with one_of() takes; empty of any other.

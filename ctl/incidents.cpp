@@ -31,9 +31,9 @@ void add_incidents(CLI::App& app, Command& command) {
     CLI::App* subcommand = app.add_subcommand(
         "incidents", "List the incidents that ingerod detected live in a window, the most lost time first");
     incidents->window.add_to(*subcommand);
-    subcommand->add_option("--limit", incidents->limit, "At most this many incidents (default: 100)")
+    subcommand->add_option("-n,--limit", incidents->limit, "At most this many incidents (default: 100)")
         ->type_name("INCIDENTS")
-        ->check(CLI::Range(1U, 1'000U).description(""));
+        ->check(whole_number(1, 1'000));
     add_examples(*subcommand, {{"What went wrong today?", "ingeroctl incidents --since 1d"}});
     subcommand->callback(
         [&command, incidents] { command = [incidents](const Options& options) { return run(options, *incidents); }; });

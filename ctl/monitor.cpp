@@ -252,7 +252,7 @@ void add_monitor(CLI::App& app, Command& command) {
         app.add_subcommand("monitor", "Print incidents, stragglers and losses as ingerod signals them on D-Bus");
     subcommand->add_option("--count", monitor->count, "Exit after this many lines")
         ->type_name("N")
-        ->check(CLI::PositiveNumber.description(""));
+        ->check(whole_number(1, uint64_t{1} << 53));
     add_examples(*subcommand, {{"Wait for the next thing that goes wrong", "ingeroctl monitor --count 1"}});
     subcommand->callback(
         [&command, monitor] { command = [monitor](const Options& options) { return run(options, *monitor); }; });

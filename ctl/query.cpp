@@ -31,13 +31,13 @@ std::string schema_statement(const std::string& table) {
 }
 
 int run(const Options& options, const QueryOptions& query) {
-    const bool of_statement = !query.sql.empty() || query.limit || query.csv || query.explain || query.schema;
+    const bool of_statement = !query.sql.empty() || query.csv || query.explain || query.schema;
     if (query.by_request && of_statement)
         return usage_error("query", {ErrorCode::bad_request, "--by-request replaces the statement",
-                                     "combine it with a window, --request, --slower-than and --top"});
-    if (query.by_request) return run_requests(options, "query", query.window, query.requests, "request");
+                                     "combine it with a window, --request, --slower-than and --limit"});
+    if (query.by_request) return run_requests(options, "query", query.window, query.requests, query.limit, "request");
     if (query.requests.is_given())
-        return usage_error("query", {ErrorCode::bad_request, "--request, --slower-than and --top choose requests",
+        return usage_error("query", {ErrorCode::bad_request, "--request and --slower-than choose requests",
                                      "add --by-request, without a statement"});
     if (query.sql.empty() && !query.schema)
         return usage_error("query", {ErrorCode::bad_request, "the statement is missing",
@@ -69,10 +69,11 @@ void add_query(CLI::App& app, Command& command) {
     CLI::App* subcommand = app.add_subcommand("query", "Query the store with SQL");
     subcommand->add_option("SQL", query->sql, "One SELECT statement; with --schema: a table")->type_name("");
     query->window.add_to(*subcommand);
-    subcommand->get_option("--since")->description("Only the time up to now, such as 5m (default: all that is stored)");
-    subcommand->add_option("--limit", query->limit, "At most this many rows (default: 10000)")
+    subcommand->get_option("--since")->description(
+        "How long before now, such as 5m, or a time (default: all that is stored)");
+    subcommand->add_option("-n,--limit", query->limit, "At most this many rows (default: 10000), or requests (20)")
         ->type_name("ROWS")
-        ->check(CLI::Range(1u, static_cast<unsigned>(most_sql_rows)).description(""));
+        ->check(whole_number(1, most_sql_rows));
     subcommand->add_flag("--csv", query->csv, "Comma-separated values, a line of names first");
     subcommand->add_flag("--explain", query->explain, "In place of the rows: how the statement would be answered");
     subcommand->add_flag("--schema", query->schema,
@@ -83,7 +84,7 @@ void add_query(CLI::App& app, Command& command) {
                  {{"Which operations fail?",
                    "ingeroctl query \"SELECT op, count(*) FROM events WHERE ret_code != 0 GROUP BY op\""},
                   {"Which columns does a table have?", "ingeroctl query --schema events"},
-                  {"The slowest requests of the last hour", "ingeroctl query --since 1h --by-request --top 5"}});
+                  {"The slowest requests of the last hour", "ingeroctl query --since 1h --by-request -n 5"}});
     subcommand->callback(
         [&command, query] { command = [query](const Options& options) { return run(options, *query); }; });
 }

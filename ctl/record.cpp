@@ -172,9 +172,14 @@ Result<bool> Recording::copy_page() {
     SessionBatch rows;
     const auto answer = ask({{"after", after_}, {"after_ns", covered_ns_}}, rows);
     if (!answer) return tl::unexpected(answer.error());
-    if (!writer_)
+    if (!writer_) {
+        if (rows.batch.processes.empty())
+            return fail(ErrorCode::not_found,
+                        "no traced process in " + params_.value("unit", "") + " among those that you may see",
+                        "'ingeroctl processes' lists them with their units");
         if (auto begun = begin(rows, answer->value("start_ns", uint64_t{0})); !begun)
             return tl::unexpected(begun.error());
+    }
     if (rows.session.boot_id != session_.boot_id || rows.session.clock.monotonic_ns > session_.clock.monotonic_ns)
         return fail(ErrorCode::not_found, "ingerod was restarted",
                     "what was recorded before the restart is in the store");
@@ -306,7 +311,7 @@ void add_record(CLI::App& app, Command& command) {
     const auto wanted = std::make_shared<RecordCommand>();
     CLI::App* subcommand = app.add_subcommand(
         "record", "Record a process or unit to a store of its own, or report what a process touches");
-    subcommand->add_option("--pid", wanted->pid, "This process")->type_name("PID");
+    subcommand->add_option("-p,--pid", wanted->pid, "This process")->type_name("PID")->check(process_number());
     subcommand->add_option("--unit", wanted->unit, "All processes of this systemd unit")->type_name("UNIT");
     subcommand
         ->add_option("--duration", wanted->duration, "End after this time (default: when the process ends, or at ^C)")

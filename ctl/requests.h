@@ -1,6 +1,7 @@
 // Requests and training steps by measured duration: `ingeroctl requests`, and the same of `explain` and `query`.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ctl/command.h"
@@ -11,14 +12,14 @@ namespace ingero::ctl {
 struct RequestsOptions {
     std::string request;
     std::string slower_than;
-    uint32_t top = 0;  ///< 0: as many as usual
 
     void add_to(CLI::App& command);
-    bool is_given() const { return !request.empty() || !slower_than.empty() || top != 0; }
+    bool is_given() const { return !request.empty() || !slower_than.empty(); }
 };
 
-/// `by`: "request" or "step". Returns the exit code; `command` is named in errors.
+/// `limit`: rows; as many as usual where it is not given. `by`: "request" or "step". Returns the exit code; `command`
+/// is named in errors.
 int run_requests(const Options& options, const char* command, const WindowOptions& window,
-                 const RequestsOptions& requests, const char* by);
+                 const RequestsOptions& requests, std::optional<uint32_t> limit, const char* by);
 
 }  // namespace ingero::ctl

@@ -45,9 +45,10 @@ void add_stacks(CLI::App& app, Command& command) {
     subcommand->add_flag("--off-cpu", stacks->off_cpu,
                          "Weight stacks by their time off the CPU, not by their total time");
     subcommand->add_flag("--folded", stacks->folded, "One line a stack, as flame graph tools read them");
-    subcommand->add_option("--limit", stacks->limit, "At most this many stacks, those with the most time (default: 50)")
+    subcommand
+        ->add_option("-n,--limit", stacks->limit, "At most this many stacks, those with the most time (default: 50)")
         ->type_name("STACKS")
-        ->check(CLI::Range(1u, 10'000u).description(""));
+        ->check(whole_number(1, 10'000));
     add_examples(*subcommand, {{"Where do the launches of a process come from?",
                                 "ingeroctl stacks --pid 4711 --op cudaLaunchKernel"},
                                {"Where do calls sleep?", "ingeroctl stacks --off-cpu --limit 5"}});

@@ -35,9 +35,10 @@ void add_stats(CLI::App& app, Command& command) {
     subcommand->add_option("--by", stats->by, "Group calls by op, or launches by kernel (default: op)")
         ->type_name("WHAT")
         ->check(one_of({"op", "kernel"}));
-    subcommand->add_option("--limit", stats->limit, "At most this many rows, the largest by total time (default: all)")
+    subcommand
+        ->add_option("-n,--limit", stats->limit, "At most this many rows, the largest by total time (default: all)")
         ->type_name("ROWS")
-        ->check(CLI::Range(1u, 1'000'000u).description(""));
+        ->check(whole_number(1, 1'000'000));
     add_examples(*subcommand, {{"Which calls took the time?", "ingeroctl stats --since 1m --limit 10"},
                                {"Which kernels are launched?", "ingeroctl stats --by kernel"}});
     subcommand->callback(

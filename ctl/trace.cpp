@@ -82,9 +82,7 @@ void add_trace(CLI::App& app, Command& command) {
     const auto trace = std::make_shared<TraceOptions>();
     CLI::App* subcommand =
         app.add_subcommand("trace", "Show traced calls as they are recorded, and calls that have not returned");
-    subcommand->add_option("--pid", trace->pid, "Only this process")
-        ->type_name("PID")
-        ->check(CLI::Range(1u, 0x7fffffffu).description(""));
+    subcommand->add_option("-p,--pid", trace->pid, "Only this process")->type_name("PID")->check(process_number());
     subcommand
         ->add_option("--op", trace->ops, "Only calls of this operation, such as cudaLaunchKernel; may be repeated")
         ->type_name("NAME")
@@ -97,7 +95,7 @@ void add_trace(CLI::App& app, Command& command) {
                          "Only calls that have been in flight for longer than [capture] inflight_floor");
     subcommand->add_option("--count", trace->count, "End after this many calls (default: run until interrupted)")
         ->type_name("CALLS")
-        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 53).description(""));
+        ->check(whole_number(1, uint64_t{1} << 53));
     subcommand->add_option("--duration", trace->duration, "End after this long, such as 10s")->type_name("DURATION");
     add_examples(
         *subcommand,

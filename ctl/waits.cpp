@@ -34,11 +34,13 @@ void add_waits(CLI::App& app, Command& command) {
     CLI::App* subcommand = app.add_subcommand(
         "waits", "Show the longest waits of threads, and follow each to the thread that ended it, and on");
     waits->window.add_to(*subcommand);
-    subcommand->add_option("--tid", waits->tid, "Only this thread")->type_name("TID");
+    subcommand->add_option("--tid", waits->tid, "Only this thread")
+        ->type_name("TID")
+        ->check(whole_number(1, INT32_MAX, "a thread number"));
     subcommand->add_flag("--between-calls", waits->between_calls, "Only waits outside of traced calls");
-    subcommand->add_option("--limit", waits->limit, "At most this many waits, the longest (default: 20)")
+    subcommand->add_option("-n,--limit", waits->limit, "At most this many waits, the longest (default: 20)")
         ->type_name("WAITS")
-        ->check(CLI::Range(1U, 1'000U));
+        ->check(whole_number(1, 1'000));
     add_examples(*subcommand, {{"What did a process wait for, between its calls too?", "ingeroctl waits --pid 4711"},
                                {"The longest waits for data", "ingeroctl waits --between-calls --limit 5"}});
     subcommand->callback(

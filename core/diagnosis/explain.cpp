@@ -273,7 +273,9 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
         }
     }
     if (totals.uncertain) {
-        text += "; " + std::to_string(totals.uncertain) + " calls are left out: their time split is uncertain";
+        text += "; " + std::to_string(totals.uncertain) +
+                (totals.uncertain == 1 ? " call was left out: its time split is an estimate"
+                                       : " calls were left out: their time split is an estimate");
     }
     return text;
 }

@@ -12,7 +12,7 @@
 
 namespace ingero {
 
-/// Printed with every such answer, above the rows.
+/// Printed with every such answer, below the rows.
 extern const char* const shared_calls_note;
 extern const char* const ranking_note;
 

@@ -150,7 +150,7 @@ bool scan_date(Scanner& scan, TimeText& time) {
     // uint64 nanoseconds since 1970 end in 2554.
     if (!date.ok() || year < 1970 || year > 2500) return false;
     time.date = date;
-    return scan.take('T') || scan.take('t') || scan.take(' ');
+    return true;
 }
 
 bool scan_zone(Scanner& scan, TimeText& time) {
@@ -169,10 +169,32 @@ bool scan_zone(Scanner& scan, TimeText& time) {
     return true;
 }
 
-std::optional<TimeText> scan_time(std::string_view text) {
+std::chrono::year_month_day date_in_zone(time_t now, std::optional<int64_t> offset_s) {
+    if (offset_s)
+        return std::chrono::floor<std::chrono::days>(std::chrono::sys_seconds(std::chrono::seconds(now + *offset_s)));
+    tm local{};
+    localtime_r(&now, &local);
+    return {std::chrono::year(local.tm_year + 1900), std::chrono::month(static_cast<unsigned>(local.tm_mon + 1)),
+            std::chrono::day(static_cast<unsigned>(local.tm_mday))};
+}
+
+/// Where a day began, as systemd.time(7) names it.
+std::optional<TimeText> scan_day(std::string_view text, time_t now) {
+    if (text != "today" && text != "yesterday") return std::nullopt;
+    TimeText time;
+    time.date = std::chrono::sys_days(date_in_zone(now, std::nullopt)) - std::chrono::days(text == "today" ? 0 : 1);
+    return time;
+}
+
+std::optional<TimeText> scan_time(std::string_view text, time_t now) {
+    if (const auto day = scan_day(text, now)) return day;
     Scanner scan(text);
     TimeText time;
-    if (text.size() > 4 && text[4] == '-' && !scan_date(scan, time)) return std::nullopt;
+    if (text.size() > 4 && text[4] == '-') {
+        if (!scan_date(scan, time)) return std::nullopt;
+        if (scan.done()) return time;
+        if (!scan.take('T') && !scan.take('t') && !scan.take(' ')) return std::nullopt;
+    }
     if (!scan.number(2, time.hour) || !scan.take(':') || !scan.number(2, time.minute)) return std::nullopt;
     if (scan.take(':')) {
         if (!scan.number(2, time.second)) return std::nullopt;
@@ -181,15 +203,6 @@ std::optional<TimeText> scan_time(std::string_view text) {
     if (time.hour > 23 || time.minute > 59 || time.second > 60) return std::nullopt;  // 60: a leap second
     if (!scan_zone(scan, time) || !scan.done()) return std::nullopt;
     return time;
-}
-
-std::chrono::year_month_day date_in_zone(time_t now, std::optional<int64_t> offset_s) {
-    if (offset_s)
-        return std::chrono::floor<std::chrono::days>(std::chrono::sys_seconds(std::chrono::seconds(now + *offset_s)));
-    tm local{};
-    localtime_r(&now, &local);
-    return {std::chrono::year(local.tm_year + 1900), std::chrono::month(static_cast<unsigned>(local.tm_mon + 1)),
-            std::chrono::day(static_cast<unsigned>(local.tm_mday))};
 }
 
 /// Seconds since the epoch; the local zone decides where the text gave none, daylight saving included.
@@ -255,11 +268,11 @@ Result<uint64_t> parse_size_bytes(std::string_view text) {
 Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns) {
     const auto refuse = [&] {
         return fail(ErrorCode::bad_request, "not a time: '" + std::string(text) + "'",
-                    "write 14:32, 14:32:05, 2026-11-20 14:32:05 or 2026-11-20T14:32:05Z");
+                    "write 14:32:05, '2026-11-20 14:32', 2026-11-20T14:32:05Z, 2026-11-20, today or yesterday");
     };
-    const auto time = scan_time(text);
-    if (!time) return refuse();
     const auto now_s = static_cast<time_t>(now_realtime_ns / ns_per_s);
+    const auto time = scan_time(text, now_s);
+    if (!time) return refuse();
     const auto date = time->date ? *time->date : date_in_zone(now_s, time->offset_s);
     int64_t epoch = to_epoch(*time, date);
     if (epoch < 0) return refuse();
@@ -276,7 +289,7 @@ Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns) 
 Result<uint64_t> parse_end_time_ns(std::string_view text, uint64_t from_ns, uint64_t now_realtime_ns) {
     constexpr uint64_t half_a_day_ns = 43'200 * ns_per_s;
     auto latest = parse_time_ns(text, now_realtime_ns);
-    if (!latest || scan_time(text)->date) return latest;
+    if (!latest || scan_time(text, static_cast<time_t>(now_realtime_ns / ns_per_s))->date) return latest;
     const auto next = parse_time_ns(text, from_ns + 2 * half_a_day_ns - 1);
     if (!next || *next <= from_ns) return latest;
     if (*next <= now_realtime_ns) return next;

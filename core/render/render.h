@@ -54,6 +54,9 @@ std::string_view to_string(Verdict verdict);
 struct TextStyle {
     unsigned width = 0;  ///< columns of the terminal; 0: as wide as it takes
     bool colour = false;
+    bool short_times = false;  ///< for a reader: 14:32:05 in the local zone, with the date where it is not today's
+    bool details = false;      ///< all that there is, and not only what answers
+    bool coverage = false;     ///< each gap of what was recorded, in place of how much it was
 };
 
 /// Plain text of the JSON objects above, ending in a newline. Members that are absent, null or of another type read as

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <numeric>
 
 #include "core/wire/utf8.h"
@@ -114,6 +115,12 @@ std::string Table::render(unsigned width, unsigned indent) const {
 size_t display_width(std::string_view text) {
     size_t width = 0;
     while (!text.empty()) {
+        // A colour of ours: what comes from elsewhere is escaped.
+        if (text.starts_with("\x1b[")) {
+            const size_t end = text.find('m');
+            text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+            continue;
+        }
         const CodePoint point = first_code_point(text);
         width += width_of(point);
         text.remove_prefix(point.length);
@@ -135,14 +142,37 @@ std::string truncate_text(std::string_view text, size_t width) {
     return result + "…";
 }
 
+namespace {
+
+/// The next word; a number with its unit is one.
+std::string_view take_word(std::string_view& text) {
+    constexpr std::array<std::string_view, 16> units = {"%", "ns",  "µs",  "ms",  "s",   "min", "h", "d",
+                                                        "B", "KiB", "MiB", "GiB", "TiB", "MHz", "W", "°C"};
+    const auto is_unit = [&](std::string_view word) {
+        while (!word.empty() && std::string_view(",;.:)").find(word.back()) != std::string_view::npos)
+            word.remove_suffix(1);
+        return std::find(units.begin(), units.end(), word) != units.end();
+    };
+    size_t end = std::min(text.find(' '), text.size());
+    const bool is_number = end > 0 && text[end - 1] >= '0' && text[end - 1] <= '9';
+    if (is_number && end < text.size()) {
+        const size_t after = std::min(text.find(' ', end + 1), text.size());
+        if (is_unit(text.substr(end + 1, after - end - 1))) end = after;
+    }
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(text.size(), end + 1));
+    return word;
+}
+
+}  // namespace
+
 std::string wrap_text(std::string_view text, size_t width, size_t indent) {
     if (width == 0) return std::string(text);
     const size_t room = std::max<size_t>(width > indent ? width - indent : 0, 20);
     std::string result;
     size_t used = 0;
     while (!text.empty()) {
-        const std::string_view word = text.substr(0, text.find(' '));
-        text.remove_prefix(std::min(text.size(), word.size() + 1));
+        const std::string_view word = take_word(text);
         if (word.empty()) continue;
         const size_t word_width = display_width(word);
         if (used > 0 && used + 1 + word_width > room) {
@@ -197,6 +227,20 @@ std::string format_span(uint64_t ns) {
         return result;
     }
     return "0 s";
+}
+
+std::string format_short_time(uint64_t realtime_ns, uint64_t today_ns) {
+    const auto local_time = [](uint64_t ns) {
+        const auto seconds = static_cast<time_t>(ns / 1'000'000'000);
+        tm local{};
+        localtime_r(&seconds, &local);
+        return local;
+    };
+    const tm time = local_time(realtime_ns), today = local_time(today_ns);
+    const bool is_today = time.tm_year == today.tm_year && time.tm_yday == today.tm_yday;
+    std::array<char, 64> text{};
+    std::strftime(text.data(), text.size(), is_today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &time);
+    return text.data();
 }
 
 std::string format_percent(double fraction) {

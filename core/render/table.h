@@ -49,6 +49,8 @@ std::string format_count(uint64_t count, std::string_view one, std::string_view 
 std::string format_bytes(uint64_t bytes);
 /// "3 d 4 h", "2 h 5 min", "5 min 3 s": for spans that people wait.
 std::string format_span(uint64_t ns);
+/// "14:32:05" in the local zone, "2026-11-20 14:32:05" where that is not the day of `today_ns`. CLOCK_REALTIME ns.
+std::string format_short_time(uint64_t realtime_ns, uint64_t today_ns);
 /// "93 %", "0.5 %", "<0.1 %".
 std::string format_percent(double fraction);
 

@@ -28,21 +28,27 @@ std::string words_or_empty(const nlohmann::json& object, const char* key);
 std::string count(const nlohmann::json& object, const char* key);
 std::string duration(const nlohmann::json& object, const char* key);
 std::string bytes(const nlohmann::json& object, const char* key);
-std::string time(const nlohmann::json& object, const char* key);
+std::string time(const nlohmann::json& object, const char* key, const TextStyle& style = {});
+/// The same to the millisecond.
+std::string moment(const nlohmann::json& object, const char* key, const TextStyle& style);
 /// "python (4242)", "python", "pid 4242" or "-".
 std::string process(const nlohmann::json& object, const char* name_key, const char* pid_key);
 
 enum class Colour { none, bold, dim, red, yellow, green, cyan };
 std::string paint(std::string text, Colour colour, const TextStyle& style);
 
-/// "Window  14:32:00 to 14:37:00 (5 min), node gpu-1".
-std::string window_line(const nlohmann::json& answer);
-/// What the answer cannot speak of; empty where coverage is complete and no probe is missing.
+/// "gpu-1, 14:32:00 to 14:37:00 (5 min): all but 4 min recorded, 3 events lost (--coverage)".
+std::string window_line(const nlohmann::json& answer, const TextStyle& style);
+/// The latter part alone, as a line; empty where all was recorded.
+std::string recorded_line(const nlohmann::json& answer, const TextStyle& style);
+/// What the answer cannot speak of besides: each gap where the style wants that, and probes that are missing.
 std::string coverage_lines(const nlohmann::json& answer, const TextStyle& style);
 
 /// "   Fix         pin the engine to …", wrapped under itself.
 std::string labelled(std::string_view label, std::string_view value, const TextStyle& style);
-/// A split of time as a bar of 40 cells and a legend: where it went, at a glance. Empty where there was none.
-std::string split_lines(const nlohmann::json& split, const TextStyle& style);
+/// A split of time as a bar of 24 cells and shares: where it went, at a glance. Empty where there was none.
+std::string split_line(const nlohmann::json& split);
+/// The largest part of it, "device 97 %".
+std::string main_part(const nlohmann::json& split);
 
 }  // namespace ingero::text

@@ -51,18 +51,22 @@ def complete(program: str, *words: str) -> list[str]:
 
 def check_values(program: str, folder: pathlib.Path) -> None:
     """Each option that takes one of several words offers those that it takes, by what it says of another one."""
+    any_taken = False
     for command in commands_in(help_of(program)):
         for option in values_in(help_of(program, command)):
             said = subprocess.run([program, command, option, "no such value"], capture_output=True, text=True, check=False,
                                   timeout=60, stdin=subprocess.DEVNULL, cwd=folder,
                                   env={"INGERO_SOCKET": "/nonexistent"}).stderr
-            taken = re.search(r"not in \{([^}]*)\}", said)
+            taken = re.search(r" wants ((?:[\w-]+, )*[\w-]+ or [\w-]+), not 'no such value'", said)
+            any_taken |= bool(taken)
             for before in ([option, ""], [f"{option}="]):
                 offered = [line.split("\t")[0].removeprefix(f"{option}=") for line in complete(program, command, *before)[1:]]
                 if taken:
-                    check(f"{command} {' '.join(before)}", set(offered), set(taken.group(1).split(",")))
+                    check(f"{command} {' '.join(before)}", set(offered), set(re.split(", | or ", taken.group(1))))
                 elif set(offered) & set(commands_in(help_of(program))):
                     problems.append(f"{command} {' '.join(before)}: offers {offered}, which are no values")
+    if not any_taken:
+        problems.append("no option says which words it takes")
 
 
 def check_without_daemon(program: str, folder: pathlib.Path) -> None:

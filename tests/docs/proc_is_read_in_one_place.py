@@ -46,6 +46,7 @@ ALLOWED = {
     ("config/config.cpp", "std::filesystem::directory_iterator(path"): OWN_FILE,
     ("config/config.cpp", "std::ifstream stream(file)"): OWN_FILE,
     ("config/config.cpp", "std::filesystem::exists(file"): OWN_FILE,
+    ("config/config.cpp", "std::filesystem::is_directory(file"): OWN_FILE,
     ("live/host_state.cpp", "std::ifstream file(path"): "the kernel's counters, of the host and of control groups",
     ("live/host_state.h", "/proc"): "where ProcFs looks",
     ("targets/libraries.cpp", "inotify_add_watch(watch_.get(), path.c_str()"): "an open file, by its descriptor",

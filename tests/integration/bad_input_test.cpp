@@ -41,6 +41,10 @@ TEST(BadInput, a_configuration_that_is_no_toml_is_named_with_its_line) {
     const std::string file = directory / "bad.conf";
     std::ofstream(file) << "[store]\npath = \n";
     expect_one_clear_message(test::run({ingerod, "--config", file, "--check-config"}), file + ":2:", "TOML");
+    std::ofstream(file) << "[store]\nmax_size = 10GiB\n";
+    expect_one_clear_message(test::run({ingerod, "--config", file, "--check-config"}), file + ":2:", "\"10GiB\"");
+    expect_one_clear_message(test::run({ingerod, "--config", directory / "", "--check-config"}), ": Is a directory",
+                             "name the file");
 }
 
 TEST(BadInput, a_good_configuration_passes_the_check) {

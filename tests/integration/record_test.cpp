@@ -180,6 +180,11 @@ TEST_F(Record, of_what_is_not_traced_makes_no_store) {
     EXPECT_EQ(refused.status, 1);
     EXPECT_THAT(refused.errors, HasSubstr("no traced process 1 "));
     EXPECT_FALSE(std::filesystem::exists(recording_));
+    const Finished of_unit =
+        run(ingeroctl({"--socket", daemon_->socket(), "record", "-o", recording_, "--unit", "nosuch.service"}));
+    EXPECT_EQ(of_unit.status, 1);
+    EXPECT_THAT(of_unit.errors, HasSubstr("no traced process in nosuch.service"));
+    EXPECT_FALSE(std::filesystem::exists(recording_));
     EXPECT_EQ(run(ingeroctl({"--socket", daemon_->socket(), "record", "-o", recording_})).status, 2);
 }
 

@@ -9,7 +9,7 @@ import sys
 import termios
 
 MARK = "sed s/^/paged:/"
-LONG = ["--db", "demo:cpu-contention", "explain"]
+LONG = ["--all", "--db", "demo:cpu-contention", "explain"]
 SHORT = ["problems", "own-io-wait"]
 problems: list[str] = []
 

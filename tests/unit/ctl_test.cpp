@@ -125,8 +125,13 @@ TEST(Ctl, WindowsBecomeParameters) {
     EXPECT_EQ(params({"--since", "90s", "--pid", "7"}), (json{{"since_ns", 90'000'000'000}, {"pid", 7}}));
     EXPECT_EQ(params({"--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:00:01Z", "--limit", "3"}),
               (json{{"from_ns", 1'767'225'600'000'000'000}, {"to_ns", 1'767'225'601'000'000'000}, {"limit", 3}}));
-    const json open_end = params({"--from", "2020-01-01 00:00:00"});
-    EXPECT_GT(open_end["to_ns"], open_end["from_ns"]);
+    for (const char* option : {"--from", "--since"}) {
+        const json open_end = params({option, "2020-01-01 00:00:00"});
+        EXPECT_EQ(open_end["from_ns"], 1'577'836'800'000'000'000) << option;
+        EXPECT_GT(open_end["to_ns"], open_end["from_ns"]) << option;
+    }
+    EXPECT_EQ(params({"--since", "2020-01-01", "--to", "2020-01-02"}),
+              (json{{"from_ns", 1'577'836'800'000'000'000}, {"to_ns", 1'577'923'200'000'000'000}}));
 }
 
 TEST(Ctl, QueriesGoToTheDaemonAsTheyWereWritten) {
@@ -165,7 +170,7 @@ TEST(Ctl, QueriesGoToTheDaemonAsTheyWereWritten) {
 TEST(Ctl, RequestsAreAskedForByAnyOfTheirNames) {
     LoopThread server;
     server.answer_with([](const std::string& method, const json& params) -> Result<json> {
-        return answer_of("requests", {{"method", method}, {"requests", json::array()}, {"echo", params}});
+        return answer_of("requests", {{"method", method}, {"requests", {{{"id", "a"}}}}, {"echo", params}});
     });
     const auto asked = [&](std::vector<std::string> options) {
         options.insert(options.begin(), {"--socket", server.path(), "--json"});
@@ -185,8 +190,8 @@ TEST(Ctl, RequestsAreAskedForByAnyOfTheirNames) {
     for (const std::vector<std::string>& command :
          {std::vector<std::string>{"requests"}, {"explain", "--by-request"}, {"query", "--by-request"}}) {
         std::vector<std::string> options = command;
-        options.insert(options.end(),
-                       {"--request", "a\xff", "--slower-than", "2500ms", "--top", "7", "--since", "1m", "--pid", "9"});
+        options.insert(options.end(), {"--request", "a\xff", "--slower-than", "2500ms", "--limit", "7", "--since", "1m",
+                                       "--pid", "9"});
         EXPECT_EQ(asked(options), chosen) << command[0];
     }
 }
@@ -200,19 +205,23 @@ TEST(Ctl, UsageErrorsAreTwoAndSayWhy) {
         {"stats", "--since", "0s"},
         {"stats", "--since", "5m", "--from", "14:00"},
         {"stats", "--to", "14:00"},
-        {"stats", "--from", "yesterday"},
+        {"stats", "--from", "tomorrow"},
+        {"stats", "--since", "5m", "--to", "14:00"},
         {"stats", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z"},
         {"stats", "--pid", "0"},
         {"stats", "--pid", "x"},
+        {"stats", "--pid"},
+        {"record", "--pid", "-1", "-o", "x"},
         {"explain", "--fail-on", "awful"},
         {"explain", "--request", "a"},
+        {"explain", "-n", "3"},
         {"explain", "--by-step", "--by-request"},
         {"explain", "--by-request", "--fail-on", "low"},
-        {"query", "SELECT 1", "--top", "3"},
+        {"query", "SELECT 1", "--limit", "0"},
         {"query", "SELECT 1", "--by-request"},
         {"query", "--by-request", "--csv"},
         {"requests", "--slower-than", "2"},
-        {"requests", "--top", "0"},
+        {"requests", "--limit", "0"},
         {"status", "extra"}};
     for (const auto& arguments : wrong) {
         const Outcome outcome = run(arguments, {"INGERO_SOCKET=/nonexistent"});
@@ -241,7 +250,50 @@ TEST(Ctl, AMistypedWordIsToldWithWhatMayBeMeant) {
     EXPECT_EQ(why({"annotate", "--lable", "a=b", "true"}),
               "ingeroctl: usage: unknown option '--lable' of 'annotate'; did you mean '--label'?");
     EXPECT_EQ(why({"annotate", "--kind", "bad", "--id", "a", "ls", "--colour"}),
-              "ingeroctl: usage: --kind: bad not in {request,step,phase,label}");
+              "ingeroctl: usage: --kind wants request, step, phase or label, not 'bad'");
+}
+
+TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
+    const auto why = [](const std::vector<std::string>& arguments) {
+        const Outcome outcome = run(arguments, {"INGERO_SOCKET=/nonexistent"});
+        EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+        return outcome.err.substr(0, outcome.err.find('\n'));
+    };
+    EXPECT_EQ(why({"stats", "-p", "abc"}), "ingeroctl: usage: --pid wants a process number, not 'abc'");
+    EXPECT_EQ(why({"trace", "--pid", "4294967297"}),
+              "ingeroctl: usage: --pid wants a process number, not '4294967297'");
+    EXPECT_EQ(why({"waits", "-n", "0x10"}),
+              "ingeroctl: usage: --limit wants a whole number from 1 to 1000, not '0x10'");
+    EXPECT_EQ(why({"stacks", "--by", "\x1b[2J"}), "ingeroctl: usage: --by wants op, process or kernel, not '\\x1b[2J'");
+    EXPECT_EQ(why({"stats", "--pid"}), "ingeroctl: usage: --pid wants a value");
+    EXPECT_EQ(why({"waits", "--tid", "x"}), "ingeroctl: usage: --tid wants a thread number, not 'x'");
+    EXPECT_EQ(why({"stats", "--from", "14:00", "--since", "5m"}),
+              "ingeroctl: usage: --since and --from exclude each other");
+    EXPECT_EQ(why({"query", "--by-request", "-n", "10001"}), "ingeroctl: query: --limit wants at most 10000 requests");
+    EXPECT_EQ(why({"stats", "--pid", "1", "-p", "2"}), "ingeroctl: usage: --pid is given more than once");
+    EXPECT_EQ(why({"explain", "--diff", "5m"}), "ingeroctl: usage: --diff wants 2 values");
+    EXPECT_EQ(why({"status", "extra"}), "ingeroctl: usage: unexpected word 'extra' after 'status'");
+    EXPECT_EQ(why({}), "ingeroctl: usage: a command is missing");
+    EXPECT_EQ(why({"stats", "--since", "soon"}), "ingeroctl: stats: --since: neither a duration nor a time: 'soon'");
+    EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: the window has no start");
+}
+
+TEST(Ctl, ARequestThatIsNotThereIsSaid) {
+    LoopThread server;
+    server.answer_with([](const std::string&, const json& params) -> Result<json> {
+        const bool named = params.contains("request");
+        return answer_of("requests", {{"requests", json::array()}, {"found", named ? 0 : 12}});
+    });
+    const Outcome outcome = run({"--socket", server.path(), "requests", "--request", "no\x1bpe"});
+    EXPECT_EQ(outcome.exit_code, 5);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr("there is no request no\\x1bpe in this window; it has 12 others\nhint: "));
+    EXPECT_THAT(run({"--socket", server.path(), "explain", "--by-step", "--request", "a", "--slower-than", "2s"}).err,
+                HasSubstr("there is no step a that took at least 2s in this window"));
+    const Outcome as_json = run({"--socket", server.path(), "--json", "requests", "--request", "nope"});
+    EXPECT_EQ(as_json.exit_code, 5);
+    EXPECT_EQ(json::parse(as_json.out)["requests"], json::array());
+    EXPECT_EQ(run({"--socket", server.path(), "requests"}).exit_code, 0);
 }
 
 TEST(Ctl, HelpAndVersionGoToStdoutAndAreDone) {
@@ -311,7 +363,7 @@ TEST(Ctl, AnAnswerAboutNothingCoveredIsPartial) {
     });
     const Outcome outcome = run({"--socket", server.path(), "stats"});
     EXPECT_EQ(outcome.exit_code, 5);
-    EXPECT_THAT(outcome.out, HasSubstr("Coverage  incomplete"));
+    EXPECT_THAT(outcome.out, HasSubstr(": nothing recorded (--coverage)\n"));
 }
 
 TEST(Ctl, AnErrorOfTheDaemonIsOneAndItsTextIsEscaped) {

@@ -127,19 +127,49 @@ TEST(Times, OfDayEndAWindowAfterItsStart) {
     EXPECT_FALSE(parse_end_time_ns("25:00", noon - minute, noon));
 }
 
+TEST(Times, OfADayAreWhenItBegan) {
+    Zone local("Asia/Tokyo");
+    const uint64_t hour = 3600 * second, midnight = noon - 12 * hour + 15 * hour;  // of the 21st, there
+    EXPECT_EQ(parse_time_ns("2026-11-21", 0).value(), midnight);
+    EXPECT_EQ(parse_time_ns("today", midnight).value(), midnight);
+    EXPECT_EQ(parse_time_ns("today", midnight - 1).value(), midnight - 24 * hour);
+    EXPECT_EQ(parse_time_ns("yesterday", midnight + 23 * hour).value(), midnight - 24 * hour);
+    EXPECT_EQ(parse_end_time_ns("today", midnight - hour, midnight + hour).value(), midnight);
+    EXPECT_EQ(parse_end_time_ns("2026-11-21", midnight - hour, midnight + hour).value(), midnight);
+}
+
 TEST(Times, OfYesterdayHoldAcrossAChangeOfDaylightSaving) {
     Zone local("America/New_York");
     // Clocks went back on 2026-11-01: the day before had 25 hours until the same time of day.
     const uint64_t now = parse_time_ns("2026-11-01T12:00:00", 0).value();
     EXPECT_EQ(parse_time_ns("13:00", now).value(), parse_time_ns("2026-10-31T13:00:00", 0).value());
     EXPECT_EQ(now - parse_time_ns("13:00", now).value(), 24 * 3600 * second);
+    EXPECT_EQ(now - parse_time_ns("today", now).value(), 13 * 3600 * second);
+    EXPECT_EQ(now - parse_time_ns("yesterday", now).value(), 37 * 3600 * second);
 }
 
 TEST(Times, ThatAreNoTimesAreRefused) {
-    for (const char* text :
-         {"", "now", "25:00", "12:60", "12:00:61", "1:2", "12", "2026-13-01 12:00:00", "2026-02-30 12:00:00",
-          "2026-11-20", "2026-11-20 ", "2026-11-20T12:00:00+1", "2026-11-20T12:00:00.Z", "2026-11-20T12:00:00Zx",
-          "1969-12-31T00:00:00Z", "9999-01-01T00:00:00Z", "2026-11-20_12:00:00", "12:00 "}) {
+    for (const char* text : {"",
+                             "now",
+                             "tomorrow",
+                             "Today",
+                             "25:00",
+                             "12:60",
+                             "12:00:61",
+                             "1:2",
+                             "12",
+                             "2026-13-01 12:00:00",
+                             "2026-02-30 12:00:00",
+                             "2026-11-2",
+                             "2026-11-20 ",
+                             "2026-11-20T",
+                             "2026-11-20T12:00:00+1",
+                             "2026-11-20T12:00:00.Z",
+                             "2026-11-20T12:00:00Zx",
+                             "1969-12-31T00:00:00Z",
+                             "9999-01-01T00:00:00Z",
+                             "2026-11-20_12:00:00",
+                             "12:00 "}) {
         const auto result = parse_time_ns(text, noon);
         ASSERT_FALSE(result) << text;
         EXPECT_EQ(result.error().code, ErrorCode::bad_request);

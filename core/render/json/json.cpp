@@ -152,6 +152,7 @@ json finding_json(const Finding& finding, const json& coverage) {
             {"lost_low_ns", finding.lost_low_ns},
             {"lost_high_ns", finding.lost_high_ns},
             {"waited_ns", finding.waited_ns},
+            {"waited_between_calls_ns", finding.waited_between_calls_ns},
             {"window_share", finding.window_share},
             {"explained_fraction", finding.explained_fraction},
             {"pid", number_or_null(finding.pid)},

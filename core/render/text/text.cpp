@@ -72,9 +72,17 @@ std::string bytes(const json& object, const char* key) {
     return value ? format_bytes(*value) : absent;
 }
 
-std::string time(const json& object, const char* key) {
+std::string time(const json& object, const char* key, const TextStyle& style) {
     const auto value = number(object, key);
-    return value ? format_time(*value) : absent;
+    if (!value) return absent;
+    return style.short_times ? format_short_time(*value, ClockTriple::now().realtime_ns) : format_time(*value);
+}
+
+std::string moment(const json& object, const char* key, const TextStyle& style) {
+    const auto value = number(object, key);
+    if (!value || !style.short_times) return time(object, key, style);
+    const std::string ms = std::to_string(1'000 + *value / 1'000'000 % 1'000);
+    return time(object, key, style) + "." + ms.substr(1);
 }
 
 std::string process(const json& object, const char* name_key, const char* pid_key) {
@@ -90,45 +98,89 @@ std::string paint(std::string text, Colour colour, const TextStyle& style) {
     return std::string("\x1b[") + codes.at(static_cast<size_t>(colour)) + "m" + text + "\x1b[0m";
 }
 
-std::string window_line(const json& answer) {
-    const json& window = member(answer, "window");
-    const auto from = number(window, "from_ns");
-    const auto to = number(window, "to_ns");
-    std::string result = "Window    " + time(window, "from_ns") + " to " + time(window, "to_ns");
-    if (from && to && *to >= *from) result += " (" + format_duration(*to - *from) + ")";
-    return result + ", node " + words(answer, "node") + "\n";
-}
-
 namespace {
 
-std::string gap_lines(const json& gaps) {
-    constexpr size_t most_shown = 5;
-    std::string result;
-    for (size_t i = 0; i < std::min(gaps.size(), most_shown); ++i) {
-        const std::string reason = words_or_empty(gaps[i], "reason");
-        result += std::string("          ") + (flag(gaps[i], "partial") ? "not all" : "nothing") + " recorded from " +
-                  time(gaps[i], "from_ns") + " to " + time(gaps[i], "to_ns");
-        result += reason.empty() ? "\n" : ": " + reason + "\n";
+/// How much of the window gaps take, together: all of them, or those in which nothing was recorded.
+uint64_t gaps_ns(const json& answer, const Window& window, bool all) {
+    std::vector<Window> gaps;
+    for (const json& gap : list(member(answer, "coverage"), "gaps")) {
+        const auto from = number(gap, "from_ns"), to = number(gap, "to_ns");
+        if (from && to && (all || !flag(gap, "partial")))
+            gaps.push_back({std::max(*from, window.from_ns), std::min(*to, window.to_ns)});
     }
-    if (gaps.size() > most_shown)
-        result += "          and " + std::to_string(gaps.size() - most_shown) + " more gaps\n";
+    std::sort(gaps.begin(), gaps.end(), [](const Window& a, const Window& b) { return a.from_ns < b.from_ns; });
+    uint64_t total_ns = 0, until_ns = 0;
+    for (const Window& gap : gaps) {
+        total_ns += Window{std::max(gap.from_ns, until_ns), gap.to_ns}.length_ns();
+        until_ns = std::max(until_ns, gap.to_ns);
+    }
+    return total_ns;
+}
+
+std::string gaps_text(const json& answer) {
+    const json& window = member(answer, "window");
+    const auto from = number(window, "from_ns"), to = number(window, "to_ns");
+    if (!from || !to) return "";
+    const Window whole{*from, *to};
+    const uint64_t missing_ns = gaps_ns(answer, whole, false), partial_ns = gaps_ns(answer, whole, true) - missing_ns;
+    if (missing_ns != 0 && missing_ns == whole.length_ns()) return "nothing recorded";
+    if (missing_ns != 0 && partial_ns != 0)
+        return format_duration(missing_ns) + " not recorded, " + format_duration(partial_ns) + " in part";
+    if (missing_ns != 0) return "all but " + format_duration(missing_ns) + " recorded";
+    if (partial_ns == 0) return "";
+    return (partial_ns == whole.length_ns() ? "" : format_duration(partial_ns) + " ") + "recorded in part";
+}
+
+/// Empty where all was recorded.
+std::string recorded_text(const json& answer, const TextStyle& style) {
+    const json& coverage = member(answer, "coverage");
+    if (!coverage.is_object() || flag(coverage, "complete")) return "";
+    std::string result = gaps_text(answer);
+    const auto add = [&](const std::string& text) { result += (result.empty() ? "" : ", ") + text; };
+    if (const auto lost = number(coverage, "lost"); lost && *lost != 0)
+        add(format_count(*lost, "event lost", "events lost"));
+    if (const auto left_out = number(coverage, "sampled_out"); left_out && *left_out != 0)
+        add(format_count(*left_out) + " sampled out");
+    if (result.empty()) result = "not all recorded";
+    const bool has_more = !style.coverage && !list(coverage, "gaps").empty();
+    return paint(result, Colour::yellow, style) + (has_more ? " (--coverage)" : "");
+}
+
+std::string gap_lines(const json& gaps, const TextStyle& style) {
+    std::string result;
+    for (const json& gap : gaps) {
+        const std::string reason = words_or_empty(gap, "reason");
+        const std::string line = (flag(gap, "partial") ? "not all" : "nothing") + std::string(" recorded from ") +
+                                 moment(gap, "from_ns", style) + " to " + moment(gap, "to_ns", style) +
+                                 (reason.empty() ? "" : ": " + reason);
+        result += "  " + wrap_text(line, style.width, 4) + "\n";
+    }
     return result;
 }
 
 }  // namespace
 
+std::string window_line(const json& answer, const TextStyle& style) {
+    const json& window = member(answer, "window");
+    const auto from = number(window, "from_ns");
+    const auto to = number(window, "to_ns");
+    std::string result = words(answer, "node") + ", " + time(window, "from_ns", style) + " to ";
+    result += from && to && style.short_times ? format_short_time(*to, *from) : time(window, "to_ns", style);
+    if (from && to && *to >= *from) result += " (" + format_duration(*to - *from) + ")";
+    const std::string recorded = recorded_text(answer, style);
+    if (!recorded.empty()) result += ": " + recorded;
+    return wrap_text(result, style.width, 2) + "\n";
+}
+
+std::string recorded_line(const json& answer, const TextStyle& style) {
+    const std::string recorded = recorded_text(answer, style);
+    return recorded.empty() ? recorded : "Coverage  " + wrap_text(recorded, style.width, 10) + "\n";
+}
+
 std::string coverage_lines(const json& answer, const TextStyle& style) {
-    const json& coverage = member(answer, "coverage");
-    const json& missing = list(answer, "missing_probes");
-    std::string result;
-    if (!flag(coverage, "complete")) {
-        const json& gaps = list(coverage, "gaps");
-        result += paint("Coverage  incomplete:", Colour::yellow, style) + " " + count(coverage, "lost") +
-                  " events lost, " + count(coverage, "sampled_out") + " sampled out, " +
-                  format_count(gaps.size(), "gap", "gaps") + "\n" + gap_lines(gaps);
-    }
+    std::string result = style.coverage ? gap_lines(list(member(answer, "coverage"), "gaps"), style) : "";
     std::string names;
-    for (const json& probe : missing)
+    for (const json& probe : list(answer, "missing_probes"))
         if (probe.is_string()) names += (names.empty() ? "" : ", ") + escape_text(probe.get_ref<const std::string&>());
     if (!names.empty())
         result +=
@@ -149,22 +201,45 @@ std::string rate(const json& object, const char* key) {
     return format_count(static_cast<uint64_t>(std::llround(*value)));
 }
 
-std::string overhead_text(const json& overhead) {
-    const auto permille = [&](const char* key) {
-        const auto value = fraction(overhead, key);
-        return value ? format_percent(*value / 1000) : absent;
-    };
-    std::string result =
-        permille("measured_permille") + " of the traced threads' time, budget " + permille("budget_permille");
+std::string overhead_text(const json& overhead, const TextStyle& style) {
+    const auto measured = fraction(overhead, "measured_permille"), budget = fraction(overhead, "budget_permille");
+    const auto percent = [](double permille) { return format_percent(permille / 1000); };
+    std::string result = measured ? percent(*measured) + " of the traced threads' time" : "not measured";
+    if (budget && *budget > 0 && !measured) {
+        result += ", the budget is " + percent(*budget);
+    } else if (budget && *budget > 0) {
+        const bool is_over = *measured > *budget;
+        result += ", " + (is_over ? paint("OVER", Colour::yellow, style) : std::string("within")) + " the budget of " +
+                  percent(*budget);
+    } else {
+        result += ", no budget";
+    }
     std::string thinned;
     for (const json& op : list(overhead, "thinned"))
-        thinned += (thinned.empty() ? "; thinned: " : ", ") + words(op, "op") + " 1 in " + rate(op, "weight");
+        thinned += (thinned.empty() ? ": " : ", ") + words(op, "op") + " recorded 1 in " + rate(op, "weight");
     return result + thinned;
 }
 
-std::string store_text(const json& store) {
+std::string store_text(const json& store, const TextStyle& style) {
     std::string result = bytes(store, "bytes") + " of " + bytes(store, "cap_bytes");
-    return number(store, "oldest_ns") ? result + ", since " + time(store, "oldest_ns") : result + ", empty";
+    return number(store, "oldest_ns") ? result + ", since " + time(store, "oldest_ns", style) : result + ", empty";
+}
+
+/// What is missing is told always; the figures of the works with all details.
+std::string events_lines(const json& events, const TextStyle& style) {
+    const auto told = [&](const char* key) { return number(events, key).value_or(0) != 0 || style.details; };
+    const auto lost = number(events, "lost").value_or(0);
+    std::string result;
+    // Null where the caller sees only processes of their own.
+    if (number(events, "recorded")) result += count(events, "recorded") + " events, ";
+    result += lost == 0 ? "none lost" : paint(format_count(lost) + " lost", Colour::yellow, style);
+    if (told("sampled_out")) result += ", " + count(events, "sampled_out") + " sampled out";
+    if (told("stacks_lost")) result += ", " + count(events, "stacks_lost") + " stacks lost";
+    if (told("names_lost")) result += ", " + count(events, "names_lost") + " function names lost";
+    if (style.details && number(events, "recorded"))
+        result += ", " + count(events, "split_uncertain") + " with an uncertain time split, committed up to number " +
+                  count(events, "committed");
+    return "Recorded  " + wrap_text(result, style.width, 10) + "\n";
 }
 
 std::string devices_text(const json& devices) {
@@ -198,7 +273,8 @@ std::string error_lines(const json& ops, const TextStyle& style) {
 }
 
 std::string spans_text(const json& spans) {
-    std::string result = count(spans, "accepted") + " accepted, " + count(spans, "connections") + " programs connected";
+    std::string result = count(spans, "accepted") + " accepted, " +
+                         format_count(number(spans, "connections").value_or(0), "program", "programs") + " connected";
     if (const json& refused = member(spans, "refused"); refused.is_object() && !refused.empty()) {
         std::string reasons;
         for (const auto& [why, number] : refused.items())
@@ -212,7 +288,7 @@ std::string spans_text(const json& spans) {
 }
 
 /// Nothing where there is no relay.
-std::string relay_lines(const json& relay) {
+std::string relay_lines(const json& relay, const TextStyle& style) {
     if (!flag(relay, "connected")) return "";
     const json& sources = member(relay, "sources");
     std::string result;
@@ -220,7 +296,8 @@ std::string relay_lines(const json& relay) {
         const json& source = member(sources, key);
         if (!source.is_object()) continue;
         const std::string reason = words_or_empty(source, "reason");
-        result += title + words(source, "state") + (reason.empty() ? "" : ": " + reason) + "\n";
+        result +=
+            title + wrap_text(words(source, "state") + (reason.empty() ? "" : ": " + reason), style.width, 10) + "\n";
     }
     if (const json& dropped = member(relay, "dropped"); dropped.is_number() && dropped != 0)
         result += "          " + count(relay, "dropped") + " measurements dropped for lack of room\n";
@@ -235,37 +312,43 @@ std::string text_status(const json& answer, const TextStyle& style) {
     const std::string state = text::words(answer, "state");
     const json& events = text::member(answer, "events");
     const auto uptime = text::number(answer, "uptime_ns");
-    std::string result = "ingerod " + text::words(answer, "version") + " on " + text::words(answer, "node") + ": " +
-                         text::paint(state, text::state_colour(state), style) + ", up " +
-                         (uptime ? format_span(*uptime) : text::absent) + "\n";
-    const std::string lost = text::count(events, "lost") + " lost";
-    const std::string names_lost = text::count(events, "stacks_lost") + " stacks and " +
-                                   text::count(events, "names_lost") + " function names lost\n";
-    // Null where the caller sees only processes of their own.
-    const bool of_all_users = !text::member(events, "recorded").is_null();
-    if (of_all_users)
-        result += "Events    " + text::count(events, "recorded") + " recorded, " + lost + ", " +
-                  text::count(events, "sampled_out") + " sampled out, " + text::count(events, "split_uncertain") +
-                  " with an uncertain time split\n          committed up to event number " +
-                  text::count(events, "committed") + "; " + names_lost;
-    else
-        result += "Events    " + lost + "; " + names_lost;
-    result += "Overhead  " + text::overhead_text(text::member(answer, "overhead")) + "\n";
-    result += "Store     " + text::store_text(text::member(answer, "store")) + "\n";
-    result += "Memory    " + text::bytes(answer, "memory_bytes") + "\n";
     const auto processes = text::number(answer, "processes").value_or(0),
                incidents = text::number(answer, "incidents_open").value_or(0);
-    result += "Traced    " +
-              (of_all_users ? format_count(processes, "process", "processes")
-                            : format_count(processes) + " of your processes") +
-              ", " + format_count(incidents, "open incident", "open incidents") + "\n";
-    if (of_all_users)
-        result += "Spans     " + text::spans_text(text::member(answer, "spans")) + "\n";
-    else
-        result += "Hidden    what other users' programs do: root and members of group ingero see it\n";
-    result += text::relay_lines(text::member(answer, "relay"));
-    result += "Sockets   " + text::count(answer, "sockets") + " listening\n";
-    return result + text::coverage_lines(answer, style);
+    // Null where the caller sees only processes of their own.
+    const bool of_all_users = !text::member(events, "recorded").is_null();
+    std::string result =
+        wrap_text("ingerod " + text::words(answer, "version") + " on " + text::words(answer, "node") + ": " +
+                      text::paint(state, text::state_colour(state), style) + (state == "tracing" ? " " : ", ") +
+                      (of_all_users ? format_count(processes, "process", "processes")
+                                    : format_count(processes) + " of your processes") +
+                      ", up " + (uptime ? format_span(*uptime) : text::absent),
+                  style.width, 2) +
+        "\n";
+    result += "Incidents " +
+              (incidents == 0 ? std::string("none open")
+                              : text::paint(format_count(incidents) + " open", text::Colour::bold, style) +
+                                    " (ingeroctl incidents)") +
+              "\n";
+    result +=
+        "Overhead  " + wrap_text(text::overhead_text(text::member(answer, "overhead"), style), style.width, 10) + "\n";
+    result += text::events_lines(events, style);
+    result += "Store     " + text::store_text(text::member(answer, "store"), style) + "\n";
+    if (!of_all_users)
+        result += "Hidden    " +
+                  wrap_text("what other users' programs do: root and members of group ingero see it", style.width, 10) +
+                  "\n";
+    const json& spans = text::member(answer, "spans");
+    const bool has_spans = text::number(spans, "accepted").value_or(0) != 0 ||
+                           !text::member(spans, "refused").empty() || text::number(spans, "dropped").value_or(0) != 0;
+    if (of_all_users && (has_spans || style.details))
+        result += "Spans     " + wrap_text(text::spans_text(spans), style.width, 10) + "\n";
+    result += text::relay_lines(text::member(answer, "relay"), style);
+    if (style.details)
+        result += "Memory    " + text::bytes(answer, "memory_bytes") + "\nSockets   " + text::count(answer, "sockets") +
+                  " listening\n";
+    // What was lost is told already.
+    result += text::coverage_lines(answer, style);
+    return result + (style.details ? "" : "Details: ingeroctl status --all\n");
 }
 
 namespace {
@@ -305,7 +388,7 @@ std::string text_processes(const json& answer, const TextStyle& style) {
             if (text::number(process, "world_size")) rank += "/" + text::count(process, "world_size");
             const auto pid = text::number(process, "pid");
             table.add_row({pid ? std::to_string(*pid) : text::absent, text::words(process, "comm"),
-                           text::words(process, "state"), text::time(process, "start_time_ns"),
+                           text::words(process, "state"), text::time(process, "start_time_ns", style),
                            text::rate(process, "calls_per_s"), text::bytes(process, "gpu_memory_bytes"), rank,
                            text::devices_text(text::list(process, "devices")), text::words(process, "unit"),
                            job_text(process), text::words(process, "container").substr(0, short_container_id),
@@ -313,12 +396,12 @@ std::string text_processes(const json& answer, const TextStyle& style) {
         }
         result = table.render(style.width);
     }
-    return result + text::coverage_lines(answer, style);
+    return result + text::recorded_line(answer, style) + text::coverage_lines(answer, style);
 }
 
 std::string text_stats(const json& answer, const TextStyle& style) {
     const json& ops = text::list(answer, "ops");
-    std::string result = text::window_line(answer) + text::coverage_lines(answer, style) + "\n";
+    std::string result = text::window_line(answer, style) + text::coverage_lines(answer, style) + "\n";
     if (ops.empty()) return result + "No traced call in this window\n";
     const bool by_kernel = text::words(answer, "by") == "kernel";
     Table table({{by_kernel ? "KERNEL" : "OPERATION", Align::left, true},

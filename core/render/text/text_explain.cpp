@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "core/diagnosis/assign.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
@@ -13,15 +14,12 @@ namespace ingero {
 using nlohmann::json;
 using text::Colour;
 using text::labelled;
-using text::split_lines;
+using text::split_line;
 
 namespace {
 
-constexpr size_t label_width = 15;  ///< three spaces, the label, padding
-
-std::string continued(std::string_view value, const TextStyle& style) {
-    return labelled("", value, style);
-}
+constexpr size_t label_width = 14;  ///< two spaces, the label, padding
+constexpr double hardly_any = 0.01;
 
 struct Part {
     const char* key;
@@ -30,8 +28,8 @@ struct Part {
 };
 
 constexpr std::array<Part, 4> parts = {{{"on_cpu_ns", "on CPU", '#'},
-                                        {"device_wait_ns", "waiting for the device", '='},
-                                        {"runnable_ns", "waiting for a CPU", '.'},
+                                        {"device_wait_ns", "device", '='},
+                                        {"runnable_ns", "no CPU", '.'},
                                         {"blocked_ns", "asleep", '-'}}};
 
 uint64_t part_ns(const json& split, const Part& part) {
@@ -39,16 +37,20 @@ uint64_t part_ns(const json& split, const Part& part) {
     return std::min(text::number(split, part.key).value_or(0), UINT64_MAX / 8);
 }
 
+double part_of(uint64_t ns, uint64_t whole_ns) {
+    return whole_ns == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(whole_ns);
+}
+
 }  // namespace
 
 std::string text::labelled(std::string_view label, std::string_view value, const TextStyle& style) {
-    std::string line = "   " + std::string(label);
+    std::string line = "  " + std::string(label);
     line.resize(std::max(line.size() + 1, label_width), ' ');
     return line + wrap_text(value, style.width, label_width) + "\n";
 }
 
-std::string text::split_lines(const json& split, const TextStyle& style) {
-    constexpr double cells = 40;
+std::string text::split_line(const json& split) {
+    constexpr double cells = 24;
     uint64_t whole = 0;
     for (const Part& part : parts) whole += part_ns(split, part);
     if (whole == 0) return "";
@@ -56,16 +58,23 @@ std::string text::split_lines(const json& split, const TextStyle& style) {
     std::string legend;
     double position = 0;
     for (const Part& part : parts) {
-        const uint64_t ns = part_ns(split, part);
-        if (ns == 0) continue;
-        const double share = static_cast<double>(ns) / static_cast<double>(whole);
+        const double share = part_of(part_ns(split, part), whole);
         position += share * cells;
         const auto end = static_cast<size_t>(position + 0.5);
         if (end > bar.size()) bar.resize(end, part.mark);
-        legend += (legend.empty() ? "" : ", ") + std::string(1, part.mark) + " " + part.name + " " +
-                  format_duration(ns) + " (" + format_percent(share) + ")";
+        if (share >= hardly_any) legend += (legend.empty() ? "" : ", ") + format_percent(share) + " " + part.name;
     }
-    return continued("[" + bar + "]", style) + continued(legend, style);
+    return "[" + bar + "] " + legend;
+}
+
+std::string text::main_part(const json& split) {
+    const auto largest = std::max_element(parts.begin(), parts.end(), [&](const Part& a, const Part& b) {
+        return part_ns(split, a) < part_ns(split, b);
+    });
+    uint64_t whole = 0;
+    for (const Part& part : parts) whole += part_ns(split, part);
+    if (whole == 0) return absent;
+    return largest->name + std::string(" ") + format_percent(part_of(part_ns(split, *largest), whole));
 }
 
 namespace {
@@ -77,43 +86,63 @@ std::string waker_text(const json& waker) {
     return ", woken by " + (kind == "interrupt" ? "an interrupt" : who);
 }
 
-std::string timeline_lines(const json& call, const TextStyle& style) {
+/// `named`: the culprit that the finding begins with.
+std::string worst_lines(const json& call, const std::string& named, const TextStyle& style) {
     if (!call.is_object()) return "";
     // The worst may be a wait between calls, where no call was held up.
     const bool is_wait = text::words(call, "op") == op_name(op_wait);
-    std::string line = (is_wait ? "between its calls" : text::words(call, "op")) + " at " +
-                       text::time(call, "start_ns") + (is_wait ? ", " : " took ") + text::duration(call, "duration_ns");
-    if (!is_wait && text::number(call, "expected_ns"))
-        line += " where " + text::duration(call, "expected_ns") + " is expected";
-    if (const auto tid = text::number(call, "tid")) line += ", thread " + std::to_string(*tid);
-    std::string result =
-        labelled(is_wait ? "Worst wait" : "Worst call", line, style) + split_lines(text::member(call, "split"), style);
+    std::string line = text::moment(call, "start_ns", style) + " " +
+                       (is_wait ? "between its calls" : text::words(call, "op")) + " " +
+                       text::duration(call, "duration_ns");
+    if (!is_wait && text::number(call, "expected_ns")) line += ", usually " + text::duration(call, "expected_ns");
+    const auto tid = text::number(call, "tid");
+    if (tid && style.details) line += ", thread " + std::to_string(*tid);
+    std::string result = labelled(is_wait ? "Worst wait" : "Worst call", line, style);
+    const auto add = [&](const std::string& more) {
+        if (!more.empty()) result += labelled("", more, style);
+    };
+    add(text::split_line(text::member(call, "split")));
     if (const json& other = text::member(call, "ran_instead"); other.is_object())
-        result += continued(
-            "ran instead: " + text::process(other, "name", "pid") + " for " + text::duration(other, "ns"), style);
+        if (const std::string who = text::process(other, "name", "pid"); who != named || style.details)
+            add(who + " had the CPU for " + text::duration(other, "ns"));
     if (const json& wait = text::member(call, "waited_for"); wait.is_object())
-        result += continued("waited for: " + text::words(wait, "reason") + " for " + text::duration(wait, "ns") +
-                                waker_text(text::member(wait, "waker")),
-                            style);
-    if (text::flag(call, "split_uncertain"))
-        result += continued("a context switch was missed: this time split is an estimate", style);
+        add("asleep for " + text::duration(wait, "ns") + ": " + text::words(wait, "reason") +
+            waker_text(text::member(wait, "waker")));
+    if (text::flag(call, "split_uncertain")) add("a context switch was missed: this time split is an estimate");
     return result;
 }
 
-std::string culprit_lines(const json& culprits, const TextStyle& style) {
-    std::string result;
-    for (const json& culprit : culprits)
-        result += labelled(result.empty() ? "Culprits" : "",
-                           text::duration(culprit, "ns") + "  " + text::process(culprit, "name", "pid"), style);
-    return result;
+bool is_contention(const std::string& kind) {
+    return kind == to_string(Cause::cpu_contention) || kind == to_string(Cause::noisy_neighbour);
 }
 
-std::string rejected_lines(const json& rejected, const TextStyle& style) {
+/// What is nothing beside the first is left out.
+std::string culprit_line(const json& finding, const TextStyle& style) {
+    const json& culprits = text::list(finding, "culprits");
+    const std::string kind = text::words(finding, "kind");
+    const bool is_named = kind == to_string(Cause::own_io_wait) || kind == to_string(Cause::memory_reclaim);
+    if (culprits.empty() || (is_named && culprits.size() == 1)) return "";
+    const auto first_ns = text::number(culprits.front(), "ns").value_or(0);
     std::string result;
-    for (const json& hypothesis : rejected)
-        result += labelled(result.empty() ? "Ruled out" : "",
-                           text::words(hypothesis, "hypothesis") + ": " + text::duration(hypothesis, "ns"), style);
-    return result;
+    for (const json& culprit : culprits) {
+        const auto ns = text::number(culprit, "ns").value_or(0);
+        if (!style.details && first_ns != 0 && part_of(ns, first_ns) < hardly_any) continue;
+        result += (result.empty() ? "" : ", ") + text::process(culprit, "name", "pid") +
+                  (ns == 0 ? "" : " " + format_duration(ns));
+    }
+    return labelled(is_contention(kind) ? "Took CPU" : "Culprits", result, style);
+}
+
+std::string rejected_line(const json& finding, const TextStyle& style) {
+    const uint64_t most_ns =
+        std::max(text::number(finding, "waited_ns").value_or(0), text::number(finding, "lost_ns").value_or(0));
+    std::string result;
+    for (const json& one : text::list(finding, "rejected")) {
+        const bool is_much = most_ns == 0 || part_of(text::number(one, "ns").value_or(0), most_ns) >= hardly_any;
+        if (!style.details && !is_much) continue;
+        result += (result.empty() ? "" : ", ") + text::words(one, "hypothesis") + " " + text::duration(one, "ns");
+    }
+    return result.empty() ? "" : labelled("Ruled out", result, style);
 }
 
 Colour severity_colour(const std::string& severity) {
@@ -127,62 +156,117 @@ std::string upper(std::string text) {
     return text;
 }
 
-std::string verdict_text(const json& finding) {
-    const std::string verdict = text::words(finding, "verdict");
-    const auto explained = text::fraction(finding, "explained_fraction");
-    if (verdict == "insufficient-evidence") return "insufficient evidence";
-    return explained ? verdict + ", " + format_percent(*explained) + " of it explained" : verdict;
+/// The summary without what it cost, which has a line of its own.
+std::string summary_of(const json& finding) {
+    std::string summary = text::words(finding, "summary");
+    if (const size_t from = summary.find("; that cost the program "); from != std::string::npos)
+        summary.erase(from, std::min(summary.find(';', from + 1), summary.size()) - from);
+    return summary;
 }
 
-std::string finding_text(size_t number, const json& finding, const TextStyle& style) {
-    const std::string severity = text::words(finding, "severity");
+/// What happened, in one sentence without figures; the summary where that says it best.
+std::string headline(const json& finding) {
+    const std::string summary = summary_of(finding), kind = text::words(finding, "kind"),
+                      who = text::process(finding, "comm", "pid");
+    const json& culprits = text::list(finding, "culprits");
+    if (text::words(finding, "verdict") != "proven" || culprits.empty()) return summary;
+    const json& culprit = culprits.front();
+    const std::string name = text::process(culprit, "name", "pid");
+    if (is_contention(kind) && name == quota_name) return who + " was kept off the CPU by its control group's quota";
+    const auto pid = text::number(culprit, "pid");
+    const bool is_own = pid && pid == text::number(finding, "pid");
+    if (is_contention(kind) && is_own) return "other threads of " + who + " kept the CPU from it";
+    const bool is_most = text::number(culprit, "ns").value_or(0) >= text::number(finding, "waited_ns").value_or(0) / 2;
+    if (is_contention(kind)) return name + (is_most ? "" : " and others") + " kept the CPU from " + who;
+    // The worst may be a wait between calls.
+    const std::string op = text::words_or_empty(text::member(finding, "timeline"), "op"),
+                      waited = who + " waited " + (op.empty() || op == op_name(op_wait) ? "" : "in " + op + " ");
+    if (kind == to_string(Cause::own_io_wait))
+        return waited + (name == "disk" ? "for the disk" : "for a network file system");
+    if (kind == to_string(Cause::memory_reclaim)) return waited + "for memory pages";
+    if (kind != to_string(Cause::lock_wait)) return summary;
+    if (!pid || *pid == 0) return waited + "for a lock";
+    return waited + "for a lock that " + (is_own ? "its own threads" : name) + " released";
+}
+
+/// "29 to 36 %".
+std::string percent_range(double low, double high) {
+    const std::string from = format_percent(low), to = format_percent(high);
+    return from == to ? to : from.substr(0, from.size() - 2) + " to " + to;
+}
+
+std::string cost_line(const json& finding, const TextStyle& style) {
+    const auto lost = text::number(finding, "lost_ns").value_or(0),
+               low = text::number(finding, "lost_low_ns").value_or(lost),
+               high = text::number(finding, "lost_high_ns").value_or(lost),
+               waited = text::number(finding, "waited_ns").value_or(0);
+    if (high == 0 && waited == 0) return "";
+    std::string line = "not measurably";
+    if (high != 0) {
+        line = low == high ? format_duration(lost) : format_duration(low) + " to " + format_duration(high);
+        if (const auto share = text::fraction(finding, "window_share"); lost != 0 && share && *share > 0) {
+            const double of_ns = *share / static_cast<double>(lost);
+            line += ", " + percent_range(static_cast<double>(low) * of_ns, static_cast<double>(high) * of_ns) +
+                    " of the time";
+        }
+    }
+    if (waited != 0 && waited != lost) line += "; waited " + format_duration(waited);
+    return labelled("Slower by", line, style);
+}
+
+std::string evidence_line(const json& finding, const TextStyle& style) {
+    const std::string verdict = text::words(finding, "verdict");
+    const auto explained = text::fraction(finding, "explained_fraction");
+    std::string line =
+        text::words(finding, "kind") + ", " + (verdict == "insufficient-evidence" ? "insufficient evidence" : verdict);
+    if (explained && verdict != "insufficient-evidence")
+        line += ", " + format_percent(*explained) + " of the time explained";
+    return labelled("Evidence",
+                    line + "; " + format_count(text::list(finding, "evidence").size(), "event", "events") +
+                        "; finding " + text::words(finding, "id"),
+                    style);
+}
+
+std::string finding_text(const json& finding, const TextStyle& style) {
+    const std::string severity = upper(text::words(finding, "severity"));
     std::string result =
-        std::to_string(number) + ". " + text::paint(upper(severity), severity_colour(severity), style) + "  " +
-        text::paint(text::words(finding, "kind"), Colour::bold, style) + ": " + verdict_text(finding) + "\n";
-    result += "   " + wrap_text(text::words(finding, "summary"), style.width, 3) + "\n";
-    std::string lost = text::duration(finding, "lost_ns");
-    const auto low = text::number(finding, "lost_low_ns"), high = text::number(finding, "lost_high_ns");
-    if (low && high && *low != *high)
-        lost += " (" + text::duration(finding, "lost_low_ns") + " to " + text::duration(finding, "lost_high_ns") + ")";
-    lost += " by " + text::process(finding, "comm", "pid");
-    if (const auto share = text::fraction(finding, "window_share"))
-        lost += ", " + format_percent(*share) + " of the window";
-    const auto waited = text::number(finding, "waited_ns");
-    if (waited && waited != text::number(finding, "lost_ns"))
-        result += labelled("Waited", text::duration(finding, "waited_ns"), style);
-    result += labelled("Lost", lost, style);
-    result += culprit_lines(text::list(finding, "culprits"), style);
-    result += timeline_lines(text::member(finding, "timeline"), style);
-    result += rejected_lines(text::list(finding, "rejected"), style);
+        text::paint(severity, severity_colour(text::words(finding, "severity")), style) + "  " +
+        text::paint(wrap_text(headline(finding), style.width, severity.size() + 2), Colour::bold, style) + "\n";
+    const json& culprits = text::list(finding, "culprits");
+    const std::string named = culprits.empty() ? "" : text::process(culprits.front(), "name", "pid");
+    result += cost_line(finding, style) + culprit_line(finding, style) +
+              worst_lines(text::member(finding, "timeline"), named, style) + rejected_line(finding, style);
     const auto add = [&](const char* label, const char* key) {
         const std::string value = text::words_or_empty(finding, key);
         if (!value.empty()) result += labelled(label, value, style);
     };
     add("Fix", "fix");
-    add("Confirm", "confirm");
-    result += labelled(
-        "Evidence",
-        format_count(text::list(finding, "evidence").size()) + " events; finding " + text::words(finding, "id"), style);
-    return result;
+    add("Check", "confirm");
+    return result + evidence_line(finding, style);
 }
 
-std::string looked_at(const json& answer) {
-    std::string result = "Inspected " + text::count(answer, "calls") + " calls; " +
-                         text::duration(answer, "excess_ns") + " beyond what is usual for them";
+std::string looked_at(const json& answer, const TextStyle& style) {
+    std::string result = format_count(text::number(answer, "calls").value_or(0), "call", "calls") + " took " +
+                         text::duration(answer, "excess_ns") + " longer than is usual";
     const auto excess = text::number(answer, "excess_ns");
     const auto explained = text::number(answer, "explained_ns");
     if (excess && explained && *excess > 0)
-        result +=
-            ", " + format_percent(static_cast<double>(*explained) / static_cast<double>(*excess)) + " of it explained";
-    return result + "\n";
+        result += ", " + format_percent(part_of(*explained, *excess)) + " of it explained";
+    if (!text::list(answer, "slow_calls").empty() && !style.details) result += ". The slowest calls: --all";
+    return wrap_text(result, style.width, 2) + "\n";
 }
 
-/// The largest part of a call's time.
-std::string mainly(const json& split) {
-    const auto largest = std::max_element(parts.begin(), parts.end(), [&](const Part& a, const Part& b) {
-        return part_ns(split, a) < part_ns(split, b);
-    });
-    return part_ns(split, *largest) == 0 ? text::absent : largest->name;
+std::string sentence(std::string text) {
+    return text.empty() ? text : text.replace(0, 1, upper(text.substr(0, 1)));
+}
+
+/// What the summary says besides the first finding's: of other findings, and of what was not inspected.
+std::string rest_of_summary(const json& answer) {
+    const std::string summary = text::words_or_empty(answer, "summary"),
+                      first = text::words_or_empty(text::list(answer, "findings").front(), "summary");
+    const size_t from = summary.starts_with(first) ? summary.find("; ", first.size()) : std::string::npos;
+    if (from == std::string::npos) return "";
+    return sentence(summary.substr(from + 2));
 }
 
 std::string slow_calls_text(const json& calls, const TextStyle& style) {
@@ -191,14 +275,15 @@ std::string slow_calls_text(const json& calls, const TextStyle& style) {
                  {"PROCESS", Align::left, true},
                  {"STARTED", Align::left, false, 3},
                  {"TOOK", Align::right},
-                 {"EXPECTED", Align::right, false, 1},
+                 {"USUALLY", Align::right, false, 1},
                  {"EXPLAINED", Align::right, false, 2},
                  {"MAINLY", Align::left}});
     for (const json& call : calls) {
         const auto explained = text::fraction(call, "explained_fraction");
-        table.add_row({text::words(call, "op"), text::process(call, "comm", "pid"), text::time(call, "start_ns"),
-                       text::duration(call, "duration_ns"), text::duration(call, "expected_ns"),
-                       explained ? format_percent(*explained) : text::absent, mainly(text::member(call, "split"))});
+        table.add_row({text::words(call, "op"), text::process(call, "comm", "pid"),
+                       text::moment(call, "start_ns", style), text::duration(call, "duration_ns"),
+                       text::duration(call, "expected_ns"), explained ? format_percent(*explained) : text::absent,
+                       text::main_part(text::member(call, "split"))});
     }
     return "\nSlowest calls\n" + table.render(style.width, 2);
 }
@@ -207,18 +292,19 @@ std::string slow_calls_text(const json& calls, const TextStyle& style) {
 
 std::string text_explain(const json& answer, const TextStyle& style) {
     const json& findings = text::list(answer, "findings");
-    const bool healthy = text::flag(answer, "healthy");
-    const Colour colour = healthy ? Colour::green : findings.empty() ? Colour::yellow : Colour::bold;
-    std::string result = text::paint(wrap_text(text::words(answer, "summary"), style.width, 0), colour, style) + "\n";
-    result += text::window_line(answer) + text::coverage_lines(answer, style);
-    if (findings.empty())
-        result += "\nNo finding. ";
-    else
-        result += "\n";
-    result += looked_at(answer);
-    size_t number = 0;
-    for (const json& finding : findings) result += "\n" + finding_text(++number, finding, style);
-    return result + slow_calls_text(text::list(answer, "slow_calls"), style);
+    std::string result;
+    if (findings.empty()) {
+        const Colour colour = text::flag(answer, "healthy") ? Colour::green : Colour::yellow;
+        result = text::paint(wrap_text(sentence(text::words(answer, "summary")), style.width, 0), colour, style) + "\n";
+    }
+    for (const json& finding : findings) result += finding_text(finding, style) + "\n";
+    if (!findings.empty()) {
+        result += looked_at(answer, style);
+        if (const std::string rest = rest_of_summary(answer); !rest.empty())
+            result += wrap_text(rest, style.width, 2) + "\n";
+    }
+    result += text::window_line(answer, style) + text::coverage_lines(answer, style);
+    return result + (style.details ? slow_calls_text(text::list(answer, "slow_calls"), style) : "");
 }
 
 }  // namespace ingero

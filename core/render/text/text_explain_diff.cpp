@@ -36,8 +36,8 @@ std::string verdict(const json& one) {
     return worse ? "worse" : "better";
 }
 
-std::string side_line(const char* name, const json& side) {
-    return std::string(name) + "  " + window_line(side);
+std::string side_line(const char* name, const json& side, const TextStyle& style) {
+    return std::string(name) + "  " + window_line(side, style);
 }
 
 std::string kinds_text(const char* heading, const json& kinds) {
@@ -50,7 +50,7 @@ std::string kinds_text(const char* heading, const json& kinds) {
 }  // namespace
 
 std::string text_explain_diff(const json& answer, const TextStyle& style) {
-    std::string result = side_line("A", member(answer, "a")) + side_line("B", member(answer, "b"));
+    std::string result = side_line("A", member(answer, "a"), style) + side_line("B", member(answer, "b"), style);
     result += coverage_lines(answer, style);
     result += kinds_text("Findings gone: ", list(answer, "findings_gone"));
     result += kinds_text("Findings new: ", list(answer, "findings_new"));

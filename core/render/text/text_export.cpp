@@ -7,7 +7,7 @@ using nlohmann::json;
 using namespace text;
 
 std::string text_export(const json& answer, const TextStyle& style) {
-    return window_line(answer) + count(answer, "events") + " events, " + bytes(answer, "bytes") + "\n" +
+    return window_line(answer, style) + count(answer, "events") + " events, " + bytes(answer, "bytes") + "\n" +
            coverage_lines(answer, style);
 }
 

@@ -88,7 +88,7 @@ std::string text_footprint(const json& answer, const TextStyle& style) {
     const json& processes = text::list(answer, "processes");
     std::string result = text::process(process, "comm", "pid") +
                          " and what it started: " + format_count(processes.size(), "process", "processes") + "\n" +
-                         text::window_line(answer);
+                         text::window_line(answer, style);
     result += section(
         "System calls", text::list(answer, "system_calls"),
         Table({{"CALL"}, {"COUNT", Align::right}, {"TIME", Align::right}, {"ERRORS", Align::left, true}}),

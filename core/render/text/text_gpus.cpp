@@ -34,15 +34,15 @@ std::string memory_text(const json& gpu) {
     return used == text::absent ? used : used + " of " + total;
 }
 
-std::string xid_text(const json& gpu) {
+std::string xid_text(const json& gpu, const TextStyle& style) {
     const json& xid = text::member(gpu, "last_xid");
     if (!xid.is_object()) return text::absent;
-    return text::count(xid, "xid") + " at " + text::time(xid, "time_ns");
+    return text::count(xid, "xid") + " at " + text::time(xid, "time_ns", style);
 }
 
-std::string presence_text(const json& gpu) {
-    if (text::member(gpu, "lost_ns").is_number()) return "lost at " + text::time(gpu, "lost_ns");
-    if (text::member(gpu, "found_ns").is_number()) return "found at " + text::time(gpu, "found_ns");
+std::string presence_text(const json& gpu, const TextStyle& style) {
+    if (text::member(gpu, "lost_ns").is_number()) return "lost at " + text::time(gpu, "lost_ns", style);
+    if (text::member(gpu, "found_ns").is_number()) return "found at " + text::time(gpu, "found_ns", style);
     return text::absent;
 }
 
@@ -75,8 +75,8 @@ std::string text_gpus(const json& answer, const TextStyle& style) {
         result = "No GPU was measured in this window: 'ingeroctl status' shows the state of ingero-relay\n";
     } else {
         // Most hosts lose none, and have no such column.
-        const bool any_changed =
-            std::any_of(gpus.begin(), gpus.end(), [](const json& gpu) { return presence_text(gpu) != text::absent; });
+        const bool any_changed = std::any_of(
+            gpus.begin(), gpus.end(), [&](const json& gpu) { return presence_text(gpu, style) != text::absent; });
         std::vector<Column> columns = {{"GPU", Align::right},
                                        {"NAME", Align::left, true},
                                        {"BUSY", Align::right},
@@ -100,9 +100,9 @@ std::string text_gpus(const json& answer, const TextStyle& style) {
                                               with_unit(gpu, "temperature_celsius", " °C"),
                                               with_unit(gpu, "power_watts", " W"),
                                               reasons_text(gpu),
-                                              xid_text(gpu),
-                                              text::time(gpu, "time_ns")};
-            if (any_changed) cells.push_back(presence_text(gpu));
+                                              xid_text(gpu, style),
+                                              text::time(gpu, "time_ns", style)};
+            if (any_changed) cells.push_back(presence_text(gpu, style));
             table.add_row(std::move(cells));
         }
         result = table.render(style.width);

@@ -29,8 +29,9 @@ std::string incident_lines(const json& one, const TextStyle& style) {
                          ", incident " + words(one, "id") + "\n";
     result += "   " + wrap_text(words(one, "summary"), style.width, 3) + "\n";
     const bool open = !number(one, "closed_ns");
-    result +=
-        labelled("When", time(one, "opened_ns") + (open ? ", still open" : " to " + time(one, "closed_ns")), style);
+    result += labelled("When",
+                       time(one, "opened_ns", style) + (open ? ", still open" : " to " + time(one, "closed_ns", style)),
+                       style);
     return result + labelled("Lost", duration(one, "lost_ns") + " by " + process(one, "comm", "pid"), style);
 }
 
@@ -72,7 +73,7 @@ std::string rows_text(const json& rows, uint64_t from_ns, const TextStyle& style
 }  // namespace
 
 std::string text_incidents(const json& answer, const TextStyle& style) {
-    std::string result = window_line(answer) + coverage_lines(answer, style);
+    std::string result = window_line(answer, style) + coverage_lines(answer, style);
     const json& incidents = list(answer, "incidents");
     if (incidents.empty()) return result + "\nNo incident.\n";
     Table table({{"INCIDENT", Align::left},
@@ -84,13 +85,13 @@ std::string text_incidents(const json& answer, const TextStyle& style) {
                  {"LOST", Align::right}});
     for (const json& one : incidents)
         table.add_row({words(one, "id"), words(one, "kind"), words(one, "severity"), process(one, "comm", "pid"),
-                       time(one, "opened_ns"), lasted(one), duration(one, "lost_ns")});
+                       time(one, "opened_ns", style), lasted(one), duration(one, "lost_ns")});
     return result + "\n" + table.render(style.width, 0);
 }
 
 std::string text_incident(const json& answer, const TextStyle& style) {
     std::string result = incident_lines(member(answer, "incident"), style);
-    result += window_line(answer) + coverage_lines(answer, style);
+    result += window_line(answer, style) + coverage_lines(answer, style);
     bool first = true;
     const json& finding = member(answer, "finding");
     const json& at_worst = list(finding, "culprits");
@@ -104,14 +105,14 @@ std::string text_incident(const json& answer, const TextStyle& style) {
         result += labelled(first ? "Ruled out" : "", words(one, "hypothesis") + ": " + duration(one, "ns"), style);
         first = false;
     }
-    for (const auto& [label, key] : {std::pair("Fix", "fix"), std::pair("Confirm", "confirm")})
+    for (const auto& [label, key] : {std::pair("Fix", "fix"), std::pair("Check", "confirm")})
         if (const std::string value = words_or_empty(finding, key); !value.empty())
             result += labelled(label, value, style);
     const json& detail = member(answer, "detail");
     const uint64_t from_ns = number(detail, "from_ns").value_or(0);
     if (const json& rows = list(detail, "rows"); !rows.empty()) {
         const bool kept = words(answer, "detail_from") == "incident";
-        result += "\nAround the worst of it, from " + time(detail, "from_ns") +
+        result += "\nAround the worst of it, from " + moment(detail, "from_ns", style) +
                   (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, style);
     }
     if (const json& chains = list(detail, "chains"); !chains.empty())
@@ -120,7 +121,7 @@ std::string text_incident(const json& answer, const TextStyle& style) {
         result += "\nEvidence\n" + rows_text(evidence, from_ns, style);
     result += "\nHistory\n";
     for (const json& step : list(answer, "history"))
-        result += "  " + time(step, "at_ns") + "  " + words(step, "event") + ", " + duration(step, "lost_ns") +
+        result += "  " + time(step, "at_ns", style) + "  " + words(step, "event") + ", " + duration(step, "lost_ns") +
                   " lost by then\n";
     return result;
 }
@@ -130,14 +131,14 @@ std::string text_verified(const json& answer, const TextStyle& style) {
     const Colour colour = state == "fixed" ? Colour::green : state == "not-fixed" ? Colour::red : Colour::yellow;
     const std::string said = state == "fixed" ? "Fixed" : state == "not-fixed" ? "Not fixed" : "Not enough data yet";
     std::string result = paint(said, colour, style) + ": " + wrap_text(words(answer, "why"), style.width, 0) + "\n";
-    result += window_line(answer) + coverage_lines(answer, style);
+    result += window_line(answer, style) + coverage_lines(answer, style);
     const auto before = fraction(answer, "window_share_before"), now = fraction(answer, "window_share");
     if (before && now)
         result += labelled(
             "Lost", format_percent(*now) + " of the window, " + format_percent(*before) + " in the incident's worst",
             style);
     if (const std::string confirm = words_or_empty(answer, "confirm"); !confirm.empty())
-        result += labelled("Confirm", confirm, style);
+        result += labelled("Check", confirm, style);
     return result + "\n" + incident_lines(member(answer, "incident"), style);
 }
 
@@ -154,7 +155,7 @@ std::string causes_text(const json& group) {
 }
 
 std::string excess_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
-    std::string result = window_line(answer) + coverage_lines(answer, style);
+    std::string result = window_line(answer, style) + coverage_lines(answer, style);
     const json& groups = list(answer, key);
     if (groups.empty()) return result + "\nNo call was recorded in the window.\n";
     Table table({{heading, Align::left, true},

@@ -59,17 +59,25 @@ std::string text_probes(const json& answer, const TextStyle& style) {
                      {"RECORDS", Align::right},
                      {"LOST", Align::right},
                      {"UNCERTAIN", Align::right, false, 1}});
+        size_t without_hits = 0;
         for (const json& probe : probes) {
             uint64_t lost = 0;
             for (const char* kind : {"lost_ring", "lost_frames", "lost_depth"})
                 lost += text::number(probe, kind).value_or(0);
+            // Null where hits are not for the caller to know.
+            if (text::number(probe, "hits") == uint64_t{0} && lost == 0 && !style.details) {
+                ++without_hits;
+                continue;
+            }
             table.add_row({text::words(probe, "source"), text::words(probe, "op"), text::words(probe, "set"),
                            text::count(probe, "functions"), text::count(probe, "hits"), text::count(probe, "records"),
                            format_count(lost), text::count(probe, "uncertain")});
         }
         result += "\n" + table.render(style.width);
+        if (without_hits != 0)
+            result += format_count(without_hits, "operation", "operations") + " without a hit: --all\n";
     }
-    return result + text::coverage_lines(answer, style);
+    return result + text::recorded_line(answer, style) + text::coverage_lines(answer, style);
 }
 
 }  // namespace ingero

@@ -67,7 +67,7 @@ std::string text_query(const json& answer, const TextStyle& style) {
     std::string text = heads.empty() ? "" : table.render(style.width);
     text += "\n" + format_count(rows, "row", "rows") + ", " + duration(answer, "elapsed_ns") + "\n";
     if (flag(answer, "truncated")) text += paint("More rows were left out: see --limit.", Colour::yellow, style) + "\n";
-    return text + coverage_lines(answer, style);
+    return text + recorded_line(answer, style) + coverage_lines(answer, style);
 }
 
 std::string csv_query(const json& answer, const TextStyle&) {

@@ -1,4 +1,7 @@
 // Requests for a reader: the two notes, a table from the longest on, and the longest one in full.
+#include "core/diagnosis/assign.h"
+#include "core/model/host_event.h"
+#include "core/model/op.h"
 #include "core/render/requests.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
@@ -13,6 +16,11 @@ namespace {
 std::string culprit_text(const json& stall) {
     const json& culprit = member(stall, "culprit");
     return culprit.is_object() ? process(culprit, "name", "pid") : absent;
+}
+
+std::string reason(const json& stall) {
+    const std::string kind = words(stall, "kind");
+    return kind == to_string(Cause::excluded_task) ? "kernel work" : kind;
 }
 
 std::string occupant_text(const json& occupant) {
@@ -36,63 +44,74 @@ std::string pairs_text(const json& pairs) {
     return result;
 }
 
+/// What answers, and with all details what its program told of it, and what its calls were.
 std::string table_text(const json& requests, bool steps, const TextStyle& style) {
-    Table table({{steps ? "STEP" : "REQUEST", Align::left, true},
-                 {"TOOK", Align::right},
-                 {"QUEUE", Align::right, false, 3},
-                 {"TTFT", Align::right, false, 2},
-                 {"LAUNCHES", Align::right, false, 4},
-                 {"COPIES", Align::right, false, 5},
-                 {"COLL.", Align::right, false, 8},
-                 {"SYNCS", Align::right, false, 5},
-                 {"ALLOCS", Align::right, false, 5},
-                 {"STALL", Align::right},
-                 {"WHY"},
-                 {"BY"},
-                 {"WITH", Align::right, false, 6},
-                 {"FAIR SHARE", Align::right, false, 6},
-                 {"OCCUPIED BY", Align::left, true, 1},
-                 {"TOKENS", Align::right, false, 7},
-                 {"MODEL", Align::left, true, 8}});
+    std::vector<Column> columns = {{steps ? "STEP" : "REQUEST", Align::left, true},
+                                   {"STARTED", Align::left, false, 2},
+                                   {"TOOK", Align::right},
+                                   {"MAINLY", Align::left, false, 1},
+                                   {"STALL", Align::right},
+                                   {"WHY", Align::left, true},
+                                   {"BY", Align::left, true}};
+    if (style.details)
+        for (const char* title : {"QUEUE", "TTFT", "LAUNCHES", "COPIES", "COLL.", "SYNCS", "ALLOCS", "WITH",
+                                  "FAIR SHARE", "TOKENS", "MODEL"})
+            columns.push_back({title, std::string_view(title) == "MODEL" ? Align::left : Align::right, false, 3});
+    Table table(std::move(columns));
     for (const json& request : requests) {
         const json& events = member(request, "events");
         const json& stall = member(request, "longest_stall");
-        const json& occupied_by = list(request, "occupied_by");
-        std::string tokens = absent;
-        if (number(request, "prompt_tokens") || number(request, "output_tokens"))
-            tokens = count(request, "prompt_tokens") + "+" + count(request, "output_tokens");
-        table.add_row({words(request, "id"), duration(request, "rank_by_ns"), duration(request, "queue_ns"),
-                       duration(request, "ttft_ns"), count(events, "launches"), count(events, "copies"),
-                       count(events, "collectives"), count(events, "syncs"), count(events, "allocations"),
-                       duration(stall, "ns"), words(stall, "kind"), culprit_text(stall), count(request, "co_resident"),
-                       duration(request, "fair_share_ns"),
-                       occupied_by.empty() ? absent : occupant_text(occupied_by.front()), tokens,
-                       words(request, "model")});
+        std::vector<std::string> cells = {words(request, "id"),
+                                          moment(request, "start_ns", style),
+                                          duration(request, "rank_by_ns"),
+                                          main_part(member(request, "split")),
+                                          duration(stall, "ns"),
+                                          reason(stall),
+                                          culprit_text(stall)};
+        if (style.details) {
+            std::string tokens = absent;
+            if (number(request, "prompt_tokens") || number(request, "output_tokens"))
+                tokens = count(request, "prompt_tokens") + "+" + count(request, "output_tokens");
+            for (std::string& cell :
+                 std::vector{duration(request, "queue_ns"), duration(request, "ttft_ns"), count(events, "launches"),
+                             count(events, "copies"), count(events, "collectives"), count(events, "syncs"),
+                             count(events, "allocations"), count(request, "co_resident"),
+                             duration(request, "fair_share_ns"), tokens, words(request, "model")})
+                cells.push_back(std::move(cell));
+        }
+        table.add_row(std::move(cells));
     }
     return table.render(style.width);
 }
 
 std::string request_text(const json& request, const TextStyle& style) {
-    std::string took = words(request, "id") + " took " + duration(request, "rank_by_ns") + " from " +
-                       time(request, "start_ns") + " on, beside " + count(request, "co_resident") + " others";
+    std::string took = words(request, "id") + ": started " + moment(request, "start_ns", style) + ", took " +
+                       duration(request, "rank_by_ns");
     if (number(request, "queue_ns")) took += "; scheduled after " + duration(request, "queue_ns");
     if (number(request, "ttft_ns")) took += "; first token after " + duration(request, "ttft_ns");
-    std::string result = "\n" + labelled("Longest", took, style);
+    std::string result = labelled("Slowest", took, style);
     const json& events = member(request, "events");
-    const std::string bar = split_lines(member(request, "split"), style);
-    result += labelled("Its calls",
-                       count(events, "calls") + " calls, " + count(events, "errors") +
-                           " of them failed; a fair share is " + duration(request, "fair_share_ns"),
-                       style) +
-              bar;
+    const std::string errors =
+        number(events, "errors").value_or(0) == 0 ? "" : ", " + count(events, "errors") + " of them failed";
+    result += labelled(
+        "Calls", count(events, "calls") + errors + "; a fair share is " + duration(request, "fair_share_ns"), style);
+    if (const std::string bar = split_line(member(request, "split")); !bar.empty()) result += labelled("", bar, style);
     if (const json& stall = member(request, "longest_stall"); stall.is_object())
         result += labelled("Stalled",
-                           duration(stall, "ns") + " " + words(stall, "kind") + " in " + words(stall, "op") + " at " +
-                               time(stall, "start_ns") + " of " + process(stall, "comm", "pid") +
+                           duration(stall, "ns") + " " + reason(stall) + " " +
+                               (words(stall, "op") == op_name(op_wait) ? "between calls" : "in " + words(stall, "op")) +
+                               " at " + moment(stall, "start_ns", style) + " of " + process(stall, "comm", "pid") +
                                (member(stall, "culprit").is_object() ? ", by " + culprit_text(stall) : ""),
                            style);
-    if (const json& occupied_by = list(request, "occupied_by"); !occupied_by.empty())
-        result += labelled("Occupied by", occupants_text(occupied_by), style);
+    const auto others = number(request, "co_resident").value_or(0);
+    if (const json& occupied_by = list(request, "occupied_by"); others != 0 || !occupied_by.empty())
+        result += labelled("Beside",
+                           format_count(others, "other", "others") +
+                               (occupied_by.empty() ? ""
+                                                    : (number(request, "ttft_ns") ? "; before its first token mostly "
+                                                                                  : "; meanwhile mostly ") +
+                                                          occupants_text(occupied_by)),
+                           style);
     for (const auto& [label, key] : {std::pair{"Labels", "labels"}, {"Values", "values"}})
         if (const std::string pairs = pairs_text(member(request, key)); !pairs.empty())
             result += labelled(label, pairs, style);
@@ -104,16 +123,20 @@ std::string request_text(const json& request, const TextStyle& style) {
 std::string text_requests(const json& answer, const TextStyle& style) {
     const json& requests = list(answer, "requests");
     const bool steps = words(answer, "by") == "step";
-    std::string result = window_line(answer) + coverage_lines(answer, style) + "\n";
+    std::string result;
+    if (requests.empty()) {
+        result = std::string("No ") + (steps ? "step" : "request") + " in this window\n";
+    } else {
+        result = table_text(requests, steps, style);
+        if (const auto found = number(answer, "found"); found && *found > requests.size())
+            result += "The longest " + format_count(requests.size()) + " of " + format_count(*found) + "\n";
+        result += "\n" + request_text(requests.front(), style);
+    }
+    result += "\n" + window_line(answer, style) + coverage_lines(answer, style) + "\n";
     // Whole lines, however narrow the terminal: they are looked for word by word.
     for (const json& note : list(answer, "notes"))
         if (note.is_string()) result += escape_text(note.get_ref<const std::string&>()) + "\n";
-    result += "\n";
-    if (requests.empty()) return result + "No " + (steps ? "step" : "request") + " in this window\n";
-    result += table_text(requests, steps, style);
-    if (const auto found = number(answer, "found"); found && *found > requests.size())
-        result += "The longest " + format_count(requests.size()) + " of " + format_count(*found) + "\n";
-    return result + request_text(requests.front(), style);
+    return result;
 }
 
 }  // namespace ingero

@@ -41,7 +41,7 @@ std::string folded_name(std::string name) {
 
 std::string text_stacks(const json& answer, const TextStyle& style) {
     const std::string weight = words(answer, "weight");
-    std::string result = window_line(answer) + coverage_lines(answer, style);
+    std::string result = window_line(answer, style) + coverage_lines(answer, style);
     const json& stacks = list(answer, "stacks");
     if (stacks.empty()) result += "No stacks in this window.\n";
     for (const json& stack : stacks) {

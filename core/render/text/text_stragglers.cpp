@@ -26,9 +26,9 @@ std::string straggler_text(const json& one, const TextStyle& style) {
                          count(one, "late") + " of " + count(one, "of_ranges") + " ranges, " +
                          duration(one, "lateness_ns") + " late at the median (counted from " +
                          duration(one, "threshold_ns") + ")\n";
-    std::string when = "from " + time(one, "since_ns");
-    if (over) when += " to " + time(one, "resolved_ns");
-    result += labelled("When", when + ", found at " + time(one, "detected_ns"), style);
+    std::string when = "from " + time(one, "since_ns", style);
+    if (over) when += " to " + time(one, "resolved_ns", style);
+    result += labelled("When", when + ", found at " + time(one, "detected_ns", style), style);
     result += labelled("Lost",
                        duration(one, "lost_ns") + " in " + count(one, "late_ranges") + " ranges, " +
                            duration(one, "worst_ns") + " in the worst",
@@ -75,7 +75,7 @@ std::string communicator_text(const json& one, const TextStyle& style) {
 }  // namespace
 
 std::string text_stragglers(const json& answer, const TextStyle& style) {
-    std::string result = window_line(answer) + coverage_lines(answer, style);
+    std::string result = window_line(answer, style) + coverage_lines(answer, style);
     const json& stragglers = list(answer, "stragglers");
     const json& communicators = list(answer, "communicators");
     if (communicators.empty())

@@ -60,7 +60,7 @@ std::string text_chains(const json& chains, const TextStyle& style) {
 }
 
 std::string text_waits(const json& answer, const TextStyle& style) {
-    const std::string result = window_line(answer) + coverage_lines(answer, style);
+    const std::string result = window_line(answer, style) + coverage_lines(answer, style);
     const json& chains = list(answer, "chains");
     return result + (chains.empty() ? "No waits in this window.\n" : text_chains(chains, style));
 }

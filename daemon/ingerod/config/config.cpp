@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -338,7 +339,8 @@ Result<void> apply_config_text(Config& config, std::string_view content, const s
     try {
         parsed = toml::parse(content, name);
     } catch (const toml::parse_error& problem) {
-        return at(name, problem.source(), std::string(problem.description()), "the file must be valid TOML");
+        return at(name, problem.source(), std::string(problem.description()),
+                  "the file must be valid TOML: texts, sizes and times stand in quotes, such as \"10GiB\"");
     }
     const std::string hint = "see ingerod.conf(5); `ingerod --check-config` checks the file";
     for (const auto& [section_name, section] : parsed) {
@@ -380,6 +382,9 @@ Result<Config> load_config(const std::string& path, bool required) {
     std::sort(drop_ins.begin(), drop_ins.end());
     files.insert(files.end(), drop_ins.begin(), drop_ins.end());
     for (const auto& file : files) {
+        if (std::filesystem::is_directory(file, error))
+            return fail(ErrorCode::bad_request, errno_message(file.string(), EISDIR),
+                        file == path ? "name the file with --config" : "only files of a .d folder are read: rename it");
         std::ifstream stream(file);
         if (!stream) {
             if (&file == &files.front() && !required && !std::filesystem::exists(file, error)) continue;
