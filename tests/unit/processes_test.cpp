@@ -150,6 +150,28 @@ class AProcessThatIsHeldUp : public HasFolder, public WatchedProcesses {
     const Child child_;
 };
 
+using AProcessThatEnds = AProcessThatIsHeldUp;
+
+TEST_F(AProcessThatEnds, stays_what_it_was) {
+    const auto mapping = parse_maps_line("1000-2000 r-xp 00000000 08:01 7 /lib/libcudart.so.12");
+    const auto look = [&](const std::string& cgroup, const std::string& environment, uint32_t flags) {
+        std::ofstream(of("cgroup")) << "0::" << cgroup << "\n";
+        std::ofstream(of("environ")) << environment;
+        std::ofstream(of("stat")) << child_.pid() << " (x) S 1 7 7 0 -1 " << flags
+                                  << " 1 0 0 0 0 0 0 0 20 0 1 0 4242 1000 1";
+        processes_.on_mapping(child_.pid(), mapping.value(), monotonic_now_ns());
+        return rows_.empty() ? Process{} : rows_.begin()->second;
+    };
+    constexpr uint32_t running = 0x400000, ending = running | 4;
+    EXPECT_EQ(look("/a.service", "RANK=3", running).facts.rank, 3U);
+    EXPECT_EQ(look("/b.service", "RANK=4", running).unit, "b.service");
+    const Process row = look("/", "", ending);
+    EXPECT_EQ(row.cgroup, "/b.service");
+    EXPECT_EQ(row.facts.rank, 4U);
+    ASSERT_EQ(processes_.all().size(), 1U);
+    EXPECT_EQ(processes_.all().begin()->second.process.unit, "b.service");
+}
+
 TEST_F(AProcessThatIsHeldUp, as_it_maps_a_library_is_looked_at_again) {
     hold_up("stat");
     const auto mapping = parse_maps_line("1000-2000 r-xp 00000000 08:01 7 /lib/libcudart.so.12");

@@ -117,19 +117,28 @@ std::optional<Mapping> parse_maps_line(std::string_view line) {
     return mapping;
 }
 
-std::optional<uint64_t> parse_start_time(std::string_view stat) {
+namespace {
+
+/// Of /proc/PID/stat, numbered as proc(5) does: from the fourth field on.
+std::optional<uint64_t> stat_field(std::string_view stat, int number) {
     const size_t command_end = stat.rfind(')');
     if (command_end == std::string_view::npos) return std::nullopt;
     stat.remove_prefix(command_end + 1);
-    constexpr int fields_before = 19;  // state is the third field, the start time the 22nd
-    for (int i = 0; i < fields_before; ++i) {
+    for (int field = 3; field < number; ++field) {
         skip_spaces(stat);
         stat.remove_prefix(std::min(stat.find(' '), stat.size()));
     }
     skip_spaces(stat);
-    uint64_t ticks = 0;
-    if (!take_number(stat, ticks)) return std::nullopt;
-    return ticks * (1'000'000'000 / static_cast<uint64_t>(sysconf(_SC_CLK_TCK)));
+    uint64_t value = 0;
+    return take_number(stat, value) ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<uint64_t> parse_start_time(std::string_view stat) {
+    const auto ticks = stat_field(stat, 22);
+    if (!ticks) return std::nullopt;
+    return *ticks * (1'000'000'000 / static_cast<uint64_t>(sysconf(_SC_CLK_TCK)));
 }
 
 std::string unit_of_cgroup(std::string_view path) {
@@ -232,6 +241,13 @@ std::vector<uint64_t> ProcFs::sockets_of(const ProcessKey& process) const {
 std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
     const auto stat = read_stat(pid);
     return stat ? parse_start_time(*stat) : std::nullopt;
+}
+
+bool ProcFs::is_ending(uint32_t pid) const {
+    constexpr uint64_t exiting = 4;  // PF_EXITING of the kernel
+    const auto stat = read_stat(pid);
+    const auto flags = stat ? stat_field(*stat, 9) : std::nullopt;
+    return !flags || (*flags & exiting) != 0;
 }
 
 Result<std::string> ProcFs::read_stat(uint32_t pid) const {
