@@ -44,7 +44,7 @@ std::string recorded_line(const nlohmann::json& answer, const TextStyle& style);
 /// What the answer cannot speak of besides: each gap where the style wants that, and probes that are missing.
 std::string coverage_lines(const nlohmann::json& answer, const TextStyle& style);
 
-/// "   Fix         pin the engine to …", wrapped under itself.
+/// "  Fix         pin the engine to …", wrapped under itself.
 std::string labelled(std::string_view label, std::string_view value, const TextStyle& style);
 /// A split of time as a bar of 24 cells and shares: where it went, at a glance. Empty where there was none.
 std::string split_line(const nlohmann::json& split);

@@ -1,4 +1,4 @@
-// Requests for a reader: the two notes, a table from the longest on, and the longest one in full.
+// Requests for a reader: a table from the longest on, the longest one in full, and the two notes.
 #include "core/diagnosis/assign.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"

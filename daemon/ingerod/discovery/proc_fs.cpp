@@ -243,10 +243,11 @@ std::optional<uint64_t> ProcFs::start_of(uint32_t pid) const {
     return stat ? parse_start_time(*stat) : std::nullopt;
 }
 
-bool ProcFs::is_ending(uint32_t pid) const {
+bool ProcFs::is_ending(const ProcessKey& process) const {
     constexpr uint64_t exiting = 4;  // PF_EXITING of the kernel
-    const auto stat = read_stat(pid);
-    const auto flags = stat ? stat_field(*stat, 9) : std::nullopt;
+    const auto stat = read_stat(process.pid);
+    if (!stat || parse_start_time(*stat) != process.start_ns) return true;
+    const auto flags = stat_field(*stat, 9);
     return !flags || (*flags & exiting) != 0;
 }
 

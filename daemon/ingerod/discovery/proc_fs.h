@@ -71,9 +71,9 @@ class ProcFs {
     UniqueFd open_pid_namespace(uint32_t pid) const;
     /// ProcessKey::start_ns of the process that has the pid now.
     std::optional<uint64_t> start_of(uint32_t pid) const;
-    /// It has begun to end, or is gone: its memory may be gone too, and where it is in no unified hierarchy its control
-    /// groups are all said to be the root's.
-    bool is_ending(uint32_t pid) const;
+    /// It has begun to end, or is gone, and another may have the pid: its memory may be gone too, and where it is in no
+    /// unified hierarchy its control groups are all said to be the root's.
+    bool is_ending(const ProcessKey& process) const;
     /// Inodes of the sockets that it has open, of its first 4,096 descriptors; none once it is gone.
     std::vector<uint64_t> sockets_of(const ProcessKey& process) const;
     /// Executable mappings of files; none where they cannot be read.

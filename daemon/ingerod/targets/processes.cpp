@@ -109,7 +109,7 @@ ProcessEntry* Processes::observe(uint32_t pid, uint64_t since_ns) {
     auto known = processes_.find(pid);
     if (known != processes_.end() && known->second.process.key == facts->key) {
         // What it was stays, whatever is left of it. Asked for last: what was read before is of then.
-        if (!proc_.is_ending(pid)) take_over(known->second, std::move(*facts));
+        if (!proc_.is_ending(facts->key)) take_over(known->second, std::move(*facts));
         return &known->second;
     }
     if (known != processes_.end()) forget(pid, monotonic_now_ns(), 0);  // the pid is used again

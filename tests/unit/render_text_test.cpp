@@ -1,0 +1,315 @@
+// The plain text made of answers: what it says and in which order, how it fits a terminal, and what happens to text
+// that a target wrote.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "core/model/host_event.h"
+#include "core/model/op.h"
+#include "core/model/time.h"
+#include "core/render/table.h"
+#include "core/wire/utf8.h"
+#include "tests/unit/render_fixture.h"
+
+namespace ingero {
+namespace {
+
+using namespace render_fixture;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(RenderText, ExplainReadsLikeAVerdict) {
+    const std::string text = text_explain(to_json(explain_answer(), context()));
+    const std::string when = format_time(1'795'000'000'000'000'000);
+    EXPECT_EQ(
+        text,
+        "HIGH  stress-ng (991) kept the CPU from python (4242)\n"
+        "  Slower by   140 ms to 160 ms, 11 to 12 % of the time; waited 170 ms\n"
+        "  Took CPU    stress-ng (991) 120 ms, disk 3 ms\n"
+        "  Worst call  " +
+            when +
+            " cudaLaunchKernel 3.01 ms, usually 20 µs\n"
+            "              [#=.....................-] 3.2 % on CPU, 3.3 % device, 90 % no CPU, 3.3 % asleep\n"
+            "              asleep for 100 µs: disk, woken by kworker (12)\n"
+            "  Ruled out   disk wait 3.9 ms\n"
+            "  Fix         Pin stress-ng to other CPUs.\n"
+            "  Check       Runnable time stays below 1 ms.\n"
+            "  Evidence    cpu-contention, proven, 93 % of the time explained; 2 events; finding cpu-contention-4242\n"
+            "\n"
+            "12,345 calls took 160 ms longer than is usual, 94 % of it explained. The slowest calls: --all\n"
+            "gpu-1, " +
+            when + " to " + format_time(1'795'000'300'000'000'000) + " (5 min)\n");
+    const std::string all = text_explain(to_json(explain_answer(), context()), {.details = true});
+    EXPECT_THAT(all, HasSubstr("stress-ng (991) had the CPU for 2.6 ms"));
+    EXPECT_THAT(all, HasSubstr("\nSlowest calls\n  OPERATION "));
+}
+
+TEST(RenderText, AFindingBeginsWithWhatHappened) {
+    const auto first_line = [](const auto& change) {
+        ExplainAnswer answer = explain_answer();
+        change(answer.findings[0]);
+        const std::string text = text_explain(to_json(answer, context()));
+        return text.substr(0, text.find('\n'));
+    };
+    EXPECT_EQ(first_line([](Finding& finding) {
+                  finding.culprits[0] = {"cgroup quota", 0, 1};
+              }),
+              "HIGH  python (4242) was kept off the CPU by its control group's quota");
+    EXPECT_EQ(first_line([](Finding& finding) { finding.culprits[0].pid = finding.pid; }),
+              "HIGH  other threads of python (4242) kept the CPU from it");
+    EXPECT_EQ(first_line([](Finding& finding) { finding.culprits[0].ns = 80'000'000; }),
+              "HIGH  stress-ng (991) and others kept the CPU from python (4242)");
+    EXPECT_EQ(first_line([](Finding& finding) {
+                  finding.kind = "lock-wait";
+                  finding.culprits[0].pid = finding.pid;
+                  finding.worst.event.op = op_wait;
+              }),
+              "HIGH  python (4242) waited for a lock that its own threads released");
+    EXPECT_EQ(first_line([](Finding& finding) {
+                  finding.kind = "own-io-wait";
+                  finding.culprits = {{"disk", 0, 1}};
+              }),
+              "HIGH  python (4242) waited in cudaLaunchKernel for the disk");
+    EXPECT_EQ(first_line([](Finding& finding) {
+                  finding.kind = "lock-wait";
+                  finding.culprits = {{"loader", 7, 1}};
+              }),
+              "HIGH  python (4242) waited in cudaLaunchKernel for a lock that loader (7) released");
+    EXPECT_EQ(first_line([](Finding& finding) { finding.kind = "gpu-oom"; }),
+              "HIGH  stress-ng ran while cudaLaunchKernel wanted the CPU");
+    EXPECT_EQ(first_line([](Finding& finding) { finding.verdict = Verdict::partial; }),
+              "HIGH  stress-ng ran while cudaLaunchKernel wanted the CPU")
+        << "what is not proven is not said in short";
+}
+
+TEST(RenderText, ANumberIsNotPartedFromItsUnit) {
+    EXPECT_EQ(wrap_text("it took about 2.37 ms, not 9 s", 20, 2), "it took about\n  2.37 ms, not 9 s");
+    EXPECT_EQ(wrap_text("at most 7 calls of it", 20, 0), "at most 7 calls of\nit");
+    EXPECT_EQ(wrap_text("ends in 7 ", 20, 0), "ends in 7");
+    EXPECT_EQ(display_width("\x1b[1;31mHIGH\x1b[0m"), 4u);
+    EXPECT_EQ(display_width("\x1b[1"), 0u);
+}
+
+TEST(RenderText, WhatItCostIsSaidOnce) {
+    ExplainAnswer answer = explain_answer();
+    answer.findings[0].verdict = Verdict::insufficient_evidence;
+    answer.findings[0].summary =
+        "a waited; that cost the program 2 ms (1 ms to 3 ms), 1 % of the window; too few calls";
+    EXPECT_TRUE(text_explain(to_json(answer, context())).starts_with("HIGH  a waited; too few calls\n  Slower by "));
+}
+
+TEST(RenderText, WhatTheSummarySaysOfOtherFindingsIsSaidToo) {
+    ExplainAnswer answer = explain_answer();
+    answer.summary = answer.findings[0].summary + ", and 1 more finding; 5 calls are left out";
+    EXPECT_THAT(text_explain(to_json(answer, context())), HasSubstr("\n5 calls are left out\n"));
+}
+
+TEST(RenderText, FitsATerminalOfSixtyColumns) {
+    const TextStyle narrow{.width = 60, .short_times = true};
+    std::istringstream lines(text_explain(to_json(explain_answer(), context()), narrow) +
+                             text_status(status_answer(), narrow));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), 60u) << line;
+}
+
+TEST(RenderText, RequestsStandAboveTheNotesAndTheLongestInFull) {
+    const std::string text = text_requests(to_json(requests_answer(), context()), {80, false});
+    const std::string notes =
+        "Note: under continuous batching a kernel inside a request's span is not exclusively that request's work; the "
+        "same event is counted in every request whose span contains it. Do not sum these counts across rows.\n"
+        "Note: rows are ranked by measured span duration only. prompt_tokens and output_tokens are advisory labels "
+        "from the emitter and never affect ranking.\n";
+    EXPECT_TRUE(text.starts_with("REQUEST ")) << text;
+    EXPECT_TRUE(text.ends_with(notes)) << text;
+    EXPECT_THAT(text, HasSubstr("cmpl-17  8.2 s"));
+    EXPECT_THAT(text, HasSubstr("580 ms  cpu-contention  stress-ng (991)"));
+    EXPECT_THAT(text, HasSubstr("The longest 2 of 17\n"));
+    EXPECT_THAT(text, HasSubstr("heavy 62 %, light 10 %"));
+    EXPECT_THAT(text, HasSubstr("tenant=a b"));
+    EXPECT_THAT(text, HasSubstr("loss=0.25"));
+    EXPECT_THAT(text, HasSubstr("[######..................]"));
+    EXPECT_THAT(text, Not(HasSubstr("LAUNCHES")));
+    EXPECT_THAT(text_requests(to_json(requests_answer(), context()), {.details = true}), HasSubstr(" LAUNCHES "));
+    const std::string none = text_requests(to_json(RequestsAnswer{}, context()));
+    EXPECT_THAT(none, HasSubstr("advisory labels"));
+    EXPECT_THAT(none, HasSubstr("No request in this window\n"));
+}
+
+TEST(RenderText, AHealthyWindowSaysWhatWasLookedAt) {
+    ExplainAnswer answer;
+    answer.window = {1'795'000'000'000'000'000, 1'795'000'300'000'000'000};
+    answer.coverage.complete = true;
+    answer.healthy = true;
+    answer.calls = 12'345;
+    answer.summary = "healthy";
+    const std::string text = text_explain(to_json(answer, context()));
+    EXPECT_TRUE(text.starts_with("Healthy\ngpu-1, ")) << text;
+}
+
+TEST(RenderText, IncompleteCoverageIsSaid) {
+    AnswerContext incomplete = context();
+    incomplete.missing_probes = {"cudart", "driver"};
+    const std::string text = text_stats(to_json(stats_answer(), incomplete));
+    EXPECT_THAT(text, HasSubstr(": nothing recorded, 3 events lost, 4 sampled out (--coverage)\n"));
+    EXPECT_THAT(text, Not(HasSubstr("ingerod was not running")));
+    EXPECT_THAT(text, HasSubstr("not attached: cudart, driver"));
+    const std::string all = text_stats(to_json(stats_answer(), incomplete), {.coverage = true});
+    EXPECT_THAT(all, HasSubstr("4 sampled out\n  nothing recorded from "));
+    EXPECT_THAT(all, HasSubstr(": ingerod was not running\n"));
+}
+
+TEST(RenderText, WhatWasNotRecordedIsToldByItsLength) {
+    const auto told = [](std::vector<json> gaps) {
+        json answer = to_json(stats_answer(), context());
+        answer["window"] = {{"from_ns", 1'000'000'000'000}, {"to_ns", 1'010'000'000'000}};
+        answer["coverage"] = {{"complete", false}, {"lost", 0}, {"sampled_out", 0}, {"gaps", gaps}};
+        const std::string text = text_stats(answer);
+        return text.substr(0, text.find('\n'));
+    };
+    const auto gap = [](uint64_t from_s, uint64_t to_s, bool partial) -> json {
+        return {
+            {"from_ns", from_s * 1'000'000'000}, {"to_ns", to_s * 1'000'000'000}, {"partial", partial}, {"reason", ""}};
+    };
+    EXPECT_THAT(told({gap(900, 1'003, false), gap(1'002, 1'004, false), gap(1'005, 1'006, true)}),
+                HasSubstr(" (10 s): 4 s not recorded, 1 s in part (--coverage)"));
+    EXPECT_THAT(told({gap(900, 1'003, false), gap(1'002, 1'003, true)}),
+                HasSubstr(" (10 s): all but 3 s recorded (--coverage)"));
+    EXPECT_THAT(told({gap(1'002, 1'003, true), gap(1'002, 1'005, true)}),
+                HasSubstr(": 3 s recorded in part (--coverage)"));
+    EXPECT_THAT(told({gap(900, 2'000, true)}), HasSubstr(": recorded in part (--coverage)"));
+    EXPECT_THAT(told({gap(900, 2'000, false)}), HasSubstr(": nothing recorded (--coverage)"));
+    EXPECT_TRUE(told({}).ends_with(": not all recorded")) << "there is nothing to list";
+}
+
+TEST(RenderText, TimesForAReaderAreShort) {
+    const uint64_t time = 1'795'176'000'000'000'000, day = 86'400'000'000'000;
+    const std::string whole = format_time(time);
+    EXPECT_EQ(format_short_time(time, time), whole.substr(11, 8));
+    EXPECT_EQ(format_short_time(time, time + day), whole.substr(0, 10) + " " + whole.substr(11, 8));
+    EXPECT_EQ(format_short_time(time, time + 365 * day), whole.substr(0, 10) + " " + whole.substr(11, 8));
+}
+
+TEST(RenderText, StatsHaveUnitsAndSharesOfTheTotal) {
+    const std::string text = text_stats(to_json(stats_answer(), context()));
+    EXPECT_THAT(text, HasSubstr("1,234,567"));
+    EXPECT_THAT(text, HasSubstr("20.3 µs"));
+    EXPECT_THAT(text, HasSubstr("90 %"));
+    EXPECT_THAT(text, HasSubstr("3.00 GiB"));
+}
+
+TEST(RenderText, StatusAndProcessesShowTheirFigures) {
+    const std::string status = text_status(status_answer());
+    EXPECT_THAT(status, HasSubstr("1,234 measurements dropped for lack of room\n"));
+    EXPECT_THAT(status, HasSubstr("ingerod 0.1.0 on gpu-1: tracing 3 processes, up 3 h 3 min\nIncidents none open\n"));
+    EXPECT_THAT(status, HasSubstr("\nRecorded  12,345,678 events, none lost, 3 stacks lost\n"));
+    EXPECT_THAT(status, HasSubstr("1.20 GiB of 10.0 GiB, empty"));
+    json of_a_stranger = status_answer();
+    for (const char* name : {"recorded", "committed", "split_uncertain"}) of_a_stranger["events"][name] = nullptr;
+    const std::string hidden = text_status(of_a_stranger);
+    EXPECT_THAT(hidden, HasSubstr("\nRecorded  none lost, 3 stacks lost\n"));
+    EXPECT_THAT(hidden, HasSubstr("tracing 3 of your processes, "));
+    EXPECT_THAT(hidden,
+                HasSubstr("\nHidden    what other users' programs do: root and members of group ingero see it\n"));
+    EXPECT_THAT(hidden, Not(HasSubstr("Spans")));
+    const std::string processes = text_processes(processes_answer());
+    EXPECT_THAT(processes, HasSubstr("python"));
+    EXPECT_THAT(processes, HasSubstr("1,235"));
+    json none = processes_answer();
+    none["processes"].clear();
+    EXPECT_THAT(text_processes(none), HasSubstr("No traced process that you may see"));
+}
+
+TEST(RenderText, EveryLineFitsTheTerminal) {
+    for (const unsigned width : {60u, 80u, 100u, 132u}) {
+        const TextStyle style{width, false};
+        for (const std::string& text :
+             {text_stats(to_json(stats_answer(), context()), style), text_processes(processes_answer(), style),
+              text_requests(to_json(requests_answer(), context()), style)}) {
+            std::istringstream lines(text);
+            for (std::string line; std::getline(lines, line);) {
+                const bool is_note = line.starts_with("Note: ");
+                EXPECT_TRUE(is_note || display_width(line) <= width) << "at width " << width << ": " << line;
+            }
+        }
+    }
+}
+
+TEST(RenderText, ColoursAreThereWhenAskedForAndEnd) {
+    const std::string text = text_explain(to_json(explain_answer(), context()), {100, true});
+    EXPECT_THAT(text, HasSubstr("\x1b[1;31mHIGH\x1b[0m"));
+    EXPECT_EQ(text.rfind("\x1b["), text.rfind("\x1b[0m"));
+}
+
+TEST(RenderText, TextOfATargetCannotTouchTheTerminal) {
+    ExplainAnswer answer = explain_answer();
+    Finding& finding = answer.findings[0];
+    finding.comm = finding.summary = finding.kind = finding.fix = finding.confirm = finding.id = hostile;
+    finding.culprits[0].name = finding.rejected[0].hypothesis = answer.summary = hostile;
+    answer.coverage = {false, 0, 0, {{1, 2, hostile}}};
+    const AnswerContext hostile_context{hostile, {hostile}, {{{.pid = 4242, .start_ns = 0}, hostile}}};
+    StatsAnswer stats = stats_answer();
+    stats.coverage = answer.coverage;
+    json status = status_answer();
+    status["version"] = status["node"] = status["state"] = hostile;
+    for (const std::string& text :
+         {text_explain(to_json(answer, hostile_context)), text_stats(to_json(stats, hostile_context)),
+          text_processes(processes_answer(hostile)), text_status(status)}) {
+        EXPECT_THAT(text, HasSubstr("a\\x1b[2Jb\\nc"));
+        EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+        EXPECT_THAT(text, Not(HasSubstr("\u202e")));
+        EXPECT_THAT(text, Not(HasSubstr("\u200b")));
+        EXPECT_TRUE(is_utf8(text));
+    }
+}
+
+TEST(RenderText, JsonOfAnyShapeIsPrintedWithoutThrowing) {
+    const std::vector<json> shapes = {
+        nullptr,
+        1,
+        "text",
+        json::array(),
+        json::object(),
+        {{"findings", 1}, {"ops", "x"}, {"processes", json::object()}},
+        {{"findings", {1, nullptr}}, {"ops", {1}}, {"processes", {"x"}}, {"slow_calls", {{}}}},
+        {{"findings", {{{"timeline", {{"split", {{"blocked_ns", ~0ULL}, {"on_cpu_ns", ~0ULL}}}}}}}}},
+        {{"window", {{"from_ns", ~0ULL}, {"to_ns", -5}}}},
+        {{"window", {{"from_ns", 9}, {"to_ns", 3}}},
+         {"coverage", {{"complete", 0}, {"lost", ~0ULL}, {"gaps", {1, {{"from_ns", ~0ULL}, {"to_ns", 0}}}}}}},
+        {{"requests", {1, {{"split", 7}, {"longest_stall", {{"op", 1}}}, {"occupied_by", {nullptr}}}}}, {"found", -1}},
+        {{"requests", {nullptr}}, {"notes", {1}}, {"probes", {1, {{"hits", -1}}}}, {"libraries", {"x"}}},
+        {{"findings", {{{"verdict", "proven"}, {"kind", "lock-wait"}, {"culprits", {3}}, {"window_share", 1e308}}}},
+         {"summary", "; "}},
+        {{"store", {{"bytes", 1e300}}}, {"uptime_ns", -1}}};
+    for (const json& shape : shapes)
+        for (const auto render : {text_status, text_processes, text_stats, text_explain, text_requests, text_probes})
+            for (const TextStyle& style : {TextStyle{80, true}, TextStyle{60, false, true, true, true}})
+                EXPECT_NO_THROW(static_cast<void>(render(shape, style))) << shape.dump();
+}
+TEST(Table, DropsAndCutsColumnsUntilItFits) {
+    Table table({{"NAME", Align::left, true}, {"EXTRA", Align::right, false, 1}, {"N", Align::right}});
+    table.add_row({"a-very-long-name-of-something", "12345", "7"});
+    EXPECT_EQ(table.render(0), "NAME                           EXTRA  N\na-very-long-name-of-something  12345  7\n");
+    EXPECT_EQ(table.render(20), "NAME        EXTRA  N\na-very-lo…  12345  7\n");
+    EXPECT_EQ(table.render(12), "NAME       N\na-very-l…  7\n");
+}
+
+TEST(Format, FiguresHaveThreeDigitsAndAUnit) {
+    EXPECT_EQ(format_count(0), "0");
+    EXPECT_EQ(format_count(999), "999");
+    EXPECT_EQ(format_count(~0ULL), "18,446,744,073,709,551,615");
+    EXPECT_EQ(format_bytes(0), "0 B");
+    EXPECT_EQ(format_bytes(1023), "1023 B");
+    EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+    EXPECT_EQ(format_bytes((1 << 20) - 1), "1.00 MiB");
+    EXPECT_EQ(format_span(59'999'999'999), "59 s");
+    EXPECT_EQ(format_span(90'061'000'000'000), "1 d 1 h");
+    EXPECT_EQ(format_percent(0), "0 %");
+    EXPECT_EQ(format_percent(0.0001), "<0.1 %");
+    EXPECT_EQ(format_percent(0.055), "5.5 %");
+    EXPECT_EQ(format_percent(1), "100 %");
+}
+
+}  // namespace
+}  // namespace ingero
