@@ -195,7 +195,9 @@ TEST_F(Budget, calls_within_the_budget_and_synchronisations_all_have_records_of_
     Daemon daemon(directory_ / "run", with_budget());
     // Each has two records, which on a slow machine may cost 10 us each: 4 ms a second of 20 that are allowed.
     Workload calm({"calls", "--op", "launch", "--count", "600", "--rate", "200"});
-    Workload storm({"calls", "--op", "malloc", "--count", "400000", "--rate", "0"});
+    // Beyond its budget for four of the windows that it is held to; but a ring has room for all records, so that none
+    // is left out for want of room, however late the daemon reads.
+    Workload storm({"calls", "--op", "malloc", "--count", "8000", "--rate", "20000"});
     ASSERT_TRUE(daemon.wait_traced(calm.pid()));
     ASSERT_TRUE(daemon.wait_traced(storm.pid()));
     const auto calm_pid = static_cast<uint32_t>(calm.pid()), storm_pid = static_cast<uint32_t>(storm.pid());
@@ -208,14 +210,12 @@ TEST_F(Budget, calls_within_the_budget_and_synchronisations_all_have_records_of_
     uint64_t calm_launches = 0, allocations = 0;
     for (const Event& event : store.events) {
         if (event.tgid != calm_pid && event.tgid != storm_pid) continue;
-        if (!sanitized) {
-            EXPECT_EQ(event.weight, 1u) << op_name(event.op);  // of a slow daemon the rings fill
-        }
+        EXPECT_EQ(event.weight, 1u) << op_name(event.op);
         if (event.tgid == calm_pid && event.op == launch) calm_launches += event.weight;
         if (event.tgid == storm_pid && event.op == op::cudaMalloc) allocations += event.weight;
     }
     EXPECT_EQ(calm_launches + lost_of(store, launch), 600u);
-    EXPECT_EQ(allocations + lost_of(store, op::cudaMalloc), 200'000u);
+    EXPECT_EQ(allocations + lost_of(store, op::cudaMalloc), 4'000u);
 }
 
 }  // namespace
