@@ -1,7 +1,10 @@
 """The Python emitter, from a program's call to the bytes on the socket.  usage: emitter_test.py SOURCES [TEST...]"""
 
 import gc
+import logging
+import logging.handlers
 import os
+import queue
 import random
 import statistics
 import subprocess
@@ -454,27 +457,40 @@ class Price(WithListener):
     """CTest runs this alone."""
 
     def test_record_costs_its_caller_what_is_told(self):
+        """And no more than the standard library's way to hand a log record to another thread does."""
         logger = ingero.vllm.StatLogger(None, 0, writer=self.writer())
-        medians = []
+        records = queue.Queue()
+        worker = logging.handlers.QueueListener(records, logging.NullHandler())
+        worker.start()
+        self.addCleanup(worker.stop)
+        rival = logging.Logger("rival")
+        rival.addHandler(logging.handlers.QueueHandler(records))
+        costs = {"record": [], "rival": []}
+
+        def measure(what, call):
+            begin = time.thread_time_ns()
+            call()
+            costs[what][-1].append(time.thread_time_ns() - begin)
+
         for _ in range(5):
-            costs = []
+            for one in costs.values():
+                one.append([])
             for i in range(2_000):
                 finished = namespace(
                     request_id=f"r{i}", e2e_latency=1.0, prefill_time=0.1, decode_time=0.5, finish_reason="stop",
                     num_prompt_tokens=10, num_generation_tokens=20)
                 stats = namespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.5)
                 iteration = namespace(finished_requests=[finished], num_preempted_reqs=0)
-                begin = time.thread_time_ns()
-                logger.record(stats, iteration)
-                costs.append(time.thread_time_ns() - begin)
+                measure("record", lambda: logger.record(stats, iteration))
+                measure("rival", lambda: rival.warning("%s took %f s", finished.request_id, finished.e2e_latency))
                 if i % 20 == 0:
                     self.listener.wait(lambda: False, 0.001)  # an engine's own step: it lets other threads run
-            costs.sort()
-            medians.append(costs[len(costs) * 99 // 100])
-        p99 = statistics.median(medians)
-        print(f"p99 of record(): {p99 / 1000:.1f} us, median of five runs of 2,000")
+        p99 = {what: statistics.median(sorted(run)[len(run) * 99 // 100] for run in runs)
+               for what, runs in costs.items()}
+        print(f"p99 of record(): {p99['record'] / 1000:.1f} us, of a log record that is queued: "
+              f"{p99['rival'] / 1000:.1f} us, medians of five runs of 2,000")
         if os.environ.get("INGERO_FULL"):
-            self.assertLess(p99, 50_000)
+            self.assertLess(p99["record"], p99["rival"])
 
 
 if __name__ == "__main__":
