@@ -416,10 +416,23 @@ static __always_inline __u64 caller_address(struct call_context *ctx, struct thr
 }
 
 #define WALKS_A_SAMPLE 128
-#define FIRST_SAMPLE 16 /* the first walks look everything up */
+#define WALKS_A_FIRST_SAMPLE 16 /* of the first two; and the first walks of all look everything up */
 
-static __always_inline void note_cost(struct stack_walk *walk, __u64 cost_ns) {
-    walk->cost_ns = walk->cost_ns ? (walk->cost_ns * 7 + (__u32)cost_ns) / 8 : (__u32)cost_ns;
+static __always_inline int is_sampled(struct stack_walk *walk) {
+    walk->walks++;
+    return walk->walks % (walk->second_last_ns ? WALKS_A_SAMPLE : WALKS_A_FIRST_SAMPLE) == 0;
+}
+
+/* The median of three: a walk in the middle of which the thread was preempted says nothing of what walks cost. */
+static __always_inline void note_cost(struct stack_walk *walk, __u32 cost_ns) {
+    __u32 last = walk->last_ns, second = walk->second_last_ns;
+    __u32 low = last < second ? last : second, high = last < second ? second : last;
+
+    walk->second_last_ns = last;
+    walk->last_ns = cost_ns;
+    if (!last) return;
+    if (second) walk->cost_ns = cost_ns < low ? low : cost_ns < high ? cost_ns : high;
+    else walk->cost_ns = cost_ns < last ? cost_ns : last;
     stack_control.walk_ns = walk->cost_ns;
 }
 
@@ -433,7 +446,7 @@ static __always_inline __u32 capture_stack(struct call_context *ctx, struct thre
     /* Whatever becomes of this call's stack: those of calls inside it lead through here. */
     frame->return_address = caller_address(ctx, thread, frame, depth);
     if (!wanted) return 0;
-    if (++thread->walk.walks % WALKS_A_SAMPLE == FIRST_SAMPLE) begin = bpf_ktime_get_ns();
+    if (is_sampled(&thread->walk)) begin = bpf_ktime_get_ns();
     thread->walk.address = frame->return_address;
     thread->walk.stack_pointer = caller_stack_pointer(ctx);
     thread->walk.frame_pointer = entry_frame_pointer(ctx);

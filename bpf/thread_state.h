@@ -52,7 +52,9 @@ struct stack_walk {
     __u32 frame_pointer_lost;
     __u32 frames;
     __u32 walks;
-    __u32 cost_ns; /* of a walk, a moving mean */
+    __u32 cost_ns; /* of a walk, the median of the latest samples; 0: fewer than two */
+    __u32 last_ns; /* the latest of these, and the one before */
+    __u32 second_last_ns;
     __u32 epoch;
     __u32 generation;
     __u32 first;

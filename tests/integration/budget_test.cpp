@@ -205,6 +205,7 @@ TEST_F(Budget, calls_within_the_budget_and_synchronisations_all_have_records_of_
     storm.open_gate();
     EXPECT_EQ(storm.finish(), 0);
     EXPECT_EQ(calm.finish(), 0);
+    std::cout << "told: " << daemon.status().at("overhead") << "\n";
     ASSERT_EQ(daemon.stop(), 0);
     const StoreContents store = read_store(daemon.store());
     uint64_t calm_launches = 0, allocations = 0;
