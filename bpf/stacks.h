@@ -415,27 +415,6 @@ static __always_inline __u64 caller_address(struct call_context *ctx, struct thr
     return plain_address(return_address(ctx));
 }
 
-#define WALKS_A_SAMPLE 128
-#define WALKS_A_FIRST_SAMPLE 16 /* of the first two; and the first walks of all look everything up */
-
-static __always_inline int is_sampled(struct stack_walk *walk) {
-    walk->walks++;
-    return walk->walks % (walk->second_last_ns ? WALKS_A_SAMPLE : WALKS_A_FIRST_SAMPLE) == 0;
-}
-
-/* The median of three: a walk in the middle of which the thread was preempted says nothing of what walks cost. */
-static __always_inline void note_cost(struct stack_walk *walk, __u32 cost_ns) {
-    __u32 last = walk->last_ns, second = walk->second_last_ns;
-    __u32 low = last < second ? last : second, high = last < second ? second : last;
-
-    walk->second_last_ns = last;
-    walk->last_ns = cost_ns;
-    if (!last) return;
-    if (second) walk->cost_ns = cost_ns < low ? low : cost_ns < high ? cost_ns : high;
-    else walk->cost_ns = cost_ns < last ? cost_ns : last;
-    stack_control.walk_ns = walk->cost_ns;
-}
-
 /* Id of the stack that the call was made on; 0 where it is not kept. `wanted`: not of a call that leaves no record. */
 static __always_inline __u32 capture_stack(struct call_context *ctx, struct thread_state *thread, struct frame *frame,
                                            __u32 depth, int wanted) {
@@ -446,14 +425,17 @@ static __always_inline __u32 capture_stack(struct call_context *ctx, struct thre
     /* Whatever becomes of this call's stack: those of calls inside it lead through here. */
     frame->return_address = caller_address(ctx, thread, frame, depth);
     if (!wanted) return 0;
-    if (is_sampled(&thread->walk)) begin = bpf_ktime_get_ns();
+    if (ingero_is_walk_timed(&thread->walk.cost)) begin = bpf_ktime_get_ns();
     thread->walk.address = frame->return_address;
     thread->walk.stack_pointer = caller_stack_pointer(ctx);
     thread->walk.frame_pointer = entry_frame_pointer(ctx);
     thread->walk.outer = depth;
     thread->walk.stack[0] = entry_address(ctx);
     id = id_of_stack(thread, walk_stack(thread));
-    if (begin) note_cost(&thread->walk, bpf_ktime_get_ns() - begin);
+    if (begin) {
+        ingero_note_walk(&thread->walk.cost, bpf_ktime_get_ns() - begin);
+        stack_control.walk_ns = thread->walk.cost.ns;
+    }
     return id;
 }
 

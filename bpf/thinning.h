@@ -42,7 +42,7 @@ static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed, __u3
 /* A call of the thread has returned. */
 static __always_inline void count_call(struct thread_state *thread, __u64 now) {
     __u64 elapsed = now - thread->window_from_ns;
-    __u32 stack_ns = stack_control.enabled ? thread->walk.cost_ns : 0;
+    __u32 stack_ns = stack_control.enabled ? thread->walk.cost.ns : 0;
 
     thread->window_calls++;
     if (overhead_budget.keep_one_in) thread->keep_one_in = overhead_budget.keep_one_in;

@@ -10,6 +10,7 @@
 #include "event.h"
 #include "kernel_types.h"
 #include "stack_event.h"
+#include "walk_cost.h"
 
 /* A call that has been entered and has not returned. The last part is valid only when waits is not 0. */
 struct frame {
@@ -51,10 +52,7 @@ struct stack_walk {
     __u32 end;   /* enum ingero_stack_end */
     __u32 frame_pointer_lost;
     __u32 frames;
-    __u32 walks;
-    __u32 cost_ns; /* of a walk, the median of the latest samples; 0: fewer than two */
-    __u32 last_ns; /* the latest of these, and the one before */
-    __u32 second_last_ns;
+    struct ingero_walk_cost cost;
     __u32 epoch;
     __u32 generation;
     __u32 first;

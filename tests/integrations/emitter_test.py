@@ -457,7 +457,7 @@ class Price(WithListener):
     """CTest runs this alone."""
 
     def test_record_costs_its_caller_what_is_told(self):
-        """And no more than the standard library's way to hand a log record to another thread does."""
+        """Less than it costs to hand a log record to another thread, as the standard library does it."""
         logger = ingero.vllm.StatLogger(None, 0, writer=self.writer())
         records = queue.Queue()
         worker = logging.handlers.QueueListener(records, logging.NullHandler())

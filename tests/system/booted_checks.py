@@ -373,7 +373,9 @@ def wait_restarted(host, pid, limit_s):
 
 
 def workers(host, *of):
-    return set(host.system.run("pgrep", *of, "ingero-worker", check=False).stdout.split())
+    found = host.system.run("pgrep", *of, "ingero-worker", check=False)
+    assert found.returncode in (0, 1), found.stderr  # 1: there is none
+    return set(found.stdout.split())
 
 
 @check

@@ -1,12 +1,58 @@
 // Parts of the daemon that native stacks stand on.
 #include <gtest/gtest.h>
 
+#include "bpf/walk_cost.h"
 #include "daemon/ingerod/config/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/limits/shares.h"
 
 namespace ingero {
 namespace {
+
+/// Walks of `ns` each until so many were timed.
+void walk(ingero_walk_cost& cost, unsigned samples, uint64_t ns) {
+    while (samples != 0) {
+        if (!ingero_is_walk_timed(&cost)) continue;
+        ingero_note_walk(&cost, ns);
+        samples--;
+    }
+}
+
+constexpr uint64_t preempted_ns = 5'000'000'000;
+
+TEST(CostOfWalks, IsNotKnownByOneSampleAndOfTwoIsTheLower) {
+    for (const bool first_is_disturbed : {true, false}) {
+        ingero_walk_cost cost{};
+        walk(cost, 1, first_is_disturbed ? preempted_ns : 800);
+        EXPECT_EQ(cost.ns, 0U);
+        walk(cost, 1, first_is_disturbed ? 800 : preempted_ns);
+        EXPECT_EQ(cost.ns, 800U);
+        EXPECT_EQ(cost.walks, 32U);
+    }
+}
+
+TEST(CostOfWalks, IsNotWhatADisturbedOneTook) {
+    ingero_walk_cost cost{};
+    walk(cost, 3, 800);
+    for (int i = 0; i < 4; ++i) {
+        walk(cost, 1, preempted_ns);
+        EXPECT_EQ(cost.ns, 800U);
+        walk(cost, 2, 800);
+        EXPECT_EQ(cost.ns, 800U);
+    }
+}
+
+TEST(CostOfWalks, FollowsWalksThatBecomeLongerOrShorter) {
+    ingero_walk_cost cost{};
+    walk(cost, 3, 800);
+    walk(cost, 2, 9'000);
+    EXPECT_EQ(cost.ns, 9'000U);
+    walk(cost, 2, 500);
+    EXPECT_EQ(cost.ns, 500U);
+    walk(cost, 1, 600);
+    walk(cost, 1, 700);
+    EXPECT_EQ(cost.ns, 600U);
+}
 
 TEST(MapsLine, TellsTheOffsetAndWhetherTheFileIsDeleted) {
     const auto mapping = parse_maps_line("7f0a1000-7f0a2000 r-xp 0001f000 fd:01 1234 /tmp/lib.so (deleted)");
