@@ -67,12 +67,22 @@ namespace {
 struct Asked {
     Result<json> answer;
     bool connected = false;
+    bool sees_all = true;
 };
 
 Asked ask_once(const Options& options, const std::string& method, const json& params) {
     auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
     if (!client) return {tl::unexpected(client.error()), false};
-    return {client->call(method, params, answer_timeout), true};
+    const bool sees_all = client->server().value("sees_all", json(true)) != false;
+    return {client->call(method, params, answer_timeout), true, sees_all};
+}
+
+/// An answer about calls or processes that has none.
+bool is_empty(const json& answer) {
+    if (const auto calls = answer.find("calls"); calls != answer.end() && calls->is_number()) return *calls == 0;
+    for (const char* rows : {"ops", "stacks", "requests", "processes", "incidents", "waits"})
+        if (const auto list = answer.find(rows); list != answer.end() && list->is_array()) return list->empty();
+    return false;
 }
 
 }  // namespace
@@ -88,7 +98,12 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
     // A daemon that is restarted under the request: its successor answers as well, and to read twice harms nobody.
     const bool cut_off = asked.connected && !asked.answer && asked.answer.error().code == ErrorCode::not_found;
     if (cut_off && method != "reload") asked = ask_once(options, method, params);
-    if (asked.answer) return std::move(*asked.answer);
+    if (asked.answer) {
+        // Without this, "nothing" would read as if the host had nothing.
+        if (!asked.sees_all && !options.json && is_empty(*asked.answer))
+            std::fputs("note: you see your own processes only; root and members of the group ingero see all\n", stderr);
+        return std::move(*asked.answer);
+    }
     const ErrorCode code = asked.answer.error().code;
     const bool not_ready = !asked.connected && (code == ErrorCode::not_found || code == ErrorCode::deadline);
     ret_exit_code =

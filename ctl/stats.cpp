@@ -18,6 +18,7 @@ int run(const Options& options, const StatsOptions& stats) {
     if (!params) return usage_error("stats", params.error());
     if (stats.by != "op") (*params)["by"] = stats.by;
     if (stats.limit != 0) (*params)["limit"] = stats.limit;
+    if (!options.json && !options.all) (*params)["calls_only"] = true;
     int exit_code = exit_done;
     const auto answer = ask(options, "stats", std::move(*params), exit_code);
     if (!answer) return exit_code;

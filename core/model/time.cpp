@@ -234,6 +234,14 @@ std::string format_scaled(uint64_t scaled, int decimals, std::string_view unit) 
     return digits + " " + std::string(unit);
 }
 
+/// In the largest unit of which it is a whole number.
+std::string write_with_units(uint64_t value, std::span<const Unit> units) {
+    const Unit* largest = &units.front();
+    for (const Unit& unit : units)
+        if (value % unit.factor == 0 && unit.factor > largest->factor) largest = &unit;
+    return std::to_string(value / largest->factor) + std::string(value == 0 ? units.front().name : largest->name);
+}
+
 }  // namespace
 
 ClockTriple ClockTriple::now() {
@@ -263,6 +271,14 @@ Result<uint64_t> parse_duration_ns(std::string_view text) {
 
 Result<uint64_t> parse_size_bytes(std::string_view text) {
     return parse_with_units(text, size_units, "size", "write a number and a unit: B, KiB, MiB, GiB or TiB");
+}
+
+std::string exact_duration(uint64_t ns) {
+    return write_with_units(ns, duration_units);
+}
+
+std::string exact_size(uint64_t bytes) {
+    return write_with_units(bytes, size_units);
 }
 
 Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns) {

@@ -48,6 +48,9 @@ Result<uint64_t> parse_size_bytes(std::string_view text);
 Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns);
 /// The same of a window's end: a time of day is the first after `from_ns`; now, where that comes soon. Same errors.
 Result<uint64_t> parse_end_time_ns(std::string_view text, uint64_t from_ns, uint64_t now_realtime_ns);
+/// What those read as just so much: "200us", "10GiB".
+std::string exact_duration(uint64_t ns);
+std::string exact_size(uint64_t bytes);
 /// "3.2 ms", "45 µs", "1.5 s": three significant digits.
 std::string format_duration(uint64_t ns);
 /// RFC 3339 in the local zone with milliseconds.

@@ -48,7 +48,7 @@ class ControlClient {
                         std::optional<std::chrono::steady_clock::time_point> until,
                         const std::function<bool(const nlohmann::json&)>& visit);
 
-    /// The daemon's answer to hello: version, node, features.
+    /// The daemon's answer to hello: version, node, sees_all, features.
     const nlohmann::json& server() const { return server_; }
 
   private:

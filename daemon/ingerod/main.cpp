@@ -56,6 +56,7 @@ struct Options {
     std::vector<std::string> denied_features;
     bool config_given = false;
     bool check_config = false;
+    bool print_config = false;
     bool check = false;
     bool probe = false;
     bool json = false;
@@ -380,6 +381,7 @@ int parse_and_run(int argc, char** argv) {
     app.add_option("--log-level", options.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
     app.add_flag("--check-config", options.check_config, "Check the configuration and exit");
+    app.add_flag("--print-config", options.print_config, "Print all of the configuration, defaults included, and exit");
     app.add_flag("--check", options.check, "Say what this host offers for tracing and exit");
     app.add_flag("--probe", options.probe, "With --check: trace a program of the package for a moment");
     app.add_flag("--json", options.json, "With --check: print one line of JSON");
@@ -404,6 +406,10 @@ int parse_and_run(int argc, char** argv) {
         const auto feature = feature_from_string(name);
         if (!feature) return report(feature.error(), exit_usage);
         denied.insert(*feature);
+    }
+    if (options.print_config) {
+        std::cout << to_text(*config);
+        return 0;
     }
     if (options.check_config) {
         const bool is_there = std::filesystem::exists(options.config);

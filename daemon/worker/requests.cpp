@@ -263,8 +263,12 @@ Result<json> RequestHandler::stats(const json& params) {
     if (!snapshot) return tl::unexpected(snapshot.error());
     const json by = params.value("by", json("op"));
     if (by != "op" && by != "kernel") return fail(ErrorCode::bad_request, "parameter by is not one of op, kernel");
-    const auto answer = compute_stats(**snapshot, query->filter, by == "kernel" ? StatsBy::kernel : StatsBy::op);
+    const auto calls_only = flag(params, "calls_only");
+    if (!calls_only) return tl::unexpected(calls_only.error());
+    auto answer = compute_stats(**snapshot, query->filter, by == "kernel" ? StatsBy::kernel : StatsBy::op);
     if (!answer) return tl::unexpected(answer.error());
+    // Before the limit: it is of what is shown.
+    if (*calls_only) std::erase_if(answer->ops, [](const OpStats& stats) { return !is_call(stats.op); });
     return to_json(*answer, query->context, query->limit);
 }
 

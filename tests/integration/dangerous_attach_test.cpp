@@ -368,7 +368,7 @@ TEST_F(DangerousAttach, is_late_by_what_a_gap_says_wherever_the_library_comes_fr
         const auto delays = sorted_delays(gaps_of(target->pid()));
         ASSERT_EQ(delays.size(), 5u);
         if (full_form()) {
-            EXPECT_LT(delays[2], 100 * ms);
+            EXPECT_LT(delays[0], 100 * ms) << "what else runs on the machine only ever adds";
         }
         EXPECT_GT(delays[0], 0u);
         RecordProperty(target == &late ? "dlopen_median_us" : "mount_namespace_median_us",
@@ -396,6 +396,14 @@ TEST_F(DangerousAttach, tells_the_time_before_it_in_the_coverage_of_an_answer) {
     const std::vector<std::string> stats = {INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "--json", "stats"};
     const Finished stranger = test::run(stats, {.environment = {}, .uid = 65534, .drop_capabilities = false});
     EXPECT_EQ(stranger.output.find("libcudart"), std::string::npos) << stranger.output;
+    EXPECT_EQ(stranger.errors, "");
+    for (const char* command : {"stats", "explain", "processes"}) {
+        const Finished told = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), command},
+                                        {.environment = {}, .uid = 65534, .drop_capabilities = false});
+        EXPECT_THAT(told.errors, HasSubstr("your own processes only")) << command;
+        const Finished root = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), command});
+        EXPECT_EQ(root.errors, "") << command;
+    }
     EXPECT_EQ(daemon_->stop(), 0);
 }
 

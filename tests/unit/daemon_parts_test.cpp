@@ -244,6 +244,28 @@ TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {
     }
 }
 
+TEST(Config, is_read_again_as_it_was_written) {
+    Config config, again;
+    ASSERT_TRUE(apply_config_text(
+        config,
+        "[node]\nname = \"n\\\"1\"\n[capture]\nstacks = \"off\"\noverhead_budget = 0.5\ninflight_floor = \"1500ms\"\n"
+        "trusted_fuse = [\"/a b/*\"]\nwait_floor = \"off\"\ninclude = [\"comm:python*\"]\nexclude = [\"unit:a.service\"]\n"
+        "[diagnosis]\nclose_after = \"90s\"\nstraggler_floor = \"2500us\"\nstraggler_step_percent = 7\n"
+        "straggler_late_percent = 70\nstraggler_ranges = 60\n[processes]\ncmdline = \"comm\"\nenviron_allow = [\"JOB\"]\n"
+        "named_others = []\n[relay]\ngpu_poll = \"250ms\"\n[spans]\nhash_ids = true\nrate = 10\n[store]\npath = \"/s\"\n"
+        "max_size = \"1536MiB\"\nmax_age = \"36h\"\nrollup_age = \"90d\"\n[workers]\ncount = 3\nmemory = \"128MiB\"\n"
+        "deadline = \"5s\"\n",
+        "c"));
+    const std::string text = to_text(config);
+    const auto applied = apply_config_text(again, text, "c");
+    ASSERT_TRUE(applied) << applied.error().message << "\n" << text;
+    EXPECT_THAT(changed_keys(config, again), testing::IsEmpty()) << text;
+    EXPECT_THAT(changed_keys(Config(), again), testing::SizeIs(26)) << "each key has another value than by default";
+    for (const char* line : {"max_size = \"1536MiB\"", "max_age = \"36h\"", "wait_floor = \"off\"", "[workers]"})
+        EXPECT_THAT(text, testing::HasSubstr(line));
+    EXPECT_THAT(to_text(Config()), testing::HasSubstr("max_age = \"30d\""));
+}
+
 TEST(ProbeCounts, of_what_all_users_call_are_for_those_who_see_all) {
     OpCounters counters(all_ops().size());
     counters[0].entries = counters[0].records = 7;

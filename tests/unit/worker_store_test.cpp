@@ -8,6 +8,7 @@
 #include <array>
 #include <future>
 
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/unique_fd.h"
 #include "core/store/store.h"
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-void fill_store(const std::string& directory) {
+void fill_store(const std::string& directory, bool with_a_wait = false) {
     auto writer = StoreWriter::open(directory, {.max_size_bytes = 64 << 20});
     ASSERT_TRUE(writer) << writer.error().message;
     const ClockTriple now = ClockTriple::now();
@@ -47,6 +48,13 @@ void fill_store(const std::string& directory) {
         event.process_start_ns = 5;
         event.op = all_ops().front().id;
         batch.events.push_back(event);
+    }
+    if (with_a_wait) {
+        Event wait = batch.events.front();
+        wait.sequence = batch.events.size() + 1;
+        wait.op = op_wait;
+        wait.duration_ns = wait.blocked_ns = 1'000'000'000;
+        batch.events.push_back(wait);
     }
     for (const uint32_t pid : {100U, 200U}) {
         Process process;
@@ -105,6 +113,17 @@ TEST_F(WorkerStoreTest, answers_stats_by_pid_uid_and_limit) {
     const auto by_uid = ask("stats", {{"uid", 100}}).value();
     ASSERT_THAT(by_uid["ops"], SizeIs(1));
     EXPECT_EQ(by_uid["ops"][0]["pid"], 100);
+}
+
+TEST_F(WorkerStoreTest, answers_stats_of_calls_only_where_that_is_asked) {
+    fill_store(directory_.path(), true);
+    start_with_store();
+    const auto all = ask("stats", {{"limit", 1}}).value();
+    EXPECT_EQ(all["ops"].at(0)["op"], op_name(op_wait)) << all;
+    const auto calls = ask("stats", {{"limit", 1}, {"calls_only", true}}).value();
+    ASSERT_THAT(calls["ops"], SizeIs(1)) << "the limit is of what is told";
+    EXPECT_EQ(calls["ops"][0]["count"], 60);
+    EXPECT_EQ(ask("stats", {{"calls_only", 1}}).error().code, ErrorCode::bad_request);
 }
 
 TEST_F(WorkerStoreTest, answers_for_the_whole_trace_or_a_window_of_it) {

@@ -260,62 +260,112 @@ Setter age(uint64_t Config::*member) {
     };
 }
 
-/// A key: how it is set, whether two configurations differ in it, and whether a reload takes it up.
+// How a value is written, so that it is read again as what it is.
+
+struct AsItIs {
+    bool operator()(bool value) const { return value; }
+    int64_t operator()(uint64_t value) const { return static_cast<int64_t>(value); }
+    int64_t operator()(unsigned value) const { return value; }
+    std::string operator()(const std::string& value) const { return value; }
+    toml::array operator()(const std::vector<std::string>& values) const {
+        toml::array list;
+        for (const std::string& value : values) list.push_back(value);
+        return list;
+    }
+};
+std::string as_time_or_off(uint64_t ns) {
+    return ns == 0 ? "off" : exact_duration(ns);
+}
+std::string as_deadline(std::chrono::milliseconds time) {
+    return exact_duration(static_cast<uint64_t>(std::chrono::nanoseconds(time).count()));
+}
+double as_percent(unsigned permille) {
+    return permille / 10.0;
+}
+std::string as_stacks(bool native) {
+    return native ? "native" : "off";
+}
+std::string as_command(KeepCommand keep) {
+    switch (keep) {
+        case KeepCommand::comm:
+            return "comm";
+        case KeepCommand::redacted:
+            return "redacted";
+        case KeepCommand::full:
+            break;
+    }
+    return "full";
+}
+
+/// A key: how it is set, whether two configurations differ in it, whether a reload takes it up, and how its value is
+/// put under its name.
 struct Key {
     Setter set;
     std::function<bool(const Config&, const Config&)> differs;
     bool on_reload = false;
+    std::function<void(const Config&, toml::table&, std::string_view)> put;
 };
 
-template <class T>
-Key facts_key(Setter set, T FactsOptions::*member, bool on_reload) {
-    return {std::move(set), [member](const Config& a, const Config& b) { return a.facts.*member != b.facts.*member; },
-            on_reload};
+/// `value_of(config)` is a reference to the value.
+template <class ValueOf, class As>
+Key key_of(Setter set, ValueOf value_of, bool on_reload, As as) {
+    return {std::move(set), [value_of](const Config& a, const Config& b) { return value_of(a) != value_of(b); },
+            on_reload, [value_of, as](const Config& config, toml::table& section, std::string_view name) {
+                section.insert_or_assign(name, as(value_of(config)));
+            }};
 }
 
-template <class T>
-Key straggler_key(Setter set, T StragglerOptions::*member, bool on_reload) {
-    return {std::move(set),
-            [member](const Config& a, const Config& b) { return a.stragglers.*member != b.stragglers.*member; },
-            on_reload};
+template <class T, class As = AsItIs>
+Key facts_key(Setter set, T FactsOptions::*member, bool on_reload, As as = {}) {
+    return key_of(
+        std::move(set), [member](const Config& config) -> const T& { return config.facts.*member; }, on_reload, as);
 }
 
-template <class T>
-Key key(Setter set, T Config::*member, bool on_reload) {
-    return {std::move(set), [member](const Config& a, const Config& b) { return a.*member != b.*member; }, on_reload};
+template <class T, class As = AsItIs>
+Key straggler_key(Setter set, T StragglerOptions::*member, bool on_reload, As as = {}) {
+    return key_of(
+        std::move(set), [member](const Config& config) -> const T& { return config.stragglers.*member; }, on_reload,
+        as);
+}
+
+template <class T, class As = AsItIs>
+Key key(Setter set, T Config::*member, bool on_reload, As as = {}) {
+    return key_of(
+        std::move(set), [member](const Config& config) -> const T& { return config.*member; }, on_reload, as);
 }
 
 const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
-        {"capture.stacks", key(set_stacks, &Config::native_stacks, true)},
-        {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true)},
-        {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true)},
+        {"capture.stacks", key(set_stacks, &Config::native_stacks, true, as_stacks)},
+        {"capture.overhead_budget",
+         key(set_overhead_budget, &Config::overhead_budget_permille, true, as_percent)},
+        {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true, exact_duration)},
         {"capture.trusted_fuse", key(set_trusted_fuse, &Config::trusted_fuse, true)},
-        {"capture.wait_floor", key(set_wait_floor, &Config::wait_floor_ns, true)},
+        {"capture.wait_floor", key(set_wait_floor, &Config::wait_floor_ns, true, as_time_or_off)},
         {"node.name", key(text(&Config::node), &Config::node, false)},
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
-        {"diagnosis.close_after", key(set_close_after, &Config::close_after_ns, false)},
-        {"diagnosis.straggler_floor", straggler_key(set_straggler_floor, &StragglerOptions::floor_ns, true)},
+        {"diagnosis.close_after", key(set_close_after, &Config::close_after_ns, false, exact_duration)},
+        {"diagnosis.straggler_floor", straggler_key(set_straggler_floor, &StragglerOptions::floor_ns, true, exact_duration)},
         {"diagnosis.straggler_step_percent", straggler_key(straggler_number(&StragglerOptions::step_percent, 0, 100),
                                                            &StragglerOptions::step_percent, true)},
         {"diagnosis.straggler_late_percent", straggler_key(straggler_number(&StragglerOptions::late_percent, 10, 100),
                                                            &StragglerOptions::late_percent, true)},
         {"diagnosis.straggler_ranges",
          straggler_key(straggler_number(&StragglerOptions::ranges, 8, 1'000), &StragglerOptions::ranges, true)},
-        {"processes.cmdline", facts_key(set_keep_command, &FactsOptions::command, true)},
+        {"processes.cmdline", facts_key(set_keep_command, &FactsOptions::command, true, as_command)},
         {"processes.environ_allow", facts_key(set_environ_allow, &FactsOptions::environ_allow, true)},
         {"processes.named_others", key(set_named_others, &Config::named_others, false)},
-        {"relay.gpu_poll", key(set_gpu_poll, &Config::gpu_poll_ns, true)},
+        {"relay.gpu_poll", key(set_gpu_poll, &Config::gpu_poll_ns, true, as_time_or_off)},
         {"spans.hash_ids", key(set_hash_ids, &Config::hash_span_ids, false)},
         {"spans.rate", key(set_span_rate, &Config::span_rate, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
-        {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false)},
-        {"store.max_age", key(age(&Config::store_max_age_ns), &Config::store_max_age_ns, false)},
-        {"store.rollup_age", key(age(&Config::store_rollup_age_ns), &Config::store_rollup_age_ns, false)},
+        {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false, exact_size)},
+        {"store.max_age", key(age(&Config::store_max_age_ns), &Config::store_max_age_ns, false, exact_duration)},
+        {"store.rollup_age", key(age(&Config::store_rollup_age_ns), &Config::store_rollup_age_ns, false, exact_duration)},
         {"workers.count", key(set_worker_count, &Config::worker_count, true)},
-        {"workers.memory", key(size(&Config::worker_memory_bytes, 64ULL << 20), &Config::worker_memory_bytes, true)},
-        {"workers.deadline", key(set_worker_deadline, &Config::worker_deadline, true)},
+        {"workers.memory", key(size(&Config::worker_memory_bytes, 64ULL << 20), &Config::worker_memory_bytes, true, exact_size)},
+        {"workers.deadline", key(set_worker_deadline, &Config::worker_deadline, true, as_deadline)},
     };
     return table;
 }
@@ -365,6 +415,19 @@ std::vector<std::string> changed_keys(const Config& before, const Config& after)
     for (const auto& [name, entry] : config_keys())
         if (entry.differs(before, after)) keys.push_back(name);
     return keys;
+}
+
+std::string to_text(const Config& config) {
+    toml::table sections;
+    for (const auto& [name, entry] : config_keys()) {
+        const size_t dot = name.find('.');
+        auto* section = sections.insert(name.substr(0, dot), toml::table()).first->second.as_table();
+        entry.put(config, *section, std::string_view(name).substr(dot + 1));
+    }
+    std::ostringstream text;
+    constexpr auto flags = toml::toml_formatter::default_flags & ~toml::format_flags::allow_literal_strings;
+    text << toml::toml_formatter(sections, flags) << "\n";
+    return text.str();
 }
 
 bool applies_on_reload(std::string_view name) {

@@ -48,6 +48,8 @@ struct Config {
 
 /// Lays the text's keys over `config`. Errors: bad_request, as "NAME:LINE: what".
 Result<void> apply_config_text(Config& config, std::string_view text, const std::string& name);
+/// Every key with its value, as a file that reads as this configuration.
+std::string to_text(const Config& config);
 /// Keys whose values differ, as "section.key", in order of name.
 std::vector<std::string> changed_keys(const Config& before, const Config& after);
 /// What of them takes effect without a restart.

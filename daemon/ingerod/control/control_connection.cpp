@@ -110,7 +110,7 @@ Result<bool> check_own_param(const std::string& method, const std::string& key, 
         return true;
     }
     const bool stacks = method == "stacks";
-    if (stacks && key == "off_cpu") {
+    if ((stacks && key == "off_cpu") || (method == "stats" && key == "calls_only")) {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
         return true;
     }
@@ -270,6 +270,7 @@ void ControlConnection::hello(const RpcRequest& request) {
     answer(request.id,
            {{"version", host_.options().version},
             {"node", host_.backend().node()},
+            {"sees_all", caller_.sees_all},
             {"features",
              {"status", "processes", "probes", "gpus", "stats", "stacks", "waits", "stragglers", "incidents", "explain",
               "requests", "query", "export", "record", "check", "trace", "footprint", "reload", "snapshot"}}});
