@@ -249,10 +249,13 @@ TEST(Config, is_read_again_as_it_was_written) {
     ASSERT_TRUE(apply_config_text(
         config,
         "[node]\nname = \"n\\\"1\"\n[capture]\nstacks = \"off\"\noverhead_budget = 0.5\ninflight_floor = \"1500ms\"\n"
-        "trusted_fuse = [\"/a b/*\"]\nwait_floor = \"off\"\ninclude = [\"comm:python*\"]\nexclude = [\"unit:a.service\"]\n"
+        "trusted_fuse = [\"/a b/*\"]\nwait_floor = \"off\"\ninclude = [\"comm:python*\"]\nexclude = "
+        "[\"unit:a.service\"]\n"
         "[diagnosis]\nclose_after = \"90s\"\nstraggler_floor = \"2500us\"\nstraggler_step_percent = 7\n"
-        "straggler_late_percent = 70\nstraggler_ranges = 60\n[processes]\ncmdline = \"comm\"\nenviron_allow = [\"JOB\"]\n"
-        "named_others = []\n[relay]\ngpu_poll = \"250ms\"\n[spans]\nhash_ids = true\nrate = 10\n[store]\npath = \"/s\"\n"
+        "straggler_late_percent = 70\nstraggler_ranges = 60\n[processes]\ncmdline = \"comm\"\nenviron_allow = "
+        "[\"JOB\"]\n"
+        "named_others = []\n[relay]\ngpu_poll = \"250ms\"\n[spans]\nhash_ids = true\nrate = 10\n[store]\npath = "
+        "\"/s\"\n"
         "max_size = \"1536MiB\"\nmax_age = \"36h\"\nrollup_age = \"90d\"\n[workers]\ncount = 3\nmemory = \"128MiB\"\n"
         "deadline = \"5s\"\n",
         "c"));

@@ -1,4 +1,5 @@
 // Rollups: what the store keeps of calls that have gone.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lmdb.h>
@@ -127,8 +128,9 @@ TEST_F(ARollup, IsRightAfterTheWriterWasKilled) {
     SumsByOp sums;
     uint64_t last = 0;
     bool rolled_up = false;
-    // A slow machine needs more rounds until there is something to roll up.
     for (int round = 0; round < 10 || (!rolled_up && round < 100); ++round) {
+        int committed[2];
+        ASSERT_EQ(pipe2(committed, O_CLOEXEC), 0);
         const pid_t child = fork();
         if (child == 0) {
             const auto writer = start();
@@ -138,11 +140,18 @@ TEST_F(ARollup, IsRightAfterTheWriterWasKilled) {
             for (int count = 0; count < batches_a_round; ++count) {
                 if (!writer->commit(next_batch())) _exit(2);
                 if (!writer->tidy()) _exit(3);
+                if (write(committed[1], "", 1) != 1) _exit(4);
             }
             for (;;) pause();
         }
-        usleep(static_cast<useconds_t>(200'000 + random() % 300'000));
+        close(committed[1]);
+        // After some of them, and somewhere in the next, on a machine of any speed.
+        char one = 0;
+        for (size_t left = 1 + random() % batches_a_round; left > 0 && read(committed[0], &one, 1) == 1; --left)
+            continue;
+        usleep(static_cast<useconds_t>(random() % 10'000));
         kill(child, SIGKILL);
+        close(committed[0]);
         int status = 0;
         waitpid(child, &status, 0);
         ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);

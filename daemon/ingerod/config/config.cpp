@@ -310,7 +310,8 @@ struct Key {
 template <class ValueOf, class As>
 Key key_of(Setter set, ValueOf value_of, bool on_reload, As as) {
     return {std::move(set), [value_of](const Config& a, const Config& b) { return value_of(a) != value_of(b); },
-            on_reload, [value_of, as](const Config& config, toml::table& section, std::string_view name) {
+            on_reload,
+            [value_of, as](const Config& config, toml::table& section, std::string_view name) {
                 section.insert_or_assign(name, as(value_of(config)));
             }};
 }
@@ -337,8 +338,7 @@ Key key(Setter set, T Config::*member, bool on_reload, As as = {}) {
 const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true, as_stacks)},
-        {"capture.overhead_budget",
-         key(set_overhead_budget, &Config::overhead_budget_permille, true, as_percent)},
+        {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true, as_percent)},
         {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true, exact_duration)},
         {"capture.trusted_fuse", key(set_trusted_fuse, &Config::trusted_fuse, true)},
         {"capture.wait_floor", key(set_wait_floor, &Config::wait_floor_ns, true, as_time_or_off)},
@@ -346,7 +346,8 @@ const std::map<std::string, Key>& config_keys() {
         {"capture.include", key(patterns(&Config::capture_include), &Config::capture_include, true)},
         {"capture.exclude", key(patterns(&Config::capture_exclude), &Config::capture_exclude, true)},
         {"diagnosis.close_after", key(set_close_after, &Config::close_after_ns, false, exact_duration)},
-        {"diagnosis.straggler_floor", straggler_key(set_straggler_floor, &StragglerOptions::floor_ns, true, exact_duration)},
+        {"diagnosis.straggler_floor",
+         straggler_key(set_straggler_floor, &StragglerOptions::floor_ns, true, exact_duration)},
         {"diagnosis.straggler_step_percent", straggler_key(straggler_number(&StragglerOptions::step_percent, 0, 100),
                                                            &StragglerOptions::step_percent, true)},
         {"diagnosis.straggler_late_percent", straggler_key(straggler_number(&StragglerOptions::late_percent, 10, 100),
@@ -360,11 +361,14 @@ const std::map<std::string, Key>& config_keys() {
         {"spans.hash_ids", key(set_hash_ids, &Config::hash_span_ids, false)},
         {"spans.rate", key(set_span_rate, &Config::span_rate, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
-        {"store.max_size", key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false, exact_size)},
+        {"store.max_size",
+         key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false, exact_size)},
         {"store.max_age", key(age(&Config::store_max_age_ns), &Config::store_max_age_ns, false, exact_duration)},
-        {"store.rollup_age", key(age(&Config::store_rollup_age_ns), &Config::store_rollup_age_ns, false, exact_duration)},
+        {"store.rollup_age",
+         key(age(&Config::store_rollup_age_ns), &Config::store_rollup_age_ns, false, exact_duration)},
         {"workers.count", key(set_worker_count, &Config::worker_count, true)},
-        {"workers.memory", key(size(&Config::worker_memory_bytes, 64ULL << 20), &Config::worker_memory_bytes, true, exact_size)},
+        {"workers.memory",
+         key(size(&Config::worker_memory_bytes, 64ULL << 20), &Config::worker_memory_bytes, true, exact_size)},
         {"workers.deadline", key(set_worker_deadline, &Config::worker_deadline, true, as_deadline)},
     };
     return table;
