@@ -3,7 +3,7 @@
 
 _ingerod() {
     local IFS=$' \t\n'
-    local options='--directory --config --socket --worker --bus --log-level --check-config --check --probe --json --help --version'
+    local options='--directory --config --socket --worker --bus --log-level --check-config --print-config --check --probe --json --help --version'
     # "--option=value" comes as three words.
     local cur=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD - 1]}
     if [[ $cur == '=' ]]; then

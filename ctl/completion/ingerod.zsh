@@ -10,6 +10,7 @@ _arguments \
     '--bus[the D-Bus to serve]:bus:(system none)' \
     '--log-level[the least that is logged]:level:(debug info warn error)' \
     '--check-config[check the configuration and exit]' \
+    '--print-config[print all of the configuration, defaults included, and exit]' \
     '--check[say what this host offers for tracing and exit]' \
     '--probe[with --check\: trace a program of the package for a moment]' \
     '--json[with --check\: print one line of JSON]' \

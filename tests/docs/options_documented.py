@@ -52,7 +52,9 @@ def check_program(program: str, page: ManPage) -> list[str]:
 def check_keys(source: str, page: ManPage) -> list[str]:
     code = pathlib.Path(source).read_text(encoding="utf-8")
     entries = re.findall(r'^\s*\{"([a-z_]+\.[a-z_]+)",(.*?)\},$', code, re.MULTILINE | re.DOTALL)
-    reloaded = {key: rest.rstrip().endswith("true)") for key, rest in entries if re.search(r"(true|false)\)\s*$", rest)}
+    # Whether a reload takes it up, and how its value is written where that is not as it is.
+    last = {key: re.search(r"(true|false)(,\s*[a-z_]+)?\)\s*$", rest) for key, rest in entries}
+    reloaded = {key: found[1] == "true" for key, found in last.items() if found}
     if not entries or len(reloaded) != len(entries):
         return [f"{source}: the table of keys is not understood: has it changed?"]
     problems = []
