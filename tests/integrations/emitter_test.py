@@ -103,18 +103,42 @@ class Delivery(WithListener):
 
     def test_a_frame_that_ends_every_connection_is_given_up(self):
         listener = self.listener
-        listener.answer = False
+        listener.hang_up = True
         writer = self.writer()
         writer.send({"id": "poison", "start": 1, "end": 2})
-        for tries in range(1, 6):
-            self.assertTrue(listener.wait(lambda: len(listener.spans) >= tries), "tried once more")
-            listener.stop()
-            listener.listen()
-        listener.answer = True
+        self.assertTrue(listener.wait(lambda: len(listener.spans) >= 5), "tried five times")
+        listener.hang_up = False
         writer.send({"id": "good", "start": 1, "end": 2})
         self.assertTrue(writer.flush(20))
         self.assertEqual(writer.stats()["dropped"], {"unanswered": 1})
-        self.assertEqual(self.listener.spans[-1]["id"], "good")
+        self.assertEqual([span["id"] for span in listener.spans], 5 * ["poison"] + ["good"])
+
+    def test_nothing_is_given_up_where_the_daemon_is_restarted_again_and_again(self):
+        listener = self.listener
+        listener.answer = False
+        writer = self.writer()
+        writer.send({"id": "innocent", "start": 1, "end": 2})
+        for restart in range(1, 8):
+            self.assertTrue(listener.wait(lambda: len(listener.spans) >= restart), "sent again")
+            listener.stop()
+            until = time.monotonic() + 20
+            while writer._unacked[0].restarts < restart:
+                self.assertLess(time.monotonic(), until, "it does not see that the daemon is gone")
+                time.sleep(0.001)
+            listener.listen()
+        listener.answer = True
+        self.assertTrue(writer.flush(20))
+        self.assertEqual((writer.stats()["dropped"], writer.stats()["accepted"]), ({}, 1))
+
+    def test_a_daemon_that_no_frame_gets_past_is_not_stopped_for_ever(self):
+        writer = self.writer()
+        frame = types.SimpleNamespace(sent_at=1.0, tries=1, restarts=0, spans=1)
+        writer._unacked.append(frame)
+        for _ in range(30):
+            frame.sent_at, frame.tries = 1.0, frame.tries + 1
+            writer._forgive()
+        self.assertEqual((frame.restarts, frame.tries), (20, 11))
+        writer._unacked.clear()
 
     def test_what_cannot_be_sent_is_counted_and_harms_nothing_else(self):
         writer = self.writer()

@@ -16,6 +16,7 @@ class Listener:
             path = os.path.join(self._directory.name, "spans.sock")
         self.path = path
         self.answer = answer
+        self.hang_up = False  # on who sends something
         self.spans = []
         self.frames = []
         self.connections = 0
@@ -84,6 +85,8 @@ class Listener:
                         self.frames.append(frame)
                         self.spans.extend(frame)
                         self.changed.notify_all()
+                    if self.hang_up:
+                        return
                     number = next((span["ack"] for span in frame if "ack" in span), None)
                     if self.answer and number is not None:
                         reply = {"ack": number, "accepted": len(frame), "rejected": 0, "reasons": {}}

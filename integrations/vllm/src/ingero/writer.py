@@ -33,6 +33,7 @@ ACK_SECONDS = 15.0
 CONNECT_SECONDS = 2.0
 CLOSE_SECONDS = 1.0
 MAX_TRIES = 5
+MAX_RESTARTS = 20  # of the daemon, each of which is no try
 REPLY_BYTES = 64 * 1024
 MAX_REASONS = 64
 
@@ -56,7 +57,7 @@ def start_time_ticks(pid):
 
 
 class _Frame:
-    __slots__ = ("number", "data", "spans", "sent_at", "tries")
+    __slots__ = ("number", "data", "spans", "sent_at", "tries", "restarts")
 
     def __init__(self, number, data, spans):
         self.number = number
@@ -64,6 +65,7 @@ class _Frame:
         self.spans = spans
         self.sent_at = None
         self.tries = 0
+        self.restarts = 0
 
 
 class Writer:
@@ -102,6 +104,7 @@ class Writer:
         self._dropped = collections.Counter()
         self._rejected = collections.Counter()
         self._connections = 0
+        self._in_vain = 0  # connections without an answer, one after the other
 
     def send(self, span):
         """Queues a span, a dict with the fields of docs/spans.md that is not changed afterwards. False where dropped."""
@@ -173,9 +176,16 @@ class Writer:
                 self._rest()
                 continue
             if self._socket is None:
-                if self._connect():
-                    back_off = FIRST_BACK_OFF_SECONDS
+                # The first that breaks is made anew at once: where that fails, the daemon is gone.
+                is_soon = self._in_vain > 1
+                if not is_soon and self._connect():
+                    if self._in_vain == 0:
+                        back_off = FIRST_BACK_OFF_SECONDS
                 else:
+                    if is_soon:
+                        self._in_vain = 1
+                    else:
+                        self._forgive()
                     self._wake.clear()
                     if not self._closing:
                         self._wait(back_off * random.uniform(0.5, 1.5))
@@ -185,6 +195,7 @@ class Writer:
                 self._exchange()
             except Exception:  # the socket's, or a reply that is none
                 self._disconnect()
+                self._in_vain += 1
         self._disconnect()
         self._dropped["closed"] += len(self._queue) + sum(frame.spans for frame in self._unacked)
         self._queue.clear()
@@ -227,6 +238,15 @@ class Writer:
         for frame in self._unacked:
             frame.sent_at = None
         return True
+
+    def _forgive(self):
+        """The daemon ended, and not a connection alone: few frames are why, and one that is stops it so often at most."""
+        self._in_vain = 0
+        for frame in self._unacked:
+            if frame.sent_at is not None and frame.restarts < MAX_RESTARTS:
+                frame.restarts += 1
+                frame.tries -= 1
+            frame.sent_at = None
 
     def _disconnect(self):
         if self._socket is not None:
@@ -286,6 +306,7 @@ class Writer:
 
     def _transmit(self, frame):
         frame.tries += 1
+        frame.sent_at = time.monotonic()
         view = memoryview(frame.data)
         until = time.monotonic() + ACK_SECONDS
         while view:
@@ -318,6 +339,7 @@ class Writer:
             raise ValueError("no reply")
         while self._unacked and self._unacked[0].number <= reply["ack"]:
             self._unacked.popleft()
+            self._in_vain = 0
         self._accepted += int(reply.get("accepted", 0))
         reasons = reply.get("reasons")
         for reason, count in (reasons if isinstance(reasons, dict) else {}).items():
