@@ -1,4 +1,4 @@
-// ingeroctl monitor: what ingerod tells on the bus, as it comes.
+// ingeroctl monitor: what ingerod signals on the bus, or sends on its control socket, as it comes.
 
 #include <poll.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 
 #include "core/model/time.h"
 #include "core/render/table.h"
+#include "core/wire/client.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
 #include "dbus/manager_proxy.h"
@@ -62,18 +63,22 @@ std::string text_line(const json& event) {
     const auto text = [&](const char* key) {
         return event[key].is_string() ? escape_text(event[key].get<std::string>()) : "-";
     };
-    const auto duration = [&](const char* key) { return format_duration(event[key].get<uint64_t>()); };
+    const auto duration = [&](const char* key) {
+        return event[key].is_number_unsigned() ? format_duration(event[key].get<uint64_t>()) : "-";
+    };
     const std::string name = text("event");
     std::string what = text("id");
     if (name == "incident-opened")
         what = text("kind") + ": " + text("summary") + " (" + what + ")";
     else if (name == "incident-updated")
-        what += ": lost " + duration("lost_ns") + ", " + format_percent(event["explained_fraction"]) + " explained";
+        what += ": lost " + duration("lost_ns") + ", " +
+                (event["explained_fraction"].is_number() ? format_percent(event["explained_fraction"]) : "-") +
+                " explained";
     else if (name == "incident-closed")
         what += ": lost " + duration("lost_ns") + " in all";
     else if (name == "straggler-detected")
         what = text("subject") + " (" + text("scope") + "): late by " + duration("lateness_ns") + " (" + what + ")";
-    else if (name == "events-lost")
+    else if (name == "events-lost" && event["events_lost"].is_number_unsigned())
         what = format_count(event["events_lost"].get<uint64_t>()) + " events lost so far";
     const auto padded = [](std::string cell, size_t width) {
         cell.resize(std::max(cell.size(), width), ' ');
@@ -88,7 +93,7 @@ class Printer {
     Printer(bool as_json, uint64_t count) : as_json_(as_json), left_(count) {}
 
     /// A line with the fields given; those that the event does not have are null.
-    void print(const char* name, json fields, const std::optional<std::string>& node) {
+    void print(const std::string& name, json fields, const std::optional<std::string>& node) {
         json event = {{"schema", "ingero/monitor/1"},
                       {"node", node ? json(*node) : json()},
                       {"event", name},
@@ -219,7 +224,39 @@ void watch(sdbus::IConnection& bus, Printer& printer) {
     }
 }
 
-int run(const Options& options, const MonitorOptions& monitor) {
+/// What the socket sends, over restarts of the daemon, once it was there.
+int follow_socket(const Options& options, Printer& printer) {
+    for (bool connected_before = false;;) {
+        auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
+        if (!client && !connected_before) {
+            const bool absent =
+                client.error().code == ErrorCode::not_found || client.error().code == ErrorCode::deadline;
+            return report("connect", client.error(), absent ? exit_not_ready : exit_failed);
+        }
+        if (client) {
+            connected_before = true;
+            say("connected to ingerod at " + options.socket);
+            const json& name = client->server().value("node", json());
+            const auto node = name.is_string() ? std::optional(name.get<std::string>()) : std::nullopt;
+            const auto followed = client->follow("monitor", json::object(), std::nullopt, [&](const json& chunk) {
+                if (!chunk.is_object()) return true;
+                if (const json& skipped = chunk.value("skipped", json(0)); skipped != 0)
+                    say(skipped.dump() + " notices were left out: they were not read in time");
+                for (const json& notice : chunk.value("notices", json::array())) {
+                    const json& event = notice.is_object() ? notice.value("event", json()) : json();
+                    if (event.is_string() && !printer.finished()) printer.print(event.get<std::string>(), notice, node);
+                }
+                return !printer.finished();
+            });
+            if (followed) return exit_done;
+            if (followed.error().code != ErrorCode::not_found) return report("monitor", followed.error(), exit_failed);
+            say("ingerod is gone; waiting for it");
+        }
+        if (!wait_for(-1, 0, retry_ms)) return exit_done;
+    }
+}
+
+int run(const Options& options, const MonitorOptions& monitor, bool by_socket) {
     // Each line is out once it is printed, so that there is nothing left to do.
     const auto leave = [](int) { _exit(exit_done); };
     std::signal(SIGINT, leave);
@@ -227,6 +264,7 @@ int run(const Options& options, const MonitorOptions& monitor) {
     std::signal(SIGPIPE, SIG_IGN);
     choose_zone(options);
     Printer printer(options.json, monitor.count);
+    if (by_socket) return follow_socket(options, printer);
     for (bool connected_before = false;;) {
         bool connected = false;
         try {
@@ -235,8 +273,9 @@ int run(const Options& options, const MonitorOptions& monitor) {
             watch(*bus, printer);
             return exit_done;
         } catch (const sdbus::Error& error) {
-            const Error why{ErrorCode::not_found, "no system bus: " + error.getMessage(),
-                            "monitor listens on D-Bus: check that the system bus runs here"};
+            const Error why{
+                ErrorCode::not_found, "no system bus: " + error.getMessage(),
+                "where there is none, name the control socket: ingeroctl --socket " + options.socket + " monitor"};
             if (!connected_before) return report("monitor", why, exit_not_ready);
             if (connected) say("the system bus is gone; waiting for it");
         }
@@ -249,13 +288,16 @@ int run(const Options& options, const MonitorOptions& monitor) {
 void add_monitor(CLI::App& app, Command& command) {
     const auto monitor = std::make_shared<MonitorOptions>();
     CLI::App* subcommand =
-        app.add_subcommand("monitor", "Print incidents, stragglers and losses as ingerod signals them on D-Bus");
+        app.add_subcommand("monitor", "Print incidents, stragglers and losses as ingerod signals them");
     subcommand->add_option("--count", monitor->count, "Exit after this many lines")
         ->type_name("N")
         ->check(whole_number(1, uint64_t{1} << 53));
     add_examples(*subcommand, {{"Wait for the next thing that goes wrong", "ingeroctl monitor --count 1"}});
-    subcommand->callback(
-        [&command, monitor] { command = [monitor](const Options& options) { return run(options, *monitor); }; });
+    subcommand->callback([&command, &app, monitor] {
+        command = [&app, monitor](const Options& options) {
+            return run(options, *monitor, app.get_option("--socket")->count() > 0);
+        };
+    });
 }
 
 }  // namespace ingero::ctl

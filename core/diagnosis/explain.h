@@ -59,8 +59,9 @@ struct Finding {
     uint64_t newly_waited_ns = 0;          ///< of waited_ns, in rows from ExplainOptions::new_from_sequence on
     uint64_t newly_lost_ns = 0;            ///< of lost_ns, the same
     double window_share = 0;  ///< lost time of the busiest affected thread by the covered part of the window
-    double explained_fraction =
-        0;             ///< of the excess without device wait, of the calls this finding speaks of: what has a cause
+    /// Of the excess without device wait, of the calls that this finding speaks of and of its waits between calls: the
+    /// part that has a cause.
+    double explained_fraction = 0;
     uint32_t pid = 0;  ///< the process that lost the time
     std::string comm;
     std::vector<Culprit> culprits;  ///< largest first
@@ -68,6 +69,7 @@ struct Finding {
     std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
     SlowCall worst;                  ///< the timeline shown; its op is op_wait for a wait between calls
     bool between_calls = false;      ///< it was lost
+    bool is_incident = false;        ///< one of this id was told of in the window
     std::string fix;
     std::string confirm;
 

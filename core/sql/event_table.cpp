@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <new>
 
 #include "core/sql/catalogue.h"
 #include "core/sql/event_row.h"
+#include "core/sql/virtual_table.h"
 
 namespace ingero {
 
@@ -35,45 +35,14 @@ namespace {
 
 constexpr size_t most_grouped_pids = 16;
 
-struct Table {
-    sqlite3_vtab base{};  // first: SQLite knows no more of it
-    SqlContext* context = nullptr;
+struct Table : VirtualTable {
     std::vector<uint8_t> sources;  ///< empty: all
 };
 
-struct Cursor {
-    sqlite3_vtab_cursor base{};
-    Table* table = nullptr;
+struct Cursor : VirtualCursor<Table> {
     std::optional<EventCursor> rows;
     LastProcess process;
 };
-
-int fail_with(Table& table, Error error) {
-    const int code = error.code == ErrorCode::deadline  ? SQLITE_INTERRUPT
-                     : error.code == ErrorCode::limit   ? SQLITE_NOMEM
-                     : error.code == ErrorCode::corrupt ? SQLITE_CORRUPT_VTAB
-                                                        : SQLITE_ERROR;
-    sqlite3_free(table.base.zErrMsg);
-    table.base.zErrMsg = sqlite3_mprintf("%s", error.message.c_str());
-    if (!table.context->error) table.context->error = std::move(error);
-    return code;
-}
-
-/// Nothing may be thrown through SQLite.
-template <class Body>
-int guarded(Table& table, Body body) {
-    try {
-        return body();
-    } catch (const std::bad_alloc&) {
-        return SQLITE_NOMEM;
-    } catch (const std::exception& error) {
-        return fail_with(table, {ErrorCode::internal, error.what(), ""});
-    }
-}
-
-int to_code(Table& table, const Result<void>& result) {
-    return result ? SQLITE_OK : fail_with(table, result.error());
-}
 
 // Planning.
 
@@ -494,48 +463,11 @@ int connect(sqlite3* database, void* context, int count, const char* const* argu
     return SQLITE_OK;
 }
 
-int disconnect(sqlite3_vtab* raw) {
-    delete reinterpret_cast<Table*>(raw);
-    return SQLITE_OK;
-}
-
-int open(sqlite3_vtab* raw, sqlite3_vtab_cursor** ret_cursor) {
-    Table& table = *reinterpret_cast<Table*>(raw);
-    return guarded(table, [&] {
-        auto cursor = std::make_unique<Cursor>();
-        cursor->table = &table;
-        *ret_cursor = &cursor.release()->base;
-        return SQLITE_OK;
-    });
-}
-
-int close(sqlite3_vtab_cursor* raw) {
-    delete reinterpret_cast<Cursor*>(raw);
-    return SQLITE_OK;
-}
-
-constexpr sqlite3_module make_module() {
-    sqlite3_module module{};
-    module.iVersion = 1;
-    module.xCreate = connect;
-    module.xConnect = connect;
-    module.xBestIndex = best_index;
-    module.xDisconnect = disconnect;
-    module.xDestroy = disconnect;
-    module.xOpen = open;
-    module.xClose = close;
-    module.xFilter = filter;
-    module.xNext = next;
-    module.xEof = at_end;
-    module.xColumn = column;
-    module.xRowid = row_id;
-    return module;
-}
-
 }  // namespace
 
 int register_event_table(sqlite3* database, SqlContext& context) {
-    static constexpr sqlite3_module module = make_module();
+    static constexpr sqlite3_module module =
+        virtual_table_module<Table, Cursor>(connect, best_index, filter, next, at_end, column, row_id);
     return sqlite3_create_module(database, "ingero_events", &module, &context);
 }
 

@@ -136,7 +136,7 @@ Result<void> ControlClient::follow(const std::string& method, json params, std::
         if (const auto* refusal = std::get_if<RpcResponse>(&*message); refusal && refusal->id == 0 && refusal->error)
             return tl::unexpected(*refusal->error);
         const auto* notification = std::get_if<RpcNotification>(&*message);
-        if (!notification || notification->method != trace_calls || notification->params.size() != 1) continue;
+        if (!notification || notification->params.size() != 1) continue;
         if (!visit(notification->params[0])) return {};
     }
 }

@@ -42,7 +42,7 @@ class ControlClient {
     Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout,
                                 int fd = -1);
 
-    /// Sends a request for a trace, and hands each value that comes to `visit`, until that returns false or `until` has
+    /// Sends a request for a trace or monitor, and hands each value that comes to `visit`, until that returns false or `until` has
     /// come (nothing: without end). The connection is of no more use then. Errors: as of call().
     Result<void> follow(const std::string& method, nlohmann::json params,
                         std::optional<std::chrono::steady_clock::time_point> until,

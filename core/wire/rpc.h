@@ -51,6 +51,8 @@ inline constexpr RpcLimits answer_limits{
 
 /// The notification in which a trace's calls come: [rows], a value of its own.
 inline constexpr const char* trace_calls = "calls";
+/// The same of what a monitor is sent.
+inline constexpr const char* monitor_notices = "notices";
 
 std::string encode(const RpcRequest& request);
 std::string encode(const RpcResponse& response);

@@ -278,16 +278,6 @@ std::string encode_value(const json& value) {
     return encoder.take();
 }
 
-Result<json> decode_value(std::string_view bytes, const RpcLimits& limits) {
-    ValueDecoder decoder(limits);
-    decoder.feed(std::as_bytes(std::span(bytes)));
-    auto value = decoder.next();
-    if (!value) return tl::unexpected(value.error());
-    if (!*value) return fail(ErrorCode::bad_request, "a MessagePack value is cut short");
-    if (decoder.pending_bytes() != 0) return fail(ErrorCode::bad_request, "bytes follow the MessagePack value");
-    return std::move(**value);
-}
-
 namespace {
 
 bool fits(const json& value, const RpcLimits& limits, size_t depth, size_t& elements) {

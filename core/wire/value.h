@@ -20,9 +20,6 @@ namespace ingero {
 /// MessagePack bytes of a value. Integers take their shortest form, so equal values give equal bytes.
 std::string encode_value(const nlohmann::json& value);
 
-/// Exactly one value and nothing after it. Errors: bad_request (not that), limit.
-Result<nlohmann::json> decode_value(std::string_view bytes, const RpcLimits& limits);
-
 /// Whether a response message that carries `value` stays within the limits of its reader; the encoded size is the
 /// caller's to check.
 bool fits_in_message(const nlohmann::json& value, const RpcLimits& limits = {});

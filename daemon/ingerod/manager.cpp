@@ -378,7 +378,10 @@ void Manager::measure_rates() {
 void Manager::tell_loss() {
     const IngestFigures figures = ingest_->figures();
     const uint64_t lost = figures.lost + figures.commits.dropped, now = monotonic_now_ns();
-    if (std::exchange(seen_lost_, lost) != lost) changed();
+    if (std::exchange(seen_lost_, lost) != lost) {
+        changed();
+        notices_.send({{"event", "events-lost"}, {"events_lost", lost}}, std::nullopt);
+    }
     if (lost == told_lost_ || now - loss_told_ns_ < loss_period_ns) return;
     journal_.send(
         MessageKind::loss, LOG_WARNING,

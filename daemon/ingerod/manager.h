@@ -26,6 +26,7 @@
 #include "daemon/ingerod/live/host_rows.h"
 #include "daemon/ingerod/live/host_state.h"
 #include "daemon/ingerod/live/live_diagnosis.h"
+#include "daemon/ingerod/live/live_notices.h"
 #include "daemon/ingerod/live/live_trace.h"
 #include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/loop/journal.h"
@@ -98,8 +99,11 @@ class Manager : public BusBackend {
     void query(const Caller& caller, const std::string& method, const nlohmann::json& params,
                std::function<void(Result<nlohmann::json>)> done) override;
     void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done) override;
-    Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
+    Result<std::unique_ptr<LiveStream>> trace(const Caller& caller, const nlohmann::json& params,
                                               std::function<void()> on_ready) override;
+    Result<std::unique_ptr<LiveStream>> monitor(const Caller& caller, std::function<void()> on_ready) override {
+        return notices_.subscribe(caller, std::move(on_ready));
+    }
     Result<std::unique_ptr<FootprintRecording>> footprint(const Caller& caller, uint32_t pid) override {
         return footprints_->begin(caller, pid);
     }
@@ -121,7 +125,8 @@ class Manager : public BusBackend {
     void on_pass(const DiagnosisPass& pass);
     void on_stragglers(const DiagnosisPass& pass);
     void tell(const IncidentChange& change, const ClockTriple& now);
-    void store(const IncidentChange& change, const ClockTriple& now);
+    /// Returns whose the process is.
+    uint32_t store(const IncidentChange& change, const ClockTriple& now);
     void keep_detail(const IncidentRow& row);
     Result<nlohmann::json> take_up_config();
     void tell_loss();
@@ -176,6 +181,7 @@ class Manager : public BusBackend {
     std::unique_ptr<MmapWatch> watch_;
     std::unique_ptr<LiveDiagnosis> live_;
     std::unique_ptr<LiveTrace> live_trace_;
+    LiveNotices notices_{owner_of()};
     std::unique_ptr<Footprints> footprints_;
     std::unique_ptr<Ingest> ingest_;
     CheckRunner check_runner_;

@@ -321,7 +321,7 @@ McpServer::Host Manager::mcp_host() {
                 }};
 }
 
-Result<std::unique_ptr<CallStream>> Manager::trace(const Caller& caller, const json& params,
+Result<std::unique_ptr<LiveStream>> Manager::trace(const Caller& caller, const json& params,
                                                    std::function<void()> on_ready) {
     auto filter = parse_trace_filter(params);
     if (!filter) return tl::unexpected(filter.error());

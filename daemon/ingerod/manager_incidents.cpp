@@ -56,6 +56,41 @@ json details_of(const StragglerEpisode& episode) {
     return details;
 }
 
+/// As io.ingero.Ingero1(5) has its signals, with times in ns.
+json notice_of(const IncidentChange& change) {
+    const Incident& incident = change.incident;
+    json notice = {{"id", incident.id}, {"severity", to_string(incident.severity)}};
+    switch (change.what) {
+        case IncidentChange::What::opened:
+            notice["event"] = "incident-opened";
+            notice["kind"] = incident.kind;
+            notice["summary"] = incident.summary;
+            return notice;
+        case IncidentChange::What::updated:
+            notice["event"] = "incident-updated";
+            notice["lost_ns"] = incident.lost_ns;
+            notice["explained_fraction"] = incident.explained_fraction;
+            return notice;
+        case IncidentChange::What::closed:
+            break;
+    }
+    notice["event"] = "incident-closed";
+    notice["lost_ns"] = incident.lost_ns;
+    notice["at_ns"] = incident.closed_realtime_ns;
+    return notice;
+}
+
+json notice_of(const Straggler& straggler) {
+    return {{"event", "straggler-detected"},
+            {"id", straggler.id},
+            {"scope", straggler.scope},
+            {"subject", straggler.subject},
+            {"lateness_ns", straggler.lateness_ns},
+            {"threshold_ns", straggler.threshold_ns},
+            {"since_ns", straggler.since_realtime_ns},
+            {"details", straggler.details}};
+}
+
 }  // namespace
 
 void Manager::on_pass(const DiagnosisPass& pass) {
@@ -74,22 +109,30 @@ void Manager::on_stragglers(const DiagnosisPass& pass) {
         const auto before = incident_processes_.find(episode.id);
         return before == incident_processes_.end() ? std::string() : before->second.comm;
     };
+    const auto uid_of = [&](const StragglerEpisode& episode) -> std::optional<uint32_t> {
+        if (const ProcessEntry* known = processes_->find(episode.process)) return known->process.uid;
+        const auto before = incident_processes_.find(episode.id);
+        return before == incident_processes_.end() ? std::nullopt : std::optional(before->second.uid);
+    };
     for (const auto& [resolved, episode] : pass.stragglers) {
         const std::string comm = comm_of(episode);
+        const std::optional<uint32_t> uid = uid_of(episode);
         // What it lost since the latest pass counts too.
         put(episode, comm);
         if (!resolved) {
-            if (on_straggler_)
-                on_straggler_({.id = episode.id,
-                               .scope = "local",
-                               .subject = rank_text(episode, comm),
-                               .lateness_ns = episode.lateness_ns,
-                               .threshold_ns = episode.threshold_ns,
-                               .since_realtime_ns = pass.at.to_realtime(episode.since_ns),
-                               .details = details_of(episode)});
+            const Straggler straggler = {.id = episode.id,
+                                         .scope = "local",
+                                         .subject = rank_text(episode, comm),
+                                         .lateness_ns = episode.lateness_ns,
+                                         .threshold_ns = episode.threshold_ns,
+                                         .since_realtime_ns = pass.at.to_realtime(episode.since_ns),
+                                         .details = details_of(episode)};
+            if (on_straggler_) on_straggler_(straggler);
+            notices_.send(notice_of(straggler), uid);
             continue;
         }
         const uint64_t at_ns = pass.at.to_realtime(episode.resolved_ns);
+        notices_.send({{"event", "straggler-resolved"}, {"id", episode.id}, {"at_ns", at_ns}}, uid);
         if (const auto change = incidents_.end(episode.id, at_ns)) tell(*change, pass.at);
         if (on_straggler_resolved_) on_straggler_resolved_(episode.id, at_ns);
     }
@@ -111,11 +154,12 @@ void Manager::tell(const IncidentChange& change, const ClockTriple& now) {
                           std::to_string(incident.process.pid) + ") is over: " + format_duration(incident.lost_ns) +
                           " lost in all",
                       fields);
-    store(change, now);
+    const uint32_t uid = store(change, now);
     if (on_incident_) on_incident_(change);
+    notices_.send(notice_of(change), uid);
 }
 
-void Manager::store(const IncidentChange& change, const ClockTriple& now) {
+uint32_t Manager::store(const IncidentChange& change, const ClockTriple& now) {
     const Incident& incident = change.incident;
     IncidentProcess& process = incident_processes_[incident.id];
     if (const ProcessEntry* known = processes_->find(incident.process)) {
@@ -151,6 +195,7 @@ void Manager::store(const IncidentChange& change, const ClockTriple& now) {
     // The rows around the worst of it outlive the calls, which are thinned and in the end deleted.
     if (is_new && change.what != IncidentChange::What::updated) keep_detail(row);
     if (change.what == IncidentChange::What::closed) incident_processes_.erase(incident.id);
+    return row.uid;
 }
 
 void Manager::keep_detail(const IncidentRow& row) {

@@ -8,6 +8,9 @@ from tracked import ROOT, report
 
 DAEMON = ROOT / "daemon" / "ingerod"
 
+SUBSCRIPTIONS = [("live/subscriptions.h", r"max_subscribers = (\d+)"),
+                 ("live/subscriptions.h", r"max_unprivileged = (\d+)"),
+                 ("live/subscriptions.h", r"max_of_a_user = (\d+)")]
 # Row, and of each number in its order: file, and a pattern whose group is the number as the sources have it.
 ROWS = {
     "GPU libraries, each copy": [("targets/libraries.h", r"max_libraries_a_user = ([\d']+)")],
@@ -43,8 +46,8 @@ ROWS = {
     "span connections": [("spans/span_limits.h", r"unsigned connections = (\d+)"),
                          ("spans/span_limits.h", r"unprivileged_connections = (\d+)"),
                          ("spans/span_limits.h", r"connections_per_user = (\d+)")],
-    "running traces": [("live/live_trace.cpp", r"max_subscribers = (\d+)"), ("live/live_trace.cpp", r"max_unprivileged = (\d+)"),
-                       ("live/live_trace.cpp", r"max_of_a_user = (\d+)")],
+    "running traces": SUBSCRIPTIONS,
+    "running monitors of the socket": SUBSCRIPTIONS,
     "running footprints": [("footprint/footprints.h", r"max_recordings = (\d+)"),
                            ("footprint/footprints.h", r"max_unprivileged = (\d+)"),
                            ("footprint/footprints.h", r"max_of_a_user = (\d+)")],

@@ -53,6 +53,9 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
     const std::vector<std::string> well = train;
     // Other load of the host is no lock.
     train.insert(train.end(), {"--standin", "at=cudaLaunchKernel:/500:mutex=20000"});
+    Child monitor({"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json",
+                   "monitor"});
+    ASSERT_TRUE(monitor.wait_for_line("connected to ingerod"));
     Workload workload(train);
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     const auto ask = [&](std::vector<std::string> arguments) {
@@ -92,6 +95,21 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
     EXPECT_EQ(shown["incident"]["lost_ns"], rows[0][0]);
     EXPECT_EQ(shown["incident"]["severity"], rows[0][1]);
     EXPECT_EQ(lost_and_end_us[0], rows[0][0].get<uint64_t>() / 1'000);
+    // So does the control socket.
+    std::vector<std::string> noticed;
+    json notice;
+    while (noticed.empty() || noticed.back() != "incident-closed") {
+        const auto line = monitor.wait_for_line(id);
+        ASSERT_TRUE(line) << monitor.output();
+        notice = json::parse(*line, nullptr, false);
+        ASSERT_TRUE(notice.is_object()) << *line;
+        noticed.push_back(notice["event"]);
+    }
+    EXPECT_EQ(noticed.front(), "incident-opened");
+    EXPECT_EQ(notice["lost_ns"], rows[0][0]);
+    EXPECT_EQ(notice["at_ns"].get<uint64_t>() / 1'000, lost_and_end_us[1]);
+    monitor.signal(SIGTERM);
+    EXPECT_EQ(monitor.wait(), 0);
     EXPECT_FALSE(shown["detail"]["rows"].empty());
     EXPECT_FALSE(shown["detail"]["evidence"].empty());
     EXPECT_FALSE(shown["detail"]["chains"].empty());
@@ -130,6 +148,8 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
         EXPECT_EQ(text.status, 0) << text.errors;
         EXPECT_NE(text.output.find("lock-wait"), std::string::npos) << text.output;
     }
+    const Finished told = ingeroctl(daemon, {"explain", "--since", "10m"});
+    EXPECT_NE(told.output.find("ingeroctl explain --verify " + id.substr(0, 8)), std::string::npos) << told.output;
     EXPECT_EQ(ingeroctl(daemon, {"explain", "--incident", "nonsense"}).status, 1);
     EXPECT_EQ(ingeroctl(daemon, {"explain", "--incident", id, "--per-gpu"}).status, 2);
     EXPECT_EQ(daemon.stop(), 0);

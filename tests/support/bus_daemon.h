@@ -43,7 +43,10 @@ class FakeBusBackend : public BusBackend {
         return answer;
     }
     nlohmann::json probes(const Caller&) override { return nlohmann::json::object(); }
-    Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json&, std::function<void()>) override {
+    Result<std::unique_ptr<LiveStream>> trace(const Caller&, const nlohmann::json&, std::function<void()>) override {
+        return fail(ErrorCode::busy, "not by bus");
+    }
+    Result<std::unique_ptr<LiveStream>> monitor(const Caller&, std::function<void()>) override {
         return fail(ErrorCode::busy, "not by bus");
     }
     Result<std::unique_ptr<FootprintRecording>> footprint(const Caller&, uint32_t) override {

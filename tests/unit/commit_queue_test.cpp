@@ -27,8 +27,8 @@ class ACommitQueue : public testing::Test {
     }
 
     /// Some 8 MB by what the store makes sure of: twice what one commit of a store of 16 MiB may be.
-    void put_many_names() {
-        for (uint32_t i = 1; i <= names; ++i) {
+    void put_many_names(uint32_t count = names) {
+        for (uint32_t i = 1; i <= count; ++i) {
             StackRow stack;
             stack.id = i;
             stack.process = {7, 7};
@@ -108,6 +108,34 @@ TEST_F(ACommitQueue, LeavesOutARowThatIsTooLargeAloneAndNothingElse) {
     queue_->finish();
     expect_all_events_and_names();
     EXPECT_TRUE(open_snapshot(directory_.path())->states(0, everything)->empty());
+}
+
+TEST_F(ACommitQueue, StoresRowsThatFoundNoRoomBeforeNewerOnesOfABatchThatWaits) {
+    auto writer = open_writer(directory_.path(), {.max_size_bytes = 16 << 20});
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE(writer->begin_session(make_session("boot-a")));
+    auto full = std::make_unique<FileSizeLimit>(std::filesystem::file_size(directory_.data_file()));
+    queue_ = std::make_unique<CommitQueue>(std::move(writer), [](const CommitQueue::Call& call) { call(); });
+    constexpr size_t more_than_half_a_commit = 12'000;
+    Process process;
+    process.key = {7, 7};
+    process.comm = "before";
+    queue_->put(process);
+    put_many_names(1'000);
+    std::promise<void> settled;
+    queue_->push(make_events(1, more_than_half_a_commit, 1'000), {}, 0, {[&] { full.reset(); }});
+    process.comm = "after";
+    queue_->put(process);
+    queue_->push(make_events(1 + more_than_half_a_commit, more_than_half_a_commit, 20'000'000), {}, 0,
+                 {[&] { settled.set_value(); }});
+    queue_->start();
+    settled.get_future().wait();
+    EXPECT_GT(queue_->figures().failed_commits, 0u);
+    queue_->push({}, {}, 0, {});
+    queue_->finish();
+    const auto processes = open_snapshot(directory_.path())->processes();
+    ASSERT_EQ(processes->size(), 1u);
+    EXPECT_EQ(processes->front().comm, "after");
 }
 
 TEST_F(ACommitQueue, StoresEventsOnAFullDiskThatHasNoRoomForTheNamesBesideThem) {

@@ -129,6 +129,25 @@ TEST(ControlServer, ATraceThatIsNotReadTimesOutAndIsGone) {
     EXPECT_TRUE(server.wait_for_connections(0));
 }
 
+TEST(ControlServer, AMonitorIsSentNoticesAndHasItsConnectionToItself) {
+    LoopThread server;
+    RawClient client(server);
+    ASSERT_TRUE(client.hello());
+    client.request(2, "monitor", {{"pid", 7}});
+    EXPECT_EQ(client.error_code(), "bad-request");
+    server.on_loop([&] { server.backend().trace_chunks.push_back({{"notices", json::array()}}); });
+    client.request(3, "monitor");
+    ASSERT_EQ(client.response()->result, json::object());
+    const auto notices = client.notification();
+    ASSERT_TRUE(notices);
+    EXPECT_EQ(notices->method, monitor_notices);
+    EXPECT_EQ(notices->params, json::array({{{"notices", json::array()}}}));
+    for (const char* method : {"monitor", "trace", "stats"}) {
+        client.request(4, method);
+        EXPECT_EQ(client.error_code(), "busy") << method;
+    }
+}
+
 TEST(ControlServer, AFootprintLastsUntilItIsFinishedOrItsClientIsGone) {
     LoopThread server;
     const auto recorded = [&] { return server.on_loop([&] { return server.backend().footprints; }); };

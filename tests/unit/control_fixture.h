@@ -120,10 +120,10 @@ class FakeBackend : public ControlBackend {
     }
 
     /// Gives the chunks of `trace_chunks` while there are any.
-    Result<std::unique_ptr<CallStream>> trace(const Caller&, const nlohmann::json& params,
+    Result<std::unique_ptr<LiveStream>> trace(const Caller&, const nlohmann::json& params,
                                               std::function<void()> on_ready) override {
         if (trace_error) return tl::unexpected(*trace_error);
-        struct Chunks : CallStream {
+        struct Chunks : LiveStream {
             explicit Chunks(FakeBackend& backend) : backend(backend) { ++backend.traces; }
             ~Chunks() override { --backend.traces; }
             std::optional<nlohmann::json> next() override {
@@ -137,6 +137,11 @@ class FakeBackend : public ControlBackend {
         trace_params = params;
         trace_ready = std::move(on_ready);
         return std::make_unique<Chunks>(*this);
+    }
+
+    /// The same.
+    Result<std::unique_ptr<LiveStream>> monitor(const Caller& caller, std::function<void()> on_ready) override {
+        return trace(caller, nlohmann::json::object(), std::move(on_ready));
     }
 
     Result<std::unique_ptr<FootprintRecording>> footprint(const Caller&, uint32_t pid) override {

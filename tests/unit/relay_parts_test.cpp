@@ -22,6 +22,7 @@
 #include "daemon/relay/connection.h"
 #include "daemon/relay/trusted_path.h"
 #include "test_paths.h"
+#include "tests/unit/decode_value.h"
 
 using namespace ingero;
 using nlohmann::json;

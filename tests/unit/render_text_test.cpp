@@ -18,6 +18,7 @@ namespace {
 
 using namespace render_fixture;
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -45,6 +46,15 @@ TEST(RenderText, ExplainReadsLikeAVerdict) {
     const std::string all = text_explain(to_json(explain_answer(), context()), {.details = true});
     EXPECT_THAT(all, HasSubstr("stress-ng (991) had the CPU for 2.6 ms"));
     EXPECT_THAT(all, HasSubstr("\nSlowest calls\n  OPERATION "));
+}
+
+TEST(RenderText, AFindingOfAnIncidentSaysHowToVerifyIt) {
+    ExplainAnswer answer = explain_answer();
+    answer.findings[0].id = "56e9c520aa";
+    answer.findings[0].is_incident = true;
+    EXPECT_THAT(text_explain(to_json(answer, context())),
+                AllOf(HasSubstr("\n  Check       ingeroctl explain --verify 56e9c520\n"),
+                      Not(HasSubstr("Runnable time stays"))));
 }
 
 TEST(RenderText, AFindingBeginsWithWhatHappened) {

@@ -10,6 +10,7 @@
 
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"
+#include "tests/unit/decode_value.h"
 
 namespace ingero {
 namespace {

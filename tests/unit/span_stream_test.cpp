@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/wire/value.h"
+#include "tests/unit/decode_value.h"
 
 namespace ingero {
 namespace {

@@ -133,6 +133,17 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
     return std::move(*found);
 }
 
+Result<void> mark_incidents(const StoreSnapshot& snapshot, const Window& window, std::vector<Finding>& ret_findings) {
+    std::set<std::string> ids;
+    for (const BootWindow& boot : boot_windows(snapshot, window)) {
+        const auto rows = snapshot.incidents(boot.boot_index, boot.monotonic);
+        if (!rows) return tl::unexpected(rows.error());
+        for (const IncidentRow& row : *rows) ids.insert(row.id);
+    }
+    for (Finding& finding : ret_findings) finding.is_incident = ids.contains(finding.id);
+    return {};
+}
+
 Result<IncidentDetail> read_incident_detail(const StoreSnapshot& snapshot, const Filter& filter,
                                             const IncidentHistory& incident) {
     IncidentDetail detail;

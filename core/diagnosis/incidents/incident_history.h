@@ -37,6 +37,10 @@ Result<std::vector<IncidentHistory>> read_incidents(const StoreSnapshot& snapsho
 /// The one whose id begins so, among those of the user that `filter` names. Errors: not_found, bad_request (several).
 Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filter& filter, const std::string& id);
 
+/// Says of each finding whether an incident of its id was opened, updated or closed in the window. Errors: those of the
+/// store.
+Result<void> mark_incidents(const StoreSnapshot& snapshot, const Window& window, std::vector<Finding>& ret_findings);
+
 /// What was recorded around the worst of it.
 struct IncidentDetail {
     Window around;                ///< CLOCK_MONOTONIC; empty where the incident says nothing of a worst call or wait

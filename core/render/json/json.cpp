@@ -269,7 +269,10 @@ json to_json(const StatsAnswer& answer, const AnswerContext& context, size_t lim
 json to_json(const ExplainAnswer& answer, const AnswerContext& context) {
     json result = answer_head("explain", context, answer.window, answer.coverage);
     json findings = json::array();
-    for (const Finding& finding : answer.findings) findings.push_back(finding_json(finding, result["coverage"]));
+    for (const Finding& finding : answer.findings) {
+        findings.push_back(finding_json(finding, result["coverage"]));
+        findings.back()["is_incident"] = finding.is_incident;
+    }
     json slow_calls = json::array();
     for (const SlowCall& call : answer.slow_calls)
         slow_calls.push_back(to_json(call, find_comm(call.event.process(), context, answer.findings)));

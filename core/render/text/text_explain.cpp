@@ -227,6 +227,9 @@ std::string evidence_line(const json& finding, const TextStyle& style) {
                     style);
 }
 
+/// So much of an incident's id names it.
+constexpr size_t short_id = 8;
+
 std::string finding_text(const json& finding, const TextStyle& style) {
     const std::string severity = upper(text::words(finding, "severity"));
     std::string result =
@@ -241,7 +244,11 @@ std::string finding_text(const json& finding, const TextStyle& style) {
         if (!value.empty()) result += labelled(label, value, style);
     };
     add("Fix", "fix");
-    add("Check", "confirm");
+    if (text::flag(finding, "is_incident") && text::words(finding, "id").size() >= short_id)
+        result +=
+            labelled("Check", "ingeroctl explain --verify " + text::words(finding, "id").substr(0, short_id), style);
+    else
+        add("Check", "confirm");
     return result + evidence_line(finding, style);
 }
 

@@ -25,11 +25,11 @@ struct Caller {
     bool sees_all = false;
 };
 
-/// Calls as they come, for one who asked for them. Ends when destroyed.
-class CallStream {
+/// Calls or notices as they come, for one who asked for them. Ends when destroyed.
+class LiveStream {
   public:
-    virtual ~CallStream() = default;
-    /// The next rows, at most 256 KiB encoded; nullopt: none yet, and `on_ready` will say when there may be.
+    virtual ~LiveStream() = default;
+    /// The next ones, at most 256 KiB encoded; nullopt: none yet, and `on_ready` will say when there may be.
     virtual std::optional<nlohmann::json> next() = 0;
 };
 
@@ -58,8 +58,10 @@ class ControlBackend {
     virtual void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done) = 0;
     /// "trace": docs/control-protocol.md. `on_ready` may be called at any time, on the loop thread. Errors:
     /// bad_request, busy.
-    virtual Result<std::unique_ptr<CallStream>> trace(const Caller& caller, const nlohmann::json& params,
+    virtual Result<std::unique_ptr<LiveStream>> trace(const Caller& caller, const nlohmann::json& params,
                                                       std::function<void()> on_ready) = 0;
+    /// "monitor", likewise. Errors: busy.
+    virtual Result<std::unique_ptr<LiveStream>> monitor(const Caller& caller, std::function<void()> on_ready) = 0;
     /// "footprint": of a process and of what it forks from now on. Errors: not_found, denied, busy, internal.
     virtual Result<std::unique_ptr<FootprintRecording>> footprint(const Caller& caller, uint32_t pid) = 0;
     /// Writes a copy of the store's data file, as it is now, to an empty regular file: {"bytes": n}. One at a time,

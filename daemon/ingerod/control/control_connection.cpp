@@ -27,7 +27,7 @@ namespace {
 constexpr size_t read_bytes = 64 << 10;
 /// A client that pipelines thousands of requests gets them answered, but not all in one turn of the loop.
 constexpr int messages_per_turn = 32;
-/// A trace adds to the output only below this.
+/// A stream adds to the output only below this.
 constexpr size_t output_low_water = 256 << 10;
 /// Answers up to this are held without being counted.
 constexpr size_t small_answer_bytes = 256 << 10;
@@ -191,10 +191,10 @@ void ControlConnection::advance() {
     advancing_ = true;
     send_output();
     process();
-    pump_trace();
+    pump_stream();
     advancing_ = false;
     if (fd_ < 0) return;
-    const bool all_done = !pending_ && !trace_ && !resuming_;
+    const bool all_done = !pending_ && !stream_ && !resuming_;
     if (unsent_bytes() == 0 && (closing_ || (input_ended_ && all_done))) return close();
     update_events();
 }
@@ -232,11 +232,12 @@ void ControlConnection::handle(RpcRequest request) {
     if (request.method == "hello") return hello(request);
     if (!greeted_)
         return answer_error(request.id, {ErrorCode::bad_request, "the first request must be hello", "say hello first"});
-    // Its calls come at any time, and a worker may be handed a connection only whole.
-    if (trace_)
-        return answer_error(request.id, {ErrorCode::busy, "a trace runs on this connection", "use another connection"});
+    // What it sends comes at any time, and a worker may be handed a connection only whole.
+    if (stream_)
+        return answer_error(request.id,
+                            {ErrorCode::busy, "a trace or monitor runs on this connection", "use another connection"});
     const bool takes_nothing = request.method == "status" || request.method == "processes" ||
-                               request.method == "probes" || request.method == "reload";
+                               request.method == "probes" || request.method == "reload" || request.method == "monitor";
     if (takes_nothing && !request.params.empty())
         return answer_error(request.id, {ErrorCode::bad_request, request.method + " accepts no parameters", ""});
     if (request.method == "status") return answer(request.id, host_.backend().status(caller_));
@@ -249,7 +250,7 @@ void ControlConnection::handle(RpcRequest request) {
         request.method == "export" || request.method == "record")
         return start_query(request);
     if (request.method == "check") return start_check(request);
-    if (request.method == "trace") return start_trace(request);
+    if (request.method == "trace" || request.method == "monitor") return start_stream(request);
     if (request.method == "footprint") return footprint(request);
     if (request.method == "snapshot") return start_snapshot(request);
     answer_error(request.id, {ErrorCode::unknown_method, "no such method: " + escape_text(request.method.substr(0, 64)),
@@ -267,13 +268,12 @@ void ControlConnection::hello(const RpcRequest& request) {
                          "this ingerod speaks control protocol " + std::to_string(control_protocol_version) + " only",
                          "use an ingeroctl of the same version as ingerod"});
     greeted_ = true;
-    answer(request.id,
-           {{"version", host_.options().version},
-            {"node", host_.backend().node()},
-            {"sees_all", caller_.sees_all},
-            {"features",
-             {"status", "processes", "probes", "gpus", "stats", "stacks", "waits", "stragglers", "incidents", "explain",
-              "requests", "query", "export", "record", "check", "trace", "footprint", "reload", "snapshot"}}});
+    answer(request.id, {{"version", host_.options().version},
+                        {"node", host_.backend().node()},
+                        {"sees_all", caller_.sees_all},
+                        {"features", {"status",     "processes", "probes",  "gpus",      "stats",  "stacks",  "waits",
+                                      "stragglers", "incidents", "explain", "requests",  "query",  "export",  "record",
+                                      "check",      "trace",     "monitor", "footprint", "reload", "snapshot"}}});
 }
 
 // What changes the daemon is root's here; others go by D-Bus, where polkit decides.
@@ -331,10 +331,10 @@ void ControlConnection::start_check(const RpcRequest& request) {
     host_.backend().check(caller_, params.value("probe", false), answer_later(request));
 }
 
-// One a connection, which it ends with: a reader of two traces takes two connections, which are counted.
-void ControlConnection::start_trace(const RpcRequest& request) {
-    // Not at once: what is ready may be told while the trace is being asked for its next rows.
-    auto calls = host_.backend().trace(caller_, request.params, [this, weak = weak_from_this()] {
+// One a connection, which it ends with: a reader of two takes two connections, which are counted.
+void ControlConnection::start_stream(const RpcRequest& request) {
+    // Not at once: it may become ready while it is being asked for what is next.
+    const auto on_ready = [this, weak = weak_from_this()] {
         const auto self = weak.lock();
         if (!self || pump_.active()) return;
         pump_ = host_.loop().defer([weak] {
@@ -343,10 +343,14 @@ void ControlConnection::start_trace(const RpcRequest& request) {
             held->pump_.reset();
             held->advance();
         });
-    });
-    if (!calls) return answer_error(request.id, calls.error());
+    };
+    const bool is_trace = request.method == "trace";
+    auto stream = is_trace ? host_.backend().trace(caller_, request.params, on_ready)
+                           : host_.backend().monitor(caller_, on_ready);
+    if (!stream) return answer_error(request.id, stream.error());
     answer(request.id, json::object());
-    trace_ = std::move(*calls);
+    stream_ = std::move(*stream);
+    notification_ = is_trace ? trace_calls : monitor_notices;
 }
 
 // It lasts as long as the connection: a client that is gone leaves no probes behind.
@@ -376,11 +380,11 @@ void ControlConnection::footprint(const RpcRequest& request) {
     footprint_.reset();
 }
 
-void ControlConnection::pump_trace() {
-    while (fd_ >= 0 && trace_ && unsent_bytes() < output_low_water) {
-        const auto calls = trace_->next();
-        if (!calls) return;
-        write(encode(RpcNotification{trace_calls, json::array({*calls})}));
+void ControlConnection::pump_stream() {
+    while (fd_ >= 0 && stream_ && unsent_bytes() < output_low_water) {
+        const auto next = stream_->next();
+        if (!next) return;
+        write(encode(RpcNotification{notification_, json::array({*next})}));
         send_output();
     }
 }
@@ -526,7 +530,7 @@ void ControlConnection::discard_input() {
 void ControlConnection::close() {
     if (fd_ < 0) return;
     const auto self = shared_from_this();
-    trace_.reset();
+    stream_.reset();
     footprint_.reset();
     host_.release_output(caller_, std::exchange(reserved_, 0));
     pump_.reset();

@@ -55,7 +55,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void check_stalls(Clock::time_point now);
     const Caller& caller() const { return caller_; }
     /// No answer is under way.
-    bool is_idle() const { return !pending_ && !trace_ && !footprint_; }
+    bool is_idle() const { return !pending_ && !stream_ && !footprint_; }
     /// Tells the client why, if it reads that at once and no worker is writing to it, and closes.
     void evict(const Error& why);
 
@@ -77,7 +77,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     void start_query(const RpcRequest& request);
     void start_check(const RpcRequest& request);
     void start_snapshot(const RpcRequest& request);
-    void start_trace(const RpcRequest& request);
+    void start_stream(const RpcRequest& request);
     void footprint(const RpcRequest& request);
     uint64_t begin_request(bool handed_over);
     static std::shared_ptr<ControlConnection> awaiting(const std::weak_ptr<ControlConnection>& weak, uint64_t ticket);
@@ -87,7 +87,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     /// `is_counted`: among the long answers for which there is limited room.
     void answer(uint64_t request, const nlohmann::json& result, bool is_counted = true);
     void answer_error(uint64_t request, Error error);
-    void pump_trace();
+    void pump_stream();
 
     void write(std::string_view bytes);
     void send_output();
@@ -112,9 +112,10 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
     size_t reserved_ = 0;  ///< of it, with the host
     std::optional<Pending> pending_;
     uint64_t last_ticket_ = 0;
-    std::unique_ptr<CallStream> trace_;  ///< ends with the connection
+    std::unique_ptr<LiveStream> stream_;  ///< ends with the connection
+    const char* notification_ = nullptr;  ///< in which what it has comes
     std::unique_ptr<FootprintRecording> footprint_;
-    EventLoop::Source pump_;           ///< calls are there for the trace
+    EventLoop::Source pump_;           ///< the stream has something
     Clock::time_point hello_due_;      ///< until greeted_
     Clock::time_point message_due_{};  ///< for the half message that the decoder holds; zero: there is none
     Clock::time_point output_due_{};   ///< while output waits

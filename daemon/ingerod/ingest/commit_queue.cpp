@@ -300,7 +300,7 @@ void CommitQueue::carry_loss(const LossRow& row) {
     sum.thinned += row.thinned;
 }
 
-// Events that are left are gone, and the store will say so; who the processes are is told with the next batch.
+// Events that are left are gone, and the store will say so; who the processes are is stored with the next batch.
 void CommitQueue::give_up(Batch& batch) {
     std::map<OpId, LossRow> rows;
     for (const Event& event : batch.events) {
@@ -314,16 +314,17 @@ void CommitQueue::give_up(Batch& batch) {
     // One row an op, however long the store refuses: what is carried stays small.
     for (const auto& [op, row] : rows) carry_loss(row);
     for (const LossRow& row : batch.losses) carry_loss(row);
-    // Rows put meanwhile are newer and come later.
-    next_.processes.insert(next_.processes.begin(), batch.processes.begin(), batch.processes.end());
-    put_back(batch.gaps, next_.gaps, max_waiting_gaps);
-    put_back(batch.functions, next_.functions, max_waiting_functions);
-    put_back(batch.communicators, next_.communicators, max_waiting_functions);
-    put_back(batch.stacks, next_.stacks, max_waiting_stacks);
-    put_back(batch.states, next_.states, max_waiting_states);
-    put_back(batch.incidents, next_.incidents, max_waiting_incidents);
-    put_back(batch.files, next_.files, max_waiting_stacks);
-    put_back(batch.symbols, next_.symbols, max_waiting_stacks);
+    // Rows that were put meanwhile are newer and come later, those of a batch that waits already first of all.
+    Batch& next = queue_.empty() ? next_ : queue_.front().batch;
+    next.processes.insert(next.processes.begin(), batch.processes.begin(), batch.processes.end());
+    put_back(batch.gaps, next.gaps, max_waiting_gaps);
+    put_back(batch.functions, next.functions, max_waiting_functions);
+    put_back(batch.communicators, next.communicators, max_waiting_functions);
+    put_back(batch.stacks, next.stacks, max_waiting_stacks);
+    put_back(batch.states, next.states, max_waiting_states);
+    put_back(batch.incidents, next.incidents, max_waiting_incidents);
+    put_back(batch.files, next.files, max_waiting_stacks);
+    put_back(batch.symbols, next.symbols, max_waiting_stacks);
 }
 
 // Between batches; where there never is a moment between them, every so often all the same.

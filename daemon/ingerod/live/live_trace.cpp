@@ -13,6 +13,7 @@
 #include "core/render/trace.h"
 #include "core/wire/utf8.h"
 #include "daemon/ingerod/limits/token_bucket.h"
+#include "daemon/ingerod/live/subscriptions.h"
 
 namespace ingero {
 
@@ -20,10 +21,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t max_subscribers = 16;
-/// Of these at most so many of callers who do not see every process.
-constexpr size_t max_unprivileged = 8;
-constexpr size_t max_of_a_user = 4;
 /// Calls kept for one subscriber between two turns of a thread, and as many of processes that may be others'.
 constexpr size_t max_staged = 4'096;
 /// Processes of others that are known to a subscriber; the calls of more may be staged.
@@ -96,7 +93,7 @@ Result<TraceFilter> parse_trace_filter(const json& params) {
     return filter;
 }
 
-class LiveTrace::Subscriber final : public CallStream {
+class LiveTrace::Subscriber final : public LiveStream {
   public:
     Subscriber(LiveTrace& trace, const Caller& caller, TraceFilter filter, std::function<void()> on_ready)
         : trace_(trace),
@@ -109,8 +106,7 @@ class LiveTrace::Subscriber final : public CallStream {
         if (*alive_) trace_.drop(this);
     }
 
-    bool is_privileged() const { return caller_.sees_all; }
-    uint32_t uid() const { return caller_.uid; }
+    const Caller& caller() const { return caller_; }
 
     /// Ingest thread, with the mutex held.
     void stage(const Event& call) {
@@ -319,18 +315,10 @@ LiveTrace::~LiveTrace() {
     *alive_ = false;
 }
 
-Result<std::unique_ptr<CallStream>> LiveTrace::subscribe(const Caller& caller, TraceFilter filter,
+Result<std::unique_ptr<LiveStream>> LiveTrace::subscribe(const Caller& caller, TraceFilter filter,
                                                          std::function<void()> on_ready) {
-    const auto unprivileged = static_cast<size_t>(
-        std::count_if(subscribers_.begin(), subscribers_.end(), [](const auto* one) { return !one->is_privileged(); }));
-    if (subscribers_.size() >= max_subscribers || (!caller.sees_all && unprivileged >= max_unprivileged))
-        return fail(ErrorCode::busy, "too many traces are running", "end one of them");
-    const auto user = [&](uint32_t uid) { return host_.owner_of ? host_.owner_of(uid) : uid; };
-    const auto theirs = std::count_if(subscribers_.begin(), subscribers_.end(), [&](const auto* one) {
-        return !one->is_privileged() && user(one->uid()) == user(caller.uid);
-    });
-    if (!caller.sees_all && static_cast<size_t>(theirs) >= max_of_a_user)
-        return fail(ErrorCode::busy, "too many traces of this user are running", "end one of them");
+    if (auto admitted = admit(subscribers_, caller, host_.owner_of, "traces"); !admitted)
+        return tl::unexpected(admitted.error());
     auto subscriber = std::make_unique<Subscriber>(*this, caller, std::move(filter), std::move(on_ready));
     {
         const std::lock_guard lock(mutex_);

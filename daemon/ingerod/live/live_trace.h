@@ -58,7 +58,7 @@ class LiveTrace {
     ~LiveTrace();
 
     /// Errors: busy (too many subscribers).
-    Result<std::unique_ptr<CallStream>> subscribe(const Caller& caller, TraceFilter filter,
+    Result<std::unique_ptr<LiveStream>> subscribe(const Caller& caller, TraceFilter filter,
                                                   std::function<void()> on_ready);
     size_t subscribers() const { return subscribers_.size(); }
     /// Calls in flight that one subscriber is told of at a look; what is beyond them counts as skipped.
