@@ -17,9 +17,6 @@ using nlohmann::json;
 
 namespace {
 
-/// Longer than the daemon's own deadline for a query, so that its answer explains the delay.
-constexpr std::chrono::seconds answer_timeout{60};
-
 unsigned terminal_width() {
     winsize size{};
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -74,7 +71,7 @@ Asked ask_once(const Options& options, const std::string& method, const json& pa
     auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
     if (!client) return {tl::unexpected(client.error()), false};
     const bool sees_all = client->server().value("sees_all", json(true)) != false;
-    return {client->call(method, params, answer_timeout), true, sees_all};
+    return {client->call(method, params, answer_patience), true, sees_all};
 }
 
 /// An answer about calls or processes that has none.

@@ -37,6 +37,9 @@ struct Options {
     bool pages = false;  ///< a long answer goes through a pager, where there is a terminal
 };
 
+/// Longer than the daemon's own deadline for a query, so that its answer explains the delay.
+inline constexpr std::chrono::seconds answer_patience{60};
+
 using Renderer = std::string (*)(const nlohmann::json&, const TextStyle&);
 using Command = std::function<int(const Options&)>;
 

@@ -224,34 +224,40 @@ void watch(sdbus::IConnection& bus, Printer& printer) {
     }
 }
 
+/// Prints what comes. Errors: those of ControlClient.
+Result<void> follow(ControlClient& client, const Options& options, Printer& printer) {
+    if (const auto begun = client.call("monitor", json::object(), answer_patience); !begun)
+        return tl::unexpected(begun.error());
+    say("connected to ingerod at " + options.socket);
+    const json& name = client.server().value("node", json());
+    const auto node = name.is_string() ? std::optional(name.get<std::string>()) : std::nullopt;
+    return client.follow(std::nullopt, STDOUT_FILENO, [&](const json& chunk) {
+        if (!chunk.is_object()) return true;
+        if (const json& skipped = chunk.value("skipped", json(0)); skipped.is_number_unsigned() && skipped != 0)
+            say(format_count(skipped.get<uint64_t>(), "notice was", "notices were") + " left out: not read in time");
+        for (const json& notice : chunk.value("notices", json::array())) {
+            const json& event = notice.is_object() ? notice.value("event", json()) : json();
+            if (event.is_string() && !printer.finished()) printer.print(event.get<std::string>(), notice, node);
+        }
+        return !printer.finished();
+    });
+}
+
 /// What the socket sends, over restarts of the daemon, once it was there.
-int follow_socket(const Options& options, Printer& printer) {
+int monitor_socket(const Options& options, Printer& printer) {
     for (bool connected_before = false;;) {
         auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
-        if (!client && !connected_before) {
-            const bool absent =
-                client.error().code == ErrorCode::not_found || client.error().code == ErrorCode::deadline;
-            return report("connect", client.error(), absent ? exit_not_ready : exit_failed);
-        }
-        if (client) {
-            connected_before = true;
-            say("connected to ingerod at " + options.socket);
-            const json& name = client->server().value("node", json());
-            const auto node = name.is_string() ? std::optional(name.get<std::string>()) : std::nullopt;
-            const auto followed = client->follow("monitor", json::object(), std::nullopt, [&](const json& chunk) {
-                if (!chunk.is_object()) return true;
-                if (const json& skipped = chunk.value("skipped", json(0)); skipped != 0)
-                    say(skipped.dump() + " notices were left out: they were not read in time");
-                for (const json& notice : chunk.value("notices", json::array())) {
-                    const json& event = notice.is_object() ? notice.value("event", json()) : json();
-                    if (event.is_string() && !printer.finished()) printer.print(event.get<std::string>(), notice, node);
-                }
-                return !printer.finished();
-            });
-            if (followed) return exit_done;
-            if (followed.error().code != ErrorCode::not_found) return report("monitor", followed.error(), exit_failed);
-            say("ingerod is gone; waiting for it");
-        }
+        const auto followed = client ? follow(*client, options, printer) : tl::unexpected(client.error());
+        if (followed) return exit_done;
+        const ErrorCode code = followed.error().code;
+        const bool is_away = code == ErrorCode::not_found || code == ErrorCode::deadline;
+        if (!connected_before && !client)
+            return report("connect", followed.error(), is_away ? exit_not_ready : exit_failed);
+        // Its successor may have no room yet: those whom it sent away come back too.
+        if (!is_away && !(connected_before && (code == ErrorCode::busy || code == ErrorCode::limit)))
+            return report("monitor", followed.error(), exit_failed);
+        if (client) say("ingerod is gone; waiting for it");
+        connected_before = true;
         if (!wait_for(-1, 0, retry_ms)) return exit_done;
     }
 }
@@ -264,7 +270,7 @@ int run(const Options& options, const MonitorOptions& monitor, bool by_socket) {
     std::signal(SIGPIPE, SIG_IGN);
     choose_zone(options);
     Printer printer(options.json, monitor.count);
-    if (by_socket) return follow_socket(options, printer);
+    if (by_socket) return monitor_socket(options, printer);
     for (bool connected_before = false;;) {
         bool connected = false;
         try {

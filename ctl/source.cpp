@@ -12,14 +12,11 @@ using nlohmann::json;
 
 namespace {
 
-/// Longer than the daemon's own deadline for a query, so that its answer explains the delay.
-constexpr std::chrono::seconds answer_timeout{60};
-
 class DaemonSource final : public Source {
   public:
     explicit DaemonSource(ControlClient client) : client_(std::move(client)) {}
     Result<json> ask(const std::string& method, json params) override {
-        return client_.call(method, std::move(params), answer_timeout);
+        return client_.call(method, std::move(params), answer_patience);
     }
 
   private:

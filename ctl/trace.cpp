@@ -2,6 +2,8 @@
 
 #include "core/render/trace.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -63,9 +65,11 @@ int run(const Options& options, const TraceOptions& trace) {
     }
     const json& name = client->server().value("node", json(""));
     const std::string node = name.is_string() ? name.get<std::string>() : "";
+    if (const auto begun = client->call("trace", std::move(*params), answer_patience); !begun)
+        return report("trace", begun.error(), exit_failed);
     uint64_t shown = 0;
     bool written = true;
-    const auto followed = client->follow("trace", std::move(*params), until, [&](const json& chunk) {
+    const auto followed = client->follow(until, STDOUT_FILENO, [&](const json& chunk) {
         for (const json& line : trace_lines(chunk, node)) {
             written = print_line(options, line, text_trace);
             if (!written || (trace.count != 0 && line["event"] != "skipped" && ++shown == trace.count)) return false;

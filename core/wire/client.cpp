@@ -25,9 +25,6 @@ namespace {
 constexpr const char* start_hint =
     "start it with 'systemctl start ingerod', or name another daemon's socket with --socket or INGERO_SOCKET";
 
-/// For a response to come, and for a daemon to read.
-constexpr std::chrono::seconds answer_patience{60};
-
 tl::unexpected<Error> connect_error(const std::string& path, int error_number) {
     const std::string message = errno_message("no ingerod at " + path, error_number);
     if (error_number == ENOENT || error_number == ECONNREFUSED || error_number == ENOTDIR)
@@ -122,16 +119,12 @@ Result<uint64_t> ControlClient::send_request(const std::string& method, json par
     return id;
 }
 
-Result<void> ControlClient::follow(const std::string& method, json params, std::optional<Deadline> until,
+Result<void> ControlClient::follow(std::optional<Deadline> until, int output,
                                    const std::function<bool(const json&)>& visit) {
-    const Deadline patience = steady_clock::now() + answer_patience;
-    const auto id = send_request(method, std::move(params), patience);
-    if (!id) return tl::unexpected(id.error());
-    const auto response = wait_for_response(*id, patience);
-    if (!response) return tl::unexpected(response.error());
+    output_ = output;
     for (;;) {
         const auto message = receive(until.value_or(Deadline::max()));
-        if (!message && until && message.error().code == ErrorCode::deadline) return {};
+        if (!message && (output_ended_ || (until && message.error().code == ErrorCode::deadline))) return {};
         if (!message) return tl::unexpected(message.error());
         if (const auto* refusal = std::get_if<RpcResponse>(&*message); refusal && refusal->id == 0 && refusal->error)
             return tl::unexpected(*refusal->error);
@@ -166,9 +159,13 @@ Result<void> ControlClient::wait(short events, Deadline deadline) {
     for (;;) {
         const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
         if (left <= 0) return fail(ErrorCode::deadline, "ingerod did not answer in time", "see 'ingeroctl status'");
-        pollfd poll_fd{fd_, events, 0};
-        const int ready = poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left, 1'000'000)));
-        if (ready > 0) return {};
+        pollfd fds[] = {{fd_, events, 0}, {output_, 0, 0}};
+        const int ready = poll(fds, 2, static_cast<int>(std::min<int64_t>(left, 1'000'000)));
+        if (ready > 0 && fds[0].revents != 0) return {};
+        if (ready > 0) {
+            output_ended_ = true;
+            return fail(ErrorCode::internal, "nobody reads the output any more");
+        }
         if (ready < 0 && errno != EINTR) return fail(ErrorCode::internal, errno_message("poll", errno));
     }
 }

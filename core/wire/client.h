@@ -42,10 +42,10 @@ class ControlClient {
     Result<nlohmann::json> call(const std::string& method, nlohmann::json params, std::chrono::milliseconds timeout,
                                 int fd = -1);
 
-    /// Sends a request for a trace or monitor, and hands each value that comes to `visit`, until that returns false or `until` has
-    /// come (nothing: without end). The connection is of no more use then. Errors: as of call().
-    Result<void> follow(const std::string& method, nlohmann::json params,
-                        std::optional<std::chrono::steady_clock::time_point> until,
+    /// After a call that began a trace or monitor: hands each value that comes to `visit`, until that returns false,
+    /// `until` has come (nothing: without end), or nobody reads from the descriptor `output` any more (-1: there is
+    /// none). The connection is of no more use then. Errors: as of call().
+    Result<void> follow(std::optional<std::chrono::steady_clock::time_point> until, int output,
                         const std::function<bool(const nlohmann::json&)>& visit);
 
     /// The daemon's answer to hello: version, node, sees_all, features.
@@ -64,6 +64,8 @@ class ControlClient {
     void close();
 
     int fd_ = -1;
+    int output_ = -1;  ///< of follow()
+    bool output_ended_ = false;
     uint64_t last_id_ = 0;
     RpcDecoder decoder_{answer_limits};
     nlohmann::json server_;

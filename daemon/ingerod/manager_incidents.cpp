@@ -6,6 +6,7 @@
 
 #include "core/diagnosis/stragglers.h"
 #include "core/render/incidents.h"
+#include "core/wire/utf8.h"
 #include "daemon/ingerod/manager.h"
 
 namespace ingero {
@@ -50,7 +51,7 @@ json details_of(const StragglerEpisode& episode) {
     if (episode.ranks) details["ranks"] = *episode.ranks;
     if (const MeanwhilePart* cause = episode.cause()) {
         details["cause"] = cause->kind;
-        if (!cause->name.empty()) details["culprit"] = cause->name;
+        if (!cause->name.empty()) details["culprit"] = to_valid_utf8(cause->name);
         if (cause->pid != 0) details["culprit_pid"] = cause->pid;
     }
     return details;
@@ -64,7 +65,7 @@ json notice_of(const IncidentChange& change) {
         case IncidentChange::What::opened:
             notice["event"] = "incident-opened";
             notice["kind"] = incident.kind;
-            notice["summary"] = incident.summary;
+            notice["summary"] = to_valid_utf8(incident.summary);
             return notice;
         case IncidentChange::What::updated:
             notice["event"] = "incident-updated";
@@ -84,7 +85,7 @@ json notice_of(const Straggler& straggler) {
     return {{"event", "straggler-detected"},
             {"id", straggler.id},
             {"scope", straggler.scope},
-            {"subject", straggler.subject},
+            {"subject", to_valid_utf8(straggler.subject)},
             {"lateness_ns", straggler.lateness_ns},
             {"threshold_ns", straggler.threshold_ns},
             {"since_ns", straggler.since_realtime_ns},
@@ -132,9 +133,9 @@ void Manager::on_stragglers(const DiagnosisPass& pass) {
             continue;
         }
         const uint64_t at_ns = pass.at.to_realtime(episode.resolved_ns);
-        notices_.send({{"event", "straggler-resolved"}, {"id", episode.id}, {"at_ns", at_ns}}, uid);
         if (const auto change = incidents_.end(episode.id, at_ns)) tell(*change, pass.at);
         if (on_straggler_resolved_) on_straggler_resolved_(episode.id, at_ns);
+        notices_.send({{"event", "straggler-resolved"}, {"id", episode.id}, {"at_ns", at_ns}}, uid);
     }
     for (const StragglerEpisode& episode : pass.late_now) put(episode, comm_of(episode));
 }

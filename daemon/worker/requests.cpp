@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/diagnosis/explain.h"
+#include "core/diagnosis/incidents/incident_history.h"
 #include "core/export/export.h"
 #include "core/model/op.h"
 #include "core/query/gpus.h"
@@ -419,8 +420,7 @@ Result<json> RequestHandler::explain_window(const json& params) {
     options.slices = static_cast<size_t>(slices->value_or(0));
     auto answer = explain(**snapshot, query->filter, options);
     if (!answer) return tl::unexpected(answer.error());
-    if (auto marked = mark_incidents(**snapshot, query->filter.window, answer->findings); !marked)
-        return tl::unexpected(marked.error());
+    name_incidents(**snapshot, query->filter, answer->findings);
     auto comms = read_comms(**snapshot);
     if (!comms) return tl::unexpected(comms.error());
     query->context.comms = std::move(*comms);

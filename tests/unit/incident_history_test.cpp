@@ -122,6 +122,27 @@ class IncidentHistoryTest : public testing::Test {
     std::mt19937_64 random_{3};
 };
 
+TEST_F(IncidentHistoryTest, FindingsNameTheLatestIncidentOfTheirKindAndProcessThatTheCallerMaySee) {
+    add(IncidentEvent::opened, "abcd000000000001", 2 * second, second);
+    add(IncidentEvent::closed, "abcd000000000001", 3 * second, second);
+    add(IncidentEvent::opened, "abcd000000000002", 4 * second, second);
+    add(IncidentEvent::opened, "abcd000000000003", 5 * second, second, "lock-wait");
+    add(IncidentEvent::opened, "abcd000000000004", 6 * second, second, "own-io-wait", 1'001);
+    const auto id_of = [&](const std::string& kind, uint32_t pid) {
+        std::vector<Finding> findings(1);
+        findings[0].kind = kind;
+        findings[0].worst.event.tgid = pid;
+        findings[0].worst.event.process_start_ns = 5;
+        name_incidents(snapshot_, filter(1'000), findings);
+        return findings[0].incident_id;
+    };
+    EXPECT_EQ(id_of("cpu-contention", python), "abcd000000000002");
+    EXPECT_EQ(id_of("lock-wait", python), "abcd000000000003");
+    EXPECT_EQ(id_of("own-io-wait", python), "") << "another user's";
+    EXPECT_EQ(id_of("cpu-contention", hog), "") << "another process's";
+    EXPECT_EQ(id_of("memory-reclaim", python), "");
+}
+
 TEST_F(IncidentHistoryTest, AnIncidentIsAsItsLatestRowHasIt) {
     incident_that_is_over();
     add(IncidentEvent::opened, "abce000000000002", 3 * second, 9 * second);

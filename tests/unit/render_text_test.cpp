@@ -50,8 +50,7 @@ TEST(RenderText, ExplainReadsLikeAVerdict) {
 
 TEST(RenderText, AFindingOfAnIncidentSaysHowToVerifyIt) {
     ExplainAnswer answer = explain_answer();
-    answer.findings[0].id = "56e9c520aa";
-    answer.findings[0].is_incident = true;
+    answer.findings[0].incident_id = "56e9c520aabbccdd";
     EXPECT_THAT(text_explain(to_json(answer, context())),
                 AllOf(HasSubstr("\n  Check       ingeroctl explain --verify 56e9c520\n"),
                       Not(HasSubstr("Runnable time stays"))));

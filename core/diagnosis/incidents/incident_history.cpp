@@ -133,15 +133,18 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
     return std::move(*found);
 }
 
-Result<void> mark_incidents(const StoreSnapshot& snapshot, const Window& window, std::vector<Finding>& ret_findings) {
-    std::set<std::string> ids;
-    for (const BootWindow& boot : boot_windows(snapshot, window)) {
+void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings) {
+    std::map<std::pair<std::string, ProcessKey>, std::string> ids;
+    for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
         const auto rows = snapshot.incidents(boot.boot_index, boot.monotonic);
-        if (!rows) return tl::unexpected(rows.error());
-        for (const IncidentRow& row : *rows) ids.insert(row.id);
+        if (!rows) return;
+        for (const IncidentRow& row : *rows)
+            if (is_shown(row, filter)) ids[{row.kind, row.process}] = row.id;
     }
-    for (Finding& finding : ret_findings) finding.is_incident = ids.contains(finding.id);
-    return {};
+    for (Finding& finding : ret_findings) {
+        const auto found = ids.find({finding.kind, finding.worst.event.process()});
+        if (found != ids.end()) finding.incident_id = found->second;
+    }
 }
 
 Result<IncidentDetail> read_incident_detail(const StoreSnapshot& snapshot, const Filter& filter,

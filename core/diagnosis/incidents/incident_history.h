@@ -37,9 +37,9 @@ Result<std::vector<IncidentHistory>> read_incidents(const StoreSnapshot& snapsho
 /// The one whose id begins so, among those of the user that `filter` names. Errors: not_found, bad_request (several).
 Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filter& filter, const std::string& id);
 
-/// Says of each finding whether an incident of its id was opened, updated or closed in the window. Errors: those of the
-/// store.
-Result<void> mark_incidents(const StoreSnapshot& snapshot, const Window& window, std::vector<Finding>& ret_findings);
+/// Gives each finding the id of the latest incident of its kind and process of which there is news in the window. Where
+/// the rows of incidents cannot be read, findings have none.
+void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings);
 
 /// What was recorded around the worst of it.
 struct IncidentDetail {

@@ -271,7 +271,7 @@ json to_json(const ExplainAnswer& answer, const AnswerContext& context) {
     json findings = json::array();
     for (const Finding& finding : answer.findings) {
         findings.push_back(finding_json(finding, result["coverage"]));
-        findings.back()["is_incident"] = finding.is_incident;
+        findings.back()["incident"] = text_or_null(finding.incident_id);
     }
     json slow_calls = json::array();
     for (const SlowCall& call : answer.slow_calls)

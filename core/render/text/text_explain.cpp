@@ -244,9 +244,9 @@ std::string finding_text(const json& finding, const TextStyle& style) {
         if (!value.empty()) result += labelled(label, value, style);
     };
     add("Fix", "fix");
-    if (text::flag(finding, "is_incident") && text::words(finding, "id").size() >= short_id)
-        result +=
-            labelled("Check", "ingeroctl explain --verify " + text::words(finding, "id").substr(0, short_id), style);
+    const std::string incident = text::words_or_empty(finding, "incident");
+    if (!incident.empty())
+        result += labelled("Check", "ingeroctl explain --verify " + incident.substr(0, short_id), style);
     else
         add("Check", "confirm");
     return result + evidence_line(finding, style);
