@@ -238,18 +238,19 @@ Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
 
 Result<void> Judge::learn_calls(OpId id) {
     using enum ColumnId;
-    auto decoded = columns_.decode(depth, flags, tgid, tid, process_start, start, duration, runnable, blocked,
+    auto decoded = columns_.decode(depth, flags, tgid, process_start, start, sequence, duration, runnable, blocked,
                                    blocked_reason, argument_0, stream, weight);
     if (!decoded) return decoded;
-    const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid], tids = columns_[tid],
-               process_starts = columns_[process_start], starts = columns_[start], durations = columns_[duration],
-               runnables = columns_[runnable], blocks = columns_[blocked], reasons = columns_[blocked_reason],
-               arguments = columns_[argument_0], streams = columns_[stream], weights = columns_[weight];
+    const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid],
+               process_starts = columns_[process_start], starts = columns_[start], sequences = columns_[sequence],
+               durations = columns_[duration], runnables = columns_[runnable], blocks = columns_[blocked],
+               reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream],
+               weights = columns_[weight];
     const Op* const known = ops_(id);
     // Of most calls it is enough that they waited for nothing.
     const bool may_wait = (known && known->waits_for_device) || !columns_.is_default(runnable) ||
                           !columns_.is_default(blocked) || !columns_.is_default(flags);
-    if (may_wait) decoded = columns_.decode(last_wait, last_runnable, last_reason, tail);
+    if (may_wait) decoded = columns_.decode(tid, last_wait, last_runnable, last_reason, tail);
     if (!decoded) return decoded;
     Event call;
     call.op = id;
@@ -258,7 +259,7 @@ Result<void> Judge::learn_calls(OpId id) {
         call.tgid = static_cast<uint32_t>(tgids[row]);
         call.process_start_ns = process_starts[row];
         if (!filter_.matches(call)) continue;
-        call.tid = static_cast<uint32_t>(tids[row]);
+        call.sequence = sequences[row];
         call.start_ns = starts[row];
         call.duration_ns = durations[row];
         call.runnable_ns = runnables[row];
@@ -272,6 +273,7 @@ Result<void> Judge::learn_calls(OpId id) {
             expected_.add(call, known);
             continue;
         }
+        call.tid = static_cast<uint32_t>(columns_[tid][row]);
         call.last_wait_ns = columns_[last_wait][row];
         call.last_runnable_ns = columns_[last_runnable][row];
         call.last_reason = static_cast<BlockedReason>(columns_[last_reason][row]);

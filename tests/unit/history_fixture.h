@@ -48,6 +48,15 @@ class AHistory : public testing::Test {
     ClockTriple now_{minute, minute, 1'700'000'000 * second};
 };
 
+inline SpanRow make_span(const std::string& id, uint64_t start_ns, uint64_t end_ns) {
+    SpanRow span;
+    span.id = id;
+    span.start_ns = start_ns;
+    span.end_ns = end_ns;
+    span.process = {10, 20};
+    return span;
+}
+
 /// Calls of a few ops and processes, as a program makes them: small enough that millions go through.
 inline std::vector<Event> usual_events(uint64_t first_sequence, size_t count, uint64_t first_start_ns,
                                        uint64_t step_ns) {

@@ -16,15 +16,6 @@
 namespace ingero {
 namespace {
 
-SpanRow make_span(const std::string& id, uint64_t start_ns, uint64_t end_ns) {
-    SpanRow span;
-    span.id = id;
-    span.start_ns = start_ns;
-    span.end_ns = end_ns;
-    span.process = {10, 20};
-    return span;
-}
-
 TEST_F(AHistory, GivesBackEveryFieldOfASpan) {
     const auto writer = start();
     Batch batch;

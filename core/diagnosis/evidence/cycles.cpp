@@ -94,6 +94,7 @@ void Cycles::learn(const Event& call, const Op* op) {
                         .start_ns = call.start_ns,
                         .end_ns = saturating_end_ns(call),
                         .delay_ns = possible_delay_ns(call, op),
+                        .sequence = call.sequence,
                         .what = kind_of(call, op)};
     if (learnt.what == 0 && learnt.delay_ns == 0 && learnt.is_certain) return;
     const uint32_t thread = thread_of(call.process(), call.tid);
@@ -114,7 +115,7 @@ void Cycles::learn_gap_wait(const ProcessKey& process, uint32_t tid, const Windo
 
 void Cycles::end_learnt_block() {
     std::sort(learnt_.begin(), learnt_.end(), [](const Learnt& a, const Learnt& b) {
-        return std::tie(a.thread, a.end_ns, a.start_ns) < std::tie(b.thread, b.end_ns, b.start_ns);
+        return std::tie(a.thread, a.end_ns, a.sequence) < std::tie(b.thread, b.end_ns, b.sequence);
     });
     for (const Learnt& call : learnt_) take(threads_[call.thread], call);
     learnt_.clear();
@@ -154,7 +155,7 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
     const bool is_inside = call.end_ns > window_.from_ns;
     const uint64_t length_ns = saturating_subtract(call.end_ns, kind.from_ns);
     if (kind.from_ns != 0 && kind.is_certain && length_ns != 0) {
-        const auto hash = static_cast<uint32_t>(mix_bits(call.end_ns));
+        const auto hash = static_cast<uint32_t>(mix_bits(call.sequence));
         const uint64_t delay_ns = std::min(kind.delay_ns, length_ns);
         kind.cycles.add(hash, {static_cast<float>(length_ns), static_cast<float>(delay_ns)});
         if (is_disturbed(delay_ns, length_ns)) {
@@ -264,8 +265,8 @@ void Cycles::judge(const Event& call, const Op* op, const Assignment* assignment
     judged.call = {.is_certain = !call.split_uncertain(),
                    .start_ns = call.start_ns,
                    .end_ns = saturating_end_ns(call),
+                   .sequence = call.sequence,
                    .what = kind_of(call, op)};
-    judged.sequence = call.sequence;
     if (assignment) judged.delays = delays_of(*assignment);
     if (op && op->waits_for_device) {
         const uint64_t assigned_ns = sum(judged.delays);
@@ -351,7 +352,8 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
 
 void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
     std::sort(judged_.begin(), judged_.end(), [](const Judged& a, const Judged& b) {
-        return std::tie(a.call.thread, a.call.end_ns, a.sequence) < std::tie(b.call.thread, b.call.end_ns, b.sequence);
+        return std::tie(a.call.thread, a.call.end_ns, a.call.sequence) <
+               std::tie(b.call.thread, b.call.end_ns, b.call.sequence);
     });
     for (const Judged& judged : judged_) {
         Thread& thread = threads_[judged.call.thread];
@@ -366,7 +368,7 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
             continue;
         }
         thread.last_ns = std::max(thread.last_ns, judged.call.end_ns);
-        thread.last_sequence = judged.sequence;
+        thread.last_sequence = judged.call.sequence;
         if (thread.length) {
             add(thread.delays, judged.delays);
             add(thread.delays, thread.next_delays);
@@ -389,7 +391,7 @@ void Cycles::tell(const ProcessKey& process, uint32_t tid, const Judged& judged,
     ThreadLoss& told = ret_losses.emplace_back();
     told.process = process;
     told.tid = tid;
-    told.sequence = judged.sequence;
+    told.sequence = judged.call.sequence;
     for (size_t cause = 0; cause < finding_causes; ++cause) {
         const auto ns = static_cast<int64_t>(std::min<uint64_t>(judged.delays[cause], INT64_MAX));
         told.causes[cause] = is_lost ? CycleLoss{ns, ns, ns} : CycleLoss{0, ns / 2, ns};

@@ -135,11 +135,11 @@ class Cycles {
         bool is_certain = true;
         uint64_t start_ns = 0, end_ns = 0;
         uint64_t delay_ns = 0;
+        uint64_t sequence = 0;
         uint64_t what = 0;  ///< of waits for the device; 0: another call
     };
     struct Judged {
         Learnt call;
-        uint64_t sequence = 0;
         Delays delays{};
         bool is_gap_wait = false;
     };

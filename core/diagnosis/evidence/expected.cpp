@@ -64,8 +64,8 @@ uint32_t ExpectedTimes::kind_of(const Event& event, const Op* op) {
     return number;
 }
 
-void ExpectedTimes::keep(Kind& kind, const Identity& call, const Sample& sample) {
-    const uint32_t hash = call.hash();
+void ExpectedTimes::keep(Kind& kind, uint64_t sequence, const Sample& sample) {
+    const auto hash = static_cast<uint32_t>(mix_bits(sequence));
     kind.samples.add(hash, sample);
     if (kind.whole_op != KeyIndex<Key>::none) kinds_[kind.whole_op].samples.add(hash, sample);
 }
@@ -79,7 +79,6 @@ void ExpectedTimes::add(const Event& event, const Op* op) {
     sample.disturbed_ns = static_cast<float>(purpose ? time.runnable_ns : time.runnable_ns + time.blocked_ns);
     sample.calls = std::max<uint32_t>(event.weight, 1);
 
-    const Identity call{event.start_ns, event.tid};
     const uint32_t number = kind_of(event, op);
     if (number == KeyIndex<Key>::none) {
         // No room for another kind: the op's own median is still worth having.
@@ -87,25 +86,26 @@ void ExpectedTimes::add(const Event& event, const Op* op) {
         key.what = key.stream = 0;
         key.whole_op = true;
         const uint32_t whole_op = keys_.find(key);
-        if (whole_op != KeyIndex<Key>::none) keep(kinds_[whole_op], call, sample);
+        if (whole_op != KeyIndex<Key>::none) keep(kinds_[whole_op], event.sequence, sample);
         return;
     }
     Kind& kind = kinds_[number];
-    if (kind.function == KeyIndex<Key>::none) return keep(kind, call, sample);
+    const FirstCall call{event.start_ns, event.sequence};
+    if (kind.function == KeyIndex<Key>::none) return keep(kind, event.sequence, sample);
     first_uses_[kind.function] = std::min(first_uses_[kind.function], call);
     if (call < kind.first) {
-        if (kind.first != Identity{}) keep(kind, kind.first, kind.first_sample);
+        if (kind.first.sequence != UINT64_MAX) keep(kind, kind.first.sequence, kind.first_sample);
         kind.first = call;
         kind.first_sample = sample;
     } else {
-        keep(kind, call, sample);
+        keep(kind, event.sequence, sample);
     }
 }
 
 void ExpectedTimes::finish() {
     for (Kind& kind : kinds_) {
-        if (kind.first == Identity{} || kind.first == first_uses_[kind.function]) continue;
-        keep(kind, kind.first, kind.first_sample);
+        if (kind.first.sequence == UINT64_MAX || kind.first == first_uses_[kind.function]) continue;
+        keep(kind, kind.first.sequence, kind.first_sample);
     }
     for (Kind& kind : kinds_) kind.baseline = baseline_of(kind);
 }
@@ -146,7 +146,7 @@ Expectation ExpectedTimes::of(const Event& event, const Op* op) const {
     const uint32_t number = keys_.find(key);
     if (number != KeyIndex<Key>::none && kinds_[number].function != KeyIndex<Key>::none) {
         const Kind& kind = kinds_[number];
-        expectation.first_use = Identity{event.start_ns, event.tid} == first_uses_[kind.function];
+        expectation.first_use = FirstCall{event.start_ns, event.sequence} == first_uses_[kind.function];
         // A first use is not among the samples; any other call is one of them and must not vouch for itself.
         const uint32_t others = kind.baseline.rows - (!expectation.first_use && kind.baseline.rows ? 1 : 0);
         if (!expectation.first_use && others >= enough_calls) {

@@ -81,17 +81,14 @@ class ExpectedTimes {
         float disturbed_ns = 0;  ///< runnable, or blocked otherwise
         uint32_t calls = 1;      ///< that its row stands for
     };
-    /// Which outermost call of a process it is: a thread makes one at a time. Its sequence would say so too, but takes
-    /// longer to read of a stored block than all else.
-    struct Identity {
+    struct FirstCall {
         uint64_t start_ns = UINT64_MAX;
-        uint32_t tid = UINT32_MAX;
-        auto operator<=>(const Identity&) const = default;
-        uint32_t hash() const { return static_cast<uint32_t>(hash_words(start_ns, tid)); }
+        uint64_t sequence = UINT64_MAX;
+        auto operator<=>(const FirstCall&) const = default;
     };
     struct Kind {
         Sampler<Sample> samples;
-        Identity first;
+        FirstCall first;
         Sample first_sample;  ///< kept apart until it is known whether it is a first use
         uint32_t whole_op = KeyIndex<Key>::none;
         uint32_t function = KeyIndex<Key>::none;
@@ -101,13 +98,13 @@ class ExpectedTimes {
 
     static Key key_of(const Event& event, const Op* op);
     uint32_t kind_of(const Event& event, const Op* op);
-    void keep(Kind& kind, const Identity& call, const Sample& sample);
+    void keep(Kind& kind, uint64_t sequence, const Sample& sample);
     static Baseline baseline_of(const Kind& kind);
 
     KeyIndex<Key> keys_;
     std::vector<Kind> kinds_;
     KeyIndex<Key> functions_;
-    std::vector<Identity> first_uses_;
+    std::vector<FirstCall> first_uses_;
 };
 
 }  // namespace ingero
