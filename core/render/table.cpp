@@ -74,9 +74,13 @@ void Table::add_row(std::vector<std::string> cells) {
 std::vector<size_t> Table::natural_widths() const {
     std::vector<size_t> widths;
     for (size_t i = 0; i < columns_.size(); ++i) {
-        size_t widest = display_width(columns_[i].title);
-        for (const auto& row : rows_) widest = std::max(widest, display_width(row[i]));
-        widths.push_back(widest);
+        size_t widest = 0;
+        bool says_something = columns_[i].drop_order == 0;
+        for (const auto& row : rows_) {
+            widest = std::max(widest, display_width(row[i]));
+            says_something |= row[i] != "-";
+        }
+        widths.push_back(says_something || rows_.empty() ? std::max(widest, display_width(columns_[i].title)) : 0);
     }
     return widths;
 }

@@ -175,7 +175,8 @@ TEST(RenderText, WhatWasNotRecordedIsToldByItsLength) {
         answer["window"] = {{"from_ns", 1'000'000'000'000}, {"to_ns", 1'010'000'000'000}};
         answer["coverage"] = {{"complete", false}, {"lost", 0}, {"sampled_out", 0}, {"gaps", gaps}};
         const std::string text = text_stats(answer);
-        return text.substr(0, text.find('\n'));
+        const size_t line = text.find("gpu-1, ");
+        return line == std::string::npos ? text : text.substr(line, text.find('\n', line) - line);
     };
     const auto gap = [](uint64_t from_s, uint64_t to_s, bool partial) -> json {
         return {
@@ -225,9 +226,66 @@ TEST(RenderText, StatusAndProcessesShowTheirFigures) {
     const std::string processes = text_processes(processes_answer());
     EXPECT_THAT(processes, HasSubstr("python"));
     EXPECT_THAT(processes, HasSubstr("1,235"));
+    EXPECT_THAT(processes, Not(HasSubstr("RANK"))) << "nothing is known of it";
+    json ranked = processes_answer();
+    ranked["processes"][0]["rank"] = 3;
+    EXPECT_THAT(text_processes(ranked), HasSubstr("RANK"));
     json none = processes_answer();
     none["processes"].clear();
     EXPECT_THAT(text_processes(none), HasSubstr("No traced process that you may see"));
+}
+
+TEST(RenderText, StacksShortenNamesThatAreTooLong) {
+    json answer = to_json(stats_answer(), context());
+    answer["weight"] = "total_ns";
+    const auto line_of = [&](const std::string& name, const TextStyle& style) {
+        const json frame = {{"name", name}, {"symbol", name}, {"file", "/usr/lib/libtorch_cuda.so"}};
+        answer["stacks"] = {{{"op", "cudaMalloc"}, {"total_ns", 1}, {"count", 1}, {"frames", {frame}}}};
+        const std::string text = text_stacks(answer, style);
+        const size_t from = text.find('\n') + 1;
+        return text.substr(from, text.find('\n', from) - from);
+    };
+    const std::string name =
+        "void at::kernel<__nv_hdl<false, 7u>, float (float)>(at::Base&, (anonymous namespace)::f<int>::g() const&)";
+    const TextStyle narrow{80, false};
+    EXPECT_EQ(line_of(name, narrow), "      void at::kernel<…>(…)  (libtorch_cuda.so)");
+    EXPECT_EQ(line_of(name, {}), "      " + name + "  (libtorch_cuda.so)") << "for a program";
+    EXPECT_EQ(line_of(name, {.width = 80, .details = true}), "      " + name + "  (libtorch_cuda.so)");
+    EXPECT_EQ(line_of("f<int>(int)", narrow), "      f<int>(int)  (libtorch_cuda.so)") << "it fits";
+    const std::string inside =
+        "a::(anonymous namespace)::operator()(std::vector<int, std::allocator<int> > const&) const";
+    EXPECT_EQ(line_of(inside, narrow), "      a::(anonymous namespace)::operator()(…) const  (libtorch_cuda.so)");
+    // Of what has no such brackets, or ones that do not match, the end is cut off.
+    for (const std::string& other : {std::string(200, 'x'), "operator<" + std::string(100, '(')}) {
+        const std::string cut = line_of(other, narrow);
+        EXPECT_EQ(display_width(cut), 80u) << cut;
+        EXPECT_THAT(cut, HasSubstr("…  (libtorch_cuda.so)"));
+    }
+}
+
+TEST(RenderText, WaitsSayOnlyWhatIsKnownOfThem) {
+    json answer = to_json(stats_answer(), context());
+    const auto told = [&](const json& more) {
+        json link = {{"comm", "python"},
+                     {"pid", 7},
+                     {"tid", 12'345},
+                     {"did", "slept"},
+                     {"duration_ns", 5'000'000},
+                     {"blocked_on", "other"},
+                     {"syscall", nullptr},
+                     {"detail", nullptr},
+                     {"ended_by", "unknown"}};
+        link.update(more);
+        answer["chains"] = {{{"duration_ns", 5'000'000}, {"depth", 0}, {"links", {link}}}};
+        return text_waits(answer);
+    };
+    EXPECT_THAT(told(json::object()),
+                testing::StartsWith("5 ms  python (7) thread 12345, between calls\n   slept 5 ms: "
+                                    "neither for what nor what ended it was recorded\n\ngpu-1, "));
+    EXPECT_THAT(told({{"blocked_on", "futex"}, {"syscall", "futex"}}),
+                HasSubstr("slept 5 ms in futex, futex: what ended it was not recorded\n"));
+    EXPECT_THAT(told({{"syscall", "io_uring_enter"}, {"ended_by", "interrupt"}}),
+                HasSubstr("slept 5 ms in io_uring_enter: ended by an interrupt"));
 }
 
 TEST(RenderText, EveryLineFitsTheTerminal) {

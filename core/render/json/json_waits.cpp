@@ -30,7 +30,9 @@ json to_json(const WaitLink& link) {
                    {"duration_ns", link.duration_ns}};
     const bool slept = link.kind == LinkKind::slept && link.wait;
     result["blocked_on"] = slept ? json(std::string(to_string(link.wait->blocked_reason))) : json(nullptr);
-    result["syscall"] = slept ? text_or_null(syscall_name(link.wait->blocked_syscall)) : json(nullptr);
+    result["syscall"] = slept && link.wait->blocked_syscall != Event().blocked_syscall
+                            ? text_or_null(syscall_name(link.wait->blocked_syscall))
+                            : json(nullptr);
     result["detail"] = slept ? text_or_null(wait_detail_text(*link.wait)) : json(nullptr);
     result["ended_by"] = slept ? json(std::string(to_string(link.wait->waker_kind))) : json(nullptr);
     result["preemptor"] = link.wait ? preemptor(*link.wait) : json(nullptr);

@@ -375,11 +375,11 @@ std::string text_processes(const json& answer, const TextStyle& style) {
                      {"COMMAND"},
                      {"STATE"},
                      {"STARTED", Align::left, false, 3},
-                     {"CALLS/S", Align::right},
+                     {"CALLS/S", Align::right, false, 1},
                      {"GPU MEMORY", Align::right, false, 2},
                      {"RANK", Align::right, false, 1},
                      {"DEVICES", Align::left, false, 4},
-                     {"UNIT", Align::left, true},
+                     {"UNIT", Align::left, true, 1},
                      {"JOB", Align::left, true, 4},
                      {"CONTAINER", Align::left, true, 5},
                      {"COMMAND LINE", Align::left, true, 6}});
@@ -401,8 +401,8 @@ std::string text_processes(const json& answer, const TextStyle& style) {
 
 std::string text_stats(const json& answer, const TextStyle& style) {
     const json& ops = text::list(answer, "ops");
-    std::string result = text::window_line(answer, style) + text::coverage_lines(answer, style) + "\n";
-    if (ops.empty()) return result + "No traced call in this window\n";
+    const std::string window = text::window_line(answer, style) + text::coverage_lines(answer, style);
+    if (ops.empty()) return "No traced call in this window\n" + window;
     const bool by_kernel = text::words(answer, "by") == "kernel";
     Table table({{by_kernel ? "KERNEL" : "OPERATION", Align::left, true},
                  {"PID", Align::right},
@@ -433,8 +433,8 @@ std::string text_stats(const json& answer, const TextStyle& style) {
         const json& value = text::member(op, "approximate");
         return value.is_boolean() && value.get<bool>();
     });
-    return result + table.render(style.width) + (approximate ? "Percentiles are within 0.8 %.\n" : "") +
-           text::error_lines(ops, style);
+    return table.render(style.width) + text::error_lines(ops, style) + "\n" + window +
+           (approximate ? "Percentiles are within 0.8 %.\n" : "");
 }
 
 }  // namespace ingero

@@ -63,9 +63,11 @@ std::string rows_text(const json& rows, uint64_t from_ns, const TextStyle& style
                  {"THREAD", Align::right, false, 2},
                  {"MAINLY", Align::left, true, 1}});
     for (const json& row : rows) {
+        const auto tid = number(row, "tid");
         const size_t depth = std::min<uint64_t>(number(row, "depth").value_or(0), 8);
         table.add_row({flag(row, "worst") ? ">" : "", offset(row, from_ns), duration(row, "duration_ns"),
-                       std::string(2 * depth, ' ') + words(row, "op"), count(row, "tid"), mainly(row)});
+                       std::string(2 * depth, ' ') + words(row, "op"), tid ? std::to_string(*tid) : absent,
+                       mainly(row)});
     }
     return table.render(style.width, 2);
 }
@@ -73,9 +75,9 @@ std::string rows_text(const json& rows, uint64_t from_ns, const TextStyle& style
 }  // namespace
 
 std::string text_incidents(const json& answer, const TextStyle& style) {
-    std::string result = window_line(answer, style) + coverage_lines(answer, style);
+    const std::string window = window_line(answer, style) + coverage_lines(answer, style);
     const json& incidents = list(answer, "incidents");
-    if (incidents.empty()) return result + "\nNo incident.\n";
+    if (incidents.empty()) return "No incident.\n" + window;
     Table table({{"INCIDENT", Align::left},
                  {"KIND", Align::left},
                  {"SEVERITY", Align::left, false, 2},
@@ -86,12 +88,11 @@ std::string text_incidents(const json& answer, const TextStyle& style) {
     for (const json& one : incidents)
         table.add_row({words(one, "id"), words(one, "kind"), words(one, "severity"), process(one, "comm", "pid"),
                        time(one, "opened_ns", style), lasted(one), duration(one, "lost_ns")});
-    return result + "\n" + table.render(style.width, 0);
+    return table.render(style.width, 0) + "\n" + window;
 }
 
 std::string text_incident(const json& answer, const TextStyle& style) {
     std::string result = incident_lines(member(answer, "incident"), style);
-    result += window_line(answer, style) + coverage_lines(answer, style);
     bool first = true;
     const json& finding = member(answer, "finding");
     const json& at_worst = list(finding, "culprits");
@@ -116,14 +117,14 @@ std::string text_incident(const json& answer, const TextStyle& style) {
                   (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, style);
     }
     if (const json& chains = list(detail, "chains"); !chains.empty())
-        result += "\nWhom it waited for meanwhile\n" + text_chains(chains, style);
+        result += "\nWhom it waited for meanwhile\n\n" + text_chains(chains, style);
     if (const json& evidence = list(detail, "evidence"); !evidence.empty())
         result += "\nEvidence\n" + rows_text(evidence, from_ns, style);
     result += "\nHistory\n";
     for (const json& step : list(answer, "history"))
         result += "  " + time(step, "at_ns", style) + "  " + words(step, "event") + ", " + duration(step, "lost_ns") +
                   " lost by then\n";
-    return result;
+    return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 
 std::string text_verified(const json& answer, const TextStyle& style) {
@@ -155,9 +156,9 @@ std::string causes_text(const json& group) {
 }
 
 std::string excess_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
-    std::string result = window_line(answer, style) + coverage_lines(answer, style);
+    const std::string window = window_line(answer, style) + coverage_lines(answer, style);
     const json& groups = list(answer, key);
-    if (groups.empty()) return result + "\nNo call was recorded in the window.\n";
+    if (groups.empty()) return "No call was recorded in the window.\n" + window;
     Table table({{heading, Align::left, true},
                  {"CALLS", Align::right},
                  {"IN CALLS", Align::right, false, 2},
@@ -168,7 +169,7 @@ std::string excess_table(const json& answer, const char* key, const char* headin
         table.add_row({name, count(group, "calls"), duration(group, "busy_ns"), duration(group, "excess_ns"),
                        causes_text(group)});
     }
-    return result + "\n" + table.render(style.width, 0);
+    return table.render(style.width, 0) + "\n" + window;
 }
 
 }  // namespace

@@ -23,12 +23,56 @@ std::string remark(const json& frame) {
     return state == "deleted" || state == "rebuilt" || state == "stripped" ? " [" + state + "]" : "";
 }
 
+/// The end of what is between brackets that begin at `from`, behind the last; npos where they do not match.
+size_t end_of_brackets(std::string_view name, size_t from) {
+    std::string open;
+    for (size_t at = from; at < name.size(); ++at) {
+        const char c = name[at];
+        if (c == '<' || c == '(') open += c;
+        const bool closes = c == ')' || (c == '>' && name[at - 1] != '-');
+        if (!closes) continue;
+        if (open.empty() || open.back() != (c == ')' ? '(' : '<')) return std::string_view::npos;
+        open.pop_back();
+        if (open.empty()) return at + 1;
+    }
+    return std::string_view::npos;
+}
+
+/// A C++ function without its template arguments and parameters, such as "at::native::copy_kernel(…)"; as it is where
+/// its brackets do not match, as those of operators.
+std::string without_arguments(std::string_view name) {
+    constexpr std::string_view anonymous = "(anonymous namespace)";
+    std::string result;
+    for (size_t at = 0; at < name.size();) {
+        if (name.substr(at).starts_with(anonymous)) {
+            result += anonymous;
+            at += anonymous.size();
+        } else if (name[at] == '<' || name[at] == '(') {
+            const size_t end = end_of_brackets(name, at);
+            if (end == std::string_view::npos) return std::string(name);
+            result += end - at == 2 ? name.substr(at, 2) : name[at] == '<' ? "<…>" : "(…)";
+            at = end;
+        } else {
+            result += name[at++];
+        }
+    }
+    return result;
+}
+
 std::string frame_line(const json& frame, const TextStyle& style) {
+    constexpr size_t indent = 6;
     std::string file = words_or_empty(frame, "file");
     file = file.substr(file.rfind('/') + 1);
-    const std::string name = words(frame, "name");
-    const std::string where = member(frame, "symbol").is_string() && !file.empty() ? "  (" + file + ")" : "";
-    return "      " + name + paint(where + remark(frame), Colour::dim, style) + "\n";
+    const std::string where =
+        (member(frame, "symbol").is_string() && !file.empty() ? "  (" + file + ")" : "") + remark(frame);
+    std::string name = words(frame, "name");
+    if (const size_t taken = indent + display_width(where);
+        style.width != 0 && !style.details && taken + display_width(name) > style.width) {
+        name = without_arguments(name);
+        constexpr size_t least = 20;
+        name = truncate_text(name, std::max<size_t>(style.width - std::min<size_t>(taken, style.width), least));
+    }
+    return std::string(indent, ' ') + name + paint(where, Colour::dim, style) + "\n";
 }
 
 /// The separators of the folded form are taken out of names.
@@ -41,17 +85,18 @@ std::string folded_name(std::string name) {
 
 std::string text_stacks(const json& answer, const TextStyle& style) {
     const std::string weight = words(answer, "weight");
-    std::string result = window_line(answer, style) + coverage_lines(answer, style);
+    std::string result;
     const json& stacks = list(answer, "stacks");
-    if (stacks.empty()) result += "No stacks in this window.\n";
+    if (stacks.empty()) result = "No stacks in this window.\n";
     for (const json& stack : stacks) {
-        result += "\n" + paint(label_of(stack), Colour::bold, style) + "  " + duration(stack, weight.c_str()) +
+        if (!result.empty()) result += "\n";
+        result += paint(label_of(stack), Colour::bold, style) + "  " + duration(stack, weight.c_str()) +
                   (weight == "off_cpu_ns" ? " off CPU" : "") + ", " + count(stack, "count") + " calls\n";
         for (const json& frame : list(stack, "frames")) result += frame_line(frame, style);
         if (flag(stack, "truncated"))
             result += "      " + paint("[truncated: " + words(stack, "end") + "]", Colour::yellow, style) + "\n";
     }
-    if (flag(answer, "more")) result += "\nMore stacks were left out: see --limit.\n";
+    if (flag(answer, "more")) result += "\nMore stacks were left out: -n shows more.\n";
     const auto without = number(answer, "calls_without_stack");
     if (without && *without != 0)
         result += "\n" + count(answer, "calls_without_stack") + " of " + count(answer, "calls") +
@@ -59,7 +104,7 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
     if (const auto lost = number(answer, "stacks_lost"); lost && *lost != 0)
         result += "Since ingerod started, " + count(answer, "stacks_lost") +
                   " calls lost their stack: there was no room for a new one, or one user had too many.\n";
-    return result;
+    return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 
 std::string folded_stacks(const json& answer, const TextStyle&) {

@@ -75,16 +75,17 @@ std::string communicator_text(const json& one, const TextStyle& style) {
 }  // namespace
 
 std::string text_stragglers(const json& answer, const TextStyle& style) {
-    std::string result = window_line(answer, style) + coverage_lines(answer, style);
+    std::string result;
     const json& stragglers = list(answer, "stragglers");
     const json& communicators = list(answer, "communicators");
     if (communicators.empty())
-        result += "\nNo ranks to compare: no collectives of two ranks of one communicator were recorded.\n";
+        result += "No ranks to compare: no collectives of two ranks of one communicator were recorded.\n";
     else if (stragglers.empty())
-        result += "\nNo straggler.\n";
+        result += "No straggler.\n";
     for (const json& one : stragglers) result += straggler_text(one, style);
     for (const json& one : communicators) result += communicator_text(one, style);
-    return result;
+    if (result.starts_with('\n')) result.erase(0, 1);
+    return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 
 }  // namespace ingero

@@ -9,18 +9,24 @@ using namespace text;
 namespace {
 
 std::string thread(const json& link) {
-    return process(link, "comm", "pid") + " thread " + count(link, "tid");
+    const auto tid = number(link, "tid");
+    return process(link, "comm", "pid") + " thread " + (tid ? std::to_string(*tid) : absent);
 }
 
 std::string slept(const json& link) {
-    std::string result = "slept " + duration(link, "duration_ns") + " in " + words(link, "blocked_on");
-    const std::string call = words_or_empty(link, "syscall"), detail = words_or_empty(link, "detail");
-    if (!call.empty()) result += ", " + call;
-    if (!detail.empty()) result += ", " + detail;
-    const std::string by = words(link, "ended_by");
-    if (by == "interrupt") result += ": ended by an interrupt (a timer, a disk, the network)";
-    if (by == "unknown") result += ": what ended it was not recorded";
-    return result;
+    std::string where;
+    const auto add = [&](const std::string& part) {
+        if (!part.empty()) where += (where.empty() ? " in " : ", ") + part;
+    };
+    // No kind of sleep that has a name.
+    if (const std::string kind = words_or_empty(link, "blocked_on"); kind != "other") add(kind);
+    add(words_or_empty(link, "syscall"));
+    add(words_or_empty(link, "detail"));
+    const std::string by = words(link, "ended_by"), result = "slept " + duration(link, "duration_ns") + where;
+    if (by == "interrupt") return result + ": ended by an interrupt (a timer, a disk, the network)";
+    if (by != "unknown") return result;
+    return result +
+           (where.empty() ? ": neither for what nor what ended it was recorded" : ": what ended it was not recorded");
 }
 
 std::string deed(const json& link) {
@@ -43,11 +49,12 @@ std::string deed(const json& link) {
 std::string text_chains(const json& chains, const TextStyle& style) {
     std::string result;
     for (const json& chain : chains) {
+        if (!result.empty()) result += "\n";
         const auto depth = number(chain, "depth");
         std::string indent;
         for (const json& link : list(chain, "links")) {
             if (indent.empty()) {
-                result += "\n" + paint(duration(chain, "duration_ns"), Colour::bold, style) + "  " + thread(link) +
+                result += paint(duration(chain, "duration_ns"), Colour::bold, style) + "  " + thread(link) +
                           (depth && *depth != 0 ? ", inside a call" : ", between calls") + "\n   " + deed(link) + "\n";
                 indent = "   ";
                 continue;
@@ -60,9 +67,9 @@ std::string text_chains(const json& chains, const TextStyle& style) {
 }
 
 std::string text_waits(const json& answer, const TextStyle& style) {
-    const std::string result = window_line(answer, style) + coverage_lines(answer, style);
     const json& chains = list(answer, "chains");
-    return result + (chains.empty() ? "No waits in this window.\n" : text_chains(chains, style));
+    return (chains.empty() ? "No waits in this window.\n" : text_chains(chains, style) + "\n") +
+           window_line(answer, style) + coverage_lines(answer, style);
 }
 
 }  // namespace ingero
