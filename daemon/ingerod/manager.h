@@ -119,7 +119,22 @@ class Manager : public BusBackend {
 
   private:
     Manager(EventLoop& loop, const Journal& journal, ManagerOptions options);
+    // manager_open.cpp
     Result<void> open();
+    Result<std::unique_ptr<StoreWriter>> open_store();
+    Result<void> load_probes();
+    Session make_session() const;
+    void make_workers();
+    void make_live(const std::string& boot_id);
+    void make_ingest(std::unique_ptr<StoreWriter> store);
+    void make_stacks(const StoreFigures& stored);
+    Result<void> start_mmap_watch();
+    void make_libraries();
+    Result<void> make_processes();
+    void make_host();
+    Result<void> open_spans();
+    Result<std::optional<SpanHash>> span_hash() const;
+    // manager.cpp
     void put_process(const Process& process);
     // manager_incidents.cpp
     void on_pass(const DiagnosisPass& pass);
@@ -149,8 +164,6 @@ class Manager : public BusBackend {
     std::vector<std::string> missing_probes(const Caller& caller) const;
     WorkerOptions worker_options() const;
     void watch_snapshot();
-    Result<void> open_spans();
-    Result<std::optional<SpanHash>> span_hash() const;
     void begin_coverage();
     void changed();
     void tell_change();
