@@ -1,20 +1,15 @@
 #include "daemon/ingerod/manager.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/utsname.h>
 #include <syslog.h>
-#include <systemd/sd-id128.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
 
 #include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
-#include "daemon/ingerod/check/host_checks.h"
 #include "daemon/ingerod/version.h"
 
 namespace ingero {
