@@ -224,10 +224,11 @@ void watch(sdbus::IConnection& bus, Printer& printer) {
     }
 }
 
-/// Prints what comes. Errors: those of ControlClient.
-Result<void> follow(ControlClient& client, const Options& options, Printer& printer) {
+/// Prints what comes, once the daemon has agreed to send it. Errors: those of ControlClient.
+Result<void> follow(ControlClient& client, const Options& options, Printer& printer, bool& ret_connected) {
     if (const auto begun = client.call("monitor", json::object(), answer_patience); !begun)
         return tl::unexpected(begun.error());
+    ret_connected = true;
     say("connected to ingerod at " + options.socket);
     const json& name = client.server().value("node", json());
     const auto node = name.is_string() ? std::optional(name.get<std::string>()) : std::nullopt;
@@ -243,21 +244,30 @@ Result<void> follow(ControlClient& client, const Options& options, Printer& prin
     });
 }
 
-/// What the socket sends, over restarts of the daemon, once it was there.
+/// What the socket sends. Once that has begun it goes on over restarts of the daemon, however long there is none or it
+/// has no room.
 int monitor_socket(const Options& options, Printer& printer) {
+    std::string told;
     for (bool connected_before = false;;) {
         auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
-        const auto followed = client ? follow(*client, options, printer) : tl::unexpected(client.error());
+        const bool is_there = client.has_value();
+        bool connected = false;
+        const auto followed = is_there ? follow(*client, options, printer, connected) : tl::unexpected(client.error());
         if (followed) return exit_done;
-        const ErrorCode code = followed.error().code;
-        const bool is_away = code == ErrorCode::not_found || code == ErrorCode::deadline;
-        if (!connected_before && !client)
-            return report("connect", followed.error(), is_away ? exit_not_ready : exit_failed);
-        // Its successor may have no room yet: those whom it sent away come back too.
-        if (!is_away && !(connected_before && (code == ErrorCode::busy || code == ErrorCode::limit)))
-            return report("monitor", followed.error(), exit_failed);
-        if (client) say("ingerod is gone; waiting for it");
-        connected_before = true;
+        const Error& error = followed.error();
+        connected_before |= connected;
+        if (!connected_before) {
+            const bool is_absent =
+                !is_there && (error.code == ErrorCode::not_found || error.code == ErrorCode::deadline);
+            return report(is_there ? "monitor" : "connect", error, is_absent ? exit_not_ready : exit_failed);
+        }
+        // Once: it is tried again and again.
+        std::string why = connected && error.code == ErrorCode::not_found ? "ingerod is gone" : error.message;
+        if (connected) told.clear();
+        if (connected || is_there) {
+            if (why != told) say(why + "; waiting for it");
+            told = std::move(why);
+        }
         if (!wait_for(-1, 0, retry_ms)) return exit_done;
     }
 }

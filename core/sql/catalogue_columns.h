@@ -470,7 +470,7 @@ inline constexpr auto columns_of_waits = std::to_array<SqlColumnInfo>({
     {"runnable_ns", "INTEGER", "of the duration, able to run and without a CPU"},
     {"blocked_ns", "INTEGER", "of the duration, asleep"},
     {"blocked_on", "TEXT", "what it slept for: disk, futex, poll and so on"},
-    {"syscall", "TEXT", "system call that it slept in; null: a page fault"},
+    {"syscall", "TEXT", "system call that it slept in; null: in none, such as in a page fault, or not known"},
     {"detail", "TEXT", "the lock, file, other end of a socket or disk request that it waited for"},
     {"waker_pid", "INTEGER", "process that ended the sleep; null: an interrupt, or not known"},
     {"waker_tid", "INTEGER", "its thread"},

@@ -162,7 +162,9 @@ Result<void> ControlClient::wait(short events, Deadline deadline) {
         pollfd fds[] = {{fd_, events, 0}, {output_, 0, 0}};
         const int ready = poll(fds, 2, static_cast<int>(std::min<int64_t>(left, 1'000'000)));
         if (ready > 0 && fds[0].revents != 0) return {};
-        if (ready > 0) {
+        if (ready > 0 && (fds[1].revents & (POLLERR | POLLHUP)) == 0)
+            output_ = -1;  // it is not open
+        else if (ready > 0) {
             output_ended_ = true;
             return fail(ErrorCode::internal, "nobody reads the output any more");
         }

@@ -39,6 +39,8 @@ struct Program {
     uint64_t own_ns = 20 * us;    ///< between two steps
     uint64_t launches_ahead = 1;  ///< steps from one synchronisation to the next
     HogRuns hog = HogRuns::never;
+    unsigned least_turns = 1;  ///< of others, before it is its own again
+    unsigned most_turns = 1;
     bool by_quota = false;     ///< there is no hog, but a quota that is used up
     uint64_t reads_every = 0;  ///< steps, the first launch of which waits for the disk
     uint64_t read_ns = 30 * ms;
@@ -157,7 +159,11 @@ class Thread {
         return program_.hog == HogRuns::always || (program_.hog == HogRuns::between_calls && !in_call_);
     }
     void lose_cpu() {
-        be_off(now_, now_ + slice(), BlockedReason::none);
+        unsigned turns = program_.least_turns;
+        if (program_.most_turns > turns) turns += static_cast<unsigned>(random_() % (program_.most_turns - turns + 1));
+        uint64_t until_ns = now_;
+        while (turns-- != 0) until_ns += slice();
+        be_off(now_, until_ns, BlockedReason::none);
         slice_left_ = slice();
     }
     void run_until(uint64_t to_ns) {
@@ -263,6 +269,18 @@ TEST(LostTime, OfASynchronisationThatSpinsIsWhatTheDeviceDidNotWorkMeanwhile) {
 // The hog's slices end when the device has been done for a while, in nearly every cycle.
 TEST(LostTime, IsKnownWhereFewCyclesWereLeftAlone) {
     expect_true(compare({.kernel_ns = 500 * us, .hog = HogRuns::always}, "cpu-contention"));
+}
+
+// Every cycle is held up, and its length is what it waited, but for the one time slice that it had of its own: which is
+// not what it takes, since the device worked on while others had the CPU.
+TEST(LostTime, BesideManyHogsIsWithinBounds) {
+    for (const unsigned most : {4u, 6u, 12u, 24u}) {
+        const Compared compared =
+            compare({.hog = HogRuns::always, .least_turns = 3, .most_turns = most}, "cpu-contention", 200);
+        ASSERT_FALSE(compared.finding.kind.empty());
+        EXPECT_LE(static_cast<double>(compared.finding.lost_low_ns), compared.true_ns) << most;
+        EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns) << most;
+    }
 }
 
 TEST(LostTime, OfASynchronisationThatSleepsIsWhatCameAfterItsWakeUp) {

@@ -281,7 +281,7 @@ TEST(RenderText, WaitsSayOnlyWhatIsKnownOfThem) {
     };
     EXPECT_THAT(told(json::object()),
                 testing::StartsWith("5 ms  python (7) thread 12345, between calls\n   slept 5 ms: "
-                                    "neither for what nor what ended it was recorded\n\ngpu-1, "));
+                                    "neither what it waited for nor what ended it was recorded\n\ngpu-1, "));
     EXPECT_THAT(told({{"blocked_on", "futex"}, {"syscall", "futex"}}),
                 HasSubstr("slept 5 ms in futex, futex: what ended it was not recorded\n"));
     EXPECT_THAT(told({{"syscall", "io_uring_enter"}, {"ended_by", "interrupt"}}),

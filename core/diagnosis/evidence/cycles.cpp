@@ -26,6 +26,8 @@ constexpr size_t enough_disturbed = 16;
 constexpr int64_t error_divisor = 7;  // 14 %
 /// Where cycles differ by what their waits differ by, they differ so many times less without these.
 constexpr float is_explained = 8;
+/// And at most one part in so many of what they waited was in waits for the device.
+constexpr float few_for_device = 4;
 
 bool is_disturbed(uint64_t delay_ns, uint64_t length_ns) {
     return delay_ns > std::max<uint64_t>(20'000, length_ns / 64);
@@ -125,6 +127,7 @@ void Cycles::take(Thread& thread, const Learnt& call) const {
     bool is_known = call.what == 0;
     for (Kind& kind : thread.kinds) {
         kind.delay_ns = saturating_add(kind.delay_ns, call.delay_ns);
+        if (call.what != 0) kind.delay_for_device_ns = saturating_add(kind.delay_for_device_ns, call.delay_ns);
         kind.is_certain &= call.is_certain;
         if (kind.what == call.what) {
             is_known = true;
@@ -157,7 +160,8 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
     if (kind.from_ns != 0 && kind.is_certain && length_ns != 0) {
         const auto hash = static_cast<uint32_t>(mix_bits(call.sequence));
         const uint64_t delay_ns = std::min(kind.delay_ns, length_ns);
-        kind.cycles.add(hash, {static_cast<float>(length_ns), static_cast<float>(delay_ns)});
+        kind.cycles.add(hash, {static_cast<float>(length_ns), static_cast<float>(delay_ns),
+                               static_cast<float>(std::min(kind.delay_for_device_ns, delay_ns))});
         if (is_disturbed(delay_ns, length_ns)) {
             ++kind.disturbed;
             kind.disturbed_inside += is_inside;
@@ -171,12 +175,14 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
     kind.waited_ns = saturating_add(kind.waited_ns, call.end_ns - call.start_ns);
     kind.returns += is_inside;
     kind.from_ns = std::max(kind.from_ns, call.end_ns);
-    kind.delay_ns = 0;
+    kind.delay_ns = kind.delay_for_device_ns = 0;
     kind.is_certain = true;
 }
 
 /// Where too few cycles were left alone, what is known of each is that it took its length, of which its waits made up
-/// no more than they can have. Where the cycles differ by just what their waits differ by, these made up all of it.
+/// no more than they can have. Where the cycles differ by just what their waits differ by, these made up all of it:
+/// unless many of them were for the device. It works on meanwhile, and where nearly every cycle ends with a wait that
+/// is longer than the device takes, that shows in none.
 std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     const auto between = [](const auto& sampled) {
         std::vector<Weighted<float>> lengths;
@@ -189,13 +195,16 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     if (kind.undisturbed >= enough_calls && kind.undisturbed >= kind.disturbed / others_for_each)
         return between(kind.undisturbed_lengths);
     std::vector<Weighted<float>> lengths, rests;
+    float delays = 0, delays_for_device = 0;
     for (const auto& [cycle, hash] : kind.cycles.kept()) {
         lengths.push_back({cycle.length});
         rests.push_back({cycle.length - cycle.delay});
+        delays += cycle.delay;
+        delays_for_device += cycle.delay_for_device;
     }
     if (lengths.size() < enough_disturbed) return std::nullopt;
     const auto spread = [](auto& values) { return quantile_of(values, 0.9) - quantile_of(values, 0.1); };
-    if (spread(rests) * is_explained < spread(lengths))
+    if (spread(rests) * is_explained < spread(lengths) && delays_for_device * few_for_device < delays)
         return Length{saturating_ns(quantile_of(rests, 0.1)), saturating_ns(quantile_of(rests, 0.5)),
                       saturating_ns(quantile_of(rests, 0.9))};
     const auto [least, most] =

@@ -50,7 +50,7 @@ struct ThreadLoss {
 uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock = false);
 
 /// Fed twice with the outermost calls of a window, the first time with those of the history before it too; blocks in
-/// the order in which they were recorded, rows of a block in any. Bounded, some 60 MiB at most: of further threads it
+/// the order in which they were recorded, rows of a block in any. Bounded, some 70 MiB at most: of further threads it
 /// is not known what they lost, and a thread has the four kinds of waits for the device in which it waits most.
 class Cycles {
   public:
@@ -83,7 +83,8 @@ class Cycles {
     /// In ns. Floats: a median needs no more.
     struct Cycle {
         float length = 0;
-        float delay = 0;  ///< that its waits can have made up
+        float delay = 0;             ///< that its waits can have made up
+        float delay_for_device = 0;  ///< of it, in waits for the device
     };
     /// How long a cycle takes of itself.
     struct Length {
@@ -95,6 +96,7 @@ class Cycles {
         uint64_t what = 0;
         uint64_t from_ns = 0;  ///< of the cycle under way; 0: none is
         uint64_t delay_ns = 0;
+        uint64_t delay_for_device_ns = 0;
         bool is_certain = true;
         uint64_t waited_ns = 0;  ///< in these calls
         // Of the cycle in which the window begins: since when, and what delayed it before.

@@ -433,8 +433,8 @@ std::string text_stats(const json& answer, const TextStyle& style) {
         const json& value = text::member(op, "approximate");
         return value.is_boolean() && value.get<bool>();
     });
-    return table.render(style.width) + text::error_lines(ops, style) + "\n" + window +
-           (approximate ? "Percentiles are within 0.8 %.\n" : "");
+    return table.render(style.width) + (approximate ? "Percentiles are within 0.8 %.\n" : "") +
+           text::error_lines(ops, style) + "\n" + window;
 }
 
 }  // namespace ingero

@@ -29,7 +29,7 @@ size_t end_of_brackets(std::string_view name, size_t from) {
     for (size_t at = from; at < name.size(); ++at) {
         const char c = name[at];
         if (c == '<' || c == '(') open += c;
-        const bool closes = c == ')' || (c == '>' && name[at - 1] != '-');
+        const bool closes = c == ')' || (c == '>' && name[at - 1] != '-' && name[at - 1] != '=');
         if (!closes) continue;
         if (open.empty() || open.back() != (c == ')' ? '(' : '<')) return std::string_view::npos;
         open.pop_back();
@@ -66,8 +66,10 @@ std::string frame_line(const json& frame, const TextStyle& style) {
     const std::string where =
         (member(frame, "symbol").is_string() && !file.empty() ? "  (" + file + ")" : "") + remark(frame);
     std::string name = words(frame, "name");
-    if (const size_t taken = indent + display_width(where);
-        style.width != 0 && !style.details && taken + display_width(name) > style.width) {
+    // Without a symbol it is a place in a file, of which nothing can be left out.
+    if (const size_t taken = indent + display_width(where); member(frame, "symbol").is_string() && style.width != 0 &&
+                                                            !style.details &&
+                                                            taken + display_width(name) > style.width) {
         name = without_arguments(name);
         constexpr size_t least = 20;
         name = truncate_text(name, std::max<size_t>(style.width - std::min<size_t>(taken, style.width), least));
@@ -87,7 +89,8 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
     const std::string weight = words(answer, "weight");
     std::string result;
     const json& stacks = list(answer, "stacks");
-    if (stacks.empty()) result = "No stacks in this window.\n";
+    if (stacks.empty())
+        return "No stacks in this window.\n" + window_line(answer, style) + coverage_lines(answer, style);
     for (const json& stack : stacks) {
         if (!result.empty()) result += "\n";
         result += paint(label_of(stack), Colour::bold, style) + "  " + duration(stack, weight.c_str()) +

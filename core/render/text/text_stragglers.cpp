@@ -85,7 +85,8 @@ std::string text_stragglers(const json& answer, const TextStyle& style) {
     for (const json& one : stragglers) result += straggler_text(one, style);
     for (const json& one : communicators) result += communicator_text(one, style);
     if (result.starts_with('\n')) result.erase(0, 1);
-    return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
+    if (!stragglers.empty() || !communicators.empty()) result += "\n";
+    return result + window_line(answer, style) + coverage_lines(answer, style);
 }
 
 }  // namespace ingero

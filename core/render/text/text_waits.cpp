@@ -25,8 +25,8 @@ std::string slept(const json& link) {
     const std::string by = words(link, "ended_by"), result = "slept " + duration(link, "duration_ns") + where;
     if (by == "interrupt") return result + ": ended by an interrupt (a timer, a disk, the network)";
     if (by != "unknown") return result;
-    return result +
-           (where.empty() ? ": neither for what nor what ended it was recorded" : ": what ended it was not recorded");
+    return result + (where.empty() ? ": neither what it waited for nor what ended it was recorded"
+                                   : ": what ended it was not recorded");
 }
 
 std::string deed(const json& link) {
