@@ -66,13 +66,13 @@ std::string frame_line(const json& frame, const TextStyle& style) {
     const std::string where =
         (member(frame, "symbol").is_string() && !file.empty() ? "  (" + file + ")" : "") + remark(frame);
     std::string name = words(frame, "name");
+    const size_t taken = indent + display_width(where);
+    const bool is_too_long = style.width != 0 && !style.details && taken + display_width(name) > style.width;
     // Without a symbol it is a place in a file, of which nothing can be left out.
-    if (const size_t taken = indent + display_width(where); member(frame, "symbol").is_string() && style.width != 0 &&
-                                                            !style.details &&
-                                                            taken + display_width(name) > style.width) {
-        name = without_arguments(name);
+    if (is_too_long && member(frame, "symbol").is_string()) {
         constexpr size_t least = 20;
-        name = truncate_text(name, std::max<size_t>(style.width - std::min<size_t>(taken, style.width), least));
+        const size_t room = style.width - std::min<size_t>(taken, style.width);
+        name = truncate_text(without_arguments(name), std::max(room, least));
     }
     return std::string(indent, ' ') + name + paint(where, Colour::dim, style) + "\n";
 }
