@@ -66,19 +66,17 @@ TEST_F(StoreTrouble, ASnapshotOfARunningDaemonIsConsistentAndHoldsNobodyBack) {
         EXPECT_GE(verified->events, committed) << "what was committed before it was asked for is in it";
         EXPECT_EQ(read_store(copy).sessions.size(), 1u);
     }
-    const nlohmann::json lost = daemon.status().at("events").at("lost");
     const Finished again =
         run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "db", "snapshot", directory_ / "copy-0"});
     EXPECT_EQ(again.status, 1);
     EXPECT_THAT(again.errors, HasSubstr("already exists"));
     EXPECT_EQ(daemon.stop(), 0);
-    std::string losses;
+    // Of what this program calls: others that are killed in the middle of a call lose that one.
     for (const LossRow& row : read_store(daemon.store()).losses)
-        if (row.lost() != 0)
-            losses += op_name(row.op) + ": " + std::to_string(row.lost_ring) + " to its ring, " +
-                      std::to_string(row.lost_frames) + " for want of a frame, " + std::to_string(row.lost_depth) +
-                      " too deep\n";
-    EXPECT_EQ(lost, 0) << losses;
+        if (const Op* op = find_op(row.op); op && op->op_class == OpClass::launch) {
+            EXPECT_EQ(row.lost(), 0u) << op->name << ": " << row.lost_ring << " to its ring, " << row.lost_frames
+                                      << " for want of a frame, " << row.lost_depth << " too deep";
+        }
 }
 
 TEST_F(StoreTrouble, ASnapshotIsOfTheDaemonsUserOnlyAndGoesToAFileOnly) {
