@@ -194,7 +194,7 @@ TEST(ControlClient, FollowsATraceUntilItHasEnough) {
             return server.backend().traces == 1;
         }));
     });
-    EXPECT_TRUE(client->call("trace", json::object(), patience));
+    EXPECT_TRUE(client->call("trace", json::object(), test::patience));
     EXPECT_TRUE(client->follow(std::nullopt, -1, [&](const json& chunk) {
         EXPECT_EQ(chunk.at("number"), seen);
         return ++seen < 100;
@@ -204,20 +204,20 @@ TEST(ControlClient, FollowsATraceUntilItHasEnough) {
     server.on_loop([&] { server.backend().trace_error = Error{ErrorCode::busy, "too many", ""}; });
     auto refused = ControlClient::connect(server.path());
     ASSERT_TRUE(refused);
-    const auto answer = refused->call("trace", json::object(), patience);
+    const auto answer = refused->call("trace", json::object(), test::patience);
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::busy);
     // With an end in time, and nothing that comes.
     server.on_loop([&] { server.backend().trace_error.reset(); });
     auto waiting = ControlClient::connect(server.path());
     ASSERT_TRUE(waiting);
-    ASSERT_TRUE(waiting->call("trace", json::object(), patience));
+    ASSERT_TRUE(waiting->call("trace", json::object(), test::patience));
     EXPECT_TRUE(waiting->follow(std::chrono::steady_clock::now() + std::chrono::milliseconds(50), -1,
                                 [](const json&) { return true; }));
     // With an output whose reader goes away while nothing comes.
     auto unread = ControlClient::connect(server.path());
     ASSERT_TRUE(unread);
-    ASSERT_TRUE(unread->call("trace", json::object(), patience));
+    ASSERT_TRUE(unread->call("trace", json::object(), test::patience));
     int fds[2];
     ASSERT_EQ(pipe(fds), 0);
     ::close(fds[0]);
