@@ -26,7 +26,7 @@ constexpr size_t enough_disturbed = 16;
 constexpr int64_t error_divisor = 7;  // 14 %
 /// Where cycles differ by what their waits differ by, they differ so many times less without these.
 constexpr float is_explained = 8;
-/// And at most one part in so many of what they waited was in waits for the device.
+/// And at most one part in so many of that was time without a CPU in waits for the device.
 constexpr float few_for_device = 4;
 
 bool is_disturbed(uint64_t delay_ns, uint64_t length_ns) {
@@ -92,12 +92,15 @@ uint32_t Cycles::thread_of(const ProcessKey& process, uint32_t tid) {
 }
 
 void Cycles::learn(const Event& call, const Op* op) {
-    const Learnt learnt{.is_certain = !call.split_uncertain(),
-                        .start_ns = call.start_ns,
-                        .end_ns = saturating_end_ns(call),
-                        .delay_ns = possible_delay_ns(call, op),
-                        .sequence = call.sequence,
-                        .what = kind_of(call, op)};
+    Learnt learnt{.is_certain = !call.split_uncertain(),
+                  .start_ns = call.start_ns,
+                  .end_ns = saturating_end_ns(call),
+                  .delay_ns = possible_delay_ns(call, op),
+                  .sequence = call.sequence,
+                  .what = kind_of(call, op)};
+    if (learnt.what != 0)
+        learnt.delay_for_device_ns =
+            std::min(learnt.delay_ns, call.last_wait_ns == 0 ? call.runnable_ns : call.last_runnable_ns);
     if (learnt.what == 0 && learnt.delay_ns == 0 && learnt.is_certain) return;
     const uint32_t thread = thread_of(call.process(), call.tid);
     if (thread == KeyIndex<ThreadKey>::none) return;
@@ -127,7 +130,7 @@ void Cycles::take(Thread& thread, const Learnt& call) const {
     bool is_known = call.what == 0;
     for (Kind& kind : thread.kinds) {
         kind.delay_ns = saturating_add(kind.delay_ns, call.delay_ns);
-        if (call.what != 0) kind.delay_for_device_ns = saturating_add(kind.delay_for_device_ns, call.delay_ns);
+        kind.delay_for_device_ns = saturating_add(kind.delay_for_device_ns, call.delay_for_device_ns);
         kind.is_certain &= call.is_certain;
         if (kind.what == call.what) {
             is_known = true;
@@ -181,8 +184,8 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
 
 /// Where too few cycles were left alone, what is known of each is that it took its length, of which its waits made up
 /// no more than they can have. Where the cycles differ by just what their waits differ by, these made up all of it:
-/// unless many of them were for the device. It works on meanwhile, and where nearly every cycle ends with a wait that
-/// is longer than the device takes, that shows in none.
+/// unless the thread had no CPU while it waited for the device for many of them. The device works on meanwhile, and
+/// where nearly every cycle ends with a wait that is longer than the device takes, that shows in none.
 std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     const auto between = [](const auto& sampled) {
         std::vector<Weighted<float>> lengths;

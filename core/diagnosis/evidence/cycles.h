@@ -84,7 +84,7 @@ class Cycles {
     struct Cycle {
         float length = 0;
         float delay = 0;             ///< that its waits can have made up
-        float delay_for_device = 0;  ///< of it, in waits for the device
+        float delay_for_device = 0;  ///< of it, without a CPU in waits for the device
     };
     /// How long a cycle takes of itself.
     struct Length {
@@ -137,6 +137,7 @@ class Cycles {
         bool is_certain = true;
         uint64_t start_ns = 0, end_ns = 0;
         uint64_t delay_ns = 0;
+        uint64_t delay_for_device_ns = 0;
         uint64_t sequence = 0;
         uint64_t what = 0;  ///< of waits for the device; 0: another call
     };
