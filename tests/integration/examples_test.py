@@ -23,7 +23,7 @@ from traced_host import TracedHost, skip, wait_for_line  # noqa: E402
 # The reader's process, a minute of patience, and a folder of theirs.
 REPLACED = {r"\b4711\b": "{pid}", r"\b30s\b": "1s", r"\b10s\b": "1s", "/tmp/ingero": "{folder}/second"}
 # Those that end when they are interrupted, and what they print before.
-ENDLESS = {"ingeroctl monitor --count 1": "is on the bus", "gdbus monitor --system --dest io.ingero.Ingero1": "io.ingero.Ingero1"}
+ENDLESS = {"ingeroctl monitor --count 1": "connected to ingerod at", "gdbus monitor --system --dest io.ingero.Ingero1": "io.ingero.Ingero1"}
 # Where it is not 0. A window of the past, in which this daemon did not run yet, is answered in part.
 EXIT_CODES = {"ingeroctl explain --since 2h --fail-on high": {3, 5},
               "ingeroctl explain --from 14:30 --to 15:00 --pid 4711": {0, 5},
