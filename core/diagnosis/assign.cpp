@@ -97,6 +97,10 @@ std::string_view to_string(Cause cause) {
             return "memory-reclaim";
         case Cause::network_retransmit:
             return "network-retransmit";
+        case Cause::lock_between_calls:
+            return "lock-wait";
+        case Cause::io_between_calls:
+            return "own-io-wait";
         case Cause::excluded_task:
             return "ingero or kernel bookkeeping on the CPU";
         case Cause::wake_up:
@@ -202,10 +206,16 @@ Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* o
     return assignment;
 }
 
-Assignment assign_between_calls(const Event& wait, const CallTime& time) {
+Assignment assign_between_calls(const Event& wait, const CallTime& time, bool slept_in_work) {
     Assignment assignment;
     assignment.excess_ns = time.runnable_ns;
     add_runnable(wait, time, assignment);
+    if (!slept_in_work) return assignment;
+    const Cause cause =
+        wait.blocked_reason == BlockedReason::futex ? Cause::lock_between_calls : Cause::io_between_calls;
+    assignment.excess_ns += time.blocked_ns;
+    assignment[cause] += time.blocked_ns;
+    add_way_back(wait, time.blocked_ns, cause, assignment.ns);
     return assignment;
 }
 
@@ -214,7 +224,8 @@ std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event) {
         if (!names_suspect(event)) return {to_comm(other_tasks), 0};
         return {event.preemptor_comm, visible_pid(event.preemptor_tgid)};
     }
-    if (cause != Cause::lock_wait) return {to_comm(to_string(event.blocked_reason)), 0};
+    if (cause != Cause::lock_wait && cause != Cause::lock_between_calls)
+        return {to_comm(to_string(event.blocked_reason)), 0};
     if (event.waker_kind == WakerKind::task) return {event.waker_comm, visible_pid(event.waker_tgid)};
     return {to_comm(to_string(event.waker_kind)), 0};
 }

@@ -15,7 +15,7 @@
 
 namespace ingero {
 
-/// The first six are kinds of finding; the rest explain time and accuse nobody.
+/// The first eight are of findings; the rest explain time and accuse nobody.
 enum class Cause : uint8_t {
     cpu_contention,
     noisy_neighbour,  ///< the same, by a task of another control group
@@ -23,6 +23,8 @@ enum class Cause : uint8_t {
     lock_wait,
     memory_reclaim,
     network_retransmit,  ///< the wait for a socket on which what was sent had to be sent again
+    lock_between_calls,  ///< lock_wait there, in the middle of work for the device
+    io_between_calls,    ///< own_io_wait there
     excluded_task,       ///< runnable while one of `suspect_exclusion` had the CPU
     wake_up,             ///< runnable, and no other task had its CPU: the scheduler's own delay
     network,
@@ -32,7 +34,7 @@ enum class Cause : uint8_t {
     first_use,
 };
 inline constexpr size_t cause_count = static_cast<size_t>(Cause::first_use) + 1;
-inline constexpr size_t finding_causes = 6;
+inline constexpr size_t finding_causes = 8;
 /// Who had the CPU, so to speak, where the quota of the thread's own control group forbade it to run.
 inline constexpr std::string_view quota_name = "cgroup quota";
 
@@ -87,8 +89,16 @@ std::string_view suspect_exclusion(const Comm& comm);
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full);
 
-/// For a wait between calls: the part of it in which the thread could run. All of that is too much.
-Assignment assign_between_calls(const Event& wait, const CallTime& time);
+/// Whether a sleep between calls may be told of: for a lock or for files.
+constexpr bool may_hold_up(BlockedReason reason) {
+    return reason == BlockedReason::futex || reason == BlockedReason::disk || reason == BlockedReason::network_fs;
+}
+/// For a wait between calls: the part of it in which the thread could run, all of which is too much; and what it slept
+/// where that held its work up (`slept_in_work`).
+Assignment assign_between_calls(const Event& wait, const CallTime& time, bool slept_in_work);
+constexpr bool is_between_calls(Cause cause) {
+    return cause == Cause::lock_between_calls || cause == Cause::io_between_calls;
+}
 
 /// Who is to be named for a cause: a task, or what was waited for. An empty name: nobody is known; pid 0: no process.
 std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event);

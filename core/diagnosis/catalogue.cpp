@@ -40,11 +40,17 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "as for cpu-contention; who ran for long is looked up while it runs", "as for cpu-contention; memory and caches",
      nullptr},
     {"own-io-wait", "The call waits for a disk or a network file system",
-     "the time in which a call's thread slept in input or output of its own, and came back from it",
-     "calls with their time split", "which file; time between calls", nullptr},
+     "the time in which a call's thread slept in input or output of its own, and came back from it; between calls only "
+     "amid work for the device, and where the thread's cycles are longer for it",
+     "calls with their time split; waits", "which file; between calls, what is read while the device has nothing to do",
+     nullptr},
     {"lock-wait", "The call waits for a lock",
-     "the time in which a call's thread slept on a futex and came back from it, and who woke it",
-     "calls with their time split", "what the holder did with the lock", nullptr},
+     "the time in which a call's thread slept on a futex and came back from it, and who woke it; between calls only "
+     "amid work for the device, and where the thread's cycles are longer for it",
+     "calls with their time split; waits",
+     "what the holder did with the lock; between calls, whether a thread waits for a lock or to be asked while the "
+     "device has nothing to do, and locks released by threads that work for a device themselves",
+     nullptr},
     {"memory-reclaim", "The call waits for memory pages",
      "the time in which a call's thread slept in a page fault, and came back from it", "calls with their time split",
      "who filled the memory", nullptr},

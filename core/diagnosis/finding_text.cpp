@@ -110,8 +110,18 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     finding.confirm += ".";
 }
 
-/// The three kinds of sleep differ in words only.
+/// The kinds of sleep differ in words only.
 void write_sleep(Finding& finding, const KindLedger& kind, const std::string& what, const std::string& fix) {
+    if (kind.calls == 0) {
+        finding.summary = process_text(finding) + " slept " + format_duration(finding.waited_ns) + " in " +
+                          std::to_string(kind.waits) + (kind.waits == 1 ? " wait" : " waits") +
+                          " between its calls, in the middle of its work for the device, waiting for " + what +
+                          cost_text(finding);
+        finding.fix = fix;
+        finding.confirm = "Run explain again over a window of the same length: " + process_text(finding) +
+                          " should not sleep for " + what + " between its calls.";
+        return;
+    }
     finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.waited_ns) +
                       " in " + calls_text(kind.calls) + " waiting for " + what + cost_text(finding);
     finding.fix = fix;
@@ -130,6 +140,18 @@ void write_lock_wait(Finding& finding, const KindLedger& kind) {
         "See what the thread that released it did before (ingeroctl stacks --off-cpu). Inside one process that is "
         "mostly another CUDA call of the same context: allocate from a pool, load modules before serving, and "
         "keep calls that synchronise the device off the launching thread.");
+}
+
+void write_lock_between_calls(Finding& finding, const KindLedger& kind) {
+    const Culprit& culprit = first_culprit(finding);
+    const bool own = culprit.pid == finding.pid;
+    const std::string what =
+        culprit.pid == 0 ? "a lock" : "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " released";
+    write_sleep(
+        finding, kind, what,
+        "See what the other threads do meanwhile (ingeroctl waits, ingeroctl stacks --off-cpu). In Python, waits "
+        "of 5 ms that end by themselves are for the interpreter's lock (GIL), which another thread has: move "
+        "what that thread computes to a process of its own.");
 }
 
 void write_io_wait(Finding& finding, const KindLedger& kind) {
@@ -154,10 +176,14 @@ void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
             write_contention(finding, kind);
             break;
         case Cause::own_io_wait:
+        case Cause::io_between_calls:
             write_io_wait(finding, kind);
             break;
         case Cause::lock_wait:
             write_lock_wait(finding, kind);
+            break;
+        case Cause::lock_between_calls:
+            write_lock_between_calls(finding, kind);
             break;
         case Cause::network_retransmit:
             write_resent(finding, kind);
@@ -165,9 +191,11 @@ void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
         default:
             write_sleep(
                 finding, kind, "memory pages",
-                "Give it memory: raise MemoryHigh= and MemoryMax= of its unit, or move what fills the memory "
-                "elsewhere; lock buffers that are copied from (cudaHostAlloc, mlock). /proc/pressure/memory shows "
-                "whether the host is short of it.");
+                "Where /proc/pressure/memory shows that the host is short of memory: raise MemoryHigh= and MemoryMax= "
+                "of "
+                "its unit, or move what fills the memory elsewhere; lock buffers that are copied from (cudaHostAlloc, "
+                "mlock). Else pages of files were read that it has mapped, such as libraries at their first use: read "
+                "these files once before (cat FILE >/dev/null).");
     }
     if (finding.verdict == Verdict::insufficient_evidence) {
         finding.summary += "; too few calls like these to say what is usual";

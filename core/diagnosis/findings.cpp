@@ -61,6 +61,7 @@ void add_culprit(KindLedger& kind, Cause cause, const Event& event, const Assign
     const auto [comm, pid] = suspect_of(cause, event);
     std::string name(to_string_view(comm));
     if (cause == Cause::network_retransmit && assignment.resent) name = peer_text(*assignment.resent);
+    if (cause == Cause::lock_between_calls && pid == 0) name = wait_detail_text(event);
     if (!add_bounded(kind.by_culprit, std::pair(std::move(name), pid), ns)) add_to(kind.unnamed_culprits_ns, ns);
 }
 
@@ -158,6 +159,10 @@ void Ledger::saw(const Event& event) {
     active.to_ns = std::max(active.to_ns, std::min(saturating_end_ns(event), window_.to_ns));
 }
 
+bool Ledger::has_called(const ProcessKey& process, uint32_t tid) const {
+    return thread_index_.find({process, tid}) != KeyIndex<ThreadId>::none;
+}
+
 Ledger::ProcessLedger* Ledger::process_of(const ProcessKey& key) {
     const ProcessId process{key};
     if (last_process_number_ == KeyIndex<ProcessId>::none || !(process == last_process_)) {
@@ -223,6 +228,7 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
     const uint64_t ns = assignment[cause], all_ns = assignment.of_all(ns);
     const bool in_call = is_call(event.op);
     add_to(in_call ? kind.calls : kind.between_calls_ns, in_call ? assignment.calls : all_ns);
+    if (!in_call) add_to(kind.waits, std::max<uint64_t>(event.waits, 1));
     add_to(kind.waited_ns, all_ns);
     if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_waited_ns, all_ns);
     add_to(kind.host_excess_ns, assignment.of_all(assignment.host_excess_ns()));
@@ -273,6 +279,10 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     finding.newly_waited_ns = kind.newly_waited_ns;
     finding.waited_between_calls_ns = kind.between_calls_ns;
     const Loss most = busiest(kind);
+    // That a thread sleeps there is as it should be, as far as its cycles do not show that they are longer for it.
+    if (is_between_calls(cause) &&
+        (share_of(most.low_ns, context.covered_ns) < options_.window_floor || most.low_ns < most.point_ns / 2))
+        return std::nullopt;
     finding.window_share = share_of(most.point_ns, context.covered_ns);
     finding.severity = severity_of(share_of(most.low_ns, context.covered_ns));
     finding.explained_fraction = share_of(kind.explained_ns, kind.host_excess_ns);
@@ -283,8 +293,9 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     finding.pid = process.pid;
     finding.culprits = ranked_culprits(kind);
     finding.worst = kind.worst;
-    finding.id = finding_id(to_string(cause), process, finding.culprits.empty() ? "" : finding.culprits[0].name,
-                            context.boot_id);
+    std::string subject = finding.culprits.empty() ? "" : finding.culprits[0].name;
+    if (is_between_calls(cause)) subject += " between calls";
+    finding.id = finding_id(to_string(cause), process, subject, context.boot_id);
     finding.evidence = kind.evidence.sequences();
     return finding;
 }
@@ -341,7 +352,7 @@ void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, c
             // What was lost between calls was never among what calls lost.
             const bool assigned = finding.verdict != Verdict::insufficient_evidence && !finding.between_calls;
             if (assigned && finding.kind == kind && same_process(finding, key))
-                found = saturating_subtract(finding.waited_ns, finding.waited_between_calls_ns);
+                add_to(found, saturating_subtract(finding.waited_ns, finding.waited_between_calls_ns));
         }
         add_to(rejected[name], saturating_subtract(process.ns[number], found));
     }

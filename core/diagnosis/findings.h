@@ -35,6 +35,7 @@ struct KindLedger {
     uint64_t explained_ns = 0;      ///< of that, assigned to this cause or another: several may meet in one call
     uint64_t wanted_cpu_ns = 0;     ///< they ran or could have run
     uint64_t between_calls_ns = 0;  ///< the part of waited_ns that passed there
+    uint64_t waits = 0;             ///< there
     bool over_call_floor = false;
     uint64_t worst_tells = 0;  ///< ns in it, of a call four times
     SlowCall worst;
@@ -53,6 +54,7 @@ class Ledger {
 
     /// Every outermost call: how long each thread was active.
     void saw(const Event& event);
+    bool has_called(const ProcessKey& process, uint32_t tid) const;
     /// A call, or a wait between calls.
     void add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
     /// What of the waits that were added, or will be, made a thread's cycle longer.

@@ -311,14 +311,17 @@ Result<void> Judge::add_gap_waits(BlockView& block, std::vector<Event>& ret_rows
     if (of_waits == block.ops().end() || !filter_.may_match(block.header())) return {};
     const auto segment = static_cast<size_t>(of_waits - block.ops().begin());
     columns_.open(block, segment);
-    if (columns_.is_default(runnable)) return {};
-    if (auto decoded = columns_.decode(depth, flags, tgid, tid, process_start, runnable); !decoded) return decoded;
+    if (columns_.is_default(runnable) && columns_.is_default(blocked_reason)) return {};
+    if (auto decoded = columns_.decode(depth, flags, tgid, tid, process_start, runnable, blocked_reason); !decoded)
+        return decoded;
     const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid], tids = columns_[tid],
-               process_starts = columns_[process_start], runnables = columns_[runnable];
+               process_starts = columns_[process_start], runnables = columns_[runnable],
+               reasons = columns_[blocked_reason];
     wanted_.clear();
     for (size_t row = 0; row < depths.size(); ++row) {
         const ProcessKey process{static_cast<uint32_t>(tgids[row]), process_starts[row]};
-        if (depths[row] == 0 && runnables[row] != 0 && (all_flags[row] & INGERO_CALL_SPLIT_UNCERTAIN) == 0 &&
+        if (depths[row] == 0 && (runnables[row] != 0 || may_hold_up(static_cast<BlockedReason>(reasons[row]))) &&
+            (all_flags[row] & INGERO_CALL_SPLIT_UNCERTAIN) == 0 &&
             cycles_.has_cycles(process, static_cast<uint32_t>(tids[row])))
             wanted_.push_back(static_cast<uint16_t>(row));
     }
@@ -326,14 +329,26 @@ Result<void> Judge::add_gap_waits(BlockView& block, std::vector<Event>& ret_rows
 }
 
 bool Judge::is_gap_wait(const Event& event) {
-    return event.op == op_wait && event.depth == 0 && event.runnable_ns != 0 && !event.split_uncertain() &&
-           filter_.matches(event) && cycles_.has_cycles(event.process(), event.tid);
+    return event.op == op_wait && event.depth == 0 && (event.runnable_ns != 0 || may_hold_up(event.blocked_reason)) &&
+           !event.split_uncertain() && filter_.matches(event) && cycles_.has_cycles(event.process(), event.tid);
+}
+
+/// Where its device has nothing to do a thread may wait to be asked for more. A lock that a thread releases which works
+/// for a device itself may be how it says that its part is done.
+bool Judge::slept_in_work(const Event& wait) const {
+    if (!may_hold_up(wait.blocked_reason) ||
+        gaps_.was_drained(wait.process(), {wait.start_ns, saturating_end_ns(wait)}))
+        return false;
+    if (wait.blocked_reason != BlockedReason::futex || wait.waker_kind == WakerKind::interrupt) return true;
+    return wait.waker_kind == WakerKind::task && wait_place(wait).waker_tid != 0 &&
+           !(wait.waker_tgid == wait.tgid && ledger_.has_called(wait.process(), wait_place(wait).waker_tid));
 }
 
 void Judge::judge_gap_wait(const Event& wait) {
     const CallTime time = call_time(wait);
     const Event blamed = is_throttled(wait) ? blame_quota(wait, time.runnable_ns) : wait;
-    const Assignment assignment = name_neighbours(blamed, assign_between_calls(blamed, call_time(blamed)));
+    const Assignment assignment =
+        name_neighbours(blamed, assign_between_calls(blamed, call_time(blamed), slept_in_work(wait)));
     ledger_.add(blamed, time, nullptr, assignment);
     cycles_.judge_gap_wait(blamed, assignment);
 }

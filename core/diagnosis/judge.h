@@ -86,6 +86,7 @@ class Judge {
     };
     void judge(const Event& event, bool queue_full);
     bool is_gap_wait(const Event& event);
+    bool slept_in_work(const Event& wait) const;
     void judge_gap_wait(const Event& wait);
     void learn(const Event& call, const Op* op);
     void take_losses();

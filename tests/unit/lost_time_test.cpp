@@ -44,7 +44,12 @@ struct Program {
     bool by_quota = false;     ///< there is no hog, but a quota that is used up
     uint64_t reads_every = 0;  ///< steps, the first launch of which waits for the disk
     uint64_t read_ns = 30 * ms;
-    uint64_t locks_every = 0;  ///< steps, the synchronisation of which waits 20 ms for a lock of the driver's
+    uint64_t locks_every = 0;      ///< steps, the synchronisation of which waits 20 ms for a lock of the driver's
+    uint64_t waits_every = 0;      ///< steps, amid the launches of which it waits for a lock, 5 ms each time
+    uint64_t idles_every = 0;      ///< steps, before which it waits 40 ms to be asked
+    uint32_t released_by_tid = 0;  ///< these locks, by a thread of its process; 0: it gives up
+    uint64_t loads = 0;            ///< parts of a model, each copied and waited for before the first step
+    uint64_t hands_over_ns = 0;    ///< of each step: a thread that it woke has its CPU, and has enqueued for the device
     bool knows_last_wait = true;
     double jitter = 0.01;
 };
@@ -63,16 +68,19 @@ class Thread {
 
     /// How long it takes.
     uint64_t run(uint64_t steps) {
+        for (uint64_t load = 0; load < program_.loads; ++load) {
+            launch(ms);
+            synchronise(load);
+        }
         for (uint64_t step = 0; step < steps; ++step) {
             run_between_calls(program_.own_ns);
+            if (program_.idles_every != 0 && step % program_.idles_every == 7) wait_for_lock(40 * ms);
             for (uint64_t i = 0; i < program_.launches; ++i) {
-                begin(launch_op);
-                if (i == 0 && program_.reads_every != 0 && step % program_.reads_every == 7)
-                    sleep_until(now_ + program_.read_ns, BlockedReason::disk);
-                run_for(jittered(program_.launch_ns));
-                end();
-                done_ns_ = std::max(done_ns_, now_) + jittered(program_.kernel_ns);
+                if (i != 0 && program_.waits_every != 0 && step % program_.waits_every == 7) wait_for_lock(5 * ms);
+                const bool reads = i == 0 && program_.reads_every != 0 && step % program_.reads_every == 7;
+                launch(program_.kernel_ns, reads ? program_.read_ns : 0);
             }
+            if (program_.hands_over_ns != 0) be_off(now_, now_ + jittered(program_.hands_over_ns), BlockedReason::none);
             if ((step + 1) % program_.launches_ahead == 0) synchronise(step);
         }
         return now_;
@@ -106,6 +114,13 @@ class Thread {
     }
     uint64_t slice() { return std::uniform_int_distribution<uint64_t>(2'500 * us, 3'500 * us)(random_); }
 
+    void launch(uint64_t kernel_ns, uint64_t read_ns = 0) {
+        begin(launch_op);
+        if (read_ns != 0) sleep_until(now_ + read_ns, BlockedReason::disk);
+        run_for(jittered(program_.launch_ns));
+        end();
+        done_ns_ = std::max(done_ns_, now_) + jittered(kernel_ns);
+    }
     void begin(OpId op) {
         call_ = Event{};
         call_.op = op;
@@ -123,6 +138,10 @@ class Thread {
         in_call_ = false;
     }
 
+    void wait_for_lock(uint64_t ns) {
+        released_by_tid_ = program_.released_by_tid;
+        be_off(now_ + ns, now_ + ns + 20 * us, BlockedReason::futex);
+    }
     /// Off the CPU: asleep up to `woken_ns`, and from there without a CPU up to `to_ns`.
     void be_off(uint64_t woken_ns, uint64_t to_ns, BlockedReason reason) {
         Event wait;
@@ -149,6 +168,14 @@ class Thread {
         }
         wait.duration_ns = to_ns - now_;
         if (program_.by_quota) wait.return_code = wait_throttled;
+        if (!in_call_ && reason == BlockedReason::futex) {
+            wait.waker_kind = released_by_tid_ == 0 ? WakerKind::interrupt : WakerKind::task;
+            wait.waker_tgid = released_by_tid_ == 0 ? 0 : pid;
+            wait.waker_comm = to_comm("other");
+            wait.args[0] = pack_wait_place({.waker_tid = released_by_tid_});
+            wait.args[1] = 0xb49280;
+            wait.return_code = INGERO_DETAIL_LOCK;
+        }
         wait.last_wait_ns = wait.last_runnable_ns = 0;
         if (wait.duration_ns >= 200 * us) snapshot_.add(wait);
         now_ = back_ns_ = to_ns;
@@ -208,6 +235,7 @@ class Thread {
     MemorySnapshot snapshot_;
     std::map<uint64_t, OpId> ops_;  ///< of calls, by sequence
     std::mt19937_64 own_random_{1}, random_{42};
+    uint32_t released_by_tid_ = 0;
     uint64_t now_ = second, back_ns_ = 0, done_ns_ = 0, slice_left_ = 0;
     Event call_;
     bool in_call_ = false;
@@ -224,7 +252,7 @@ struct Compared {
 Compared compare(const Program& disturbed, std::string_view kind, uint64_t steps = 1'000) {
     Program alone = disturbed;
     alone.hog = HogRuns::never;
-    alone.reads_every = alone.locks_every = 0;
+    alone.reads_every = alone.locks_every = alone.waits_every = alone.idles_every = alone.hands_over_ns = 0;
     Thread one(disturbed), other(alone);
     Compared result;
     result.true_ns = static_cast<double>(one.run(steps)) - static_cast<double>(other.run(steps));
@@ -370,6 +398,24 @@ TEST(LostTime, IsNothingWhereTheHogRanOnlyWhileTheDeviceWorked) {
     EXPECT_LT(compared.finding.lost_high_ns, 0.01 * second);
 }
 
+// What it waits for in the same way while it starts takes less, and says nothing of how long a step takes.
+TEST(LostTime, IsNotKnownByCyclesOfOtherWork) {
+    for (const uint64_t loads : {12u, 700u}) {
+        const Compared idle = compare({.loads = loads, .hands_over_ns = ms}, "cpu-contention");
+        EXPECT_LT(std::abs(idle.true_ns), 0.01 * second);
+        ASSERT_FALSE(idle.finding.kind.empty()) << "it waited, which is said";
+        EXPECT_LT(idle.finding.lost_low_ns, 0.02 * second) << loads;
+        EXPECT_NE(idle.finding.verdict, Verdict::proven);
+        EXPECT_EQ(idle.finding.severity, Severity::low);
+
+        const Compared busy = compare({.hog = HogRuns::always, .loads = loads, .hands_over_ns = ms}, "cpu-contention");
+        ASSERT_FALSE(busy.finding.kind.empty());
+        EXPECT_LE(static_cast<double>(busy.finding.lost_low_ns), busy.true_ns) << loads;
+        EXPECT_GE(static_cast<double>(busy.finding.lost_high_ns), busy.true_ns) << loads;
+        EXPECT_GE(static_cast<double>(busy.finding.lost_low_ns), busy.true_ns / 2) << loads;
+    }
+}
+
 TEST(LostTime, OfAReadBeforeALaunchIsWhatTheDeviceStoodStillFor) {
     expect_true(compare({.reads_every = 20}, "own-io-wait"));
     expect_true(compare({.launch_ns = 250 * us, .kernel_ns = 2 * us, .reads_every = 20}, "own-io-wait"));
@@ -384,6 +430,29 @@ TEST(LostTime, OfALockInsideASynchronisationIsWhatCameAfterTheDeviceWasDone) {
     EXPECT_NEAR(static_cast<double>(compared.finding.lost_ns), compared.true_ns, 0.2 * compared.true_ns);
     EXPECT_LE(static_cast<double>(compared.finding.lost_low_ns), compared.true_ns);
     EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns);
+}
+
+// Such as for the lock of an interpreter that another of its threads has.
+TEST(LostTime, OfALockBetweenCallsIsToldWhereItHeldUpWorkForTheDevice) {
+    for (const uint32_t released_by_tid : {0u, 777u}) {
+        const Compared compared = compare({.waits_every = 20, .released_by_tid = released_by_tid}, "lock-wait");
+        expect_true(compared);
+        EXPECT_GT(compared.true_ns, 4.0 * second);
+        EXPECT_EQ(compared.finding.waited_ns, compared.finding.waited_between_calls_ns);
+        EXPECT_THAT(compared.finding.summary, HasSubstr("between its calls, in the middle of its work for the device"));
+        ASSERT_EQ(compared.finding.culprits.size(), 1u);
+        EXPECT_EQ(compared.finding.culprits[0].name, released_by_tid == 0 ? "lock 0xb49280" : "other");
+    }
+}
+
+TEST(LostTime, OfALockBetweenCallsIsNotToldOfAThreadThatWaitsForMoreWork) {
+    EXPECT_EQ(compare({.idles_every = 20}, "lock-wait").finding.kind, "");
+    EXPECT_EQ(compare({.idles_every = 20, .released_by_tid = 777}, "lock-wait").finding.kind, "");
+}
+
+// It works for the device itself, and says so when its part is done.
+TEST(LostTime, OfALockBetweenCallsIsNotToldOfAThreadThatWaitsForAnotherThatCalls) {
+    EXPECT_EQ(compare({.waits_every = 20, .released_by_tid = pid}, "lock-wait").finding.kind, "");
 }
 
 TEST(LostTime, IsKnownOfRowsWithoutTheLastWaitWhereSomeCyclesWereLeftAlone) {

@@ -28,9 +28,14 @@ constexpr int64_t error_divisor = 7;  // 14 %
 constexpr float is_explained = 8;
 /// And at most one part in so many of that was time without a CPU in waits for the device.
 constexpr float few_for_device = 4;
+/// Cycles of the same work are at most so much shorter than most of them.
+constexpr float alike_part = 0.875;
+
+/// Cycles of the same work differ by one part in so many of themselves.
+constexpr uint64_t little = 64;
 
 bool is_disturbed(uint64_t delay_ns, uint64_t length_ns) {
-    return delay_ns > std::max<uint64_t>(20'000, length_ns / 64);
+    return delay_ns > std::max<uint64_t>(20'000, length_ns / little);
 }
 
 /// 0 is none.
@@ -164,7 +169,7 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
         const auto hash = static_cast<uint32_t>(mix_bits(call.sequence));
         const uint64_t delay_ns = std::min(kind.delay_ns, length_ns);
         kind.cycles.add(hash, {static_cast<float>(length_ns), static_cast<float>(delay_ns),
-                               static_cast<float>(std::min(kind.delay_for_device_ns, delay_ns))});
+                               static_cast<float>(std::min(kind.delay_for_device_ns, delay_ns)), is_inside});
         if (is_disturbed(delay_ns, length_ns)) {
             ++kind.disturbed;
             kind.disturbed_inside += is_inside;
@@ -182,24 +187,63 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
     kind.is_certain = true;
 }
 
+/// A thread waits for the device in the same way for other work too, such as for each tensor of a model while it is
+/// loaded. What it does again and again for most of the window's time takes at least this long without its waits.
+float Cycles::alike_from(const Kind& kind) {
+    constexpr float alike_most = 1.25;
+    struct Rest {
+        float ns = 0;
+        double length_ns = 0;
+        bool operator<(const Rest& other) const { return ns < other.ns; }
+    };
+    std::vector<Rest> inside, all;
+    for (const auto& [cycle, hash] : kind.cycles.kept()) {
+        all.push_back({cycle.length - cycle.delay, cycle.length});
+        if (cycle.is_inside) inside.push_back(all.back());
+    }
+    std::vector<Rest>& rests = inside.size() < enough_calls ? all : inside;
+    std::sort(rests.begin(), rests.end());
+    float from = 0;
+    double most_ns = 0, sum_ns = 0;
+    for (size_t first = 0, end = 0; first < rests.size(); sum_ns -= rests[first++].length_ns) {
+        for (; end < rests.size() && rests[end].ns <= rests[first].ns * alike_most; ++end)
+            sum_ns += rests[end].length_ns;
+        if (end - first < enough_calls || sum_ns <= most_ns) continue;
+        most_ns = sum_ns;
+        from = rests[first + (end - first) / 2].ns;
+    }
+    return from * alike_part;
+}
+
 /// Where too few cycles were left alone, what is known of each is that it took its length, of which its waits made up
 /// no more than they can have. Where the cycles differ by just what their waits differ by, these made up all of it:
 /// unless the thread had no CPU while it waited for the device for many of them. The device works on meanwhile, and
 /// where nearly every cycle ends with a wait that is longer than the device takes, that shows in none.
 std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
-    const auto between = [](const auto& sampled) {
-        std::vector<Weighted<float>> lengths;
-        for (const auto& [length, hash] : sampled.kept()) lengths.push_back({length});
-        return Length{saturating_ns(quantile_of(lengths, 0.1)), saturating_ns(quantile_of(lengths, 0.5)),
-                      saturating_ns(quantile_of(lengths, 0.9))};
+    const float from = alike_from(kind);
+    const auto length = [from](float least, float usual, float most) {
+        return Length{saturating_ns(least), saturating_ns(usual), saturating_ns(most), saturating_ns(from), false};
     };
-    if (kind.undisturbed_inside >= enough_calls && kind.undisturbed_inside >= kind.disturbed_inside / others_for_each)
-        return between(kind.lengths_inside);
-    if (kind.undisturbed >= enough_calls && kind.undisturbed >= kind.disturbed / others_for_each)
-        return between(kind.undisturbed_lengths);
+    const auto between = [&length](auto& lengths) {
+        return length(quantile_of(lengths, 0.1), quantile_of(lengths, 0.5), quantile_of(lengths, 0.9));
+    };
+    // Of cycles that were left alone, those of this work; and how many of all of them that makes.
+    const auto undisturbed = [&](const Sampler<float>& sampled, uint64_t count,
+                                 uint64_t disturbed) -> std::optional<Length> {
+        std::vector<Weighted<float>> lengths;
+        for (const auto& [one, hash] : sampled.kept())
+            if (one >= from) lengths.push_back({one});
+        if (lengths.empty()) return std::nullopt;
+        count = count * lengths.size() / sampled.size();
+        if (count < enough_calls || count < disturbed / others_for_each) return std::nullopt;
+        return between(lengths);
+    };
+    if (auto inside = undisturbed(kind.lengths_inside, kind.undisturbed_inside, kind.disturbed_inside)) return inside;
+    if (auto all = undisturbed(kind.undisturbed_lengths, kind.undisturbed, kind.disturbed)) return all;
     std::vector<Weighted<float>> lengths, rests;
     float delays = 0, delays_for_device = 0;
     for (const auto& [cycle, hash] : kind.cycles.kept()) {
+        if (cycle.length < from) continue;
         lengths.push_back({cycle.length});
         rests.push_back({cycle.length - cycle.delay});
         delays += cycle.delay;
@@ -208,11 +252,11 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     if (lengths.size() < enough_disturbed) return std::nullopt;
     const auto spread = [](auto& values) { return quantile_of(values, 0.9) - quantile_of(values, 0.1); };
     if (spread(rests) * is_explained < spread(lengths) && delays_for_device * few_for_device < delays)
-        return Length{saturating_ns(quantile_of(rests, 0.1)), saturating_ns(quantile_of(rests, 0.5)),
-                      saturating_ns(quantile_of(rests, 0.9))};
-    const auto [least, most] =
-        std::minmax({saturating_ns(quantile_of(rests, 0.9)), saturating_ns(quantile_of(lengths, 0.1))});
-    return Length{least, least + (most - least) / 2, most};
+        return between(rests);
+    const auto [least, most] = std::minmax({quantile_of(rests, 0.9), quantile_of(lengths, 0.1)});
+    Length bounds = length(least, least + (most - least) / 2, most + most / little);
+    bounds.is_bounds = true;
+    return bounds;
 }
 
 void Cycles::finish_learning() {
@@ -326,14 +370,17 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
     uint64_t all_ns = sum(delays);
     if (all_ns == 0) return;
 
+    // One that is too short to be of the work whose length is known says nothing either.
+    const bool is_known = is_whole && cycle.length_ns() >= thread.length->alike_from_ns;
     CycleLoss loss;
-    if (is_whole) {
+    if (is_known) {
         all_ns = saturating_add(all_ns, saturating_subtract(gaps_ns(thread, cycle), sum(gap_delays)));
         loss = {clamped(cycle.length_ns(), thread.length->most_ns, all_ns),
                 clamped(cycle.length_ns(), thread.length->usual_ns, all_ns),
                 clamped(cycle.length_ns(), thread.length->least_ns, all_ns)};
+        if (thread.length->is_bounds) loss.low_ns = std::max<int64_t>(loss.low_ns, 0);
     }
-    if (is_whole && has_ended) {
+    if (is_known && has_ended) {
         thread.lost_ns = saturating_sum(thread.lost_ns, loss.point_ns);
         thread.delayed_ns = saturating_add(thread.delayed_ns, all_ns);
     } else {
@@ -341,7 +388,7 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
         // that takes twice as long as any may be none: a program may go on without such waits.
         const auto limit = static_cast<int64_t>(std::min<uint64_t>(all_ns, INT64_MAX));
         const int64_t usual = thread.delayed_ns == 0 ? limit / 2 : part_of(thread.lost_ns, all_ns, thread.delayed_ns);
-        const bool is_like_others = is_whole && cycle.length_ns() / 2 <= thread.length->most_ns;
+        const bool is_like_others = is_known && cycle.length_ns() / 2 <= thread.length->most_ns;
         loss.low_ns = is_like_others ? std::max<int64_t>(loss.low_ns, 0) : 0;
         loss.point_ns = std::clamp(std::max(loss.point_ns, usual), loss.low_ns, limit);
         loss.high_ns = limit;

@@ -85,12 +85,15 @@ class Cycles {
         float length = 0;
         float delay = 0;             ///< that its waits can have made up
         float delay_for_device = 0;  ///< of it, without a CPU in waits for the device
+        bool is_inside = false;      ///< the window
     };
     /// How long a cycle takes of itself.
     struct Length {
         uint64_t least_ns = 0;
         uint64_t usual_ns = 0;
         uint64_t most_ns = 0;
+        uint64_t alike_from_ns = 0;  ///< shorter ones are of other work
+        bool is_bounds = false;      ///< of what it can take, where none was left alone
     };
     struct Kind {
         uint64_t what = 0;
@@ -153,6 +156,7 @@ class Cycles {
     /// A call outside any cycle.
     static void tell(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
                      std::vector<ThreadLoss>& ret_losses);
+    static float alike_from(const Kind& kind);
     static std::optional<Length> length_of(const Kind& kind);
     static Delays delays_of(const Assignment& assignment);
     static uint64_t sum(const Delays& delays);

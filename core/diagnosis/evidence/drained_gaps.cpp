@@ -197,6 +197,19 @@ void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
     if (++gaps_ > max_gaps) drop_short();
 }
 
+bool DrainedGaps::was_drained(const ProcessKey& process, const Window& time) const {
+    const Devices* const devices = processes_.find(process);
+    if (!devices || time.length_ns() < shortest_ns_) return true;
+    return std::any_of(devices->by_ordinal.begin(), devices->by_ordinal.end(), [&](const auto& one) {
+        const Device& device = one.second;
+        if (device.drained_ns != 0 && device.drained_ns < time.to_ns) return true;
+        const auto& gaps = device.told.gaps;
+        const auto last = std::find_if(gaps.rbegin(), gaps.rend(),
+                                       [&](const DrainedGap& gap) { return gap.time.from_ns < time.to_ns; });
+        return last != gaps.rend() && last->time.to_ns > time.from_ns;
+    });
+}
+
 void DrainedGaps::drop(const Devices& gone) {
     for (const auto& [ordinal, device] : gone.by_ordinal) {
         gaps_ -= device.told.gaps.size();

@@ -72,6 +72,10 @@ class DrainedGaps {
     /// Blocks in order of start; rows of a block in any order.
     void take(std::span<const Event> block, EventFilter& filter);
 
+    /// Whether a device of the process had nothing to do at some of the time, as far as is known by now; also where
+    /// that may have been too short to be kept.
+    bool was_drained(const ProcessKey& process, const Window& time) const;
+
     struct Devices;
     /// visit(process, device ordinal, device)
     template <class Visit>
