@@ -214,7 +214,9 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
         if (shape_of(cookie) == INGERO_SHAPE_COLLECTIVE) enter_collective(thread, depth);
         else enter_communicator_call(thread, depth);
     }
-    frame->stack = capture_stack(ctx, thread, frame, depth, !is_to_be_left_out(thread, cookie));
+    /* A program registers its functions before it runs, each from a place of its own. */
+    frame->stack = capture_stack(ctx, thread, frame, depth,
+                                 !is_to_be_left_out(thread, cookie) && shape_of(cookie) != INGERO_SHAPE_REGISTER);
     /* Before the clock: a preemption between the two then shows as a switch too many. */
     frame->switches_before = switches(task, thread);
     barrier();
@@ -301,7 +303,11 @@ static __always_inline void take_effect(struct thread_state *thread, struct task
             bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
             push_context(thread, frame->args[0]);
             break;
-        case INGERO_SHAPE_RETAIN_CONTEXT: bpf_map_update_elem(&contexts, &key, &device, BPF_ANY); break;
+        case INGERO_SHAPE_RETAIN_CONTEXT:
+            bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+            /* Which the runtime may have made current before it asked for it. */
+            if (thread->context == frame->args[0]) thread->device = device;
+            break;
         case INGERO_SHAPE_END_CONTEXT:
             bpf_map_delete_elem(&contexts, &key);
             if (thread->context == frame->args[0]) pop_context(thread);

@@ -14,7 +14,7 @@
 #define INGERO_MAX_MAPPINGS 65536      /* of all processes */
 #define INGERO_MAX_PROCESS_MAPPINGS 4096
 #define INGERO_MAX_UNWIND_TABLES 1024
-#define INGERO_MAX_UNWIND_ROWS 2097152 /* of a table */
+#define INGERO_MAX_UNWIND_ROWS 4194304 /* of a table */
 
 /* Why a stack ends. */
 enum ingero_stack_end {

@@ -14,7 +14,7 @@
 #define STACK_TABLE_ENTRIES 65536
 #define STACK_TABLE_WAYS 4
 #define MAPPING_STEPS 13 /* 2 to the 12 mappings a process */
-#define ROW_STEPS 22     /* 2 to the 21 rows a table */
+#define ROW_STEPS 23     /* 2 to the 22 rows a table */
 #define MIX 0x9e3779b97f4a7c15ULL
 
 struct {

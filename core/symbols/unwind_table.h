@@ -26,7 +26,7 @@ struct UnwindTable {
 
 /// Bounds for hostile and for outsized files: beyond them the answer is the error `limit`.
 struct UnwindLimits {
-    size_t rows = 2'000'000;              ///< 16 MiB
+    size_t rows = 4'000'000;              ///< 32 MiB; PyTorch's libtorch_cpu.so has 2,333,981
     uint64_t frame_bytes = 256ULL << 20;  ///< of .eh_frame
 };
 
