@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,10 +28,13 @@ constexpr size_t instruction_bytes = 8;
 constexpr size_t max_misplaced = 16;
 constexpr size_t max_overlaps = 1'000'000;
 
+constexpr size_t longest_jump = 16;  // bytes of a function that only jumps
+
 /// A wanted symbol where the file has it.
 struct Placed {
     uint64_t address = 0;
     FunctionSymbol function;
+    std::optional<uint64_t> jumps_to;  ///< and does nothing else
     bool misplaced = false;
 };
 
@@ -60,6 +65,35 @@ bool is_emulated_aarch64(std::span<const unsigned char> code) {
     return address || branch || conditional || compare_or_test || to_register;
 }
 
+/// Where a function jumps whose code is all of `code`: behind at most a landing pad and an empty stack frame, and by a
+/// distance that lies in the instruction, as compilers write `return other(arguments)`.
+std::optional<uint64_t> target_of_jump(uint64_t address, std::span<const unsigned char> code, uint16_t machine) {
+    const auto begins_with = [&](std::initializer_list<unsigned char> bytes) {
+        if (code.size() < bytes.size() || !std::equal(bytes.begin(), bytes.end(), code.begin())) return false;
+        code = code.subspan(bytes.size());
+        address += bytes.size();
+        return true;
+    };
+    int32_t distance = 0;
+    if (machine == EM_X86_64) {
+        begins_with({0xf3, 0x0f, 0x1e, 0xfa});        // endbr64
+        begins_with({0x55, 0x48, 0x89, 0xe5, 0x5d});  // push %rbp; mov %rsp,%rbp; pop %rbp
+        if (!begins_with({0xe9}) || code.size() != sizeof distance) return std::nullopt;
+        std::memcpy(&distance, code.data(), sizeof distance);
+        return address + sizeof distance + static_cast<uint64_t>(int64_t{distance});
+    }
+    if (machine == EM_AARCH64) {
+        begins_with({0x5f, 0x24, 0x03, 0xd5});  // bti c
+        uint32_t instruction = 0;
+        if (code.size() != sizeof instruction) return std::nullopt;
+        std::memcpy(&instruction, code.data(), sizeof instruction);
+        if ((instruction & 0xfc000000) != 0x14000000) return std::nullopt;  // b
+        distance = static_cast<int32_t>(instruction << 6) >> 4;
+        return address + static_cast<uint64_t>(int64_t{distance});
+    }
+    return std::nullopt;
+}
+
 /// "cudaFree@@libcudart.so.13" in .symtab is "cudaFree".
 std::string_view without_version(std::string_view name) {
     return name.substr(0, name.find('@'));
@@ -77,6 +111,7 @@ class SymbolReader {
     Result<void> for_each_function(Elf_Scn* section, const GElf_Shdr& header, F&& visit);
     Result<void> read_table(Elf_Scn* section, const GElf_Shdr& header);
     Result<void> mark_misplaced(const GElf_Sym& symbol);
+    const Placed* jumped_to(const Placed& placed) const;
     void keep_placed();
     Result<void> add(std::string_view name, const GElf_Sym& symbol);
 
@@ -166,13 +201,25 @@ Result<void> SymbolReader::mark_misplaced(const GElf_Sym& symbol) {
     return {};
 }
 
+/// nullptr where it does not only jump, or not to one of these. `placed_` is in order of address.
+const Placed* SymbolReader::jumped_to(const Placed& placed) const {
+    if (!placed.jumps_to) return nullptr;
+    const auto at = std::lower_bound(placed_.begin(), placed_.end(), *placed.jumps_to,
+                                     [](const Placed& one, uint64_t address) { return one.address < address; });
+    const bool is_one = at != placed_.end() && at->address == *placed.jumps_to && !at->misplaced && !at->jumps_to;
+    return is_one ? &*at : nullptr;
+}
+
 void SymbolReader::keep_placed() {
     const FunctionRanges ranges(file_);
-    for (Placed& placed : placed_) {
-        if (!placed.misplaced && !ranges.is_inside(placed.address))
-            result_.functions.push_back(std::move(placed.function));
-        else if (result_.misplaced.size() < max_misplaced)
-            result_.misplaced.push_back(std::move(placed.function.name));
+    for (const Placed& placed : placed_) {
+        if (!placed.misplaced && !ranges.is_inside(placed.address)) {
+            result_.functions.push_back(placed.function);
+            if (const Placed* const other = jumped_to(placed))
+                result_.functions.back().jumps_to = other->function.file_offset;
+        } else if (result_.misplaced.size() < max_misplaced) {
+            result_.misplaced.push_back(placed.function.name);
+        }
     }
 }
 
@@ -181,15 +228,20 @@ Result<void> SymbolReader::add(std::string_view name, const GElf_Sym& symbol) {
     uint64_t bytes_left = 0;
     const std::optional<uint64_t> offset = file_.code_offset(symbol.st_value, bytes_left);
     if (!offset) return {};
-    std::array<unsigned char, instruction_bytes> buffer{};
+    std::array<unsigned char, longest_jump> buffer{};
     const size_t wanted_bytes = std::min<uint64_t>(bytes_left, buffer.size());
-    const std::span<const unsigned char> code(buffer.data(), file_.read_at(*offset, {buffer.data(), wanted_bytes}));
+    const std::span<const unsigned char> all(buffer.data(), file_.read_at(*offset, {buffer.data(), wanted_bytes}));
+    const auto code = all.first(std::min(all.size(), instruction_bytes));
     if (code.empty()) return ElfFile::corrupt("it became shorter while it was read");
     if (placed_.size() == max_functions) return ElfFile::over_limit("more than 65,536 functions of the wanted names");
     const bool emulated = (file_.machine() == EM_X86_64 && is_emulated_x86_64(code)) ||
                           (file_.machine() == EM_AARCH64 && is_emulated_aarch64(code));
-    placed_.push_back(
-        {symbol.st_value, {std::string(name), *offset, symbol.st_size, emulated, {code.begin(), code.end()}}});
+    std::optional<uint64_t> jumps_to;
+    if (symbol.st_size <= all.size())
+        jumps_to = target_of_jump(symbol.st_value, all.first(symbol.st_size), file_.machine());
+    placed_.push_back({symbol.st_value,
+                       {std::string(name), *offset, symbol.st_size, emulated, {code.begin(), code.end()}},
+                       jumps_to});
     return {};
 }
 

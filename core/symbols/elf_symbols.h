@@ -17,6 +17,7 @@ struct FunctionSymbol {
     /// The first instruction decides a probe's price: push, nop and the like are emulated, others single-stepped.
     bool emulated = false;
     std::vector<uint8_t> code{};  ///< what the file has there: at most 8 bytes, at least 1
+    uint64_t jumps_to = 0;        ///< file offset of another of these: it does nothing else; 0: not that
 };
 
 struct LibrarySymbols {

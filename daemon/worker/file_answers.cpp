@@ -54,7 +54,8 @@ Result<json> symbols_answer(const json& params, int fd) {
                              {"offset", f.file_offset},
                              {"size", f.size},
                              {"emulated", f.emulated},
-                             {"code", f.code}});
+                             {"code", f.code},
+                             {"jumps_to", f.jumps_to}});
     return json{{"build_id", library->build_id},
                 {"functions", std::move(functions)},
                 {"misplaced", std::move(library->misplaced)}};

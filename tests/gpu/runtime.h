@@ -5,13 +5,9 @@
 
 #include "counted.h"
 
-/// What `kernel<<<...>>>` calls: from CUDA 13 on a function that goes on into cudaLaunchKernel.
+/// What `kernel<<<...>>>` calls: from CUDA 13 on by another name, which only jumps there.
 inline void note_launch() {
-    const cudaError_t result = cudaGetLastError();
-#if CUDART_VERSION >= 13000
-    counted::note("__cudaLaunchKernel", result);
-#endif
-    counted::note("cudaLaunchKernel", result);
+    counted::note("cudaLaunchKernel", cudaGetLastError());
 }
 
 /// Launches a kernel by `kernel<<<...>>>(...)` and counts it; the error, if there is one, is the launch's own.

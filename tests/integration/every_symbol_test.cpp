@@ -20,7 +20,8 @@ using namespace ingero::test;
 
 namespace {
 
-/// Jumps to cudaLaunchKernel_ptsz with its caller's frame: the log has what it jumps to.
+/// Jumps to cudaLaunchKernel_ptsz with its caller's frame: the log has what it jumps to. Where the file shows it, in
+/// version 13, it is another name of that one and not recorded by itself.
 constexpr std::string_view jumping = "__cudaLaunchKernel_ptsz", jumped_to = "cudaLaunchKernel_ptsz";
 /// Before a thread's first call has set a context its device is not known; the library says 0.
 constexpr size_t most_unknown_devices = 2;
@@ -101,6 +102,10 @@ TEST_P(EverySymbol, is_recorded_as_it_was_called) {
         ASSERT_FALSE(HasFailure()) << "call " << i << " of " << trace.calls.size();
     }
     EXPECT_EQ(trace.events.size(), trace.calls.size() + jumps);
+#if defined(__x86_64__)
+    EXPECT_EQ(jumps != 0, cudart == std::string_view(CUDART12_LIBRARY));
+#endif
+    if (jumps == 0 && succeeded.contains(std::string(jumped_to))) succeeded.emplace(jumping);
     EXPECT_LE(unknown_devices, most_unknown_devices);
 
     size_t walked = 0;

@@ -4,6 +4,10 @@
             "\n"                                                                      \
             "ret\n.size " #name ", . - " #name "\n")
 
+#define JUMP(name, code)                                                                                             \
+    __asm__(".text\n.globl " #name "\n.type " #name ", %function\n" #name ":\n" code "\n.size " #name ", . - " #name \
+            "\n")
+
 #if defined(__x86_64__)
 FUNCTION(first_push, "push %rbp\n pop %rbp");
 FUNCTION(first_push_high, "push %r12\n pop %r12");
@@ -14,11 +18,23 @@ FUNCTION(first_endbr64, "endbr64");
 FUNCTION(first_mov, "mov %rdi, %rax");
 FUNCTION(first_sub, "sub $8, %rsp\n add $8, %rsp");
 FUNCTION(first_call, "call first_mov");
+JUMP(jumps, "jmp first_mov");
+JUMP(jumps_with_frame, "endbr64\n push %rbp\n mov %rsp, %rbp\n pop %rbp\n jmp first_mov");
+JUMP(jumps_after_work, "inc %rdi\n jmp first_mov");
+JUMP(jumps_inside, "jmp first_sub + 4");
+JUMP(jumps_to_jump, "jmp jumps");
+JUMP(jumps_if, "jz first_mov\n nop");
 #elif defined(__aarch64__)
 FUNCTION(first_adrp, "adrp x0, first_adrp");
 FUNCTION(first_branch, "b 1f\n1:");
 FUNCTION(first_nop, "nop");
 FUNCTION(first_bti, "hint #34");
+JUMP(jumps, "b first_nop");
+JUMP(jumps_with_frame, "hint #34\n b first_nop");
+JUMP(jumps_after_work, "add x0, x0, #1\n b first_nop");
+JUMP(jumps_inside, "b first_adrp + 4");
+JUMP(jumps_to_jump, "b jumps");
+JUMP(jumps_if, "b.eq first_nop\n nop");
 #endif
 
 int original(int x) {

@@ -230,6 +230,30 @@ TEST(ElfSymbols, say_which_first_instructions_the_kernel_emulates) {
     for (const auto& f : symbols->functions) EXPECT_EQ(f.emulated, expected.at(f.name)) << f.name;
 }
 
+TEST(ElfSymbols, say_which_functions_only_jump_to_another) {
+#if defined(__x86_64__)
+    const std::string target = "first_mov";
+#else
+    const std::string target = "first_nop";
+#endif
+    const std::set<std::string> names = {target,         "jumps",         "jumps_after_work", "jumps_if",
+                                         "jumps_inside", "jumps_to_jump", "jumps_with_frame"};
+    const OpenFile file(fixture);
+    const auto symbols = read_function_symbols(file.fd(), {names.begin(), names.end()}, false);
+    ASSERT_TRUE(symbols);
+    ASSERT_EQ(symbols->functions.size(), names.size());
+    std::set<std::string> jumping;
+    for (const auto& f : symbols->functions) {
+        if (f.jumps_to == 0) continue;
+        jumping.insert(f.name);
+        EXPECT_EQ(f.jumps_to, symbols->functions[0].file_offset) << f.name;
+    }
+    EXPECT_EQ(symbols->functions[0].name, target);
+    EXPECT_THAT(jumping, ElementsAre("jumps", "jumps_with_frame"));
+    // Of what was not asked for it is no other name.
+    EXPECT_EQ(read_function_symbols(file.fd(), {"jumps"}, false)->functions.at(0).jumps_to, 0u);
+}
+
 /// The fixture's bytes and views of its headers, for changing one field.
 struct Forged {
     std::vector<char> bytes = read_bytes(fixture);

@@ -91,7 +91,8 @@ TEST_F(WorkerPoolTest, reads_symbols_through_a_descriptor_that_stays_the_callers
                                                    {"offset", f.file_offset},
                                                    {"size", f.size},
                                                    {"emulated", f.emulated},
-                                                   {"code", f.code}}));
+                                                   {"code", f.code},
+                                                   {"jumps_to", 0}}));
     }
     EXPECT_GE(fcntl(file.get(), F_GETFD), 0);
 }

@@ -371,7 +371,7 @@ std::vector<ProbeSite> probe_sites(Library library, unsigned major, const std::v
     std::map<uint64_t, std::pair<const Target*, const FunctionSymbol*>> by_offset;
     for (const FunctionSymbol& symbol : symbols) {
         const auto found = by_name.find(symbol.name);
-        if (found == by_name.end()) continue;
+        if (found == by_name.end() || symbol.jumps_to != 0) continue;
         auto [at, added] = by_offset.try_emplace(symbol.file_offset, found->second, &symbol);
         if (!added && found->second < at->second.first) at->second = {found->second, &symbol};
     }

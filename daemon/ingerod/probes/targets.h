@@ -54,7 +54,9 @@ struct ProbeSite {
 /// The major version in a library's file name, libcudart.so.12.4 or libcudart-1a2b3c.so.11.0; 0 where there is none.
 unsigned library_major(std::string_view path);
 
-/// One site an offset: several names of one function are probed once, as the first target that names it.
+/// One site an offset: several names of one function are probed once, as the first target that names it. One that only
+/// jumps to another is probed there, as that one: CUDA 13 launches by __cudaLaunchKernel, which jumps to
+/// cudaLaunchKernel.
 std::vector<ProbeSite> probe_sites(Library library, unsigned major, const std::vector<FunctionSymbol>& symbols);
 
 }  // namespace ingero

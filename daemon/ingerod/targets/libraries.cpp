@@ -92,7 +92,8 @@ std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
                               .file_offset = one.at("offset"),
                               .size = one.at("size"),
                               .emulated = one.at("emulated"),
-                              .code = one.at("code").get<std::vector<uint8_t>>()};
+                              .code = one.at("code").get<std::vector<uint8_t>>(),
+                              .jumps_to = one.at("jumps_to")};
         if (symbol.code.empty()) throw std::invalid_argument("a function without code");
         symbols.push_back(std::move(symbol));
     }
