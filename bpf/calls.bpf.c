@@ -306,7 +306,7 @@ static __always_inline void take_effect(struct thread_state *thread, struct task
         case INGERO_SHAPE_RETAIN_CONTEXT:
             bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
             /* Which the runtime may have made current before it asked for it. */
-            if (thread->context == frame->args[0]) thread->device = device;
+            if (thread->context == frame->args[0] && thread->device == INGERO_DEVICE_UNKNOWN) thread->device = device;
             break;
         case INGERO_SHAPE_END_CONTEXT:
             bpf_map_delete_elem(&contexts, &key);

@@ -206,16 +206,18 @@ Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* o
     return assignment;
 }
 
-Assignment assign_between_calls(const Event& wait, const CallTime& time, bool slept_in_work) {
+Assignment assign_between_calls(const Event& wait, const CallTime& time) {
     Assignment assignment;
     assignment.excess_ns = time.runnable_ns;
     add_runnable(wait, time, assignment);
-    if (!slept_in_work) return assignment;
-    const Cause cause =
-        wait.blocked_reason == BlockedReason::futex ? Cause::lock_between_calls : Cause::io_between_calls;
-    assignment.excess_ns += time.blocked_ns;
-    assignment[cause] += time.blocked_ns;
-    add_way_back(wait, time.blocked_ns, cause, assignment.ns);
+    return assignment;
+}
+
+Assignment assign_sleep_between_calls(const Event& wait, const CallTime& time) {
+    Assignment assignment;
+    const bool is_lock = wait.blocked_reason == BlockedReason::futex;
+    assignment.excess_ns = time.blocked_ns;
+    assignment[is_lock ? Cause::lock_between_calls : Cause::io_between_calls] = time.blocked_ns;
     return assignment;
 }
 

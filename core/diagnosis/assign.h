@@ -38,6 +38,9 @@ inline constexpr size_t finding_causes = 8;
 /// Who had the CPU, so to speak, where the quota of the thread's own control group forbade it to run.
 inline constexpr std::string_view quota_name = "cgroup quota";
 
+/// Who released a lock for which a thread no longer waited.
+inline constexpr std::string_view gave_up_name = "not released in time";
+
 /// Who had the CPU where no task is known to have had it.
 inline constexpr std::string_view other_tasks = "other tasks";
 
@@ -93,9 +96,10 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
 constexpr bool may_hold_up(BlockedReason reason) {
     return reason == BlockedReason::futex || reason == BlockedReason::disk || reason == BlockedReason::network_fs;
 }
-/// For a wait between calls: the part of it in which the thread could run, all of which is too much; and what it slept
-/// where that held its work up (`slept_in_work`).
-Assignment assign_between_calls(const Event& wait, const CallTime& time, bool slept_in_work);
+/// For a wait between calls: the part of it in which the thread could run. All of that is too much.
+Assignment assign_between_calls(const Event& wait, const CallTime& time);
+/// The same of what it slept for a lock or for files.
+Assignment assign_sleep_between_calls(const Event& wait, const CallTime& time);
 constexpr bool is_between_calls(Cause cause) {
     return cause == Cause::lock_between_calls || cause == Cause::io_between_calls;
 }

@@ -39,19 +39,19 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "as for cpu-contention, where the task that ran belongs to another control group",
      "as for cpu-contention; who ran for long is looked up while it runs", "as for cpu-contention; memory and caches",
      nullptr},
-    {"own-io-wait", "The call waits for a disk or a network file system",
+    {"own-io-wait", "The thread waits for a disk or a network file system",
      "the time in which a call's thread slept in input or output of its own, and came back from it; between calls only "
-     "amid work for the device, and where the thread's cycles are longer for it",
-     "calls with their time split; waits", "which file; between calls, what is read while the device has nothing to do",
-     nullptr},
-    {"lock-wait", "The call waits for a lock",
+     "with work under way for the device, and where the thread's cycles are longer for it",
+     "calls with their time split; waits", "which file; between calls, what is read with no work under way", nullptr},
+    {"lock-wait", "The thread waits for a lock",
      "the time in which a call's thread slept on a futex and came back from it, and who woke it; between calls only "
-     "amid work for the device, and where the thread's cycles are longer for it",
+     "with work under way for the device, and where the thread's cycles are longer for it",
      "calls with their time split; waits",
-     "what the holder did with the lock; between calls, whether a thread waits for a lock or to be asked while the "
-     "device has nothing to do, and locks released by threads that work for a device themselves",
+     "what the holder did with the lock; between calls, whether it is a lock or a queue, and waits for threads that "
+     "work "
+     "for a device themselves",
      nullptr},
-    {"memory-reclaim", "The call waits for memory pages",
+    {"memory-reclaim", "The thread waits for memory pages",
      "the time in which a call's thread slept in a page fault, and came back from it", "calls with their time split",
      "who filled the memory", nullptr},
     {"cold-start", "First use of functions",

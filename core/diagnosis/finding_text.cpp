@@ -112,16 +112,6 @@ void write_contention(Finding& finding, const KindLedger& kind) {
 
 /// The kinds of sleep differ in words only.
 void write_sleep(Finding& finding, const KindLedger& kind, const std::string& what, const std::string& fix) {
-    if (kind.calls == 0) {
-        finding.summary = process_text(finding) + " slept " + format_duration(finding.waited_ns) + " in " +
-                          std::to_string(kind.waits) + (kind.waits == 1 ? " wait" : " waits") +
-                          " between its calls, in the middle of its work for the device, waiting for " + what +
-                          cost_text(finding);
-        finding.fix = fix;
-        finding.confirm = "Run explain again over a window of the same length: " + process_text(finding) +
-                          " should not sleep for " + what + " between its calls.";
-        return;
-    }
     finding.summary = ops_text(kind) + " in " + process_text(finding) + " slept " + format_duration(finding.waited_ns) +
                       " in " + calls_text(kind.calls) + " waiting for " + what + cost_text(finding);
     finding.fix = fix;
@@ -142,16 +132,38 @@ void write_lock_wait(Finding& finding, const KindLedger& kind) {
         "keep calls that synchronise the device off the launching thread.");
 }
 
+/// `until`: how the sleeps ended, or what for.
+void write_sleep_between_calls(Finding& finding, const KindLedger& kind, const std::string& until,
+                               const std::string& fix) {
+    finding.summary = process_text(finding) + " slept " + format_duration(finding.waited_ns) + " in " +
+                      std::to_string(kind.waits) + (kind.waits == 1 ? " wait" : " waits") +
+                      " between its calls, with work under way for its device, " + until + cost_text(finding);
+    finding.fix = fix;
+    finding.confirm = "Run explain again over a window of the same length: that time should be under 1 % of it.";
+}
+
 void write_lock_between_calls(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
-    const bool own = culprit.pid == finding.pid;
-    const std::string what =
-        culprit.pid == 0 ? "a lock" : "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " released";
-    write_sleep(
-        finding, kind, what,
-        "See what the other threads do meanwhile (ingeroctl waits, ingeroctl stacks --off-cpu). In Python, waits "
-        "of 5 ms that end by themselves are for the interpreter's lock (GIL), which another thread has: move "
-        "what that thread computes to a process of its own.");
+    if (culprit.name == gave_up_name)
+        return write_sleep_between_calls(
+            finding, kind, "for a lock that it did not get in time",
+            "See what its other threads do meanwhile (ingeroctl stacks --off-cpu). In Python, waits of 5 ms are for "
+            "the "
+            "interpreter's lock (GIL), which another thread has: move what that one computes to a process of its own.");
+    const std::string who =
+        culprit.pid == finding.pid ? "another thread, " + culprit.name + "," : culprit_text(culprit);
+    write_sleep_between_calls(finding, kind, "until " + who + " woke it",
+                              "See what that thread does meanwhile (ingeroctl waits, ingeroctl stacks --off-cpu): it "
+                              "has a lock for too long, "
+                              "or work ready too late, as a loader has that is short of workers.");
+}
+
+void write_io_between_calls(Finding& finding, const KindLedger& kind) {
+    const bool network = first_culprit(finding).name == to_string(BlockedReason::network_fs);
+    write_sleep_between_calls(
+        finding, kind, network ? "for a network file system" : "for the disk",
+        "Read ahead and write behind, in another thread or process, or keep the files on faster storage. iostat -x 1 "
+        "shows whether the device is busy with something else.");
 }
 
 void write_io_wait(Finding& finding, const KindLedger& kind) {
@@ -176,8 +188,10 @@ void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
             write_contention(finding, kind);
             break;
         case Cause::own_io_wait:
-        case Cause::io_between_calls:
             write_io_wait(finding, kind);
+            break;
+        case Cause::io_between_calls:
+            write_io_between_calls(finding, kind);
             break;
         case Cause::lock_wait:
             write_lock_wait(finding, kind);
@@ -189,13 +203,13 @@ void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
             write_resent(finding, kind);
             break;
         default:
-            write_sleep(
-                finding, kind, "memory pages",
-                "Where /proc/pressure/memory shows that the host is short of memory: raise MemoryHigh= and MemoryMax= "
-                "of "
-                "its unit, or move what fills the memory elsewhere; lock buffers that are copied from (cudaHostAlloc, "
-                "mlock). Else pages of files were read that it has mapped, such as libraries at their first use: read "
-                "these files once before (cat FILE >/dev/null).");
+            write_sleep(finding, kind, "memory pages",
+                        "Where /proc/pressure/memory shows that memory is short: raise MemoryHigh= and MemoryMax= of "
+                        "its unit, or "
+                        "move what fills the memory elsewhere; lock buffers that are copied from (cudaHostAlloc, "
+                        "mlock). Where it "
+                        "is not, files that are mapped were read, such as libraries at their first use: read them once "
+                        "before.");
     }
     if (finding.verdict == Verdict::insufficient_evidence) {
         finding.summary += "; too few calls like these to say what is usual";

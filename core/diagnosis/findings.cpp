@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "core/diagnosis/finding_text.h"
@@ -61,7 +62,7 @@ void add_culprit(KindLedger& kind, Cause cause, const Event& event, const Assign
     const auto [comm, pid] = suspect_of(cause, event);
     std::string name(to_string_view(comm));
     if (cause == Cause::network_retransmit && assignment.resent) name = peer_text(*assignment.resent);
-    if (cause == Cause::lock_between_calls && pid == 0) name = wait_detail_text(event);
+    if (cause == Cause::lock_between_calls && event.waker_kind != WakerKind::task) name = gave_up_name;
     if (!add_bounded(kind.by_culprit, std::pair(std::move(name), pid), ns)) add_to(kind.unnamed_culprits_ns, ns);
 }
 
@@ -97,7 +98,8 @@ Loss loss_of(const CycleLoss& cycles, uint64_t waited_ns) {
     const auto limited = [](int64_t ns, uint64_t limit_ns) {
         return std::min(static_cast<uint64_t>(std::max<int64_t>(ns, 0)), limit_ns);
     };
-    return {limited(cycles.low_ns, waited_ns), limited(cycles.point_ns, waited_ns),
+    const int64_t low_ns = std::min(cycles.low_ns, cycles.point_ns);
+    return {limited(low_ns, waited_ns), limited(cycles.point_ns, waited_ns),
             limited(cycles.high_ns, saturating_add(waited_ns, waited_ns / 20))};
 }
 
@@ -116,6 +118,14 @@ uint64_t most_waited(const KindLedger& kind) {
     uint64_t most = 0;
     for (const auto& [tid, ns] : kind.by_thread) most = std::max(most, ns);
     return most;
+}
+
+/// Of what was lost to one kind in calls and between them, what was lost more: an incident has one finding.
+void keep_one_of_a_kind(std::vector<Finding>& findings) {
+    std::stable_sort(findings.begin(), findings.end(),
+                     [](const Finding& a, const Finding& b) { return a.lost_ns > b.lost_ns; });
+    std::set<std::string> kinds;
+    std::erase_if(findings, [&](const Finding& finding) { return !kinds.insert(finding.kind).second; });
 }
 
 bool same_process(const Finding& finding, const ProcessKey& process) {
@@ -157,10 +167,6 @@ void Ledger::saw(const Event& event) {
     Window& active = active_[last_thread_number_];
     active.from_ns = std::min(active.from_ns, std::max(event.start_ns, window_.from_ns));
     active.to_ns = std::max(active.to_ns, std::min(saturating_end_ns(event), window_.to_ns));
-}
-
-bool Ledger::has_called(const ProcessKey& process, uint32_t tid) const {
-    return thread_index_.find({process, tid}) != KeyIndex<ThreadId>::none;
 }
 
 Ledger::ProcessLedger* Ledger::process_of(const ProcessKey& key) {
@@ -289,13 +295,15 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
     // Who had the time is not all: a proof says what it cost.
     const bool is_bounded = lost.high_ns == 0 || (lost.low_ns != 0 && lost.low_ns >= lost.point_ns / 2);
-    if (finding.verdict == Verdict::proven && !is_bounded) finding.verdict = Verdict::partial;
+    // And a futex may be a lock, or how one thread gives another work.
+    if (finding.verdict == Verdict::proven && (!is_bounded || cause == Cause::lock_between_calls))
+        finding.verdict = Verdict::partial;
     finding.pid = process.pid;
     finding.culprits = ranked_culprits(kind);
     finding.worst = kind.worst;
-    std::string subject = finding.culprits.empty() ? "" : finding.culprits[0].name;
-    if (is_between_calls(cause)) subject += " between calls";
-    finding.id = finding_id(to_string(cause), process, subject, context.boot_id);
+    const std::string subject = finding.culprits.empty() ? "" : finding.culprits[0].name;
+    finding.id =
+        finding_id(to_string(cause), process, is_between_calls(cause) ? "between calls" : subject, context.boot_id);
     finding.evidence = kind.evidence.sequences();
     return finding;
 }
@@ -330,6 +338,7 @@ std::vector<Finding> Ledger::findings(const JudgementContext& context) const {
             write_text(*finding, static_cast<Cause>(cause), *kind);
             own.push_back(std::move(*finding));
         }
+        keep_one_of_a_kind(own);
         std::map<std::string, uint64_t> rejected;
         if (!own.empty()) add_rejected(key, processes_[number], own, rejected);
         for (Finding& finding : own) {

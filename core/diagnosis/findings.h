@@ -54,7 +54,6 @@ class Ledger {
 
     /// Every outermost call: how long each thread was active.
     void saw(const Event& event);
-    bool has_called(const ProcessKey& process, uint32_t tid) const;
     /// A call, or a wait between calls.
     void add(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
     /// What of the waits that were added, or will be, made a thread's cycle longer.

@@ -165,6 +165,8 @@ void Judge::learn(std::span<const Event> block) {
 void Judge::learn(const Event& call, const Op* op) {
     if (!call.split_uncertain()) expected_.add(call, op);
     cycles_.learn(call, op);
+    const Window time{call.start_ns, saturating_end_ns(call)};
+    if (op && op->waits_for_device && time.to_ns > window_.from_ns) work_.learn_wait(call.process(), call.tid, time);
 }
 
 Result<void> Judge::learn(BlockView& block) {
@@ -286,6 +288,7 @@ Result<void> Judge::learn_calls(OpId id) {
 void Judge::finish_learning() {
     expected_.finish();
     waits_.finish();
+    work_.finish_learning();
     cycles_.finish_learning();
 }
 
@@ -333,30 +336,41 @@ bool Judge::is_gap_wait(const Event& event) {
            !event.split_uncertain() && filter_.matches(event) && cycles_.has_cycles(event.process(), event.tid);
 }
 
-/// Where its device has nothing to do a thread may wait to be asked for more. A lock that a thread releases which works
-/// for a device itself may be how it says that its part is done.
+/// Whether the thread had work under way for a device, and slept for none of its own threads that has: a lock that such
+/// a thread releases may be how it says that its part is done, and who waits for a device holds up whoever waits for
+/// it.
 bool Judge::slept_in_work(const Event& wait) const {
-    if (!may_hold_up(wait.blocked_reason) ||
-        gaps_.was_drained(wait.process(), {wait.start_ns, saturating_end_ns(wait)}))
+    const Window time{wait.start_ns, saturating_end_ns(wait)};
+    if (!may_hold_up(wait.blocked_reason) || time.from_ns < window_.from_ns ||
+        !work_.has_work(wait.process(), wait.tid, time.from_ns))
         return false;
-    if (wait.blocked_reason != BlockedReason::futex || wait.waker_kind == WakerKind::interrupt) return true;
-    return wait.waker_kind == WakerKind::task && wait_place(wait).waker_tid != 0 &&
-           !(wait.waker_tgid == wait.tgid && ledger_.has_called(wait.process(), wait_place(wait).waker_tid));
+    if (wait.blocked_reason != BlockedReason::futex) return true;
+    if (wait.waker_kind == WakerKind::task) {
+        const Process* const waker = processes_ ? processes_->at(wait.waker_tgid, time.to_ns) : nullptr;
+        const uint32_t tid = wait_place(wait).waker_tid;
+        if (tid == 0 || (wait.waker_tgid != wait.tgid && !waker)) return false;
+        if (work_.is_known(wait.waker_tgid == wait.tgid ? wait.process() : waker->key, tid)) return false;
+    } else if (wait.waker_kind != WakerKind::interrupt) {
+        return false;
+    }
+    return !work_.another_waits(wait.process(), wait.tid, time);
 }
 
 void Judge::judge_gap_wait(const Event& wait) {
-    const CallTime time = call_time(wait);
-    const Event blamed = is_throttled(wait) ? blame_quota(wait, time.runnable_ns) : wait;
-    const Assignment assignment =
-        name_neighbours(blamed, assign_between_calls(blamed, call_time(blamed), slept_in_work(wait)));
-    ledger_.add(blamed, time, nullptr, assignment);
-    cycles_.judge_gap_wait(blamed, assignment);
+    const Event blamed = is_throttled(wait) ? blame_quota(wait, call_time(wait).runnable_ns) : wait;
+    const CallTime time = call_time(blamed);
+    const auto tell = [&](const Assignment& assignment) {
+        ledger_.add(blamed, time, nullptr, assignment);
+        cycles_.judge_gap_wait(blamed, assignment);
+    };
+    if (time.runnable_ns != 0) tell(name_neighbours(blamed, assign_between_calls(blamed, time)));
+    if (slept_in_work(wait)) tell(assign_sleep_between_calls(blamed, time));
 }
 
 void Judge::judge(std::span<const Event> block, size_t others) {
     totals_.recorded = saturating_add(totals_.recorded, others);
     show(block, false);
-    gaps_.take(block, filter_);
+    gaps_.take(block, filter_, work_);
     const std::vector<uint8_t>& queue_full = queues_.observe(block);
     for (size_t row = 0; row < block.size(); ++row) {
         totals_.recorded = saturating_add(totals_.recorded, block[row].weight);

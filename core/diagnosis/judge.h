@@ -61,7 +61,7 @@ class Judge {
     /// Whether rows of an op can be anything to judge(); of others it is enough to know how many there are.
     static bool is_judged(OpId op) { return is_call(op); }
     /// Appends those rows of a stored block, besides the calls, that judge() has a use for: waits between calls in
-    /// which a thread that feeds a device had no CPU. Once learnt. Errors: corrupt.
+    /// which a thread that feeds a device had no CPU, or slept for a lock or for files. Once learnt. Errors: corrupt.
     Result<void> add_gap_waits(BlockView& block, std::vector<Event>& ret_rows);
     /// Calls of the window, and waits between them; blocks in order of start, rows of a block in any order. `others`:
     /// its rows that are left out.
@@ -118,6 +118,7 @@ class Judge {
     EventFilter filter_;
     EventFilter any_process_;  ///< whom a thread waited for may be of another process than is asked about
     WaitTable waits_;
+    DeviceWork work_;
     DrainedGaps gaps_;
     Cycles cycles_;
     std::vector<ThreadLoss> losses_;  ///< of the block that is judged

@@ -114,7 +114,7 @@ RequestStall to_stall(const Event& stalled, uint64_t stalled_ns, const Op* op, c
     const CallTime time = call_time(event);
     stall.ns = stalled_ns;
     const Assignment assigned =
-        event.op == op_wait ? assign_between_calls(event, time, false) : assign_unjudged(event, time, op);
+        event.op == op_wait ? assign_between_calls(event, time) : assign_unjudged(event, time, op);
     const auto largest = std::max_element(assigned.ns.begin(), assigned.ns.end());
     const bool named = *largest > 0;
     const auto cause = static_cast<Cause>(largest - assigned.ns.begin());

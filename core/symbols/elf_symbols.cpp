@@ -78,9 +78,13 @@ std::optional<uint64_t> target_of_jump(uint64_t address, std::span<const unsigne
     if (machine == EM_X86_64) {
         begins_with({0xf3, 0x0f, 0x1e, 0xfa});        // endbr64
         begins_with({0x55, 0x48, 0x89, 0xe5, 0x5d});  // push %rbp; mov %rsp,%rbp; pop %rbp
-        if (!begins_with({0xe9}) || code.size() != sizeof distance) return std::nullopt;
-        std::memcpy(&distance, code.data(), sizeof distance);
-        return address + sizeof distance + static_cast<uint64_t>(int64_t{distance});
+        if (code.size() == 2 && begins_with({0xeb})) {
+            distance = static_cast<int8_t>(code[0]);
+        } else {
+            if (!begins_with({0xe9}) || code.size() != sizeof distance) return std::nullopt;
+            std::memcpy(&distance, code.data(), sizeof distance);
+        }
+        return address + code.size() + static_cast<uint64_t>(int64_t{distance});
     }
     if (machine == EM_AARCH64) {
         begins_with({0x5f, 0x24, 0x03, 0xd5});  // bti c

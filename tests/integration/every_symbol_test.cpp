@@ -20,8 +20,8 @@ using namespace ingero::test;
 
 namespace {
 
-/// Jumps to cudaLaunchKernel_ptsz with its caller's frame: the log has what it jumps to. Where the file shows it, in
-/// version 13, it is another name of that one and not recorded by itself.
+/// Jumps to cudaLaunchKernel_ptsz with its caller's frame: the log has what it jumps to. In version 13 it does
+/// nothing else: it is another name of that one, and not recorded by itself.
 constexpr std::string_view jumping = "__cudaLaunchKernel_ptsz", jumped_to = "cudaLaunchKernel_ptsz";
 /// Before a thread's first call has set a context its device is not known; the library says 0.
 constexpr size_t most_unknown_devices = 2;

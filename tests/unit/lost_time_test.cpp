@@ -48,6 +48,7 @@ struct Program {
     uint64_t waits_every = 0;      ///< steps, amid the launches of which it waits for a lock, 5 ms each time
     uint64_t idles_every = 0;      ///< steps, before which it waits 40 ms to be asked
     uint32_t released_by_tid = 0;  ///< these locks, by a thread of its process; 0: it gives up
+    bool others_wait = false;      ///< meanwhile, for the device
     uint64_t loads = 0;            ///< parts of a model, each copied and waited for before the first step
     uint64_t hands_over_ns = 0;    ///< of each step: a thread that it woke has its CPU, and has enqueued for the device
     bool knows_last_wait = true;
@@ -74,7 +75,10 @@ class Thread {
         }
         for (uint64_t step = 0; step < steps; ++step) {
             run_between_calls(program_.own_ns);
-            if (program_.idles_every != 0 && step % program_.idles_every == 7) wait_for_lock(40 * ms);
+            if (program_.idles_every != 0 && step % program_.idles_every == 7) {
+                idle_from_.push_back(now_);
+                wait_for_lock(40 * ms);
+            }
             for (uint64_t i = 0; i < program_.launches; ++i) {
                 if (i != 0 && program_.waits_every != 0 && step % program_.waits_every == 7) wait_for_lock(5 * ms);
                 const bool reads = i == 0 && program_.reads_every != 0 && step % program_.reads_every == 7;
@@ -87,6 +91,7 @@ class Thread {
     }
 
     const std::map<uint64_t, OpId>& ops() const { return ops_; }
+    const std::vector<uint64_t>& idle_from() const { return idle_from_; }
 
     /// Without a CPU, again and again, and no call between.
     void lose_cpus(unsigned times) {
@@ -140,7 +145,17 @@ class Thread {
 
     void wait_for_lock(uint64_t ns) {
         released_by_tid_ = program_.released_by_tid;
+        const uint64_t from_ns = now_;
         be_off(now_ + ns, now_ + ns + 20 * us, BlockedReason::futex);
+        if (!program_.others_wait) return;
+        Event call;
+        call.op = op::cudaEventSynchronize;
+        call.tgid = pid;
+        call.tid = pid + 1;
+        call.process_start_ns = 5;
+        call.start_ns = from_ns;
+        call.duration_ns = ns - 20 * us;
+        snapshot_.add(call);
     }
     /// Off the CPU: asleep up to `woken_ns`, and from there without a CPU up to `to_ns`.
     void be_off(uint64_t woken_ns, uint64_t to_ns, BlockedReason reason) {
@@ -234,6 +249,7 @@ class Thread {
     Program program_;
     MemorySnapshot snapshot_;
     std::map<uint64_t, OpId> ops_;  ///< of calls, by sequence
+    std::vector<uint64_t> idle_from_;
     std::mt19937_64 own_random_{1}, random_{42};
     uint32_t released_by_tid_ = 0;
     uint64_t now_ = second, back_ns_ = 0, done_ns_ = 0, slice_left_ = 0;
@@ -412,7 +428,7 @@ TEST(LostTime, IsNotKnownByCyclesOfOtherWork) {
         ASSERT_FALSE(busy.finding.kind.empty());
         EXPECT_LE(static_cast<double>(busy.finding.lost_low_ns), busy.true_ns) << loads;
         EXPECT_GE(static_cast<double>(busy.finding.lost_high_ns), busy.true_ns) << loads;
-        EXPECT_GE(static_cast<double>(busy.finding.lost_low_ns), busy.true_ns / 2) << loads;
+        EXPECT_GE(static_cast<double>(busy.finding.lost_low_ns), busy.true_ns / 3) << loads;
     }
 }
 
@@ -436,18 +452,39 @@ TEST(LostTime, OfALockInsideASynchronisationIsWhatCameAfterTheDeviceWasDone) {
 TEST(LostTime, OfALockBetweenCallsIsToldWhereItHeldUpWorkForTheDevice) {
     for (const uint32_t released_by_tid : {0u, 777u}) {
         const Compared compared = compare({.waits_every = 20, .released_by_tid = released_by_tid}, "lock-wait");
-        expect_true(compared);
+        const Finding& finding = compared.finding;
         EXPECT_GT(compared.true_ns, 4.0 * second);
-        EXPECT_EQ(compared.finding.waited_ns, compared.finding.waited_between_calls_ns);
-        EXPECT_THAT(compared.finding.summary, HasSubstr("between its calls, in the middle of its work for the device"));
-        ASSERT_EQ(compared.finding.culprits.size(), 1u);
-        EXPECT_EQ(compared.finding.culprits[0].name, released_by_tid == 0 ? "lock 0xb49280" : "other");
+        EXPECT_LE(static_cast<double>(finding.lost_low_ns), compared.true_ns);
+        EXPECT_GE(static_cast<double>(finding.lost_high_ns), compared.true_ns);
+        EXPECT_NEAR(static_cast<double>(finding.lost_ns), compared.true_ns, 0.05 * compared.true_ns);
+        EXPECT_EQ(finding.waited_ns, finding.waited_between_calls_ns);
+        EXPECT_EQ(finding.verdict, Verdict::partial) << "a futex may be no lock";
+        EXPECT_THAT(finding.summary, HasSubstr("between its calls, with work under way for its device, "));
+        ASSERT_EQ(finding.culprits.size(), 1u);
+        EXPECT_EQ(finding.culprits[0].name, released_by_tid == 0 ? gave_up_name : "other");
     }
 }
 
 TEST(LostTime, OfALockBetweenCallsIsNotToldOfAThreadThatWaitsForMoreWork) {
     EXPECT_EQ(compare({.idles_every = 20}, "lock-wait").finding.kind, "");
     EXPECT_EQ(compare({.idles_every = 20, .released_by_tid = 777}, "lock-wait").finding.kind, "");
+}
+
+// When it last waited for its device is not in the window.
+TEST(LostTime, OfALockBetweenCallsIsNotToldOfAWindowThatBeginsWhileAThreadWaitsForMoreWork) {
+    Thread thread({.idles_every = 20, .released_by_tid = 777});
+    thread.run(1'000);
+    ASSERT_FALSE(thread.idle_from().empty());
+    for (const uint64_t idle_ns : thread.idle_from())
+        for (const Window& window :
+             {Window{idle_ns + 10 * ms, idle_ns + 300 * ms}, Window{idle_ns - ms, idle_ns + 60 * ms}})
+            for (const Finding& finding : thread.explain(window).findings) EXPECT_NE(finding.kind, "lock-wait");
+}
+
+// Which waits for the device: what it is late with is the device's work.
+TEST(LostTime, OfALockBetweenCallsIsNotToldWhereAnotherThreadWaitsForTheDevice) {
+    EXPECT_EQ(compare({.waits_every = 20, .others_wait = true}, "lock-wait").finding.kind, "");
+    EXPECT_EQ(compare({.waits_every = 20, .released_by_tid = 777, .others_wait = true}, "lock-wait").finding.kind, "");
 }
 
 // It works for the device itself, and says so when its part is done.

@@ -168,8 +168,10 @@ void Cycles::end_cycle(Kind& kind, const Learnt& call) const {
     if (kind.from_ns != 0 && kind.is_certain && length_ns != 0) {
         const auto hash = static_cast<uint32_t>(mix_bits(call.sequence));
         const uint64_t delay_ns = std::min(kind.delay_ns, length_ns);
-        kind.cycles.add(hash, {static_cast<float>(length_ns), static_cast<float>(delay_ns),
-                               static_cast<float>(std::min(kind.delay_for_device_ns, delay_ns)), is_inside});
+        const Cycle cycle{static_cast<float>(length_ns), static_cast<float>(delay_ns),
+                          static_cast<float>(std::min(kind.delay_for_device_ns, delay_ns))};
+        kind.cycles.add(hash, cycle);
+        if (is_inside) kind.cycles_inside.add(hash, cycle);
         if (is_disturbed(delay_ns, length_ns)) {
             ++kind.disturbed;
             kind.disturbed_inside += is_inside;
@@ -196,12 +198,14 @@ float Cycles::alike_from(const Kind& kind) {
         double length_ns = 0;
         bool operator<(const Rest& other) const { return ns < other.ns; }
     };
-    std::vector<Rest> inside, all;
-    for (const auto& [cycle, hash] : kind.cycles.kept()) {
-        all.push_back({cycle.length - cycle.delay, cycle.length});
-        if (cycle.is_inside) inside.push_back(all.back());
-    }
-    std::vector<Rest>& rests = inside.size() < enough_calls ? all : inside;
+    std::vector<Rest> rests;
+    const auto add = [&rests](const auto& cycles) {
+        for (const auto& [cycle, hash] : cycles.kept()) rests.push_back({cycle.length - cycle.delay, cycle.length});
+    };
+    if (kind.cycles_inside.size() >= enough_calls)
+        add(kind.cycles_inside);
+    else
+        add(kind.cycles);
     std::sort(rests.begin(), rests.end());
     float from = 0;
     double most_ns = 0, sum_ns = 0;
@@ -222,7 +226,7 @@ float Cycles::alike_from(const Kind& kind) {
 std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     const float from = alike_from(kind);
     const auto length = [from](float least, float usual, float most) {
-        return Length{saturating_ns(least), saturating_ns(usual), saturating_ns(most), saturating_ns(from), false};
+        return Length{saturating_ns(least), saturating_ns(usual), saturating_ns(most), saturating_ns(from)};
     };
     const auto between = [&length](auto& lengths) {
         return length(quantile_of(lengths, 0.1), quantile_of(lengths, 0.5), quantile_of(lengths, 0.9));
@@ -254,9 +258,7 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     if (spread(rests) * is_explained < spread(lengths) && delays_for_device * few_for_device < delays)
         return between(rests);
     const auto [least, most] = std::minmax({quantile_of(rests, 0.9), quantile_of(lengths, 0.1)});
-    Length bounds = length(least, least + (most - least) / 2, most + most / little);
-    bounds.is_bounds = true;
-    return bounds;
+    return length(least, least + (most - least) / 2, most + most / little);
 }
 
 void Cycles::finish_learning() {
@@ -378,7 +380,6 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
         loss = {clamped(cycle.length_ns(), thread.length->most_ns, all_ns),
                 clamped(cycle.length_ns(), thread.length->usual_ns, all_ns),
                 clamped(cycle.length_ns(), thread.length->least_ns, all_ns)};
-        if (thread.length->is_bounds) loss.low_ns = std::max<int64_t>(loss.low_ns, 0);
     }
     if (is_known && has_ended) {
         thread.lost_ns = saturating_sum(thread.lost_ns, loss.point_ns);

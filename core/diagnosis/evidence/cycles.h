@@ -50,7 +50,7 @@ struct ThreadLoss {
 uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock = false);
 
 /// Fed twice with the outermost calls of a window, the first time with those of the history before it too; blocks in
-/// the order in which they were recorded, rows of a block in any. Bounded, some 70 MiB at most: of further threads it
+/// the order in which they were recorded, rows of a block in any. Bounded, some 80 MiB at most: of further threads it
 /// is not known what they lost, and a thread has the four kinds of waits for the device in which it waits most.
 class Cycles {
   public:
@@ -85,7 +85,6 @@ class Cycles {
         float length = 0;
         float delay = 0;             ///< that its waits can have made up
         float delay_for_device = 0;  ///< of it, without a CPU in waits for the device
-        bool is_inside = false;      ///< the window
     };
     /// How long a cycle takes of itself.
     struct Length {
@@ -93,7 +92,6 @@ class Cycles {
         uint64_t usual_ns = 0;
         uint64_t most_ns = 0;
         uint64_t alike_from_ns = 0;  ///< shorter ones are of other work
-        bool is_bounds = false;      ///< of what it can take, where none was left alone
     };
     struct Kind {
         uint64_t what = 0;
@@ -112,6 +110,7 @@ class Cycles {
         Sampler<float> undisturbed_lengths;
         Sampler<float> lengths_inside;  ///< of undisturbed ones
         Sampler<Cycle> cycles;
+        Sampler<Cycle, 128> cycles_inside;
         std::optional<Length> length;
     };
     /// Delays of the cycle under way by cause; the last: of other causes.

@@ -58,7 +58,7 @@ StepTime StepTimes::within(const Window& time, uint64_t new_from_sequence) const
     return sum;
 }
 
-void DrainedGaps::take(std::span<const Event> block, EventFilter& filter) {
+void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, DeviceWork& work) {
     rows_.clear();
     runs_.assign(1, 0);
     OpId last = 0;
@@ -85,7 +85,13 @@ void DrainedGaps::take(std::span<const Event> block, EventFilter& filter) {
         if (runs_.size() % 2 == 0) runs_[out++] = runs_.back();
         runs_.resize(out);
     }
-    for (const Row& row : rows_) take(*row.event, *ops_(row.event->op));
+    work.begin_block();
+    for (const Row& row : rows_) {
+        const Op& op = *ops_(row.event->op);
+        if (enqueues(op)) work.enqueued(row.event->process(), row.event->tid, row.start_ns);
+        if (op.waits_for_device) work.waited(row.event->process(), row.event->tid, saturating_end_ns(*row.event));
+        take(*row.event, op);
+    }
 }
 
 DrainedGaps::Device* DrainedGaps::device_of(const Event& event) {
@@ -195,19 +201,6 @@ void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
     if (gap.time.length_ns() < shortest_ns_) return;
     device.told.gaps.push_back(gap);
     if (++gaps_ > max_gaps) drop_short();
-}
-
-bool DrainedGaps::was_drained(const ProcessKey& process, const Window& time) const {
-    const Devices* const devices = processes_.find(process);
-    if (!devices || time.length_ns() < shortest_ns_) return true;
-    return std::any_of(devices->by_ordinal.begin(), devices->by_ordinal.end(), [&](const auto& one) {
-        const Device& device = one.second;
-        if (device.drained_ns != 0 && device.drained_ns < time.to_ns) return true;
-        const auto& gaps = device.told.gaps;
-        const auto last = std::find_if(gaps.rbegin(), gaps.rend(),
-                                       [&](const DrainedGap& gap) { return gap.time.from_ns < time.to_ns; });
-        return last != gaps.rend() && last->time.to_ns > time.from_ns;
-    });
 }
 
 void DrainedGaps::drop(const Devices& gone) {

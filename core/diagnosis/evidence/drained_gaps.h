@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/diagnosis/evidence/device_work.h"
 #include "core/diagnosis/incidents/known_processes.h"
 #include "core/model/event.h"
 #include "core/model/op.h"
@@ -69,12 +70,8 @@ class DrainedGaps {
     DrainedGaps(const Window& window, const KnownProcesses* processes)
         : window_(window), processes_(1'024, processes) {}
 
-    /// Blocks in order of start; rows of a block in any order.
-    void take(std::span<const Event> block, EventFilter& filter);
-
-    /// Whether a device of the process had nothing to do at some of the time, as far as is known by now; also where
-    /// that may have been too short to be kept.
-    bool was_drained(const ProcessKey& process, const Window& time) const;
+    /// Blocks in order of start; rows of a block in any order. Tells `work` of them in order of time.
+    void take(std::span<const Event> block, EventFilter& filter, DeviceWork& work);
 
     struct Devices;
     /// visit(process, device ordinal, device)

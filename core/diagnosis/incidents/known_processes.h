@@ -68,10 +68,6 @@ class ProcessTable {
         const auto found = kept_.find(process);
         return found == kept_.end() ? nullptr : &found->second;
     }
-    const Kept* find(const ProcessKey& process) const {
-        const auto found = kept_.find(process);
-        return found == kept_.end() ? nullptr : &found->second;
-    }
     bool empty() const { return kept_.empty(); }
     auto begin() { return kept_.begin(); }
     auto end() { return kept_.end(); }

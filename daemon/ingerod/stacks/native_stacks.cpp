@@ -19,7 +19,7 @@ constexpr uint64_t tick_us = 1'000'000;
 constexpr uint32_t new_stacks_a_tick = 4'000;
 /// In a session, so that a target cannot fill the store with them.
 constexpr uint32_t most_stacks = 1'000'000;
-/// A torch process takes some 40 MiB.
+/// A torch process takes some 60 MiB.
 constexpr uint64_t table_budget_bytes = 192ULL << 20;
 constexpr size_t kept_generations = 32;
 /// Of a process with new stacks, what is mapped is read again after this.

@@ -104,16 +104,15 @@ STANDIN_RUNTIME(__cudaLaunchKernel, CUDA_LAUNCH_PARAMETERS, TOLD_LAUNCH,
                 cudaLaunchKernel(symbol, grid, block, parameters, shared_bytes, stream))
 
 // In the real runtime this one jumps to the other with the caller's frame, so that both are entered with one stack
-// pointer and return once. It is not in the log: only what it jumps to is. In 13 the file shows where it jumps, in
-// 12 it does not.
+// pointer and return once. It is not in the log: only what it jumps to is. In 12 it does
+// something before, so that it is not another name of the other.
 #if defined(__x86_64__)
 #if STANDIN_CUDART_MAJOR >= 13
-#define JUMPED_TO "standin_jumped_to"
+#define BEFORE_JUMP ""
 #else
-#define JUMPED_TO "cudaLaunchKernel_ptsz@PLT"
+#define BEFORE_JUMP "nop"
 #endif
 asm(R"(
-    .set standin_jumped_to, cudaLaunchKernel_ptsz
     .pushsection .text
     .globl __cudaLaunchKernel_ptsz
     .type __cudaLaunchKernel_ptsz, @function
@@ -125,7 +124,8 @@ __cudaLaunchKernel_ptsz:
     movq %rsp, %rbp
     popq %rbp
     .cfi_adjust_cfa_offset -8
-    jmp )" JUMPED_TO R"(
+    )" BEFORE_JUMP R"(
+    jmp cudaLaunchKernel_ptsz@PLT
     .cfi_endproc
     .size __cudaLaunchKernel_ptsz, . - __cudaLaunchKernel_ptsz
     .popsection
