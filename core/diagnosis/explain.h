@@ -2,6 +2,7 @@
 // on the same thread; what cannot be assigned stays unexplained.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -73,9 +74,10 @@ struct Finding {
     std::string fix;
     std::string confirm;
 
-    /// Where all that was waited is lost.
+    /// Where all that was waited is lost, or more where lost_high_ns says so.
     void lost_all() {
-        waited_ns = lost_low_ns = lost_high_ns = lost_ns;
+        waited_ns = lost_low_ns = lost_ns;
+        lost_high_ns = std::max(lost_high_ns, lost_ns);
         newly_waited_ns = newly_lost_ns;
     }
 };

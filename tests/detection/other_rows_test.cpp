@@ -66,6 +66,28 @@ TEST_F(Other, two_faults_at_once_are_both_found_and_no_time_is_told_twice) {
     EXPECT_LE(lost_ns, 5'500'000'000u) << "of one thread that ran for 5 s";
 }
 
+// What it slept for the lock cost it, and more: each time that it was woken late, too.
+TEST_F(Other, the_interpreters_lock_that_another_thread_has_is_told_of_and_what_it_cost) {
+    Daemon daemon(directory_ / "run", config());
+    Child program({"/usr/bin/python3", "-B", std::string(INGERO_SOURCE_DIR) + "/tests/detection/interpreter_lock.py",
+                   STANDIN_LIB, "6"});
+    ASSERT_TRUE(program.wait_for_line("ready")) << program.errors();
+    ASSERT_TRUE(daemon.wait_traced(program.pid())) << daemon.process().output();
+    program.write_line("go");
+    const auto line = program.wait_for_line("lost");
+    ASSERT_TRUE(line) << program.errors();
+    ASSERT_EQ(program.wait(), 0) << program.errors();
+    const double lost_ns = json::parse(*line)["lost"].get<double>() * 1e9;
+    const json found = explain(daemon, "python3");
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    auto first = expect_kinds("lock-wait, interpreter", found, {"lock-wait"});
+    const json& finding = first["lock-wait"];
+    EXPECT_LE(finding["lost_low_ns"].get<double>(), lost_ns);
+    EXPECT_GE(finding["lost_high_ns"].get<double>(), lost_ns / 2) << finding.dump(1);
+    EXPECT_EQ(finding["waited_ns"], finding["waited_between_calls_ns"]);
+    EXPECT_THAT(finding["fix"].get<std::string>(), HasSubstr("GIL"));
+}
+
 /// Ranks that all-reduce; told once its output says so, or after a while.
 class Collectives : public Other {
   protected:

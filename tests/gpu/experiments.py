@@ -7,6 +7,7 @@ import collections
 import os
 import pathlib
 
+import training
 from tracing import Calls, Daemon, Failure, Programs, Run, run_program
 
 
@@ -121,6 +122,15 @@ def cost_of_launch(daemon: Daemon, programs: Programs, untraced_ns: float) -> An
     probes = total(run.recorded, lambda _: True) / launches if launches else 0
     return Answer(question, f"{untraced_ns:.0f} ns untraced, {traced_ns:.0f} ns traced, with {probes:.1f} recorded calls a "
                   "launch", untraced_ns=untraced_ns, traced_ns=traced_ns, recorded_calls_per_launch=round(probes, 2))
+
+
+def cost_of_training(programs: Programs, folder: pathlib.Path, small: bool) -> Answer:
+    what = "that waits for its CPU" if small else "that waits for its device"
+    figures = training.cost(programs, folder, small)
+    return Answer(f"What does tracing cost a training run {what}?",
+                  f"steps of {figures['step_ms']} ms take {figures['slower']:.1%} longer "
+                  f"({figures['least']:.1%} to {figures['most']:.1%} by turns); status says {figures['told_permille']} "
+                  "per mille", **figures)
 
 
 def map_files() -> Answer:

@@ -59,12 +59,15 @@ class Output:
 
 
 class Daemon:
-    def __init__(self, programs: Programs, folder: pathlib.Path) -> None:
+    # Every call has a record of its own: counts are compared.
+    EACH_CALL = '[capture]\noverhead_budget = 0\nwait_floor = "off"\n'
+
+    def __init__(self, programs: Programs, folder: pathlib.Path, settings: str = EACH_CALL) -> None:
         self.programs = programs
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         config = folder / "ingerod.conf"
-        # Every call has a record of its own: counts are compared.
-        config.write_text('[capture]\noverhead_budget = 0\nwait_floor = "off"\n')
+        config.write_text(settings)
         self.process = subprocess.Popen([programs.ingerod, "--directory", folder / "run", "--config", config],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.output = Output(self.process)

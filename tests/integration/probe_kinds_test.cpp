@@ -175,7 +175,8 @@ TEST_P(ProbeKinds, are_entry_and_return_on_the_listed_c_interfaces_and_nothing_o
         const auto symbols = read_function_symbols(file.get(), symbol_names(copy.library), false);
         ASSERT_TRUE(symbols) << symbols.error().message;
         std::map<uint64_t, std::set<std::string>> names;
-        for (const FunctionSymbol& symbol : symbols->functions) names[symbol.file_offset].insert(symbol.name);
+        for (const FunctionSymbol& symbol : symbols->functions)
+            names[symbol.jumps_to != 0 ? symbol.jumps_to : symbol.file_offset].insert(symbol.name);
         for (const auto& [offset, kind] : kinds) {
             ASSERT_TRUE(names.contains(offset)) << "probed, and no symbol of the table: " << std::hex << offset;
             std::string all;

@@ -98,6 +98,19 @@ TEST_F(Gaps, AWorkerThatComputesIsWhatTheDeviceWaitsFor) {
     EXPECT_EQ(finding.evidence.size(), max_evidence);
 }
 
+// A thread that hands over what another of its process made, and waits for the lock of their interpreter.
+TEST_F(Gaps, WhatAWorkerSleptByItselfMayHaveBeenLostToo) {
+    steps(100, [&] {
+        slept(worker, now_ + 2 * ms, 5 * ms, BlockedReason::futex);
+        sleep(12 * ms, BlockedReason::futex, worker);
+    });
+    const Finding finding = found("data-starvation");
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), 700e6, 10e6);
+    EXPECT_EQ(finding.lost_low_ns, finding.lost_ns);
+    EXPECT_GE(finding.lost_high_ns, 1'200 * ms);
+    EXPECT_LE(finding.lost_high_ns, 1'200 * ms * 8 / 7 + ms);
+}
+
 TEST_F(Gaps, AWorkerThatReadsIsToldApartFromOneThatComputes) {
     steps(100, [&] {
         slept(worker, now_ + ms, 6 * ms, BlockedReason::disk);

@@ -16,6 +16,8 @@ constexpr double waited_from = 0.05;
 /// A host that works between steps is the rule; one that works longer than its device is what the device waits for.
 constexpr double worked_from = 0.5;
 constexpr uint64_t fewest_gaps = 3;
+/// By how much what is lost may be more than the gaps show: as of cycles.
+constexpr uint64_t error_divisor = 7;  // 14 %
 /// To say that too little is known is worth it of a program that goes on like this.
 constexpr uint64_t long_enough_ns = 5'000'000'000;
 
@@ -128,22 +130,27 @@ class DataStarvation final : public GapDetector {
         starved.gaps += counts;
     }
 
+    /// Whom a gap waited for may have been held up by what is not told of it, such as a lock.
     void tell(const Starved& starved, bool works_long, const JudgementContext& context,
               std::vector<Finding>& ret_findings) const {
         const GapAccount& account = starved.account;
         GapLoss loss(account, options_, clock_);
+        uint64_t most_ns = 0;
         for (const AccountedGap& gap : account.gaps) {
             if (gap.is_checkpoint) continue;
-            uint64_t ns = 0;
+            uint64_t ns = 0, not_told_ns = 0;
             for (const SpentPart& part : gap.parts) {
-                if (is_loss(role_of(gap, account, part), works_long)) ns = saturating_add(ns, part.ns);
+                uint64_t& sum = is_loss(role_of(gap, account, part), works_long) ? ns : not_told_ns;
+                if (&sum == &ns || part.spent != Spent::ran) sum = saturating_add(sum, part.ns);
             }
             loss.add(gap, ns);
+            if (ns != 0) most_ns = saturating_add(most_ns, saturating_add(ns, not_told_ns));
         }
         auto told = loss.finding("data-starvation", 0, context);
         if (!told) return;
         Finding& finding = *told;
         loss.prove(finding, starved.unknown_ns, context);
+        finding.lost_high_ns = saturating_add(most_ns, most_ns / error_divisor);
         auto by_name = starved.by_name;
         if (!works_long)
             std::erase_if(by_name, [](const auto& one) { return one.first.first.ends_with("between its calls"); });
