@@ -23,7 +23,7 @@ enum class Cause : uint8_t {
     lock_wait,
     memory_reclaim,
     network_retransmit,  ///< the wait for a socket on which what was sent had to be sent again
-    lock_between_calls,  ///< lock_wait there, in the middle of work for the device
+    lock_between_calls,  ///< lock_wait there, for Python's interpreter, in the middle of work for the device
     io_between_calls,    ///< own_io_wait there
     excluded_task,       ///< runnable while one of `suspect_exclusion` had the CPU
     wake_up,             ///< runnable, and no other task had its CPU: the scheduler's own delay
@@ -38,8 +38,8 @@ inline constexpr size_t finding_causes = 8;
 /// Who had the CPU, so to speak, where the quota of the thread's own control group forbade it to run.
 inline constexpr std::string_view quota_name = "cgroup quota";
 
-/// Who released a lock for which a thread no longer waited.
-inline constexpr std::string_view gave_up_name = "not released in time";
+/// Who has the lock of Python's interpreter, for which a thread waited.
+inline constexpr std::string_view interpreter_name = "the thread that has the interpreter";
 
 /// Who had the CPU where no task is known to have had it.
 inline constexpr std::string_view other_tasks = "other tasks";

@@ -44,12 +44,12 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "with work under way for the device, and where the thread's cycles are longer for it",
      "calls with their time split; waits", "which file; between calls, what is read with no work under way", nullptr},
     {"lock-wait", "The thread waits for a lock",
-     "the time in which a call's thread slept on a futex and came back from it, and who woke it; between calls only "
-     "with work under way for the device, and where the thread's cycles are longer for it",
+     "the time in which a call's thread slept on a futex and came back from it, and who woke it; between calls only in "
+     "steps of 5 ms, as Python's threads wait for their interpreter, with work under way for the device, and where the "
+     "thread's cycles are longer for it",
      "calls with their time split; waits",
-     "what the holder did with the lock; between calls, whether it is a lock or a queue, and waits for threads that "
-     "work "
-     "for a device themselves",
+     "what the holder did with the lock; between calls, other locks, and any lock while another thread waits for the "
+     "device",
      nullptr},
     {"memory-reclaim", "The thread waits for memory pages",
      "the time in which a call's thread slept in a page fault, and came back from it", "calls with their time split",

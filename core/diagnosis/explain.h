@@ -55,7 +55,8 @@ struct Finding {
     uint64_t waited_ns = 0;                ///< by the process's threads: measured
     uint64_t lost_ns = 0;                  ///< what of it made the program slower, the likeliest value
     uint64_t lost_low_ns = 0;              ///< the least that it may be
-    uint64_t lost_high_ns = 0;             ///< the most: up to a twentieth above waited_ns, for what coming back costs
+    uint64_t lost_high_ns = 0;             ///< the most: more than waited_ns where coming back cost more, or what is
+                                           ///< not told of those that were waited for
     uint64_t waited_between_calls_ns = 0;  ///< of waited_ns
     uint64_t newly_waited_ns = 0;          ///< of waited_ns, in rows from ExplainOptions::new_from_sequence on
     uint64_t newly_lost_ns = 0;            ///< of lost_ns, the same

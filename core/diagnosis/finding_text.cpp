@@ -143,19 +143,11 @@ void write_sleep_between_calls(Finding& finding, const KindLedger& kind, const s
 }
 
 void write_lock_between_calls(Finding& finding, const KindLedger& kind) {
-    const Culprit& culprit = first_culprit(finding);
-    if (culprit.name == gave_up_name)
-        return write_sleep_between_calls(
-            finding, kind, "for a lock that it did not get in time",
-            "See what its other threads do meanwhile (ingeroctl stacks --off-cpu). In Python, waits of 5 ms are for "
-            "the "
-            "interpreter's lock (GIL), which another thread has: move what that one computes to a process of its own.");
-    const std::string who =
-        culprit.pid == finding.pid ? "another thread, " + culprit.name + "," : culprit_text(culprit);
-    write_sleep_between_calls(finding, kind, "until " + who + " woke it",
-                              "See what that thread does meanwhile (ingeroctl waits, ingeroctl stacks --off-cpu): it "
-                              "has a lock for too long, "
-                              "or work ready too late, as a loader has that is short of workers.");
+    write_sleep_between_calls(
+        finding, kind,
+        "for a lock that it did not get within 5 ms, as Python's threads wait for their interpreter (GIL)",
+        "Move what its other threads compute in Python to a process of its own, or to code that gives the interpreter "
+        "away. ingeroctl stacks shows where it calls from, and a profiler of Python what these threads run.");
 }
 
 void write_io_between_calls(Finding& finding, const KindLedger& kind) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/diagnosis/finding_text.h"
@@ -62,7 +62,7 @@ void add_culprit(KindLedger& kind, Cause cause, const Event& event, const Assign
     const auto [comm, pid] = suspect_of(cause, event);
     std::string name(to_string_view(comm));
     if (cause == Cause::network_retransmit && assignment.resent) name = peer_text(*assignment.resent);
-    if (cause == Cause::lock_between_calls && event.waker_kind != WakerKind::task) name = gave_up_name;
+    if (cause == Cause::lock_between_calls) name = interpreter_name;
     if (!add_bounded(kind.by_culprit, std::pair(std::move(name), pid), ns)) add_to(kind.unnamed_culprits_ns, ns);
 }
 
@@ -120,12 +120,26 @@ uint64_t most_waited(const KindLedger& kind) {
     return most;
 }
 
-/// Of what was lost to one kind in calls and between them, what was lost more: an incident has one finding.
+/// Of what was lost to one kind in calls and between them, what is known best and then what was lost more: an incident
+/// has one finding.
 void keep_one_of_a_kind(std::vector<Finding>& findings) {
+    const auto rank = [](const Finding& finding) {
+        return std::tuple(finding.verdict != Verdict::insufficient_evidence, finding.lost_low_ns, finding.lost_ns);
+    };
     std::stable_sort(findings.begin(), findings.end(),
-                     [](const Finding& a, const Finding& b) { return a.lost_ns > b.lost_ns; });
-    std::set<std::string> kinds;
-    std::erase_if(findings, [&](const Finding& finding) { return !kinds.insert(finding.kind).second; });
+                     [&](const Finding& a, const Finding& b) { return rank(a) > rank(b); });
+    std::map<std::string, Finding*> kept;
+    std::vector<Finding> all;
+    all.reserve(findings.size());
+    for (Finding& finding : findings) {
+        if (Finding*& one = kept[finding.kind]) {
+            add_to(one->newly_lost_ns, finding.newly_lost_ns);
+            add_to(one->newly_waited_ns, finding.newly_waited_ns);
+        } else {
+            one = &all.emplace_back(std::move(finding));
+        }
+    }
+    findings = std::move(all);
 }
 
 bool same_process(const Finding& finding, const ProcessKey& process) {
@@ -338,9 +352,9 @@ std::vector<Finding> Ledger::findings(const JudgementContext& context) const {
             write_text(*finding, static_cast<Cause>(cause), *kind);
             own.push_back(std::move(*finding));
         }
-        keep_one_of_a_kind(own);
         std::map<std::string, uint64_t> rejected;
         if (!own.empty()) add_rejected(key, processes_[number], own, rejected);
+        keep_one_of_a_kind(own);
         for (Finding& finding : own) {
             finding.rejected = ranked(rejected, max_rejected);
             all.push_back(std::move(finding));

@@ -336,24 +336,18 @@ bool Judge::is_gap_wait(const Event& event) {
            !event.split_uncertain() && filter_.matches(event) && cycles_.has_cycles(event.process(), event.tid);
 }
 
-/// Whether the thread had work under way for a device, and slept for none of its own threads that has: a lock that such
-/// a thread releases may be how it says that its part is done, and who waits for a device holds up whoever waits for
-/// it.
+/// Whether the thread had work under way for a device. A futex may be a queue: a thread that waits to be asked sleeps
+/// on one too. What sleeps for as long as Python's threads wait for their interpreter before they ask for it, and by
+/// itself wakes up, is none; but where another thread of its waits for a device, it may be for that one.
 bool Judge::slept_in_work(const Event& wait) const {
+    constexpr uint64_t interval_ns = 5'000'000, late_ns = 1'000'000;
     const Window time{wait.start_ns, saturating_end_ns(wait)};
     if (!may_hold_up(wait.blocked_reason) || time.from_ns < window_.from_ns ||
         !work_.has_work(wait.process(), wait.tid, time.from_ns))
         return false;
     if (wait.blocked_reason != BlockedReason::futex) return true;
-    if (wait.waker_kind == WakerKind::task) {
-        const Process* const waker = processes_ ? processes_->at(wait.waker_tgid, time.to_ns) : nullptr;
-        const uint32_t tid = wait_place(wait).waker_tid;
-        if (tid == 0 || (wait.waker_tgid != wait.tgid && !waker)) return false;
-        if (work_.is_known(wait.waker_tgid == wait.tgid ? wait.process() : waker->key, tid)) return false;
-    } else if (wait.waker_kind != WakerKind::interrupt) {
-        return false;
-    }
-    return !work_.another_waits(wait.process(), wait.tid, time);
+    return wait.waker_kind == WakerKind::interrupt && wait.blocked_ns >= interval_ns &&
+           wait.blocked_ns < interval_ns + late_ns && !work_.another_waits(wait.process(), wait.tid, time);
 }
 
 void Judge::judge_gap_wait(const Event& wait) {

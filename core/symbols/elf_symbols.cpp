@@ -216,8 +216,9 @@ const Placed* SymbolReader::jumped_to(const Placed& placed) const {
 
 void SymbolReader::keep_placed() {
     const FunctionRanges ranges(file_);
+    for (Placed& placed : placed_) placed.misplaced |= ranges.is_inside(placed.address);
     for (const Placed& placed : placed_) {
-        if (!placed.misplaced && !ranges.is_inside(placed.address)) {
+        if (!placed.misplaced) {
             result_.functions.push_back(placed.function);
             if (const Placed* const other = jumped_to(placed))
                 result_.functions.back().jumps_to = other->function.file_offset;

@@ -80,12 +80,15 @@ TEST_F(Other, the_interpreters_lock_that_another_thread_has_is_told_of_and_what_
     const double lost_ns = json::parse(*line)["lost"].get<double>() * 1e9;
     const json found = explain(daemon, "python3");
     ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
-    auto first = expect_kinds("lock-wait, interpreter", found, {"lock-wait"});
-    const json& finding = first["lock-wait"];
-    EXPECT_LE(finding["lost_low_ns"].get<double>(), lost_ns);
-    EXPECT_GE(finding["lost_high_ns"].get<double>(), lost_ns / 2) << finding.dump(1);
-    EXPECT_EQ(finding["waited_ns"], finding["waited_between_calls_ns"]);
-    EXPECT_THAT(finding["fix"].get<std::string>(), HasSubstr("GIL"));
+    const auto of_lock =
+        std::find_if(found.begin(), found.end(), [](const json& finding) { return finding["kind"] == "lock-wait"; });
+    ASSERT_NE(of_lock, found.end()) << found.dump(1);
+    std::cout << "lost " << lost_ns / 1e9 << " s: " << (*of_lock)["summary"] << "\n";
+    note_in_matrix([&](json& matrix) { matrix["rows"]["lock-wait, interpreter"] = json::array({row_of(*of_lock)}); });
+    EXPECT_LE((*of_lock)["lost_low_ns"].get<double>(), lost_ns);
+    EXPECT_GE((*of_lock)["lost_high_ns"].get<double>(), 0.6 * lost_ns) << of_lock->dump(1);
+    EXPECT_EQ((*of_lock)["waited_ns"], (*of_lock)["waited_between_calls_ns"]);
+    EXPECT_THAT((*of_lock)["summary"].get<std::string>(), HasSubstr("(GIL)"));
 }
 
 /// Ranks that all-reduce; told once its output says so, or after a while.

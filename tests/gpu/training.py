@@ -66,8 +66,8 @@ def training(programs: Programs, folder: pathlib.Path, fault: str) -> Told | Non
 
 def cost(programs: Programs, folder: pathlib.Path, small: bool, turns: int = 4) -> dict:
     """How much longer steps take while a daemon is there, by turns with it and without, in one run of the program."""
-    on_s, off_s, attach_s = 3.0, 2.0, 1.5
-    command = [PYTHON, HERE / "torch_training.py", "none", str(turns * (on_s + off_s + attach_s + 1) + 4), "--steps",
+    on_s, off_s, other_s = 3.0, 2.0, 6.0
+    command = [PYTHON, HERE / "torch_training.py", "none", str(turns * (on_s + off_s + other_s)), "--steps",
                *(["--small"] if small else [])]
     windows: list[tuple[float, float]] = []
     told = {}
@@ -82,14 +82,14 @@ def cost(programs: Programs, folder: pathlib.Path, small: bool, turns: int = 4) 
                 windows.append((time.time(), time.time() + off_s))
                 time.sleep(off_s)
                 with Daemon(programs, folder / f"cost-{small}-{turn}", "") as daemon:
-                    time.sleep(attach_s)
+                    daemon.wait_traced(process.pid)
                     windows.append((time.time(), time.time() + on_s))
                     time.sleep(on_s)
                     told = daemon.ask("status")
             line = output.next()
-        finally:
-            if process.poll() is None and not line:
-                process.kill()
+        except BaseException:
+            process.kill()
+            raise
     steps = json.loads(line or "{}").get("each_step", [])
     means = []
     for begin, end in windows:

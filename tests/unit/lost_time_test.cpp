@@ -46,7 +46,8 @@ struct Program {
     uint64_t read_ns = 30 * ms;
     uint64_t locks_every = 0;      ///< steps, the synchronisation of which waits 20 ms for a lock of the driver's
     uint64_t waits_every = 0;      ///< steps, amid the launches of which it waits for a lock, 5 ms each time
-    uint64_t idles_every = 0;      ///< steps, before which it waits 40 ms to be asked
+    uint64_t idles_every = 0;      ///< steps, before which it waits to be asked
+    uint64_t idle_ns = 40 * ms;    ///< each time
     uint32_t released_by_tid = 0;  ///< these locks, by a thread of its process; 0: it gives up
     bool others_wait = false;      ///< meanwhile, for the device
     uint64_t loads = 0;            ///< parts of a model, each copied and waited for before the first step
@@ -77,7 +78,7 @@ class Thread {
             run_between_calls(program_.own_ns);
             if (program_.idles_every != 0 && step % program_.idles_every == 7) {
                 idle_from_.push_back(now_);
-                wait_for_lock(40 * ms);
+                wait_for_lock(program_.idle_ns);
             }
             for (uint64_t i = 0; i < program_.launches; ++i) {
                 if (i != 0 && program_.waits_every != 0 && step % program_.waits_every == 7) wait_for_lock(5 * ms);
@@ -448,43 +449,49 @@ TEST(LostTime, OfALockInsideASynchronisationIsWhatCameAfterTheDeviceWasDone) {
     EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns);
 }
 
-// Such as for the lock of an interpreter that another of its threads has.
-TEST(LostTime, OfALockBetweenCallsIsToldWhereItHeldUpWorkForTheDevice) {
-    for (const uint32_t released_by_tid : {0u, 777u}) {
-        const Compared compared = compare({.waits_every = 20, .released_by_tid = released_by_tid}, "lock-wait");
-        const Finding& finding = compared.finding;
-        EXPECT_GT(compared.true_ns, 4.0 * second);
-        EXPECT_LE(static_cast<double>(finding.lost_low_ns), compared.true_ns);
-        EXPECT_GE(static_cast<double>(finding.lost_high_ns), compared.true_ns);
-        EXPECT_NEAR(static_cast<double>(finding.lost_ns), compared.true_ns, 0.05 * compared.true_ns);
-        EXPECT_EQ(finding.waited_ns, finding.waited_between_calls_ns);
-        EXPECT_EQ(finding.verdict, Verdict::partial) << "a futex may be no lock";
-        EXPECT_THAT(finding.summary, HasSubstr("between its calls, with work under way for its device, "));
-        ASSERT_EQ(finding.culprits.size(), 1u);
-        EXPECT_EQ(finding.culprits[0].name, released_by_tid == 0 ? gave_up_name : "other");
-    }
+// Python's threads wait 5 ms for their interpreter before they ask whoever has it.
+TEST(LostTime, OfTheInterpretersLockIsToldWhereItHeldUpWorkForTheDevice) {
+    const Compared compared = compare({.waits_every = 20}, "lock-wait");
+    const Finding& finding = compared.finding;
+    EXPECT_GT(compared.true_ns, 4.0 * second);
+    EXPECT_LE(static_cast<double>(finding.lost_low_ns), compared.true_ns);
+    EXPECT_GE(static_cast<double>(finding.lost_high_ns), compared.true_ns);
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), compared.true_ns, 0.05 * compared.true_ns);
+    EXPECT_EQ(finding.waited_ns, finding.waited_between_calls_ns);
+    EXPECT_EQ(finding.verdict, Verdict::partial) << "who had it is not known";
+    EXPECT_THAT(finding.summary,
+                HasSubstr("between its calls, with work under way for its device, for a lock that it "));
+    ASSERT_EQ(finding.culprits.size(), 1u);
+    EXPECT_EQ(finding.culprits[0].name, interpreter_name);
+}
+
+// It may be a queue, or how another thread says that its part is done.
+TEST(LostTime, OfALockBetweenCallsIsNotToldWhereAnotherThreadReleasedIt) {
+    EXPECT_EQ(compare({.waits_every = 20, .released_by_tid = 777}, "lock-wait").finding.kind, "");
+    EXPECT_EQ(compare({.waits_every = 20, .released_by_tid = pid}, "lock-wait").finding.kind, "");
 }
 
 TEST(LostTime, OfALockBetweenCallsIsNotToldOfAThreadThatWaitsForMoreWork) {
-    EXPECT_EQ(compare({.idles_every = 20}, "lock-wait").finding.kind, "");
-    EXPECT_EQ(compare({.idles_every = 20, .released_by_tid = 777}, "lock-wait").finding.kind, "");
+    for (const uint64_t idle_ns : {5 * ms, 40 * ms}) {
+        EXPECT_EQ(compare({.idles_every = 20, .idle_ns = idle_ns}, "lock-wait").finding.kind, "");
+        EXPECT_EQ(compare({.idles_every = 20, .idle_ns = idle_ns, .released_by_tid = 777}, "lock-wait").finding.kind,
+                  "");
+    }
 }
 
 // When it last waited for its device is not in the window.
 TEST(LostTime, OfALockBetweenCallsIsNotToldOfAWindowThatBeginsWhileAThreadWaitsForMoreWork) {
-    Thread thread({.idles_every = 20, .released_by_tid = 777});
+    Thread thread({.idles_every = 20, .idle_ns = 5 * ms});
     thread.run(1'000);
     ASSERT_FALSE(thread.idle_from().empty());
     for (const uint64_t idle_ns : thread.idle_from())
-        for (const Window& window :
-             {Window{idle_ns + 10 * ms, idle_ns + 300 * ms}, Window{idle_ns - ms, idle_ns + 60 * ms}})
+        for (const Window& window : {Window{idle_ns + ms, idle_ns + 300 * ms}, Window{idle_ns - ms, idle_ns + 60 * ms}})
             for (const Finding& finding : thread.explain(window).findings) EXPECT_NE(finding.kind, "lock-wait");
 }
 
 // Which waits for the device: what it is late with is the device's work.
 TEST(LostTime, OfALockBetweenCallsIsNotToldWhereAnotherThreadWaitsForTheDevice) {
     EXPECT_EQ(compare({.waits_every = 20, .others_wait = true}, "lock-wait").finding.kind, "");
-    EXPECT_EQ(compare({.waits_every = 20, .released_by_tid = 777, .others_wait = true}, "lock-wait").finding.kind, "");
 }
 
 // It works for the device itself, and says so when its part is done.

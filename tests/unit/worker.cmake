@@ -1,6 +1,6 @@
 add_library(elf_fixture SHARED elf_fixture.c)
 target_link_libraries(elf_fixture PRIVATE ingero-warnings)
-target_link_options(elf_fixture PRIVATE -Wl,--build-id=sha1
+target_link_options(elf_fixture PRIVATE -Wl,--build-id=sha1 -Wl,-Bsymbolic
                                         -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/elf_fixture.map)
 set_target_properties(elf_fixture PROPERTIES LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/elf_fixture.map)
 

@@ -1,5 +1,6 @@
 #include "core/diagnosis/detectors/data_starvation.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -140,8 +141,10 @@ class DataStarvation final : public GapDetector {
             if (gap.is_checkpoint) continue;
             uint64_t ns = 0, not_told_ns = 0;
             for (const SpentPart& part : gap.parts) {
-                uint64_t& sum = is_loss(role_of(gap, account, part), works_long) ? ns : not_told_ns;
-                if (&sum == &ns || part.spent != Spent::ran) sum = saturating_add(sum, part.ns);
+                if (is_loss(role_of(gap, account, part), works_long))
+                    ns = saturating_add(ns, part.ns);
+                else if (!is_own(gap, account, part))
+                    not_told_ns = saturating_add(not_told_ns, part.ns);
             }
             loss.add(gap, ns);
             if (ns != 0) most_ns = saturating_add(most_ns, saturating_add(ns, not_told_ns));
@@ -150,7 +153,7 @@ class DataStarvation final : public GapDetector {
         if (!told) return;
         Finding& finding = *told;
         loss.prove(finding, starved.unknown_ns, context);
-        finding.lost_high_ns = saturating_add(most_ns, most_ns / error_divisor);
+        finding.lost_high_ns = std::min(saturating_add(most_ns, most_ns / error_divisor), account.active_ns);
         auto by_name = starved.by_name;
         if (!works_long)
             std::erase_if(by_name, [](const auto& one) { return one.first.first.ends_with("between its calls"); });

@@ -9,27 +9,35 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_threads = 4'096;
-constexpr size_t max_waits = 131'072;
+constexpr size_t max_processes = 256;
+constexpr size_t max_waits = 2'048;  ///< of a process
+/// Shorter waits for a device are no reason why another thread sleeps for long.
+constexpr uint64_t short_wait_ns = 1'000'000;
 
 }  // namespace
 
 DeviceWork::DeviceWork() : index_(max_threads) {}
 
 void DeviceWork::learn_wait(const ProcessKey& process, uint32_t tid, const Window& call) {
-    if (waits_kept_ == max_waits) {
-        has_all_waits_ = false;
-        return;
-    }
-    Waits& waits = waits_[process];
-    waits.all.push_back({call, tid});
-    waits.longest_ns = std::max(waits.longest_ns, call.length_ns());
-    ++waits_kept_;
+    if (call.length_ns() < short_wait_ns) return;
+    const auto found = waits_.find(process);
+    if (found == waits_.end() && waits_.size() == max_processes) return;
+    Waits& waits = found == waits_.end() ? waits_[process] : found->second;
+    waits.has_all = waits.kept < max_waits;
+    if (!waits.has_all) return;
+    ++waits.kept;
+    waits.by_thread[tid].push_back(call);
 }
 
 void DeviceWork::finish_learning() {
     for (auto& [process, waits] : waits_)
-        std::sort(waits.all.begin(), waits.all.end(),
-                  [](const Wait& a, const Wait& b) { return a.time.to_ns < b.time.to_ns; });
+        for (auto& [tid, times] : waits.by_thread)
+            std::sort(times.begin(), times.end(), [](const Window& a, const Window& b) { return a.to_ns < b.to_ns; });
+}
+
+void DeviceWork::begin_block() {
+    for (const uint32_t number : changed_) threads_[number].changes = {threads_[number].changes.back()};
+    changed_.clear();
 }
 
 DeviceWork::Thread* DeviceWork::thread_of(const ProcessKey& process, uint32_t tid) {
@@ -43,11 +51,10 @@ DeviceWork::Thread* DeviceWork::thread_of(const ProcessKey& process, uint32_t ti
     return &threads_[last_number_];
 }
 
-void DeviceWork::change(Thread& thread, const Change& change) const {
-    if (thread.block != block_ && !thread.changes.empty())
-        thread.changes.erase(thread.changes.begin(), thread.changes.end() - 1);
-    thread.block = block_;
-    if (thread.changes.empty() || thread.changes.back().has_work != change.has_work) thread.changes.push_back(change);
+void DeviceWork::change(Thread& thread, const Change& change) {
+    if (!thread.changes.empty() && thread.changes.back().has_work == change.has_work) return;
+    thread.changes.push_back(change);
+    if (thread.changes.size() == 2) changed_.push_back(last_number_);
 }
 
 void DeviceWork::enqueued(const ProcessKey& process, uint32_t tid, uint64_t at_ns) {
@@ -57,10 +64,6 @@ void DeviceWork::enqueued(const ProcessKey& process, uint32_t tid, uint64_t at_n
 
 void DeviceWork::waited(const ProcessKey& process, uint32_t tid, uint64_t until_ns) {
     if (Thread* const thread = thread_of(process, tid)) change(*thread, {until_ns, false});
-}
-
-bool DeviceWork::is_known(const ProcessKey& process, uint32_t tid) const {
-    return index_.find({process, tid}) != KeyIndex<ThreadKey>::none;
 }
 
 bool DeviceWork::has_work(const ProcessKey& process, uint32_t tid, uint64_t at_ns) const {
@@ -73,19 +76,19 @@ bool DeviceWork::has_work(const ProcessKey& process, uint32_t tid, uint64_t at_n
 }
 
 bool DeviceWork::another_waits(const ProcessKey& process, uint32_t tid, const Window& time) const {
-    if (!has_all_waits_) return true;
     const auto found = waits_.find(process);
-    if (found == waits_.end()) return false;
-    const Waits& waits = found->second;
-    uint64_t overlap_ns = 0;
-    for (auto wait = std::upper_bound(waits.all.begin(), waits.all.end(), time.from_ns,
-                                      [](uint64_t ns, const Wait&one) { return ns < one.time.to_ns; });
-         wait != waits.all.end() && saturating_subtract(wait->time.to_ns, waits.longest_ns) < time.to_ns; ++wait) {
-        if (wait->tid == tid) continue;
-        overlap_ns +=
-            saturating_subtract(std::min(wait->time.to_ns, time.to_ns), std::max(wait->time.from_ns, time.from_ns));
-    }
-    return overlap_ns >= time.length_ns() / 2;
+    if (found == waits_.end()) return waits_.size() == max_processes;
+    if (!found->second.has_all) return true;
+    return std::any_of(found->second.by_thread.begin(), found->second.by_thread.end(), [&](const auto& thread) {
+        if (thread.first == tid) return false;
+        const std::vector<Window>& times = thread.second;
+        uint64_t overlap_ns = 0;
+        for (auto wait = std::upper_bound(times.begin(), times.end(), time.from_ns,
+                                          [](uint64_t ns, const Window&one) { return ns < one.to_ns; });
+             wait != times.end() && wait->from_ns < time.to_ns; ++wait)
+            overlap_ns += saturating_subtract(std::min(wait->to_ns, time.to_ns), std::max(wait->from_ns, time.from_ns));
+        return overlap_ns >= time.length_ns() / 2;
+    });
 }
 
 }  // namespace ingero

@@ -13,7 +13,7 @@
 
 namespace ingero {
 
-/// Bounded, some 6 MiB at most: of what there is no room for nothing is known.
+/// Bounded, some 20 MiB at most: of what there is no room for nothing is known.
 class DeviceWork {
   public:
     DeviceWork();
@@ -24,15 +24,13 @@ class DeviceWork {
 
     /// What a thread does from here on, each thread in order of time; changes of the block before are forgotten but for
     /// each thread's last.
-    void begin_block() { ++block_; }
+    void begin_block();
     void enqueued(const ProcessKey& process, uint32_t tid, uint64_t at_ns);
     void waited(const ProcessKey& process, uint32_t tid, uint64_t until_ns);
 
-    /// It enqueued or waited for a device.
-    bool is_known(const ProcessKey& process, uint32_t tid) const;
     /// At a time in the block, or while the thread makes no call.
     bool has_work(const ProcessKey& process, uint32_t tid, uint64_t at_ns) const;
-    /// Whether another thread of the process waited for a device for half of the time or more, or may have.
+    /// Whether one other thread of the process waited for a device for half of the time or more, or may have.
     bool another_waits(const ProcessKey& process, uint32_t tid, const Window& time) const;
 
   private:
@@ -48,28 +46,22 @@ class DeviceWork {
     };
     struct Thread {
         std::vector<Change> changes;  ///< none before it first returned from a wait
-        uint64_t block = 0;
-    };
-    struct Wait {
-        Window time;
-        uint32_t tid = 0;
     };
     struct Waits {
-        std::vector<Wait> all;  ///< by their end, once learnt
-        uint64_t longest_ns = 0;
+        std::map<uint32_t, std::vector<Window>> by_thread;  ///< each apart from the others, in order once learnt
+        size_t kept = 0;
+        bool has_all = true;
     };
 
     Thread* thread_of(const ProcessKey& process, uint32_t tid);
-    void change(Thread& thread, const Change& change) const;
+    void change(Thread& thread, const Change& change);
 
     KeyIndex<ThreadKey> index_;
     std::vector<Thread> threads_;
     ThreadKey last_;
     uint32_t last_number_ = KeyIndex<ThreadKey>::none;
-    uint64_t block_ = 0;
+    std::vector<uint32_t> changed_;  ///< threads that have more than one change
     std::map<ProcessKey, Waits> waits_;
-    size_t waits_kept_ = 0;
-    bool has_all_waits_ = true;
 };
 
 }  // namespace ingero

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "bpf/event.h"
 #include "core/model/op.h"
@@ -369,9 +370,12 @@ std::vector<ProbeSite> probe_sites(Library library, unsigned major, const std::v
     for (const Target& target : targets_of(library)) by_name.emplace(target.symbol, &target);
     // A name may stand for several functions, one a symbol version; a function may have several names.
     std::map<uint64_t, std::pair<const Target*, const FunctionSymbol*>> by_offset;
+    std::set<uint64_t> offsets;
+    for (const FunctionSymbol& symbol : symbols)
+        if (symbol.jumps_to == 0) offsets.insert(symbol.file_offset);
     for (const FunctionSymbol& symbol : symbols) {
         const auto found = by_name.find(symbol.name);
-        if (found == by_name.end() || symbol.jumps_to != 0) continue;
+        if (found == by_name.end() || offsets.contains(symbol.jumps_to)) continue;
         auto [at, added] = by_offset.try_emplace(symbol.file_offset, found->second, &symbol);
         if (!added && found->second < at->second.first) at->second = {found->second, &symbol};
     }
