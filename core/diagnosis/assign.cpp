@@ -226,8 +226,7 @@ std::pair<Comm, uint32_t> suspect_of(Cause cause, const Event& event) {
         if (!names_suspect(event)) return {to_comm(other_tasks), 0};
         return {event.preemptor_comm, visible_pid(event.preemptor_tgid)};
     }
-    if (cause != Cause::lock_wait && cause != Cause::lock_between_calls)
-        return {to_comm(to_string(event.blocked_reason)), 0};
+    if (cause != Cause::lock_wait) return {to_comm(to_string(event.blocked_reason)), 0};
     if (event.waker_kind == WakerKind::task) return {event.waker_comm, visible_pid(event.waker_tgid)};
     return {to_comm(to_string(event.waker_kind)), 0};
 }

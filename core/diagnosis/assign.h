@@ -23,8 +23,8 @@ enum class Cause : uint8_t {
     lock_wait,
     memory_reclaim,
     network_retransmit,  ///< the wait for a socket on which what was sent had to be sent again
-    lock_between_calls,  ///< lock_wait there, for Python's interpreter, in the middle of work for the device
-    io_between_calls,    ///< own_io_wait there
+    lock_between_calls,  ///< for Python's interpreter, between calls and with work under way for the device
+    io_between_calls,    ///< own_io_wait, the same
     excluded_task,       ///< runnable while one of `suspect_exclusion` had the CPU
     wake_up,             ///< runnable, and no other task had its CPU: the scheduler's own delay
     network,

@@ -171,10 +171,10 @@ Ledger::Ledger(const ExplainOptions& options, const Window& window, const ClockT
     : options_(options), window_(window), clock_(clock), process_index_(max_processes), thread_index_(max_threads) {}
 
 void Ledger::saw(const Event& event) {
-    const ThreadId thread{event.process(), event.tid};
-    if (last_thread_number_ == KeyIndex<ThreadId>::none || !(thread == last_thread_)) {
+    const ThreadKey thread{event.process(), event.tid};
+    if (last_thread_number_ == KeyIndex<ThreadKey>::none || !(thread == last_thread_)) {
         last_thread_number_ = thread_index_.find_or_add(thread);
-        if (last_thread_number_ == KeyIndex<ThreadId>::none) return;
+        if (last_thread_number_ == KeyIndex<ThreadKey>::none) return;
         last_thread_ = thread;
         if (last_thread_number_ == active_.size()) active_.push_back({UINT64_MAX, 0});
     }
@@ -277,7 +277,7 @@ uint64_t Ledger::active_ns(const ProcessKey& process, const KindLedger& kind) co
     for (const auto& [tid, ns] : kind.by_thread) {
         const uint32_t number = thread_index_.find({process, tid});
         // A thread there was no room for counts as active all the time, which asks for more lost time, not less.
-        add_to(total, number == KeyIndex<ThreadId>::none ? window_.length_ns() : active_[number].length_ns());
+        add_to(total, number == KeyIndex<ThreadKey>::none ? window_.length_ns() : active_[number].length_ns());
     }
     return total;
 }

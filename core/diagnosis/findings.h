@@ -17,6 +17,7 @@
 #include "core/diagnosis/explain.h"
 #include "core/model/process.h"
 #include "core/query/key_index.h"
+#include "core/query/thread_key.h"
 
 namespace ingero {
 
@@ -73,12 +74,6 @@ class Ledger {
         bool operator==(const ProcessId&) const = default;
         uint64_t hash() const { return hash_words(key.start_ns, key.pid); }
     };
-    struct ThreadId {
-        ProcessKey process;
-        uint32_t tid = 0;
-        bool operator==(const ThreadId&) const = default;
-        uint64_t hash() const { return hash_words(process.start_ns, process.pid, tid); }
-    };
     struct ProcessLedger {
         std::array<uint64_t, cause_count> ns{};
         std::map<std::string_view, uint64_t> excluded;  ///< by suspect_exclusion(), of which there are few
@@ -101,12 +96,12 @@ class Ledger {
     ClockTriple clock_;
     KeyIndex<ProcessId> process_index_;
     std::vector<ProcessLedger> processes_;
-    KeyIndex<ThreadId> thread_index_;
+    KeyIndex<ThreadKey> thread_index_;
     std::vector<Window> active_;
     ProcessId last_process_;
     uint32_t last_process_number_ = KeyIndex<ProcessId>::none;
-    ThreadId last_thread_;
-    uint32_t last_thread_number_ = KeyIndex<ThreadId>::none;
+    ThreadKey last_thread_;
+    uint32_t last_thread_number_ = KeyIndex<ThreadKey>::none;
 };
 
 /// Largest first, at most `limit`; hypotheses of 0 ns are left out.

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
         const auto symbols = ingero::read_function_symbols(file, wanted, static_symbols);
         if (!symbols) continue;
         for (const auto& function : symbols->functions)
-            if (function.file_offset >= size) abort();
+            if (function.file_offset >= size || function.jumps_to >= size) abort();
     }
     return 0;
 }

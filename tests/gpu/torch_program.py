@@ -6,26 +6,15 @@ import json
 import os
 import sys
 
+from with_torch import import_torch, ready
+
 # What the profiler itself calls, or leaves out.
 NOT_COMPARED = {"cudaDeviceSynchronize", "cudaSetDevice", "cudaFuncGetAttributes"}
 STEPS = 50
 
 
-def ready() -> None:
-    if "--gate" in sys.argv:
-        print("ready", os.getpid(), flush=True)
-        sys.stdin.readline()
-
-
 def main() -> int:
-    try:
-        import torch
-    except ImportError as error:
-        print(f"SKIPPED: no PyTorch in {sys.executable}: {error}")
-        return 77
-    if not torch.cuda.is_available():
-        print(f"SKIPPED: PyTorch {torch.__version__} sees no GPU")
-        return 77
+    torch = import_torch()
     from torch.profiler import ProfilerActivity, profile
 
     host = torch.ones(1 << 20).pin_memory()

@@ -16,6 +16,8 @@ import sys
 import threading
 import time
 
+from with_torch import import_torch, ready
+
 HOGS = 2
 
 
@@ -29,9 +31,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_step(small: bool):
-    import torch
-
+def make_step(torch, small: bool):
     torch.manual_seed(0)
     width, batch, layers = (256, 64, 4) if small else (2048, 4096, 6)
     model = torch.nn.Sequential(*[module for _ in range(layers)
@@ -82,22 +82,13 @@ class Fault:
 
 def main() -> int:
     options = parse()
-    try:
-        import torch
-    except ImportError as error:
-        print(f"SKIPPED: no PyTorch in {sys.executable}: {error}")
-        return 77
-    if not torch.cuda.is_available():
-        print(f"SKIPPED: PyTorch {torch.__version__} sees no GPU")
-        return 77
+    torch = import_torch()
     cpu = max(os.sched_getaffinity(0))
     if options.fault == "hogs":
         os.sched_setaffinity(0, {cpu})
-    step = make_step(options.small)
+    step = make_step(torch, options.small)
     step()
-    if options.gate:
-        print("ready", os.getpid(), flush=True)
-        sys.stdin.readline()
+    ready()
     for _ in range(20):
         step()
 

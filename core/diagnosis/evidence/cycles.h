@@ -21,6 +21,7 @@
 #include "core/model/time.h"
 #include "core/query/key_index.h"
 #include "core/query/sampler.h"
+#include "core/query/thread_key.h"
 
 namespace ingero {
 
@@ -74,12 +75,6 @@ class Cycles {
     void finish(std::vector<ThreadLoss>& ret_losses);
 
   private:
-    struct ThreadKey {
-        ProcessKey process;
-        uint32_t tid = 0;
-        bool operator==(const ThreadKey&) const = default;
-        uint64_t hash() const { return hash_words(process.start_ns, process.pid, tid); }
-    };
     /// In ns. Floats: a median needs no more.
     struct Cycle {
         float length = 0;

@@ -36,7 +36,8 @@ void DeviceWork::finish_learning() {
 }
 
 void DeviceWork::begin_block() {
-    for (const uint32_t number : changed_) threads_[number].changes = {threads_[number].changes.back()};
+    // What they took is given back.
+    for (const uint32_t number : changed_) threads_[number].changes = std::vector(1, threads_[number].changes.back());
     changed_.clear();
 }
 

@@ -10,6 +10,7 @@
 #include "core/model/process.h"
 #include "core/model/time.h"
 #include "core/query/key_index.h"
+#include "core/query/thread_key.h"
 
 namespace ingero {
 
@@ -34,12 +35,6 @@ class DeviceWork {
     bool another_waits(const ProcessKey& process, uint32_t tid, const Window& time) const;
 
   private:
-    struct ThreadKey {
-        ProcessKey process;
-        uint32_t tid = 0;
-        bool operator==(const ThreadKey&) const = default;
-        uint64_t hash() const { return hash_words(process.start_ns, process.pid, tid); }
-    };
     struct Change {
         uint64_t at_ns = 0;
         bool has_work = false;

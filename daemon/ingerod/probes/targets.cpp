@@ -375,7 +375,7 @@ std::vector<ProbeSite> probe_sites(Library library, unsigned major, const std::v
         if (symbol.jumps_to == 0) offsets.insert(symbol.file_offset);
     for (const FunctionSymbol& symbol : symbols) {
         const auto found = by_name.find(symbol.name);
-        if (found == by_name.end() || offsets.contains(symbol.jumps_to)) continue;
+        if (found == by_name.end() || (symbol.jumps_to != 0 && offsets.contains(symbol.jumps_to))) continue;
         auto [at, added] = by_offset.try_emplace(symbol.file_offset, found->second, &symbol);
         if (!added && found->second < at->second.first) at->second = {found->second, &symbol};
     }
