@@ -8,6 +8,7 @@
 #include "test_paths.h"
 #include "tests/support/control_groups.h"
 #include "tests/support/daemon.h"
+#include "tests/support/others_work.h"
 #include "tests/support/undisturbed.h"
 
 namespace ingero::test {
@@ -101,6 +102,7 @@ Result<MeasuredLoss> measure_lost_time(const LostTimeCase& one, unsigned seconds
     if (const int code = workload.finish(); code != 0)
         return fail(ErrorCode::internal, "the program ended with " + std::to_string(code));
     hog.reset();
+    const uint64_t had_no_cpu = run_delay_ns(workload.child().output());
     const Finished explain =
         run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "explain", "--pid", std::to_string(pid)});
     if (const int code = daemon.stop(); code != 0)
@@ -112,7 +114,11 @@ Result<MeasuredLoss> measure_lost_time(const LostTimeCase& one, unsigned seconds
     if (!truth) return fail(ErrorCode::internal, "the log of the program's calls cannot be read");
     const auto replayed = replay_undisturbed(*truth, static_cast<uint32_t>(pid), one.kernel_us * 1'000);
     if (!replayed) return fail(ErrorCode::internal, "the program waited for its device less than ten times");
-    MeasuredLoss result{.took = replayed->took_ns, .steps = replayed->waits, .undisturbed = replayed->undisturbed_ns};
+    MeasuredLoss result{.took = replayed->took_ns,
+                        .steps = replayed->waits,
+                        .undisturbed = replayed->undisturbed_ns,
+                        .had_no_cpu = had_no_cpu,
+                        .answer = explain.output};
     add_findings(result, answer.at("findings"), one);
     return result;
 }

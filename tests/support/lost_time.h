@@ -42,6 +42,7 @@ std::string why_not(const LostTimeCase& one);
 struct MeasuredLoss {
     uint64_t took = 0, steps = 0;
     uint64_t undisturbed = 0;  ///< what the same calls would have taken
+    uint64_t had_no_cpu = 0;   ///< by the scheduler's own account, start and end of the program among it
     uint64_t lost() const { return took > undisturbed ? took - undisturbed : 0; }
 
     double low = 0, told = 0, high = 0;  ///< the sums of all findings but of what the program does of itself
@@ -49,6 +50,7 @@ struct MeasuredLoss {
     bool kind_found = false;
     bool kind_above_low = false;  ///< in severity
     std::string summaries{};      ///< a line each
+    std::string answer{};         ///< of the daemon, whole
 };
 
 /// Runs the program traced for so many seconds. Fails the test where a part of it does.
