@@ -33,6 +33,8 @@ unsigned wanted_width() {
     return width;
 }
 
+}  // namespace
+
 TextStyle style_of(const Options& options) {
     TextStyle style{.width = wanted_width(), .details = options.all, .coverage = options.coverage};
     if (isatty(STDOUT_FILENO) == 0) return style;
@@ -45,8 +47,6 @@ TextStyle style_of(const Options& options) {
     style.short_times = !options.utc;
     return style;
 }
-
-}  // namespace
 
 int report(std::string_view what, const Error& error, int exit_code) {
     const std::string message = "ingeroctl: " + escape_text(what) + ": " + escape_text(error.message) + "\n" +
@@ -84,6 +84,11 @@ bool is_empty(const json& answer) {
 
 }  // namespace
 
+void note_that_others_are_hidden(const Options& options) {
+    if (!options.json)
+        std::fputs("note: you see your own processes only; root and members of the group ingero see all\n", stderr);
+}
+
 std::optional<json> ask(const Options& options, const std::string& method, json params, int& ret_exit_code) {
     if (!options.db.empty()) {
         auto answer = ask_stored(options.db, method, std::move(params));
@@ -97,8 +102,7 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
     if (cut_off && method != "reload") asked = ask_once(options, method, params);
     if (asked.answer) {
         // Without this, "nothing" would read as if the host had nothing.
-        if (!asked.sees_all && !options.json && is_empty(*asked.answer))
-            std::fputs("note: you see your own processes only; root and members of the group ingero see all\n", stderr);
+        if (!asked.sees_all && is_empty(*asked.answer)) note_that_others_are_hidden(options);
         return std::move(*asked.answer);
     }
     const ErrorCode code = asked.answer.error().code;
@@ -110,7 +114,7 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
 
 namespace {
 
-std::string to_text(const Options& options, const json& answer, Renderer renderer) {
+std::string to_text(const Options& options, const json& answer, const Renderer& renderer) {
     choose_zone(options);
     // ASCII only: a target's text inside the JSON cannot play tricks on the terminal either.
     return options.json ? answer.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"
@@ -125,7 +129,7 @@ void choose_zone(const Options& options) {
     tzset();
 }
 
-bool print(const Options& options, const json& answer, Renderer renderer) {
+bool print(const Options& options, const json& answer, const Renderer& renderer) {
     const std::string text = to_text(options, answer, renderer);
     if (!options.json) return print_text(options, text);
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
@@ -136,7 +140,7 @@ bool print_text(const Options& options, const std::string& text) {
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
 }
 
-bool print_line(const Options& options, const json& line, Renderer renderer) {
+bool print_line(const Options& options, const json& line, const Renderer& renderer) {
     const std::string text = to_text(options, line, renderer);
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
 }

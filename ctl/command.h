@@ -40,7 +40,7 @@ struct Options {
 /// Longer than the daemon's own deadline for a query, so that its answer explains the delay.
 inline constexpr std::chrono::seconds answer_patience{60};
 
-using Renderer = std::string (*)(const nlohmann::json&, const TextStyle&);
+using Renderer = std::function<std::string(const nlohmann::json&, const TextStyle&)>;
 using Command = std::function<int(const Options&)>;
 
 /// Each adds its subcommand and sets `command` where that one was chosen.
@@ -60,6 +60,7 @@ void add_explain(CLI::App& app, Command& command);
 void add_incidents(CLI::App& app, Command& command);
 void add_demo(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
+void add_top(CLI::App& app, Command& command);
 void add_trace(CLI::App& app, Command& command);
 void add_annotate(CLI::App& app, Command& command);
 void add_reload(CLI::App& app, Command& command);
@@ -103,14 +104,20 @@ Result<nlohmann::json> ask_closed_store(const std::string& directory, const std:
 std::optional<nlohmann::json> ask(const Options& options, const std::string& method, nlohmann::json params,
                                   int& ret_exit_code);
 
+/// On stderr, to a reader of text who sees only processes of their own and is shown none.
+void note_that_others_are_hidden(const Options& options);
+
+/// Width and colours of the terminal, and what the options ask for.
+TextStyle style_of(const Options& options);
+
 /// One line of JSON with --json, else text in the width and colours of the terminal. False where stdout failed.
-bool print(const Options& options, const nlohmann::json& answer, Renderer renderer);
+bool print(const Options& options, const nlohmann::json& answer, const Renderer& renderer);
 
 /// A text as it is, through a pager where that is wanted and it is long. False where stdout failed.
 bool print_text(const Options& options, const std::string& text);
 
 /// One line of many; not flushed, and never paged.
-bool print_line(const Options& options, const nlohmann::json& line, Renderer renderer);
+bool print_line(const Options& options, const nlohmann::json& line, const Renderer& renderer);
 
 /// With --utc the local zone is UTC, for times read and printed from then on. Not called before a program is run, which
 /// has the caller's zone.

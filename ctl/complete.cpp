@@ -199,6 +199,7 @@ void add_values(const Line& line, CLI::Option& option, Candidates& candidates) {
     if (type == "DURATION")
         name == "slower-than"    ? add_all({"500ms", "1s", "2s", "5s"})
         : name == "min-duration" ? add_all({"50us", "1ms", "10ms", "1s"})
+        : name == "interval"     ? add_all({"500ms", "2s", "10s", "1m"})
                                  : add_all({"30s", "5m", "1h", "1d"});
     if (name == "op")
         for (const Op& op : all_ops()) candidates.add(std::string(op.name));

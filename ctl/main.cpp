@@ -45,8 +45,8 @@ void add_global_options(CLI::App& app, Options& options) {
 
 /// What a stored trace has no answer to.
 bool is_live_only(std::string_view command) {
-    constexpr std::array<std::string_view, 10> names = {"annotate", "status", "probes", "check", "trace",
-                                                        "monitor",  "reload", "import", "merge", "record"};
+    constexpr std::array<std::string_view, 11> names = {"annotate", "status", "probes", "check",  "trace", "monitor",
+                                                        "reload",   "import", "merge",  "record", "top"};
     return std::find(names.begin(), names.end(), command) != names.end();
 }
 
@@ -64,7 +64,7 @@ struct Group {
 void add_commands(CLI::App& app, Command& command) {
     const std::vector<Group> groups = {
         {"Ask why", {add_explain, add_incidents, add_stragglers, add_waits, add_stacks}},
-        {"Look", {add_status, add_processes, add_stats, add_trace, add_monitor, add_gpus, add_probes}},
+        {"Look", {add_status, add_top, add_processes, add_stats, add_trace, add_monitor, add_gpus, add_probes}},
         {"Requests and steps", {add_requests, add_annotate}},
         {"What is stored", {add_query, add_export, add_record, add_db, add_import, add_merge}},
         {"Set up and learn", {add_check, add_reload, add_mcp, add_problems, add_demo, add_support_bundle}},

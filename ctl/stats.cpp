@@ -11,6 +11,7 @@ struct StatsOptions {
     WindowOptions window;
     std::string by = "op";
     uint32_t limit = 0;
+    bool outermost = false;
 };
 
 int run(const Options& options, const StatsOptions& stats) {
@@ -18,6 +19,7 @@ int run(const Options& options, const StatsOptions& stats) {
     if (!params) return usage_error("stats", params.error());
     if (stats.by != "op") (*params)["by"] = stats.by;
     if (stats.limit != 0) (*params)["limit"] = stats.limit;
+    if (stats.outermost) (*params)["outermost"] = true;
     if (!options.json && !options.all) (*params)["calls_only"] = true;
     int exit_code = exit_done;
     const auto answer = ask(options, "stats", std::move(*params), exit_code);
@@ -36,6 +38,8 @@ void add_stats(CLI::App& app, Command& command) {
     subcommand->add_option("--by", stats->by, "Group calls by op, or launches by kernel (default: op)")
         ->type_name("WHAT")
         ->check(one_of({"op", "kernel"}));
+    subcommand->add_flag("--outermost", stats->outermost,
+                         "Only calls that were not made inside another traced call: their times add up");
     subcommand
         ->add_option("-n,--limit", stats->limit, "At most this many rows, the largest by total time (default: all)")
         ->type_name("ROWS")

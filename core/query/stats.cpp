@@ -180,8 +180,8 @@ struct Group {
 class StatsQuery {
   public:
     /// `kernels`: by kernel, else nullptr.
-    StatsQuery(const Filter& filter, const std::vector<Process>& processes, const KernelNames* kernels)
-        : filter_(filter, processes), kernels_(kernels) {}
+    StatsQuery(const Filter& filter, const std::vector<Process>& processes, const KernelNames* kernels, bool outermost)
+        : filter_(filter, processes), kernels_(kernels), outermost_(outermost) {}
 
     /// The block's rows that overlap the window. Errors: corrupt; limit: more keys than one answer can hold.
     Result<void> add(BlockView& block, Window window) {
@@ -288,7 +288,7 @@ class StatsQuery {
         const auto all_are = [](std::span<const uint64_t> values, uint64_t value) {
             return std::all_of(values.begin(), values.end(), [value](uint64_t other) { return other == value; });
         };
-        const bool alike = !kernels_ && columns_.is_default(weight) &&
+        const bool alike = !kernels_ && columns_.is_default(weight) && (!outermost_ || columns_.is_default(depth)) &&
                            all_are(columns_[process_start], process.start_ns) && all_are(columns_[tgid], process.pid);
         return alike && whole_ ? add_whole(summary, process, segment) : add_rows(summary, segment);
     }
@@ -343,10 +343,13 @@ class StatsQuery {
             return decoded;
         if (is_launch(summary.op))
             if (auto decoded = columns_.decode(sequence); !decoded) return decoded;
+        if (outermost_)
+            if (auto decoded = columns_.decode(depth); !decoded) return decoded;
         size_t n = 0;
         for (size_t row = 0; row < summary.rows; ++row) {
             if (!is_in_window(row)) continue;
             const bool queue_full = is_queue_full(segment, n++);
+            if (outermost_ && columns_[depth][row] != 0) continue;
             const ProcessKey process{static_cast<uint32_t>(columns_[tgid][row]), columns_[process_start][row]};
             if (!filter_.matches(process)) continue;
             Group* group =
@@ -426,6 +429,7 @@ class StatsQuery {
 
     EventFilter filter_;
     const KernelNames* kernels_;
+    const bool outermost_;
     OpLookup op_of_;
     LaunchQueues queues_;
     KeyIndex<Key> keys_{max_keys};
@@ -478,21 +482,22 @@ Result<void> add_rollups(const StoreSnapshot& snapshot, Window realtime, const G
 
 // Every op stands for itself, with its own layer: a driver call inside a runtime call has its own row, and neither is
 // added to the other.
-Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, StatsBy by) {
+Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, const StatsOptions& options) {
     StatsAnswer answer;
     answer.window = filter.window;
-    answer.by = by;
-    const GapFilter gaps{.uid = filter.uid, .pid = filter.pid, .by_rollups = by == StatsBy::op};
+    answer.by = options.by;
+    const bool by_kernel = options.by == StatsBy::kernel, has_rollups = !by_kernel && !options.outermost;
+    const GapFilter gaps{.uid = filter.uid, .pid = filter.pid, .by_rollups = has_rollups};
     auto covered = coverage(snapshot, filter.window, gaps);
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
 
-    const auto kernels = by == StatsBy::kernel ? KernelNames::read(snapshot) : Result<KernelNames>();
+    const auto kernels = by_kernel ? KernelNames::read(snapshot) : Result<KernelNames>();
     if (!kernels) return tl::unexpected(kernels.error());
 
-    StatsQuery query(filter, *processes, by == StatsBy::kernel ? &*kernels : nullptr);
+    StatsQuery query(filter, *processes, by_kernel ? &*kernels : nullptr, options.outermost);
     std::map<OpId, uint64_t> lost;
     for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
         Result<void> added;
@@ -509,7 +514,7 @@ Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& f
             lost[row.op] = saturating_add(lost[row.op], saturating_add(frames_and_ring, row.lost_depth));
         }
     }
-    if (by == StatsBy::op) {
+    if (has_rollups) {
         const auto added = add_rollups(snapshot, filter.window, gaps, query, lost, answer.coverage);
         if (!added) return tl::unexpected(added.error());
     }

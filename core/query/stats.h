@@ -44,6 +44,12 @@ inline constexpr size_t max_error_codes = 16;
 /// What is told apart besides operation and process.
 enum class StatsBy { op, kernel };
 
+/// What is counted, and what is told apart.
+struct StatsOptions {
+    StatsBy by = StatsBy::op;
+    bool outermost = false;  ///< only calls that were not made inside another traced one: their times add up
+};
+
 struct StatsAnswer {
     Window window;
     StatsBy by = StatsBy::op;
@@ -51,9 +57,10 @@ struct StatsAnswer {
     std::vector<OpStats> ops;  ///< by total_ns, largest first
 };
 
-/// By kernel only launches count. Where calls have gone, rollups answer, by operation only: a minute counts where its
-/// middle is in the window. They know neither error codes nor which part of a launch was waiting. Errors: those of the
-/// store; limit (too many rows for an answer).
-Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter, StatsBy by = StatsBy::op);
+/// By kernel only launches count. Where calls have gone, rollups answer, by operation only and where calls inside
+/// others count too: a minute counts where its middle is in the window. They know neither error codes nor which part of
+/// a launch was waiting. Errors: those of the store; limit (too many rows for an answer).
+Result<StatsAnswer> compute_stats(const StoreSnapshot& snapshot, const Filter& filter,
+                                  const StatsOptions& options = {});
 
 }  // namespace ingero

@@ -266,7 +266,10 @@ Result<json> RequestHandler::stats(const json& params) {
     if (by != "op" && by != "kernel") return fail(ErrorCode::bad_request, "parameter by is not one of op, kernel");
     const auto calls_only = flag(params, "calls_only");
     if (!calls_only) return tl::unexpected(calls_only.error());
-    auto answer = compute_stats(**snapshot, query->filter, by == "kernel" ? StatsBy::kernel : StatsBy::op);
+    const auto outermost = flag(params, "outermost");
+    if (!outermost) return tl::unexpected(outermost.error());
+    auto answer = compute_stats(**snapshot, query->filter,
+                                {.by = by == "kernel" ? StatsBy::kernel : StatsBy::op, .outermost = *outermost});
     if (!answer) return tl::unexpected(answer.error());
     // Before the limit: it is of what is shown.
     if (*calls_only) std::erase_if(answer->ops, [](const OpStats& stats) { return !is_call(stats.op); });

@@ -32,7 +32,7 @@ CHECK_LIMIT_S = 60
 CROSS_PACKAGES = ["libbpf-dev", "libcap-dev", "libelf-dev", "libgcrypt20-dev", "liblmdb-dev", "libsdbus-c++-dev", "libseccomp-dev",
                   "libspdlog-dev", "libsqlite3-dev", "libsystemd-dev", "libxxhash-dev", "libzstd-dev",
                   "libgtest-dev", "libgmock-dev", "libc6-dev", "libstdc++6", "zlib1g-dev", "libcli11-dev", "libexpected-dev",
-                  "libmsgpack-cxx-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"]
+                  "libmsgpack-cxx-dev", "libncurses-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"]
 PROGRAM_TARGETS = ["ingerod", "ingero-worker", "ingeroctl", "standin-workload", "standin-hog",
                    "standin-collectives", "footprint-program", "footprint-library", "host-program", "late-nfs"]
 

@@ -131,7 +131,8 @@ TEST(Stats, ByKernelLaunchesOfOneNameAreOneRowWhateverTheirHandles) {
     for (const uint64_t function : {1, 2, 2, 3}) launched(function, 100, 10 * us);
     launched(1, 200, 5 * us);
     snapshot.add(call(copy, second, 90 * us));
-    const auto answer = compute_stats(snapshot, {.window = snapshot.whole(), .uid = {}, .pid = {}}, StatsBy::kernel);
+    const auto answer =
+        compute_stats(snapshot, {.window = snapshot.whole(), .uid = {}, .pid = {}}, {.by = StatsBy::kernel});
     ASSERT_TRUE(answer);
     ASSERT_EQ(answer->ops.size(), 3u);
     EXPECT_EQ(answer->ops[0].kernel, "add(float*, int)");
@@ -140,6 +141,23 @@ TEST(Stats, ByKernelLaunchesOfOneNameAreOneRowWhateverTheirHandles) {
     EXPECT_EQ(answer->ops[1].kernel, "") << "handle 3 has no name";
     EXPECT_EQ(answer->ops[2].kernel, "plain");
     EXPECT_EQ(answer->ops[2].pid, 200u);
+}
+
+TEST(Stats, OfOutermostCallsTheTimesAddUp) {
+    MemorySnapshot snapshot(100 * second);
+    Event inner = call(driver_launch, second + us, 8 * us);
+    inner.depth = 1;
+    snapshot.add(call(launch, second, 10 * us));
+    snapshot.add(inner);
+    snapshot.add(call(driver_launch, 2 * second, 5 * us));
+    const auto answer =
+        compute_stats(snapshot, {.window = snapshot.whole(), .uid = {}, .pid = {}}, {.outermost = true});
+    ASSERT_TRUE(answer);
+    ASSERT_EQ(answer->ops.size(), 2u);
+    EXPECT_EQ(find(*answer, launch)->total_ns, 10 * us);
+    EXPECT_EQ(find(*answer, driver_launch)->count, 1u);
+    EXPECT_EQ(find(*answer, driver_launch)->total_ns, 5 * us);
+    EXPECT_EQ(find(stats_of(snapshot), driver_launch)->count, 2u);
 }
 
 TEST(Stats, OpsAndProcessesAreKeptApartLargestTotalFirst) {

@@ -277,9 +277,9 @@ TEST_F(ARollup, AnswersStatisticsOfCallsThatHaveGone) {
             durations[event.op].insert(durations[event.op].end(), event.weight, event.duration_ns);
     }
     const auto snapshot = open_snapshot(directory_.path());
-    const auto stats = [&](Window realtime, Filter filter = {}, StatsBy by = StatsBy::op) {
+    const auto stats = [&](Window realtime, Filter filter = {}, const StatsOptions& options = {}) {
         filter.window = realtime;
-        auto answer = compute_stats(*snapshot, filter, by);
+        auto answer = compute_stats(*snapshot, filter, options);
         EXPECT_TRUE(answer);
         return answer ? std::move(*answer) : StatsAnswer{};
     };
@@ -331,9 +331,12 @@ TEST_F(ARollup, AnswersStatisticsOfCallsThatHaveGone) {
     EXPECT_EQ(counted, calls);
     EXPECT_TRUE(stats(first_minutes, {.window = {}, .uid = 5, .pid = {}}).ops.empty()) << "nobody knows whose they are";
     EXPECT_EQ(stats(first_minutes, {.window = {}, .uid = {}, .pid = 11}).ops.size(), 5u);
-    const StatsAnswer by_kernel = stats(first_minutes, {}, StatsBy::kernel);
+    const StatsAnswer by_kernel = stats(first_minutes, {}, {.by = StatsBy::kernel});
     EXPECT_TRUE(by_kernel.ops.empty());
     EXPECT_FALSE(by_kernel.coverage.gaps.front().partial);
+    const StatsAnswer outermost = stats(first_minutes, {}, {.outermost = true});
+    EXPECT_TRUE(outermost.ops.empty()) << "rollups do not know which were inside others";
+    EXPECT_FALSE(outermost.coverage.gaps.front().partial);
 }
 
 TEST_F(ARollup, NeverTakesMoreThanItsShare) {

@@ -109,12 +109,12 @@ Result<bool> check_own_param(const std::string& method, const std::string& key, 
             return fail(ErrorCode::bad_request, "parameter is not an unsigned integer: " + key);
         return true;
     }
-    const bool stacks = method == "stacks";
-    if ((stacks && key == "off_cpu") || (method == "stats" && key == "calls_only")) {
+    const bool stacks = method == "stacks", stats = method == "stats";
+    if ((stacks && key == "off_cpu") || (stats && (key == "calls_only" || key == "outermost"))) {
         if (!value.is_boolean()) return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
         return true;
     }
-    if (!(stacks && key == "op") && !((stacks || method == "stats") && key == "by")) return false;
+    if (!(stacks && key == "op") && !((stacks || stats) && key == "by")) return false;
     if (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes)
         return fail(ErrorCode::bad_request, "parameter is not a short string: " + key);
     return true;
