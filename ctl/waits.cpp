@@ -12,6 +12,7 @@ struct WaitsOptions {
     WindowOptions window;
     std::optional<uint32_t> tid;
     bool between_calls = false;
+    std::string by = "thread";
     uint32_t limit = 20;
 };
 
@@ -20,6 +21,7 @@ int run(const Options& options, const WaitsOptions& waits) {
     if (!params) return usage_error("waits", params.error());
     if (waits.tid) (*params)["tid"] = *waits.tid;
     if (waits.between_calls) (*params)["between_calls"] = true;
+    (*params)["by"] = waits.by;
     (*params)["limit"] = waits.limit;
     int exit_code = exit_done;
     const auto answer = ask(options, "waits", std::move(*params), exit_code);
@@ -32,17 +34,23 @@ int run(const Options& options, const WaitsOptions& waits) {
 void add_waits(CLI::App& app, Command& command) {
     const auto waits = std::make_shared<WaitsOptions>();
     CLI::App* subcommand = app.add_subcommand(
-        "waits", "Show the longest waits of threads, and follow each to the thread that ended it, and on");
+        "waits", "Show what threads waited for longest, and follow each to the thread that ended the wait, and on");
     waits->window.add_to(*subcommand);
     subcommand->add_option("--tid", waits->tid, "Only this thread")
         ->type_name("TID")
         ->check(whole_number(1, INT32_MAX, "a thread number"));
     subcommand->add_flag("--between-calls", waits->between_calls, "Only waits outside of traced calls");
-    subcommand->add_option("-n,--limit", waits->limit, "At most this many waits, the longest (default: 20)")
+    subcommand
+        ->add_option("--by", waits->by,
+                     "Count waits of one kind of a thread together, or show each wait alone (default: thread)")
+        ->type_name("WHAT")
+        ->check(one_of({"thread", "wait"}));
+    subcommand->add_option("-n,--limit", waits->limit, "At most this many (default: 20)")
         ->type_name("WAITS")
         ->check(whole_number(1, 1'000));
-    add_examples(*subcommand, {{"What did a process wait for, between its calls too?", "ingeroctl waits --pid 4711"},
-                               {"The longest waits for data", "ingeroctl waits --between-calls --limit 5"}});
+    add_examples(*subcommand,
+                 {{"What did a process wait for, between its calls too?", "ingeroctl waits --pid 4711"},
+                  {"The five longest waits outside of calls", "ingeroctl waits --between-calls --by wait --limit 5"}});
     subcommand->callback(
         [&command, waits] { command = [waits](const Options& options) { return run(options, *waits); }; });
 }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
+#include <tuple>
 
 #include "core/model/call_time.h"
 #include "core/model/host_event.h"
+#include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "core/query/event_filter.h"
 
@@ -15,6 +18,7 @@ namespace {
 
 constexpr size_t max_waits = 400'000;  // about 100 MB
 constexpr size_t max_links = 16;
+constexpr size_t max_kinds = 65'536;
 
 /// Of a thread, whoever has its number: the process tells which.
 using ThreadKey = std::pair<ProcessKey, uint32_t>;
@@ -196,37 +200,117 @@ WaitChain Waits::chain(const Event& wait, const ClockTriple& clock) const {
 struct AskedWait {
     Event wait;
     size_t boot = 0;
+    uint64_t waits = 1, total_ns = 0;
+    std::optional<bool> calls{};
 };
 
 bool is_longer(const AskedWait& a, const AskedWait& b) {
     return a.wait.duration_ns > b.wait.duration_ns;
 }
 
-/// The longest of those asked about, in that order; counts them all.
-Result<std::vector<AskedWait>> find_longest(const StoreSnapshot& snapshot, const WaitsQuery& query,
-                                            const std::vector<BootWindow>& boots, EventFilter& wanted,
-                                            uint64_t& ret_count) {
-    std::vector<AskedWait> longest;  // a heap, the shortest on top
-    for (size_t boot = 0; boot < boots.size(); ++boot) {
-        const auto take = [&](const Event& event) {
-            if (event.op != op_wait || !wanted.matches(event)) return;
-            if ((query.tid && event.tid != *query.tid) || (query.between_calls && event.depth != 0)) return;
-            ++ret_count;
-            longest.push_back({event, boot});
-            std::push_heap(longest.begin(), longest.end(), is_longer);
-            if (longest.size() <= query.limit) return;
-            std::pop_heap(longest.begin(), longest.end(), is_longer);
-            longest.pop_back();
+/// Those asked about, one by one or by thread, of which it keeps what the answer has room for.
+class AskedWaits {
+  public:
+    AskedWaits(const WaitsQuery& query, EventFilter& wanted) : query_(query), wanted_(wanted) {}
+
+    /// False where there are too many threads or kinds.
+    bool add(const Event& event, size_t boot) {
+        const bool is_wait = event.op == op_wait;
+        if (query_.tid && event.tid != *query_.tid) return true;
+        // A call that has not returned has no row, but waits in it.
+        if (query_.by_thread && (is_wait ? event.depth != 0 : is_call(event.op)) && !add_caller(event, boot))
+            return false;
+        if (!is_wait || !wanted_.matches(event) || (query_.between_calls && event.depth != 0)) return true;
+        ++count_;
+        if (query_.by_thread) return add_to_kind(event, boot);
+        kept_.push_back({event, boot, 1, event.duration_ns});
+        std::push_heap(kept_.begin(), kept_.end(), is_longer);
+        if (kept_.size() <= query_.limit) return true;
+        std::pop_heap(kept_.begin(), kept_.end(), is_longer);
+        kept_.pop_back();
+        return true;
+    }
+
+    uint64_t count() const { return count_; }
+    uint64_t kinds() const { return kinds_.size(); }
+
+    std::vector<AskedWait> finish() {
+        if (!query_.by_thread) {
+            std::sort_heap(kept_.begin(), kept_.end(), is_longer);
+            return std::move(kept_);
+        }
+        for (auto& [kind, one] : kinds_) {
+            one.calls = callers_.contains(std::get<Thread>(kind));
+            kept_.push_back(std::move(one));
+        }
+        const auto comes_first = [](const AskedWait& a, const AskedWait& b) {
+            if (a.calls != b.calls) return a.calls > b.calls;
+            return a.total_ns != b.total_ns ? a.total_ns > b.total_ns : is_longer(a, b);
         };
+        const size_t shown = std::min(kept_.size(), query_.limit);
+        std::partial_sort(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(shown), kept_.end(), comes_first);
+        kept_.resize(shown);
+        return std::move(kept_);
+    }
+
+  private:
+    using Thread = std::tuple<size_t, ProcessKey, uint32_t>;  ///< of a boot
+    /// Whose, in a call or not, and what for: a sleep, or why it had no CPU.
+    using Kind = std::tuple<Thread, bool, LinkKind, BlockedReason, uint16_t, bool>;
+
+    bool add_caller(const Event& event, size_t boot) {
+        // Calls come in runs of one thread.
+        const Thread thread{boot, event.process(), event.tid};
+        if (thread == last_caller_ || !wanted_.matches(event)) return true;
+        callers_.insert(thread);
+        last_caller_ = thread;
+        return callers_.size() <= max_kinds;
+    }
+
+    bool add_to_kind(const Event& event, size_t boot) {
+        const bool slept = kind_of(event) == LinkKind::slept;
+        const Kind kind{{boot, event.process(), event.tid},
+                        event.depth != 0,
+                        kind_of(event),
+                        slept ? event.blocked_reason : BlockedReason(),
+                        slept ? event.blocked_syscall : Event().blocked_syscall,
+                        !slept && is_throttled(event)};
+        AskedWait& one = kinds_.try_emplace(kind, AskedWait{.wait = {}, .boot = boot, .waits = 0}).first->second;
+        if (one.waits == 0 || event.duration_ns > one.wait.duration_ns) one.wait = event;
+        ++one.waits;
+        one.total_ns = saturating_add(one.total_ns, event.duration_ns);
+        return kinds_.size() <= max_kinds;
+    }
+
+    const WaitsQuery& query_;
+    EventFilter& wanted_;
+    uint64_t count_ = 0;
+    std::vector<AskedWait> kept_;  ///< one by one: a heap, the shortest on top
+    std::map<Kind, AskedWait> kinds_;
+    std::set<Thread> callers_;
+    std::optional<Thread> last_caller_;
+};
+
+/// Errors: those of the store, limit.
+Result<std::vector<AskedWait>> find_asked(const StoreSnapshot& snapshot, const WaitsQuery& query,
+                                          const std::vector<BootWindow>& boots, EventFilter& wanted,
+                                          WaitsAnswer& ret_answer) {
+    AskedWaits asked(query, wanted);
+    bool overflowed = false;
+    for (size_t boot = 0; boot < boots.size(); ++boot) {
         const auto scanned =
             snapshot.scan(boots[boot].boot_index, boots[boot].monotonic, [&](std::span<const Event> block) {
-                std::for_each(block.begin(), block.end(), take);
-                return true;
+                for (const Event& event : block) overflowed = overflowed || !asked.add(event, boot);
+                return !overflowed;
             });
         if (!scanned) return tl::unexpected(scanned.error());
     }
-    std::sort_heap(longest.begin(), longest.end(), is_longer);
-    return longest;
+    if (overflowed)
+        return fail(ErrorCode::limit, "the window has waits of more than 65,536 threads or kinds",
+                    "ask for a shorter window, for one process with --pid, or with --by wait");
+    ret_answer.waits = asked.count();
+    ret_answer.kinds = asked.kinds();
+    return asked.finish();
 }
 
 /// Times in which there is something, in order and apart from each other.
@@ -289,6 +373,7 @@ std::string_view to_string(LinkKind kind) {
 Result<WaitsAnswer> compute_waits(const StoreSnapshot& snapshot, const WaitsQuery& query) {
     WaitsAnswer answer;
     answer.window = query.filter.window;
+    answer.by_thread = query.by_thread;
     auto covered = coverage(snapshot, query.filter.window, {.uid = query.filter.uid, .pid = query.filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
@@ -296,22 +381,27 @@ Result<WaitsAnswer> compute_waits(const StoreSnapshot& snapshot, const WaitsQuer
     if (!processes) return tl::unexpected(processes.error());
     const auto boots = boot_windows(snapshot, query.filter.window);
     EventFilter wanted({.window = {}, .uid = query.filter.uid, .pid = query.filter.pid}, *processes);
-    const auto longest = find_longest(snapshot, query, boots, wanted, answer.waits);
-    if (!longest) return tl::unexpected(longest.error());
+    const auto asked = find_asked(snapshot, query, boots, wanted, answer);
+    if (!asked) return tl::unexpected(asked.error());
     // Whom a thread waited for may be of any process that the caller may see, whichever is asked about.
     EventFilter visible({.window = {}, .uid = query.filter.uid, .pid = {}}, *processes);
     std::vector<std::unique_ptr<Waits>> waits(boots.size());
     for (size_t boot = 0; boot < boots.size(); ++boot) {
         waits[boot] = std::make_unique<Waits>(*processes, visible);
         std::vector<Window> times;
-        for (const AskedWait& one : *longest)
+        for (const AskedWait& one : *asked)
             if (one.boot == boot) times.push_back({one.wait.start_ns, saturating_end_ns(one.wait)});
         if (times.empty()) continue;
         if (auto loaded = load_beside(snapshot, boots[boot], union_of(std::move(times)), *waits[boot]); !loaded)
             return tl::unexpected(loaded.error());
     }
-    for (const AskedWait& one : *longest)
-        answer.chains.push_back(waits[one.boot]->chain(one.wait, boots[one.boot].clock));
+    for (const AskedWait& one : *asked) {
+        WaitChain chain = waits[one.boot]->chain(one.wait, boots[one.boot].clock);
+        chain.waits = one.waits;
+        chain.total_ns = one.total_ns;
+        chain.calls = one.calls;
+        answer.chains.push_back(std::move(chain));
+    }
     return answer;
 }
 

@@ -1,5 +1,5 @@
-// The longest waits of a window, each followed from who waited to whoever ended the wait, and on to what that one
-// waited for meanwhile.
+// What threads waited for longest in a window, each followed from who waited to whoever ended the wait, and on to what
+// that one waited for meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,11 @@ struct WaitsQuery {
     Filter filter;
     std::optional<uint32_t> tid;
     bool between_calls = false;  ///< only waits outside of traced calls
-    size_t limit = 20;           ///< waits in the answer, the longest
+    /// Waits of a thread of one kind count as one: for a lock, a disk and so on, in one system call, in or between
+    /// traced calls.
+    bool by_thread = false;
+    size_t limit = 20;  ///< in the answer: the longest, or the kinds that took the most time, those of threads that
+                        ///< call before all others
 };
 
 /// What a thread did for most of the time in which another waited for it.
@@ -41,12 +45,17 @@ struct WaitLink {
 
 struct WaitChain {
     std::vector<WaitLink> links;  ///< the first is who waited; slept ones but for the last
+    uint64_t waits = 1;           ///< by thread: it, and shorter ones of that kind
+    uint64_t total_ns = 0;        ///< of these
+    std::optional<bool> calls;    ///< by thread: whether a call of the thread was recorded in the window
 };
 
 struct WaitsAnswer {
     Window window;
     Coverage coverage;
+    bool by_thread = false;
     uint64_t waits = 0;  ///< that the query asks about
+    uint64_t kinds = 0;  ///< by thread: of these, before the limit
     std::vector<WaitChain> chains;
 };
 

@@ -335,6 +335,9 @@ Result<json> RequestHandler::waits(const json& params) {
     if (!between_calls) return tl::unexpected(between_calls.error());
     WaitsQuery wanted;
     wanted.between_calls = *between_calls;
+    const json by = params.value("by", json("wait"));
+    if (by != "wait" && by != "thread") return fail(ErrorCode::bad_request, "parameter by is not one of wait, thread");
+    wanted.by_thread = by == "thread";
     if (query->limit != 0) wanted.limit = std::min(query->limit, most_waits);
     if (const json tid = params.value("tid", json()); tid.is_number_unsigned()) wanted.tid = tid.get<uint32_t>();
     auto snapshot = snapshot_for(*query);

@@ -267,8 +267,8 @@ TEST_F(Host, AChainOfFourThreadsInThreeProcessesIsFollowedToItsEnd) {
     EXPECT_GE(whole, 5u) << answer.dump(1);
     EXPECT_GE(named, 4u) << answer.dump(1);
     if (emulated()) return end();  // its clock is not that of the host
-    const Finished text = test::run(
-        {INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "waits", "--pid", std::to_string(pid_), "--between-calls"});
+    const Finished text = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "waits", "--pid",
+                                     std::to_string(pid_), "--between-calls", "--by", "wait"});
     EXPECT_EQ(text.status, 0) << text.errors;
     EXPECT_THAT(text.output, HasSubstr("slept 40"));
     EXPECT_THAT(text.output, HasSubstr("ended by an interrupt"));

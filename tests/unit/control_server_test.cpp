@@ -163,6 +163,8 @@ TEST(ControlServer, WrongMethodsAndParametersAreNamed) {
     EXPECT_EQ(code("stats", {{"from_ns", 1}}), "bad-request");
     EXPECT_EQ(code("stats", {{"from_ns", 2}, {"to_ns", 2}}), "bad-request");
     EXPECT_EQ(code("stats", {{"from_ns", 2}, {"to_ns", 3}, {"since_ns", 3}}), "bad-request");
+    EXPECT_EQ(code("stats", {{"outermost", 1}}), "bad-request");
+    EXPECT_EQ(code("waits", {{"by", 1}}), "bad-request");
     EXPECT_EQ(code("requests", {{"by", 1}}), "bad-request");
     EXPECT_EQ(code("requests", {{"request", std::string(385, 'x')}}), "bad-request");
     EXPECT_EQ(code("requests", {{"slower_than_ns", "2s"}}), "bad-request");

@@ -266,6 +266,7 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
               "ingeroctl: usage: --limit wants a whole number from 1 to 1000, not '0x10'");
     EXPECT_EQ(why({"stacks", "--by", "\x1b[2J"}), "ingeroctl: usage: --by wants op, process or kernel, not '\\x1b[2J'");
     EXPECT_EQ(why({"stats", "--pid"}), "ingeroctl: usage: --pid wants a value");
+    EXPECT_EQ(why({"waits", "--by", "op"}), "ingeroctl: usage: --by wants thread or wait, not 'op'");
     EXPECT_EQ(why({"waits", "--tid", "x"}), "ingeroctl: usage: --tid wants a thread number, not 'x'");
     EXPECT_EQ(why({"stats", "--from", "14:00", "--since", "5m"}),
               "ingeroctl: usage: --since and --from exclude each other");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "core/model/host_event.h"
+#include "core/model/op.h"
 #include "core/render/render.h"
 #include "tests/unit/store_fixture.h"
 
@@ -226,6 +227,72 @@ TEST_F(WaitChains, AreTheLongestOfThoseAskedFor) {
     EXPECT_EQ(answer.chains[1].links[0].duration_ns, 4 * ms);
     query.tid = 12'345;
     EXPECT_THAT(ask(query).chains, IsEmpty());
+}
+
+TEST_F(WaitChains, ByThreadAreCountedByKindThoseOfCallersFirst) {
+    // A service thread that waits all the time, and one that calls: for a lock in and between calls, and once for a
+    // CPU.
+    for (uint64_t i = 0; i < 10; ++i) add(make_sleep(server, i * 100, i * 100 + 99, {}, BlockedReason::poll));
+    for (uint64_t i = 1; i <= 5; ++i) add(make_sleep(caller, i * 100, i * 100 + i, server));
+    Event inside = make_sleep(caller, 900, 902, server);
+    inside.depth = 1;
+    add(inside);
+    add(make_preemption(caller, 950, 954));
+    Event call;
+    call.op = op::cudaLaunchKernel;
+    call.start_ns = begin;
+    call.duration_ns = ms;
+    call.tgid = call.tid = caller.pid;
+    call.process_start_ns = caller.start_ns;
+    add(call);
+    WaitsQuery query;
+    query.by_thread = true;
+    const WaitsAnswer answer = ask(query);
+    EXPECT_EQ(answer.waits, 17u);
+    ASSERT_THAT(answer.chains, SizeIs(4));
+    const auto told = [&](size_t i) {
+        const WaitChain& chain = answer.chains[i];
+        return std::tuple(chain.links[0].process.pid, chain.calls.value(), chain.waits, chain.total_ns / ms,
+                          chain.links[0].duration_ns / ms, chain.links[0].kind);
+    };
+    EXPECT_EQ(told(0), std::tuple(caller.pid, true, 5u, 15u, 5u, LinkKind::slept));
+    EXPECT_EQ(told(1), std::tuple(caller.pid, true, 1u, 4u, 4u, LinkKind::no_cpu));
+    EXPECT_EQ(told(2), std::tuple(caller.pid, true, 1u, 2u, 2u, LinkKind::slept));
+    EXPECT_EQ(told(3), std::tuple(server.pid, false, 10u, 990u, 99u, LinkKind::slept));
+    const std::string text = text_waits(to_json(answer, {.node = "n", .missing_probes = {}, .comms = {}}));
+    EXPECT_THAT(text, testing::StartsWith("15 ms  p100 (100) thread 100, between calls: 5 waits, the longest\n"));
+    EXPECT_THAT(text,
+                HasSubstr("\n\nThreads of which no call was recorded\n\n990 ms  p200 (200) thread 200: 10 waits, the"));
+    EXPECT_THAT(text, testing::Not(HasSubstr("more, which")));
+    query.limit = 1;
+    const WaitsAnswer one = ask(query);
+    EXPECT_EQ(one.chains.at(0).total_ns, 15 * ms);
+    EXPECT_EQ(one.kinds, 4u);
+    EXPECT_THAT(text_waits(to_json(one, {.node = "n", .missing_probes = {}, .comms = {}})),
+                HasSubstr("\n3 more, which --limit shows\n"));
+    query.limit = 20;
+    query.between_calls = true;
+    query.filter.pid = caller.pid;
+    EXPECT_THAT(ask(query).chains, SizeIs(2));
+}
+
+TEST_F(WaitChains, ByThreadOneThatIsInACallIsACallerInAllThatItWaits) {
+    Event inside = make_sleep(caller, 900, 902, server);
+    inside.depth = 1;
+    add(inside);
+    add(make_sleep(caller, 0, 50, server));
+    Event throttled = make_preemption(caller, 100, 110);
+    throttled.return_code = wait_throttled;
+    add(throttled);
+    add(make_preemption(caller, 200, 205));
+    WaitsQuery query;
+    query.by_thread = query.between_calls = true;
+    query.tid = caller.pid;
+    const WaitsAnswer answer = ask(query);
+    ASSERT_THAT(answer.chains, SizeIs(3)) << "a quota is another kind than a preemption";
+    for (const WaitChain& chain : answer.chains) EXPECT_EQ(chain.calls, true);
+    query.by_thread = false;
+    EXPECT_EQ(ask(query).chains.at(0).calls, std::nullopt);
 }
 
 TEST_F(WaitChains, OfAPidThatWasUsedAgainNameTheOneThatLivedThen) {

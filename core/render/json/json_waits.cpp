@@ -52,6 +52,9 @@ json chains_json(const std::vector<WaitChain>& all) {
                           {"duration_ns", wait.duration_ns},
                           {"blocked_ns", wait.blocked_ns},
                           {"runnable_ns", wait.runnable_ns},
+                          {"waits", chain.waits},
+                          {"total_ns", chain.total_ns},
+                          {"calls", chain.calls ? json(*chain.calls) : json()},
                           {"links", std::move(links)}});
     }
     return chains;
@@ -59,7 +62,9 @@ json chains_json(const std::vector<WaitChain>& all) {
 
 json to_json(const WaitsAnswer& answer, const AnswerContext& context) {
     json result = answer_head("waits", context, answer.window, answer.coverage);
+    result["by"] = answer.by_thread ? "thread" : "wait";
     result["waits"] = answer.waits;
+    result["kinds"] = answer.by_thread ? json(answer.kinds) : json();
     result["chains"] = chains_json(answer.chains);
     return result;
 }

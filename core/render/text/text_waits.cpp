@@ -1,4 +1,7 @@
+#include <utility>
+
 #include "core/render/incidents.h"
+#include "core/render/table.h"
 #include "core/render/text.h"
 
 namespace ingero {
@@ -48,14 +51,25 @@ std::string deed(const json& link) {
 
 std::string text_chains(const json& chains, const TextStyle& style) {
     std::string result;
+    bool of_others = false;
     for (const json& chain : chains) {
         if (!result.empty()) result += "\n";
+        // By thread alone it is known.
+        const json& calls = member(chain, "calls");
+        if (calls.is_boolean() && !calls.get<bool>() && !std::exchange(of_others, true))
+            result += "Threads of which no call was recorded\n\n";
         const auto depth = number(chain, "depth");
+        const uint64_t waits = number(chain, "waits").value_or(1);
         std::string indent;
         for (const json& link : list(chain, "links")) {
             if (indent.empty()) {
-                result += paint(duration(chain, "duration_ns"), Colour::bold, style) + "  " + thread(link) +
-                          (depth && *depth != 0 ? ", inside a call" : ", between calls") + "\n   " + deed(link) + "\n";
+                result += paint(duration(chain, waits > 1 ? "total_ns" : "duration_ns"), Colour::bold, style) + "  " +
+                          thread(link) +
+                          (depth && *depth != 0 ? ", inside a call"
+                           : of_others          ? ""
+                                                : ", between calls") +
+                          (waits > 1 ? ": " + format_count(waits) + " waits, the longest" : "") + "\n   " + deed(link) +
+                          "\n";
                 indent = "   ";
                 continue;
             }
@@ -68,7 +82,10 @@ std::string text_chains(const json& chains, const TextStyle& style) {
 
 std::string text_waits(const json& answer, const TextStyle& style) {
     const json& chains = list(answer, "chains");
-    return (chains.empty() ? "No waits in this window.\n" : text_chains(chains, style) + "\n") +
+    const uint64_t kinds = number(answer, "kinds").value_or(0);
+    const std::string more =
+        kinds > chains.size() ? "\n" + format_count(kinds - chains.size()) + " more, which --limit shows\n" : "";
+    return (chains.empty() ? "No waits in this window.\n" : text_chains(chains, style) + more + "\n") +
            window_line(answer, style) + coverage_lines(answer, style);
 }
 

@@ -83,7 +83,9 @@ Result<bool> check_waits_param(const std::string& key, const json& value) {
         return fail(ErrorCode::bad_request, "parameter is not a boolean: " + key);
     if (key == "tid" && (!value.is_number_unsigned() || value > std::numeric_limits<uint32_t>::max()))
         return fail(ErrorCode::bad_request, "parameter is not a thread id: " + key);
-    return key == "between_calls" || key == "tid";
+    if (key == "by" && (!value.is_string() || value.get_ref<const std::string&>().size() > most_name_bytes))
+        return fail(ErrorCode::bad_request, "parameter is not a short string: " + key);
+    return key == "between_calls" || key == "tid" || key == "by";
 }
 
 /// What only `incidents` takes.
