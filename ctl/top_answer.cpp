@@ -101,14 +101,22 @@ struct Calls {
     }
 };
 
-/// That this daemon opened: one that was open when the daemon before it ended is about what was then.
-json open_incidents(const json& answer, const TopQuestion& question, uint64_t begun_ns) {
+/// That this daemon opened: one that was open when the daemon before it ended is about what was then. Of a process that
+/// has gone, whose pid another has now, it stays for a while without one.
+json open_incidents(const json& answer, const json& processes, const TopQuestion& question, uint64_t begun_ns) {
+    std::map<uint64_t, uint64_t> started_ns;
+    for (const json& process : list(processes, "processes"))
+        started_ns[number_of(process, "pid")] = number_of(process, "start_time_ns");
     json result = json::array();
-    for (const json& incident : list(answer, "incidents"))
-        if (member(incident, "closed_ns").is_null() && number_of(incident, "opened_ns") >= begun_ns &&
-            is_of(incident, question.pid))
-            result.push_back(picked(
-                incident, {"id", "kind", "severity", "verdict", "summary", "pid", "comm", "opened_ns", "lost_ns"}));
+    for (const json& incident : list(answer, "incidents")) {
+        const uint64_t opened_ns = number_of(incident, "opened_ns");
+        if (!member(incident, "closed_ns").is_null() || opened_ns < begun_ns) continue;
+        json one =
+            picked(incident, {"id", "kind", "severity", "verdict", "summary", "pid", "comm", "opened_ns", "lost_ns"});
+        const auto now = started_ns.find(number_of(one, "pid"));
+        if (now != started_ns.end() && now->second > opened_ns) one["pid"] = nullptr;
+        if (is_of(one, question.pid)) result.push_back(std::move(one));
+    }
     return result;
 }
 
@@ -170,7 +178,7 @@ Result<json> look(const Options& options, ControlClient& client, const TopQuesti
     result["overhead"] = picked(member(status, "overhead"), {"budget_permille", "measured_permille"});
     result["events_lost"] = number_of(member(status, "events"), "lost");
     const uint64_t begun_ns = number_of(member(status, "window"), "from_ns");
-    result["incidents"] = open_incidents(answers["incidents"], question, begun_ns);
+    result["incidents"] = open_incidents(answers["incidents"], answers["processes"], question, begun_ns);
     result["in_flight"] = in_flight.calls();
     result["processes"] = process_rows(answers["processes"], stats, result, question);
     if (question.pid && result["processes"].empty())

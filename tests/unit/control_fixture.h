@@ -65,6 +65,7 @@ class FakeBackend : public ControlBackend {
     std::string node() const override { return "test-node"; }
     nlohmann::json status(const Caller&) override { return status_answer; }
     nlohmann::json processes(const Caller& caller) override {
+        if (!processes_answer.is_null()) return processes_answer;
         nlohmann::json answer = {{"uid", caller.uid}, {"pid", caller.pid}, {"sees_all", caller.sees_all}};
         if (!padding.empty()) answer["padding"] = padding;
         return answer;
@@ -168,6 +169,7 @@ class FakeBackend : public ControlBackend {
     }
 
     nlohmann::json status_answer = {{"state", "tracing"}};
+    nlohmann::json processes_answer;   ///< null: who asked
     std::vector<std::string> padding;  ///< of answers to processes
     /// Answers at once; where there is none, queries are kept.
     std::function<Result<nlohmann::json>(const std::string&, const nlohmann::json&)> answer;

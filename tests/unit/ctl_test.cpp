@@ -279,6 +279,40 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
     EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: the window has no start");
 }
 
+// An incident that was open when the daemon before ended, and one of a process whose pid another has now.
+TEST(Ctl, TopChargesNoProcessWithWhatWasBeforeIt) {
+    LoopThread server;
+    server.on_loop([&] {
+        server.backend().status_answer = answer_of("status", {{"state", "tracing"}});  // begun at 1000
+        server.backend().processes_answer =
+            answer_of("processes", {{"processes", {{{"pid", 10}, {"comm", "new"}, {"start_time_ns", 1'500}}}}});
+    });
+    server.answer_with([](const std::string& method, const json&) -> Result<json> {
+        if (method == "query") return fail(ErrorCode::limit, "too much");
+        if (method != "incidents") return answer_of(method, {{"ops", json::array()}});
+        json incidents = json::array();
+        for (const uint64_t opened_ns : {900u, 1'200u, 1'600u})
+            incidents.push_back({{"id", std::to_string(opened_ns)},
+                                 {"pid", 10},
+                                 {"opened_ns", opened_ns},
+                                 {"closed_ns", nullptr},
+                                 {"lost_ns", opened_ns}});
+        incidents.push_back(
+            {{"id", "closed"}, {"pid", 10}, {"opened_ns", 1'700}, {"closed_ns", 1'800}, {"lost_ns", 1}});
+        return answer_of(method, {{"incidents", incidents}});
+    });
+    const Outcome outcome = run({"--socket", server.path(), "--json", "top", "--once"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json looked = json::parse(outcome.out);
+    EXPECT_EQ(looked["processes"][0]["lost_ns"], 1'600);
+    ASSERT_EQ(looked["incidents"].size(), 2u);
+    EXPECT_EQ(looked["incidents"][0]["id"], "1200");
+    EXPECT_EQ(looked["incidents"][0]["pid"], nullptr);
+    EXPECT_EQ(looked["incidents"][1]["pid"], 10);
+    EXPECT_EQ(looked["in_flight"], json::array());
+    EXPECT_EQ(looked["requests"], nullptr) << "the rest stands without them";
+}
+
 TEST(Ctl, ARequestThatIsNotThereIsSaid) {
     LoopThread server;
     server.answer_with([](const std::string&, const json& params) -> Result<json> {
