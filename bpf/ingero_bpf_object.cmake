@@ -19,7 +19,8 @@ function(ingero_bpf_object name source)
   add_custom_command(OUTPUT ${object}
     COMMAND ${CLANG_BPF} -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter
             -D__TARGET_ARCH_${bpf_arch} ${ARG_DEFINES} -I${CMAKE_SYSROOT}/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
-            -I${PROJECT_SOURCE_DIR}/bpf -fdebug-prefix-map=${PROJECT_SOURCE_DIR}=. -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+            -I${PROJECT_SOURCE_DIR}/bpf -fdebug-prefix-map=${PROJECT_SOURCE_DIR}=. -c
+            ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     COMMAND ${LLVM_STRIP} -g ${object}
     DEPENDS ${source} ${headers} COMMENT "BPF ${name}")
   add_custom_command(OUTPUT ${skeleton}

@@ -93,7 +93,7 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
     if (!options.db.empty()) {
         auto answer = ask_stored(options.db, method, std::move(params));
         if (answer) return std::move(*answer);
-        ret_exit_code = report(method, answer.error(), exit_failed);
+        ret_exit_code = report(options.command, answer.error(), exit_failed);
         return std::nullopt;
     }
     Asked asked = ask_once(options, method, params);
@@ -107,8 +107,8 @@ std::optional<json> ask(const Options& options, const std::string& method, json 
     }
     const ErrorCode code = asked.answer.error().code;
     const bool not_ready = !asked.connected && (code == ErrorCode::not_found || code == ErrorCode::deadline);
-    ret_exit_code =
-        report(asked.connected ? method : "connect", asked.answer.error(), not_ready ? exit_not_ready : exit_failed);
+    ret_exit_code = report(asked.connected ? options.command : "connect", asked.answer.error(),
+                           not_ready ? exit_not_ready : exit_failed);
     return std::nullopt;
 }
 

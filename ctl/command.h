@@ -26,6 +26,7 @@ enum ExitCode : int {
 };
 
 struct Options {
+    std::string command;  ///< its name
     std::string socket;
     std::string db;  ///< a store or a trace to ask instead of a daemon; empty: the daemon
     bool json = false;

@@ -128,9 +128,10 @@ int run(int argc, char** argv) {
         return usage_error("usage", explain_usage(app, error));
     }
     const auto chosen = app.get_subcommands();
-    options.pages = !options.no_pager && !chosen.empty() && !runs_programs(chosen.front()->get_name());
-    if (!options.db.empty() && !chosen.empty() && is_live_only(chosen.front()->get_name()))
-        return usage_error("usage", {ErrorCode::bad_request, chosen.front()->get_name() + " cannot be used with --db",
+    options.command = chosen.empty() ? "usage" : chosen.front()->get_name();
+    options.pages = !options.no_pager && !chosen.empty() && !runs_programs(options.command);
+    if (!options.db.empty() && is_live_only(options.command))
+        return usage_error("usage", {ErrorCode::bad_request, options.command + " cannot be used with --db",
                                      "these commands can: query, stats, explain, requests, stacks, waits, "
                                      "stragglers, incidents, processes, gpus, mcp and export"});
     return command(options);

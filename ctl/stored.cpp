@@ -31,6 +31,12 @@ std::string find_worker() {
     return INGERO_WORKER_INSTALL_PATH;
 }
 
+/// By errno.
+tl::unexpected<Error> cannot_open(const std::string& path) {
+    return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno),
+                "name the directory of a closed store, a SQLite trace, or demo:SCENARIO");
+}
+
 }  // namespace
 
 // The lock is only looked at: a daemon that starts meanwhile is not to find it.
@@ -60,9 +66,7 @@ Result<std::string> find_store(const std::string& path) {
     // A directory that a daemon was given by --directory has its store inside.
     for (const std::string& store : {path, path + "/store"})
         if (access((store + "/data.mdb").c_str(), F_OK) == 0) return store;
-    struct stat status {};
-    if (stat(path.c_str(), &status) != 0)
-        return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
+    if (access(path.c_str(), F_OK) != 0) return cannot_open(path);
     return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that holds data.mdb");
 }
 
@@ -89,8 +93,7 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
         return source;
     }
     struct stat status {};
-    if (stat(path.c_str(), &status) != 0)
-        return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno));
+    if (stat(path.c_str(), &status) != 0) return cannot_open(path);
     if (!S_ISDIR(status.st_mode)) {
         source.temporary_ = std::make_unique<TemporaryStore>();
         source.directory_ = source.temporary_->path();

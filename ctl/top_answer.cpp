@@ -101,16 +101,15 @@ struct Calls {
     }
 };
 
-/// That this daemon opened: one that was open when the daemon before it ended is about what was then. Of a process that
-/// has gone, whose pid another has now, it stays for a while without one.
-json open_incidents(const json& answer, const json& processes, const TopQuestion& question, uint64_t begun_ns) {
+/// That of a process that has gone, whose pid another has now, stays for a while without one.
+json open_incidents(const json& answer, const json& processes, const TopQuestion& question) {
     std::map<uint64_t, uint64_t> started_ns;
     for (const json& process : list(processes, "processes"))
         started_ns[number_of(process, "pid")] = number_of(process, "start_time_ns");
     json result = json::array();
     for (const json& incident : list(answer, "incidents")) {
         const uint64_t opened_ns = number_of(incident, "opened_ns");
-        if (!member(incident, "closed_ns").is_null() || opened_ns < begun_ns) continue;
+        if (!member(incident, "closed_ns").is_null()) continue;
         json one =
             picked(incident, {"id", "kind", "severity", "verdict", "summary", "pid", "comm", "opened_ns", "lost_ns"});
         const auto now = started_ns.find(number_of(one, "pid"));
@@ -177,8 +176,7 @@ Result<json> look(const Options& options, ControlClient& client, const TopQuesti
     result["state"] = member(status, "state");
     result["overhead"] = picked(member(status, "overhead"), {"budget_permille", "measured_permille"});
     result["events_lost"] = number_of(member(status, "events"), "lost");
-    const uint64_t begun_ns = number_of(member(status, "window"), "from_ns");
-    result["incidents"] = open_incidents(answers["incidents"], answers["processes"], question, begun_ns);
+    result["incidents"] = open_incidents(answers["incidents"], answers["processes"], question);
     result["in_flight"] = in_flight.calls();
     result["processes"] = process_rows(answers["processes"], stats, result, question);
     if (question.pid && result["processes"].empty())

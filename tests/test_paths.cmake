@@ -1,4 +1,5 @@
-# Where tests find what they run and read: NAME and path, one a line. In C++: `const char* const NAME`, from "test_paths.h".
+# Where tests find what they run and read: NAME and path, one a line. In C++: `const char* const NAME`, from
+# "test_paths.h".
 # TRUSTED_DIRECTORY is root's alone all the way, wherever the build lies.
 # Not compile definitions: what one checkout has compiled serves another (ccache).
 set(test_paths

@@ -193,6 +193,15 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
     return assignment;
 }
 
+Assignment assign_hidden(const Event& event, const CallTime& time, const Baseline& baseline) {
+    Assignment assignment;
+    assignment.calls = event.weight;
+    assignment.expected_ns = baseline.expected_ns();
+    add_runnable(event, time, assignment);
+    assignment[Cause::wake_up] = assignment[Cause::excluded_task] = 0;
+    return assignment;
+}
+
 Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op) {
     Assignment assignment;
     assignment.calls = event.weight;

@@ -58,7 +58,7 @@ std::string_view to_string(Cause cause);
 struct Assignment {
     uint64_t expected_ns = 0;
     uint64_t excess_ns = 0;
-    std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns
+    std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns, but for assign_hidden()
     uint64_t calls = 1;                      ///< that its row stands for; all else is of one
     const Event* resent = nullptr;           ///< of network_retransmit, the longest wait
     uint64_t contended_ns = 0;               ///< in which others had the CPU, were it too much or not
@@ -91,6 +91,10 @@ std::string_view suspect_exclusion(const Comm& comm);
 /// parts together exceed the excess, which they do when the call made up for it elsewhere.
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full);
+
+/// For a wait for the device that took no longer than is usual: what others had the CPU for meanwhile, which the work
+/// of the device hid. Its excess is 0.
+Assignment assign_hidden(const Event& event, const CallTime& time, const Baseline& baseline);
 
 /// Whether a sleep between calls may be told of: for a lock or for files.
 constexpr bool may_hold_up(BlockedReason reason) {

@@ -71,6 +71,7 @@ struct Finding {
     std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
     SlowCall worst;                  ///< the timeline shown; its op is op_wait for a wait between calls
     bool between_calls = false;      ///< it was lost
+    bool hidden = false;             ///< waited in calls that took no longer than is usual
     std::string incident_id;         ///< of the incident of the same kind and process in the window; may be empty
     std::string fix;
     std::string confirm;

@@ -52,6 +52,7 @@ const Culprit& first_culprit(const Finding& finding) {
 
 /// What the waits cost the process, as a sentence of its own after another.
 std::string cost_text(const Finding& finding) {
+    if (finding.hidden && finding.lost_high_ns == 0) return "; these calls took no longer for it than is usual";
     if (finding.lost_high_ns == 0) return "; the program's cycles show no time lost to that";
     const std::string cost = "; that cost the program ";
     if (finding.lost_ns == 0) return cost + "at most " + format_duration(finding.lost_high_ns);
@@ -104,7 +105,7 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     }
     finding.confirm = "Run explain again over a window of the same length: the runnable time of " + who +
                       " should be under 1 % of it";
-    if (is_call(finding.worst.event.op))
+    if (is_call(finding.worst.event.op) && !finding.hidden)
         finding.confirm += ", and " + op_name(finding.worst.event.op) + " should take about " +
                            format_duration(finding.worst.expected_ns);
     finding.confirm += ".";

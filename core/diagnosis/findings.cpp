@@ -21,6 +21,8 @@ constexpr size_t pids_before_merging = 3;
 
 /// Of the time the affected threads were active: what a slow call or two in a long run come to is no finding.
 constexpr uint64_t active_share = 1'000;
+/// What the device's work hid is told from so many times the window's floor on: others run a little everywhere.
+constexpr double hidden_floors = 4;
 
 template <class Map, class Key>
 bool add_bounded(Map& map, const Key& key, uint64_t ns) {
@@ -155,7 +157,7 @@ SlowCall make_slow_call(const Event& event, const CallTime& time, const Op* op, 
     call.start_realtime_ns = clock.to_realtime(event.start_ns);
     call.expected_ns = assignment.expected_ns;
     call.excess_ns = assignment.excess_ns;
-    call.explained_ns = assignment.explained_ns();
+    call.explained_ns = std::min(assignment.explained_ns(), assignment.excess_ns);
     call.split.device_wait_ns =
         op && op->waits_for_device ? time.on_cpu_ns : std::min(assignment[Cause::device_wait], time.on_cpu_ns);
     call.split.on_cpu_ns = time.on_cpu_ns - call.split.device_wait_ns;
@@ -240,6 +242,19 @@ void Ledger::add_unjudged(const Event& event, const CallTime& time, const Op* op
         auto& kind = process->unjudged[number];
         if (!kind) kind = std::make_unique<KindLedger>();
         add_kind(*kind, static_cast<Cause>(number), event, time, op, assignment);
+    }
+}
+
+void Ledger::add_hidden(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment) {
+    for (size_t number = 0; number < finding_causes; ++number) {
+        if (assignment.ns[number] == 0) continue;
+        ProcessLedger* process = process_of(event.process());
+        if (!process) return;
+        auto& kind = process->hidden[number];
+        if (!kind) kind = std::make_unique<KindLedger>();
+        add_kind(*kind, static_cast<Cause>(number), event, time, op, assignment);
+        const uint64_t ns = std::min(assignment.ns[number], possible_delay_ns(event, op));
+        kind->lost.add({0, 0, static_cast<int64_t>(std::min<uint64_t>(assignment.of_all(ns), INT64_MAX))});
     }
 }
 
@@ -347,6 +362,15 @@ std::vector<Finding> Ledger::findings(const JudgementContext& context) const {
                     finding->window_share = share_of(most_waited(*kind), context.covered_ns) / 2;
                 }
             }
+            if (!finding && process.hidden[cause]) {
+                kind = process.hidden[cause].get();
+                if (share_of(most_waited(*kind), context.covered_ns) >= hidden_floors * options_.window_floor)
+                    finding = judge(key, static_cast<Cause>(cause), *kind, context);
+                if (finding) {
+                    finding->hidden = true;
+                    finding->newly_waited_ns = 0;
+                }
+            }
             if (!finding) continue;
             if (context.processes) finding->comm = context.processes->name(key);
             write_text(*finding, static_cast<Cause>(cause), *kind);
@@ -373,7 +397,8 @@ void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, c
         const std::string_view kind = cause == Cause::first_use ? "cold-start" : std::string_view(name);
         for (const Finding& finding : findings) {
             // What was lost between calls was never among what calls lost.
-            const bool assigned = finding.verdict != Verdict::insufficient_evidence && !finding.between_calls;
+            const bool assigned =
+                finding.verdict != Verdict::insufficient_evidence && !finding.between_calls && !finding.hidden;
             if (assigned && finding.kind == kind && same_process(finding, key))
                 add_to(found, saturating_subtract(finding.waited_ns, finding.waited_between_calls_ns));
         }

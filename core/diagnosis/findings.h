@@ -61,6 +61,9 @@ class Ledger {
     void lose(const ThreadLoss& loss);
     /// A call whose like is not known: evidence that too little is known, where it lost much off the CPU.
     void add_unjudged(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
+    /// A wait for the device that took no longer than is usual, by assign_hidden(): told where nothing else is of its
+    /// cause.
+    void add_hidden(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
 
     std::vector<Finding> findings(const JudgementContext& context) const;
     /// Adds what of a finding's process was assigned to other causes.
@@ -80,6 +83,7 @@ class Ledger {
         uint64_t unexplained_ns = 0;
         std::array<std::unique_ptr<KindLedger>, finding_causes> kinds;
         std::array<std::unique_ptr<KindLedger>, finding_causes> unjudged;
+        std::array<std::unique_ptr<KindLedger>, finding_causes> hidden;
     };
 
     ProcessLedger* process_of(const ProcessKey& process);

@@ -456,11 +456,17 @@ void Judge::judge(const Event& returned, bool queue_full) {
     if (tells_groups_) excess_.saw(returned);
     const Op* op = ops_(returned.op);
     const auto [baseline, first] = expected_.of(returned, op);
-    if (baseline && returned.duration_ns <= baseline->expected_ns()) return cycles_.judge(returned, op, nullptr);
+    const bool is_longer = !baseline || returned.duration_ns > baseline->expected_ns();
+    const bool may_hide = op && op->waits_for_device && returned.runnable_ns != 0 && !returned.split_uncertain();
+    if (!is_longer && !may_hide) return cycles_.judge(returned, op, nullptr);
     std::optional<Event> by_quota;
     if (returned.runnable_ns != 0 && waits_.has_throttled()) by_quota = blame_quota(returned);
     const Event& event = by_quota ? *by_quota : returned;
     const CallTime time = call_time(event);
+    if (!is_longer) {
+        ledger_.add_hidden(event, time, op, name_preemptors(event, assign_hidden(event, time, *baseline)));
+        return cycles_.judge(returned, op, nullptr);
+    }
     if (!baseline) {
         // A first call of its kind is always unlike what is known: no sign of anything.
         if (!first && !event.split_uncertain())

@@ -113,6 +113,21 @@ std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realt
     return result;
 }
 
+std::optional<uint64_t> writer_end_ns(const std::vector<Session>& sessions, uint32_t boot_index, uint64_t at_ns) {
+    const auto begun = [](const Session& session) { return std::pair(session.boot_index, session.clock.monotonic_ns); };
+    const Session* writer = nullptr;
+    for (const Session& session : sessions)
+        if (session.boot_index == boot_index && session.clock.monotonic_ns <= at_ns &&
+            (!writer || begun(session) >= begun(*writer)))
+            writer = &session;
+    if (!writer) return std::nullopt;
+    const bool is_followed = std::any_of(sessions.begin(), sessions.end(), [&](const Session& session) {
+        return session.node == writer->node && begun(session) > begun(*writer);
+    });
+    if (!is_followed && !writer->ended_cleanly) return std::nullopt;
+    return std::max(at_ns, writer->latest_clock.monotonic_ns);
+}
+
 Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter) {
     const auto clocks = boot_clocks(snapshot.sessions());
     std::map<uint32_t, RolledUp> boots;

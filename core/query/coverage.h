@@ -43,6 +43,9 @@ struct RolledUp {
 
 /// The boots whose sessions overlap the window (CLOCK_REALTIME), in order.
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime);
+/// When ingerod was last heard of that wrote a row at `at_ns` of that boot (CLOCK_MONOTONIC, as the answer): nullopt
+/// while it may still run. What it told of as going on, nobody has told the end of.
+std::optional<uint64_t> writer_end_ns(const std::vector<Session>& sessions, uint32_t boot_index, uint64_t at_ns);
 /// The realtime window from the first to the last covered instant of the store; empty when nothing is covered.
 Window whole_trace(const StoreSnapshot& snapshot);
 /// Whose gaps an answer tells of: those of single processes name them, and are for who may see the process.

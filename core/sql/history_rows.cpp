@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/model/op.h"
+#include "core/query/coverage.h"
 #include "core/query/gpus.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/history_columns.h"
@@ -246,6 +247,9 @@ struct ReadIncidents {
             if (row.event == IncidentEvent::closed) incident.closed_ns = row.at_ns;
             incident.latest = std::move(row);
         }
+        for (Incident& incident : incidents)
+            if (!incident.closed_ns && !of_other_tools)
+                incident.closed_ns = writer_end_ns(snapshot.sessions(), boot.index, incident.latest.at_ns);
         std::erase_if(incidents, [&](const Incident& incident) {
             return incident.latest.opened_ns >= told.to_ns || incident.closed_ns.value_or(UINT64_MAX) < told.from_ns;
         });
@@ -557,12 +561,8 @@ const HistoryTable* find_history_table(std::string_view name) {
          {"timestamp"},
          "",
          make<SpanRow, ReadSpans<SpanKind::label>, annotation_columns>},
-        // Of an incident the latest row says all: there is no end to look up to.
-        {"incidents",
-         {"opened_ns", "closed_ns", "updated_ns"},
-         {},
-         "",
-         make<Incident, ReadIncidents<false>, incident_columns>},
+        // Of an incident the latest row says all: there is no end to look up to, and it may be over later than that.
+        {"incidents", {"opened_ns", "updated_ns"}, {}, "", make<Incident, ReadIncidents<false>, incident_columns>},
         {"causal_chains", {"detected_at"}, {}, "", make<Incident, ReadIncidents<true>, chain_columns>},
         {"states", {"timestamp"}, {"timestamp"}, "", make<StateValue, ReadStates, state_columns>},
         {"system_snapshots", {"timestamp"}, {"timestamp"}, "", make_measured<snapshot_columns, is_of_host>},

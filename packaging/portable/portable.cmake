@@ -11,7 +11,8 @@ set(INGERO_ENTRY_OPTIONS -O2 -fPIE -ffreestanding -fno-builtin -fno-stack-protec
 # Before LD_LIBRARY_PATH and for libraries of libraries too, which only the old tag is.
 set(INGERO_ENTRY_LINK_OPTIONS -Wl,-e,ingero_portable_entry -Wl,--disable-new-dtags)
 
-# ingero_portable(TARGET FOLDER [BESIDE]): `TARGET` once more, as FOLDER of the archive holds it, in portable/FOLDER of the
+# ingero_portable(TARGET FOLDER [BESIDE]): `TARGET` once more, as FOLDER of the archive holds it, in portable/FOLDER of
+# the
 # build. BESIDE: libraries in FOLDER/lib come before those of the archive.
 function(ingero_portable target folder)
   file(RELATIVE_PATH libraries /archive/${folder} /archive/lib)

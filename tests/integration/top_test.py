@@ -123,10 +123,12 @@ def main() -> int:
             look_once(host, calls, schema, validate)
             status = folder / "status"
             command = f"{ingeroctl} top --interval 500ms; echo $? >{status}"
-            with Tmux(folder, host.environment, 80, 24, command) as terminal:
-                watch(terminal, host, calls, stuck, [ingerod, "--directory", host.run, "--config", folder / "ingerod.conf"])
-                terminal.wait_for_end()
-            blocked.kill()  # it does not hear of an end
+            try:
+                with Tmux(folder, host.environment, 80, 24, command) as terminal:
+                    watch(terminal, host, calls, stuck, [ingerod, "--directory", host.run, "--config", folder / "ingerod.conf"])
+                    terminal.wait_for_end()
+            finally:
+                blocked.kill()  # it does not hear of an end
             assert status.read_text(encoding="utf-8") == "0\n", status.read_text(encoding="utf-8")
     return 0
 

@@ -34,6 +34,7 @@ class MemorySnapshot : public StoreSnapshot {
     void add_session(uint64_t from_ns, uint64_t until_ns, uint64_t settles_ns = 0) {
         Session session = sessions_[0];
         sessions_[0].last_covered_ns = from_ns;
+        sessions_[0].latest_clock = {from_ns, from_ns, realtime_at_zero_ns + from_ns};
         session.clock = {from_ns, from_ns, realtime_at_zero_ns + from_ns};
         session.first_covered_ns = from_ns + settles_ns;
         session.last_covered_ns = until_ns;

@@ -279,11 +279,20 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
     EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: the window has no start");
 }
 
-// An incident that was open when the daemon before ended, and one of a process whose pid another has now.
+// By the name that was typed.
+TEST(Ctl, AStoreThatCannotBeOpenedIsToldWithWhatIsWanted) {
+    const Outcome outcome = run({"--db", "/nonexistent", "explain", "--verify", "a"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.err,
+              "ingeroctl: explain: cannot open /nonexistent: No such file or directory\n"
+              "hint: name the directory of a closed store, a SQLite trace, or demo:SCENARIO\n");
+}
+
+// An incident of a process whose pid another has now.
 TEST(Ctl, TopChargesNoProcessWithWhatWasBeforeIt) {
     LoopThread server;
     server.on_loop([&] {
-        server.backend().status_answer = answer_of("status", {{"state", "tracing"}});  // begun at 1000
+        server.backend().status_answer = answer_of("status", {{"state", "tracing"}});
         server.backend().processes_answer =
             answer_of("processes", {{"processes", {{{"pid", 10}, {"comm", "new"}, {"start_time_ns", 1'500}}}}});
     });
@@ -291,7 +300,7 @@ TEST(Ctl, TopChargesNoProcessWithWhatWasBeforeIt) {
         if (method == "query") return fail(ErrorCode::limit, "too much");
         if (method != "incidents") return answer_of(method, {{"ops", json::array()}});
         json incidents = json::array();
-        for (const uint64_t opened_ns : {900u, 1'200u, 1'600u})
+        for (const uint64_t opened_ns : {1'200u, 1'600u})
             incidents.push_back({{"id", std::to_string(opened_ns)},
                                  {"pid", 10},
                                  {"opened_ns", opened_ns},

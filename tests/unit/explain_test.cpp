@@ -77,15 +77,24 @@ TEST(Explain, AHogOnHalfTheCallsIsChargedNoMoreThanTheyAreLongerThanTheOthers) {
     EXPECT_EQ(finding.worst.expected_ns, 8 * ms);
 }
 
-TEST(Explain, PreemptionHiddenByTheDeviceCostsNothing) {
+TEST(Explain, PreemptionHiddenByTheDeviceCostsNothingWhichIsSaid) {
     Workload work;
     for (int step = 0; step < 1'000; ++step) {
         Event& sync = work.call(stream_sync, step % 2 ? 8 * ms : 4 * ms);
         if (step % 2 == 0) work.preempt(sync, 4 * ms);
     }
     const ExplainAnswer answer = work.explain();
-    EXPECT_TRUE(answer.healthy) << answer.summary;
     EXPECT_EQ(answer.excess_ns, 0u);
+    ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+    const Finding& finding = answer.findings[0];
+    EXPECT_EQ(finding.waited_ns, 2'000 * ms);
+    EXPECT_EQ(finding.lost_ns, 0u);
+    EXPECT_EQ(finding.lost_high_ns, 2'000 * ms) << "where in the calls it waited is not recorded";
+    EXPECT_EQ(finding.severity, Severity::low);
+    EXPECT_EQ(finding.verdict, Verdict::partial);
+    EXPECT_EQ(finding.worst.excess_ns, 0u);
+    EXPECT_EQ(finding.worst.expected_ns, 8 * ms);
+    EXPECT_NE(finding.summary.find("; that cost the program at most 2 s"), std::string::npos) << finding.summary;
 }
 
 TEST(Explain, ShortLaunchesHitByTimeSlicesAreFound) {

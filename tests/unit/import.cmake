@@ -1,4 +1,5 @@
-ingero_add_test(unit_import_test LABEL unit SOURCES ctl_db_test.cpp ctl_demo_test.cpp ctl_stored_test.cpp import_history_test.cpp
+ingero_add_test(unit_import_test LABEL unit SOURCES ctl_db_test.cpp ctl_demo_test.cpp ctl_stored_test.cpp
+    import_history_test.cpp
   import_test.cpp import_traces_test.cpp
   LIBRARIES ingero-import PkgConfig::SQLITE ingero-sql ingero-core PkgConfig::LMDB test-support)
 ingero_together(unit_import_test ctl_stored_test.cpp import_test.cpp import_traces_test.cpp)

@@ -164,6 +164,23 @@ TEST_F(IncidentHistoryTest, AnIncidentIsAsItsLatestRowHasIt) {
     EXPECT_THAT(*before, IsEmpty());
 }
 
+// Nobody tells of its end.
+TEST_F(IncidentHistoryTest, OneThatWasOpenWhenItsDaemonEndedIsOverSinceThen) {
+    const auto closed_of_both = [&] {
+        std::map<std::string, std::optional<uint64_t>> closed;
+        const auto all = read_incidents(snapshot_, filter());
+        for (const IncidentHistory& one : *all) closed[one.latest.id] = one.closed_ns;
+        return std::pair(closed["abcd000000000001"], closed["abcd000000000002"]);
+    };
+    add(IncidentEvent::opened, "abcd000000000001", 2 * second, second);
+    EXPECT_EQ(closed_of_both().first, std::nullopt);
+    snapshot_.add_session(4 * second, 60 * second);
+    add(IncidentEvent::opened, "abcd000000000002", 5 * second, second);
+    const auto [first, second_one] = closed_of_both();
+    EXPECT_EQ(first, epoch + 4 * second);
+    EXPECT_EQ(second_one, std::nullopt);
+}
+
 TEST_F(IncidentHistoryTest, OneIsFoundByItsFirstDigitsAndOnlyByWhoMaySeeIt) {
     incident_that_is_over();
     add(IncidentEvent::opened, "abce000000000002", 3 * second, 9 * second);

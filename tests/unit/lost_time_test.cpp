@@ -39,6 +39,7 @@ struct Program {
     uint64_t own_ns = 20 * us;    ///< between two steps
     uint64_t launches_ahead = 1;  ///< steps from one synchronisation to the next
     HogRuns hog = HogRuns::never;
+    uint64_t hog_every = 1;    ///< steps, in the others it sleeps
     unsigned least_turns = 1;  ///< of others, before it is its own again
     unsigned most_turns = 1;
     bool by_quota = false;     ///< there is no hog, but a quota that is used up
@@ -75,6 +76,7 @@ class Thread {
             synchronise(load);
         }
         for (uint64_t step = 0; step < steps; ++step) {
+            hog_sleeps_ = step % program_.hog_every != 0;
             run_between_calls(program_.own_ns);
             if (program_.idles_every != 0 && step % program_.idles_every == 7) {
                 idle_from_.push_back(now_);
@@ -197,6 +199,7 @@ class Thread {
         now_ = back_ns_ = to_ns;
     }
     bool is_hog_there() const {
+        if (hog_sleeps_) return false;
         if (program_.hog == HogRuns::while_device_works)
             return in_call_ && call_.op == sync_op && now_ + 4 * ms < done_ns_;
         return program_.hog == HogRuns::always || (program_.hog == HogRuns::between_calls && !in_call_);
@@ -256,6 +259,7 @@ class Thread {
     uint64_t now_ = second, back_ns_ = 0, done_ns_ = 0, slice_left_ = 0;
     Event call_;
     bool in_call_ = false;
+    bool hog_sleeps_ = false;
 };
 
 struct Compared {
@@ -413,6 +417,21 @@ TEST(LostTime, IsNothingWhereTheHogRanOnlyWhileTheDeviceWorked) {
     EXPECT_GT(compared.finding.waited_ns, second);
     EXPECT_EQ(compared.finding.severity, Severity::low);
     EXPECT_LT(compared.finding.lost_high_ns, 0.01 * second);
+}
+
+// Where most waits are left alone, those beside the hog take no longer than is usual.
+TEST(LostTime, IsNothingWhereWaitsTookNoLonger) {
+    const Compared compared = compare({.hog = HogRuns::while_device_works, .hog_every = 3}, "cpu-contention");
+    EXPECT_LT(std::abs(compared.true_ns), 0.001 * second);
+    const Finding& finding = compared.finding;
+    ASSERT_FALSE(finding.kind.empty()) << "it waited, which is said";
+    EXPECT_GT(finding.waited_ns, 0.3 * second);
+    EXPECT_EQ(finding.severity, Severity::low);
+    EXPECT_LT(finding.lost_high_ns, 0.01 * second);
+    ASSERT_FALSE(finding.culprits.empty());
+    EXPECT_EQ(finding.culprits[0].name, "hog");
+    EXPECT_FALSE(finding.evidence.empty());
+    EXPECT_THAT(finding.summary, HasSubstr("; these calls took no longer for it than is usual"));
 }
 
 // What it waits for in the same way while it starts takes less, and says nothing of how long a step takes.

@@ -1,7 +1,9 @@
-ingero_add_test(unit_wire_test LABEL unit SOURCES control_caller_test.cpp control_server_test.cpp control_answer_test.cpp
+ingero_add_test(unit_wire_test LABEL unit SOURCES control_caller_test.cpp control_server_test.cpp
+    control_answer_test.cpp
   ctl_test.cpp render_test.cpp render_text_test.cpp render_top_test.cpp rpc_test.cpp
   LIBRARIES ingero-core ingerod-lib)
-ingero_together(unit_wire_test control_caller_test.cpp control_server_test.cpp ctl_test.cpp render_test.cpp render_text_test.cpp
+ingero_together(unit_wire_test control_caller_test.cpp control_server_test.cpp ctl_test.cpp render_test.cpp
+    render_text_test.cpp
   render_top_test.cpp rpc_test.cpp)
 target_compile_definitions(unit_wire_test PRIVATE INGERO_VERSION="${PROJECT_VERSION}")
 add_dependencies(unit_wire_test ingeroctl)
@@ -10,5 +12,6 @@ add_test(NAME ctl_pager.long_answers_are_paged_on_a_terminal
   COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_pager_test.py $<TARGET_FILE:ingeroctl>)
 set_tests_properties(ctl_pager.long_answers_are_paged_on_a_terminal PROPERTIES LABELS unit TIMEOUT 120)
 add_test(NAME deb_postrm.follows_no_link
-  COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/deb_postrm_test.py ${PROJECT_SOURCE_DIR}/packaging/deb/ingero.postrm)
+  COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/deb_postrm_test.py
+  ${PROJECT_SOURCE_DIR}/packaging/deb/ingero.postrm)
 set_tests_properties(deb_postrm.follows_no_link PROPERTIES LABELS unit TIMEOUT 120)

@@ -100,6 +100,11 @@ Result<std::vector<IncidentHistory>> read_incidents(const StoreSnapshot& snapsho
             add_step(all[at->second], std::move(row));
         }
     }
+    for (IncidentHistory& one : all) {
+        if (one.closed_ns) continue;
+        if (const auto end_ns = writer_end_ns(snapshot.sessions(), one.boot.boot_index, one.latest.at_ns))
+            one.closed_ns = one.boot.clock.to_realtime(*end_ns);
+    }
     std::erase_if(all, [&](const IncidentHistory& one) {
         return one.opened_ns >= filter.window.to_ns || one.closed_ns.value_or(UINT64_MAX) < filter.window.from_ns;
     });

@@ -18,7 +18,7 @@ struct IncidentHistory {
     BootWindow boot;     ///< the whole of it
     uint64_t opened_ns = 0;
     uint64_t updated_ns = 0;
-    std::optional<uint64_t> closed_ns;
+    std::optional<uint64_t> closed_ns;  ///< or when ingerod ended while it was open
     struct Step {
         IncidentEvent event = IncidentEvent::opened;
         uint64_t at_ns = 0;
