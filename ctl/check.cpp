@@ -2,7 +2,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "core/wire/child_process.h"
@@ -21,15 +20,6 @@ struct CheckOptions {
     bool local = false;
     bool probe = false;
 };
-
-// In a build tree it lies in a folder beside; installed, below the prefix of this program, wherever that was moved to.
-std::string find_ingerod() {
-    std::error_code error;
-    const auto above = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path();
-    for (const auto& place : {above / "daemon/ingerod/ingerod", above / "sbin/ingerod"})
-        if (std::filesystem::exists(place, error)) return place.string();
-    return INGEROD_INSTALL_PATH;
-}
 
 /// A daemon that refuses or fails is one that answers: its error is told.
 bool has_daemon(const Options& options) {
@@ -59,7 +49,8 @@ int run(const Options& options, const CheckOptions& check) {
 Result<json> check_locally(const Options& options, bool probe) {
     constexpr std::chrono::seconds timeout{60};
     constexpr size_t most_bytes = 1 << 20;
-    std::vector<std::string> command = {find_ingerod(), "--check", "--json", "--socket", options.socket};
+    std::vector<std::string> command = {find_sibling("daemon/ingerod/ingerod", "sbin/ingerod", INGEROD_INSTALL_PATH),
+                                        "--check", "--json", "--socket", options.socket};
     if (probe) command.emplace_back("--probe");
     auto done = run_program(command, {}, timeout, most_bytes);
     if (!done) return tl::unexpected(done.error());

@@ -11,6 +11,7 @@
 
 #include "core/import/import.h"
 #include "core/model/unique_fd.h"
+#include "core/wire/child_process.h"
 #include "core/wire/worker_client.h"
 #include "ctl/command.h"
 #include "ctl/demos.h"
@@ -22,13 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// In a build tree it lies in a folder beside; installed, below the prefix of this program, wherever that was moved to.
 std::string find_worker() {
-    std::error_code error;
-    const auto above = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
-    for (const auto& place : {above / "daemon/worker/ingero-worker", above / "lib/ingero/ingero-worker"})
-        if (fs::exists(place, error)) return place.string();
-    return INGERO_WORKER_INSTALL_PATH;
+    return find_sibling("daemon/worker/ingero-worker", "lib/ingero/ingero-worker", INGERO_WORKER_INSTALL_PATH);
 }
 
 /// By errno.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/diagnosis/evidence/expected.h"
@@ -407,7 +408,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
     }
     std::sort(answer.findings.begin(), answer.findings.end(), [](const Finding& a, const Finding& b) {
-        return a.lost_ns != b.lost_ns ? a.lost_ns > b.lost_ns : a.id < b.id;
+        return std::tie(b.severity, b.lost_ns, a.id) < std::tie(a.severity, a.lost_ns, b.id);
     });
     groups.take_to(answer);
     answer.rejected = ranked(rejected, max_rejected);

@@ -104,7 +104,7 @@ struct ExcessGroup {
 struct ExplainAnswer {
     Window window;
     Coverage coverage;
-    std::vector<Finding> findings;  ///< by lost time, largest first
+    std::vector<Finding> findings;  ///< the severest first, of these what lost most
     std::vector<SlowCall> slow_calls;
     std::vector<RejectedHypothesis> rejected;  ///< what was seen and is no finding, all processes together
     uint64_t calls = 0;

@@ -18,16 +18,19 @@ void CallNesting::call(const Event& event) {
     ++open_;
 }
 
-void CallNesting::off_cpu(uint32_t tid, uint64_t from_ns, uint64_t to_ns) {
+uint8_t CallNesting::off_cpu(uint32_t tid, uint64_t from_ns, uint64_t to_ns) {
     const auto found = threads_.find(tid);
-    if (found == threads_.end()) return;
+    if (found == threads_.end()) return 0;
+    size_t calls = 0;
     for (Event& event : found->second.open) {
         const uint64_t from = std::max(from_ns, event.start_ns), to = std::min(to_ns, event.end_ns());
         if (from >= to) continue;
         event.blocked_ns += to - from;
         event.longest_sleep_ns = std::max(event.longest_sleep_ns, to - from);
         ++event.waits;
+        calls += event.start_ns <= from_ns ? 1 : 0;
     }
+    return static_cast<uint8_t>(std::min<size_t>(calls, UINT8_MAX));
 }
 
 void CallNesting::finish() {

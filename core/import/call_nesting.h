@@ -22,8 +22,8 @@ class CallNesting {
 
     /// A library's call, in the order of starts.
     void call(const Event& event);
-    /// A thread was off the CPU; in the order of ends, among the calls.
-    void off_cpu(uint32_t tid, uint64_t from_ns, uint64_t to_ns);
+    /// A thread was off the CPU; in the order of ends, among the calls. In how many calls that was, one in another.
+    uint8_t off_cpu(uint32_t tid, uint64_t from_ns, uint64_t to_ns);
     /// Emits what is left.
     void finish();
 

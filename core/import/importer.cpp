@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include "core/import/call_nesting.h"
+#include "core/import/thread_reads.h"
 #include "core/import/trace_history.h"
+#include "core/model/op.h"
 
 namespace ingero {
 
@@ -315,6 +317,7 @@ Result<void> Importer::write_events(StoreWriter& writer, const TraceNode& node) 
         written = flush(writer, false);
     };
     CallNesting nesting(node.switched, emit);
+    ThreadReads reads;
     const bool own_pid = node.switch_names_own_pid();
     const auto stated =
         std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& one) { return &one.second == &node; });
@@ -324,7 +327,12 @@ Result<void> Importer::write_events(StoreWriter& writer, const TraceNode& node) 
         Event event = to_event(*from, node.tgid_of(*from), own_pid);
         if (event.tgid != 0) event.process_start_ns = node.processes.at(event.tgid).first_ns;
         event.stack = stacks_->id_of(from->stack_hash);
-        if (event.op == op_sched_switch) nesting.off_cpu(event.tid, event.start_ns, event.end_ns());
+        const Window time{event.start_ns, event.end_ns()};
+        if (event.op == op::block_read) reads.add(event.tid, time);
+        if (event.op == op_sched_switch) {
+            event.depth = nesting.off_cpu(event.tid, time.from_ns, time.to_ns);
+            if (reads.fill(event.tid, time)) event.blocked_reason = BlockedReason::disk;
+        }
         if (is_call(event.op))
             nesting.call(event);
         else

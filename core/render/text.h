@@ -36,6 +36,12 @@ std::string process(const nlohmann::json& object, const char* name_key, const ch
 
 enum class Colour { none, bold, dim, red, yellow, green, cyan };
 std::string paint(std::string text, Colour colour, const TextStyle& style);
+/// Of "high", "medium" or "low".
+Colour severity_colour(std::string_view severity);
+/// Of ASCII letters.
+std::string upper(std::string text);
+/// The texts of a list, escaped.
+std::string joined(const nlohmann::json& list, const char* separator);
 
 /// "gpu-1, 14:32:00 to 14:37:00 (5 min): all but 4 min recorded, 3 events lost (--coverage)".
 std::string window_line(const nlohmann::json& answer, const TextStyle& style);

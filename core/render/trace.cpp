@@ -7,6 +7,7 @@
 #include "core/model/collective.h"
 #include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/render/json/values.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
 #include "core/wire/utf8.h"
@@ -31,10 +32,6 @@ json hex(uint64_t value) {
         value >>= 4;
     } while (value != 0);
     return "0x" + text;
-}
-
-json text_or_null(std::string_view text) {
-    return text.empty() ? json() : json(to_valid_utf8(text));
 }
 
 json preemptor(const Event& call) {

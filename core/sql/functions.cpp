@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/model/format.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
-#include "core/render/table.h"
 
 namespace ingero {
 

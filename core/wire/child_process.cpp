@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "core/wire/spawn_plan.h"
@@ -179,6 +180,16 @@ Result<ProcessOutput> run_program(std::vector<std::string> command, const ChildP
     if (!status) return tl::unexpected(status.error());
     result.status = *status;
     return result;
+}
+
+std::string find_sibling(const std::string& beside_as, const std::string& below_prefix,
+                         const std::string& installed_as) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const auto above = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+    for (const auto& place : {above / beside_as, above / below_prefix})
+        if (fs::exists(place, error)) return place.string();
+    return installed_as;
 }
 
 std::string describe_wait_status(int status) {

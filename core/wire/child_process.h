@@ -55,6 +55,11 @@ class ChildProcess {
     UniqueFd output_;
 };
 
+/// Another program of the package. From above the folder of the one that runs it is, in a build tree, at `beside_as`,
+/// and installed, wherever that was moved to, at `below_prefix`; else at `installed_as`.
+std::string find_sibling(const std::string& beside_as, const std::string& below_prefix,
+                         const std::string& installed_as);
+
 /// All that a program prints, and its wait status.
 struct ProcessOutput {
     std::string text;

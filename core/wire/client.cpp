@@ -188,14 +188,18 @@ Result<void> ControlClient::send(std::string_view bytes, Deadline deadline, int 
 }
 
 Result<RpcMessage> ControlClient::receive(Deadline deadline) {
-    std::array<std::byte, 64 << 10> buffer;
+    std::array<std::byte, 32 << 10> buffer;
     for (;;) {
         if (fd_ < 0) return gone();
         auto message = decoder_.next();
         if (message && *message) return std::move(**message);
         if (!message) {
             close();
-            return tl::unexpected(message.error());
+            const bool is_large = message.error().code == ErrorCode::limit;
+            return fail(is_large ? ErrorCode::limit : ErrorCode::internal,
+                        "the answer cannot be read: " + message.error().message,
+                        is_large ? "ask for a shorter window or one pid"
+                                 : "try again; where it happens again, report it with 'ingeroctl support-bundle'");
         }
         const ssize_t size = recv(fd_, buffer.data(), buffer.size(), 0);
         if (size > 0) {

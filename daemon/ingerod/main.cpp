@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/render/render.h"
+#include "core/wire/child_process.h"
 #include "daemon/ingerod/bus/bus_service.h"
 #include "daemon/ingerod/check/check.h"
 #include "daemon/ingerod/config/config.h"
@@ -104,19 +105,15 @@ std::string host_name() {
     return uname(&names) == 0 ? names.nodename : "localhost";
 }
 
-// In a build tree a helper program lies in a folder beside; installed, below the prefix of this program, wherever that
-// was moved to.
-std::string find_program(const std::string& given, const std::string& beside_as, const std::string& installed_as) {
-    if (!given.empty()) return given;
-    std::error_code error;
-    const auto above = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path();
-    for (const auto& place : {above / beside_as, above / "lib/ingero" / std::filesystem::path(installed_as).filename()})
-        if (std::filesystem::exists(place, error)) return place.string();
-    return installed_as;
+std::string find_worker(const std::string& given) {
+    return given.empty() ? find_sibling("worker/ingero-worker", "lib/ingero/ingero-worker", worker_install_path)
+                         : given;
 }
 
-std::string find_worker(const std::string& given) {
-    return find_program(given, "worker/ingero-worker", worker_install_path);
+std::string find_probe_target(const std::string& given) {
+    return given.empty() ? find_sibling("probe_target/ingero-probe-target", "lib/ingero/ingero-probe-target",
+                                        probe_target_install_path)
+                         : given;
 }
 
 Result<void> make_directory(const std::string& path, mode_t mode) {
@@ -305,13 +302,12 @@ int check(const Options& options, Config config, std::set<Feature> denied) {
         check_host(features, {.config = config,
                               .socket = directory.empty() ? options.socket : directory + "/control.sock",
                               .worker_program = find_worker(options.worker),
-                              .target_program = find_program(options.probe_target, "probe_target/ingero-probe-target",
-                                                             probe_target_install_path),
+                              .target_program = find_probe_target(options.probe_target),
                               .probe = options.probe,
                               .processes = !options.without_processes});
     if (!options.without_processes) note_absent_libraries(answer);
     std::cout << (options.json ? answer.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
-                               : text_check(answer));
+                               : text_check(answer, {.details = true}));
     if (!std::cout.flush()) return exit_failed;
     return answer["ready"] == true ? 0 : exit_not_ready;
 }

@@ -228,7 +228,8 @@ PublicFigures Manager::figures() const {
             .uptime_ns = monotonic_now_ns() - started_.monotonic_ns,
             .events_recorded = ingest.recorded,
             .events_lost = ingest.lost + ingest.commits.dropped,
-            .store_bytes = ingest.commits.store.bytes};
+            .store_bytes = ingest.commits.store.bytes,
+            .overhead_permille = ingest.overhead.permille};
 }
 
 std::vector<PublicProcess> Manager::public_processes() const {

@@ -78,8 +78,9 @@ class Detection : public testing::Test {
         std::ifstream("/proc/" + std::to_string(pid) + "/schedstat") >> ran_ns >> run_delay_ns_;
         EXPECT_EQ(workload.finish(), 0) << workload.child().errors();
         end();
-        const Finished explain =
-            run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "explain", "--pid", std::to_string(pid)});
+        // All of it: the long form takes ten minutes.
+        const Finished explain = run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "explain", "--since",
+                                      "15m", "--pid", std::to_string(pid)});
         EXPECT_EQ(explain.status, 0) << explain.errors;
         const json answer = json::parse(explain.output, nullptr, false);
         if (!answer.is_object()) return ADD_FAILURE() << explain.output, json();

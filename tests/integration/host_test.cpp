@@ -499,20 +499,32 @@ TEST_F(Host, AProcessThatIsKilledForWantOfMemoryIsTold) {
     EXPECT_EQ(ended, json::array({json::array({SIGKILL})}));
 }
 
-TEST_F(Host, RetransmitsAreTheirSocketsOwners) {
-    // A network of its own, in which what is sent to one address comes back and is nobody's.
-    const std::string setup =
-        "ip link set lo up && ip address add 10.99.99.1/32 dev lo && ip route add 10.99.99.2/32 dev lo && exec \"$@\"";
+/// In a network of its own: what is sent there is nobody's.
+struct Unreachable {
+    const char* family;
+    const char* network;
+    const char* address;
+    const char* peer;
+};
+void PrintTo(const Unreachable& unreachable, std::ostream* out) {
+    *out << unreachable.family;
+}
+
+class HostUnreachable : public Host, public testing::WithParamInterface<Unreachable> {};
+
+TEST_P(HostUnreachable, RetransmitsAreTheirSocketsOwners) {
+    const Unreachable& to = GetParam();
+    const std::string setup = std::string("ip link set lo up && ") + to.network + " && exec \"$@\"";
     const std::vector<std::string> command = {
-        "/usr/bin/unshare", "--net",        "/bin/sh", "-c",         setup,  "sh",
-        HOST_PROGRAM,       CUDART_LIBRARY, "reach",   "10.99.99.2", "4567", "2500"};
+        "/usr/bin/unshare", "--net",        "/bin/sh", "-c",       setup,  "sh",
+        HOST_PROGRAM,       CUDART_LIBRARY, "reach",   to.address, "4567", "2500"};
     // The timer of a connection interrupts any task. A sandboxed kernel may run no BPF program in the context of the
     // task that controls the sandbox: what is sent there is not recorded, so one of several connections must be whole.
     uint64_t sent = 0;
     json rows;
     for (int attempt = 0; attempt < 3 && (attempt == 0 || rows.size() < sent); ++attempt) {
         program_.emplace(command);
-        if (!program_->wait_for_line("ready")) GTEST_SKIP() << "SKIPPED: no network namespace: " << program_->errors();
+        if (!program_->wait_for_line("ready")) GTEST_SKIP() << "SKIPPED: no such network: " << program_->errors();
         pid_ = program_->pid();
         ASSERT_TRUE(daemon_->wait_traced(pid_));
         const uint64_t before = monotonic_now_ns();
@@ -528,7 +540,7 @@ TEST_F(Host, RetransmitsAreTheirSocketsOwners) {
             pid + " ORDER BY timestamp");
         ASSERT_LE(rows.size(), sent) << rows.dump();
         for (const json& row : rows) {
-            EXPECT_EQ(row[0], "10.99.99.2:4567");
+            EXPECT_EQ(row[0], to.peer);
             EXPECT_TRUE(row[1].is_null());
             // All of one connection that was begun after `before`: told in us, and by two clocks.
             EXPECT_LE(row[3].get<uint64_t>(), waits[0].to - before);
@@ -540,6 +552,18 @@ TEST_F(Host, RetransmitsAreTheirSocketsOwners) {
     }
     EXPECT_EQ(rows.size(), sent) << rows.dump() << daemon_->status().dump();
 }
+
+// Of IPv6 a route over lo would be answered.
+INSTANTIATE_TEST_SUITE_P(
+    Of, HostUnreachable,
+    testing::Values(Unreachable{"ipv4", "ip address add 10.99.99.1/32 dev lo && ip route add 10.99.99.2/32 dev lo",
+                                "10.99.99.2", "10.99.99.2:4567"},
+                    Unreachable{"ipv6",
+                                "ip link add v0 type veth peer name v1 && ip link set v1 up && "
+                                "ip address add fd00:99::1/64 dev v0 nodad && ip link set v0 up && "
+                                "ip neigh add fd00:99::2 lladdr 02:00:00:00:00:01 dev v0",
+                                "fd00:99::2", "[fd00:99::2]:4567"}),
+    [](const auto& one) { return std::string(one.param.family); });
 
 TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
     if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: needs root";

@@ -2,15 +2,18 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <future>
 #include <optional>
 #include <set>
 
+#include "test_paths.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
 using namespace ingero::test;
+using nlohmann::json;
 
 namespace {
 
@@ -55,6 +58,69 @@ TEST_F(Crash, of_the_daemon_loses_nothing_that_was_committed) {
     ASSERT_EQ(store.sessions.size(), static_cast<size_t>(kills) + 1);
     for (size_t i = 0; i + 1 < store.sessions.size(); ++i) EXPECT_FALSE(store.sessions[i].ended_cleanly);
     EXPECT_TRUE(store.sessions.back().ended_cleanly);
+}
+
+// What the live diagnosis found, and the state of the host, are as whole as calls: for the daemon that comes next, for
+// who asks the closed store, and in a merged one.
+TEST_F(Crash, of_the_daemon_leaves_the_incidents_and_states_that_it_told_of) {
+    if (sanitized) GTEST_SKIP() << "timing";
+    const TemporaryDirectory directory;
+    const std::string config = directory / "exact.conf";
+    std::ofstream(config) << "[capture]\noverhead_budget = 0\n";
+    Daemon first(directory / "run", {"--config", config});
+    Workload workload({"train", "--duration", "60", "--cpu", "0", "--kernel-us", "100", "--standin",
+                       "at=cudaLaunchKernel:/500:mutex=20000"});
+    // Other programs on this host have incidents too.
+    const std::string of_incidents =
+                          "SELECT id, lost_ns, opened_ns, closed_ns FROM incidents WHERE kind = 'lock-wait' "
+                          "AND pid = " +
+                          std::to_string(workload.pid()) + " ORDER BY opened_ns",
+                      of_states = "SELECT COUNT(*), MIN(timestamp) FROM states";
+    const auto rows = [](Daemon& daemon, const std::string& sql) {
+        const auto answer = daemon.try_call("query", {{"sql", sql}});
+        return answer ? answer->at("rows") : (ADD_FAILURE() << answer.error().message, json::array());
+    };
+    ASSERT_TRUE(first.wait_traced(workload.pid()));
+    workload.open_gate();
+    const uint64_t give_up_ns = monotonic_now_ns() + 60'000 * ms;
+    json told, states;
+    do {
+        told = rows(first, of_incidents);
+        states = rows(first, of_states);
+        ASSERT_FALSE(HasFailure());
+        ASSERT_LT(monotonic_now_ns(), give_up_ns) << "no incident, or no state of the host";
+    } while (told.empty() || states[0][0] == 0);
+    EXPECT_TRUE(told[0][3].is_null()) << told;
+    first.kill();
+    workload.child().signal(SIGKILL);
+
+    // The wall clock is laid onto a boot by its latest reading.
+    const auto is_same_time = [](const json& a, const json& b) {
+        return std::abs(a.get<int64_t>() - b.get<int64_t>()) < static_cast<int64_t>(ms);
+    };
+    const auto expect_kept = [&](const json& kept, const json& kept_states, const std::string& where) {
+        ASSERT_FALSE(kept.empty()) << where;
+        EXPECT_EQ(kept[0][0], told[0][0]) << where;
+        EXPECT_GE(kept[0][1], told[0][1]) << where;
+        EXPECT_TRUE(is_same_time(kept[0][2], told[0][2])) << where << kept << told;
+        EXPECT_TRUE(kept[0][3].is_number()) << where << ": it is over since its daemon ended, " << kept;
+        EXPECT_GE(kept_states[0][0], states[0][0]) << where;
+        EXPECT_TRUE(is_same_time(kept_states[0][1], states[0][1])) << where << kept_states << states;
+    };
+    Daemon second(directory / "run", {"--config", config});
+    expect_kept(rows(second, of_incidents), rows(second, of_states), "the next daemon");
+    EXPECT_EQ(second.stop(), 0);
+    const Finished merged = run({INGEROCTL_PROGRAM, "merge", second.store(), "-o", directory / "merged"});
+    ASSERT_EQ(merged.status, 0) << merged.errors;
+    for (const std::string& store : {second.store(), directory / "merged"}) {
+        const auto stored = [&](const std::string& sql) {
+            const Finished asked = run({INGEROCTL_PROGRAM, "--db", store, "--json", "query", sql});
+            EXPECT_EQ(asked.status, 0) << asked.errors;
+            const json answer = json::parse(asked.output, nullptr, false);
+            return answer.is_object() ? answer["rows"] : json::array();
+        };
+        expect_kept(stored(of_incidents), stored(of_states), store);
+    }
 }
 
 TEST_F(Crash, of_a_worker_fails_its_query_alone) {

@@ -39,7 +39,7 @@ class FakeBusBackend : public BusBackend {
         nlohmann::json answer = answer_head("status", {.node = node(), .missing_probes = {}, .comms = {}}, {1, 2}, {});
         answer["state"] = current.state;
         answer["events"] = {{"recorded", current.events_recorded}, {"lost", current.events_lost}};
-        answer["overhead"] = {{"measured_permille", overhead_permille}};
+        answer["overhead"] = {{"measured_permille", nullptr}};
         return answer;
     }
     nlohmann::json probes(const Caller&) override { return nlohmann::json::object(); }
@@ -101,8 +101,7 @@ class FakeBusBackend : public BusBackend {
         return fail(ErrorCode::bad_request, "no such set: " + set);
     }
 
-    PublicFigures current{"1.2.3", "tracing", "test-node", 5'000'000, 7, 0, 4'096};
-    nlohmann::json overhead_permille;
+    PublicFigures current{"1.2.3", "tracing", "test-node", 5'000'000, 7, 0, 4'096, 4.5};
     std::vector<PublicProcess> traced;
     std::vector<ProbeSetState> sets;
     std::vector<Incident> open;

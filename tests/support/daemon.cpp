@@ -166,6 +166,20 @@ Workload::Workload(std::vector<std::string> arguments, const ChildOptions& optio
     if (!child_.wait_for_line("ready")) ADD_FAILURE() << "the workload did not get ready: " << child_.errors();
 }
 
+bool is_beside_another_ingerod() {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        std::string name, word;
+        std::ifstream(entry.path() / "comm") >> name;
+        if (name != "ingerod") continue;
+        std::ifstream status(entry.path() / "status");
+        while (status >> word && word != "PPid:") {
+        }
+        int parent = 0;
+        if (status >> parent && parent != getpid()) return true;
+    }
+    return false;
+}
+
 Hog::Hog(int cpu, const std::string& comm, const std::vector<std::string>& more_options)
     : child_([&] {
           std::vector<std::string> command = {HOG_PROGRAM,  "--cpu", std::to_string(cpu), "--comm", comm,

@@ -117,6 +117,9 @@ class Workload {
     Child child_;
 };
 
+/// Whether an ingerod runs that this test did not start: it traces what the test runs too, with breakpoints of its own.
+bool is_beside_another_ingerod();
+
 /// Burns the CPU until it goes out of scope, in turns where more options of standin-hog say so; returns once it runs.
 class Hog {
   public:

@@ -514,6 +514,21 @@ def bus_shows_the_interface_to_everybody(host):
 
 
 @check
+def overhead_on_the_bus_is_that_of_status(host):
+    def both():
+        shown = host.system.run("busctl", "--system", "get-property", *BUS, "OverheadPermille", user="alice").stdout
+        measured = host.ask("status")["overhead"]["measured_permille"] or 0
+        return (shown, measured) if measured >= 0.5 and shown == f"u {int(measured + 0.5)}\n" else None
+
+    host.system.start_service("calls", "/opt/standin/standin-workload", "--orphan", "--duration", "40", "sync-loop", user="bob")
+    try:
+        # It is measured anew each second.
+        figure("overhead on the bus and by status: {!r}, {}".format(*wait_until("one figure of both", both)))
+    finally:
+        host.system.systemctl("stop", "calls.service", check=False)
+
+
+@check
 def bus_tells_a_user_of_an_incident(host):
     begin = host.cursor()
     commands = {"gdbus": ("gdbus", "monitor", "--system", "--dest", BUS[0], "--object-path", BUS[1]),

@@ -35,7 +35,7 @@ def build(root):
     built already, in the long form from their sources."""
     of = [] if os.environ.get("INGERO_LONG") else ["--of", "release"]
     hashes, made = [], ""
-    for environment, umask in (({}, 0o022), ({"TZ": "Asia/Tokyo", "LC_ALL": "C"}, 0o077)):
+    for environment, umask in (({}, 0o022), ({"TZ": "Asia/Tokyo", "LC_ALL": "C", "CCACHE_DISABLE": "1"}, 0o077)):
         if not of:
             shutil.rmtree(root / "build/package", ignore_errors=True)
         for stamp in ("stamp", "rpm/stamp"):

@@ -215,21 +215,22 @@ TEST(CheckAnswer, of_a_daemon_tells_its_state_and_the_libraries_that_the_caller_
                       Not(HasSubstr("no libcudart"))));
 }
 
-TEST(TextCheck, is_a_table_with_what_to_do_below_each_line) {
+TEST(TextCheck, answers_first_and_tells_what_to_do_about_what_did_not_pass) {
     json answer = check_answer("gpu-1",
                                {{"btf", State::pass, "available", ""},
-                                {"capabilities", State::fail, "missing: CAP_BPF", "run it as root"},
-                                {"library", State::note, "/x/\x1b[2J\xff", "install it again"}},
+                                {"library", State::note, "/x/\x1b[2J\xff", "install it again"},
+                                {"capabilities", State::fail, "missing: CAP_BPF", "run it as root"}},
                                std::nullopt);
-    EXPECT_EQ(text_check(answer),
-              "pass  btf           available\n"
-              "FAIL  capabilities  missing: CAP_BPF\n"
-              "      fix: run it as root\n"
-              "note  library       /x/\\x1b[2J\xef\xbf\xbd\n"
-              "      fix: install it again\n"
-              "NOT READY, node gpu-1: 1 pass, 1 note, 1 failure\n");
+    const std::string wanting =
+        "FAIL  capabilities  missing: CAP_BPF\n"
+        "      fix: run it as root\n"
+        "note  library       /x/\\x1b[2J\xef\xbf\xbd\n"
+        "      fix: install it again\n";
+    EXPECT_EQ(text_check(answer), "NOT READY, node gpu-1: 1 pass (--all), 1 note, 1 failure\n" + wanting);
+    EXPECT_EQ(text_check(answer, {.details = true}),
+              "NOT READY, node gpu-1: 1 pass, 1 note, 1 failure\n" + wanting + "pass  btf           available\n");
     EXPECT_THAT(text_check(answer, {.width = 0, .colour = true}), HasSubstr("\x1b[1;31mFAIL\x1b[0m  capabilities  "));
-    answer["checks"][0]["detail"] = "one two three four five six seven eight nine ten";
+    answer["checks"][1]["detail"] = "one two three four five six seven eight nine ten";
     EXPECT_THAT(text_check(answer, {.width = 40}), HasSubstr("three four\n" + std::string(20, ' ') + "five"));
 }
 

@@ -56,6 +56,31 @@ TEST(ControlServer, AnAnswerThatBreaksOffIsAnErrorThatSaysSo) {
     EXPECT_TRUE(ControlClient::connect(server.path()).has_value()) << "the server is unhurt";
 }
 
+// What a worker wrote that was taken over goes to its client, who says so, and is asked anew on another connection.
+TEST(ControlServer, GarbageInPlaceOfAnAnswerIsAnErrorThatSaysSo) {
+    LoopThread server;
+    for (const std::string& garbage : {std::string(1 << 20, '\xff'), std::string("\x94\x01\x02", 3) + "no error",
+                                       std::string("\xdd\xff\xff\xff\xff", 5)}) {
+        auto client = ControlClient::connect(server.path());
+        std::thread worker([&] {
+            server.backend().wait_for_queries(1);
+            server.on_loop([&] {
+                server.backend().queries[0].garble(garbage);
+                server.backend().queries.clear();
+            });
+        });
+        const auto answer = client->call("stats", json::object(), test::patience);
+        worker.join();
+        ASSERT_FALSE(answer);
+        const bool is_large = garbage.starts_with('\xdd');
+        EXPECT_EQ(answer.error().code, is_large ? ErrorCode::limit : ErrorCode::internal);
+        EXPECT_THAT(answer.error().message, testing::StartsWith("the answer cannot be read: "));
+        EXPECT_THAT(answer.error().hint, testing::HasSubstr(is_large ? "shorter window" : "try again"));
+        auto next = ControlClient::connect(server.path());
+        EXPECT_EQ(next->call("status", json::object(), test::patience).value()["state"], "tracing");
+    }
+}
+
 TEST(ControlServer, WhatNoWorkerCouldAnswerTheDaemonDoes) {
     LoopThread server;
     server.answer_with([&](const std::string&, const json&) -> Result<json> {

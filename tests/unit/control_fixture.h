@@ -60,6 +60,8 @@ class FakeBackend : public ControlBackend {
         std::function<void(Result<nlohmann::json>)> done;
         /// Half of an answer is sent, and then the worker ends.
         std::function<void()> break_off;
+        /// This is sent in place of one, and called an answer.
+        std::function<void(std::string)> garble;
     };
 
     std::string node() const override { return "test-node"; }
@@ -106,10 +108,15 @@ class FakeBackend : public ControlBackend {
             const std::string bytes = encode(RpcResponse{client.request, {}, {{"text", std::string(1'000, 'x')}}});
             write(bytes.substr(0, 500), [client](bool) { client.done(fail(ErrorCode::internal, "it \x1b[31mended")); });
         };
-        keep(caller, method, params, done, break_off);
+        const auto garble = [client, write](std::string bytes) {
+            client.begins();
+            write(std::move(bytes), [client](bool) { client.done({}); });
+        };
+        keep(caller, method, params, done, break_off, garble);
     }
     void check(const Caller& caller, bool probe, std::function<void(Result<nlohmann::json>)> done) override {
-        keep(caller, "check", probe ? nlohmann::json{{"probe", true}} : nlohmann::json::object(), std::move(done), {});
+        keep(caller, "check", probe ? nlohmann::json{{"probe", true}} : nlohmann::json::object(), std::move(done), {},
+             {});
     }
 
     /// Writes "copy" to the file.
@@ -190,10 +197,11 @@ class FakeBackend : public ControlBackend {
 
   private:
     void keep(const Caller& caller, const std::string& method, const nlohmann::json& params,
-              std::function<void(Result<nlohmann::json>)> done, std::function<void()> break_off) {
+              std::function<void(Result<nlohmann::json>)> done, std::function<void()> break_off,
+              std::function<void(std::string)> garble) {
         if (answer) return done(answer(method, params));
         const std::lock_guard lock(mutex_);
-        queries.push_back({caller, method, params, std::move(done), std::move(break_off)});
+        queries.push_back({caller, method, params, std::move(done), std::move(break_off), std::move(garble)});
         changed_.notify_all();
     }
 

@@ -7,7 +7,6 @@ ingero_add_test(unit_diagnosis_test LABEL unit SOURCES collective_detectors_test
   stragglers_test.cpp wait_chains_test.cpp
   LIBRARIES ingero-core)
 ingero_together(unit_diagnosis_test detectors_test.cpp detectors_truth_test.cpp gap_detectors_test.cpp
-    history_detectors_test.cpp
-  neighbour_detectors_test.cpp stats_test.cpp)
+  history_detectors_test.cpp neighbour_detectors_test.cpp stats_test.cpp)
 ingero_together(unit_diagnosis_test collective_detectors_test.cpp wait_chains_test.cpp)
 ingero_together(unit_diagnosis_test explain_evidence_test.cpp explain_test.cpp stragglers_test.cpp)

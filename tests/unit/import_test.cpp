@@ -93,6 +93,29 @@ TEST_F(Import, NestingAndOffCpuTimeComeFromTheRowsAround) {
     EXPECT_EQ(events.size(), 5u);
 }
 
+TEST_F(Import, ATimeOffTheCpuThatItsOwnReadsFillIsAWaitForTheDisk) {
+    const auto off = [](uint64_t id, uint64_t end, uint32_t tid) { return event(id, start + end, 10, tid, 3, 1, 100); };
+    const auto read = [](uint64_t id, uint64_t end, uint32_t tid, uint64_t length) {
+        return event(id, start + end, 10, tid, 5, 1, length);
+    };
+    folder_.make_trace(std::string(first_generation) + event(1, start, 10, 10, 1, 3, 1000) +  // a call
+                       read(2, 240, 10, 50) + read(3, 295, 10, 50) + off(4, 300, 10) +        // two reads inside
+                       read(5, 2'095, 10, 89) + off(6, 2'100, 10) +                           // too little of it
+                       read(7, 3'098, 11, 98) + off(8, 3'100, 10) +                           // another thread's
+                       read(9, 4'099, 10, 150) + off(10, 4'100, 10));                         // from before it slept
+    std::map<uint64_t, const Event*> waits;
+    const auto events = folder_.import_events();
+    for (const Event& one : events)
+        if (one.op == op::sched_switch) waits[one.end_ns() - start] = &one;
+    ASSERT_EQ(waits.size(), 4u);
+    EXPECT_EQ(waits[300]->blocked_reason, BlockedReason::disk);
+    EXPECT_EQ(waits[300]->depth, 1) << "in a call";
+    EXPECT_EQ(waits[2'100]->blocked_reason, BlockedReason::other);
+    EXPECT_EQ(waits[2'100]->depth, 0);
+    EXPECT_EQ(waits[3'100]->blocked_reason, BlockedReason::other);
+    EXPECT_EQ(waits[4'100]->blocked_reason, BlockedReason::disk);
+}
+
 TEST_F(Import, AThreadIsNoProcess) {
     folder_.make_trace(std::string(first_generation) + event(1, start, 10, 12, 7, 1, 10) +
                        event(2, start + 100, 12, 12, 3, 1, 50) + event(3, start + 200, 10, 12, 3, 6, 0) +

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "core/diagnosis/explain.h"
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "test_paths.h"
 #include "tests/unit/trace_fixture.h"
@@ -150,6 +151,8 @@ TEST_F(RealTrace, TheSlowLaunchesOfVllmAreFirstUses) {
     EXPECT_EQ(finding.kind, "cold-start");
     EXPECT_EQ(finding.pid, 72'801u);
     EXPECT_EQ(finding.verdict, Verdict::proven);
+    // It calls no CUDA.
+    for (const Culprit& culprit : finding.culprits) EXPECT_NE(culprit.pid, 72'783u) << culprit.name;
     // 81 launches of more than 100 us take 155.7 ms, 14 of them first uses with 142.6 ms.
     EXPECT_GE(static_cast<double>(finding.culprits[0].ns), 0.9 * 155.7e6);
     EXPECT_LE(static_cast<double>(finding.culprits[0].ns), 142.6e6);
@@ -218,6 +221,14 @@ TEST_F(RealTrace, NodeOneReadsItsDisk) {
     EXPECT_EQ(count_of("sched_switch"), 99u);
     EXPECT_EQ(count_of("block_read"), 98u);
     EXPECT_EQ(count_of("block_write"), 3u);
+    // What it waited for are its own reads, not another task.
+    uint64_t off_cpu_ns = 0, disk_ns = 0;
+    for (const Event& event : folder_.events()) {
+        if (event.op != op_wait) continue;
+        off_cpu_ns += event.duration_ns;
+        disk_ns += event.blocked_reason == BlockedReason::disk ? event.blocked_ns : 0;
+    }
+    EXPECT_GT(disk_ns, off_cpu_ns * 95 / 100);
 }
 
 TEST_F(RealTrace, NodeTwoSleepsAndHasNoFinding) {

@@ -361,6 +361,23 @@ TEST_F(Mcp, DoesNotAnswerWhatWasCancelled) {
     EXPECT_EQ(say(request("ping", json::object(), "nobody"))["result"], json::object());
 }
 
+// The protocol forbids it. Each is answered, in order; what a cancellation names are both.
+TEST_F(Mcp, AnswersEachOfTwoRequestsThatHaveOneId) {
+    begin("2025-06-18");
+    const std::string both = request("ping", json::object(), "twin").dump() + "\n" +
+                             request("no/such", json::object(), "twin").dump() + "\n";
+    const auto answers = say_raw(both);
+    ASSERT_THAT(answers, SizeIs(2));
+    EXPECT_EQ(answers[0]["id"], "twin");
+    EXPECT_EQ(answers[0]["result"], json::object());
+    EXPECT_EQ(answers[1]["id"], "twin");
+    EXPECT_EQ(answers[1]["error"]["code"], -32601);
+    EXPECT_THAT(
+        say_raw(both + R"({"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"twin"}})" + "\n"),
+        IsEmpty());
+    EXPECT_EQ(say(request("ping", json::object(), "twin"))["result"], json::object());
+}
+
 TEST_F(Mcp, TellsOfProgressWhereItIsAskedTo) {
     begin("2025-06-18");
     json params = {{"name", "get_trace_stats"}, {"_meta", {{"progressToken", "t"}}}};

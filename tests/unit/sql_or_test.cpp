@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <regex>
+
+#include "test_paths.h"
 #include "tests/unit/sql_compared.h"
 
 namespace ingero {
@@ -67,6 +72,29 @@ TEST_F(SqlOr, TheNumberOfARowIsItsOwnWhateverIsAskedFor) {
                     << name << "." << column << operation << low;
         }
     }
+}
+
+/// Statements that people wrote, as far as SQLite itself understands them: a number of an op or a source is a name
+/// here. Which rows a limit leaves, where several are alike, is SQLite's choice.
+TEST_F(SqlOr, PublishedStatementsGiveWhatSqliteGives) {
+    PlainDatabase plain;
+    for (const SqlTableInfo& table : sql_tables())
+        plain.add_table(table, rows("SELECT * FROM " + std::string(table.name)));
+    std::ifstream file(INGERO_PUBLISHED_SQL);
+    size_t compared = 0;
+    std::set<std::string> without_rows;
+    for (std::string sql; std::getline(file, sql);) {
+        const auto has = [&](const char* text) { return sql.find(text) != std::string::npos; };
+        if (sql.empty() || sql.starts_with("--") || has("op_id") || has("source = ")) continue;
+        const json all = sorted(plain.run(std::regex_replace(sql, std::regex(" LIMIT [0-9]+"), "")));
+        const json own = sorted(rows(sql));
+        EXPECT_EQ(own.size(), plain.run(sql).size()) << sql;
+        EXPECT_TRUE(std::includes(all.begin(), all.end(), own.begin(), own.end())) << sql << own;
+        ++compared;
+        if (own.empty()) without_rows.insert(sql.substr(0, 30));
+    }
+    EXPECT_EQ(compared, 24u);
+    EXPECT_THAT(without_rows, testing::ElementsAre("SELECT * FROM events WHERE tim")) << "from before these rows";
 }
 
 }  // namespace

@@ -107,10 +107,12 @@ std::map<uint64_t, std::string> rules_by_readelf(const std::string& path) {
             }
             if (cfa.starts_with("rsp+")) cfa = "sp+" + cfa.substr(4);
             if (cfa.starts_with("rbp+")) cfa = "fp+" + cfa.substr(4);
-            const std::string rule = return_address == "u" ? "outermost"
-                                     : !cfa.starts_with("sp+") && !cfa.starts_with("fp+") && cfa != "exp"
-                                         ? "none"
-                                         : cfa + frame_pointer;
+            const bool is_offset = cfa.starts_with("sp+") || cfa.starts_with("fp+");
+            // A frame of 64 KiB and more is beyond what a row holds.
+            const bool is_followed = is_offset && std::stoull(cfa.substr(3)) <= 8 * INGERO_UNWIND_MAX_CFA;
+            const std::string rule = return_address == "u"          ? "outermost"
+                                     : !is_followed && cfa != "exp" ? "none"
+                                                                    : cfa + frame_pointer;
             if (cfa != "exp" || rule == "outermost") rules[std::stoull(fields[0], nullptr, 16)] = rule;
         }
     }

@@ -3,8 +3,7 @@ ingero_add_test(unit_wire_test LABEL unit SOURCES control_caller_test.cpp contro
   ctl_test.cpp render_test.cpp render_text_test.cpp render_top_test.cpp rpc_test.cpp
   LIBRARIES ingero-core ingerod-lib)
 ingero_together(unit_wire_test control_caller_test.cpp control_server_test.cpp ctl_test.cpp render_test.cpp
-    render_text_test.cpp
-  render_top_test.cpp rpc_test.cpp)
+  render_text_test.cpp render_top_test.cpp rpc_test.cpp)
 target_compile_definitions(unit_wire_test PRIVATE INGERO_VERSION="${PROJECT_VERSION}")
 add_dependencies(unit_wire_test ingeroctl)
 find_program(PYTHON3 NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)

@@ -6,7 +6,9 @@
 #include <sys/time.h>
 
 #include <array>
+#include <atomic>
 #include <future>
+#include <thread>
 
 #include "core/model/host_event.h"
 #include "core/model/op.h"
@@ -295,22 +297,34 @@ TEST_F(WorkerStoreTest, is_answered_to_a_client_on_its_own_connection) {
     EXPECT_EQ(worker(), pid);
 }
 
-TEST_F(WorkerStoreTest, is_not_answered_by_half_to_a_client_that_reads_nothing) {
+TEST_F(WorkerStoreTest, is_not_answered_by_half_to_a_client_that_reads_nothing_or_next_to_nothing) {
     fill_store(directory_.path());
     WorkerOptions options = one();
     options.store_directory = directory_.path();
     options.deadline = std::chrono::seconds(3);
     start(options);
-    const int pid = patient_worker();
-    HandedOverClient client;
-    json query = long_query();
-    query["limit"] = 20'000;  // quickly found, and more than a socket holds
-    pool_->answer(no_user, "query", query, client.to_worker());
-    run_until([&] { return client.done.has_value(); });
-    EXPECT_TRUE(client.begun);
-    ASSERT_FALSE(*client.done);
-    EXPECT_EQ(client.done->error().code, ErrorCode::deadline);
-    EXPECT_NE(patient_worker(), pid);
+    for (const bool reads : {false, true}) {
+        const int pid = patient_worker();
+        HandedOverClient client;
+        json query = long_query();
+        query["limit"] = 20'000;  // quickly found, and more than a socket holds
+        pool_->answer(no_user, "query", query, client.to_worker());
+        std::atomic<bool> over = false;
+        auto reader = std::async(std::launch::async, [&] {
+            size_t bytes = 0;
+            char byte = 0;
+            for (; reads && !over; std::this_thread::sleep_for(std::chrono::milliseconds(50)))
+                bytes += recv(client.own.get(), &byte, 1, MSG_DONTWAIT) == 1 ? 1 : 0;
+            return bytes;
+        });
+        run_until([&] { return client.done.has_value(); });
+        over = true;
+        EXPECT_EQ(reader.get() > 1, reads);
+        EXPECT_TRUE(client.begun);
+        ASSERT_FALSE(*client.done);
+        EXPECT_EQ(client.done->error().code, ErrorCode::deadline);
+        EXPECT_NE(patient_worker(), pid);
+    }
 }
 
 TEST_F(WorkerStoreTest, frees_its_worker_when_a_client_hangs_up_in_the_middle_of_an_answer) {
@@ -323,6 +337,23 @@ TEST_F(WorkerStoreTest, frees_its_worker_when_a_client_hangs_up_in_the_middle_of
     run_until([&] { return client.done.has_value(); });
     EXPECT_FALSE(*client.done);
     EXPECT_TRUE(ask("ping"));
+}
+
+TEST_F(WorkerStoreTest, that_is_killed_in_the_middle_of_an_answer_is_told_of) {
+    fill_store(directory_.path());
+    start_with_store();
+    const int pid = worker();
+    HandedOverClient client;
+    pool_->answer(no_user, "query", long_query(), client.to_worker());
+    run_until([&] { return client.begun; });
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    run_until([&] { return client.done.has_value(); });
+    ASSERT_FALSE(*client.done);
+    EXPECT_EQ(client.done->error().code, ErrorCode::internal);
+    EXPECT_THAT(client.done->error().message, HasSubstr("the worker that ran this query ended (signal 9)"));
+    client.daemons.reset();
+    EXPECT_FALSE(client.read().get()) << "what it had sent is no answer";
+    EXPECT_NE(patient_worker(), pid);
 }
 
 TEST_F(WorkerPoolTest, gives_up_what_a_client_that_hangs_up_has_asked) {

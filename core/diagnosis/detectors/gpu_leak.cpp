@@ -5,8 +5,8 @@
 
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/live/live_memory.h"
+#include "core/model/format.h"
 #include "core/query/sampler.h"
-#include "core/render/table.h"
 
 namespace ingero {
 

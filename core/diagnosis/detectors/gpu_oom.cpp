@@ -6,7 +6,7 @@
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/live/live_memory.h"
 #include "core/model/error_names.h"
-#include "core/render/table.h"
+#include "core/model/format.h"
 
 namespace ingero {
 

@@ -4,6 +4,7 @@
 #include "core/model/error_names.h"
 #include "core/model/op.h"
 #include "core/render/incidents.h"
+#include "core/render/json/values.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 
@@ -12,10 +13,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(std::string_view text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
 
 template <class T>
 json number_or_null(T value) {

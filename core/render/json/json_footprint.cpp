@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/render/footprint.h"
+#include "core/render/json/values.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {
@@ -9,10 +10,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
 
 json outcome_json(const Outcome& outcome) {
     if (!outcome) return nullptr;

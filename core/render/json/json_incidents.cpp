@@ -3,6 +3,7 @@
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/render/incidents.h"
+#include "core/render/json/values.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {
@@ -10,14 +11,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(std::string_view text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
-
-json pid_or_null(uint32_t pid) {
-    return visible_pid(pid) == 0 ? json(nullptr) : json(visible_pid(pid));
-}
 
 const char* event_text(IncidentEvent event) {
     switch (event) {

@@ -1,4 +1,5 @@
 // A process as lists of processes have it.
+#include "core/render/json/values.h"
 #include "core/render/render.h"
 #include "core/spans/scope.h"
 #include "core/wire/utf8.h"
@@ -8,10 +9,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json() : json(to_valid_utf8(text));
-}
 
 json number_or_null(const std::optional<uint32_t>& number) {
     return number ? json(*number) : json();

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "core/model/op.h"
+#include "core/render/json/values.h"
 #include "core/render/requests.h"
 #include "core/wire/utf8.h"
 
@@ -9,10 +10,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
 
 json number_or_null(const std::optional<uint64_t>& number) {
     return number ? json(*number) : json(nullptr);

@@ -1,5 +1,6 @@
 #include "core/model/call_time.h"
 #include "core/model/op.h"
+#include "core/render/json/values.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 
@@ -8,10 +9,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
 
 std::string_view to_string(StacksBy by) {
     switch (by) {

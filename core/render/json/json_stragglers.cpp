@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "core/render/json/values.h"
 #include "core/render/stragglers.h"
 #include "core/wire/utf8.h"
 
@@ -19,19 +20,6 @@ constexpr size_t max_episodes = 1'000;
 template <class T>
 json or_null(const std::optional<T>& value) {
     return value ? json(*value) : json(nullptr);
-}
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
-
-json comm_of(const ProcessKey& process, const AnswerContext& context) {
-    const auto known = context.comms.find(process);
-    return known == context.comms.end() ? json(nullptr) : text_or_null(known->second);
-}
-
-json pid_or_null(uint32_t pid) {
-    return visible_pid(pid) == 0 ? json(nullptr) : json(visible_pid(pid));
 }
 
 std::string hex(uint64_t hash) {

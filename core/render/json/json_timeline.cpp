@@ -3,23 +3,14 @@
 #include "core/model/call_time.h"
 #include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/render/json/values.h"
 #include "core/render/timeline.h"
-#include "core/wire/utf8.h"
 
 namespace ingero {
 
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(const std::string& text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
-
-json comm_of(const ProcessKey& process, const AnswerContext& context) {
-    const auto known = context.comms.find(process);
-    return known == context.comms.end() ? json(nullptr) : text_or_null(known->second);
-}
 
 json to_json(const TimelineThread& thread, const AnswerContext& context) {
     return {{"pid", visible_pid(thread.process.pid)},

@@ -1,6 +1,7 @@
 #include "core/model/host_event.h"
 #include "core/model/syscall_names.h"
 #include "core/render/incidents.h"
+#include "core/render/json/values.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 
@@ -9,10 +10,6 @@ namespace ingero {
 using nlohmann::json;
 
 namespace {
-
-json text_or_null(std::string_view text) {
-    return text.empty() ? json(nullptr) : json(to_valid_utf8(text));
-}
 
 json preemptor(const Event& wait) {
     if (wait.preemptor_ns == 0 || wait.preemptor_tgid == 0) return nullptr;

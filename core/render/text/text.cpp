@@ -98,6 +98,24 @@ std::string paint(std::string text, Colour colour, const TextStyle& style) {
     return std::string("\x1b[") + codes.at(static_cast<size_t>(colour)) + "m" + text + "\x1b[0m";
 }
 
+Colour severity_colour(std::string_view severity) {
+    if (severity == "high") return Colour::red;
+    return severity == "medium" ? Colour::yellow : Colour::cyan;
+}
+
+std::string upper(std::string text) {
+    for (char& c : text)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    return text;
+}
+
+std::string joined(const json& list, const char* separator) {
+    std::string result;
+    for (const json& item : list)
+        if (item.is_string()) result += (result.empty() ? "" : separator) + escape_text(item.get<std::string>());
+    return result;
+}
+
 namespace {
 
 /// How much of the window gaps take, together: all of them, or those in which nothing was recorded.

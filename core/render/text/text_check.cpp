@@ -24,36 +24,43 @@ State state_of(const json& check) {
     return {"FAIL", text::Colour::red};
 }
 
+/// With what to do about it below.
+std::string check_line(const json& check, size_t name_width, const TextStyle& style) {
+    constexpr size_t state_width = 6;
+    const State state = state_of(check);
+    std::string name = text::words(check, "name");
+    const size_t width = display_width(name);
+    name.append(width < name_width ? name_width - width : 0, ' ');
+    std::string line = text::paint(state.word, state.colour, style) + "  " + name + "  " +
+                       wrap_text(text::words(check, "detail"), style.width, state_width + name_width + 2) + "\n";
+    const std::string fix = text::words_or_empty(check, "fix");
+    if (!fix.empty()) line += std::string(state_width, ' ') + wrap_text("fix: " + fix, style.width, state_width) + "\n";
+    return line;
+}
+
 }  // namespace
 
 std::string text_check(const json& answer, const TextStyle& style) {
     const json& checks = text::list(answer, "checks");
-    constexpr size_t state_width = 6;
     size_t name_width = 0;
     for (const json& check : checks)
-        name_width = std::max(name_width, std::min<size_t>(display_width(text::words(check, "name")), 24));
-    const size_t indent = state_width + name_width + 2;
-    std::string result;
-    size_t failed = 0, notes = 0;
+        if (style.details || state_of(check).colour != text::Colour::green)
+            name_width = std::max(name_width, std::min<size_t>(display_width(text::words(check, "name")), 24));
+    std::string failures, notes, passes;
+    size_t failed = 0, noted = 0;
     for (const json& check : checks) {
-        const State state = state_of(check);
-        failed += state.colour == text::Colour::red;
-        notes += state.colour == text::Colour::yellow;
-        std::string name = text::words(check, "name");
-        const size_t width = display_width(name);
-        name.append(width < name_width ? name_width - width : 0, ' ');
-        result += text::paint(state.word, state.colour, style) + "  " + name + "  " +
-                  wrap_text(text::words(check, "detail"), style.width, indent) + "\n";
-        const std::string fix = text::words_or_empty(check, "fix");
-        if (!fix.empty())
-            result += std::string(state_width, ' ') + wrap_text("fix: " + fix, style.width, state_width) + "\n";
+        const text::Colour colour = state_of(check).colour;
+        failed += colour == text::Colour::red;
+        noted += colour == text::Colour::yellow;
+        std::string& lines = colour == text::Colour::red ? failures : colour == text::Colour::yellow ? notes : passes;
+        if (&lines != &passes || style.details) lines += check_line(check, name_width, style);
     }
     const bool ready = text::flag(answer, "ready");
-    result += text::paint(ready ? "Ready" : "NOT READY", ready ? text::Colour::green : text::Colour::red, style) +
-              ", node " + text::words(answer, "node") + ": " +
-              format_count(checks.size() - failed - notes, "pass", "passes") + ", " +
-              format_count(notes, "note", "notes") + ", " + format_count(failed, "failure", "failures") + "\n";
-    return result;
+    return text::paint(ready ? "Ready" : "NOT READY", ready ? text::Colour::green : text::Colour::red, style) +
+           ", node " + text::words(answer, "node") + ": " +
+           format_count(checks.size() - failed - noted, "pass", "passes") + (style.details ? "" : " (--all)") + ", " +
+           format_count(noted, "note", "notes") + ", " + format_count(failed, "failure", "failures") + "\n" + failures +
+           notes + passes;
 }
 
 }  // namespace ingero

@@ -145,17 +145,6 @@ std::string rejected_line(const json& finding, const TextStyle& style) {
     return result.empty() ? "" : labelled("Ruled out", result, style);
 }
 
-Colour severity_colour(const std::string& severity) {
-    if (severity == "high") return Colour::red;
-    return severity == "medium" ? Colour::yellow : Colour::cyan;
-}
-
-std::string upper(std::string text) {
-    for (char& c : text)
-        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    return text;
-}
-
 /// The summary without what it cost, which has a line of its own.
 std::string summary_of(const json& finding) {
     std::string summary = text::words(finding, "summary");
@@ -231,9 +220,9 @@ std::string evidence_line(const json& finding, const TextStyle& style) {
 constexpr size_t short_id = 8;
 
 std::string finding_text(const json& finding, const TextStyle& style) {
-    const std::string severity = upper(text::words(finding, "severity"));
+    const std::string severity = text::upper(text::words(finding, "severity"));
     std::string result =
-        text::paint(severity, severity_colour(text::words(finding, "severity")), style) + "  " +
+        text::paint(severity, text::severity_colour(text::words(finding, "severity")), style) + "  " +
         text::paint(wrap_text(headline(finding), style.width, severity.size() + 2), Colour::bold, style) + "\n";
     const json& culprits = text::list(finding, "culprits");
     const std::string named = culprits.empty() ? "" : text::process(culprits.front(), "name", "pid");
@@ -264,7 +253,7 @@ std::string looked_at(const json& answer, const TextStyle& style) {
 }
 
 std::string sentence(std::string text) {
-    return text.empty() ? text : text.replace(0, 1, upper(text.substr(0, 1)));
+    return text.empty() ? text : text.replace(0, 1, text::upper(text.substr(0, 1)));
 }
 
 /// What the summary says besides the first finding's: of other findings, and of what was not inspected.

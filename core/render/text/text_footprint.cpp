@@ -28,13 +28,6 @@ std::string section(const std::string& title, const json& rows, Table table,
     return heading(title, rows.size(), style) + table.render(style.width, 2);
 }
 
-std::string joined(const json& list) {
-    std::string result;
-    for (const json& item : list)
-        if (item.is_string()) result += (result.empty() ? "" : " ") + escape_text(item.get<std::string>());
-    return result;
-}
-
 std::string call_name(const json& call) {
     const std::string abi = text::words(call, "abi");
     std::string name = text::words_or_empty(call, "name");
@@ -101,7 +94,8 @@ std::string text_footprint(const json& answer, const TextStyle& style) {
         Table({{"COUNT", Align::right}, {"RESULT"}, {"PATH", Align::left, true}, {"FLAGS", Align::left, true, 1}}),
         [](const json& row) -> std::vector<std::string> {
             return {text::count(row, "count"), text::words(row, "result"),
-                    text::words(row, "path") + (text::flag(row, "cut") ? "…" : ""), joined(text::list(row, "flags"))};
+                    text::words(row, "path") + (text::flag(row, "cut") ? "…" : ""),
+                    text::joined(text::list(row, "flags"), " ")};
         },
         style);
     result += section(

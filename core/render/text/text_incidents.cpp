@@ -11,11 +11,6 @@ using namespace text;
 
 namespace {
 
-Colour severity_colour(const std::string& severity) {
-    if (severity == "high") return Colour::red;
-    return severity == "medium" ? Colour::yellow : Colour::cyan;
-}
-
 std::string lasted(const json& incident) {
     const auto opened = number(incident, "opened_ns"), closed = number(incident, "closed_ns");
     if (!closed) return "open";

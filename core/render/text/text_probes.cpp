@@ -8,13 +8,6 @@ using nlohmann::json;
 
 namespace {
 
-std::string joined(const json& texts) {
-    std::string result;
-    for (const json& one : texts)
-        if (one.is_string()) result += (result.empty() ? "" : ", ") + escape_text(one.get<std::string>());
-    return result;
-}
-
 std::string set_list(const json& sets) {
     std::string result;
     for (const json& set : sets)
@@ -31,8 +24,8 @@ std::string library_lines(const json& library, const TextStyle& style) {
     if (text::number(library, "stepped").value_or(0) != 0)
         result += "  " + text::count(library, "stepped") +
                   " functions are single-stepped: a call costs about ten times as much\n";
-    const std::string misplaced = joined(text::list(library, "misplaced")),
-                      reasons = joined(text::list(library, "reasons"));
+    const std::string misplaced = text::joined(text::list(library, "misplaced"), ", "),
+                      reasons = text::joined(text::list(library, "reasons"), ", ");
     if (!misplaced.empty())
         result += wrap_text("  not attached, since their symbols point inside another function: " + misplaced,
                             style.width, 4) +

@@ -67,16 +67,6 @@ unsigned severity_of(const json& incident) {
     return severity == "medium" ? 1 : 0;
 }
 
-Colour severity_colour(const json& incident) {
-    constexpr std::array<Colour, 3> colours = {Colour::none, Colour::yellow, Colour::red};
-    return colours.at(severity_of(incident));
-}
-
-std::string upper(std::string text) {
-    for (char& c : text) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-    return text;
-}
-
 std::string share(const json& split, const char* key) {
     uint64_t whole = 0;
     for (const char* part : {"on_cpu_ns", "device_wait_ns", "runnable_ns", "blocked_ns"})
@@ -153,14 +143,14 @@ Lines incident_lines(const json& answer, std::optional<uint64_t> pid, const Text
     Lines lines;
     for (const json& incident : text::list(answer, "incidents")) {
         if (!is_of(incident, pid) || lines.size() >= most_of_each) continue;
-        std::string severity = upper(text::words(incident, "severity"));
+        std::string severity = text::upper(text::words(incident, "severity"));
         severity.resize(std::max<size_t>(severity.size(), 6), ' ');
         const std::string what = text::words(incident, "summary") + ": " + text::duration(incident, "lost_ns") +
                                  " lost (ingeroctl explain --incident " + text::words(incident, "id").substr(0, 8) +
                                  ")";
         const size_t room = style.width == 0 ? what.size() : style.width - std::min<size_t>(style.width, indent + 8);
-        lines.push_back("  " + text::paint(severity, severity_colour(incident), style) + "  " +
-                        truncate_text(what, room));
+        lines.push_back("  " + text::paint(severity, text::severity_colour(text::words(incident, "severity")), style) +
+                        "  " + truncate_text(what, room));
     }
     if (!lines.empty()) lines.insert(lines.begin(), "Open incidents");
     return lines;
@@ -180,7 +170,7 @@ Lines in_flight_lines(const json& answer, std::optional<uint64_t> pid, const Tex
     }
     if (!lines.empty()) lines.insert(lines.begin(), "Calls that have not returned");
     if (answer.is_object() && !text::member(answer, "in_flight").is_array())
-        lines.emplace_back("Calls that have not returned: not known, since ingerod did not tell");
+        lines.emplace_back("Calls that have not returned: not known, since ingerod did not answer");
     return lines;
 }
 

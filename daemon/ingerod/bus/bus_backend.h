@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct PublicFigures {
     uint64_t events_recorded = 0;
     uint64_t events_lost = 0;
     uint64_t store_bytes = 0;
+    std::optional<double> overhead_permille;  ///< of the traced threads' time; empty: not measured
 };
 
 /// A straggler as `StragglerDetected` tells of it.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -20,8 +21,6 @@ constexpr std::chrono::milliseconds figures_age{50};
 /// The bus carries 32 MiB a message; what is longer belongs into a file.
 constexpr size_t most_text_bytes = 16 << 20;
 constexpr size_t most_processes = 4'096;
-/// For what properties tell to everybody.
-constexpr Caller everybody{.uid = nobody_uid, .pid = 0, .sees_all = false};
 constexpr const char* query_action = "io.ingero.ingero1.query";
 constexpr const char* manage_action = "io.ingero.ingero1.manage";
 
@@ -318,11 +317,6 @@ const PublicFigures& ManagerObject::figures() {
         if (now < figures_due_) return figures_;
         figures_due_ = now + figures_age;
         figures_ = backend_.figures();
-        const json status = backend_.status(everybody);
-        const json::json_pointer measured("/overhead/measured_permille");
-        overhead_permille_.reset();
-        if (status.contains(measured) && status.at(measured).is_number_unsigned())
-            overhead_permille_ = status.at(measured).get<uint64_t>();
         return figures_;
     });
 }
@@ -352,9 +346,9 @@ uint64_t ManagerObject::EventsLost() {
 }
 
 uint32_t ManagerObject::OverheadPermille() {
-    figures();
-    return overhead_permille_ ? static_cast<uint32_t>(std::min<uint64_t>(*overhead_permille_, not_measured - 1))
-                              : not_measured;
+    const auto permille = figures().overhead_permille;
+    constexpr double most = not_measured - 1;
+    return permille ? static_cast<uint32_t>(std::lround(std::clamp(*permille, 0.0, most))) : not_measured;
 }
 
 uint64_t ManagerObject::StoreBytes() {

@@ -87,7 +87,6 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     BusCaller callers_;
     PendingCalls calls_;
     PublicFigures figures_;  ///< of a moment ago: GetAll reads all properties one by one
-    std::optional<uint64_t> overhead_permille_;
     std::chrono::steady_clock::time_point figures_due_{};
     std::string told_state_;
     std::vector<Probe> told_probes_;

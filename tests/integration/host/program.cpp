@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -162,14 +163,14 @@ int connect_to(int port) {
 }
 
 /// Tries for so long: nobody answers.
-void reach(const char* host, int port, int ms) {
-    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail(host);
-    if (connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno != EINPROGRESS)
-        fail("connect");
+void reach(const char* host, const char* port, int ms) {
+    addrinfo wanted{}, *found = nullptr;
+    wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    wanted.ai_socktype = SOCK_STREAM;
+    if (getaddrinfo(host, port, &wanted, &found) != 0) fail(host);
+    const int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (connect(descriptor, found->ai_addr, found->ai_addrlen) == 0 || errno != EINPROGRESS) fail("connect");
+    freeaddrinfo(found);
     pollfd answer{descriptor, POLLOUT, 0};
     wait_once([&] { poll(&answer, 1, ms); });
     close(descriptor);
@@ -253,7 +254,7 @@ int main(int argc, char** argv) {
     if (mode == "refused" && (connect_to(static_cast<int>(number(3))) >= 0 || errno != ECONNREFUSED)) fail("connected");
     if (mode == "read") read_direct(argv[3], static_cast<int>(number(4)), static_cast<size_t>(number(5)));
     if (mode == "map") touch_pages(argv[3], static_cast<size_t>(number(4)));
-    if (mode == "reach") reach(argv[3], static_cast<int>(number(4)), static_cast<int>(number(5)));
+    if (mode == "reach") reach(argv[3], argv[4], static_cast<int>(number(5)));
     if (mode == "memory") write_file(argv[3], static_cast<size_t>(number(4)));
     if (mode == "fill") fill(static_cast<size_t>(number(3)));
     synchronize();
