@@ -18,7 +18,8 @@ import sys
 import time
 import traceback
 
-import booted_python_checks  # noqa: F401  adds its checks after the others
+import booted_bus_checks  # noqa: F401  adds its checks after those of booted_checks
+import booted_python_checks  # noqa: F401  and these theirs
 import booted_package_checks  # noqa: F401  and these theirs, the last ones
 from booted_checks import checks, long_checks
 from booted_host import Host

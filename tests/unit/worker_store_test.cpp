@@ -6,9 +6,7 @@
 #include <sys/time.h>
 
 #include <array>
-#include <atomic>
 #include <future>
-#include <thread>
 
 #include "core/model/host_event.h"
 #include "core/model/op.h"
@@ -309,16 +307,16 @@ TEST_F(WorkerStoreTest, is_not_answered_by_half_to_a_client_that_reads_nothing_o
         json query = long_query();
         query["limit"] = 20'000;  // quickly found, and more than a socket holds
         pool_->answer(no_user, "query", query, client.to_worker());
-        std::atomic<bool> over = false;
-        auto reader = std::async(std::launch::async, [&] {
+        std::promise<void> over;
+        auto reader = std::async(std::launch::async, [&, is_over = over.get_future()] {
             size_t bytes = 0;
             char byte = 0;
-            for (; reads && !over; std::this_thread::sleep_for(std::chrono::milliseconds(50)))
+            while (is_over.wait_for(std::chrono::milliseconds(reads ? 50 : 60'000)) == std::future_status::timeout)
                 bytes += recv(client.own.get(), &byte, 1, MSG_DONTWAIT) == 1 ? 1 : 0;
             return bytes;
         });
         run_until([&] { return client.done.has_value(); });
-        over = true;
+        over.set_value();
         EXPECT_EQ(reader.get() > 1, reads);
         EXPECT_TRUE(client.begun);
         ASSERT_FALSE(*client.done);
