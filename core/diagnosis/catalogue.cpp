@@ -239,4 +239,10 @@ std::string percent_text(double share) {
     return text;
 }
 
+std::string loss_text(const Finding& finding, bool at_most) {
+    return "; that cost the program " + std::string(at_most ? "at most " : "") + format_duration(finding.lost_ns) +
+           (finding.lost_high_ns > finding.lost_ns ? " to " + format_duration(finding.lost_high_ns) : "") + ", " +
+           percent_text(finding.window_share) + " of the window";
+}
+
 }  // namespace ingero

@@ -139,5 +139,7 @@ double share_of(uint64_t part, uint64_t whole);
 /// "python (pid 123)"; "pid 123" where the name is not known.
 std::string process_text(const Finding& finding);
 std::string percent_text(double share);
+/// "; that cost the program 2.4 s, 11.6 % of the window", to end a summary with. `at_most`: it may be less.
+std::string loss_text(const Finding& finding, bool at_most = false);
 
 }  // namespace ingero

@@ -66,16 +66,19 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     const Culprit& culprit = first_culprit(finding);
     const std::string who = process_text(finding);
     const bool is_most = culprit.ns >= finding.waited_ns - std::min(culprit.ns, finding.waited_ns);
+    const bool own = culprit.pid != 0 && culprit.pid == finding.pid;
     const std::string waited = format_duration(finding.waited_ns);
-    const std::string had = culprit.name + (is_most ? "" : " and others") + " had the CPU for ";
+    const std::string had =
+        (own ? "other threads of " + who : culprit.name) + (is_most ? "" : " and others") + " had the CPU for ";
     if (kind.between_calls_ns > finding.waited_ns / 50)
         finding.summary = had + (is_most ? format_duration(culprit.ns) + " of the " : "the ") + waited + " that " +
-                          who + " waited for it, " + percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) +
+                          (own ? "one" : who) + " waited for it, " +
+                          percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) +
                           " of that between its calls";
     else
         finding.summary = had + (is_most ? format_duration(culprit.ns) : waited) + " of the " +
-                          format_duration(kind.wanted_cpu_ns) + " in which " + ops_text(kind) + " in " + who +
-                          " ran or could have run";
+                          format_duration(kind.wanted_cpu_ns) + " in which " + ops_text(kind) +
+                          (own ? "" : " in " + who) + " ran or could have run";
     finding.summary += cost_text(finding);
     if (culprit.name == quota_name && culprit.pid == 0) {
         finding.summary = "the quota of its control group kept " + who + " off the CPU for " +
@@ -94,7 +97,7 @@ void write_contention(Finding& finding, const KindLedger& kind) {
             " by AllowedCPUs= on its unit, or raise CPUWeight= there: no single task had most of the time; top "
             "shows which tasks share " +
             cpus_text(kind) + ".";
-    } else if (culprit.pid == finding.pid) {
+    } else if (own) {
         finding.fix = "Its own threads compete: give " + who +
                       " fewer threads (OMP_NUM_THREADS, data loader workers) " + "or more CPUs than " +
                       cpus_text(kind) + " (AllowedCPUs= of its unit).";

@@ -7,6 +7,9 @@
 #include <array>
 #include <cstring>
 
+#include "core/model/format.h"
+#include "core/model/time.h"
+
 namespace ingero {
 
 namespace {
@@ -73,8 +76,9 @@ std::string wait_detail_text(const Event& wait) {
             return "pid " + std::to_string(wait.args[1]);
         case WaitDetail::request:
             return std::string(request_name(static_cast<uint8_t>(wait.args[2]))) + " of " +
-                   std::to_string(wait.args[2] >> 8) + " bytes, " + device_text(wait.args[1]) + ", " +
-                   std::to_string(wait.stream) + " ns";
+                   format_bytes(wait.args[2] >> 8) +
+                   (static_cast<uint8_t>(wait.args[2]) == block_read ? " from " : " to ") + device_text(wait.args[1]) +
+                   " in " + format_duration(wait.stream);
         default:
             return {};
     }

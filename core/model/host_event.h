@@ -73,7 +73,7 @@ constexpr bool is_throttled(const Event& wait) {
 std::string socket_address_text(const std::array<uint64_t, 2>& address, uint16_t port);
 /// The other end of a socket, of a wait for one, a retransmit or an error; empty: not known.
 std::string peer_text(const Event& event);
-/// "lock 0x7f..", "file 259:1 inode 77", "10.0.0.7:5000", "pid 77", "write of 4096 bytes to 259:0 in 1200000 ns";
+/// "lock 0x7f..", "file 259:1 inode 77", "10.0.0.7:5000", "pid 77", "write of 4.00 KiB to 259:0 in 1.2 ms";
 /// empty: none.
 std::string wait_detail_text(const Event& wait);
 /// Its time, size and device, of a wait that a block request ended: the row that is stored beside it.

@@ -50,7 +50,7 @@ TEST_F(GpuMeasurements, StepsThatAreSlowWhileTheGpuThrottlesAreItsDoing) {
     EXPECT_NEAR(static_cast<double>(finding.lost_ns), 5e9, 0.2e9);
     EXPECT_GE(finding.explained_fraction, 0.95);
     EXPECT_EQ(finding.culprits.at(0).name, "GPU 0: hw_thermal_slowdown");
-    EXPECT_THAT(finding.summary, AllOf(HasSubstr("990 in place of 1980 MHz"), HasSubstr("in place of 2.0")));
+    EXPECT_THAT(finding.summary, AllOf(HasSubstr("990 instead of 1980 MHz"), HasSubstr("instead of 2.0")));
     EXPECT_THAT(finding.fix, HasSubstr("hot"));
 }
 

@@ -9,6 +9,7 @@
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
+#include "core/render/incidents.h"
 #include "core/render/table.h"
 #include "core/wire/utf8.h"
 #include "tests/unit/render_fixture.h"
@@ -286,6 +287,92 @@ TEST(RenderText, WaitsSayOnlyWhatIsKnownOfThem) {
                 HasSubstr("slept 5 ms in futex, futex: what ended it was not recorded\n"));
     EXPECT_THAT(told({{"syscall", "io_uring_enter"}, {"ended_by", "interrupt"}}),
                 HasSubstr("slept 5 ms in io_uring_enter: ended by an interrupt"));
+}
+
+TEST(RenderText, RanksThatWaitForTheOneThatIsLateAreToldWithIt) {
+    json answer = to_json(explain_answer(), context());
+    const json any = answer["findings"][0];
+    const auto rank = [](unsigned pid) { return "rank 2 (rank, pid " + std::to_string(pid) + ")"; };
+    const auto finding = [&](const char* kind, unsigned pid, unsigned culprit) {
+        json one = any;
+        one.update({{"kind", kind}, {"comm", "rank"}, {"pid", pid}, {"verdict", "partial"}});
+        one["summary"] = (culprit == pid ? rank(pid) + " came last" : kind);
+        one["culprits"] = {{{"name", rank(culprit)}, {"pid", culprit}, {"ns", 2'000'000'000}}};
+        one["lost_ns"] = 2'000'000'000;
+        return one;
+    };
+    answer["findings"] = {finding("straggler", 102, 102), finding("collective-wait", 100, 102),
+                          finding("collective-wait", 101, 102), finding("collective-wait", 103, 101)};
+    const std::string text = text_explain(answer);
+    EXPECT_THAT(text, HasSubstr("\n  Waited      rank (100) 2 s, rank (101) 2 s\n"));
+    const auto times = [](const std::string& all, const std::string& part) {
+        size_t found = 0;
+        for (size_t at = all.find(part); at != std::string::npos; at = all.find(part, at + 1)) ++found;
+        return found;
+    };
+    EXPECT_EQ(times(text, "HIGH  collective-wait"), 1u) << "for another rank: " << text;
+    const std::string all = text_explain(answer, {.details = true});
+    EXPECT_EQ(times(all, "HIGH  collective-wait"), 3u) << all;
+    EXPECT_THAT(all, Not(HasSubstr("  Waited ")));
+    answer["findings"][1]["lost_ns"] = 2'000'000'001;
+    EXPECT_EQ(times(text_explain(answer), "HIGH  collective-wait"), 2u) << "it lost more than the straggler's says";
+    answer["findings"].push_back(answer["findings"][0]);
+    EXPECT_EQ(times(text_explain(answer), "HIGH  collective-wait"), 3u) << "of which communicator is not known";
+}
+
+TEST(RenderText, ALossThatMayBeNoneHasOneBound) {
+    json answer = to_json(explain_answer(), context());
+    answer["findings"][0].update(
+        {{"lost_ns", 100'000'000}, {"lost_low_ns", 0}, {"lost_high_ns", 200'000'000}, {"window_share", 0.1}});
+    EXPECT_THAT(text_explain(answer), HasSubstr("  Slower by   at most 200 ms, 20 % of the time"));
+}
+
+TEST(RenderText, OfAStallThatNobodyMadeNobodyIsTold) {
+    json answer = to_json(requests_answer(), context());
+    answer["requests"][0]["longest_stall"]["culprit"] = {{"name", "other"}, {"pid", nullptr}, {"ns", 1}};
+    EXPECT_THAT(text_requests(answer), Not(HasSubstr("by other")));
+}
+
+TEST(RenderText, CallsThatWentAlikeAreTogetherInAnIncident) {
+    json answer = to_json(stats_answer(), context());
+    answer["incident"] = {{"id", "1"},           {"kind", "cpu-contention"}, {"severity", "high"},
+                          {"verdict", "proven"}, {"summary", "it is"},       {"opened_ns", 1},
+                          {"closed_ns", nullptr}};
+    const auto call = [](const char* op, uint64_t start_ns, uint64_t runnable_ns, bool worst) -> json {
+        return {{"op", op},
+                {"start_ns", start_ns},
+                {"duration_ns", 2'000 + runnable_ns},
+                {"tid", 7},
+                {"depth", 0},
+                {"on_cpu_ns", 2'000},
+                {"worst", worst},
+                {"runnable_ns", runnable_ns},
+                {"blocked_ns", 0}};
+    };
+    json rows = json::array();
+    for (uint64_t i = 0; i < 18; ++i) rows.push_back(call("cudaLaunchKernel", 1'000'000 + i * 10'000, 0, false));
+    rows.push_back(call("cudaLaunchKernel", 2'000'000, 5'000'000, true));
+    for (uint64_t i = 0; i < 2; ++i) rows.push_back(call("cudaLaunchKernel", 9'000'000 + i * 10'000, 0, false));
+    answer["detail"] = {{"from_ns", 1'000'000}, {"rows", rows}};
+    const std::string text = text_incident(answer);
+    EXPECT_THAT(text, HasSubstr("+0 ns  36 µs  18 cudaLaunchKernel"));
+    EXPECT_THAT(text, HasSubstr(">     +1 ms   5 ms  cudaLaunchKernel")) << "the worst is by itself";
+    EXPECT_THAT(text, HasSubstr("+8 ms   2 µs  cudaLaunchKernel")) << "two are as short as one line";
+    const std::string all = text_incident(answer, {.details = true});
+    EXPECT_THAT(all, Not(HasSubstr("18 cudaLaunchKernel")));
+    answer["detail"]["rows"][3].update({{"depth", 1}, {"op", "cuLaunchKernel"}});
+    answer["detail"]["rows"][19].update({{"depth", 1}, {"op", "cuLaunchKernel"}, {"start_ns", 2'001'000}});
+    EXPECT_THAT(text_incident(answer), AllOf(HasSubstr("17 cudaLaunchKernel"), HasSubstr("+1 ms   2 µs    cuLaunch")))
+        << text_incident(answer);
+}
+
+TEST(RenderText, OfManyCulpritsTheFirstAreTold) {
+    json answer = to_json(explain_answer(), context());
+    json culprits = json::array();
+    for (unsigned pid = 1; pid <= 6; ++pid) culprits.push_back({{"name", "hog"}, {"pid", pid}, {"ns", 9'000'000}});
+    answer["findings"][0]["culprits"] = culprits;
+    EXPECT_THAT(text_explain(answer), HasSubstr("hog (4) 9 ms, and 2 more\n"));
+    EXPECT_THAT(text_explain(answer, {.details = true}), HasSubstr("hog (6) 9 ms\n"));
 }
 
 TEST(RenderText, EveryLineFitsTheTerminal) {

@@ -327,7 +327,7 @@ TEST(WaitDetailText, SaysWhatWasWaitedFor) {
     wait.return_code = INGERO_DETAIL_REQUEST;
     wait.args = {0, 259 << 20, 4096 << 8 | 1};
     wait.stream = 1'500;
-    EXPECT_EQ(wait_detail_text(wait), "write of 4096 bytes, 259:0, 1500 ns");
+    EXPECT_EQ(wait_detail_text(wait), "write of 4.00 KiB to 259:0 in 1.5 µs");
     wait.start_ns = 10'000;
     wait.blocked_ns = 2'000;
     Event request;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/diagnosis/evidence/gap_causes.h"
+#include "core/model/format.h"
 #include "core/model/host_event.h"
 
 namespace ingero {
@@ -51,11 +52,9 @@ class CheckpointStall final : public GapDetector {
             return gap.is_checkpoint && (part.spent == Spent::wrote || part.spent == Spent::ran);
         });
         const std::string who = process_text(finding);
-        finding.summary = "steps of " + who + " stood still for " + format_duration(finding.lost_ns) + " in " +
-                          std::to_string(loss.gaps()) + " checkpoints: " + format_duration(wrote_ns) +
-                          " of it waiting for the disk to write what was copied from the device (" +
-                          std::to_string(bytes >> 20) + " MiB), " + percent_text(finding.window_share) +
-                          " of the window" + longest_text(longest);
+        finding.summary = who + " stood still for " + format_count(loss.gaps(), "checkpoint", "checkpoints") + ", " +
+                          format_duration(wrote_ns) + " of it to write what was copied from the device (" +
+                          std::to_string(bytes >> 20) + " MiB)" + longest_text(longest) + loss_text(finding);
         finding.fix =
             "Write checkpoints while training goes on: copy to memory of the host, and let another thread or process "
             "write and sync it (asynchronous checkpoints); less often, to faster storage, or each rank its own part.";
@@ -73,7 +72,7 @@ class CheckpointStall final : public GapDetector {
     static std::string longest_text(const SpentPart* part) {
         if (!part || !part->longest) return {};
         const std::string what = wait_detail_text(*part->longest);
-        return "; the longest wait " + format_duration(part->longest_ns) + (what.empty() ? "" : ", for a " + what);
+        return "; the longest wait took " + format_duration(part->longest_ns) + (what.empty() ? "" : " (" + what + ")");
     }
 };
 

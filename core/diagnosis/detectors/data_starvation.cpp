@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/diagnosis/evidence/gap_causes.h"
+#include "core/model/format.h"
 #include "core/model/host_event.h"
 
 namespace ingero {
@@ -168,13 +169,12 @@ class DataStarvation final : public GapDetector {
     static void write(Finding& finding, const Starved& starved, bool works_long, uint64_t gaps) {
         const std::string who = process_text(finding);
         const uint64_t own_ns = works_long ? starved.own_ns : 0;
-        finding.summary = "the device of " + who + " had nothing to do for " + format_duration(finding.lost_ns) +
-                          " in " + std::to_string(gaps) + " gaps between its steps, " +
-                          percent_text(finding.window_share) + " of the window: ";
+        finding.summary = "the device of " + who + " had nothing to do between its steps, " +
+                          format_count(gaps, "time", "times") + ": ";
         std::string parts;
         const auto add = [&](uint64_t ns, const std::string& what) {
             if (ns == 0) return;
-            parts += (parts.empty() ? "" : ", ") + percent_text(share_of(ns, finding.lost_ns)) + " of it " + what;
+            parts += (parts.empty() ? "" : ", ") + percent_text(share_of(ns, finding.lost_ns)) + " " + what;
         };
         add(own_ns, "with its own thread on the CPU");
         add(starved.other_ns, "waiting for others to compute");
@@ -182,7 +182,8 @@ class DataStarvation final : public GapDetector {
         add(starved.read_ns, "reading");
         finding.summary += parts;
         if (!finding.culprits.empty() && own_ns < starved.waited_ns())
-            finding.summary += "; most for " + finding.culprits[0].name;
+            finding.summary += ", most for " + finding.culprits[0].name;
+        finding.summary += loss_text(finding);
         if (own_ns >= starved.waited_ns()) {
             finding.fix =
                 "Prepare batches in other processes while the device works (DataLoader: num_workers, prefetch_factor, "

@@ -143,8 +143,7 @@ class GraphRecapture final : public Detector {
         const std::string who = process_text(finding);
         finding.summary = who + " captured " + std::to_string(graphs.captures) + " and instantiated " +
                           std::to_string(graphs.instantiations) + " graphs for " +
-                          std::to_string(graphs.replays_in_window) + " replays: " + format_duration(graphs.lost_ns) +
-                          ", " + percent_text(share) + " of the window";
+                          std::to_string(graphs.replays_in_window) + " replays" + loss_text(finding);
         finding.fix =
             "Keep the graphs: pad shapes to a few sizes and keep an executable graph for each, or update one in place "
             "(cudaGraphExecUpdate) where only parameters change.";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/diagnosis/evidence/gap_causes.h"
+#include "core/model/format.h"
 #include "core/model/host_event.h"
 
 namespace ingero {
@@ -64,10 +65,10 @@ class IdleInToolCall final : public GapDetector {
             account, [&](const AccountedGap&, const SpentPart& part) { return is_tool_call(account, part); });
         const std::string who = process_text(finding);
         finding.summary =
-            "the device of " + who + " had nothing to do for " + format_duration(finding.lost_ns) + " in " +
-            std::to_string(loss.gaps()) + " gaps in which the program waited for " +
+            "the device of " + who + " had nothing to do while the program waited for " +
             (child_ns > finding.lost_ns / 2 ? "a program that it had started" : "the other end of a connection") +
-            ", most for " + finding.culprits[0].name + ": " + percent_text(finding.window_share) + " of the window";
+            ", " + format_count(loss.gaps(), "time", "times") + ", most for " + finding.culprits[0].name +
+            loss_text(finding);
         finding.fix =
             "Let the device work meanwhile: serve other requests or agents in the same process while this one's tool "
             "is "

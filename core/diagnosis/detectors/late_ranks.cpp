@@ -231,7 +231,7 @@ class LateRanks final : public Detector {
         const std::string why = cause_text(meanwhile, cause);
         const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
-                          some_ranges(waits.size()) + ": " + percent_text(finding.window_share) + " of the window; " +
+                          some_ranges(waits.size()) + "; " +
                           (why.empty() ? "its calls do not show what it did meanwhile" : "meanwhile it had " + why) +
                           doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
@@ -250,9 +250,8 @@ class LateRanks final : public Detector {
         finding.verdict = verdict == Verdict::proven ? verdict : Verdict::partial;
     }
     static std::string doubt_text(const Finding& finding) {
-        return verdict_of(finding.explained_fraction, false) == Verdict::proven
-                   ? ""
-                   : "; the devices may have been at work as long";
+        const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
+        return (is_sure ? "" : "; the devices may have been at work as long") + loss_text(finding, !is_sure);
     }
 
     static std::string some_ranges(size_t number) { return number == 1 ? "once" : std::to_string(number) + " times"; }
@@ -311,12 +310,10 @@ class LateRanks final : public Detector {
         finding.summary = who + " came last to the collectives of " + std::to_string(ranges.ranks) +
                           " ranks of this host in " + std::to_string(late) + " of " +
                           std::to_string(ranges.all.size()) + " ranges";
-        if (latest.size() < ranges.all.size())
+        if (late != ranges.all.size() && latest.size() < ranges.all.size())
             finding.summary +=
                 " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
-        finding.summary += ", at the median " + format_duration(median_of(std::move(lateness))) +
-                           " after the others began to wait: " + percent_text(finding.window_share) +
-                           " of the window; " +
+        finding.summary += ", " + format_duration(median_of(std::move(lateness))) + " late at the median; " +
                            (why.empty() ? "its calls do not show what it did meanwhile" : "meanwhile it had " + why) +
                            doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/diagnosis/evidence/gap_causes.h"
+#include "core/model/format.h"
 #include "core/model/host_event.h"
 
 namespace ingero {
@@ -51,11 +52,9 @@ class NetworkRetransmit final : public GapDetector {
         finding.rejected =
             other_time(account, [](const AccountedGap&, const SpentPart& part) { return is_resent(part); });
         const std::string who = process_text(finding);
-        finding.summary = "the device of " + who + " had nothing to do for " + format_duration(finding.lost_ns) +
-                          " in " + std::to_string(loss.gaps()) +
-                          (loss.gaps() == 1 ? " gap in which" : " gaps in which") +
-                          " the program waited for retransmissions, most to " + finding.culprits[0].name + ": " +
-                          percent_text(finding.window_share) + " of the window";
+        finding.summary = "the device of " + who + " had nothing to do while the program waited for retransmissions, " +
+                          format_count(loss.gaps(), "time", "times") + ", most to " + finding.culprits[0].name +
+                          loss_text(finding);
         finding.fix = resent_fix;
         finding.confirm = "Run explain again over a window of the same length: " + who +
                           " should wait for retransmissions for less than " + percent_text(waited_from) +

@@ -157,11 +157,10 @@ class Throttling final : public Detector {
         const auto mhz = [](const Steps& steps) { return std::to_string(static_cast<uint64_t>(steps.clock_mhz())); };
         const auto step = [](const Steps& steps) { return format_duration(static_cast<uint64_t>(steps.step_ns())); };
         finding.summary = which + " held its clocks down (" + names + "): steps of " + process_text(finding) +
-                          " took " + step(throttled) + " in place of " + step(other);
+                          " took " + step(throttled) + " instead of " + step(other);
         if (throttled.clock_count != 0 && other.clock_count != 0)
-            finding.summary += " at " + mhz(throttled) + " in place of " + mhz(other) + " MHz";
-        finding.summary += ", " + format_duration(finding.lost_ns) + " in all: " + percent_text(finding.window_share) +
-                           " of the window";
+            finding.summary += " at " + mhz(throttled) + " instead of " + mhz(other) + " MHz";
+        finding.summary += loss_text(finding);
         finding.fix =
             (reasons & (sw_thermal | hw_thermal)) != 0
                 ? "It is too hot: check fans, air flow and the temperature of the room, and what else heats the "

@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t label_width = 14;  ///< two spaces, the label, padding
 constexpr double hardly_any = 0.01;
+constexpr size_t most_culprits = 4;
 
 struct Part {
     const char* key;
@@ -116,7 +117,16 @@ bool is_contention(const std::string& kind) {
     return kind == to_string(Cause::cpu_contention) || kind == to_string(Cause::noisy_neighbour);
 }
 
-/// What is nothing beside the first is left out.
+/// The names of ranks have the pid already.
+std::string culprit_name(const json& culprit) {
+    const std::string name = text::words(culprit, "name");
+    const auto pid = text::number(culprit, "pid");
+    return pid && name.find("pid " + std::to_string(*pid) + ")") != std::string::npos
+               ? name
+               : text::process(culprit, "name", "pid");
+}
+
+/// What is nothing beside the first is left out, as is what there is no room for.
 std::string culprit_line(const json& finding, const TextStyle& style) {
     const json& culprits = text::list(finding, "culprits");
     const std::string kind = text::words(finding, "kind");
@@ -124,12 +134,18 @@ std::string culprit_line(const json& finding, const TextStyle& style) {
     if (culprits.empty() || (is_named && culprits.size() == 1)) return "";
     const auto first_ns = text::number(culprits.front(), "ns").value_or(0);
     std::string result;
+    size_t told = 0, more = 0;
     for (const json& culprit : culprits) {
         const auto ns = text::number(culprit, "ns").value_or(0);
         if (!style.details && first_ns != 0 && part_of(ns, first_ns) < hardly_any) continue;
-        result += (result.empty() ? "" : ", ") + text::process(culprit, "name", "pid") +
-                  (ns == 0 ? "" : " " + format_duration(ns));
+        if (!style.details && told == most_culprits) {
+            ++more;
+            continue;
+        }
+        ++told;
+        result += (result.empty() ? "" : ", ") + culprit_name(culprit) + (ns == 0 ? "" : " " + format_duration(ns));
     }
+    if (more != 0) result += ", and " + std::to_string(more) + " more";
     return labelled(is_contention(kind) ? "Took CPU" : "Culprits", result, style);
 }
 
@@ -181,7 +197,7 @@ std::string headline(const json& finding) {
 /// "29 to 36 %".
 std::string percent_range(double low, double high) {
     const std::string from = format_percent(low), to = format_percent(high);
-    return from == to ? to : from.substr(0, from.size() - 2) + " to " + to;
+    return from == to || low == 0 ? to : from.substr(0, from.size() - 2) + " to " + to;
 }
 
 std::string cost_line(const json& finding, const TextStyle& style) {
@@ -192,7 +208,9 @@ std::string cost_line(const json& finding, const TextStyle& style) {
     if (high == 0 && waited == 0) return "";
     std::string line = "not measurably";
     if (high != 0) {
-        line = low == high ? format_duration(lost) : format_duration(low) + " to " + format_duration(high);
+        line = low == high ? format_duration(lost)
+               : low == 0  ? "at most " + format_duration(high)
+                           : format_duration(low) + " to " + format_duration(high);
         if (const auto share = text::fraction(finding, "window_share"); lost != 0 && share && *share > 0) {
             const double of_ns = *share / static_cast<double>(lost);
             line += ", " + percent_range(static_cast<double>(low) * of_ns, static_cast<double>(high) * of_ns) +
@@ -216,10 +234,37 @@ std::string evidence_line(const json& finding, const TextStyle& style) {
                     style);
 }
 
+/// Of a rank that waited for one that keeps coming last, and for nobody else: the finding of that one, which then
+/// tells of it. nullptr where that is not sure, or it lost less.
+const json* told_with(const json& finding, const json& findings) {
+    const json& culprits = text::list(finding, "culprits");
+    if (text::words(finding, "kind") != "collective-wait" || culprits.size() != 1) return nullptr;
+    const auto pid = text::number(culprits.front(), "pid");
+    const json* found = nullptr;
+    for (const json& straggler : findings) {
+        if (text::words(straggler, "kind") != "straggler" || !pid || text::number(straggler, "pid") != pid) continue;
+        // One process may be a rank of several communicators.
+        if (found) return nullptr;
+        found = &straggler;
+    }
+    if (!found || !text::words(*found, "summary").starts_with(text::words(culprits.front(), "name"))) return nullptr;
+    const auto lost_ns = [](const json& one) { return text::number(one, "lost_ns").value_or(0); };
+    return lost_ns(finding) <= lost_ns(*found) ? found : nullptr;
+}
+
+std::string waiters_line(const json& findings, const json& straggler, const TextStyle& style) {
+    std::string result;
+    for (const json& finding : findings)
+        if (told_with(finding, findings) == &straggler)
+            result += (result.empty() ? "" : ", ") + text::process(finding, "comm", "pid") + " " +
+                      text::duration(finding, "lost_ns");
+    return result.empty() ? "" : labelled("Waited", result, style);
+}
+
 /// So much of an incident's id names it.
 constexpr size_t short_id = 8;
 
-std::string finding_text(const json& finding, const TextStyle& style) {
+std::string finding_text(const json& finding, const json& findings, const TextStyle& style) {
     const std::string severity = text::upper(text::words(finding, "severity"));
     std::string result =
         text::paint(severity, text::severity_colour(text::words(finding, "severity")), style) + "  " +
@@ -227,6 +272,7 @@ std::string finding_text(const json& finding, const TextStyle& style) {
     const json& culprits = text::list(finding, "culprits");
     const std::string named = culprits.empty() ? "" : text::process(culprits.front(), "name", "pid");
     result += cost_line(finding, style) + culprit_line(finding, style) +
+              (style.details ? "" : waiters_line(findings, finding, style)) +
               worst_lines(text::member(finding, "timeline"), named, style) + rejected_line(finding, style);
     const auto add = [&](const char* label, const char* key) {
         const std::string value = text::words_or_empty(finding, key);
@@ -293,7 +339,8 @@ std::string text_explain(const json& answer, const TextStyle& style) {
         const Colour colour = text::flag(answer, "healthy") ? Colour::green : Colour::yellow;
         result = text::paint(wrap_text(sentence(text::words(answer, "summary")), style.width, 0), colour, style) + "\n";
     }
-    for (const json& finding : findings) result += finding_text(finding, style) + "\n";
+    for (const json& finding : findings)
+        if (style.details || !told_with(finding, findings)) result += finding_text(finding, findings, style) + "\n";
     if (!findings.empty()) {
         result += looked_at(answer, style);
         if (const std::string rest = rest_of_summary(answer); !rest.empty())

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <iterator>
 
+#include "core/model/call_time.h"
 #include "core/render/incidents.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
@@ -24,9 +26,7 @@ std::string incident_lines(const json& one, const TextStyle& style) {
                          ", incident " + words(one, "id") + "\n";
     result += "   " + wrap_text(words(one, "summary"), style.width, 3) + "\n";
     const bool open = !number(one, "closed_ns");
-    result += labelled("When",
-                       time(one, "opened_ns", style) + (open ? ", still open" : " to " + time(one, "closed_ns", style)),
-                       style);
+    result += labelled("When", time(one, "opened_ns", style) + (open ? ", still open" : ", for " + lasted(one)), style);
     return result + labelled("Lost", duration(one, "lost_ns") + " by " + process(one, "comm", "pid"), style);
 }
 
@@ -50,19 +50,53 @@ std::string mainly(const json& row) {
     return other.is_object() ? "no CPU: " + process(other, "name", "pid") + " had it" : "no CPU";
 }
 
-std::string rows_text(const json& rows, uint64_t from_ns, const TextStyle& style) {
+/// A call that went by as many beside it do.
+bool is_like(const json& row, const json& other) {
+    constexpr uint64_t short_ns = 10'000;
+    const uint64_t a = number(row, "duration_ns").value_or(0), b = number(other, "duration_ns").value_or(0);
+    const bool lasted_alike = std::max(a, b) <= short_ns || std::max(a, b) / 2 <= std::min(a, b);
+    return lasted_alike && !flag(row, "worst") && !flag(other, "worst") && words(row, "op") == words(other, "op") &&
+           number(row, "tid") == number(other, "tid") && number(row, "depth") == number(other, "depth") &&
+           mainly(row) == mainly(other);
+}
+
+/// Without calls that were made inside others, but for the worst one.
+json outermost(const json& rows) {
+    const auto worst = std::find_if(rows.begin(), rows.end(), [](const json& row) { return flag(row, "worst"); });
+    const uint64_t from_ns = worst == rows.end() ? UINT64_MAX : number(*worst, "start_ns").value_or(UINT64_MAX),
+                   to_ns = worst == rows.end() ? 0 : saturating_add(from_ns, number(*worst, "duration_ns").value_or(0));
+    json kept = json::array();
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(kept), [&](const json& row) {
+        const uint64_t start_ns = number(row, "start_ns").value_or(0);
+        return number(row, "depth").value_or(0) == 0 || flag(row, "worst") || (start_ns >= from_ns && start_ns < to_ns);
+    });
+    return kept;
+}
+
+/// `together`: those that went alike.
+std::string rows_text(const json& all, uint64_t from_ns, bool together, const TextStyle& style) {
+    constexpr ptrdiff_t told_apart = 2;
+    const json rows = together ? outermost(all) : all;
     Table table({{"", Align::left},
                  {"AT", Align::right},
                  {"TOOK", Align::right},
                  {"OPERATION", Align::left, true},
                  {"THREAD", Align::right, false, 2},
                  {"MAINLY", Align::left, true, 1}});
-    for (const json& row : rows) {
-        const auto tid = number(row, "tid");
-        const size_t depth = std::min<uint64_t>(number(row, "depth").value_or(0), 8);
-        table.add_row({flag(row, "worst") ? ">" : "", offset(row, from_ns), duration(row, "duration_ns"),
-                       std::string(2 * depth, ' ') + words(row, "op"), tid ? std::to_string(*tid) : absent,
-                       mainly(row)});
+    for (auto row = rows.begin(); row != rows.end();) {
+        const auto tid = number(*row, "tid");
+        const size_t depth = std::min<uint64_t>(number(*row, "depth").value_or(0), 8);
+        auto end = std::find_if_not(row, rows.end(), [&](const json& other) { return is_like(*row, other); });
+        if (!together || end - row <= told_apart) end = std::next(row);
+        uint64_t took_ns = 0;
+        for (auto one = row; one != end; ++one)
+            took_ns = saturating_add(took_ns, number(*one, "duration_ns").value_or(0));
+        table.add_row(
+            {flag(*row, "worst") ? ">" : "", offset(*row, from_ns),
+             end - row == 1 ? duration(*row, "duration_ns") : format_duration(took_ns),
+             std::string(2 * depth, ' ') + (end - row == 1 ? "" : std::to_string(end - row) + " ") + words(*row, "op"),
+             tid ? std::to_string(*tid) : absent, mainly(*row)});
+        row = end;
     }
     return table.render(style.width, 2);
 }
@@ -109,12 +143,12 @@ std::string text_incident(const json& answer, const TextStyle& style) {
     if (const json& rows = list(detail, "rows"); !rows.empty()) {
         const bool kept = words(answer, "detail_from") == "incident";
         result += "\nAround the worst of it, from " + moment(detail, "from_ns", style) +
-                  (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, style);
+                  (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, !style.details, style);
     }
     if (const json& chains = list(detail, "chains"); !chains.empty())
         result += "\nWhom it waited for meanwhile\n\n" + text_chains(chains, style);
     if (const json& evidence = list(detail, "evidence"); !evidence.empty())
-        result += "\nEvidence\n" + rows_text(evidence, from_ns, style);
+        result += "\nEvidence\n" + rows_text(evidence, from_ns, false, style);
     result += "\nHistory\n";
     for (const json& step : list(answer, "history"))
         result += "  " + time(step, "at_ns", style) + "  " + words(step, "event") + ", " + duration(step, "lost_ns") +

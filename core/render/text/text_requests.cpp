@@ -13,9 +13,11 @@ using namespace text;
 
 namespace {
 
+/// "-" where it has no name.
 std::string culprit_text(const json& stall) {
     const json& culprit = member(stall, "culprit");
-    return culprit.is_object() ? process(culprit, "name", "pid") : absent;
+    const bool is_nobody = !culprit.is_object() || (words(culprit, "name") == "other" && !number(culprit, "pid"));
+    return is_nobody ? absent : process(culprit, "name", "pid");
 }
 
 std::string reason(const json& stall) {
@@ -101,7 +103,7 @@ std::string request_text(const json& request, const TextStyle& style) {
                            duration(stall, "ns") + " " + reason(stall) + " " +
                                (words(stall, "op") == op_name(op_wait) ? "between calls" : "in " + words(stall, "op")) +
                                " at " + moment(stall, "start_ns", style) + " of " + process(stall, "comm", "pid") +
-                               (member(stall, "culprit").is_object() ? ", by " + culprit_text(stall) : ""),
+                               (culprit_text(stall) == absent ? "" : ", by " + culprit_text(stall)),
                            style);
     const auto others = number(request, "co_resident").value_or(0);
     if (const json& occupied_by = list(request, "occupied_by"); others != 0 || !occupied_by.empty())

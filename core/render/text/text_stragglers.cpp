@@ -20,7 +20,7 @@ std::string rank_of(const json& object, const char* rank_key, const char* pid_ke
 
 std::string straggler_text(const json& one, const TextStyle& style) {
     const bool over = number(one, "resolved_ns").has_value();
-    const std::string who = rank_of(one, "rank", "pid") + " (" + process(one, "comm", "pid") + ")";
+    const std::string who = rank_of(one, "rank", "pid") + ", " + process(one, "comm", "pid") + ",";
     std::string result = "\n" + paint(who, Colour::bold, style) + " " +
                          paint(over ? "came last" : "comes last", over ? Colour::yellow : Colour::red, style) + " in " +
                          count(one, "late") + " of " + count(one, "of_ranges") + " ranges, " +

@@ -1,10 +1,12 @@
 """An inference server as vLLM is built: this process answers clients and has the plug-in, its child calls CUDA.
 
-serve.py RUNTIME_LIBRARY REQUESTS SOURCE_FOLDER COMPLETIONS: prints the child's pid, and after a line on standard input serves the
+serve.py RUNTIME_LIBRARY REQUESTS SOURCE_FOLDER COMPLETIONS [BATCH]: prints the child's pid, and after a line on standard input serves the
 requests, which overlap, and prints one line of JSON: which of them one call held up. The twentieth request has so many
-completions: more than one, and each is long.
+completions: more than one, and each is long. With BATCH one thread makes all calls, for at most so many requests at a time, as
+an engine with continuous batching does; otherwise each request has a thread.
 The child is the same program with `--engine`."""
 
+import collections
 import concurrent.futures
 import ctypes
 import json
@@ -15,18 +17,58 @@ import time
 import types
 
 ITERATIONS, LAUNCHES, IN_FLIGHT, ARRIVAL_SECONDS, HELD_UP_SECONDS = 6, 3, 12, 0.004, 0.2
+BATCH_ARRIVAL_SECONDS = 0.01
 HEAVY, HEAVY_ITERATIONS = 20, 300
 
 
-def engine(library, requests, completions):
+def load(library):
     runtime = ctypes.CDLL(library)
     runtime.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
     runtime.cudaFree.argtypes = [ctypes.c_void_p]
     runtime.cudaStreamSynchronize.argtypes = [ctypes.c_void_p]
     runtime.cudaLaunchKernel.argtypes = [ctypes.c_void_p] + 2 * [Dim3] + [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     runtime.cudaStreamCreate.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
+    return runtime
+
+
+def result_of(number, arrived, scheduled, first, held_up):
+    end = time.monotonic()
+    return {"id": f"request-{number}", "latency": end - arrived, "queued": scheduled - arrived, "prefill": first - scheduled,
+            "decode": end - first, "held_up": held_up}
+
+
+def batches(runtime, requests, most):
+    """Each turn makes one token of every request of the batch; who arrived meanwhile joins it."""
+    memory, stream, batch = ctypes.c_void_p(), ctypes.c_void_p(), []
+    runtime.cudaStreamCreate(ctypes.byref(stream))
+    began = time.monotonic()
+    arrivals = collections.deque((number, began + number * BATCH_ARRIVAL_SECONDS) for number in range(requests))
+    while arrivals or batch:
+        while arrivals and len(batch) < most and arrivals[0][1] <= time.monotonic():
+            number, arrived = arrivals.popleft()
+            scheduled = time.monotonic()
+            runtime.cudaMalloc(ctypes.byref(memory), 1 << 20)
+            batch.append(types.SimpleNamespace(
+                memory=ctypes.c_void_p(memory.value), left=ITERATIONS, number=number, arrived=arrived, scheduled=scheduled,
+                first=None, held_up=time.monotonic() - scheduled > HELD_UP_SECONDS))
+        if not batch:
+            time.sleep(max(0, arrivals[0][1] - time.monotonic()))
+            continue
+        for _ in range(LAUNCHES):
+            runtime.cudaLaunchKernel(0x1000, Dim3(8, 1, 1), Dim3(32, 1, 1), None, 0, stream)
+        runtime.cudaStreamSynchronize(stream)
+        for one in batch:
+            one.first = one.first or time.monotonic()
+            one.left -= 1
+            if one.left == 0:
+                runtime.cudaFree(one.memory)
+                print(json.dumps(result_of(one.number, one.arrived, one.scheduled, one.first, one.held_up)), flush=True)
+        batch = [one for one in batch if one.left > 0]
+
+
+def engine(library, requests, completions, batch):
+    runtime = load(library)
     output = threading.Lock()
-    allocations = [0]
 
     def serve(number, arrived, iterations):
         scheduled = time.monotonic()
@@ -42,14 +84,14 @@ def engine(library, requests, completions):
             runtime.cudaStreamSynchronize(stream)
             first = first or time.monotonic()
         runtime.cudaFree(memory)
-        end = time.monotonic()
-        result = {"id": f"request-{number}", "latency": end - arrived, "queued": scheduled - arrived,
-                  "prefill": first - scheduled, "decode": end - first, "held_up": held_up}
         with output:
-            print(json.dumps(result), flush=True)
+            print(json.dumps(result_of(number, arrived, scheduled, first, held_up)), flush=True)
 
     print("loaded", flush=True)
     sys.stdin.readline()
+    if batch:
+        batches(runtime, requests, batch)
+        return
     with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
         for number in range(requests):
             heavy = number == HEAVY and completions > 1
@@ -69,13 +111,13 @@ def vllm_interface():
     sys.modules["vllm.v1.metrics.loggers"].StatLoggerBase = type("StatLoggerBase", (), {})
 
 
-def serve(library, requests, source, completions):
+def serve(library, requests, source, completions, batch="0"):
     sys.path.insert(0, source)
     vllm_interface()
     from ingero.vllm import StatLogger
     from ingero.writer import default_writer
 
-    child = subprocess.Popen([sys.executable, "-B", __file__, "--engine", library, requests, completions],
+    child = subprocess.Popen([sys.executable, "-B", __file__, "--engine", library, requests, completions, batch],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "loaded\n"
     print(child.pid, flush=True)
@@ -101,6 +143,6 @@ def serve(library, requests, source, completions):
 
 
 if sys.argv[1] == "--engine":
-    engine(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    engine(sys.argv[2], *map(int, sys.argv[3:]))
 else:
     serve(*sys.argv[1:])

@@ -1,0 +1,57 @@
+"""Documents against INGEROCTL: each command of theirs exists with its options, and each block of `console` prints what it
+shows. Blocks of tutorial.md need a daemon: tests/system runs them."""
+
+import os
+import pathlib
+import re
+import shlex
+import sys
+
+from help_text import OPTION, commands_in, help_of, options_in
+from tracked import ROOT, report, tracked
+
+sys.path.insert(0, str(ROOT / "tests/support"))
+from console_blocks import difference, run_on_terminal, steps  # noqa: E402
+
+IN_TEXT = re.compile(r"`(?:sudo )?(ingeroctl [^`]+)`|^(?:    |\$ )(?:sudo )?(ingeroctl [^#|\n]+)", re.MULTILINE)
+
+
+def unknown_words(page: pathlib.Path, known: dict[str, set[str]]) -> list[str]:
+    problems = []
+    for groups in IN_TEXT.findall(page.read_text(encoding="utf-8")):
+        line = (groups[0] or groups[1]).strip()
+        options = set(OPTION.findall(line.split(" -- ")[0]))
+        words = shlex.split(line.replace("'", " ")) if line.count('"') % 2 == 0 else line.split()
+        command = next((word for word in words[1:] if word in known), "")
+        wrong = sorted(options - known[""] - known[command])
+        named = [word for word in words[1:2] if re.fullmatch(r"[a-z][a-z-]+", word) and word not in known]
+        problems += [f"{page.relative_to(ROOT)}: `{line}`: there is no {name}" for name in wrong + named]
+    return problems
+
+
+def wrong_blocks(page: pathlib.Path, environment: dict[str, str]) -> list[str]:
+    problems = []
+    for command, shown in steps(page):
+        _, printed = run_on_terminal(command, environment, ROOT)
+        if line := difference(shown, printed):
+            problems.append(f"{page.relative_to(ROOT)}: $ {command}\nprints\n{printed}and not, where it is shown: {line}")
+    return problems
+
+
+def main() -> int:
+    program = pathlib.Path(sys.argv[1])
+    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "NO_COLOR": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    main_help = help_of(str(program))
+    known = {"": options_in(main_help)}
+    known |= {command: options_in(help_of(str(program), command)) for command in commands_in(main_help)}
+    problems = []
+    for page in tracked("*.md"):
+        if page.name != "CHANGELOG.md":
+            problems += unknown_words(page, known)
+        if page.name not in ("tutorial.md", "CONTRIBUTING.md"):
+            problems += wrong_blocks(page, environment)
+    return report(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
