@@ -42,6 +42,7 @@ struct DetectorContext {
 
 class DrainedGaps;
 class GapCauses;
+class WaitTable;
 
 /// What finding needs to know of the window.
 struct JudgementContext {
@@ -60,6 +61,7 @@ struct JudgementContext {
     bool calls_left_out = false;  ///< and did not count them: a time without calls proves nothing
     const GapCauses* gaps = nullptr;
     const DrainedGaps* drained = nullptr;
+    const WaitTable* waits = nullptr;
     const std::vector<StateRow>* states = nullptr;  ///< of GPUs, in the window
     const std::vector<SpanRow>* spans = nullptr;    ///< that overlap the window, and who registered for their scopes
 

@@ -121,6 +121,7 @@ std::vector<Finding> Judge::findings(const JudgementContext& context) const {
     JudgementContext with_gaps = context;
     with_gaps.gaps = &gaps;
     with_gaps.drained = &gaps_;
+    with_gaps.waits = &waits_;
     for (const auto& detector : detectors_) detector->find(with_gaps, all);
     for (size_t i = of_splits; i < all.size(); ++i) {
         all[i].lost_all();

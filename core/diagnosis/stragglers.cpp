@@ -286,7 +286,7 @@ void StragglerWatch::add_late(StragglerEpisode& episode, const LateArrival& arri
     episode.worst_ns = std::max(episode.worst_ns, arrival.lateness_ns);
     ++episode.late_ranges;
     add_parts(episode.meanwhile,
-              history_.parts(arrival.late.process, arrival.late.tid, from_ns, arrival.late.arrival_ns));
+              history_.parts(arrival.late.process, arrival.late.arrival_tid, from_ns, arrival.late.arrival_ns));
 }
 
 std::vector<StragglerChange> StragglerWatch::quiet(uint64_t now_ns) {

@@ -8,6 +8,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/diagnosis/live/live_window.h"
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "tests/support/memory_snapshot.h"
 
@@ -72,6 +73,36 @@ class Ranks : public testing::Test {
         return event;
     }
 
+    /// For a lock of another task, or until a timer ran out.
+    Event& slept(uint32_t rank, uint64_t start_ns, uint64_t ns, uint32_t waker = 0) {
+        Event event;
+        event.op = op_wait;
+        event.start_ns = start_ns;
+        event.duration_ns = event.blocked_ns = event.longest_sleep_ns = ns;
+        event.tgid = event.tid = process_of(rank).pid;
+        event.process_start_ns = process_of(rank).start_ns;
+        event.blocked_reason = waker != 0 ? BlockedReason::futex : BlockedReason::timer;
+        event.waits = 1;
+        event.waker_kind = waker != 0 ? WakerKind::task : WakerKind::interrupt;
+        event.waker_tgid = waker;
+        event.waker_comm = to_comm(waker != 0 ? "pt_data_worker" : "");
+        return snapshot_.add(event);
+    }
+    /// A hundred steps to which rank 2 comes 20 ms late, and what it did meanwhile: in its summary, and as culprit.
+    std::pair<std::string, std::string> late_by(const std::function<void(uint64_t arrival_ns)>& meanwhile) {
+        make(4);
+        for (int number = 0; number < 100; ++number) {
+            std::vector<uint64_t> compute = usual(4);
+            compute[2] += 20 * ms;
+            meanwhile(now_ + compute[2]);
+            step(compute);
+        }
+        auto found = explain();
+        const std::vector<Finding>& stragglers = found["straggler"];
+        if (stragglers.size() != 1) return {};
+        return {stragglers[0].summary, stragglers[0].culprits.at(0).name};
+    }
+
     /// All begin at now_, compute for their time, enter the next collective, wait for it together and go on.
     void step(const std::vector<uint64_t>& compute_ns, bool synchronises = true, uint64_t device_ns = ms) {
         const uint64_t last_ns = now_ + *std::max_element(compute_ns.begin(), compute_ns.end());
@@ -94,8 +125,8 @@ class Ranks : public testing::Test {
         return compute;
     }
 
-    std::map<std::string, std::vector<Finding>> explain(uint64_t until_ns = 0) {
-        const Filter filter{.window = {MemorySnapshot::realtime_at_zero_ns,
+    std::map<std::string, std::vector<Finding>> explain(uint64_t until_ns = 0, uint64_t from_ns = 0) {
+        const Filter filter{.window = {MemorySnapshot::realtime_at_zero_ns + from_ns,
                                        MemorySnapshot::realtime_at_zero_ns + (until_ns ? until_ns : end_ns_ + 1)},
                             .uid = {},
                             .pid = {}};
@@ -177,6 +208,48 @@ TEST_F(LateRanks, WhatTheLateOneMetOnItsOwnThreadIsItsCause) {
     EXPECT_THAT(found["collective-wait"],
                 Each(Field(&Finding::summary,
                            AllOf(HasSubstr("rank 2"), HasSubstr("cpu-contention"), HasSubstr("stress-hog")))));
+}
+
+// Between its calls: as `ingeroctl stragglers` tells it too.
+TEST_F(LateRanks, WhatTheLateOneWaitedForBetweenItsCallsIsItsCause) {
+    const auto [told, culprit] = late_by([&](uint64_t at_ns) { slept(2, at_ns - 20 * ms, 19 * ms, 300); });
+    EXPECT_THAT(told, HasSubstr("meanwhile it was waiting for a lock of pt_data_worker (pid 300)"));
+    EXPECT_EQ(culprit, "pt_data_worker");
+}
+
+TEST_F(LateRanks, OneThatSleepsIsToldApartFromOneThatWorks) {
+    const auto [told, culprit] = late_by([&](uint64_t at_ns) { slept(2, at_ns - 20 * ms, 19 * ms); });
+    EXPECT_THAT(told, HasSubstr("meanwhile it was asleep until a timer ran out"));
+    EXPECT_EQ(culprit, "rank 2 (pid 102), asleep until a timer ran out");
+}
+
+TEST_F(LateRanks, OneWhoseWaitsAreShortWasAtWork) {
+    const auto [told, culprit] = late_by([&](uint64_t at_ns) { slept(2, at_ns - 20 * ms, ms); });
+    EXPECT_THAT(told, HasSubstr("meanwhile it was at work in calls or between them"));
+    EXPECT_EQ(culprit, "rank 2 (pid 102), at work in calls or between them");
+}
+
+// A call that always takes so long is not slow, and its time is no work.
+TEST_F(LateRanks, OneThatSleepsInACallOfUsualLengthWasNotAtWork) {
+    const auto [told, culprit] = late_by([&](uint64_t at_ns) {
+        call("cudaMalloc", 2, at_ns - 20 * ms, 19 * ms).blocked_ns = 19 * ms;
+        slept(2, at_ns - 20 * ms, 19 * ms, 300).depth = 1;
+    });
+    EXPECT_THAT(told, HasSubstr("meanwhile it was waiting for a lock of pt_data_worker"));
+}
+
+TEST_F(LateRanks, OfTheTimeBeforeTheWindowNothingIsSaid) {
+    make(2);
+    slept(1, now_, ms);
+    for (int number = 0; number < 10; ++number) {
+        const uint64_t late_ns = number == 5 ? 30 * second : 0;
+        if (late_ns != 0) slept(1, now_ + ms, late_ns - ms, 300);
+        step({10 * ms, 10 * ms + late_ns});
+    }
+    slept(1, now_, ms);
+    auto found = explain(0, now_ - second);
+    ASSERT_THAT(found["collective-wait"], SizeIs(1));
+    EXPECT_THAT(found["collective-wait"][0].summary, HasSubstr("what it did meanwhile was not recorded"));
 }
 
 TEST_F(LateRanks, ALoopThatSynchronisesEveryTenStepsStillNamesTheStraggler) {

@@ -7,6 +7,7 @@
 
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/evidence/late_arrival.h"
+#include "core/diagnosis/evidence/meanwhile.h"
 #include "core/diagnosis/findings.h"
 
 namespace ingero {
@@ -28,6 +29,8 @@ constexpr double straggles_from_of_two = 0.7;
 /// One wait of so long is worth a word, whatever its share.
 constexpr uint64_t worth_a_word_ns = 100'000'000;
 constexpr uint64_t latest_ns = 10'000'000'000;
+/// Of one arrival: what is beyond them is not known.
+constexpr size_t max_waits_looked_at = 4'096;
 
 /// Of one process: for whom, and how long.
 using Waits = std::vector<std::pair<const LateArrival*, const Waited*>>;
@@ -49,10 +52,11 @@ struct SlowPart {
     std::pair<Comm, uint32_t> suspect;
 };
 
-/// What late ranks did while others waited, as far as their own threads' calls show it.
+/// What late ranks did while others waited, as far as their own threads' slow calls and their waits show it.
 struct Meanwhile {
     uint64_t late_ns = 0;
     std::map<std::pair<Cause, std::pair<Comm, uint32_t>>, uint64_t> causes;
+    std::vector<MeanwhilePart> parts;
 };
 
 class LateRanks final : public Detector {
@@ -138,13 +142,15 @@ class LateRanks final : public Detector {
         return static_cast<double>(late) >= from * static_cast<double>(some.size());
     }
 
-    /// From when a rank began to wait for it up to its arrival, on the thread that arrived.
-    void add(Meanwhile& meanwhile, const LateArrival& arrival) const {
-        meanwhile.late_ns = saturating_add(meanwhile.late_ns, arrival.lateness_ns);
-        const auto calls = slow_.find({arrival.late.process, arrival.late.tid});
+    /// From when a rank began to wait for it, so long ago, up to its arrival, on the thread that arrived.
+    void add(Meanwhile& meanwhile, const LateArrival& arrival, uint64_t waited_ns,
+             const JudgementContext& context) const {
+        meanwhile.late_ns = saturating_add(meanwhile.late_ns, waited_ns);
+        const RankWait& late = arrival.late;
+        const Window time{saturating_subtract(late.arrival_ns, waited_ns), late.arrival_ns};
+        add_waits(meanwhile, late, time, context);
+        const auto calls = slow_.find({late.process, late.arrival_tid});
         if (calls == slow_.end()) return;
-        const Window time{arrival.late.arrival_ns - std::min(arrival.late.arrival_ns, arrival.lateness_ns),
-                          arrival.late.arrival_ns};
         // Outermost calls of a thread follow each other: of those that begin before, one may reach into it.
         auto part = std::upper_bound(calls->second.begin(), calls->second.end(), time.from_ns,
                                      [](uint64_t ns, const SlowPart& one) { return ns < one.time.from_ns; });
@@ -157,18 +163,49 @@ class LateRanks final : public Detector {
         }
     }
 
-    /// The cause of half of it or more: empty where there is none.
-    static std::string cause_text(const Meanwhile& meanwhile, Culprit& ret_culprit) {
+    /// What its waits were for. Where some may be missing, the rest says nothing of what it did.
+    void add_waits(Meanwhile& meanwhile, const RankWait& late, const Window& time,
+                   const JudgementContext& context) const {
+        if (!context.waits || !context.waits->knows(late.process)) return;
+        // Waits that ended before the window were not looked at.
+        const Window seen{std::clamp(context_.window.from_ns, time.from_ns, time.to_ns), time.to_ns};
+        const auto waits = context.waits->waits_of(late.process, late.arrival_tid, seen, max_waits_looked_at);
+        std::vector<MeanwhilePart> parts = meanwhile_parts(waits, seen);
+        if (context.lossy || context.imported || waits.size() == max_waits_looked_at)
+            for (MeanwhilePart& part : parts)
+                if (part.kind == "own-work") part = {"not-known", "", 0, part.ns};
+        if (const uint64_t before_ns = time.length_ns() - seen.length_ns(); before_ns != 0)
+            parts.push_back({"not-known", "", 0, before_ns});
+        add_parts(meanwhile.parts, parts);
+    }
+
+    /// What it did for half of that time or more, as the end of a sentence, and who or what that was.
+    static std::string told(const Meanwhile& meanwhile, Culprit& ret_culprit) {
+        const auto is_most = [&](uint64_t ns) { return ns >= meanwhile.late_ns - meanwhile.late_ns / 2; };
         for (const auto& [what, ns] : meanwhile.causes) {
-            if (ns < meanwhile.late_ns - meanwhile.late_ns / 2) continue;
+            if (!is_most(ns)) continue;
             const std::string_view name = to_string_view(what.second.first);
             ret_culprit = {name.empty() ? std::string(to_string(what.first)) : std::string(name), what.second.second,
                            ns, 0};
-            std::string text = std::string(to_string(what.first)) + " for " + format_duration(ns) + " of that time";
+            std::string text = "meanwhile it had " + std::string(to_string(what.first)) + " for " +
+                               format_duration(ns) + " of that time";
             if (!name.empty()) text += " (" + std::string(name) + ")";
             return text;
         }
-        return {};
+        const auto most = std::max_element(meanwhile.parts.begin(), meanwhile.parts.end(),
+                                           [](const auto& a, const auto& b) { return a.ns < b.ns; });
+        if (most == meanwhile.parts.end()) return "its calls do not show what it did meanwhile";
+        if (!is_most(most->ns)) return "it did several things meanwhile, none of them for half of that time";
+        if (most->kind == "not-known") return "what it did meanwhile was not recorded";
+        const std::string text = meanwhile_text(*most);
+        ret_culprit.ns = most->ns;
+        if (most->pid != 0) {
+            ret_culprit.name = most->name;
+            ret_culprit.pid = most->pid;
+        } else {
+            ret_culprit.name += ", " + text;
+        }
+        return "meanwhile it was " + text + " for " + format_duration(most->ns) + " of that time";
     }
 
     static std::string rank_text(const RankWait& rank, const JudgementContext& context) {
@@ -226,14 +263,14 @@ class LateRanks final : public Detector {
         finding.evidence = evidence.sequences();
         show(finding, longest->rank, longest->ns);
         Meanwhile meanwhile;
-        for (const LateArrival* arrival : arrivals[ranked[0].second]) add(meanwhile, *arrival);
-        Culprit cause;
-        const std::string why = cause_text(meanwhile, cause);
+        for (const auto& [arrival, waited] : waits)
+            if (Rank{arrival->late.process, arrival->late.communicator} == ranked[0].second)
+                add(meanwhile, *arrival, waited->ns, context);
+        Culprit of_the_late_one;
+        const std::string why = told(meanwhile, of_the_late_one);
         const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
-                          some_ranges(waits.size()) + "; " +
-                          (why.empty() ? "its calls do not show what it did meanwhile" : "meanwhile it had " + why) +
-                          doubt_text(finding);
+                          some_ranges(waits.size()) + "; " + why + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
                       std::to_string(visible_pid(ranked[0].second.first.pid)) +
                       "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons.";
@@ -289,7 +326,7 @@ class LateRanks final : public Detector {
             evidence.add(one.lateness_ns, one.late.arrival_call);
             if (one.at_once) at_once_ns = saturating_add(at_once_ns, one.lateness_ns);
             lateness.push_back(one.lateness_ns);
-            add(meanwhile, one);
+            add(meanwhile, one, one.lateness_ns, context);
             if (!worst || one.lateness_ns > worst->lateness_ns) worst = &one;
         }
         const size_t late = lateness.size();
@@ -300,8 +337,8 @@ class LateRanks final : public Detector {
         finding.evidence = evidence.sequences();
         show(finding, worst->late, worst->lateness_ns);
         const std::string who = rank_text(rank, context);
-        Culprit cause{who + ", between its calls", visible_pid(rank.process.pid), meanwhile.late_ns, 0};
-        const std::string why = cause_text(meanwhile, cause);
+        Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
+        const std::string why = told(meanwhile, cause);
         finding.culprits = {cause};
         const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
             return is_late(ranges, one) && one.late.process == rank.process &&
@@ -313,8 +350,7 @@ class LateRanks final : public Detector {
         if (late != ranges.all.size() && latest.size() < ranges.all.size())
             finding.summary +=
                 " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
-        finding.summary += ", " + format_duration(median_of(std::move(lateness))) + " late at the median; " +
-                           (why.empty() ? "its calls do not show what it did meanwhile" : "meanwhile it had " + why) +
+        finding.summary += ", " + format_duration(median_of(std::move(lateness))) + " late at the median; " + why +
                            doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
                       "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";

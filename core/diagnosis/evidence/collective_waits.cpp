@@ -59,6 +59,7 @@ struct Open {
     uint64_t enqueue_start_ns = 0;
     uint64_t arrival_ns = 0;
     uint64_t arrival_call = 0;
+    uint32_t arrival_tid = 0;
 };
 
 }  // namespace
@@ -101,11 +102,12 @@ struct CollectiveWaitsDeriver::Impl {
             found->last_sequence = collective.sequence;
             found->arrival_ns = event.start_ns;
             found->arrival_call = event.sequence;
+            found->arrival_tid = event.tid;
             return;
         }
         if (own.size() >= max_open) own.erase(own.begin());
         own.push_back({hash, collective.communicator, event.stream, event.tid, event.device, collective.sequence,
-                       collective.sequence, event.start_ns, event.start_ns, event.sequence});
+                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid});
     }
 
     // Frameworks put collectives on a stream of their own, and let the one that they synchronise with wait for an event
@@ -152,6 +154,7 @@ struct CollectiveWaitsDeriver::Impl {
                                    .first_sequence = one.first_sequence,
                                    .enqueue_start_ns = one.enqueue_start_ns,
                                    .arrival_ns = one.arrival_ns,
+                                   .arrival_tid = one.arrival_tid,
                                    .sync_start_ns = sync.start_ns,
                                    .sync_end_ns = saturating_end_ns(sync),
                                    .wait_ns = saturating_subtract(sync.duration_ns, sync.runnable_ns),

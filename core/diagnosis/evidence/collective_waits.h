@@ -27,6 +27,7 @@ struct RankWait {
     uint32_t first_sequence = 0;    ///< after the synchronisation before
     uint64_t enqueue_start_ns = 0;  ///< CLOCK_MONOTONIC, of the range's first collective
     uint64_t arrival_ns = 0;        ///< the same of its last: before it no rank can have left
+    uint32_t arrival_tid = 0;       ///< of the thread that made that call
     uint64_t sync_start_ns = 0;
     uint64_t sync_end_ns = 0;
     uint64_t wait_ns = 0;      ///< in the synchronisation, less the time it could run and had no CPU

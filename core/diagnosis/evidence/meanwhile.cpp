@@ -81,15 +81,18 @@ std::string meanwhile_text(const MeanwhilePart& part) {
     if (part.kind == "cpu-contention") return "waiting for a CPU that " + who + " had";
     if (part.kind == "cpu-quota") return "without a CPU: " + part.name;
     if (part.kind == "wake-up") return "waiting for a CPU";
-    if (part.kind == "own-io-wait") return "waiting for " + part.name;
-    if (part.kind == "lock-wait") return "waiting for a lock of " + who;
+    if (part.kind == "own-io-wait")
+        return "waiting for " + std::string(part.name == "disk" ? "the disk" : "a network file system");
+    // Of a task, or named by what the thread slept in.
+    const bool is_of_a_task = part.pid != 0;
+    if (part.kind == "lock-wait") return "waiting for a lock" + (is_of_a_task ? " of " + who : "");
     if (part.kind == "memory-reclaim") return "waiting for pages of memory";
-    if (part.kind == "network") return "waiting for the network: " + who;
+    if (part.kind == "network") return "waiting for the network" + (is_of_a_task ? ": " + who : "");
     if (part.kind == "driver-wait") return "waiting in the driver";
     if (part.kind == "sleep") return "asleep until a " + part.name + " ran out";
     if (part.kind == "own-work") return part.name.empty() ? "at work between its calls" : "at work in " + part.name;
     if (part.kind == "device-wait") return "waiting for its device in " + part.name;
-    if (part.kind == "wait") return "waiting for " + who;
+    if (part.kind == "wait") return is_of_a_task ? "waiting for " + who : "waiting in " + who;
     return "doing something that was not recorded";
 }
 
@@ -116,6 +119,24 @@ void ThreadHistory::take(const Event& event) {
 void ThreadHistory::forget(const ProcessKey& process) {
     watched_.erase(process);
     std::erase_if(threads_, [&](const auto& one) { return one.first.first == process; });
+}
+
+std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const Window& time) {
+    std::vector<MeanwhilePart> parts;
+    uint64_t told_ns = 0;
+    const auto tell = [&](MeanwhilePart part) {
+        part.ns = std::min(part.ns, time.length_ns() - told_ns);
+        told_ns += part.ns;
+        add(parts, std::move(part));
+    };
+    for (const Event& wait : waits) {
+        const uint64_t woken_ns = saturating_add(wait.start_ns, wait.blocked_ns);
+        tell(slept(wait, overlap(wait.start_ns, woken_ns, time.from_ns, time.to_ns)));
+        tell(had_no_cpu(wait, overlap(woken_ns, saturating_end_ns(wait), time.from_ns, time.to_ns)));
+    }
+    tell({"own-work", "calls or between them", 0, time.length_ns() - told_ns});
+    sort_parts(parts);
+    return parts;
 }
 
 std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint32_t tid, uint64_t from_ns,

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/diagnosis/evidence/wait_table.h"
 #include "core/model/event.h"
 
 namespace ingero {
@@ -47,7 +48,11 @@ class ThreadHistory {
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };
 
-/// Adds parts of the same kind and culprit together.
+/// The same from a window's waits alone, which must all be of one thread, and overlap `time`. What is left is what it
+/// did on a CPU, in calls or between them, or in waits that are too short to be recorded one by one.
+std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const Window& time);
+
+/// Adds parts of the same kind and culprit together, the largest first.
 void add_parts(std::vector<MeanwhilePart>& sum, const std::vector<MeanwhilePart>& more);
 
 }  // namespace ingero

@@ -334,6 +334,16 @@ void WaitTable::split(Asker& asker, ProcessKey process, uint32_t tid, const Comm
     add_part(asker.parts, Spent::ran, process, tid, comm, rest - summed_ns, nullptr);
 }
 
+std::span<const Event> WaitTable::waits_of(const ProcessKey& process, uint32_t tid, const Window& time,
+                                           size_t most) const {
+    const std::span<const Event> waits = of_thread(waits_, process.pid, tid);
+    const auto from = std::partition_point(waits.begin(), waits.end(),
+                                           [&](const Event& one) { return saturating_end_ns(one) <= time.from_ns; });
+    const auto to =
+        std::partition_point(from, waits.end(), [&](const Event& one) { return one.start_ns < time.to_ns; });
+    return {from, std::min(to, from + std::min<std::ptrdiff_t>(to - from, static_cast<std::ptrdiff_t>(most)))};
+}
+
 std::vector<SpentPart> WaitTable::split(const ProcessKey& process, uint32_t tid, const Window& time) const {
     Asker asker{process, {}, 0};
     split(asker, process, tid, {}, time, 0);

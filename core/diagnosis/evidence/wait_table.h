@@ -70,6 +70,9 @@ class WaitTable {
 
     /// What is off the CPU is told of this process's threads.
     bool knows(const ProcessKey& process) const { return known_.contains(process); }
+    /// Waits of a thread that overlap `time`, in calls too, in order of start; at most so many. Live as long as the
+    /// table.
+    std::span<const Event> waits_of(const ProcessKey& process, uint32_t tid, const Window& time, size_t most) const;
     /// How a thread spent `time`, calls left out of account: time in a call counts as `ran`. Adds up to its length.
     std::vector<SpentPart> split(const ProcessKey& process, uint32_t tid, const Window& time) const;
     bool has_throttled() const { return has_throttled_; }
