@@ -29,8 +29,8 @@ constexpr double straggles_from_of_two = 0.7;
 /// One wait of so long is worth a word, whatever its share.
 constexpr uint64_t worth_a_word_ns = 100'000'000;
 constexpr uint64_t latest_ns = 10'000'000'000;
-/// Of one arrival: what is beyond them is not known.
-constexpr size_t max_waits_looked_at = 4'096;
+/// For all late ranks of a window: what is beyond them is not known.
+constexpr size_t max_waits_looked_at = 1'000'000;
 
 /// Of one process: for whom, and how long.
 using Waits = std::vector<std::pair<const LateArrival*, const Waited*>>;
@@ -84,6 +84,7 @@ class LateRanks final : public Detector {
         for (auto& [thread, parts] : slow_)
             std::sort(parts.begin(), parts.end(),
                       [](const SlowPart& a, const SlowPart& b) { return a.time.from_ns < b.time.from_ns; });
+        waits_to_look_at_ = max_waits_looked_at;
         std::map<uint64_t, Ranges> communicators;
         for (const CollectiveRange& range : feed_->derived().finish().ranges) {
             Ranges& ranges = communicators[range.hash];
@@ -163,20 +164,13 @@ class LateRanks final : public Detector {
         }
     }
 
-    /// What its waits were for. Where some may be missing, the rest says nothing of what it did.
+    /// What its waits between calls were for. What is not seen of them says nothing.
     void add_waits(Meanwhile& meanwhile, const RankWait& late, const Window& time,
                    const JudgementContext& context) const {
         if (!context.waits || !context.waits->knows(late.process)) return;
-        // Waits that ended before the window were not looked at.
-        const Window seen{std::clamp(context_.window.from_ns, time.from_ns, time.to_ns), time.to_ns};
-        const auto waits = context.waits->waits_of(late.process, late.arrival_tid, seen, max_waits_looked_at);
-        std::vector<MeanwhilePart> parts = meanwhile_parts(waits, seen);
-        if (context.lossy || context.imported || waits.size() == max_waits_looked_at)
-            for (MeanwhilePart& part : parts)
-                if (part.kind == "own-work") part = {"not-known", "", 0, part.ns};
-        if (const uint64_t before_ns = time.length_ns() - seen.length_ns(); before_ns != 0)
-            parts.push_back({"not-known", "", 0, before_ns});
-        add_parts(meanwhile.parts, parts);
+        const auto waits = context.waits->waits_of(late.process, late.arrival_tid, time, waits_to_look_at_);
+        waits_to_look_at_ -= waits.size();
+        add_parts(meanwhile.parts, meanwhile_parts(waits, late.process, time));
     }
 
     /// What it did for half of that time or more, as the end of a sentence, and who or what that was.
@@ -188,15 +182,15 @@ class LateRanks final : public Detector {
             ret_culprit = {name.empty() ? std::string(to_string(what.first)) : std::string(name), what.second.second,
                            ns, 0};
             std::string text = "meanwhile it had " + std::string(to_string(what.first)) + " for " +
-                               format_duration(ns) + " of that time";
+                               format_duration(ns) + " of " + format_duration(meanwhile.late_ns);
             if (!name.empty()) text += " (" + std::string(name) + ")";
             return text;
         }
         const auto most = std::max_element(meanwhile.parts.begin(), meanwhile.parts.end(),
                                            [](const auto& a, const auto& b) { return a.ns < b.ns; });
         if (most == meanwhile.parts.end()) return "its calls do not show what it did meanwhile";
-        if (!is_most(most->ns)) return "it did several things meanwhile, none of them for half of that time";
-        if (most->kind == "not-known") return "what it did meanwhile was not recorded";
+        if (most->kind == "not-known" || !is_most(most->ns))
+            return "neither its calls nor its waits show what it did meanwhile";
         const std::string text = meanwhile_text(*most);
         ret_culprit.ns = most->ns;
         if (most->pid != 0) {
@@ -205,7 +199,8 @@ class LateRanks final : public Detector {
         } else {
             ret_culprit.name += ", " + text;
         }
-        return "meanwhile it was " + text + " for " + format_duration(most->ns) + " of that time";
+        return "meanwhile it was " + text + " for " + format_duration(most->ns) + " of " +
+               format_duration(meanwhile.late_ns);
     }
 
     static std::string rank_text(const RankWait& rank, const JudgementContext& context) {
@@ -363,6 +358,7 @@ class LateRanks final : public Detector {
     mutable std::optional<CollectiveFeed> feed_;
     mutable std::map<std::pair<ProcessKey, uint32_t>, std::vector<SlowPart>> slow_;  ///< by thread
     size_t slow_calls_ = 0;
+    mutable size_t waits_to_look_at_ = max_waits_looked_at;  ///< yet, in find()
 };
 
 }  // namespace

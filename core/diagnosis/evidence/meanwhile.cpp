@@ -39,7 +39,7 @@ MeanwhilePart slept(const Event& wait, uint64_t ns) {
     MeanwhilePart part{std::string(kind_of_sleep(wait.blocked_reason)), std::string(to_string(wait.blocked_reason)), 0,
                        ns};
     const bool of_a_task = wait.waker_kind == WakerKind::task && part.kind != "own-io-wait" && part.kind != "sleep";
-    if (of_a_task) {
+    if (of_a_task && visible_pid(wait.waker_tgid) != 0 && !to_string_view(wait.waker_comm).empty()) {
         part.name = to_string_view(wait.waker_comm);
         part.pid = visible_pid(wait.waker_tgid);
     }
@@ -121,20 +121,30 @@ void ThreadHistory::forget(const ProcessKey& process) {
     std::erase_if(threads_, [&](const auto& one) { return one.first.first == process; });
 }
 
-std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const Window& time) {
+std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process,
+                                           const Window& time) {
     std::vector<MeanwhilePart> parts;
-    uint64_t told_ns = 0;
-    const auto tell = [&](MeanwhilePart part) {
-        part.ns = std::min(part.ns, time.length_ns() - told_ns);
+    // Whatever a store claims, each nanosecond is told once.
+    uint64_t told_until_ns = time.from_ns, told_ns = 0;
+    const auto tell = [&](MeanwhilePart part, uint64_t from_ns, uint64_t to_ns) {
+        part.ns = overlap(std::max(from_ns, told_until_ns), to_ns, time.from_ns, time.to_ns);
+        told_until_ns = std::max(told_until_ns, to_ns);
         told_ns += part.ns;
         add(parts, std::move(part));
     };
     for (const Event& wait : waits) {
-        const uint64_t woken_ns = saturating_add(wait.start_ns, wait.blocked_ns);
-        tell(slept(wait, overlap(wait.start_ns, woken_ns, time.from_ns, time.to_ns)));
-        tell(had_no_cpu(wait, overlap(woken_ns, saturating_end_ns(wait), time.from_ns, time.to_ns)));
+        if (wait.depth != 0) continue;
+        const uint64_t end_ns = saturating_end_ns(wait),
+                       woken_ns = std::min(saturating_add(wait.start_ns, wait.blocked_ns), end_ns);
+        MeanwhilePart asleep = slept(wait, 0);
+        if (asleep.kind != "lock-wait" || wait.waker_tgid == process.pid) {
+            asleep.pid = 0;
+            asleep.name = to_string(wait.blocked_reason);
+        }
+        tell(std::move(asleep), wait.start_ns, woken_ns);
+        tell(had_no_cpu(wait, 0), woken_ns, end_ns);
     }
-    tell({"own-work", "calls or between them", 0, time.length_ns() - told_ns});
+    add(parts, {"not-known", "", 0, time.length_ns() - std::min(told_ns, time.length_ns())});
     sort_parts(parts);
     return parts;
 }

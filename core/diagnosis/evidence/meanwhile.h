@@ -48,9 +48,10 @@ class ThreadHistory {
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };
 
-/// The same from a window's waits alone, which must all be of one thread, and overlap `time`. What is left is what it
-/// did on a CPU, in calls or between them, or in waits that are too short to be recorded one by one.
-std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const Window& time);
+/// The same from a window's waits between calls, of one thread of `process`, in order of start. Of whoever ended a wait
+/// only the holder of a lock is named, another process's. What they do not tell is "not-known": its calls, work, and
+/// waits too short to be recorded one by one.
+std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process, const Window& time);
 
 /// Adds parts of the same kind and culprit together, the largest first.
 void add_parts(std::vector<MeanwhilePart>& sum, const std::vector<MeanwhilePart>& more);
