@@ -54,6 +54,15 @@ TEST_F(GpuMeasurements, StepsThatAreSlowWhileTheGpuThrottlesAreItsDoing) {
     EXPECT_THAT(finding.fix, HasSubstr("hot"));
 }
 
+// However long the window is of which that is a part.
+TEST_F(GpuMeasurements, ThrottlingIsTheSameInALongWindow) {
+    run(10, 2 * ms, 0, 1'980);
+    run(10, 4 * ms, hw_thermal, 990);
+    const uint64_t lost_ns = found("throttling").lost_ns;
+    now_ += 800 * second;
+    EXPECT_EQ(found("throttling").lost_ns, lost_ns);
+}
+
 TEST_F(GpuMeasurements, ThrottlingThatSlowsNothingDownIsNone) {
     run(10, 2 * ms, 0, 1'980);
     run(10, 2 * ms, power_cap, 1'900);

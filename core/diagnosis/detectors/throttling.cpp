@@ -114,19 +114,29 @@ class Throttling final : public Detector {
               const JudgementContext& context, std::vector<Finding>& ret_findings) const {
         Steps throttled, other;
         uint64_t reasons = 0;
-        for (const Measured& time : gpu.times) {
-            const StepTime steps = device.steps.within({time.from_ns, time.time_ns}, options_.new_from_sequence);
-            if (steps.steps == 0) continue;
-            Steps& sums = time.reasons != 0 ? throttled : other;
-            reasons |= time.reasons;
+        auto counted_to = gpu.times.begin();
+        device.steps.visit(options_.new_from_sequence, [&](const Window& part, const StepTime& steps) {
+            const auto first = std::partition_point(gpu.times.begin(), gpu.times.end(),
+                                                    [&](const Measured& one) { return one.time_ns <= part.from_ns; });
+            auto last = first;
+            while (last != gpu.times.end() && last->from_ns < part.to_ns) ++last;
+            // In which of two states the steps were is known where all of the part was in one.
+            if (first == last || first->from_ns > part.from_ns) return;
+            const bool is_throttled = first->reasons != 0;
+            if (std::any_of(first, last, [&](const Measured& one) { return (one.reasons != 0) != is_throttled; }))
+                return;
+            Steps& sums = is_throttled ? throttled : other;
             sums.busy_ns = saturating_add(sums.busy_ns, steps.busy_ns);
             sums.newly_busy_ns = saturating_add(sums.newly_busy_ns, steps.newly_busy_ns);
             sums.steps += steps.steps;
-            ++sums.measurements;
-            if (time.clock_mhz == 0) continue;
-            sums.clocks += time.clock_mhz;
-            ++sums.clock_count;
-        }
+            for (counted_to = std::max(counted_to, first); counted_to < last; ++counted_to) {
+                reasons |= counted_to->reasons;
+                ++sums.measurements;
+                if (counted_to->clock_mhz == 0) continue;
+                sums.clocks += counted_to->clock_mhz;
+                ++sums.clock_count;
+            }
+        });
         if (throttled.measurements < fewest_measurements || other.measurements < fewest_measurements) return;
         const double slower = throttled.step_ns() / std::max(other.step_ns(), 1.0);
         if (slower < slower_from) return;

@@ -30,32 +30,27 @@ bool matters(const Op& op) {
 
 }  // namespace
 
-StepTimes::StepTimes(const Window& window)
-    : window_(window), part_ns_(std::max<uint64_t>(window.length_ns() / 511, 10'000'000)) {}
-
 void StepTimes::add(uint64_t end_ns, uint64_t busy_ns, uint64_t call) {
+    constexpr size_t max_parts = 512;
     if (!window_.contains(end_ns)) return;
-    const size_t number = (end_ns - window_.from_ns) / part_ns_;
+    if (parts_.empty()) from_ns_ = end_ns;
+    while (saturating_subtract(end_ns, from_ns_) / part_ns_ >= max_parts) {
+        part_ns_ *= 2;
+        for (size_t number = 0; number < parts_.size(); ++number) {
+            const Part part = std::exchange(parts_[number], {});
+            Part& sum = parts_[number / 2];
+            sum.busy_ns = saturating_add(sum.busy_ns, part.busy_ns);
+            sum.steps += part.steps;
+            sum.newest_call = std::max(sum.newest_call, part.newest_call);
+        }
+        parts_.resize((parts_.size() + 1) / 2);
+    }
+    const size_t number = saturating_subtract(end_ns, from_ns_) / part_ns_;
     if (number >= parts_.size()) parts_.resize(number + 1);
     Part& part = parts_[number];
     part.busy_ns = saturating_add(part.busy_ns, busy_ns);
     ++part.steps;
     part.newest_call = std::max(part.newest_call, call);
-}
-
-StepTime StepTimes::within(const Window& time, uint64_t new_from_sequence) const {
-    StepTime sum;
-    const uint64_t from = saturating_subtract(time.from_ns, window_.from_ns) / part_ns_;
-    for (uint64_t number = from; number < parts_.size(); ++number) {
-        const Part& part = parts_[number];
-        const uint64_t begin_ns = window_.from_ns + number * part_ns_;
-        if (begin_ns < time.from_ns) continue;
-        if (begin_ns >= time.to_ns) break;
-        sum.busy_ns = saturating_add(sum.busy_ns, part.busy_ns);
-        if (part.newest_call >= new_from_sequence) sum.newly_busy_ns = saturating_add(sum.newly_busy_ns, part.busy_ns);
-        sum.steps += part.steps;
-    }
-    return sum;
 }
 
 void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, DeviceWork& work) {

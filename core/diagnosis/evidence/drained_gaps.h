@@ -9,6 +9,7 @@
 
 #include "core/diagnosis/evidence/device_work.h"
 #include "core/diagnosis/incidents/known_processes.h"
+#include "core/model/call_time.h"
 #include "core/model/event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
@@ -35,12 +36,24 @@ struct StepTime {
     uint64_t steps = 0;
 };
 
-/// Sums of steps over equal parts of a window, by when they ended. At most 512 parts, of 10 ms or more.
+/// Sums of steps over equal parts of a window, by when they ended: from 10 ms on, twice as long each time there are
+/// 512.
 class StepTimes {
   public:
-    explicit StepTimes(const Window& window = {});
+    explicit StepTimes(const Window& window = {}) : window_(window) {}
+    /// In order of time, or nearly.
     void add(uint64_t end_ns, uint64_t busy_ns, uint64_t call);
-    StepTime within(const Window& time, uint64_t new_from_sequence) const;
+    /// visit(part, sums) of each part in which steps ended.
+    template <class Visit>
+    void visit(uint64_t new_from_sequence, Visit visit) const {
+        for (size_t number = 0; number < parts_.size(); ++number) {
+            const Part& part = parts_[number];
+            if (part.steps == 0) continue;
+            const uint64_t from_ns = saturating_add(from_ns_, number * part_ns_);
+            visit(Window{from_ns, saturating_add(from_ns, part_ns_)},
+                  StepTime{part.busy_ns, part.newest_call >= new_from_sequence ? part.busy_ns : 0, part.steps});
+        }
+    }
 
   private:
     struct Part {
@@ -49,7 +62,8 @@ class StepTimes {
         uint64_t newest_call = 0;
     };
     Window window_;
-    uint64_t part_ns_;
+    uint64_t from_ns_ = 0;  ///< of the first part
+    uint64_t part_ns_ = 10'000'000;
     std::vector<Part> parts_;
 };
 
