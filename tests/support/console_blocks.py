@@ -22,6 +22,8 @@ VARYING = (
     (r"\[[-=#.]{24}\]", "BAR"),
     (r"<?\d[\d,.]*( (ns|µs|ms|s|min|KiB|MiB|GiB)\b| %)?", "N"),
     (r"N to N|at most N", "N"),
+    # Told where it is another time than was lost.
+    (r"; waited N$", ""),
     (r"\s+", " "),
 )
 

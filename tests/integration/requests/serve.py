@@ -2,13 +2,13 @@
 
 serve.py RUNTIME_LIBRARY REQUESTS SOURCE_FOLDER COMPLETIONS [BATCH]: prints the child's pid, and after a line on standard input serves the
 requests, which overlap, and prints one line of JSON: which of them one call held up. The twentieth request has so many
-completions: more than one, and each is long. With BATCH one thread makes all calls, for at most so many requests at a time, as
-an engine with continuous batching does; otherwise each request has a thread.
+completions: more than one, and each is long. With BATCH one thread makes all calls, as an engine with continuous batching does, for
+so many clients, each of which asks again once it was answered; otherwise each request has a thread.
 The child is the same program with `--engine`."""
 
-import collections
 import concurrent.futures
 import ctypes
+import itertools
 import json
 import subprocess
 import sys
@@ -17,7 +17,6 @@ import time
 import types
 
 ITERATIONS, LAUNCHES, IN_FLIGHT, ARRIVAL_SECONDS, HELD_UP_SECONDS = 6, 3, 12, 0.004, 0.2
-BATCH_ARRIVAL_SECONDS = 0.01
 HEAVY, HEAVY_ITERATIONS = 20, 300
 
 
@@ -37,23 +36,21 @@ def result_of(number, arrived, scheduled, first, held_up):
             "decode": end - first, "held_up": held_up}
 
 
-def batches(runtime, requests, most):
-    """Each turn makes one token of every request of the batch; who arrived meanwhile joins it."""
+def batches(runtime, requests, clients):
+    """Each turn makes one token of every request of the batch; whoever was answered asks again and joins it."""
     memory, stream, batch = ctypes.c_void_p(), ctypes.c_void_p(), []
     runtime.cudaStreamCreate(ctypes.byref(stream))
-    began = time.monotonic()
-    arrivals = collections.deque((number, began + number * BATCH_ARRIVAL_SECONDS) for number in range(requests))
-    while arrivals or batch:
-        while arrivals and len(batch) < most and arrivals[0][1] <= time.monotonic():
-            number, arrived = arrivals.popleft()
+    numbers = iter(range(requests))
+    while True:
+        arrived = time.monotonic()
+        for number in itertools.islice(numbers, clients - len(batch)):
             scheduled = time.monotonic()
             runtime.cudaMalloc(ctypes.byref(memory), 1 << 20)
             batch.append(types.SimpleNamespace(
                 memory=ctypes.c_void_p(memory.value), left=ITERATIONS, number=number, arrived=arrived, scheduled=scheduled,
                 first=None, held_up=time.monotonic() - scheduled > HELD_UP_SECONDS))
         if not batch:
-            time.sleep(max(0, arrivals[0][1] - time.monotonic()))
-            continue
+            return
         for _ in range(LAUNCHES):
             runtime.cudaLaunchKernel(0x1000, Dim3(8, 1, 1), Dim3(32, 1, 1), None, 0, stream)
         runtime.cudaStreamSynchronize(stream)
