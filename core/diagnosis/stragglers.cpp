@@ -74,7 +74,9 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
             finding.culprits.push_back({part.name.empty() ? meanwhile_text(part) : part.name, part.pid, part.ns, 0});
     }
     finding.explained_fraction = episode.lost_ns == 0 ? 0 : share_of(known_ns, episode.lost_ns);
-    finding.verdict = cause ? Verdict::proven : Verdict::partial;
+    // At work between its calls is what no row speaks against.
+    const bool is_measured = cause && (cause->kind != "own-work" || !cause->name.empty());
+    finding.verdict = is_measured ? Verdict::proven : Verdict::partial;
     finding.summary = who + " came last to the collectives of " + std::to_string(episode.local_ranks) +
                       " ranks of this host in " + std::to_string(episode.late) + " of the latest " +
                       std::to_string(episode.of_ranges) + " ranges, at the median " +
@@ -286,7 +288,7 @@ void StragglerWatch::add_late(StragglerEpisode& episode, const LateArrival& arri
     episode.worst_ns = std::max(episode.worst_ns, arrival.lateness_ns);
     ++episode.late_ranges;
     add_parts(episode.meanwhile,
-              history_.parts(arrival.late.process, arrival.late.arrival_tid, from_ns, arrival.late.arrival_ns));
+              history_.parts(arrival.late.process, arrival.late.arrival_tid, {from_ns, arrival.late.arrival_ns}));
 }
 
 std::vector<StragglerChange> StragglerWatch::quiet(uint64_t now_ns) {

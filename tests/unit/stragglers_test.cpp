@@ -227,6 +227,67 @@ TEST_F(Stragglers, TimeWithoutWaitsIsOwnWorkOnlyWhereWaitsAreWatched) {
     found = episodes();
     ASSERT_TRUE(found.at(0).cause());
     EXPECT_EQ(found[0].cause()->kind, "own-work");
+    EXPECT_EQ(straggler_finding(found[0], "", {0, 0, 0}).verdict, Verdict::partial) << "what nothing speaks against";
+}
+
+TEST_F(Stragglers, OfWhoeverEndedAWaitOnlyTheHolderOfALockIsNamed) {
+    const auto cause_of = [&](BlockedReason reason, uint32_t waker) {
+        for (int i = 0; i < 100; ++i) {
+            const uint64_t from_ns = now_;
+            steps(1, 20 * ms, 2, 30 * ms);
+            Event& wait = waits(2, from_ns + 21 * ms, 28 * ms);
+            wait.blocked_reason = reason;
+            wait.waker_kind = WakerKind::task;
+            wait.waker_tgid = waker;
+            wait.waker_comm = to_comm("other-program");
+        }
+        const auto found = episodes();
+        make(4, ++hash_);
+        for (const StragglerEpisode& one : found)
+            if (one.hash == hash_ - 1 && one.cause()) return meanwhile_text(*one.cause());
+        return std::string();
+    };
+    EXPECT_EQ(cause_of(BlockedReason::futex, 777), "waiting for a lock of other-program (pid 777)");
+    EXPECT_EQ(cause_of(BlockedReason::futex, process_of(2).pid), "waiting for a lock") << "a thread of its own";
+    EXPECT_EQ(cause_of(BlockedReason::socket, 777), "waiting for the network")
+        << "it may have brought what others sent";
+    EXPECT_EQ(cause_of(BlockedReason::pipe, 777), "waiting for a pipe");
+}
+
+TEST_F(Stragglers, WhatACallSleptForIsToldByTheCall) {
+    for (int i = 0; i < 100; ++i) {
+        const uint64_t from_ns = now_;
+        steps(1, 20 * ms, 2, 30 * ms);
+        // It waits for its device in a lock of the driver's.
+        Event& call = add(*op_of_name("cudaDeviceSync"), 2, from_ns + 21 * ms, 28 * ms);
+        call.blocked_ns = 27 * ms;
+        call.blocked_reason = BlockedReason::futex;
+        Event& wait = waits(2, from_ns + 21 * ms, 27 * ms);
+        wait.blocked_reason = BlockedReason::futex;
+        wait.depth = 1;
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    ASSERT_TRUE(found[0].cause());
+    EXPECT_EQ(found[0].cause()->kind, "device-wait");
+}
+
+TEST_F(Stragglers, WaitsThatOverlapAreToldOnce) {
+    for (int i = 0; i < 100; ++i) {
+        const uint64_t from_ns = now_;
+        steps(1, 20 * ms, 2, 30 * ms);
+        waits(2, from_ns + 20 * ms, 6 * ms).blocked_reason = BlockedReason::disk;
+        waits(2, from_ns + 26 * ms, 24 * ms).blocked_reason = BlockedReason::timer;
+        // Claimed by a store that somebody else may have written.
+        waits(2, from_ns + 26 * ms, 24 * ms).blocked_reason = BlockedReason::disk;
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    ASSERT_TRUE(found[0].cause());
+    EXPECT_EQ(found[0].cause()->kind, "sleep");
+    uint64_t sum = 0;
+    for (const MeanwhilePart& part : found[0].meanwhile) sum += part.ns;
+    EXPECT_EQ(sum, found[0].lost_ns);
 }
 
 TEST_F(Stragglers, WhoWaitedForWhomIsSummed) {

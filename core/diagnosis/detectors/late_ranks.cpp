@@ -176,8 +176,10 @@ class LateRanks final : public Detector {
     /// What it did for half of that time or more, as the end of a sentence, and who or what that was.
     static std::string told(const Meanwhile& meanwhile, Culprit& ret_culprit) {
         const auto is_most = [&](uint64_t ns) { return ns >= meanwhile.late_ns - meanwhile.late_ns / 2; };
-        for (const auto& [what, ns] : meanwhile.causes) {
-            if (!is_most(ns)) continue;
+        const auto by_ns = [](const auto& a, const auto& b) { return a.second < b.second; };
+        const auto cause = std::max_element(meanwhile.causes.begin(), meanwhile.causes.end(), by_ns);
+        if (cause != meanwhile.causes.end() && is_most(cause->second)) {
+            const auto& [what, ns] = *cause;
             const std::string_view name = to_string_view(what.second.first);
             ret_culprit = {name.empty() ? std::string(to_string(what.first)) : std::string(name), what.second.second,
                            ns, 0};

@@ -20,7 +20,7 @@ namespace ingero {
 struct MeanwhilePart {
     std::string kind;  ///< "cpu-contention", "cpu-quota", "wake-up", "own-io-wait", "lock-wait", "memory-reclaim",
                        ///< "network", "driver-wait", "device-wait", "sleep", "wait", "own-work", "not-known"
-    std::string name;  ///< who had the CPU or ended the wait, what was waited for, the call; may be empty
+    std::string name;  ///< who had the CPU or the lock, what was waited for, the call; may be empty
     uint32_t pid = 0;  ///< 0: no process, or not known
     uint64_t ns = 0;
 };
@@ -39,8 +39,9 @@ class ThreadHistory {
     void take(const Event& event);
     void forget(const ProcessKey& process);
 
-    /// Sums to [from_ns, to_ns): the largest first.
-    std::vector<MeanwhilePart> parts(const ProcessKey& process, uint32_t tid, uint64_t from_ns, uint64_t to_ns) const;
+    /// Sums to `time`, the largest first. What is neither a wait between calls nor a call that took long is "own-work"
+    /// where the process's waits are recorded: short waits are in it.
+    std::vector<MeanwhilePart> parts(const ProcessKey& process, uint32_t tid, const Window& time) const;
 
   private:
     uint64_t keep_ns_;
@@ -48,9 +49,8 @@ class ThreadHistory {
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };
 
-/// The same from a window's waits between calls, of one thread of `process`, in order of start. Of whoever ended a wait
-/// only the holder of a lock is named, another process's. What they do not tell is "not-known": its calls, work, and
-/// waits too short to be recorded one by one.
+/// The same from a window's waits between calls, of one thread of `process`, in order of start. What they do not tell
+/// is "not-known": its calls, work, and waits too short to be recorded one by one.
 std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process, const Window& time);
 
 /// Adds parts of the same kind and culprit together, the largest first.

@@ -207,6 +207,9 @@ std::string cost_line(const json& finding, const TextStyle& style) {
                waited = text::number(finding, "waited_ns").value_or(0);
     if (high == 0 && waited == 0) return "";
     std::string line = "not measurably";
+    // Requests overlap: what they lost is no part of the window.
+    if (text::words(finding, "kind") == "slow-request")
+        return labelled("Slower by", format_duration(lost) + " in these requests together", style);
     if (high != 0) {
         line = low == high ? format_duration(lost)
                : low == 0  ? "at most " + format_duration(high)
