@@ -5,6 +5,7 @@ Exit codes: 0 valid, 1 invalid (each error on stderr), 77 python3-jsonschema is 
 """
 
 import json
+import pathlib
 import sys
 
 try:
@@ -14,9 +15,19 @@ except ImportError:
     sys.exit(77)
 
 
+def load(path: pathlib.Path) -> dict:
+    """With what it refers to in the schema of what answers have in common."""
+    schema = json.loads(path.read_text(encoding="utf-8").replace('"common.schema.json#/', '"#/'))
+    common = json.loads(path.with_name("common.schema.json").read_text(encoding="utf-8"))
+    own = schema.setdefault("$defs", {})
+    schema["$defs"] = common["$defs"] | own
+    if common["$defs"].keys() & own.keys():
+        raise ValueError(f"{path}: defines what common.schema.json does: {common['$defs'].keys() & own.keys()}")
+    return schema
+
+
 def main() -> int:
-    with open(sys.argv[1], encoding="utf-8") as file:
-        schema = json.load(file)
+    schema = load(pathlib.Path(sys.argv[1]))
     Draft202012Validator.check_schema(schema)
     if sys.argv[2] == "-":
         documents = [json.load(sys.stdin)]
