@@ -40,27 +40,6 @@ void add_runnable(const Event& event, const CallTime& time, Assignment& assignme
     assignment[Cause::wake_up] = time.runnable_ns - assignment.contended_ns - excluded_ns;
 }
 
-/// A call may sleep more than once and says only of its longest sleep what it waited for; the sleeps of one call are
-/// nearly always of one kind (the reads of one copy), so it speaks for all of them.
-Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps) {
-    switch (reason) {
-        case BlockedReason::disk:
-        case BlockedReason::network_fs:
-            return Cause::own_io_wait;
-        case BlockedReason::page_fault:
-            return Cause::memory_reclaim;
-        case BlockedReason::socket:
-            return Cause::network;
-        case BlockedReason::ioctl:
-            return Cause::driver_wait;
-        // An op that waits for the device and usually sleeps does so for the device, whatever the driver sleeps on.
-        case BlockedReason::futex:
-            return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::lock_wait;
-        default:
-            return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::other_wait;
-    }
-}
-
 /// Whoever sleeps has to come back, which takes a moment even on a CPU that is idle: without the sleep there is none.
 /// What takes longer is a wake-up that came late; and what is longer than the sleeps themselves is no part of them.
 void add_way_back(const Event& event, uint64_t slept_ns, Cause cause, Parts& parts) {
@@ -82,6 +61,25 @@ void fit(Parts& parts, uint64_t limit, uint64_t unexplained) {
 }
 
 }  // namespace
+
+Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps) {
+    switch (reason) {
+        case BlockedReason::disk:
+        case BlockedReason::network_fs:
+            return Cause::own_io_wait;
+        case BlockedReason::page_fault:
+            return Cause::memory_reclaim;
+        case BlockedReason::socket:
+            return Cause::network;
+        case BlockedReason::ioctl:
+            return Cause::driver_wait;
+        // An op that waits for the device and usually sleeps does so for the device, whatever the driver sleeps on.
+        case BlockedReason::futex:
+            return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::lock_wait;
+        default:
+            return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::other_wait;
+    }
+}
 
 std::string_view to_string(Cause cause) {
     switch (cause) {

@@ -87,6 +87,10 @@ struct Assignment {
 /// do what other tasks asked for.
 std::string_view suspect_exclusion(const Comm& comm);
 
+/// A call may sleep more than once and says only of its longest sleep what it waited for; the sleeps of one call are
+/// nearly always of one kind (the reads of one copy), so it speaks for all of them.
+Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps);
+
 /// `queue_full`: a launch that may have waited for room in the device's queue. Divisions are proportional where the
 /// parts together exceed the excess, which they do when the call made up for it elsewhere.
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,

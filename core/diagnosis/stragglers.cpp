@@ -45,7 +45,7 @@ std::pair<ProcessKey, uint64_t> key_of(const RankWait& rank) {
 const MeanwhilePart* StragglerEpisode::cause() const {
     if (meanwhile.empty()) return nullptr;
     const MeanwhilePart& most = meanwhile.front();
-    return most.kind == "not-known" || most.ns < lost_ns - lost_ns / 2 ? nullptr : &most;
+    return !most.is_known() || most.ns < lost_ns - lost_ns / 2 ? nullptr : &most;
 }
 
 std::string rank_text(const StragglerEpisode& episode, const std::string& comm) {
@@ -68,15 +68,13 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     uint64_t known_ns = 0;
     const std::string who = rank_text(episode, comm);
     for (const MeanwhilePart& part : episode.meanwhile) {
-        if (part.kind == "not-known") continue;
+        if (!part.is_known()) continue;
         known_ns = saturating_add(known_ns, part.ns);
         if (finding.culprits.size() < max_culprits)
             finding.culprits.push_back({part.name.empty() ? meanwhile_text(part) : part.name, part.pid, part.ns, 0});
     }
     finding.explained_fraction = episode.lost_ns == 0 ? 0 : share_of(known_ns, episode.lost_ns);
-    // At work between its calls is what no row speaks against.
-    const bool is_measured = cause && (cause->kind != "own-work" || !cause->name.empty());
-    finding.verdict = is_measured ? Verdict::proven : Verdict::partial;
+    finding.verdict = cause ? Verdict::proven : Verdict::partial;
     finding.summary = who + " came last to the collectives of " + std::to_string(episode.local_ranks) +
                       " ranks of this host in " + std::to_string(episode.late) + " of the latest " +
                       std::to_string(episode.of_ranges) + " ranges, at the median " +

@@ -136,7 +136,7 @@ TEST_F(Arguments, of_an_allocation_have_the_address_that_came_back) {
 }
 
 TEST_F(Arguments, of_no_call_are_lost) {
-    EXPECT_EQ(store.lost(), 0u);
+    EXPECT_EQ(store.lost_to_rings(), 0u);
 }
 
 }  // namespace

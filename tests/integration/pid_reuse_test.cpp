@@ -116,7 +116,7 @@ TEST_F(PidReuse, by_another_program_mixes_up_neither_calls_nor_names_nor_ends) {
                second_truth = standin::GroundTruth::open(second_log);
     ASSERT_TRUE(first_truth && second_truth);
     const StoreContents store = read_store(daemon.store());
-    EXPECT_EQ(store.lost(), 0u);
+    EXPECT_EQ(store.lost_to_rings(), 0u);
     const std::vector<Process> rows = rows_of(store, pid);
     ASSERT_EQ(rows.size(), 2u);
     EXPECT_EQ(rows[0].comm, "first-program");

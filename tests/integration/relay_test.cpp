@@ -285,7 +285,6 @@ TEST_F(RelayTest, a_library_that_hangs_costs_its_own_rows_only) {
     // It is started again, and hangs again.
     const json rows = query("SELECT COUNT(*) FROM gpu_samples");
     wait_for([&] { return query("SELECT COUNT(*) FROM gpu_samples"); }, [&](const json& now) { return now > rows; });
-    EXPECT_EQ(daemon_->status()["events"]["lost"], 0);
 }
 
 TEST_F(RelayTest, a_library_that_crashes_costs_its_own_rows_only) {

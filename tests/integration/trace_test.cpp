@@ -228,8 +228,10 @@ TEST_F(Trace, of_a_storm_says_what_it_leaves_out_and_its_lines_fit_the_schema) {
         shown += line["event"] == "call";
         if (line["event"] == "skipped") skipped += line["skipped"].get<uint64_t>();
     }
+    // Of all programs of the host: one that is killed in the middle of a call loses that.
     const uint64_t lost = daemon_->status().at("events").at("lost").get<uint64_t>();
-    EXPECT_EQ(shown + skipped + lost, made);
+    EXPECT_LE(shown + skipped, made);
+    EXPECT_GE(shown + skipped + lost, made);
     EXPECT_GT(skipped, 0U);
     EXPECT_GT(shown, 4'096U);
 

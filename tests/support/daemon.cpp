@@ -196,6 +196,12 @@ uint64_t StoreContents::lost() const {
     return sum;
 }
 
+uint64_t StoreContents::lost_to_rings() const {
+    uint64_t sum = 0;
+    for (const LossRow& row : losses) sum += row.lost_ring;
+    return sum;
+}
+
 StoreContents read_store(const std::string& directory) {
     StoreContents contents;
     auto reader = StoreReader::open(directory);

@@ -139,6 +139,8 @@ struct StoreContents {
     std::vector<FunctionRow> functions;
     std::vector<CommunicatorRow> communicators;
     uint64_t lost() const;
+    /// For tests that run beside others, of which one may kill its program in a call, and so lose a frame.
+    uint64_t lost_to_rings() const;
 };
 StoreContents read_store(const std::string& directory);
 

@@ -191,7 +191,7 @@ class LateRanks final : public Detector {
         const auto most = std::max_element(meanwhile.parts.begin(), meanwhile.parts.end(),
                                            [](const auto& a, const auto& b) { return a.ns < b.ns; });
         if (most == meanwhile.parts.end()) return "its calls do not show what it did meanwhile";
-        if (most->kind == "not-known" || !is_most(most->ns))
+        if (!most->is_known() || !is_most(most->ns))
             return "neither its calls nor its waits show what it did meanwhile";
         const std::string text = meanwhile_text(*most);
         ret_culprit.ns = most->ns;

@@ -1,6 +1,7 @@
 #include "core/diagnosis/evidence/meanwhile.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/diagnosis/assign.h"
 #include "core/model/call_time.h"
@@ -15,7 +16,10 @@ namespace {
 constexpr size_t max_threads = 4'096;
 constexpr size_t max_events = 2'048;  ///< a thread
 constexpr size_t max_parts = 64;
+constexpr size_t max_sums = 64;  ///< a thread
 constexpr uint64_t long_call_ns = 200'000;
+/// What short waits took up to so long ago, they are taken to take still: sums are told once a second.
+constexpr uint64_t sums_hold_ns = 3'000'000'000;
 
 struct Reason {
     BlockedReason reason;
@@ -38,6 +42,9 @@ std::string_view kind_of_sleep(BlockedReason reason) {
 /// others may have brought what a third had kept it waiting for.
 MeanwhilePart slept(const Event& wait, const ProcessKey& process) {
     MeanwhilePart part{std::string(kind_of_sleep(wait.blocked_reason)), std::string(to_string(wait.blocked_reason))};
+    const bool ran_out = wait.blocked_reason == BlockedReason::futex || wait.blocked_reason == BlockedReason::pipe;
+    if (ran_out && wait.waker_kind == WakerKind::interrupt)
+        return {"sleep", std::string(to_string(BlockedReason::timer))};
     const uint32_t holder = visible_pid(wait.waker_tgid);
     if (part.kind != "lock-wait" || wait.waker_kind != WakerKind::task || holder == 0) return part;
     if (wait.waker_tgid == process.pid || to_string_view(wait.waker_comm).empty()) return part;
@@ -46,26 +53,29 @@ MeanwhilePart slept(const Event& wait, const ProcessKey& process) {
     return part;
 }
 
-MeanwhilePart had_no_cpu(const Event& wait) {
-    if (is_throttled(wait)) return {"cpu-quota", "its cgroup had used up its quota"};
-    const bool known = wait.preemptor_tgid != 0 && wait.preemptor_ns != 0;
-    if (!known && wait.preemptor_ns == 0 && wait.preempted_ns != 0) return {"cpu-contention", std::string(other_tasks)};
-    if (!known) return {"wake-up", ""};
-    return {"cpu-contention", std::string(to_string_view(wait.preemptor_comm)), visible_pid(wait.preemptor_tgid)};
-}
-
 uint64_t overlap(uint64_t from, uint64_t to, uint64_t begin, uint64_t end) {
     return saturating_subtract(std::min(to, end), std::max(from, begin));
 }
 
+uint64_t portion_of(uint64_t ns, uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * std::min(part, whole) / whole);
+}
+
+/// Of what there is no room for it is not known what it was.
 void add(std::vector<MeanwhilePart>& parts, MeanwhilePart part) {
     if (part.ns == 0) return;
-    for (MeanwhilePart& one : parts) {
-        if (one.kind != part.kind || one.name != part.name || one.pid != part.pid) continue;
-        one.ns = saturating_add(one.ns, part.ns);
-        return;
+    const auto is_like = [&](const MeanwhilePart& one) {
+        return one.kind == part.kind && one.name == part.name && one.pid == part.pid;
+    };
+    auto like = std::find_if(parts.begin(), parts.end(), is_like);
+    if (like == parts.end() && parts.size() + 1 >= max_parts) {
+        part = {"not-known", "", 0, part.ns};
+        like = std::find_if(parts.begin(), parts.end(), is_like);
     }
-    if (parts.size() < max_parts) parts.push_back(std::move(part));
+    if (like == parts.end())
+        parts.push_back(std::move(part));
+    else
+        like->ns = saturating_add(like->ns, part.ns);
 }
 
 void sort_parts(std::vector<MeanwhilePart>& parts) {
@@ -73,53 +83,103 @@ void sort_parts(std::vector<MeanwhilePart>& parts) {
                      [](const MeanwhilePart& a, const MeanwhilePart& b) { return a.ns > b.ns; });
 }
 
+/// Too short, or too many, to be told one by one.
+const MeanwhilePart short_waits{"wait", "short"};
+
 /// What a thread did in a time, told in order: whatever a store claims, each nanosecond once.
 class Account {
   public:
-    explicit Account(const Window& time) : time_(time), told_until_ns_(time.from_ns) {}
+    Account(const ProcessKey& process, const Window& time)
+        : process_(process), time_(time), told_until_ns_(time.from_ns) {}
 
-    /// Between calls.
-    void tell_wait(const Event& wait, const ProcessKey& process) {
-        const uint64_t end_ns = saturating_end_ns(wait);
+    /// Between calls, or in a call of `op` that ended at `call_end_ns`.
+    void tell_wait(const Event& wait, const Op* op = nullptr, uint64_t call_end_ns = UINT64_MAX) {
+        const uint64_t end_ns = std::min(saturating_end_ns(wait), call_end_ns);
         const uint64_t woken_ns = std::min(saturating_add(wait.start_ns, wait.blocked_ns), end_ns);
-        if (wait.split_uncertain()) return tell({"not-known", ""}, wait.start_ns, end_ns);
-        tell(slept(wait, process), wait.start_ns, woken_ns);
-        tell(had_no_cpu(wait), woken_ns, end_ns);
+        if (wait.split_uncertain()) return put({"not-known", ""}, take(wait.start_ns, end_ns));
+        put(slept_in(wait, op), take(wait.start_ns, woken_ns));
+        put_runnable(wait, take(woken_ns, end_ns));
     }
 
-    /// With the waits inside it, of which the call says what they were for in the main.
-    void tell_call(const Event& call, const ProcessKey& process) {
-        const uint64_t from_ns = std::max(call.start_ns, told_until_ns_), end_ns = saturating_end_ns(call);
-        const uint64_t both_ns = overlap(from_ns, end_ns, time_.from_ns, time_.to_ns);
+    /// `waits` are those inside it that are rows of their own, in order of start: all that are not short, where
+    /// `is_watched`.
+    void tell_call(const Event& call, std::span<const Event* const> waits, bool is_watched) {
+        const Op* op = find_op(call.op);
+        const MeanwhilePart on_cpu{op && op->waits_for_device ? "device-wait" : "own-work", op_name(call.op)};
+        const uint64_t end_ns = saturating_end_ns(call), told_before_ns = told_ns_;
+        const uint64_t both_ns = overlap(std::max(call.start_ns, told_until_ns_), end_ns, time_.from_ns, time_.to_ns);
         const CallTime time = call_time(call);
-        // When in the call each was is not known.
-        const auto share = [&](uint64_t ns) {
-            return static_cast<uint64_t>(static_cast<unsigned __int128>(both_ns) * ns / time.duration_ns);
+        if (both_ns == 0 || call.split_uncertain())
+            return put({"not-known", op_name(call.op)}, take(call.start_ns, end_ns));
+        uint64_t short_ns = time.blocked_ns + time.runnable_ns;
+        for (const Event* wait : waits) {
+            tell_wait(*wait, op, end_ns);
+            short_ns = saturating_subtract(short_ns, wait->duration_ns);
+        }
+        uint64_t left_ns = both_ns - std::min(told_ns_ - told_before_ns, both_ns);
+        const auto put_left = [&](const MeanwhilePart& part, uint64_t ns) {
+            put(part, std::min(ns, left_ns));
+            left_ns -= std::min(ns, left_ns);
         };
-        if (both_ns != 0 && !call.split_uncertain()) {
-            const Op* op = find_op(call.op);
-            const bool waits_for_device = op && op->waits_for_device;
-            const MeanwhilePart on_cpu{waits_for_device ? "device-wait" : "own-work", op_name(call.op)};
-            put(waits_for_device ? on_cpu : slept(call, process), share(time.blocked_ns));
-            put(had_no_cpu(call), share(time.runnable_ns));
-            put(on_cpu, share(time.on_cpu_ns));
-        } else if (both_ns != 0) {
-            put({"not-known", ""}, both_ns);
+        if (is_watched || !waits.empty()) {
+            put_left(short_waits, short_ns);
+            put_left(on_cpu, left_ns);
+        } else {
+            // Where in the call each lay is not known: what is beyond the time that is asked for may be any of them.
+            const uint64_t beyond_ns = time.duration_ns - both_ns;
+            put_left(slept_in(call, op), saturating_subtract(time.blocked_ns, beyond_ns));
+            const uint64_t runnable_ns = std::min(saturating_subtract(time.runnable_ns, beyond_ns), left_ns);
+            put_runnable(call, runnable_ns);
+            left_ns -= runnable_ns;
+            put_left(on_cpu, saturating_subtract(time.on_cpu_ns, beyond_ns));
+            put_left({"not-known", ""}, left_ns);
         }
         told_until_ns_ = std::max(told_until_ns_, end_ns);
     }
 
-    /// The largest first; the rest of the time is `rest`.
+    /// So much of what is not yet told, at most.
+    void tell_left(MeanwhilePart part, uint64_t ns) {
+        put(std::move(part), std::min(ns, saturating_subtract(time_.length_ns(), told_ns_)));
+    }
+
+    /// The largest first; what is not yet told is `rest`.
     std::vector<MeanwhilePart> finish(MeanwhilePart rest) {
-        put(std::move(rest), saturating_subtract(time_.length_ns(), told_ns_));
+        tell_left(std::move(rest), time_.length_ns());
         sort_parts(parts_);
         return std::move(parts_);
     }
 
   private:
-    void tell(MeanwhilePart part, uint64_t from_ns, uint64_t to_ns) {
-        put(std::move(part), overlap(std::max(from_ns, told_until_ns_), to_ns, time_.from_ns, time_.to_ns));
+    /// In a call that waits for the device a thread sleeps for that, in whatever the driver sleeps.
+    MeanwhilePart slept_in(const Event& row, const Op* op) const {
+        if (op && cause_of_sleep(row.blocked_reason, op, true) == Cause::device_wait)
+            return {"device-wait", op_name(op->id)};
+        return slept(row, process_);
+    }
+
+    /// `ns` of the time in which the thread of the row could run and had no CPU.
+    void put_runnable(const Event& row, uint64_t ns) {
+        if (is_throttled(row)) return put({"cpu-quota", "its cgroup had used up its quota"}, ns);
+        const CallTime time = call_time(row);
+        const Assignment assignment = assign_between_calls(row, time);
+        const uint64_t contended_ns = portion_of(ns, assignment.contended_ns, time.runnable_ns);
+        uint64_t named_ns = 0;
+        if (!assignment.preemptors.empty()) {
+            const Preemptor& one = assignment.preemptors.front();
+            named_ns = assignment.has_main_preemptor()
+                           ? contended_ns
+                           : std::min(portion_of(ns, one.ns, time.runnable_ns), contended_ns);
+            put({"cpu-contention", std::string(to_string_view(one.comm)), visible_pid(one.tgid)}, named_ns);
+        }
+        put({"cpu-contention", std::string(other_tasks)}, contended_ns - named_ns);
+        put({"wake-up", ""}, ns - contended_ns);
+    }
+
+    /// Of that time what is asked for and was not yet told.
+    uint64_t take(uint64_t from_ns, uint64_t to_ns) {
+        const uint64_t ns = overlap(std::max(from_ns, told_until_ns_), to_ns, time_.from_ns, time_.to_ns);
         told_until_ns_ = std::max(told_until_ns_, to_ns);
+        return ns;
     }
     void put(MeanwhilePart part, uint64_t ns) {
         part.ns = ns;
@@ -127,10 +187,26 @@ class Account {
         add(parts_, std::move(part));
     }
 
+    ProcessKey process_;
     Window time_;
     std::vector<MeanwhilePart> parts_;
     uint64_t told_until_ns_ = 0, told_ns_ = 0;
 };
+
+/// Of `time` what waits took that were too short, or too many, for rows of their own; by `sums`, in order of time.
+uint64_t summed_ns(const std::deque<Event>& sums, const Window& time) {
+    uint64_t ns = 0;
+    for (const Event& sum : sums) {
+        const uint64_t both_ns =
+            overlap(sum.start_ns, saturating_add(sum.start_ns, sum.args[1]), time.from_ns, time.to_ns);
+        ns = saturating_add(ns, portion_of(both_ns, sum.duration_ns, sum.args[1]));
+    }
+    if (sums.empty()) return ns;
+    const uint64_t until_ns = saturating_add(sums.back().start_ns, sums.back().args[1]);
+    if (until_ns >= time.to_ns || time.to_ns - until_ns > sums_hold_ns) return ns;
+    const uint64_t after_ns = time.to_ns - std::max(until_ns, time.from_ns);
+    return saturating_add(ns, portion_of(after_ns, sums.back().duration_ns, sums.back().args[1]));
+}
 
 }  // namespace
 
@@ -151,8 +227,10 @@ std::string meanwhile_text(const MeanwhilePart& part) {
     if (part.name == "pipe") return "waiting for a pipe";
     if (part.name == "poll") return "waiting in poll";
     if (part.name == "child") return "waiting for a process that it started";
-    if (part.kind == "wait") return "waiting, for what is not known";
-    return "doing something that was not recorded";
+    if (part.name == "short") return "in short waits";
+    if (part.kind == "wait") return "waiting for something that is not known";
+    return part.name.empty() ? "doing something that was not recorded"
+                             : "in " + part.name + ", doing what is not known";
 }
 
 bool ThreadHistory::wants(const Event& event) {
@@ -166,14 +244,20 @@ void ThreadHistory::take(const Event& event) {
         if (watched_.size() >= max_threads) watched_.clear();
         watched_.insert(event.process());
     }
-    // Of one inside a call the call tells.
-    if (event.op == op_waits_summed || event.depth != 0) return;
     const auto key = std::pair(event.process(), event.tid);
     if (threads_.size() >= max_threads && !threads_.contains(key)) threads_.erase(threads_.begin());
-    std::deque<Event>& events = threads_[key];
-    events.push_back(event);
+    Thread& thread = threads_[key];
     const uint64_t oldest_ns = saturating_subtract(saturating_end_ns(event), keep_ns_);
-    while (events.size() > max_events || saturating_end_ns(events.front()) < oldest_ns) events.pop_front();
+    if (event.op == op_waits_summed) {
+        thread.sums.push_back(event);
+        if (thread.sums.size() > max_sums) thread.sums.pop_front();
+        return;
+    }
+    thread.rows.push_back(event);
+    while (thread.rows.size() > max_events || saturating_end_ns(thread.rows.front()) < oldest_ns) {
+        thread.known_from_ns = std::max(thread.known_from_ns, saturating_end_ns(thread.rows.front()));
+        thread.rows.pop_front();
+    }
 }
 
 void ThreadHistory::forget(const ProcessKey& process) {
@@ -183,26 +267,47 @@ void ThreadHistory::forget(const ProcessKey& process) {
 
 std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process,
                                            const Window& time) {
-    Account account(time);
+    Account account(process, time);
     for (const Event& wait : waits)
-        if (wait.depth == 0) account.tell_wait(wait, process);
+        if (wait.depth == 0) account.tell_wait(wait);
     return account.finish({"not-known", ""});
 }
 
 std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint32_t tid, const Window& time) const {
-    std::vector<const Event*> of_time;
-    if (const auto thread = threads_.find({process, tid}); thread != threads_.end()) {
-        for (const Event& event : thread->second) {
-            if (overlap(event.start_ns, saturating_end_ns(event), time.from_ns, time.to_ns) != 0)
-                of_time.push_back(&event);
-        }
+    static const Thread nothing;
+    const auto found = threads_.find({process, tid});
+    const Thread& thread = found == threads_.end() ? nothing : found->second;
+    const bool is_watched = watched_.contains(process);
+    // All of the calls that lie within the time in part.
+    Window whole = time;
+    for (const Event& row : thread.rows) {
+        if (overlap(row.start_ns, saturating_end_ns(row), time.from_ns, time.to_ns) == 0) continue;
+        whole = {std::min(whole.from_ns, row.start_ns), std::max(whole.to_ns, saturating_end_ns(row))};
     }
-    std::stable_sort(of_time.begin(), of_time.end(),
-                     [](const Event* a, const Event* b) { return a->start_ns < b->start_ns; });
-    Account account(time);
-    for (const Event* event : of_time)
-        event->op == op_wait ? account.tell_wait(*event, process) : account.tell_call(*event, process);
-    return account.finish({watched_.contains(process) ? "own-work" : "not-known", ""});
+    std::vector<const Event*> rows;
+    for (const Event& row : thread.rows)
+        if (overlap(row.start_ns, saturating_end_ns(row), whole.from_ns, whole.to_ns) != 0) rows.push_back(&row);
+    const auto comes_before = [](const Event* a, const Event* b) {
+        return std::tuple(a->start_ns, a->depth) < std::tuple(b->start_ns, b->depth);
+    };
+    std::stable_sort(rows.begin(), rows.end(), comes_before);
+    Account account(process, time);
+    for (auto row = rows.begin(); row != rows.end();) {
+        const Event& first = **row++;
+        if (is_call(first.op)) {
+            const uint64_t end_ns = saturating_end_ns(first);
+            const auto inside = row;
+            while (row != rows.end() && (*row)->op == op_wait && (*row)->depth != 0 && (*row)->start_ns < end_ns) ++row;
+            account.tell_call(first, {inside, row}, is_watched);
+        } else if (first.depth == 0) {
+            account.tell_wait(first);
+        }
+        // Of a wait inside a call that is no row it is not known what it was for.
+    }
+    if (!is_watched) return account.finish({"not-known", ""});
+    account.tell_left(short_waits, summed_ns(thread.sums, time));
+    account.tell_left({"not-known", ""}, overlap(0, thread.known_from_ns, time.from_ns, time.to_ns));
+    return account.finish({"own-work", ""});
 }
 
 void add_parts(std::vector<MeanwhilePart>& sum, const std::vector<MeanwhilePart>& more) {

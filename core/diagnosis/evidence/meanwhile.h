@@ -23,9 +23,13 @@ struct MeanwhilePart {
     std::string name;  ///< who had the CPU or the lock, what was waited for, the call; may be empty
     uint32_t pid = 0;  ///< 0: no process, or not known
     uint64_t ns = 0;
+
+    bool is_known() const {
+        return kind != "not-known" && (kind != "wait" || (name != "other" && name != "none" && name != "short"));
+    }
 };
 
-/// "waiting for a CPU that stress-hog (pid 7) had", "asleep in timer": what a part says.
+/// "waiting for a CPU that stress-hog (pid 7) had", "waiting for the disk": what a part says.
 std::string meanwhile_text(const MeanwhilePart& part);
 
 class ThreadHistory {
@@ -39,13 +43,18 @@ class ThreadHistory {
     void take(const Event& event);
     void forget(const ProcessKey& process);
 
-    /// Sums to `time`, the largest first. What is neither a wait between calls nor a call that took long is "own-work"
-    /// where the process's waits are recorded: short waits are in it.
+    /// Sums to `time`, the largest first. Where the process's waits are recorded, what is neither a wait nor a call
+    /// that took long is "own-work", but for what short waits took at that time.
     std::vector<MeanwhilePart> parts(const ProcessKey& process, uint32_t tid, const Window& time) const;
 
   private:
+    struct Thread {
+        std::deque<Event> rows;      ///< waits, and calls that took long
+        std::deque<Event> sums;      ///< of waits that are no rows
+        uint64_t known_from_ns = 0;  ///< rows of before are forgotten
+    };
     uint64_t keep_ns_;
-    std::map<std::pair<ProcessKey, uint32_t>, std::deque<Event>> threads_;
+    std::map<std::pair<ProcessKey, uint32_t>, Thread> threads_;
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };
 
