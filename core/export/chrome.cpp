@@ -45,7 +45,7 @@ class ChromeWriter final : public SliceWriter {
         if (track.is_thread()) return;
         open(out, "M", "thread_name", shown_pid(track.boot, track.process.pid), thread_of(track));
         out += R"(,"args":{"name":)";
-        append_json_text(out, std::to_string(track.tid) + " " + track_name(track));
+        append_json_text(out, (track.is_of_process() ? "" : std::to_string(track.tid) + " ") + track_name(track));
         out += "}},\n";
     }
 
@@ -72,6 +72,29 @@ class ChromeWriter final : public SliceWriter {
         times(out, start_ns, length_ns);
         out += R"(,"cat":"off-cpu","args":{"id":)";
         append_number(out, call.id);
+        out += "}},\n";
+    }
+
+    void write_history(std::string& out, const Track& track, const HistorySlice& slice) override {
+        const uint64_t from = std::max(slice.start_ns, context_.base_ns);
+        open(out, "X", slice.name, shown_pid(track.boot, track.process.pid), thread_of(track));
+        times(out, from, std::max(slice.end_ns, from) - from);
+        out += R"(,"cat":)";
+        append_json_text(out, to_string(slice.kind));
+        out += R"(,"args":{)";
+        const auto begin_argument = [&](std::string_view name) {
+            if (out.back() != '{') out += ',';
+            append_json_text(out, name);
+            out += ':';
+        };
+        for (const auto& [name, text] : slice.texts) {
+            begin_argument(name);
+            append_json_text(out, text);
+        }
+        for (const auto& [name, number] : slice.numbers) {
+            begin_argument(name);
+            append_number(out, number);
+        }
         out += "}},\n";
     }
 

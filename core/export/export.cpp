@@ -1,5 +1,6 @@
 #include "core/export/export.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -87,6 +88,11 @@ Result<ExportPage> export_page(const StoreSnapshot& snapshot, const ExportQuery&
         const auto first = start_of(rows);
         if (!first) return tl::unexpected(first.error());
         context.base_ns = *first;
+    }
+    if (context.is_first && (query.format == ExportFormat::chrome || query.format == ExportFormat::perfetto)) {
+        context.history = read_history_slices(snapshot, *index, query.filter);
+        if (!context.history.all.empty())
+            context.base_ns = std::min(context.base_ns, context.history.all.front().start_ns);
     }
     const auto writer = make_writer(context);
     ExportPage page;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/export/export.h"
+#include "core/export/history_slices.h"
 #include "core/sql/event_cursor.h"
 #include "core/sql/event_index.h"
 
@@ -17,6 +18,7 @@ struct PageContext {
     const ExportQuery& query;
     uint64_t base_ns = 0;  ///< see ExportCursor
     bool is_first = false;
+    HistorySlices history{};  ///< of the first page of a trace
 };
 
 class PageWriter {

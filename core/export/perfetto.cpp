@@ -41,7 +41,7 @@ namespace interned {
 constexpr uint32_t categories = 1, names = 2, annotation_names = 3, iid = 1, name = 2;
 }
 namespace annotation {
-constexpr uint32_t name_iid = 1, int_value = 4, string_value = 6;
+constexpr uint32_t name_iid = 1, int_value = 4, string_value = 6, name = 10;
 }
 
 /// Of the trace's own tracks, which no process has.
@@ -96,7 +96,8 @@ class PerfettoWriter final : public SliceWriter {
             description.number(descriptor::parent_uuid, number_of_process(track));
         } else {
             description.text(descriptor::name, track_name(track));
-            description.number(descriptor::parent_uuid, number_of(track.thread()));
+            description.number(descriptor::parent_uuid,
+                               track.is_of_process() ? number_of_process(track) : number_of(track.thread()));
         }
         write_described(out, description);
     }
@@ -121,6 +122,25 @@ class PerfettoWriter final : public SliceWriter {
         event_.text(event::name, name);
         annotate({EventColumn::id, false, static_cast<int64_t>(call.id), {}});
         write_begin_and_end(out, event_, number_of(track), start_ns, start_ns + length_ns, interned_.bytes());
+    }
+
+    void write_history(std::string& out, const Track& track, const HistorySlice& slice) override {
+        event_.clear();
+        event_.text(event::categories, to_string(slice.kind));
+        event_.text(event::name, slice.name);
+        for (const auto& [name, text] : slice.texts) {
+            annotation_.clear();
+            annotation_.text(annotation::name, name);
+            annotation_.text(annotation::string_value, text);
+            event_.message(event::annotations, annotation_);
+        }
+        for (const auto& [name, number] : slice.numbers) {
+            annotation_.clear();
+            annotation_.text(annotation::name, name);
+            annotation_.number(annotation::int_value, number);
+            event_.message(event::annotations, annotation_);
+        }
+        write_begin_and_end(out, event_, number_of(track), slice.start_ns, slice.end_ns, {});
     }
 
   private:

@@ -14,6 +14,8 @@ namespace {
 /// Linux gives out no pid beyond, so that a node's number finds place above it.
 constexpr unsigned pid_bits = 22;
 constexpr uint32_t most_nodes = 1u << (31 - pid_bits);
+/// Of the first page.
+constexpr size_t most_text_bytes = 8 << 20;
 
 constexpr auto argument_columns = std::to_array<EventColumn>(
     {EventColumn::id, EventColumn::runnable_ns, EventColumn::blocked_ns, EventColumn::blocked_on,
@@ -71,6 +73,14 @@ uint32_t take_lane(std::vector<std::vector<uint64_t>>& lanes, uint64_t start_ns,
     }
 }
 
+static uint32_t take_free_lane(std::vector<std::vector<uint64_t>>& lanes, uint64_t start_ns, uint64_t end_ns) {
+    size_t lane = 0;
+    while (lane < lanes.size() && lanes[lane].back() > start_ns) ++lane;
+    if (lane == lanes.size()) lanes.emplace_back();
+    lanes[lane] = {end_ns};
+    return static_cast<uint32_t>(lane);
+}
+
 SliceWriter::SliceWriter(const PageContext& context) : context_(context) {
     // In the order of all sessions, so that each page gives a node the same number.
     std::vector<std::string> names;
@@ -87,10 +97,42 @@ Result<void> SliceWriter::begin(std::string& out) {
     const auto covered = coverage(context_.snapshot, filter.window, {filter.uid, filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     auto gaps = covered->gaps;
-    std::sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) { return a.from_ns < b.from_ns; });
+    // Of no time: what they are about was recorded.
+    for (const std::string& note : context_.history.notes)
+        gaps.push_back({.from_ns = context_.base_ns, .to_ns = context_.base_ns, .reason = note, .partial = true});
+    std::stable_sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) { return a.from_ns < b.from_ns; });
     std::vector<Lane> lanes;
     for (const Gap& gap : gaps) write_gap(out, gap, take_lane(lanes, gap.from_ns, gap.to_ns));
+    for (const HistorySlice& slice : context_.history.all) write(out, slice);
     return {};
+}
+
+/// Of a request the parts are shown, so that no other nests in it.
+void SliceWriter::write(std::string& out, const HistorySlice& slice) {
+    const auto kind = static_cast<uint8_t>(Track::first_history + static_cast<uint8_t>(slice.kind));
+    Track track{slice.boot, slice.process, 0, kind, 0};
+    const bool nests = slice.kind == HistoryKind::step || slice.kind == HistoryKind::phase;
+    track.lane = nests ? take_lane(lanes_[track], slice.start_ns, slice.end_ns)
+                       : take_free_lane(lanes_[track], slice.start_ns, slice.end_ns);
+    describe(out, track);
+    HistorySlice written;
+    written.kind = slice.kind;
+    written.name = slice.name;
+    written.start_ns = slice.start_ns;
+    written.end_ns = slice.end_ns;
+    written.numbers = slice.numbers;
+    // Where there are very many with long texts, those are what is left out.
+    if (out.size() < most_text_bytes) written.texts = slice.texts;
+    write_history(out, track, written);
+    written.numbers.clear();
+    written.texts.clear();
+    written.end_ns = slice.start_ns;
+    for (const auto& [name, until_ns] : slice.parts) {
+        written.start_ns = written.end_ns;
+        written.end_ns = std::clamp(until_ns, written.start_ns, slice.end_ns);
+        written.name = name;
+        if (written.end_ns != written.start_ns) write_history(out, track, written);
+    }
 }
 
 Result<void> SliceWriter::keep(EventCursor& rows) {
@@ -169,7 +211,7 @@ void SliceWriter::describe(std::string& out, const Track& track) {
     if (!described_.insert(track).second) return;
     if (described_processes_.emplace(track.boot, track.process).second) describe_process(out, track);
     // Before what hangs on it.
-    if (!track.is_thread()) describe(out, track.thread());
+    if (!track.is_thread() && !track.is_of_process()) describe(out, track.thread());
     describe_track(out, track);
 }
 
@@ -191,6 +233,8 @@ std::string SliceWriter::track_name(const Track& track) const {
     std::string name = "calls";
     if (track.kind == Track::off_cpu)
         name = "off the CPU in calls (how long is exact, when is not)";
+    else if (track.is_of_process())
+        name = std::string(to_string(static_cast<HistoryKind>(track.kind - Track::first_history))) + "s";
     else if (track.kind != Track::calls)
         name = "kernel: " + sql_source_name(track.kind);
     return track.lane == 0 ? name : name + ", overlapping " + std::to_string(track.lane);

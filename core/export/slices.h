@@ -48,14 +48,16 @@ struct Slice {
 struct Track {
     static constexpr uint8_t calls = 0;
     static constexpr uint8_t off_cpu = 255;
+    static constexpr uint8_t first_history = off_cpu - history_kinds;
 
     uint32_t boot = 0;
     ProcessKey process;
     uint32_t tid = 0;
-    uint8_t kind = calls;  ///< or off_cpu, or a source
+    uint8_t kind = calls;  ///< or off_cpu, a HistoryKind from first_history on, or a source
     uint32_t lane = 0;
     auto operator<=>(const Track&) const = default;
     bool is_thread() const { return kind == calls && lane == 0; }
+    bool is_of_process() const { return kind >= first_history && kind != off_cpu; }
     /// Of the thread's track.
     Track thread() const { return {boot, process, tid, calls, 0}; }
 };
@@ -80,6 +82,8 @@ class SliceWriter : public PageWriter {
     virtual void write_part(std::string& out, const Track& track, const Slice& call, std::string_view name,
                             uint64_t start_ns, uint64_t length_ns) = 0;
 
+    virtual void write_history(std::string& out, const Track& track, const HistorySlice& slice) = 0;
+
     /// For a program that knows one machine only: those of a store's further nodes come after all that there can be.
     int64_t shown_pid(uint32_t boot, uint32_t pid) const;
     /// "python", "python on node-2, pid 71".
@@ -98,6 +102,7 @@ class SliceWriter : public PageWriter {
     using Lane = std::vector<uint64_t>;
 
     void write(std::string& out, const Slice& slice);
+    void write(std::string& out, const HistorySlice& slice);
     void write_parts(std::string& out, const Slice& slice);
     void describe(std::string& out, const Track& track);
 

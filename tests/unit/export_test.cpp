@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "core/export/slices.h"
 #include "core/model/op.h"
@@ -81,6 +83,8 @@ class Export : public testing::Test {
                                    .exited_ns = 0,
                                    .exit_code = 0});
         batch.covered_until_ns = 100'000'000;
+        batch.spans = spans_;
+        batch.incidents = incidents_;
         // In several blocks that overlap in time, as a daemon commits them.
         const size_t half = batch.events.size() / 2;
         Batch second;
@@ -135,7 +139,38 @@ class Export : public testing::Test {
         return json::parse(ran->text, nullptr, false).value("slices", json());
     }
 
+    SpanRow& add_span(SpanKind kind, const std::string& id, uint64_t start_ns, uint64_t end_ns) {
+        SpanRow& span = spans_.emplace_back();
+        span.kind = kind;
+        span.id = id;
+        span.start_ns = start_ns;
+        span.end_ns = end_ns;
+        span.process = {10, 500};
+        span.uid = 1000;
+        return span;
+    }
+    void add_incident() {
+        IncidentRow row;
+        row.id = "0123456789abcdef";
+        row.at_ns = row.opened_ns = 20'000;
+        row.kind = "lock-wait";
+        row.severity = "high";
+        row.verdict = "proven";
+        row.summary = "it waited \xff for a \"lock\"";
+        row.process = {10, 500};
+        row.uid = 1000;
+        row.lost_ns = 700;
+        incidents_.push_back(row);
+        row.event = IncidentEvent::closed;
+        row.at_ns = 30'000;
+        incidents_.push_back(row);
+    }
+    /// By category and name: start, since `realtime_ns`, duration and arguments.
+    using Shown = std::map<std::pair<std::string, std::string>, std::tuple<uint64_t, uint64_t, json>>;
+
     TemporaryDirectory directory_;
+    std::vector<SpanRow> spans_;
+    std::vector<IncidentRow> incidents_;
     size_t pages_ = 0;
     uint64_t events_ = 0;
 };
@@ -271,17 +306,101 @@ TEST_F(Export, NodesAreKeptApart) {
                                                          {(1 << 22) + 10, "train on beta, pid 10"}}));
 }
 
+TEST_F(Export, RequestsStepsAndIncidentsAreOnTracksOfTheirProcess) {
+    // Before the first call, too.
+    SpanRow& request = add_span(SpanKind::request, "request-1", 9'000, 19'000);
+    request.scheduled_ns = 12'000;
+    request.first_token_ns = 15'000;
+    request.output_tokens = 7;
+    request.labels = {{"engine", "0"}};
+    add_span(SpanKind::request, "request-2", 13'000, 23'000);  // overlaps the first
+    add_span(SpanKind::request, "request-3", 12'500, 12'900);  // lies within it
+    add_span(SpanKind::step, "", 11'000, 12'000);
+    add_span(SpanKind::label, "no slice", 11'000, 11'000);
+    add_incident();
+    write("node-1", many_calls().events);
+    const uint64_t at_zero = realtime_ns - boot_ns;
+    const json lost = {{"id", "0123456789abcdef"},
+                       {"severity", "high"},
+                       {"verdict", "proven"},
+                       {"summary", "it waited \uFFFD for a \"lock\""},
+                       {"lost_ns", 700}};
+    const Shown expected = {{{"request", "request-1"}, {9'000, 10'000, {{"output_tokens", 7}, {"label engine", "0"}}}},
+                            {{"request", "waiting to be taken up"}, {9'000, 3'000, json::object()}},
+                            {{"request", "until the first token"}, {12'000, 3'000, json::object()}},
+                            {{"request", "until the end"}, {15'000, 4'000, json::object()}},
+                            {{"request", "request-2"}, {13'000, 10'000, json::object()}},
+                            {{"request", "request-3"}, {12'500, 400, json::object()}},
+                            {{"step", "step"}, {11'000, 1'000, json::object()}},
+                            {{"incident", "lock-wait"}, {20'000, 10'000, lost}}};
+    const std::set<std::string> kinds = {"request", "step", "phase", "label", "incident"};
+
+    const json trace = json::parse(all_pages(ExportFormat::chrome), nullptr, false);
+    ASSERT_FALSE(trace.is_discarded());
+    const uint64_t base_ns = std::stoull(trace["otherData"]["start_realtime_ns"].get<std::string>());
+    Shown shown;
+    for (const json& event : trace["traceEvents"]) {
+        if (!kinds.contains(event.value("cat", ""))) continue;
+        EXPECT_EQ(event["pid"], 10);
+        const auto ns = [&](const char* name) {
+            return static_cast<uint64_t>(std::llround(event[name].get<double>() * 1e3));
+        };
+        const std::pair<std::string, std::string> what(event["cat"], event["name"]);
+        EXPECT_TRUE(shown.emplace(what, std::tuple(ns("ts") + base_ns - at_zero, ns("dur"), event["args"])).second);
+    }
+    EXPECT_EQ(shown, expected);
+
+    const json slices = read_perfetto(all_pages(ExportFormat::perfetto));
+    if (slices.is_null()) GTEST_SKIP() << "SKIPPED: no python3-protobuf";
+    shown.clear();
+    std::map<std::string, std::set<std::string>> tracks;
+    for (const json& slice : slices) {
+        const std::string kind = slice["category"];
+        if (!kinds.contains(kind)) continue;
+        const std::tuple said(slice["ts"].get<uint64_t>() - at_zero, slice["dur"].get<uint64_t>(), slice["args"]);
+        EXPECT_TRUE(shown.emplace(std::pair(kind, slice["name"].get<std::string>()), said).second);
+        EXPECT_EQ(slice["track"]["process"], "train");
+        tracks[slice["track"]["name"]].insert(slice["name"]);
+    }
+    EXPECT_EQ(shown, expected);
+    const std::map<std::string, std::set<std::string>> of_tracks = {
+        {"requests", {"request-1", "waiting to be taken up", "until the first token", "until the end"}},
+        {"requests, overlapping 1", {"request-2", "request-3"}},
+        {"steps", {"step"}},
+        {"incidents", {"lock-wait"}}};
+    EXPECT_EQ(tracks, of_tracks);
+}
+
+TEST_F(Export, OfVeryManyRequestsTheLongestAreShownAndTheOthersCounted) {
+    for (uint64_t i = 0; i < most_history_slices + 5; ++i)
+        add_span(SpanKind::request, "request-" + std::to_string(i), 10'000 + i, 10'000 + 2 * i);
+    write("node-1", many_calls().events);
+    const std::string trace = all_pages(ExportFormat::chrome, 1 << 20);
+    EXPECT_THAT(trace, HasSubstr("\"request-10004\""));
+    EXPECT_THAT(trace, testing::Not(HasSubstr("\"request-3\"")));
+    EXPECT_THAT(trace, HasSubstr("\"5 requests are not shown: only the longest 10000\""));
+}
+
 TEST_F(Export, WhoMaySeeNothingGetsNoEvent) {
+    add_span(SpanKind::request, "request-1", 11'000, 19'000);
+    add_incident();
     write("node-1", many_calls().events);
     for (const ExportFormat format :
          {ExportFormat::csv, ExportFormat::jsonl, ExportFormat::chrome, ExportFormat::perfetto}) {
         const std::string other = all_pages(format, 600, {.window = {}, .uid = 1001, .pid = {}});
         EXPECT_EQ(events_, 0u);
         EXPECT_THAT(other, testing::Not(HasSubstr("cudaLaunchKernel")));
-        all_pages(format, 600, {.window = {}, .uid = 1000, .pid = {}});
+        EXPECT_THAT(other, testing::Not(HasSubstr("request-1")));
+        EXPECT_THAT(other, testing::Not(HasSubstr("lock-wait")));
+        const bool is_trace = format == ExportFormat::chrome || format == ExportFormat::perfetto;
+        const std::string own = all_pages(format, 600, {.window = {}, .uid = 1000, .pid = {}});
         EXPECT_EQ(events_, 2'400u);
-        all_pages(format, 600, {.window = {}, .uid = {}, .pid = 11});
+        EXPECT_EQ(own.find("request-1") != std::string::npos, is_trace);
+        EXPECT_EQ(own.find("lock-wait") != std::string::npos, is_trace);
+        const std::string another = all_pages(format, 600, {.window = {}, .uid = {}, .pid = 11});
         EXPECT_EQ(events_, 0u);
+        EXPECT_THAT(another, testing::Not(HasSubstr("request-1")));
+        EXPECT_THAT(another, testing::Not(HasSubstr("lock-wait")));
     }
 }
 

@@ -1,0 +1,46 @@
+// Requests, steps, phases and incidents of the window, as slices on tracks of their processes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/query/stats.h"
+#include "core/sql/event_index.h"
+#include "core/store/rows/history.h"
+#include "core/store/store.h"
+
+namespace ingero {
+
+enum class HistoryKind : uint8_t { incident, request, step, phase };
+inline constexpr size_t history_kinds = 4;
+/// "request" and so on.
+std::string_view to_string(HistoryKind kind);
+
+struct HistorySlice {
+    HistoryKind kind = HistoryKind::request;
+    uint32_t boot = 0;  ///< of the index
+    ProcessKey process;
+    uint64_t start_ns = 0;  ///< CLOCK_REALTIME
+    uint64_t end_ns = 0;    ///< not before start_ns
+    std::string name;       ///< valid UTF-8, as all texts here
+    std::vector<std::pair<std::string, std::string>> texts;
+    std::vector<std::pair<std::string_view, uint64_t>> numbers;
+    /// Parts of a request that follow each other from the start, each up to the time named.
+    std::vector<std::pair<std::string_view, uint64_t>> parts;
+};
+
+/// Of each kind no more than the longest of them.
+inline constexpr size_t most_history_slices = 10'000;
+
+struct HistorySlices {
+    std::vector<HistorySlice> all;   ///< by start, the longest first
+    std::vector<std::string> notes;  ///< what is not among them, and why
+};
+
+/// What cannot be read is a note: the events may still be whole.
+HistorySlices read_history_slices(const StoreSnapshot& snapshot, const EventIndex& index, const Filter& filter);
+
+}  // namespace ingero
