@@ -25,6 +25,12 @@ ProcessKey process_of(uint32_t rank) {
     return {100 + rank, 1 + rank};
 }
 
+uint64_t told_ns(const StragglerEpisode& episode) {
+    uint64_t sum = 0;
+    for (const MeanwhilePart& part : episode.meanwhile) sum += part.ns;
+    return sum;
+}
+
 class Stragglers : public testing::Test {
   protected:
     Stragglers() : snapshot_(1'000 * second) { make(4); }
@@ -220,9 +226,7 @@ TEST_F(Stragglers, WhatTheLateOneDidMeanwhileIsItsCause) {
     EXPECT_EQ(cause->name, "stress-hog");
     EXPECT_EQ(cause->pid, 777u);
     EXPECT_NEAR(static_cast<double>(cause->ns), 100 * 26.0 * ms, 100 * 2.0 * ms);
-    uint64_t sum = 0;
-    for (const MeanwhilePart& part : found[0].meanwhile) sum += part.ns;
-    EXPECT_EQ(sum, found[0].lost_ns);
+    EXPECT_EQ(told_ns(found[0]), found[0].lost_ns);
     const Finding finding = straggler_finding(found[0], "trainer-2", {0, 0, 0});
     EXPECT_EQ(finding.verdict, Verdict::proven);
     EXPECT_EQ(finding.severity, Severity::high);
@@ -348,9 +352,7 @@ TEST_F(Stragglers, WhatThereIsNoRoomForIsNotKnown) {
     }
     const auto found = episodes();
     ASSERT_THAT(found, SizeIs(1));
-    uint64_t sum = 0;
-    for (const MeanwhilePart& part : found[0].meanwhile) sum += part.ns;
-    EXPECT_EQ(sum, found[0].lost_ns);
+    EXPECT_EQ(told_ns(found[0]), found[0].lost_ns);
     EXPECT_EQ(found[0].meanwhile.at(0).kind, "not-known");
 }
 
@@ -367,9 +369,7 @@ TEST_F(Stragglers, WaitsThatOverlapAreToldOnce) {
     ASSERT_THAT(found, SizeIs(1));
     ASSERT_TRUE(found[0].cause());
     EXPECT_EQ(found[0].cause()->kind, "sleep");
-    uint64_t sum = 0;
-    for (const MeanwhilePart& part : found[0].meanwhile) sum += part.ns;
-    EXPECT_EQ(sum, found[0].lost_ns);
+    EXPECT_EQ(told_ns(found[0]), found[0].lost_ns);
 }
 
 TEST_F(Stragglers, WhoWaitedForWhomIsSummed) {
