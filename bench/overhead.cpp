@@ -27,6 +27,7 @@
 
 using namespace ingero;
 using namespace std::chrono_literals;
+using namespace nlohmann::literals;
 
 namespace {
 
@@ -36,7 +37,10 @@ constexpr int warm_up_steps = 5;
 constexpr int launches_a_step = 100;
 constexpr int device_steps = 50;  ///< 10 ms each
 constexpr int launch_steps = 600;
-constexpr uint64_t launches_a_turn = uint64_t{launches_a_step} * (warm_up_steps + device_steps + launch_steps);
+constexpr int work_steps = 400;
+constexpr size_t work_bytes = 2 << 20;
+constexpr uint64_t launches_a_turn =
+    uint64_t{launches_a_step} * (warm_up_steps + device_steps + launch_steps + work_steps);
 
 struct Dim3 {
     unsigned x = 1, y = 1, z = 1;
@@ -85,15 +89,22 @@ class Engine {
 
     Steps device_bound(int steps) const { return run(&kernels[0], steps); }
     Steps launch_bound(int steps) const { return run(&kernels[1], steps); }
+    /// The same, but between launches the program works on memory of its own, which takes the caches from the probes.
+    Steps amid_work(int steps) const { return run(&kernels[1], steps, work_bytes); }
 
   private:
-    Steps run(const char* kernel, int steps) const {
+    Steps run(const char* kernel, int steps, size_t bytes = 0) const {
+        std::vector<uint64_t> memory(bytes / sizeof(uint64_t));
         std::vector<double> ns;
         ns.reserve(static_cast<size_t>(steps));
         const uint64_t begin = monotonic_now_ns();
         uint64_t last = begin;
         for (int step = 0; step < steps; ++step) {
-            for (int i = 0; i < launches_a_step; ++i) launch_(kernel, {}, {}, nullptr, 0, nullptr);
+            for (int i = 0; i < launches_a_step; ++i) {
+                launch_(kernel, {}, {}, nullptr, 0, nullptr);
+                for (size_t at = 0; at < memory.size(); at += cache_line / sizeof(uint64_t)) memory[at] += at;
+                asm volatile("" : : "r"(memory.data()) : "memory");
+            }
             synchronize_(nullptr);
             const uint64_t now = monotonic_now_ns();
             ns.push_back(static_cast<double>(now - std::exchange(last, now)));
@@ -101,6 +112,7 @@ class Engine {
         return {.undisturbed_ns = quantile(ns, 0.1), .mean_ns = static_cast<double>(last - begin) / steps};
     }
 
+    static constexpr size_t cache_line = 64;
     static constexpr char kernels[2] = {};
     int (*launch_)(const void*, Dim3, Dim3, void**, size_t, void*) = nullptr;
     int (*synchronize_)(void*) = nullptr;
@@ -137,6 +149,13 @@ class Tracer {
             for (const auto& op : stats->at("ops")) calls += op.at("count").get<uint64_t>();
         }
         return calls;
+    }
+
+    /// What status says that tracing costs, as a share of time; 0 where it says nothing.
+    double told() {
+        if (!client_) return 0;
+        const auto status = client_->call("status", nlohmann::json::object(), 30s);
+        return status ? status->value("/overhead/measured_permille"_json_pointer, 0.0) / 1000 : 0;
     }
 
     void stop() {
@@ -185,7 +204,7 @@ std::optional<uint32_t> call_cost_ns() {
     auto probes = CallProbes::load(features);
     if (!probes) return std::nullopt;
     const auto cost = (*probes)->calibrate();
-    return cost ? std::optional(cost->call_ns) : std::nullopt;
+    return cost ? std::optional(cost->alone.call_ns()) : std::nullopt;
 }
 
 }  // namespace
@@ -216,7 +235,8 @@ int main(int argc, char** argv) {
     CPU_ZERO(&first);
     CPU_SET(0, &first);
 
-    std::map<Way, std::vector<Steps>> device, launch;
+    std::map<Way, std::vector<Steps>> device, launch, work;
+    std::map<Way, std::vector<double>> told;
     for (int turn = 0; turn < turns; ++turn) {
         // Who is first takes turns too, so that a drift of the machine's meets all.
         for (int place = 0; place < 3; ++place) {
@@ -229,6 +249,8 @@ int main(int argc, char** argv) {
             engine->device_bound(warm_up_steps);
             device[way].push_back(engine->device_bound(device_steps));
             launch[way].push_back(engine->launch_bound(launch_steps));
+            work[way].push_back(engine->amid_work(work_steps));
+            if (tracer) told[way].push_back(tracer->told());
             sched_setaffinity(0, sizeof(all), &all);
             if (!tracer) continue;
             // Each launch is a call of the runtime and, inside it, of the driver.
@@ -275,6 +297,18 @@ int main(int argc, char** argv) {
         {"a probed call, in the launch-bound loop", "call_in_loop_ns", (plain_ns - untraced_ns) / 2, "ns", "no stack"});
     rows.push_back(
         {"the same, with its native stack", "stack_call_in_loop_ns", (stacks_ns - untraced_ns) / 2, "ns", ""});
+    add("amid work on 2 MiB: fewer steps", "amid_work_slowdown", work, Way::with_stacks, &Steps::undisturbed_ns, "");
+    rows.push_back({"what status says of that", "amid_work_told", bench::median(told[Way::with_stacks]), "",
+                    spread(told[Way::with_stacks])});
+    add("amid work, without native stacks: fewer steps", "amid_work_plain_slowdown", work, Way::without_stacks,
+        &Steps::undisturbed_ns, "");
+    rows.push_back({"what status says of that", "amid_work_plain_told", bench::median(told[Way::without_stacks]), "",
+                    spread(told[Way::without_stacks])});
+    const double work_ns = launch_ns(work[Way::untraced]);
+    rows.push_back({"a probed call, amid work on 2 MiB", "call_amid_work_ns",
+                    (launch_ns(work[Way::without_stacks]) - work_ns) / 2, "ns", "no stack"});
+    rows.push_back({"the same, with its native stack", "stack_call_amid_work_ns",
+                    (launch_ns(work[Way::with_stacks]) - work_ns) / 2, "ns", ""});
     rows.push_back({"turns", "turns", static_cast<double>(turns), "", ""});
     bench::print("overhead", rows, as_json);
     return 0;

@@ -169,11 +169,27 @@ static __always_inline int is_runtime(__u64 cookie) {
     return source == SOURCE_RUNTIME || (source == SOURCE_GRAPH && number < FIRST_DRIVER_GRAPH);
 }
 
+/* Counts the entry; of some, times that. */
+static __always_inline struct ingero_op_counters *count_entry(struct thread_state *thread, __u64 cookie) {
+    __u64 began = thread && is_entry_timed(thread) ? bpf_ktime_get_ns() : 0;
+    struct ingero_op_counters *counters = counters_of(cookie);
+    __u32 depth;
+
+    COUNT(counters, entries);
+    if (!began) return counters;
+    barrier();
+    depth = *(volatile __u32 *)&thread->depth;
+    if (depth < INGERO_MAX_DEPTH) (void)*(volatile __u64 *)&thread->frames[depth].stack_pointer;
+    COUNT_BY(counters, timed_ns, ingero_note_entry(&thread->entry_cost, &overhead_budget, bpf_ktime_get_ns() - began));
+    COUNT(counters, timed);
+    return counters;
+}
+
 /* Returns 1 where the return is of no use, which saves the session its return probe. */
 static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-    struct ingero_op_counters *counters = counters_of(cookie);
+    struct ingero_op_counters *counters;
     __u64 stack_pointer = entry_stack_pointer(ctx), now;
     struct frame *frame;
     __u32 depth;
@@ -184,7 +200,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
         return 1;
     }
     if (thread && thread->depth && is_repeated(ctx, thread, task, stack_pointer)) return 1;
-    COUNT(counters, entries);
+    counters = count_entry(thread, cookie);
     if (wait_floor_ns && !is_watched(task)) watch_caller(task);
     if (!thread) thread = first_call(task);
     if (!thread) {

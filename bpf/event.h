@@ -315,6 +315,8 @@ struct ingero_op_counters {
     ingero_u64 lost_depth;   /* nested deeper than INGERO_MAX_DEPTH, or no memory for the thread's state */
     ingero_u64 uncertain;    /* records whose split is marked uncertain */
     ingero_u64 thinned;      /* calls that a record of another stands for */
+    ingero_u64 timed;        /* entries of which the first part was timed, see call_price.h */
+    ingero_u64 timed_ns;     /* what that took */
 };
 
 #define INGERO_THIN_SLOTS 32 /* ops that may be thinned, and one for none */
@@ -322,9 +324,16 @@ struct ingero_op_counters {
 /* What calls may cost a thread of its time, and what they cost. */
 struct ingero_overhead_budget {
     ingero_u32 permille;    /* 0: no limit */
-    ingero_u32 call_ns;     /* of a recorded call */
-    ingero_u32 unkept_ns;   /* of one that leaves no record */
     ingero_u32 keep_one_in; /* other than 0: whatever it costs */
+    ingero_u32 time_all;    /* other than 0: every entry is timed */
+    /* In a loop of calls: a call that leaves no record, what a record costs besides, the timed part of an entry. */
+    ingero_u32 unkept_ns;
+    ingero_u32 record_ns;
+    ingero_u32 entry_ns;
+    /* What each costs more amid work; the last is 0 where that made no difference. */
+    ingero_u32 unkept_more_ns;
+    ingero_u32 record_more_ns;
+    ingero_u32 entry_way_ns;
 };
 
 /*

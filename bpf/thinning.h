@@ -16,7 +16,6 @@
 
 #define BUDGET_WINDOW_NS 100000000ULL
 #define SLOW_CALL_NS 50000
-#define MAX_KEEP_ONE_IN 100
 #define MAX_UNKEPT 4096
 
 /* Set by the loader, also while the programs run. */
@@ -25,18 +24,14 @@ struct ingero_overhead_budget overhead_budget;
 __u8 thin_slots[INGERO_MAX_OPS];
 __u8 thin_ops[INGERO_THIN_SLOTS];
 
-static __always_inline __u32 choose_keep_one_in(__u64 calls, __u64 elapsed, __u32 stack_ns) {
-    __u64 budget = elapsed / 1000 * overhead_budget.permille;
-    __u64 unkept = calls * overhead_budget.unkept_ns;
-    __u64 keeping = calls * (overhead_budget.call_ns - overhead_budget.unkept_ns + stack_ns);
-    __u64 keep_one_in;
-
-    if (unkept + keeping <= budget) return 1;
-    /* Where the probes alone cost more, leaving out records does not help: those kept may cost a tenth of that. */
-    if (budget < unkept + unkept / 10) budget = unkept + unkept / 10;
-    if (unkept + keeping <= budget) return 1;
-    keep_one_in = keeping / (budget - unkept + 1) + 1;
-    return keep_one_in < MAX_KEEP_ONE_IN ? keep_one_in : MAX_KEEP_ONE_IN;
+static __always_inline int is_entry_timed(struct thread_state *thread) {
+    if (overhead_budget.time_all) return 1;
+    if (thread->entry_cost.until_next) {
+        thread->entry_cost.until_next--;
+        return 0;
+    }
+    thread->entry_cost.until_next = bpf_get_prandom_u32() % (2 * INGERO_ENTRIES_A_SAMPLE - 1);
+    return 1;
 }
 
 /* A call of the thread has returned. */
@@ -47,7 +42,10 @@ static __always_inline void count_call(struct thread_state *thread, __u64 now) {
     thread->window_calls++;
     if (overhead_budget.keep_one_in) thread->keep_one_in = overhead_budget.keep_one_in;
     if (elapsed < BUDGET_WINDOW_NS) return;
-    thread->keep_one_in = overhead_budget.permille ? choose_keep_one_in(thread->window_calls, elapsed, stack_ns) : 1;
+    thread->keep_one_in = 1;
+    if (overhead_budget.permille)
+        thread->keep_one_in =
+            ingero_choose_keep_one_in(&overhead_budget, &thread->entry_cost, thread->window_calls, elapsed, stack_ns);
     thread->window_calls = 0;
     thread->window_from_ns = now;
 }

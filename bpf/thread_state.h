@@ -7,6 +7,7 @@
 #ifndef INGERO_THREAD_STATE_H
 #define INGERO_THREAD_STATE_H
 
+#include "call_price.h"
 #include "event.h"
 #include "kernel_types.h"
 #include "stack_event.h"
@@ -137,6 +138,7 @@ struct thread_state {
     __u64 window_from_ns; /* of the overhead budget, see thinning.h */
     __u32 window_calls;
     __u32 keep_one_in;
+    struct ingero_entry_cost entry_cost;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
     __u16 keep_after[INGERO_THIN_SLOTS];
     struct wait_state wait;

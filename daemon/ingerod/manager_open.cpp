@@ -96,8 +96,11 @@ Result<void> Manager::load_probes() {
     if (const auto cost = probes_->calibrate(); !cost)
         spdlog::warn("cannot measure what a call costs, so the overhead is not bounded: {}", cost.error().message);
     else
-        spdlog::debug("a recorded call costs {} ns, one without a record {} ns; of {} calls {} left none",
-                      cost->call_ns, cost->unkept_ns, cost->calls, cost->unkept_calls);
+        spdlog::debug(
+            "a recorded call costs {:.0f} ns, one without a record {:.0f} ns; of {} calls {} left none; amid "
+            "work {:.0f} and {:.0f} ns, where the timed part of an entry takes {:.0f} ns for {:.0f}",
+            cost->alone.call_ns(), cost->alone.unkept_ns, cost->calls, cost->unkept_calls, cost->amid_work.call_ns(),
+            cost->amid_work.unkept_ns, cost->amid_work.entry_ns, cost->alone.entry_ns);
     probes_->set_overhead_budget(options_.config.overhead_budget_permille);
     probes_->host().set_floor(options_.config.wait_floor_ns);
     return {};

@@ -84,17 +84,20 @@ void expect_accounted(const StoreContents& store, uint32_t pid, uint64_t calls, 
 /// What the daemon's log says of the price of a call.
 struct Cost {
     double kept_ns = 0, unkept_ns = 0, calls = 0, unkept_calls = 0;
+    double work_kept_ns = 0, work_unkept_ns = 0, work_entry_ns = 0, entry_ns = 0;
 };
 
 Cost cost_of(const std::string& log) {
     const std::regex line(
-        R"(a recorded call costs (\d+) ns, one without a record (\d+) ns; of (\d+) calls (\d+) left none)");
+        R"(a recorded call costs (\d+) ns, one without a record (\d+) ns; of (\d+) calls (\d+) left none; )"
+        R"(amid work (\d+) and (\d+) ns, where the timed part of an entry takes (\d+) ns for (\d+))");
     std::smatch found;
     if (!std::regex_search(log, found, line)) {
         ADD_FAILURE() << "it was not said what a call costs: " << log;
         return {};
     }
-    return {std::stod(found[1]), std::stod(found[2]), std::stod(found[3]), std::stod(found[4])};
+    const auto figure = [&](size_t number) { return std::stod(found[number]); };
+    return {figure(1), figure(2), figure(3), figure(4), figure(5), figure(6), figure(7), figure(8)};
 }
 
 /// What the workload's last line says of `name`.
@@ -149,6 +152,10 @@ TEST_F(Budget, a_launch_storm_is_thinned_with_errors_and_slow_calls_kept_and_cou
     std::cout << "a recorded call costs " << cost.kept_ns << " ns, one without a record " << cost.unkept_ns << " ns\n";
     ASSERT_GT(cost.calls, 0);
     ASSERT_GT(cost.unkept_ns, 0);
+    EXPECT_GT(cost.entry_ns, 0);
+    EXPECT_GT(cost.work_entry_ns, 0);
+    EXPECT_GE(cost.work_unkept_ns, cost.unkept_ns);
+    EXPECT_GE(cost.work_kept_ns, cost.work_unkept_ns);
     EXPECT_GT(cost.unkept_calls, 0) << "what it costs to leave no record was not measured";
     expect_accounted(store, pid, runtime.calls, made);
     EXPECT_GE(runtime.errors + lost, made / error_every);

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "core/model/call_time.h"
@@ -31,7 +30,6 @@ namespace {
 
 constexpr size_t batch_events = 8192;
 constexpr uint64_t batch_age_ns = 1'000'000'000;
-constexpr uint64_t overhead_interval_ns = 1'000'000'000;
 /// With nothing to store, how often the session's last covered instant is moved on.
 constexpr uint64_t idle_commit_ns = 5'000'000'000;
 constexpr long poll_period_ns = 1'500'000;
@@ -64,7 +62,6 @@ struct Ingest::Impl {
           commits(std::move(writer), [this](std::function<void()> call) { answers.post(std::move(call)); }) {
         next_sequence = commits.figures().store.last_sequence + 1;
         last_counters.resize(all_ops().size());
-        measured_counters = last_counters;
         probes.set_record_callback([this](std::span<const std::byte> record) { take_record(record); });
     }
 
@@ -82,7 +79,6 @@ struct Ingest::Impl {
     void sleep_until_record(uint64_t until_ns);
     void wait_before_polling(size_t read);
     std::vector<LossRow> read_losses(uint64_t now);
-    void measure_overhead(uint64_t now);
 
     void take_wait(WaitRow& row);
     void add_event(Event& event);
@@ -113,12 +109,9 @@ struct Ingest::Impl {
     uint64_t last_read_ns = 0;
     uint64_t next_sequence = 1;
     OpCounters last_counters;
-    OpCounters measured_counters;  ///< at the last measurement of the overhead
-    uint64_t measured_ns = 0;
-    std::unordered_set<uint32_t> busy_threads;  ///< that made calls since
+    OverheadMeter meter{OpCounters(all_ops().size()), monotonic_now_ns()};
     uint64_t last_loss_ns = 0;
     uint64_t fresh_events = 0;
-    uint32_t last_tid = 0;
     uint64_t untold_loss = 0;  ///< to on_events
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
@@ -163,7 +156,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         ProcessActivity& seen = fresh_activity[event.process()];
         seen.calls += event.weight;
         fresh_events++;
-        if (event.tid != last_tid) busy_threads.insert(last_tid = event.tid);
+        meter.note_thread(event.tid);
         seen.latest_ns = std::max(seen.latest_ns, event.end_ns());
         if (callbacks.hide_names) callbacks.hide_names(event);
         if (callbacks.on_call) callbacks.on_call(event);
@@ -335,7 +328,8 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
     }
     last_counters = counters;
     const uint64_t since = std::exchange(last_loss_ns, now);
-    measure_overhead(now);
+    std::optional<OverheadFigures> measured;
+    if (meter.is_due(now)) measured = meter.measure(now, counters, probes.cost(), probes.stack_cost_ns());
     const std::lock_guard lock(mutex);
     std::string not_kept;  // in one row: a gap is known by when it began and why
     const auto add_not_kept = [&](uint64_t& known, uint64_t count, const char* what) {
@@ -351,37 +345,11 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
                            .to_ns = now,
                            .reason = GapReason::too_many,
                            .subject = std::move(not_kept)});
+    if (measured) overhead = std::move(*measured);
     thinned = thinned_now;
     lost = lost_now;
     uncertain = uncertain_now;
     return rows;
-}
-
-// Each traced thread has all of the interval: what a thread does between its calls is time that the calls slow down
-// too.
-void Ingest::Impl::measure_overhead(uint64_t now) {
-    const uint64_t interval_ns = now - measured_ns;
-    if (interval_ns < overhead_interval_ns) return;
-    const auto cost = probes.cost();
-    const auto ops = all_ops();
-    const double stack_ns = probes.stack_cost_ns();
-    OverheadFigures figures;
-    double overhead_ns = 0;
-    for (size_t i = 0; i < ops.size() && cost; ++i) {
-        const auto calls = static_cast<double>(last_counters[i].entries - measured_counters[i].entries);
-        const auto unkept = static_cast<double>(last_counters[i].thinned - measured_counters[i].thinned);
-        overhead_ns += (calls - unkept) * (cost->call_ns + stack_ns) + unkept * cost->unkept_ns;
-        if (unkept > 0) figures.thinned.push_back({ops[i].id, calls / std::max(calls - unkept, 1.0)});
-    }
-    const double time_ns =
-        static_cast<double>(interval_ns) * static_cast<double>(std::max<size_t>(busy_threads.size(), 1));
-    if (cost) figures.permille = 1000 * overhead_ns / time_ns;
-    busy_threads.clear();
-    last_tid = 0;
-    measured_counters = last_counters;
-    measured_ns = now;
-    const std::lock_guard lock(mutex);
-    overhead = std::move(figures);
 }
 
 // What was read for a request is put by the loop thread, the stacks of its calls too: then only it is committed,
@@ -444,7 +412,7 @@ void Ingest::Impl::wait_before_polling(size_t read) {
 }
 
 void Ingest::Impl::ingest_loop() {
-    last_loss_ns = last_hand_over_ns = measured_ns = monotonic_now_ns();
+    last_loss_ns = last_hand_over_ns = monotonic_now_ns();
     while (!stopping) {
         turns++;
         std::vector<std::function<void()>> requests;

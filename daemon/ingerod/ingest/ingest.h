@@ -14,20 +14,11 @@
 #include "core/model/stack.h"
 #include "core/store/store.h"
 #include "daemon/ingerod/ingest/commit_queue.h"
+#include "daemon/ingerod/ingest/overhead.h"
 #include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
 
 namespace ingero {
-
-/// What tracing costs the traced threads, over the latest interval of at least a second.
-struct OverheadFigures {
-    std::optional<double> permille;  ///< of their time; empty until measured, or where no cost is known
-    struct Thinned {
-        OpId op = 0;
-        double weight = 1;  ///< calls a record, on average
-    };
-    std::vector<Thinned> thinned;
-};
 
 /// Sums since start.
 struct IngestFigures {

@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "core/model/time.h"
 
@@ -47,6 +50,11 @@ namespace {
 
 constexpr size_t rounds = 9;
 constexpr unsigned calls_a_round = 200;
+constexpr size_t single_calls = 32;
+constexpr size_t cache_line = 64;
+/// Entries that differ by less are not told apart.
+constexpr double least_difference_ns = 10;
+constexpr double farthest = 1.5;
 
 struct Search {
     uintptr_t address = 0;
@@ -65,6 +73,19 @@ int look_into(dl_phdr_info* object, size_t, void* context) {
 }
 
 }  // namespace
+
+bool CallCost::knows_work() const {
+    return amid_work.entry_ns - alone.entry_ns >= std::max(least_difference_ns, alone.entry_ns / 4);
+}
+
+CallPrice CallCost::at(double entry_ns) const {
+    if (!knows_work()) return alone;
+    const double far = std::clamp((entry_ns - alone.entry_ns) / (amid_work.entry_ns - alone.entry_ns), 0.0, farthest);
+    const auto between = [&](double from, double to) { return from + far * std::max(to - from, 0.0); };
+    return {.unkept_ns = between(alone.unkept_ns, amid_work.unkept_ns),
+            .record_ns = between(alone.record_ns, amid_work.record_ns),
+            .entry_ns = entry_ns};
+}
 
 Result<CalibratedFunction> find_calibrated_function() {
     CalibratedFunction function;
@@ -96,6 +117,37 @@ std::vector<uint32_t> time_calibrated_calls(size_t ways, const std::function<voi
         result.push_back(static_cast<uint32_t>(std::min<uint64_t>(one[rounds / 4], UINT32_MAX)));
     }
     return result;
+}
+
+/// Empty where there is none. Not of the heap, which would keep room for as much from then on.
+static std::span<uint64_t> map_memory(size_t bytes) {
+    if (bytes == 0) return {};
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return {};
+    return {static_cast<uint64_t*>(memory), bytes / sizeof(uint64_t)};
+}
+
+SingleCalls time_single_calls(size_t work_bytes, const std::function<uint64_t()>& timed_ns) {
+    std::vector<uint64_t> calls, entries;
+    const std::span<uint64_t> memory = map_memory(work_bytes);
+    std::thread([&] {
+        uint64_t timed_before = timed_ns ? timed_ns() : 0;
+        for (size_t number = 0; number < single_calls; ++number) {
+            for (size_t at = 0; at < memory.size(); at += cache_line / sizeof(uint64_t)) memory[at] += at + number;
+            const uint64_t before = monotonic_now_ns();
+            ingero_calibrated_call();
+            calls.push_back(monotonic_now_ns() - before);
+            // After the call: it reads what the call then would find in the caches.
+            const uint64_t timed = timed_ns ? timed_ns() : 0;
+            entries.push_back(timed - std::exchange(timed_before, timed));
+        }
+    }).join();
+    if (!memory.empty()) munmap(memory.data(), work_bytes);
+    const auto median = [](std::vector<uint64_t>& all) {
+        std::nth_element(all.begin(), all.begin() + single_calls / 2, all.end());
+        return all[single_calls / 2];
+    };
+    return {median(calls), median(entries)};
 }
 
 }  // namespace ingero

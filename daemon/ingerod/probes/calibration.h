@@ -12,11 +12,25 @@
 
 namespace ingero {
 
-/// What the probes add to a call, and by how many calls that was measured: half of them are to leave no record.
+/// What the probes add to a call.
+struct CallPrice {
+    double unkept_ns = 0;  ///< of one that leaves no record
+    double record_ns = 0;  ///< a record besides
+    double entry_ns = 0;   ///< what the timed part of an entry takes (bpf/call_price.h)
+
+    double call_ns() const { return unkept_ns + record_ns; }
+};
+
+/// That in a loop of calls, which has the caches to itself, and in one that works on memory between its calls; and by
+/// how many calls it was measured: half of them are to leave no record.
 struct CallCost {
-    uint32_t call_ns = 0;    ///< of a recorded call
-    uint32_t unkept_ns = 0;  ///< of a call that leaves no record
+    CallPrice alone, amid_work;
     uint64_t calls = 0, unkept_calls = 0;
+
+    /// Work made a difference that could be measured.
+    bool knows_work() const;
+    /// Where the timed part of entries takes so long: between the two, or beyond the second by half of the way at most.
+    CallPrice at(double entry_ns) const;
 };
 
 /// A function that does nothing and begins with an instruction that the kernel emulates, as most exports of the CUDA
@@ -33,5 +47,16 @@ Result<CalibratedFunction> find_calibrated_function();
 /// Ns a call in each of `ways`, from a thread of its own, which is gone when this returns. `prepare` brings about a
 /// way, on that thread. The ways take turns, and of each the lower quartile counts: what else runs only ever adds.
 std::vector<uint32_t> time_calibrated_calls(size_t ways, const std::function<void(size_t way)>& prepare);
+
+/// More than a core has of fast caches for itself.
+inline constexpr size_t calibrated_work_bytes = 4 << 20;
+
+/// Medians of single calls; the first with the clock's own time.
+struct SingleCalls {
+    uint64_t call_ns = 0, entry_ns = 0;
+};
+/// Of a thread of its own that works on so many bytes of memory before each call. `timed_ns`, where there is one, reads
+/// the sum of what the timed parts of its entries took.
+SingleCalls time_single_calls(size_t work_bytes, const std::function<uint64_t()>& timed_ns);
 
 }  // namespace ingero

@@ -12,12 +12,14 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "calls_bpf.skel.h"
 #include "calls_context_bpf.skel.h"
+#include "core/model/call_time.h"
 #include "core/model/op.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/limits/shortage.h"
@@ -41,6 +43,8 @@ struct RingDeleter {
 constexpr uint64_t total_ring_bytes = 32ULL << 20;
 constexpr uint64_t min_ring_bytes = 256ULL << 10;
 constexpr uint64_t max_ring_bytes = 4ULL << 20;
+constexpr unsigned work_rounds = 3;
+constexpr uint64_t least_timed_entries = 100;  ///< a round of which each entry is timed
 
 // A storm of 100,000 records a second on one CPU fills 4 MiB in 0.4 s, 200 times what the reader sleeps.
 uint32_t ring_bytes(int cpus) {
@@ -192,6 +196,10 @@ struct CallProbes::Impl {
         if (bss != MAP_FAILED) munmap(bss, bss_bytes);
     }
     void fill_syscall_table();
+    size_t consume_records();
+    CallPrice time_loops(uint32_t untraced_ns);
+    CallPrice time_amid_work(const CallPrice& alone, uint64_t untraced_longer_ns);
+    void set_price(const CallCost& measured);
 };
 
 Result<void> CallProbes::Impl::open(bool session_takes_context) {
@@ -442,6 +450,78 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
     return attached;
 }
 
+namespace {
+
+template <class T>
+T quantile_of(std::vector<T> all, size_t part, size_t of) {
+    if (all.empty()) return {};
+    const auto place = all.begin() + static_cast<std::ptrdiff_t>(all.size() * part / of);
+    std::nth_element(all.begin(), place, all.end());
+    return *place;
+}
+
+}  // namespace
+
+/// In a loop: ns of a recorded call, and of one that is not, the function's own among them.
+CallPrice CallProbes::Impl::time_loops(uint32_t untraced_ns) {
+    ingero_op_counters last{};
+    std::vector<double> entries;
+    const auto note_entries = [&] {
+        const ingero_op_counters now = counters_of(calibrated_index());
+        const uint64_t timed = now.timed - last.timed;
+        if (timed >= least_timed_entries)
+            entries.push_back(static_cast<double>(now.timed_ns - last.timed_ns) / static_cast<double>(timed));
+        last = now;
+    };
+    // In the third way each entry is timed, which would make the others dearer.
+    const auto times = time_calibrated_calls(3, [&](size_t way) {
+        note_entries();
+        consume_records();
+        budget->keep_one_in = way == 0 ? 1 : UINT8_MAX;
+        budget->time_all = way == 2;
+    });
+    note_entries();
+    const uint32_t call_ns = times[0] - std::min(times[0], untraced_ns),
+                   unkept_ns = std::min(times[1] - std::min(times[1], untraced_ns), call_ns);
+    return {.unkept_ns = static_cast<double>(unkept_ns),
+            .record_ns = static_cast<double>(call_ns - unkept_ns),
+            .entry_ns = quantile_of(entries, 1, 4)};
+}
+
+/// The same amid work, which alone makes a call take `untraced_longer_ns` longer.
+CallPrice CallProbes::Impl::time_amid_work(const CallPrice& alone, uint64_t untraced_longer_ns) {
+    std::vector<uint64_t> kept_longer, unkept_longer, entries;
+    budget->time_all = 1;
+    for (unsigned round = 0; round < work_rounds; ++round) {
+        for (const bool kept : {true, false}) {
+            consume_records();
+            budget->keep_one_in = kept ? 1 : UINT8_MAX;
+            const SingleCalls in_loop = time_single_calls(0, {});
+            const SingleCalls amid_work =
+                time_single_calls(calibrated_work_bytes, [this] { return counters_of(calibrated_index()).timed_ns; });
+            const uint64_t longer_ns = saturating_subtract(amid_work.call_ns, in_loop.call_ns);
+            (kept ? kept_longer : unkept_longer).push_back(saturating_subtract(longer_ns, untraced_longer_ns));
+            entries.push_back(amid_work.entry_ns);
+        }
+    }
+    const double call_ns = alone.call_ns() + static_cast<double>(quantile_of(kept_longer, 1, 2)),
+                 unkept_ns = alone.unkept_ns + static_cast<double>(quantile_of(unkept_longer, 1, 2));
+    return {.unkept_ns = unkept_ns,
+            .record_ns = std::max(call_ns - unkept_ns, 0.0),
+            .entry_ns = static_cast<double>(quantile_of(entries, 1, 2))};
+}
+
+void CallProbes::Impl::set_price(const CallCost& measured) {
+    const auto more = [](double amid_work, double alone) { return std::lround(std::max(amid_work - alone, 0.0)); };
+    budget->unkept_ns = static_cast<uint32_t>(std::lround(measured.alone.unkept_ns));
+    budget->record_ns = static_cast<uint32_t>(std::lround(measured.alone.record_ns));
+    budget->entry_ns = static_cast<uint32_t>(std::lround(measured.alone.entry_ns));
+    if (!measured.knows_work()) return;
+    budget->unkept_more_ns = static_cast<uint32_t>(more(measured.amid_work.unkept_ns, measured.alone.unkept_ns));
+    budget->record_more_ns = static_cast<uint32_t>(more(measured.amid_work.record_ns, measured.alone.record_ns));
+    budget->entry_way_ns = static_cast<uint32_t>(more(measured.amid_work.entry_ns, measured.alone.entry_ns));
+}
+
 Result<CallCost> CallProbes::calibrate() {
     const auto function = find_calibrated_function();
     if (!function) return tl::unexpected(function.error());
@@ -450,22 +530,21 @@ Result<CallCost> CallProbes::calibrate() {
                          .symbol = "the calibrated function",
                          .emulated = true};
     const uint32_t untraced_ns = time_calibrated_calls(1, [](size_t) {}).front();
+    const uint64_t untraced_longer_ns =
+        saturating_subtract(time_single_calls(calibrated_work_bytes, {}).call_ns, time_single_calls(0, {}).call_ns);
     auto attached = attach(function->file.get(), {&site, 1});
     if (!attached) return tl::unexpected(attached.error());
     impl_->calibrated = std::move(*attached);
     const auto kept_callback = std::exchange(impl_->on_record, [](std::span<const std::byte>) {});
-    const auto times = time_calibrated_calls(2, [this](size_t way) {
-        consume();
-        impl_->budget->keep_one_in = way == 0 ? 1 : UINT8_MAX;
-    });
     CallCost cost;
-    cost.call_ns = times[0] - std::min(times[0], untraced_ns);
-    cost.unkept_ns = std::min(times[1] - std::min(times[1], untraced_ns), cost.call_ns);
+    cost.alone = impl_->time_loops(untraced_ns);
+    cost.amid_work = impl_->time_amid_work(cost.alone, untraced_longer_ns);
+    impl_->budget->time_all = 0;
     impl_->budget->keep_one_in = 0;
     const ingero_op_counters counted = impl_->counters_of(calibrated_index());
     cost.calls = counted.entries;
     cost.unkept_calls = counted.thinned;
-    consume();
+    impl_->consume_records();
     impl_->on_record = kept_callback;
     impl_->detacher = std::thread([this] { impl_->calibrated.reset(); });
     const uint32_t self = static_cast<uint32_t>(getpid());
@@ -473,9 +552,8 @@ Result<CallCost> CallProbes::calibrate() {
     if (cost.calls == 0)
         return fail(ErrorCode::denied,
                     "ingerod itself runs under a seccomp filter, so its own test calls are not traced either");
-    impl_->budget->call_ns = cost.call_ns;
-    impl_->budget->unkept_ns = cost.unkept_ns;
     impl_->cost = cost;
+    impl_->set_price(cost);
     return cost;
 }
 
@@ -493,7 +571,11 @@ void CallProbes::set_record_callback(std::function<void(std::span<const std::byt
 }
 
 size_t CallProbes::consume() {
-    const int count = ring_buffer__consume(impl_->rings.get());
+    return impl_->consume_records();
+}
+
+size_t CallProbes::Impl::consume_records() {
+    const int count = ring_buffer__consume(rings.get());
     return count > 0 ? static_cast<size_t>(count) : 0;
 }
 
@@ -533,6 +615,8 @@ ingero_op_counters CallProbes::Impl::counters_of(uint32_t index) const {
         sums.lost_depth += one.lost_depth;
         sums.uncertain += one.uncertain;
         sums.thinned += one.thinned;
+        sums.timed += one.timed;
+        sums.timed_ns += one.timed_ns;
     }
     return sums;
 }

@@ -79,7 +79,7 @@ class CallProbes {
     /// Which processes are recorded: all, until it is told otherwise.
     CaptureGate& gate();
 
-    /// Measures what a call costs, about 10 ms; before records are read. Errors: internal, denied.
+    /// Measures what a call costs, about 100 ms; before records are read. Errors: internal, denied.
     Result<CallCost> calibrate();
     /// What calls may cost their threads, in thousandths of the threads' time; 0: no limit. After calibrate().
     void set_overhead_budget(unsigned permille);
