@@ -3,189 +3,47 @@
 //
 // Untraced means that no daemon runs: the probe sets could be turned off instead, but the scheduler's tracepoints, the
 // readers of the rings and the watch on mappings would stay, and they are part of what tracing costs.
-#include <dlfcn.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/figures.h"
-#include "core/model/time.h"
-#include "core/wire/child_process.h"
-#include "core/wire/client.h"
+#include "bench/tracing.h"
 #include "daemon/ingerod/probes/call_probes.h"
 
 using namespace ingero;
-using namespace std::chrono_literals;
-using namespace nlohmann::literals;
+using namespace ingero::bench;
 
 namespace {
 
 constexpr int default_turns = 20;
 constexpr int warm_up_steps = 5;
-/// An engine's step: a token of a batch, say.
-constexpr int launches_a_step = 100;
 constexpr int device_steps = 50;  ///< 10 ms each
 constexpr int launch_steps = 600;
 constexpr int work_steps = 400;
-constexpr size_t work_bytes = 2 << 20;
 constexpr uint64_t launches_a_turn =
     uint64_t{launches_a_step} * (warm_up_steps + device_steps + launch_steps + work_steps);
-
-struct Dim3 {
-    unsigned x = 1, y = 1, z = 1;
-};
 
 int fail_with(const std::string& what) {
     fprintf(stderr, "overhead: %s\n", what.c_str());
     return 1;
 }
 
-double quantile(std::vector<double> values, double part) {
-    std::sort(values.begin(), values.end());
-    return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
-/// What a step took. What else runs on the machine only ever adds: the tenth of the steps that it left alone counts.
-struct Steps {
-    double undisturbed_ns = 0, mean_ns = 0;
-};
-
-/// Kernels of 100 µs, so that 10,000 a second keep the device busy, or of none; a launch takes 2 to 4 µs of CPU time.
-class Engine {
-  public:
-    static std::optional<Engine> load() {
-        setenv("INGERO_STANDIN", "kernel_us=0,kernel.device_bound_us=100,call_ns=1500", 1);
-        void* library = dlopen(CUDART_LIBRARY, RTLD_NOW);
-        Engine engine;
-        const auto find = [&](auto& function, const char* name) {
-            function =
-                library ? reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name)) : nullptr;
-            return function != nullptr;
-        };
-        void** (*register_binary)(void*) = nullptr;
-        void (*register_function)(void**, const char*, char*, const char*, int, void*, void*, Dim3*, Dim3*, int*) =
-            nullptr;
-        if (!find(engine.launch_, "cudaLaunchKernel") || !find(engine.synchronize_, "cudaStreamSynchronize") ||
-            !find(register_binary, "__cudaRegisterFatBinary") || !find(register_function, "__cudaRegisterFunction"))
-            return std::nullopt;
-        void** binary = register_binary(nullptr);
-        register_function(binary, &kernels[0], nullptr, "device_bound", -1, nullptr, nullptr, nullptr, nullptr,
-                          nullptr);
-        register_function(binary, &kernels[1], nullptr, "launch_bound", -1, nullptr, nullptr, nullptr, nullptr,
-                          nullptr);
-        return engine;
-    }
-
-    Steps device_bound(int steps) const { return run(&kernels[0], steps); }
-    Steps launch_bound(int steps) const { return run(&kernels[1], steps); }
-    /// The same, but between launches the program works on memory of its own, which takes the caches from the probes.
-    Steps amid_work(int steps) const { return run(&kernels[1], steps, work_bytes); }
-
-  private:
-    Steps run(const char* kernel, int steps, size_t bytes = 0) const {
-        std::vector<uint64_t> memory(bytes / sizeof(uint64_t));
-        std::vector<double> ns;
-        ns.reserve(static_cast<size_t>(steps));
-        const uint64_t begin = monotonic_now_ns();
-        uint64_t last = begin;
-        for (int step = 0; step < steps; ++step) {
-            for (int i = 0; i < launches_a_step; ++i) {
-                launch_(kernel, {}, {}, nullptr, 0, nullptr);
-                for (size_t at = 0; at < memory.size(); at += cache_line / sizeof(uint64_t)) memory[at] += at;
-                asm volatile("" : : "r"(memory.data()) : "memory");
-            }
-            synchronize_(nullptr);
-            const uint64_t now = monotonic_now_ns();
-            ns.push_back(static_cast<double>(now - std::exchange(last, now)));
-        }
-        return {.undisturbed_ns = quantile(ns, 0.1), .mean_ns = static_cast<double>(last - begin) / steps};
-    }
-
-    static constexpr size_t cache_line = 64;
-    static constexpr char kernels[2] = {};
-    int (*launch_)(const void*, Dim3, Dim3, void**, size_t, void*) = nullptr;
-    int (*synchronize_)(void*) = nullptr;
-};
-
-/// With a store of its own, and without a budget: the price of each call is what is looked for. Native stacks are on
-/// where nobody says otherwise, and are not part of the calibrated price.
-class Tracer {
-  public:
-    Tracer(const std::string& directory, bool with_stacks) : socket_(directory + "/run/control.sock") {
-        std::ofstream(directory + "/ingerod.conf") << "[capture]\noverhead_budget = 0\n"
-                                                   << (with_stacks ? "" : "stacks = \"off\"\n");
-        auto child =
-            ChildProcess::start({INGEROD_PROGRAM, "--directory", directory + "/run", "--config",
-                                 directory + "/ingerod.conf", "--worker", WORKER_PROGRAM, "--log-level", "error"});
-        if (!child) return;
-        child_.emplace(std::move(*child));
-        const auto until = std::chrono::steady_clock::now() + 30s;
-        while (!is_traced() && std::chrono::steady_clock::now() < until) {
-            const timespec a_while{0, 5'000'000};
-            nanosleep(&a_while, nullptr);
-        }
-    }
-    ~Tracer() { stop(); }
-
-    /// Of this process; asked again while it is fewer than `expected`, since the store may be behind.
-    uint64_t calls_recorded(uint64_t expected) {
-        const auto until = std::chrono::steady_clock::now() + 30s;
-        uint64_t calls = 0;
-        while (client_ && calls < expected && std::chrono::steady_clock::now() < until) {
-            const auto stats = client_->call("stats", {{"pid", getpid()}, {"since_ns", 3'600'000'000'000}}, 60s);
-            if (!stats) return calls;
-            calls = 0;
-            for (const auto& op : stats->at("ops")) calls += op.at("count").get<uint64_t>();
-        }
-        return calls;
-    }
-
-    /// What status says that tracing costs, as a share of time; 0 where it says nothing.
-    double told() {
-        if (!client_) return 0;
-        const auto status = client_->call("status", nlohmann::json::object(), 30s);
-        return status ? status->value("/overhead/measured_permille"_json_pointer, 0.0) / 1000 : 0;
-    }
-
-    void stop() {
-        if (!child_) return;
-        kill(child_->pid(), SIGTERM);
-        child_->wait();
-        child_.reset();
-    }
-
-  private:
-    bool is_traced() {
-        if (!client_) {
-            auto client = ControlClient::connect(socket_);
-            if (!client) return false;
-            client_.emplace(std::move(*client));
-        }
-        const auto answer = client_->call("processes", nlohmann::json::object(), 30s);
-        if (!answer) return false;
-        for (const auto& process : answer->at("processes"))
-            if (process.at("pid") == getpid()) return process.at("state") == "tracing";
-        return false;
-    }
-
-    std::string socket_;
-    std::optional<ChildProcess> child_;
-    std::optional<ControlClient> client_;
-};
-
 enum class Way { untraced, without_stacks, with_stacks };
 constexpr Way ways[] = {Way::untraced, Way::without_stacks, Way::with_stacks};
+
+/// Without a budget: the price of each call is what is looked for. Native stacks are on where nobody says otherwise,
+/// and are not part of the calibrated price.
+std::string config_of(Way way) {
+    return std::string("[capture]\noverhead_budget = 0\n") + (way == Way::with_stacks ? "" : "stacks = \"off\"\n");
+}
 
 /// Fraction of the steps that are not made any more.
 double fewer_steps(double untraced_ns, double traced_ns) {
@@ -242,7 +100,7 @@ int main(int argc, char** argv) {
         for (int place = 0; place < 3; ++place) {
             const Way way = ways[(turn + place) % 3];
             std::optional<Tracer> tracer;
-            if (way != Way::untraced) tracer.emplace(directory, way == Way::with_stacks);
+            if (way != Way::untraced) tracer.emplace(directory, config_of(way));
             cpu_set_t all;
             sched_getaffinity(0, sizeof(all), &all);
             sched_setaffinity(0, sizeof(first), &first);

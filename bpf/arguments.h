@@ -119,7 +119,7 @@ static __always_inline void read_arguments(struct call_context *ctx, struct fram
     struct parameters parameters;
 
     read_registers(ctx, &parameters);
-    switch ((cookie >> 24) & 0xff) {
+    switch (shape_of(cookie)) {
         case INGERO_SHAPE_LAUNCH_RUNTIME: read_launch_runtime(ctx, &parameters, frame); return;
         case INGERO_SHAPE_LAUNCH_RUNTIME_EX: read_launch_ex(&parameters, frame, 0); return;
         case INGERO_SHAPE_LAUNCH_DRIVER: read_launch_driver(ctx, &parameters, frame); return;
@@ -134,7 +134,7 @@ static __always_inline void read_arguments(struct call_context *ctx, struct fram
             frame->args[0] = read_parameter(ctx, &parameters, cookie >> 32);
             frame->args[1] = read_parameter(ctx, &parameters, cookie >> 40);
             frame->args[2] = read_parameter(ctx, &parameters, cookie >> 48);
-            switch ((cookie >> 24) & 0xff) {
+            switch (shape_of(cookie)) {
                 case INGERO_SHAPE_ELEMENTS_2: frame->args[0] *= 2; break;
                 case INGERO_SHAPE_ELEMENTS_4: frame->args[0] *= 4; break;
                 case INGERO_SHAPE_COPY_2D_STRUCT: frame->args[0] = copy_2d_bytes(frame->args[0], 0); break;

@@ -38,14 +38,80 @@ ingero_price_256(const struct ingero_overhead_budget *budget, const struct inger
     return far < 384 ? far : 384;
 }
 
+/* Of a call that leaves no record, and of a record besides. */
+static inline __attribute__((always_inline)) ingero_u64
+ingero_unkept_price(const struct ingero_overhead_budget *costs, const struct ingero_entry_cost *entry) {
+    return costs->unkept_ns + (ingero_u64)costs->unkept_more_ns * ingero_price_256(costs, entry) / 256;
+}
+
+static inline __attribute__((always_inline)) ingero_u64
+ingero_record_price(const struct ingero_overhead_budget *costs, const struct ingero_entry_cost *entry) {
+    return costs->record_ns + (ingero_u64)costs->record_more_ns * ingero_price_256(costs, entry) / 256;
+}
+
+/* A thread's calls of ops that are always attached to: how many in slices, and how many between them. Decaying sums. */
+struct ingero_pace {
+    ingero_u32 calls_in, calls_out;
+    ingero_u32 us_in, us_out;
+};
+#define INGERO_LEAST_PACE 8 /* calls in slices: of fewer nothing follows */
+
+static inline __attribute__((always_inline)) void ingero_add_pace(struct ingero_pace *pace, ingero_u32 calls_in,
+                                                                  ingero_u32 us_in, ingero_u32 calls_out,
+                                                                  ingero_u32 us_out) {
+    pace->calls_in += calls_in - pace->calls_in / 8;
+    pace->us_in += us_in - pace->us_in / 8;
+    pace->calls_out += calls_out - pace->calls_out / 8;
+    pace->us_out += us_out - pace->us_out / 8;
+}
+
+/*
+ * The same of the first slice of a thread, which came by a call in each `storm_call_ns` while they left no record: by what
+ * such a call costs, and one in the slice.
+ */
+static inline __attribute__((always_inline)) ingero_u64
+ingero_first_slice_cost(ingero_u64 length, ingero_u32 storm_call_ns, ingero_u32 unkept_ns, ingero_u32 call_ns) {
+    ingero_u32 own = storm_call_ns > unkept_ns ? storm_call_ns - unkept_ns : 0;
+
+    if (!storm_call_ns) return 0;
+    if (own < storm_call_ns / 8) own = storm_call_ns / 8;
+    return length * call_ns / (own + call_ns + 1);
+}
+
+/*
+ * What the probes take of a slice of `length` ns: as far as the program's other calls come slower in slices than between
+ * them. `by_price` where there are too few.
+ */
+static inline __attribute__((always_inline)) ingero_u64 ingero_slice_cost(const struct ingero_pace *pace,
+                                                                          ingero_u64 length, ingero_u64 by_price) {
+    ingero_u64 own;
+
+    if (pace->calls_in < INGERO_LEAST_PACE || !pace->us_in || !pace->calls_out) return by_price;
+    own = length * pace->calls_in / pace->us_in * pace->us_out / pace->calls_out;
+    return own < length ? length - own : 0;
+}
+
+/*
+ * How many calls one of a slice of `length` ns stands for, of which the probes took `cost`: as many as come in
+ * `stands_for` ns where the rest is the program's own. By a random number, so that on average it is just the ratio. 0 where
+ * nothing is known.
+ */
+static inline __attribute__((always_inline)) ingero_u32 ingero_slice_worth(ingero_u64 length, ingero_u64 cost,
+                                                                           ingero_u64 stands_for, ingero_u32 random) {
+    ingero_u64 own = cost < length ? length - cost : 0;
+
+    if (own < length / 16) own = length / 16; /* what is left of less is no measure */
+    if (own == 0) return 0;
+    return (ingero_u32)((stands_for + random % (ingero_u32)own) / own);
+}
+
 /* One in how many calls is recorded, where so many were made in `elapsed` ns and a native stack costs `stack_ns`. */
 static inline __attribute__((always_inline)) ingero_u32
 ingero_choose_keep_one_in(const struct ingero_overhead_budget *costs, const struct ingero_entry_cost *entry,
                           ingero_u64 calls, ingero_u64 elapsed, ingero_u32 stack_ns) {
-    ingero_u64 far = ingero_price_256(costs, entry);
     ingero_u64 budget = elapsed / 1000 * costs->permille;
-    ingero_u64 unkept = calls * (costs->unkept_ns + costs->unkept_more_ns * far / 256);
-    ingero_u64 keeping = calls * (costs->record_ns + costs->record_more_ns * far / 256 + stack_ns);
+    ingero_u64 unkept = calls * ingero_unkept_price(costs, entry);
+    ingero_u64 keeping = calls * (ingero_record_price(costs, entry) + stack_ns);
     ingero_u64 keep_one_in;
 
     if (unkept + keeping <= budget) return 1;
@@ -53,7 +119,7 @@ ingero_choose_keep_one_in(const struct ingero_overhead_budget *costs, const stru
     if (budget < unkept + unkept / 10) budget = unkept + unkept / 10;
     if (unkept + keeping <= budget) return 1;
     keep_one_in = keeping / (budget - unkept + 1) + 1;
-    return keep_one_in < INGERO_MAX_KEEP_ONE_IN ? keep_one_in : INGERO_MAX_KEEP_ONE_IN;
+    return (ingero_u32)(keep_one_in < INGERO_MAX_KEEP_ONE_IN ? keep_one_in : INGERO_MAX_KEEP_ONE_IN);
 }
 
 #endif

@@ -18,6 +18,7 @@
 #include "memory_events.h"
 #include "off_cpu.h"
 #include "scheduler.h"
+#include "slices.h"
 #include "socket_events.h"
 #include "stacks.h"
 #include "thinning.h"
@@ -56,7 +57,7 @@ static __always_inline void set_right(struct thread_state *thread, struct task_s
 }
 
 static __always_inline void lose_frame(struct frame *frame) {
-    if (!detaching) COUNT(counters_of(frame->cookie), lost_frames);
+    if (!detaching && !is_sliced(frame->cookie)) COUNT(counters_of(frame->cookie), lost_frames);
 }
 
 /* In a tail call the caller's return address was already taken by its own return probe. */
@@ -76,6 +77,16 @@ static __always_inline void drop_stale_frames(struct call_context *ctx, struct t
         if (frame->stack_pointer > stack_pointer) break;
         if (frame->stack_pointer == stack_pointer && is_tail_call(ctx, task)) break;
         lose_frame(frame);
+        thread->depth = top;
+    }
+}
+
+/* Those on top whose link went before they returned. */
+static __always_inline void drop_returned_frames(struct thread_state *thread, struct task_struct *task) {
+    for (int i = 0; i < INGERO_MAX_DEPTH; i++) {
+        __u32 top = thread->depth - 1;
+        if (top >= INGERO_MAX_DEPTH || !has_returned(&thread->frames[top], task)) break;
+        lose_frame(&thread->frames[top]);
         thread->depth = top;
     }
 }
@@ -194,12 +205,23 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     struct frame *frame;
     __u32 depth;
 
+    if (is_sliced(cookie) && !is_slice_open()) {
+        COUNT(counters_of(cookie), passed_by);
+        return 1;
+    }
     if (!is_captured(task, thread)) return 1;
     if (spare_filtered && is_under_filter(task)) {
         spare(task, thread);
         return 1;
     }
-    if (thread && thread->depth && is_repeated(ctx, thread, task, stack_pointer)) return 1;
+    if (thread && thread->depth) {
+        drop_returned_frames(thread, task);
+        if (thread->depth && is_repeated(ctx, thread, task, stack_pointer)) {
+            /* By a link for all: whatever is attached to in slices is seen in full. */
+            if (!is_sliced(cookie)) unslice(thread);
+            return 1;
+        }
+    }
     counters = count_entry(thread, cookie);
     if (wait_floor_ns && !is_watched(task)) watch_caller(task);
     if (!thread) thread = first_call(task);
@@ -307,7 +329,7 @@ static __always_inline void take_effect(struct thread_state *thread, struct task
     __u32 device = frame->args[1];
     __u64 start = thread->process_start_ns | FROM_START;
 
-    switch ((frame->cookie >> 24) & 0xff) {
+    switch (shape_of(frame->cookie)) {
         case INGERO_SHAPE_SET_DEVICE: thread->device = (__u16)frame->args[0]; break;
         case INGERO_SHAPE_SET_CONTEXT:
             if (frame->args[0]) use_context(thread, frame->args[0]);
@@ -426,7 +448,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     struct frame *frame;
     int return_code = (int)return_value(ctx);
     __u64 now, switched;
-    __u32 weight;
+    __u32 weight, worth, thinned = 0;
     __u8 uncertain;
 
     if (!thread || !thread->depth) return;
@@ -453,21 +475,21 @@ static __always_inline void leave_call(struct call_context *ctx) {
         sums.runnable_ns = now - frame->start_ns - sums.blocked_ns;
         if (sums.preempted_ns > sums.runnable_ns) sums.preempted_ns = sums.runnable_ns;
     }
-    if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_REGISTER) return_code = 0; /* it returns nothing */
+    if (shape_of(frame->cookie) == INGERO_SHAPE_REGISTER) return_code = 0; /* it returns nothing */
     if (is_nccl(frame->cookie)) {
         if (return_code == NCCL_IN_PROGRESS) return_code = 0;
         leave_nccl_call(thread, thread->depth, return_code != 0);
     } else {
         read_out_arguments(frame, return_code);
     }
-    if (((frame->cookie >> 24) & 0xff) >= INGERO_SHAPE_SET_DEVICE) {
+    if (shape_of(frame->cookie) >= INGERO_SHAPE_SET_DEVICE) {
         if (return_code == 0) take_effect(thread, task, frame, now);
-        else if (((frame->cookie >> 24) & 0xff) == INGERO_SHAPE_NAME) frame->args[2] = 0;
+        else if (shape_of(frame->cookie) == INGERO_SHAPE_NAME) frame->args[2] = 0;
     }
-    count_call(thread, now);
-    weight = return_code != 0
-                 ? 1
-                 : weigh_call(thread, frame->cookie, now - frame->start_ns, frame->waits || uncertain);
+    worth = count_call(thread, frame->cookie, frame->start_ns, now);
+    weight = return_code != 0 ? 1
+                              : weigh_call(thread, frame->cookie, now - frame->start_ns, frame->waits || uncertain,
+                                           worth, &thinned);
     if (weight == 0) {
         COUNT(counters, thinned);
         return;
@@ -475,7 +497,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     if (frame->waits || uncertain) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
         if (!record) {
-            lose_record(counters, weight);
+            lose_record(counters, weight, thinned);
             return;
         }
         record->call.type = INGERO_RECORD_CALL_WAIT;
@@ -488,7 +510,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     } else {
         struct ingero_call_record *record = reserve(sizeof(*record));
         if (!record) {
-            lose_record(counters, weight);
+            lose_record(counters, weight, thinned);
             return;
         }
         record->type = INGERO_RECORD_CALL;

@@ -35,7 +35,6 @@ struct {
 
 __u64 communicators_told; /* those for which a ring had no room are counted in names_lost */
 
-static __always_inline int shape_of(__u64 cookie) { return (cookie >> 24) & 0xff; }
 static __always_inline int is_nccl(__u64 cookie) { return shape_of(cookie) >= INGERO_SHAPE_COLLECTIVE; }
 
 /* Never another's in its process, also after a restart of the daemon. */

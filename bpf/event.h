@@ -39,6 +39,7 @@ enum ingero_record_type {
     INGERO_RECORD_COMMUNICATOR = 6, /* struct ingero_communicator_record */
     INGERO_RECORD_WAIT = 7,         /* struct ingero_wait_record */
     INGERO_RECORD_SOCKET = 8,       /* struct ingero_socket_record */
+    INGERO_RECORD_STORM = 9,        /* struct ingero_storm_record */
 };
 
 /* Flags of a call. */
@@ -317,9 +318,35 @@ struct ingero_op_counters {
     ingero_u64 thinned;      /* calls that a record of another stands for */
     ingero_u64 timed;        /* entries of which the first part was timed, see call_price.h */
     ingero_u64 timed_ns;     /* what that took */
+    ingero_u64 passed_by;    /* entry probe hits of a link for slices while none was open */
 };
 
 #define INGERO_THIN_SLOTS 32 /* ops that may be thinned, and one for none */
+
+/*
+ * A thread whose calls cost more than the budget although hardly one of them leaves a record: told while that lasts, some
+ * ten times a second. In slices its calls are those that the ones seen stand for.
+ */
+struct ingero_storm_record {
+    ingero_u32 type;
+    ingero_u32 tgid;
+    ingero_u64 process_start_ns;
+    ingero_u64 time_ns;
+    ingero_u64 elapsed_ns; /* in which they were made */
+    ingero_u32 tid;
+    ingero_u32 price_ns; /* of a call that leaves no record */
+    ingero_u32 calls[INGERO_THIN_SLOTS]; /* by slot; in the first those of ops that have none */
+};
+
+/*
+ * The calls of functions that are attached to for slices only count where they begin in [open_ns, close_ns), and stand for
+ * those of a longer time. The loader changes this while close_ns is past.
+ */
+struct ingero_slice {
+    ingero_u64 open_ns; /* CLOCK_MONOTONIC */
+    ingero_u64 close_ns;
+    ingero_u64 stands_for_ns;
+};
 
 /* What calls may cost a thread of its time, and what they cost. */
 struct ingero_overhead_budget {
@@ -342,7 +369,9 @@ struct ingero_overhead_budget {
  * A selector is a parameter number from 1; 0 means none. INGERO_ARG_U32 takes the low 32 bits,
  * INGERO_ARG_OUT reads the pointed-to word when the call has returned success, INGERO_ARG_IN at entry.
  * With INGERO_ARG_OUT, INGERO_ARG_U32 says that the pointed-to word has 32 bits.
+ * The shape's highest bit is that of a link for slices.
  */
+#define INGERO_COOKIE_SLICED (1ULL << 31)
 #define INGERO_ARG_NUMBER 0x1f
 #define INGERO_ARG_U32 0x20
 #define INGERO_ARG_OUT 0x40

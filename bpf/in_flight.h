@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "off_cpu.h"
+#include "slices.h"
 
 /* Of calls that have been in flight for less nothing is said. Mapped by the reader. */
 __u64 in_flight_floor_ns;
@@ -52,6 +53,7 @@ int list_in_flight(struct bpf_iter__task *ctx) {
         __u64 start = frame->start_ns;
 
         if (i >= *(volatile __u32 *)&thread->depth) break;
+        if (has_returned(frame, task)) break;
         if (start > now || now - start < in_flight_floor_ns) break; /* those within it are younger still */
         call.now_ns = now;
         call.start_ns = start;

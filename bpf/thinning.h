@@ -11,6 +11,7 @@
 #ifndef INGERO_THINNING_H
 #define INGERO_THINNING_H
 
+#include "slices.h"
 #include "stacks.h"
 #include "thread_state.h"
 
@@ -34,38 +35,61 @@ static __always_inline int is_entry_timed(struct thread_state *thread) {
     return 1;
 }
 
-/* A call of the thread has returned. */
-static __always_inline void count_call(struct thread_state *thread, __u64 now) {
+static __always_inline __u32 slot_of(__u64 cookie) {
+    return thin_slots[(cookie >> 16) & 0xff] & (INGERO_THIN_SLOTS - 1);
+}
+
+/* A call of the thread that began at `start` has returned. Returns how many it is worth: more than 1 in a slice. */
+static __always_inline __u32 count_call(struct thread_state *thread, __u64 cookie, __u64 start, __u64 now) {
     __u64 elapsed = now - thread->window_from_ns;
     __u32 stack_ns = stack_control.enabled ? thread->walk.cost.ns : 0;
+    __u32 unkept_ns = ingero_unkept_price(&overhead_budget, &thread->entry_cost);
+    __u32 call_ns = unkept_ns + ingero_record_price(&overhead_budget, &thread->entry_cost) + stack_ns;
+    __u32 worth = count_in_slice(thread, cookie, start, unkept_ns, call_ns);
 
     thread->window_calls++;
+    thread->window_worth += worth;
+    thread->slot_worth[slot_of(cookie)] += worth;
     if (overhead_budget.keep_one_in) thread->keep_one_in = overhead_budget.keep_one_in;
-    if (elapsed < BUDGET_WINDOW_NS) return;
+    if (elapsed < BUDGET_WINDOW_NS) return worth;
     thread->keep_one_in = 1;
     if (overhead_budget.permille)
         thread->keep_one_in =
             ingero_choose_keep_one_in(&overhead_budget, &thread->entry_cost, thread->window_calls, elapsed, stack_ns);
+    tell_storm(thread, &overhead_budget, elapsed, now);
+    __builtin_memset(thread->slot_worth, 0, sizeof(thread->slot_worth));
+    thread->window_worth = 0;
     thread->window_calls = 0;
     thread->window_from_ns = now;
+    return worth;
 }
 
 /* As far as can be told at its entry: one that fails or takes long gets a record all the same, without a stack. */
 static __always_inline int is_to_be_left_out(struct thread_state *thread, __u64 cookie) {
-    __u32 slot = thin_slots[(cookie >> 16) & 0xff] & (INGERO_THIN_SLOTS - 1);
+    __u32 slot = slot_of(cookie);
 
-    return slot && thread->keep_one_in > 1 && thread->unkept[slot] < thread->keep_after[slot];
+    return slot && !is_sliced(cookie) && thread->keep_one_in > 1 && thread->unkept[slot] < thread->keep_after[slot];
 }
 
 static __always_inline int is_any_budget(void) { return overhead_budget.permille || overhead_budget.keep_one_in; }
 
-/* How many calls the record of this one stands for; 0 where it is left out. */
-static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cookie, __u64 duration_ns, int waited) {
-    __u32 slot = thin_slots[(cookie >> 16) & 0xff] & (INGERO_THIN_SLOTS - 1);
-    __u32 keep_one_in = thread->keep_one_in, unkept;
+/*
+ * How many calls the record of this one, which is worth so many itself, stands for; 0 where it is left out. `ret_thinned`
+ * of them were counted as thinned.
+ */
+static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cookie, __u64 duration_ns, int waited,
+                                        __u32 worth, __u32 *ret_thinned) {
+    __u32 slot = slot_of(cookie), keep_one_in = thread->keep_one_in, unkept;
 
+    *ret_thinned = 0;
     if (slot == 0 || duration_ns >= SLOW_CALL_NS) return 1;
     unkept = thread->unkept[slot];
+    if (is_sliced(cookie)) {
+        if (waited) return 1;
+        thread->unkept[slot] = 0;
+        *ret_thinned = unkept;
+        return unkept + worth;
+    }
     if ((keep_one_in > 1 && unkept < thread->keep_after[slot] && !waited) ||
         (unkept < MAX_UNKEPT && is_any_budget() && is_ring_filling())) {
         thread->unkept[slot] = unkept + 1;
@@ -75,6 +99,7 @@ static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cooki
     thread->unkept[slot] = 0;
     /* At random, so that a loop's own period does not decide which of its calls is seen. */
     thread->keep_after[slot] = bpf_get_prandom_u32() % (2 * (keep_one_in & 0xff) - 1 ?: 1);
+    *ret_thinned = unkept;
     return unkept + 1;
 }
 

@@ -139,6 +139,17 @@ struct thread_state {
     __u32 window_calls;
     __u32 keep_one_in;
     struct ingero_entry_cost entry_cost;
+    __u64 window_worth; /* calls of the window, with what those in slices stand for */
+    __u32 slot_worth[INGERO_THIN_SLOTS];
+    __u64 slice_open_ns; /* the latest slice in which the thread called */
+    __u64 slice_close_ns;
+    __u32 slice_calls;   /* in it */
+    __u32 slice_cost_ns; /* what the probes took of slices, on average, by their price */
+    __u32 storm_call_ns; /* how often it called when it was last told to storm, in full */
+    __u32 others_in_slice; /* calls of ops that are always attached to: in it, and since */
+    __u32 others_since;
+    __u32 reserved_3;
+    struct ingero_pace pace;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */
     __u16 keep_after[INGERO_THIN_SLOTS];
     struct wait_state wait;
@@ -255,6 +266,8 @@ static __always_inline __u32 thread_id(struct task_struct *task) {
     return pid_level == 0 || task->pid == 0 ? (__u32)task->pid : pid_in_namespace(task);
 }
 
+static __always_inline int shape_of(__u64 cookie) { return (cookie >> 24) & 0x7f; }
+
 static __always_inline struct ingero_op_counters *counters_of(__u64 cookie) {
     __u32 index = (cookie >> 16) & 0xff;
     return bpf_map_lookup_elem(&op_counters, &index);
@@ -268,10 +281,10 @@ static __always_inline struct ingero_op_counters *counters_of(__u64 cookie) {
     } while (0)
 #define COUNT(counters, field) COUNT_BY(counters, field, 1)
 
-/* Lost with it are the calls that it would have stood for, which were counted as thinned. */
-static __always_inline void lose_record(struct ingero_op_counters *counters, __u32 weight) {
+/* Lost with it are the calls that it would have stood for; those among them that were counted as thinned are so no more. */
+static __always_inline void lose_record(struct ingero_op_counters *counters, __u32 weight, __u32 thinned) {
     COUNT_BY(counters, lost_ring, weight);
-    COUNT_BY(counters, thinned, 1 - (__s64)weight);
+    COUNT_BY(counters, thinned, -(__s64)thinned);
 }
 
 static __always_inline void *ring_of_cpu(void) {

@@ -30,9 +30,10 @@ constexpr const char* most_lines = "2000";
 
 /// Whose values say nothing of who uses the host. Of ingerod.conf(5) those that are missing are names, paths and
 /// patterns.
-constexpr std::array<std::string_view, 19> shown_keys = {
+constexpr std::array<std::string_view, 20> shown_keys = {
     "capture.stacks",
     "capture.overhead_budget",
+    "capture.slices",
     "capture.inflight_floor",
     "capture.wait_floor",
     "diagnosis.close_after",

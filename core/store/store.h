@@ -72,7 +72,8 @@ enum class GapReason : uint16_t {
     too_many = 5,     ///< more gaps of one user than are kept: any process of theirs
     imported = 6,     ///< the trace it was imported from does not say in full what it left out
     gave_way = 7,  ///< the user had most of the store, and their oldest calls went for room: what is left are rollups
-    not_kept = 8,  ///< written by a version that knows more reasons
+    sliced = 8,    ///< some calls of the process cost too much: they were seen in slices of the time only
+    not_kept = 9,  ///< written by a version that knows more reasons
 };
 /// As answers name it: "late-attach", "refused" and so on.
 std::string_view to_string(GapReason reason);

@@ -38,6 +38,7 @@ Manager::~Manager() {
     watch_.reset();
     spans_.reset();
     relay_.reset();
+    slices_.reset();
     if (processes_) processes_->close_gaps();
     if (probes_) probes_->begin_detaching();
     if (libraries_) libraries_->stop();
@@ -277,6 +278,7 @@ Result<void> Manager::set_probe(const std::string& set, bool on) {
     spdlog::warn("probe set {} was turned {}", set, on ? "on" : "off");
     processes_->probe_set_turned(set, static_cast<size_t>(std::find(known.begin(), known.end(), set) - known.begin()),
                                  on);
+    slices_->begin_anew();
     processes_->look_again();
     changed();
     return {};
@@ -308,6 +310,8 @@ Result<json> Manager::take_up_config() {
     Config& config = options_.config;
     config.overhead_budget_permille = loaded->overhead_budget_permille;
     probes_->set_overhead_budget(config.overhead_budget_permille);
+    config.slices = loaded->slices;
+    slices_->set_budget(config.slices ? config.overhead_budget_permille : 0);
     config.wait_floor_ns = loaded->wait_floor_ns;
     probes_->host().set_floor(config.wait_floor_ns);
     if (processes_->traced() != 0) probes_->host().begin();

@@ -34,6 +34,7 @@
 #include "daemon/ingerod/mcp/mcp_server.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/relay/relay_server.h"
+#include "daemon/ingerod/slices/slices.h"
 #include "daemon/ingerod/spans/span_server.h"
 #include "daemon/ingerod/stacks/native_stacks.h"
 #include "daemon/ingerod/targets/libraries.h"
@@ -201,6 +202,7 @@ class Manager : public BusBackend {
     std::unique_ptr<Libraries> libraries_;
     std::unique_ptr<Programs> programs_;
     std::unique_ptr<Processes> processes_;
+    std::unique_ptr<Slices> slices_;
     std::unique_ptr<HostRows> host_rows_;
     std::unique_ptr<HostState> host_state_;
     std::unique_ptr<SpanServer> spans_;

@@ -47,6 +47,15 @@ json overhead_answer(unsigned budget_permille, const OverheadFigures& figures) {
             {"thinned", std::move(thinned)}};
 }
 
+json slices_json(const std::optional<Slices::Stage>& stage) {
+    if (!stage) return nullptr;
+    json ops = json::array();
+    for (const OpId op : stage->ops) ops.push_back(op_name(op));
+    return {{"ops", std::move(ops)},
+            {"share", stage->share > 0 ? json(stage->share) : json()},
+            {"reason", stage->why_not.empty() ? json() : json(stage->why_not)}};
+}
+
 json spans_answer(const SpanFigures& figures, uint64_t dropped) {
     json refused = json::object();
     for (size_t i = 0; i < figures.refused.size(); ++i)
@@ -89,6 +98,13 @@ json Manager::status(const Caller& caller) {
                         {"stacks_lost", stacks_->lost()},  {"stacks_lost_ring", stacks_->lost_in_ring()},
                         {"names_lost", figures.names_lost}};
     answer["overhead"] = overhead_answer(options_.config.overhead_budget_permille, figures.overhead);
+    answer["overhead"]["in_slices"] =
+        std::count_if(processes_->all().begin(), processes_->all().end(), [&](const auto& entry) {
+            const Process& process = entry.second.process;
+            if (!caller.sees_all && process.uid != caller.uid) return false;
+            const auto stage = slices_->stage_of(process.key);
+            return stage && !stage->ops.empty();
+        });
     answer["store"] = {
         {"bytes", figures.commits.store.bytes},
         {"cap_bytes", figures.commits.store.cap_bytes},
@@ -122,6 +138,7 @@ json Manager::processes(const Caller& caller) {
         one["start_time_ns"] = entry.process.key.start_ns - now.boottime_ns + now.realtime_ns;
         one["calls_per_s"] = entry.calls_per_s;
         one["state"] = processes_->state_of(entry);
+        one["slices"] = slices_json(slices_->stage_of(entry.process.key));
         if (const auto use = relay_->use_of(entry.process.key, now)) {
             one["devices"] = use->devices;
             if (use->memory_bytes) one["gpu_memory_bytes"] = *use->memory_bytes;

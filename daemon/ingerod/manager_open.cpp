@@ -149,7 +149,11 @@ void Manager::make_live(const std::string& boot_id) {
 void Manager::make_ingest(std::unique_ptr<StoreWriter> store) {
     ingest_ = std::make_unique<Ingest>(
         loop_, *probes_, std::move(store),
-        Ingest::Callbacks{.on_new_process = [this](ProcessKey key) { processes_->on_call(key); },
+        Ingest::Callbacks{.on_new_process =
+                              [this](ProcessKey key) {
+                                  processes_->on_call(key);
+                                  if (slices_ && !processes_->find(key)) slices_->note_unknown(key);
+                              },
                           .on_process_change =
                               [this](const auto& change) {
                                   if (options_.config.wait_floor_ns != 0) host_rows_->on_change(change);
@@ -158,6 +162,10 @@ void Manager::make_ingest(std::unique_ptr<StoreWriter> store) {
                           .on_bystander = [this](const WaitRow& row) { host_rows_->on_bystander(row); },
                           .on_preemptors = [this](const auto& pids) { host_rows_->on_preemptors(pids); },
                           .on_socket = [this](const SocketRow& row) { host_rows_->on_socket(row); },
+                          .on_storm =
+                              [this](const auto& report) {
+                                  if (slices_) slices_->add(report);
+                              },
                           .on_stack =
                               [this](const auto& stack) {
                                   if (stacks_) stacks_->on_stack(stack);
@@ -239,18 +247,33 @@ Result<void> Manager::make_processes() {
                              .on_not_traced =
                                  [this](const ProcessKey& key) {
                                      ingest_->forget(key);
+                                     if (slices_) slices_->on_end(key);
                                      stacks_->on_process_gone(key);
                                  },
                              .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
                              .look_at_program = [this](uint32_t pid, const Mapping& mapping,
                                                        uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
-                             .on_exec = [this](const ProcessKey& key) { stacks_->on_exec(key); },
+                             .on_exec =
+                                 [this](const ProcessKey& key) {
+                                     stacks_->on_exec(key);
+                                     if (slices_) slices_->on_exec(key);
+                                 },
                              .on_evicted =
                                  [this](const ProcessKey& key) {
                                      if (spans_) spans_->forget(key);
+                                     if (slices_) slices_->note_unknown(key);
                                  }});
     processes_->set_facts(options_.config.facts);
     processes_->set_policy(std::move(*policy));
+    slices_ = std::make_unique<Slices>(
+        loop_, *processes_, *libraries_, probes_->slice(),
+        Slices::Host{
+            .can_attach_to_one = probes_->can_attach_to_one(), .began_ns = started_.boottime_ns, .callers = [this] {
+                std::vector<ProcessKey> callers;
+                for (const ProcessActivity& one : ingest_->activity()) callers.push_back(one.key);
+                return callers;
+            }});
+    slices_->set_budget(options_.config.slices ? options_.config.overhead_budget_permille : 0);
     return {};
 }
 

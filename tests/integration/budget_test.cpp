@@ -31,7 +31,7 @@ class Budget : public testing::Test {
   protected:
     void SetUp() override {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
-        std::ofstream(directory_ / "budget.conf") << "[capture]\noverhead_budget = 2\n";
+        std::ofstream(directory_ / "budget.conf") << "[capture]\noverhead_budget = 2\nslices = false\n";
     }
 
     std::vector<std::string> with_budget() const { return {"--config", directory_ / "budget.conf"}; }

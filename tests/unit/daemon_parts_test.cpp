@@ -248,7 +248,8 @@ TEST(Config, is_read_again_as_it_was_written) {
     Config config, again;
     ASSERT_TRUE(apply_config_text(
         config,
-        "[node]\nname = \"n\\\"1\"\n[capture]\nstacks = \"off\"\noverhead_budget = 0.5\ninflight_floor = \"1500ms\"\n"
+        "[node]\nname = \"n\\\"1\"\n[capture]\nstacks = \"off\"\noverhead_budget = 0.5\nslices = false\ninflight_floor "
+        "= \"1500ms\"\n"
         "trusted_fuse = [\"/a b/*\"]\nwait_floor = \"off\"\ninclude = [\"comm:python*\"]\nexclude = "
         "[\"unit:a.service\"]\n"
         "[diagnosis]\nclose_after = \"90s\"\nstraggler_floor = \"2500us\"\nstraggler_step_percent = 7\n"
@@ -263,7 +264,7 @@ TEST(Config, is_read_again_as_it_was_written) {
     const auto applied = apply_config_text(again, text, "c");
     ASSERT_TRUE(applied) << applied.error().message << "\n" << text;
     EXPECT_THAT(changed_keys(config, again), testing::IsEmpty()) << text;
-    EXPECT_THAT(changed_keys(Config(), again), testing::SizeIs(26)) << "each key has another value than by default";
+    EXPECT_THAT(changed_keys(Config(), again), testing::SizeIs(27)) << "each key has another value than by default";
     for (const char* line : {"max_size = \"1536MiB\"", "max_age = \"36h\"", "wait_floor = \"off\"", "[workers]"})
         EXPECT_THAT(text, testing::HasSubstr(line));
     EXPECT_THAT(to_text(Config()), testing::HasSubstr("max_age = \"30d\""));

@@ -158,7 +158,8 @@ inline json status_answer() {
           {"stacks_lost", 3u},
           {"stacks_lost_ring", 1u},
           {"names_lost", 0u}}},
-        {"overhead", {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}}},
+        {"overhead",
+         {{"budget_permille", 10u}, {"measured_permille", nullptr}, {"thinned", json::array()}, {"in_slices", 1u}}},
         {"spans",
          {{"connections", 1u}, {"accepted", 2u}, {"waiting", 0u}, {"dropped", 4u}, {"refused", {{"too-old", 3u}}}}},
         {"store", {{"bytes", 1'288'490'188u}, {"cap_bytes", 10ULL << 30}, {"oldest_ns", nullptr}}},
@@ -185,6 +186,7 @@ inline json processes_answer(const std::string& comm = "python") {
     json one = process_json(process);
     one["start_time_ns"] = 1'795'000'000'000'000'000u;
     one["calls_per_s"] = 1234.5;
+    one["slices"] = {{"ops", {"cudaLaunchKernel", "cuLaunchKernel"}}, {"share", 0.01}, {"reason", nullptr}};
     one["state"] = "tracing";
     answer["processes"] = json::array({one});
     return answer;

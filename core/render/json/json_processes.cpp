@@ -48,7 +48,8 @@ json process_json(const Process& process) {
             {"devices", nullptr},
             {"calls_per_s", nullptr},
             {"gpu_memory_bytes", nullptr},
-            {"state", nullptr}};
+            {"state", nullptr},
+            {"slices", nullptr}};
 }
 
 }  // namespace ingero

@@ -235,7 +235,25 @@ std::string overhead_text(const json& overhead, const TextStyle& style) {
     std::string thinned;
     for (const json& op : list(overhead, "thinned"))
         thinned += (thinned.empty() ? ": " : ", ") + words(op, "op") + " recorded 1 in " + rate(op, "weight");
+    if (const uint64_t processes = number(overhead, "in_slices").value_or(0); processes != 0)
+        thinned += "; " + std::to_string(processes) + (processes == 1 ? " process" : " processes") +
+                   " in slices, see `ingeroctl processes`";
     return result + thinned;
+}
+
+/// Of a process that costs more than the overhead budget, however few of its calls are recorded.
+std::string slices_line(const json& process, const TextStyle& style) {
+    const json& slices = member(process, "slices");
+    if (!slices.is_object()) return {};
+    const std::string of = "Process " + std::to_string(number(process, "pid").value_or(0));
+    if (list(slices, "ops").empty())
+        return wrap_text(of + " costs more than the overhead budget: " + words(slices, "reason"), style.width, 2) +
+               "\n";
+    std::string ops;
+    for (const json& op : list(slices, "ops")) ops += (ops.empty() ? "" : ", ") + escape_text(op.get<std::string>());
+    const auto share = fraction(slices, "share");
+    const std::string seen = share ? format_percent(*share) + " of the time" : "in slices";
+    return wrap_text(of + " costs more than the overhead budget: " + ops + " seen " + seen, style.width, 2) + "\n";
 }
 
 std::string store_text(const json& store, const TextStyle& style) {
@@ -413,6 +431,7 @@ std::string text_processes(const json& answer, const TextStyle& style) {
                            text::words(process, "command")});
         }
         result = table.render(style.width);
+        for (const json& process : processes) result += text::slices_line(process, style);
     }
     return result + text::recorded_line(answer, style) + text::coverage_lines(answer, style);
 }

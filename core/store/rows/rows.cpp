@@ -293,6 +293,8 @@ std::string_view to_string(GapReason reason) {
             return "imported";
         case GapReason::gave_way:
             return "gave-way";
+        case GapReason::sliced:
+            return "sliced";
         case GapReason::not_kept:
             break;
     }

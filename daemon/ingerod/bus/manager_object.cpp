@@ -199,7 +199,7 @@ void ManagerObject::give_process(const std::shared_ptr<PendingAnswer<VariantMap>
         json details = json::object();
         for (const char* name : {"rank", "local_rank", "world_size", "devices", "calls_per_s", "gpu_memory_bytes",
                                  "command", "pod_uid", "pod_name", "pod_namespace", "slurm_job", "slurm_step",
-                                 "ecs_task", "scope", "cpus_allowed", "mems_allowed", "cuda_visible_devices"})
+                                 "ecs_task", "scope", "cpus_allowed", "mems_allowed", "cuda_visible_devices", "slices"})
             if (process.contains(name)) details[name] = process[name];
         VariantMap map = to_variant_map(details);
         for (const char* name : {"rank", "local_rank", "world_size"})

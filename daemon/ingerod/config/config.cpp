@@ -54,6 +54,15 @@ Setter size(uint64_t Config::*member, uint64_t least) {
     };
 }
 
+Setter truth(bool Config::*member) {
+    return [member](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<bool>();
+        if (!value) return wrong("must be true or false");
+        config.*member = *value;
+        return {};
+    };
+}
+
 Result<void> set_stacks(Config& config, const toml::node& node) {
     const auto value = node.value_exact<std::string>();
     if (!value || (*value != "native" && *value != "off")) return wrong("must be \"native\" or \"off\"");
@@ -149,13 +158,6 @@ Result<void> set_gpu_poll(Config& config, const toml::node& node) {
     if (!ns) return wrong(ns.error().message);
     if (*ns < 100'000'000 || *ns > 3'600'000'000'000) return wrong("must be from 100ms to 1h, or \"off\"");
     config.gpu_poll_ns = *ns;
-    return {};
-}
-
-Result<void> set_hash_ids(Config& config, const toml::node& node) {
-    const auto value = node.value_exact<bool>();
-    if (!value) return wrong("must be true or false");
-    config.hash_span_ids = *value;
     return {};
 }
 
@@ -339,6 +341,7 @@ const std::map<std::string, Key>& config_keys() {
     static const std::map<std::string, Key> table = {
         {"capture.stacks", key(set_stacks, &Config::native_stacks, true, as_stacks)},
         {"capture.overhead_budget", key(set_overhead_budget, &Config::overhead_budget_permille, true, as_percent)},
+        {"capture.slices", key(truth(&Config::slices), &Config::slices, true)},
         {"capture.inflight_floor", key(set_in_flight_floor, &Config::in_flight_floor_ns, true, exact_duration)},
         {"capture.trusted_fuse", key(set_trusted_fuse, &Config::trusted_fuse, true)},
         {"capture.wait_floor", key(set_wait_floor, &Config::wait_floor_ns, true, as_time_or_off)},
@@ -358,7 +361,7 @@ const std::map<std::string, Key>& config_keys() {
         {"processes.environ_allow", facts_key(set_environ_allow, &FactsOptions::environ_allow, true)},
         {"processes.named_others", key(set_named_others, &Config::named_others, false)},
         {"relay.gpu_poll", key(set_gpu_poll, &Config::gpu_poll_ns, true, as_time_or_off)},
-        {"spans.hash_ids", key(set_hash_ids, &Config::hash_span_ids, false)},
+        {"spans.hash_ids", key(truth(&Config::hash_span_ids), &Config::hash_span_ids, false)},
         {"spans.rate", key(set_span_rate, &Config::span_rate, true)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size",

@@ -21,6 +21,7 @@ struct Config {
     std::vector<std::string> trusted_fuse;          ///< [capture] trusted_fuse: patterns, * spans no slash
     bool native_stacks = true;                      ///< [capture] stacks
     unsigned overhead_budget_permille = 20;         ///< [capture] overhead_budget; 0: no limit
+    bool slices = true;                             ///< [capture] slices
     uint64_t in_flight_floor_ns = 1'000'000'000;    ///< [capture] inflight_floor
     uint64_t wait_floor_ns = 200'000;               ///< [capture] wait_floor; 0: waits are not watched
     FactsOptions facts;                             ///< [processes]

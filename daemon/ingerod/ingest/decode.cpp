@@ -113,6 +113,26 @@ bool decode_communicator(std::span<const std::byte> bytes, CommunicatorRow& row)
     return true;
 }
 
+bool decode_storm(std::span<const std::byte> bytes, StormReport& report) {
+    ingero_storm_record record;
+    if (bytes.size() < sizeof(record)) return false;
+    memcpy(&record, bytes.data(), sizeof(record));
+    if (record.type != INGERO_RECORD_STORM) return false;
+    report = {.process = {record.tgid, told_start_ns(record.process_start_ns)},
+              .time_ns = record.time_ns,
+              .elapsed_ns = record.elapsed_ns,
+              .other_calls = record.calls[0]};
+    const std::vector<OpId>& ops = ops_by_thin_slot();
+    for (size_t slot = 1; slot < INGERO_THIN_SLOTS; ++slot) {
+        if (record.calls[slot] == 0) continue;
+        if (slot < ops.size() && is_hot(ops[slot]))
+            report.calls.emplace_back(ops[slot], record.calls[slot]);
+        else
+            report.other_calls += record.calls[slot];
+    }
+    return true;
+}
+
 bool decode_wait(std::span<const std::byte> bytes, WaitRow& row) {
     ingero_wait_record record;
     if (bytes.size() < sizeof(record)) return false;

@@ -118,6 +118,7 @@ struct Ingest::Impl {
     std::vector<ingero_stack_record> new_stacks;
     std::vector<std::pair<FunctionRow, uint64_t>> unread_names;  ///< and where they are
     std::vector<SocketRow> sockets;
+    std::vector<StormReport> storms;
     Bystanders bystanders;
     uint64_t fresh_waits = 0;
 
@@ -170,6 +171,11 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     SocketRow socket;
     if (decode_socket(record, socket)) {
         if (sockets.size() < max_sockets_a_turn) sockets.push_back(socket);
+        return;
+    }
+    StormReport storm;
+    if (decode_storm(record, storm)) {
+        storms.push_back(std::move(storm));
         return;
     }
     FunctionRow function;
@@ -276,6 +282,11 @@ void Ingest::Impl::merge_activity() {
         post([this, rows = std::exchange(sockets, {})] {
             for (const SocketRow& row : rows)
                 if (callbacks.on_socket) callbacks.on_socket(row);
+        });
+    if (!storms.empty())
+        post([this, reports = std::exchange(storms, {})] {
+            for (const StormReport& report : reports)
+                if (callbacks.on_storm) callbacks.on_storm(report);
         });
     take_put_events();
     if (fresh_waits != 0) {

@@ -17,6 +17,7 @@
 #include "daemon/ingerod/ingest/overhead.h"
 #include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/slices/stage_control.h"
 
 namespace ingero {
 
@@ -65,6 +66,7 @@ class Ingest {
         /// Processes that were seen to run while a thread waited for its CPU; on the loop thread, each once in a while.
         std::function<void(const std::vector<uint32_t>& pids)> on_preemptors;
         std::function<void(const SocketRow&)> on_socket;           ///< on the loop thread
+        std::function<void(const StormReport&)> on_storm = {};     ///< on the loop thread
         std::function<void(const ingero_stack_record&)> on_stack;  ///< a new stack; on the loop thread
         /// A function whose name is still to be read, at this address of its process; on the loop thread.
         std::function<void(FunctionRow, uint64_t name_address)> on_unread_name = {};
@@ -131,6 +133,7 @@ bool decode_function(std::span<const std::byte> record, FunctionRow& row, uint64
 bool decode_communicator(std::span<const std::byte> record, CommunicatorRow& row);
 bool decode_wait(std::span<const std::byte> record, WaitRow& row);
 bool decode_socket(std::span<const std::byte> record, SocketRow& row);
+bool decode_storm(std::span<const std::byte> record, StormReport& report);
 
 /// A row from a record's bytes; sequence is left 0. False for a record that is no call or is too short.
 bool decode_call(std::span<const std::byte> record, Event& event);

@@ -53,6 +53,8 @@ OverheadFigures OverheadMeter::measure(uint64_t now_ns, OpCounters counters, con
         for (size_t i = 0; i < counters.size(); ++i) {
             const auto calls = static_cast<double>(counters[i].entries - last_[i].entries);
             const auto unkept = static_cast<double>(counters[i].thinned - last_[i].thinned);
+            const auto passed_by = static_cast<double>(counters[i].passed_by - last_[i].passed_by);
+            overhead_ns += passed_by * price.unkept_ns;  // at most: they have no return probe
             overhead_ns += calls * price.unkept_ns + (calls - unkept) * (price.record_ns + stack_ns);
             if (unkept > 0) figures.thinned.push_back({all_ops()[i].id, calls / std::max(calls - unkept, 1.0)});
         }

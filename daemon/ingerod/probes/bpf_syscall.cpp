@@ -33,7 +33,7 @@ struct LinkCreateUprobeMulti {
 constexpr uint32_t uprobe_multi_return = 1;
 
 int create_link(int program_fd, UprobeLinkKind kind, const char* path, std::span<const uint64_t> offsets,
-                std::span<const uint64_t> cookies) {
+                std::span<const uint64_t> cookies, uint32_t pid) {
     LinkCreateUprobeMulti attr{};
     attr.program_fd = static_cast<uint32_t>(program_fd);
     attr.attach_type = kind == UprobeLinkKind::session ? attach_type_uprobe_session : attach_type_uprobe_multi;
@@ -41,6 +41,7 @@ int create_link(int program_fd, UprobeLinkKind kind, const char* path, std::span
     attr.offsets = reinterpret_cast<uint64_t>(offsets.data());
     attr.cookies = cookies.empty() ? 0 : reinterpret_cast<uint64_t>(cookies.data());
     attr.count = static_cast<uint32_t>(offsets.size());
+    attr.pid = pid;
     attr.flags = kind == UprobeLinkKind::function_return ? uprobe_multi_return : 0;
     return static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr)));
 }
@@ -48,18 +49,21 @@ int create_link(int program_fd, UprobeLinkKind kind, const char* path, std::span
 }  // namespace
 
 Result<UniqueFd> link_uprobes(int program_fd, UprobeLinkKind kind, const std::string& path,
-                              std::span<const uint64_t> offsets, std::span<const uint64_t> cookies) {
-    const int fd = create_link(program_fd, kind, path.c_str(), offsets, cookies);
+                              std::span<const uint64_t> offsets, std::span<const uint64_t> cookies, uint32_t pid) {
+    const int fd = create_link(program_fd, kind, path.c_str(), offsets, cookies, pid);
     if (fd >= 0) return UniqueFd(fd);
     const bool denied = errno == EPERM || errno == EACCES;
     const int error = errno;
-    const ErrorCode code = denied ? ErrorCode::denied : is_shortage(error) ? ErrorCode::busy : ErrorCode::internal;
+    const ErrorCode code = denied               ? ErrorCode::denied
+                           : error == ESRCH     ? ErrorCode::not_found
+                           : is_shortage(error) ? ErrorCode::busy
+                                                : ErrorCode::internal;
     return fail(code, errno_message("cannot attach uprobes", error));
 }
 
 int probe_uprobe_link(int program_fd, UprobeLinkKind kind) {
     const uint64_t offset = 0;
-    const int fd = create_link(program_fd, kind, "/", {&offset, 1}, {});
+    const int fd = create_link(program_fd, kind, "/", {&offset, 1}, {}, 0);
     if (fd >= 0) {
         close(fd);
         return 0;

@@ -17,9 +17,11 @@ inline constexpr uint32_t attach_type_uprobe_session = 57;
 enum class UprobeLinkKind { session, entry, function_return };
 
 /// One link for many places of one file. `path` is resolved by the kernel at once: /proc/self/fd/N is the safe one.
-/// `offsets` and `cookies` have the same length. Errors: denied, internal, with the errno in the message.
+/// `offsets` and `cookies` have the same length. `pid`: of that process alone, which only kernels that have sessions do
+/// for all of its threads; 0: of all. Errors: denied, not_found (no such process), busy, internal, with the errno in
+/// the message.
 Result<UniqueFd> link_uprobes(int program_fd, UprobeLinkKind kind, const std::string& path,
-                              std::span<const uint64_t> offsets, std::span<const uint64_t> cookies);
+                              std::span<const uint64_t> offsets, std::span<const uint64_t> cookies, uint32_t pid = 0);
 
 /// The errno that linking at an impossible place gives: EBADF where the kernel knows this kind of link.
 int probe_uprobe_link(int program_fd, UprobeLinkKind kind);

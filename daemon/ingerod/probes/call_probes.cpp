@@ -4,10 +4,10 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,10 +21,14 @@
 #include "calls_context_bpf.skel.h"
 #include "core/model/call_time.h"
 #include "core/model/op.h"
+#include "core/model/time.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/limits/shortage.h"
+#include "daemon/ingerod/probes/as_read.h"
+#include "daemon/ingerod/probes/attached_links.h"
 #include "daemon/ingerod/probes/bpf_syscall.h"
 #include "daemon/ingerod/probes/libbpf_log.h"
+#include "daemon/ingerod/probes/syscall_table.h"
 
 namespace ingero {
 
@@ -32,9 +36,6 @@ namespace {
 
 struct ObjectDeleter {
     void operator()(bpf_object* object) const { bpf_object__close(object); }
-};
-struct LinkDeleter {
-    void operator()(bpf_link* link) const { bpf_link__destroy(link); }
 };
 struct RingDeleter {
     void operator()(ring_buffer* rings) const { ring_buffer__free(rings); }
@@ -51,54 +52,6 @@ uint32_t ring_bytes(int cpus) {
     return static_cast<uint32_t>(
         std::clamp(std::bit_floor(total_ring_bytes / static_cast<uint64_t>(cpus)), min_ring_bytes, max_ring_bytes));
 }
-
-struct SyscallClass {
-    long number;
-    uint8_t kind;
-};
-
-constexpr SyscallClass syscall_table[] = {
-    {SYS_read, INGERO_SYSCALL_FILE},
-    {SYS_write, INGERO_SYSCALL_FILE},
-    {SYS_pread64, INGERO_SYSCALL_FILE},
-    {SYS_pwrite64, INGERO_SYSCALL_FILE},
-    {SYS_readv, INGERO_SYSCALL_FILE},
-    {SYS_writev, INGERO_SYSCALL_FILE},
-    {SYS_preadv, INGERO_SYSCALL_FILE},
-    {SYS_pwritev, INGERO_SYSCALL_FILE},
-    {SYS_preadv2, INGERO_SYSCALL_FILE},
-    {SYS_pwritev2, INGERO_SYSCALL_FILE},
-    {SYS_getdents64, INGERO_SYSCALL_FILE},
-    {SYS_fallocate, INGERO_SYSCALL_FILE},
-    {SYS_fsync, INGERO_SYSCALL_DISK},
-    {SYS_fdatasync, INGERO_SYSCALL_DISK},
-    {SYS_sync_file_range, INGERO_SYSCALL_DISK},
-    {SYS_syncfs, INGERO_SYSCALL_DISK},
-    {SYS_futex, INGERO_SYSCALL_FUTEX},
-    {SYS_ioctl, INGERO_SYSCALL_IOCTL},
-    {SYS_ppoll, INGERO_SYSCALL_POLL},
-    {SYS_pselect6, INGERO_SYSCALL_POLL},
-    {SYS_epoll_pwait, INGERO_SYSCALL_POLL},
-    {SYS_epoll_pwait2, INGERO_SYSCALL_POLL},
-#ifdef SYS_poll
-    {SYS_poll, INGERO_SYSCALL_POLL},
-    {SYS_select, INGERO_SYSCALL_POLL},
-    {SYS_epoll_wait, INGERO_SYSCALL_POLL},
-#endif
-    {SYS_recvfrom, INGERO_SYSCALL_SOCKET},
-    {SYS_recvmsg, INGERO_SYSCALL_SOCKET},
-    {SYS_recvmmsg, INGERO_SYSCALL_SOCKET},
-    {SYS_sendto, INGERO_SYSCALL_SOCKET},
-    {SYS_sendmsg, INGERO_SYSCALL_SOCKET},
-    {SYS_sendmmsg, INGERO_SYSCALL_SOCKET},
-    {SYS_connect, INGERO_SYSCALL_SOCKET},
-    {SYS_accept, INGERO_SYSCALL_SOCKET},
-    {SYS_accept4, INGERO_SYSCALL_SOCKET},
-    {SYS_wait4, INGERO_SYSCALL_CHILD},
-    {SYS_waitid, INGERO_SYSCALL_CHILD},
-    {SYS_nanosleep, INGERO_SYSCALL_TIMER},
-    {SYS_clock_nanosleep, INGERO_SYSCALL_TIMER},
-};
 
 Error load_error(int error_number) {
     const LibbpfWords& words = libbpf_words();
@@ -120,36 +73,6 @@ uint32_t calibrated_index() {
     return static_cast<uint32_t>(all_ops().size());
 }
 
-class AttachedLinks : public AttachedLibrary {
-  public:
-    using Link = std::unique_ptr<bpf_link, LinkDeleter>;
-    std::vector<UniqueFd> fds;
-    std::vector<Link> links, return_links;
-    size_t site_count = 0;
-    size_t sites() const override { return site_count; }
-
-    /// Entries first, which are attached last: a call that is entered has its return.
-    ~AttachedLinks() override {
-        detach(links);
-        detach(return_links);
-        while (!fds.empty()) fds.pop_back();
-    }
-
-  private:
-    /// Each perf link waits for its own grace period when it goes, about 0.1 s: together they wait for shared ones.
-    static void detach(std::vector<Link>& links) {
-        std::vector<std::thread> threads;
-        const size_t share = (links.size() + detach_threads - 1) / detach_threads;
-        for (size_t from = 0; from < links.size(); from += share)
-            threads.emplace_back([&links, from, share] {
-                for (size_t i = from; i < std::min(from + share, links.size()); ++i) links[i].reset();
-            });
-        for (std::thread& thread : threads) thread.join();
-    }
-
-    static constexpr size_t detach_threads = 16;
-};
-
 }  // namespace
 
 struct CallProbes::Impl {
@@ -167,6 +90,8 @@ struct CallProbes::Impl {
     uint32_t* detaching = nullptr;
     ingero_stack_control* stack_control = nullptr;
     ingero_overhead_budget* budget = nullptr;
+    ingero_slice* slice = nullptr;
+    uint64_t* relinked_ns = nullptr;
     std::optional<CallCost> cost;
     std::unique_ptr<AttachedLibrary> calibrated;
     std::thread detacher;  ///< of what was calibrated: 50 ms that nobody has to wait for
@@ -183,10 +108,7 @@ struct CallProbes::Impl {
 
     Result<void> open(bool session_takes_context);
     Result<void> load();
-    /// A variable of the kernel side, mapped.
-    template <class T>
-    Result<T*> shared(const char* variable) const;
-    Result<void> fill_thin_slots();
+    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* ops);
     ingero_op_counters counters_of(uint32_t index) const;
     Result<void> make_rings();
     Result<void> attach_tracepoints();
@@ -197,6 +119,9 @@ struct CallProbes::Impl {
     }
     void fill_syscall_table();
     size_t consume_records();
+    Result<UniqueFd> link(const char* program, UprobeLinkKind kind, int fd, std::span<const ProbeSite> sites,
+                          uint32_t pid) const;
+    Result<std::unique_ptr<AttachedLibrary>> attach_sessions(int fd, std::span<const ProbeSite> sites);
     CallPrice time_loops(uint32_t untraced_ns);
     CallPrice time_amid_work(const CallPrice& alone, uint64_t untraced_longer_ns);
     void set_price(const CallCost& measured);
@@ -294,69 +219,59 @@ Result<size_t> offset_in_bss(const bpf_object* object, const char* variable) {
 
 }  // namespace
 
-template <class T>
-Result<T*> CallProbes::Impl::shared(const char* variable) const {
-    const auto offset = offset_in_bss(object.get(), variable);
-    if (!offset) return tl::unexpected(offset.error());
-    return reinterpret_cast<T*>(static_cast<char*>(bss) + *offset);
-}
-
 Result<void> CallProbes::Impl::map_shared_words() {
     bpf_map* map = this->map(".bss");
     bss_bytes = bpf_map__value_size(map);
     bss = mmap(nullptr, bss_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
     if (bss == MAP_FAILED) return tl::unexpected<Error>(load_error(errno));
-    const auto sleeps = shared<uint32_t>("reader_sleeps");
-    if (!sleeps) return tl::unexpected(sleeps.error());
-    reader_sleeps = *sleeps;
-    const auto names = shared<uint64_t>("names_lost");
-    if (!names) return tl::unexpected(names.error());
-    names_lost = *names;
-    const auto detaches = shared<uint32_t>("detaching");
-    if (!detaches) return tl::unexpected(detaches.error());
-    detaching = *detaches;
-    const auto spare = shared<uint32_t>("spare_filtered");
-    if (!spare) return tl::unexpected(spare.error());
-    **spare = spares_filtered;
-    const auto control = shared<ingero_stack_control>("stack_control");
-    if (!control) return tl::unexpected(control.error());
-    stack_control = *control;
-    const auto policy = shared<uint64_t>("capture_policy");
-    if (!policy) return tl::unexpected(policy.error());
-    gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), *policy);
-    const auto floor = shared<uint64_t>("in_flight_floor_ns");
-    if (!floor) return tl::unexpected(floor.error());
-    auto reader = InFlightReader::open(bpf_object__find_program_by_name(object.get(), "list_in_flight"), *floor);
+    uint32_t* spare = nullptr;
+    uint64_t *policy = nullptr, *floor = nullptr, *wait_floor = nullptr, *waits_lost = nullptr;
+    uint8_t *slots = nullptr, *ops = nullptr;
+    Result<void> found;
+    const auto find = [&]<class T>(const char* variable, T*& ret_word) {
+        if (!found) return;
+        const auto offset = offset_in_bss(object.get(), variable);
+        if (offset)
+            ret_word = reinterpret_cast<T*>(static_cast<char*>(bss) + *offset);
+        else
+            found = tl::unexpected(offset.error());
+    };
+    find("reader_sleeps", reader_sleeps);
+    find("names_lost", names_lost);
+    find("detaching", detaching);
+    find("spare_filtered", spare);
+    find("stack_control", stack_control);
+    find("capture_policy", policy);
+    find("in_flight_floor_ns", floor);
+    find("wait_floor_ns", wait_floor);
+    find("waits_lost", waits_lost);
+    find("overhead_budget", budget);
+    find("slice", slice);
+    find("relinked_ns", relinked_ns);
+    find("thin_slots", slots);
+    find("thin_ops", ops);
+    if (!found) return found;
+    *spare = spares_filtered;
+    gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), policy);
+    auto reader = InFlightReader::open(bpf_object__find_program_by_name(object.get(), "list_in_flight"), floor);
     if (!reader) return tl::unexpected(reader.error());
     in_flight.emplace(std::move(*reader));
-    const auto wait_floor = shared<uint64_t>("wait_floor_ns");
-    if (!wait_floor) return tl::unexpected(wait_floor.error());
-    const auto waits_lost = shared<uint64_t>("waits_lost");
-    if (!waits_lost) return tl::unexpected(waits_lost.error());
-    auto watch = HostWatch::open(object.get(), *wait_floor, *waits_lost);
+    auto watch = HostWatch::open(object.get(), wait_floor, waits_lost);
     if (!watch) return tl::unexpected(watch.error());
     host.emplace(std::move(*watch));
-    const auto budget_of_all = shared<ingero_overhead_budget>("overhead_budget");
-    if (!budget_of_all) return tl::unexpected(budget_of_all.error());
-    budget = *budget_of_all;
-    return fill_thin_slots();
+    return fill_thin_slots(slots, ops);
 }
 
-Result<void> CallProbes::Impl::fill_thin_slots() {
-    const auto slots = shared<uint8_t>("thin_slots");
-    if (!slots) return tl::unexpected(slots.error());
-    const auto ops = shared<uint8_t>("thin_ops");
-    if (!ops) return tl::unexpected(ops.error());
-    uint8_t next = 1;
-    for (const Op& op : all_ops()) {
-        if (!op.may_be_thinned) continue;
-        (*slots)[op_index(op.id)] = next;
-        if (next < INGERO_THIN_SLOTS) (*ops)[next] = static_cast<uint8_t>(op_index(op.id));
-        next++;
+Result<void> CallProbes::Impl::fill_thin_slots(uint8_t* slots, uint8_t* ops) {
+    const std::vector<OpId>& by_slot = ops_by_thin_slot();
+    const size_t last = by_slot.size();
+    if (last >= INGERO_THIN_SLOTS) return fail(ErrorCode::internal, "more ops may be thinned than there are slots");
+    for (size_t slot = 1; slot < last; ++slot) {
+        slots[op_index(by_slot[slot])] = static_cast<uint8_t>(slot);
+        ops[slot] = op_index(by_slot[slot]);
     }
-    if (next > INGERO_THIN_SLOTS - 1) return fail(ErrorCode::internal, "more ops may be thinned than there are slots");
-    (*slots)[calibrated_index()] = next;
-    (*ops)[next] = static_cast<uint8_t>(calibrated_index());
+    slots[calibrated_index()] = static_cast<uint8_t>(last);
+    ops[last] = static_cast<uint8_t>(calibrated_index());
     return {};
 }
 
@@ -413,8 +328,8 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
                     "update the kernel: 6.14 has the fix, and so have the stable kernels of 2025");
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
-    const std::string path = "/proc/self/fd/" + std::to_string(fd);
     if (impl_->method == AttachMethod::perf_uprobe) {
+        const std::string path = "/proc/self/fd/" + std::to_string(fd);
         for (const ProbeSite& site : sites) {
             for (const bool at_return : {true, false}) {  // the return first: an entry never waits for its probe
                 LIBBPF_OPTS(bpf_uprobe_opts, options);
@@ -429,24 +344,53 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
         }
         return attached;
     }
+    if (impl_->method == AttachMethod::uprobe_session) return impl_->attach_sessions(fd, sites);
+    for (const bool at_return : {true, false}) {
+        auto link = at_return ? impl_->link("call_return", UprobeLinkKind::function_return, fd, sites, 0)
+                              : impl_->link("call_entry", UprobeLinkKind::entry, fd, sites, 0);
+        if (!link) return tl::unexpected(link.error());
+        attached->fds.push_back(std::move(*link));
+    }
+    return attached;
+}
+
+Result<UniqueFd> CallProbes::Impl::link(const char* program, UprobeLinkKind kind, int fd,
+                                        std::span<const ProbeSite> sites, uint32_t pid) const {
     std::vector<uint64_t> offsets, cookies;
     for (const ProbeSite& site : sites) {
         offsets.push_back(site.file_offset);
         cookies.push_back(site.cookie);
     }
-    struct Step {
-        UprobeLinkKind kind;
-        const char* program;
+    return link_uprobes(program_fd(program), kind, "/proc/self/fd/" + std::to_string(fd), offsets, cookies, pid);
+}
+
+Result<std::unique_ptr<AttachedLibrary>> CallProbes::Impl::attach_sessions(int fd, std::span<const ProbeSite> sites) {
+    auto attached = std::make_unique<AttachedLinks>();
+    attached->site_count = sites.size();
+    attached->spares_filtered = spares_filtered;
+    std::vector<ProbeSite> hot, others;
+    for (const ProbeSite& site : sites) (is_hot(site.op) ? hot : others).push_back(site);
+    const auto link_sessions = [this](int file, std::span<const ProbeSite> some, uint32_t pid) {
+        return link("call_session", UprobeLinkKind::session, file, some, pid);
     };
-    const std::vector<Step> steps = impl_->method == AttachMethod::uprobe_session
-                                        ? std::vector<Step>{{UprobeLinkKind::session, "call_session"}}
-                                        : std::vector<Step>{{UprobeLinkKind::function_return, "call_return"},
-                                                            {UprobeLinkKind::entry, "call_entry"}};
-    for (const Step& step : steps) {
-        auto link = link_uprobes(impl_->program_fd(step.program), step.kind, path, offsets, cookies);
+    if (!others.empty()) {
+        auto link = link_sessions(fd, others, 0);
         if (!link) return tl::unexpected(link.error());
         attached->fds.push_back(std::move(*link));
     }
+    if (hot.empty()) return attached;
+    UniqueFd file(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!file) return tl::unexpected(attach_error(hot.front(), errno));
+    struct stat first {};
+    if (fstat(file.get(), &first) != 0) return tl::unexpected(attach_error(hot.front(), errno));
+    attached->hot_sites = std::make_shared<HotSites>(
+        HotSites::Host{
+            .link = link_sessions,
+            .is_unchanged = [first](int now,
+                                    std::span<const ProbeSite> some) { return has_same_content(now, first, some); },
+            .on_detached = [this] { __atomic_store_n(relinked_ns, monotonic_now_ns(), __ATOMIC_RELEASE); }},
+        std::move(file), std::move(hot));
+    if (auto linked = attached->hot_sites->attach_to_all(); !linked) return tl::unexpected(linked.error());
     return attached;
 }
 
@@ -562,6 +506,10 @@ void CallProbes::set_overhead_budget(unsigned permille) {
     std::atomic_ref<uint32_t>(impl_->budget->permille).store(impl_->cost ? permille : 0, std::memory_order_relaxed);
 }
 
+ingero_slice& CallProbes::slice() {
+    return *impl_->slice;
+}
+
 std::optional<CallCost> CallProbes::cost() const {
     return impl_->cost;
 }
@@ -617,6 +565,7 @@ ingero_op_counters CallProbes::Impl::counters_of(uint32_t index) const {
         sums.thinned += one.thinned;
         sums.timed += one.timed;
         sums.timed_ns += one.timed_ns;
+        sums.passed_by += one.passed_by;
     }
     return sums;
 }

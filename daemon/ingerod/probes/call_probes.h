@@ -16,6 +16,7 @@
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/host_watch.h"
+#include "daemon/ingerod/probes/hot_sites.h"
 #include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel_features.h"
 #include "daemon/ingerod/probes/targets.h"
@@ -30,6 +31,8 @@ class AttachedLibrary {
   public:
     virtual ~AttachedLibrary() = default;
     virtual size_t sites() const = 0;
+    /// Null where it has none, or the kernel cannot attach for a single process.
+    virtual std::shared_ptr<HotSites> hot() const { return nullptr; }
 };
 
 /// Maps and shared memory by which the kernel side walks stacks. They live as long as the probes.
@@ -53,6 +56,8 @@ class CallProbes {
     /// Threads under a seccomp filter are not traced, since this kernel might end them for it. Only a session can leave
     /// out the return of one call and probe that of another: by other methods nothing is attached at all.
     bool spares_filtered() const;
+    /// Functions can be attached to for a single process (HotSites), without harm to others.
+    bool can_attach_to_one() const { return method() == AttachMethod::uprobe_session && !spares_filtered(); }
     /// Attaches to the file behind `fd`, which stays the caller's. Errors: busy, internal, denied (see above).
     Result<std::unique_ptr<AttachedLibrary>> attach(int fd, std::span<const ProbeSite> sites);
 
@@ -76,6 +81,8 @@ class CallProbes {
     StackMaps stack_maps() const;
     /// What a call's stack adds to its cost, as measured of late; 0 where none are taken.
     uint32_t stack_cost_ns() const;
+    /// When calls of what is attached to for slices only count. It lives as long as the probes.
+    ingero_slice& slice();
     /// Which processes are recorded: all, until it is told otherwise.
     CaptureGate& gate();
 

@@ -351,6 +351,21 @@ std::span<const std::string_view> all_probe_sets() {
     return sets;
 }
 
+bool is_hot(OpId op) {
+    const Op* known = find_op(op);
+    return known && known->may_be_thinned && known->op_class != OpClass::device;
+}
+
+const std::vector<OpId>& ops_by_thin_slot() {
+    static const std::vector<OpId> slots = [] {
+        std::vector<OpId> ops{0};
+        for (const Op& op : all_ops())
+            if (op.may_be_thinned) ops.push_back(op.id);
+        return ops;
+    }();
+    return slots;
+}
+
 uint8_t op_index(OpId op) {
     const auto ops = all_ops();
     const auto found = std::find_if(ops.begin(), ops.end(), [&](const Op& known) { return known.id == op; });

@@ -42,6 +42,13 @@ std::span<const std::string_view> all_probe_sets();
 /// Index of the op in the per-op counters; ops are numbered in the order of all_ops().
 uint8_t op_index(OpId op);
 
+/// The op of each slot of the kernel side for ops that may be thinned (bpf/event.h); of the first, which is for all
+/// others, and of those that are free: 0.
+const std::vector<OpId>& ops_by_thin_slot();
+
+/// May be called so often that its probes alone cost too much, and tells nothing that holds for later calls.
+bool is_hot(OpId op);
+
 struct ProbeSite {
     uint64_t file_offset;
     uint64_t cookie;

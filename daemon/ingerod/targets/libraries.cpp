@@ -43,15 +43,6 @@ constexpr uint64_t short_disuse_us = 3'000'000;
 
 constexpr const char* root_paths[] = {"/proc/1/root", "/proc/1/root/usr"};
 
-bool same_time(const timespec& a, const timespec& b) {
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-bool same_file(const struct stat& a, const struct stat& b) {
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && same_time(a.st_mtim, b.st_mtim) &&
-           same_time(a.st_ctim, b.st_ctim);
-}
-
 /// The mount of the host's root, or of its /usr. Probes keep a reference to the mount that they were attached by.
 bool is_on_root_mount(int fd) {
     struct statx file {};
@@ -98,16 +89,6 @@ std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
         symbols.push_back(std::move(symbol));
     }
     return symbols;
-}
-
-bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> sites) {
-    struct stat now {};
-    if (fstat(fd, &now) != 0 || !same_file(now, read_as)) return false;
-    return std::all_of(sites.begin(), sites.end(), [fd](const ProbeSite& site) {
-        std::vector<uint8_t> bytes(site.code.size());
-        const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(site.file_offset));
-        return got == static_cast<ssize_t>(bytes.size()) && bytes == site.code;
-    });
 }
 
 Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers,

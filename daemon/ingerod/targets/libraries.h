@@ -25,6 +25,7 @@
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/limits/uid_owners.h"
 #include "daemon/ingerod/loop/event_loop.h"
+#include "daemon/ingerod/probes/as_read.h"
 #include "daemon/ingerod/probes/attach_thread.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/workers/worker_pool.h"
@@ -33,10 +34,6 @@ namespace ingero {
 
 /// Of a worker's answer to "symbols". Throws where the answer makes no sense.
 std::vector<FunctionSymbol> to_function_symbols(const nlohmann::json& answer);
-
-/// The file is what it was when its symbols were asked for, and has the bytes that the worker saw. Both, since a time
-/// stamp may be as coarse as a tick, and what is written through a shared mapping may come without one.
-bool is_as_read(int fd, const struct stat& read_as, std::span<const ProbeSite> sites);
 
 /// What a file is traced as.
 struct TracedFile {

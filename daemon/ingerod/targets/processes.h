@@ -101,6 +101,11 @@ class Processes {
 
     /// Calls that nobody's probes see, from now on and until it is turned on again.
     void probe_set_turned(const std::string& set, size_t number, bool on);
+    /// From now on calls of these ops are seen in slices only; of none: all its calls are seen again.
+    void in_slices(const ProcessKey& key, const std::string& ops);
+    /// Some of its libraries' functions are not attached to for it; since then they are.
+    void is_late(const ProcessKey& key, uint64_t since_ns);
+    void is_attached(const ProcessKey& key, uint64_t since_ns);
     /// Nothing is seen from now on.
     void close_gaps();
 

@@ -1,0 +1,140 @@
+// What a program that launches as fast as it can loses with the default budget, with the real ingerod: once its
+// launches are seen in slices. Traced and untraced in turns, on the stand-in libraries in this process; untraced means
+// that no daemon runs.
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/figures.h"
+#include "bench/tracing.h"
+
+using namespace ingero;
+using namespace ingero::bench;
+
+namespace {
+
+constexpr int default_turns = 5;
+constexpr uint64_t second = 1'000'000'000;
+constexpr uint64_t measured_ns = 10 * second;
+constexpr uint64_t storm_ns = 2 * second;  ///< from its start: then it has to be in slices
+constexpr const char* launch_op = "cudaLaunchKernel";
+
+int fail_with(const std::string& what) {
+    fprintf(stderr, "slices: %s\n", what.c_str());
+    return 1;
+}
+
+struct Launches {
+    double per_s = 0, p99_ns = 0, longest_ns = 0;
+    uint64_t count = 0;
+};
+
+Launches measure(const Engine& engine, uint64_t duration_ns) {
+    const uint64_t from = monotonic_now_ns();
+    std::vector<uint32_t> ns = engine.time_launches(duration_ns);
+    const double took_s = static_cast<double>(monotonic_now_ns() - from) / second;
+    Launches launches{.per_s = static_cast<double>(ns.size()) / took_s, .count = ns.size()};
+    const auto place = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() * 99 / 100);
+    std::nth_element(ns.begin(), place, ns.end());
+    launches.p99_ns = *place;
+    launches.longest_ns = *std::max_element(ns.begin(), ns.end());
+    return launches;
+}
+
+/// Of this process, as its `processes` and `stats` say.
+nlohmann::json slices_of(Tracer& tracer) {
+    for (const auto& process : tracer.ask("processes").value("processes", nlohmann::json::array()))
+        if (process.at("pid") == getpid()) return process.at("slices");
+    return nullptr;
+}
+
+double counted(Tracer& tracer, uint64_t from_ns, uint64_t to_ns) {
+    const auto stats = tracer.ask("stats", {{"pid", getpid()}, {"from_ns", from_ns}, {"to_ns", to_ns}});
+    for (const auto& op : stats.value("ops", nlohmann::json::array()))
+        if (op.at("op") == launch_op) return op.at("count").get<double>();
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    bool as_json = false;
+    int turns = default_turns;
+    for (int i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--json") == 0)
+            as_json = true;
+        else if (strcmp(argv[i], "--turns") == 0 && i + 1 < argc)
+            turns = std::max(atoi(argv[++i]), 1);
+        else
+            return fail_with("usage: slices [--json] [--turns N]");
+    }
+    std::string directory = std::filesystem::temp_directory_path() / "ingero-slices-XXXXXX";
+    if (!mkdtemp(directory.data())) return fail_with(strerror(errno));
+    struct Remove {
+        const std::string& path;
+        ~Remove() { std::filesystem::remove_all(path); }
+    } const remove{directory};
+    const auto engine = Engine::load();
+    if (!engine) return fail_with("cannot load " CUDART_LIBRARY);
+    cpu_set_t first, all;
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    sched_getaffinity(0, sizeof(all), &all);
+
+    std::vector<double> slowdown, p99, longest, untraced_longest, count_error, cpu, share, rate;
+    for (int turn = 0; turn < turns; ++turn) {
+        std::optional<Launches> untraced, traced;
+        for (int place = 0; place < 2; ++place) {
+            const bool with_tracer = (turn + place) % 2 == 1;
+            std::optional<Tracer> tracer;
+            if (with_tracer) tracer.emplace(directory, "");
+            sched_setaffinity(0, sizeof(first), &first);
+            measure(*engine, storm_ns);
+            const uint64_t from_ns = ClockTriple::now().realtime_ns;
+            const double cpu_before = tracer ? tracer->cpu_seconds() : 0;
+            const Launches launches = measure(*engine, measured_ns);
+            const uint64_t to_ns = ClockTriple::now().realtime_ns;
+            if (tracer) cpu.push_back((tracer->cpu_seconds() - cpu_before) * second / measured_ns);
+            sched_setaffinity(0, sizeof(all), &all);
+            (tracer ? traced : untraced) = launches;
+            if (!tracer) continue;
+            const auto slices = slices_of(*tracer);
+            if (!slices.is_object() || !slices.at("share").is_number())
+                return fail_with("its launches are not seen in slices: " + slices.dump());
+            share.push_back(slices.at("share").get<double>());
+            const auto made = static_cast<double>(launches.count);
+            count_error.push_back(std::abs(counted(*tracer, from_ns, to_ns) / made - 1));
+            tracer->stop();
+            std::filesystem::remove_all(directory + "/run");
+        }
+        slowdown.push_back(1 - traced->per_s / untraced->per_s);
+        p99.push_back(traced->p99_ns / untraced->p99_ns);
+        longest.push_back(traced->longest_ns / 1e6);
+        untraced_longest.push_back(untraced->longest_ns / 1e6);
+        rate.push_back(untraced->per_s);
+    }
+
+    std::vector<bench::Row> rows;
+    rows.push_back({"launch-bound: fewer launches", "launch_bound_slowdown", bench::median(slowdown), "",
+                    "at most 0.03; from 2 s after the start"});
+    rows.push_back({"launch-bound: p99 of a launch, traced to untraced", "launch_bound_p99_ratio", bench::median(p99),
+                    "x", "at most 1.05"});
+    rows.push_back({"the longest launch, traced", "longest_launch_ms", bench::median(longest), "ms", ""});
+    rows.push_back({"the longest launch, untraced", "longest_untraced_ms", bench::median(untraced_longest), "ms", ""});
+    rows.push_back({"launches counted in 10 s, off by", "count_error", bench::median(count_error), "", "at most 0.03"});
+    rows.push_back({"the same, at most", "count_error_max", quantile(count_error, 1), "", ""});
+    rows.push_back({"launches seen, share of the time", "share", bench::median(share), "", ""});
+    rows.push_back({"ingerod's own CPU", "daemon_cpu", bench::median(cpu), "", "of a core; at most 0.05"});
+    rows.push_back({"launches", "launches_per_s", bench::median(rate), "1/s", "untraced"});
+    rows.push_back({"turns", "turns", static_cast<double>(turns), "", ""});
+    bench::print("slices", rows, as_json);
+    return 0;
+}

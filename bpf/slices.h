@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Where the probes themselves cost more than the budget, the daemon attaches to the hottest functions of the process for
+ * a moment now and then only: in slices. The calls of one stand for those of the time between it and the one before. The
+ * probes take most of a slice where calls follow one another at once: what they took is not the program's time, and the
+ * calls stand for that many more.
+ */
+#ifndef INGERO_SLICES_H
+#define INGERO_SLICES_H
+
+#include "call_price.h"
+#include "stacks.h"
+#include "thread_state.h"
+
+#define MAX_SLICE_NS 1000000000ULL
+#define FRESH_NS 20000 /* its link may be another than the one that went */
+#define IN_SLICES_NS 5000000000ULL /* a thread that called in one since then is in that stage */
+
+/* Written by the loader; the second is when it last detached from functions that may be called again. */
+struct ingero_slice slice;
+__u64 relinked_ns;
+
+static __always_inline int is_sliced(__u64 cookie) { return (cookie & INGERO_COOKIE_SLICED) != 0; }
+
+static __always_inline int is_slice_open(void) {
+    __u64 now = bpf_ktime_get_ns();
+
+    return now < *(volatile __u64 *)&slice.close_ns && now >= *(volatile __u64 *)&slice.open_ns;
+}
+
+/* Unseen, since the link went before: the kernel has no return probe that deep any more. */
+static __always_inline int has_returned(struct frame *frame, struct task_struct *task) {
+    struct return_instance *newest;
+
+    if (frame->start_ns >= *(volatile __u64 *)&relinked_ns) return 0;
+    newest = BPF_CORE_READ(task, utask, return_instances);
+    if (newest && BPF_CORE_READ(newest, stack) <= frame->stack_pointer) return 0;
+    return bpf_ktime_get_ns() - frame->start_ns > FRESH_NS;
+}
+
+/* The call that was entered last stands for itself alone. */
+static __always_inline void unslice(struct thread_state *thread) {
+    __u32 top = thread->depth - 1;
+    if (top < INGERO_MAX_DEPTH) thread->frames[top].cookie &= ~INGERO_COOKIE_SLICED;
+}
+
+/* The thread's first call in a slice: what it did in the one before, and since then, counts. */
+static __always_inline void begin_slice(struct thread_state *thread, __u64 open, __u64 close, __u32 unkept_ns,
+                                        __u32 call_cost_ns) {
+    __u64 length = close - open, cost = (__u64)thread->slice_calls * call_cost_ns;
+    __u64 since = open - thread->slice_close_ns;
+
+    if (!thread->slice_open_ns || since >= MAX_SLICE_NS * 4) { /* nothing of then holds now */
+        thread->slice_cost_ns = ingero_first_slice_cost(length, thread->storm_call_ns, unkept_ns, call_cost_ns);
+        __builtin_memset(&thread->pace, 0, sizeof(thread->pace));
+    } else {
+        if (cost > length) cost = length;
+        thread->slice_cost_ns = thread->slice_cost_ns ? thread->slice_cost_ns - thread->slice_cost_ns / 4 + cost / 4 : cost;
+        ingero_add_pace(&thread->pace, thread->others_in_slice,
+                        (thread->slice_close_ns - thread->slice_open_ns) / 1000, thread->others_since, since / 1000);
+    }
+    thread->slice_open_ns = open;
+    thread->slice_close_ns = close;
+    thread->slice_calls = thread->others_in_slice = thread->others_since = 0;
+}
+
+/* A call has returned: how many it stands for where it is of a slice, else 1. */
+static __always_inline __u32 count_in_slice(struct thread_state *thread, __u64 cookie, __u64 start, __u32 unkept_ns,
+                                            __u32 call_cost_ns) {
+    __u64 open = *(volatile __u64 *)&slice.open_ns, close = *(volatile __u64 *)&slice.close_ns;
+    __u64 stands_for = *(volatile __u64 *)&slice.stands_for_ns;
+    __u64 length = close - open;
+    __u32 worth;
+
+    if (!open) return 1;
+    if (start < open || start >= close || length > MAX_SLICE_NS) { /* or it is being changed */
+        thread->others_since++;
+        return 1;
+    }
+    if (thread->slice_open_ns != open) begin_slice(thread, open, close, unkept_ns, call_cost_ns);
+    if (!is_sliced(cookie)) {
+        thread->others_in_slice++;
+        return 1;
+    }
+    thread->slice_calls++;
+    if (stands_for < length) return 1;
+    worth = ingero_slice_worth(length, ingero_slice_cost(&thread->pace, length, thread->slice_cost_ns), stands_for,
+                               bpf_get_prandom_u32());
+    return worth ? worth : 1;
+}
+
+/* The thread's window has ended. Nothing is lost where the ring has no room: there will be another. */
+static __always_inline void tell_storm(struct thread_state *thread, const struct ingero_overhead_budget *costs,
+                                       __u64 elapsed, __u64 now) {
+    __u64 limit = elapsed / 1000 * costs->permille, price = ingero_unkept_price(costs, &thread->entry_cost);
+    int in_slices = now - thread->slice_open_ns < IN_SLICES_NS;
+    struct ingero_storm_record *record;
+
+    if (in_slices) limit /= 2; /* it is over once it costs less than half */
+    if (!costs->permille || thread->window_worth * price <= limit) return;
+    if (!in_slices && thread->window_calls) thread->storm_call_ns = elapsed / thread->window_calls;
+    record = reserve(sizeof(*record));
+    if (!record) return;
+    record->type = INGERO_RECORD_STORM;
+    record->tgid = thread->tgid;
+    record->process_start_ns = thread->process_start_ns;
+    record->time_ns = now;
+    record->elapsed_ns = elapsed;
+    record->tid = thread->tid;
+    record->price_ns = price;
+    __builtin_memcpy(record->calls, thread->slot_worth, sizeof(record->calls));
+    submit(record);
+}
+
+#endif

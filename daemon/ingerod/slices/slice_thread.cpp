@@ -1,0 +1,172 @@
+#include "daemon/ingerod/slices/slice_thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/model/time.h"
+#include "daemon/ingerod/probes/in_parallel.h"
+
+namespace ingero {
+
+namespace {
+
+constexpr uint64_t retry_after_ns = 1'000'000'000;
+/// After a longer time nothing says that it was like the slice: what was called then is not known.
+constexpr uint64_t max_stands_for_ns = 5'000'000'000;
+constexpr unsigned max_permille = 200;
+
+template <class T>
+void store(T& word, T value) {
+    __atomic_store_n(&word, value, __ATOMIC_RELEASE);
+}
+
+bool has_new_in_slices(const std::vector<SlicedFile>& files, const std::vector<SlicedFile>& before) {
+    std::set<std::pair<const HotSites*, OwnLink>> known;
+    for (const SlicedFile& file : before)
+        for (const OwnLink& process : file.processes) known.emplace(file.sites.get(), process);
+    return std::any_of(files.begin(), files.end(), [&](const SlicedFile& file) {
+        return std::any_of(file.processes.begin(), file.processes.end(), [&](const OwnLink& process) {
+            return !process.sliced.empty() && !known.contains({file.sites.get(), process});
+        });
+    });
+}
+
+void sleep_until(uint64_t time_ns) {
+    const timespec until{static_cast<time_t>(time_ns / 1'000'000'000), static_cast<long>(time_ns % 1'000'000'000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+    }
+}
+
+}  // namespace
+
+SliceThread::SliceThread(ingero_slice& slice)
+    : slice_(slice), random_(std::random_device()()), thread_([this] { work(); }) {
+    pthread_setname_np(thread_.native_handle(), "ingerod-slices");
+}
+
+SliceThread::~SliceThread() {
+    {
+        const std::lock_guard lock(mutex_);
+        ends_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+}
+
+uint64_t SliceThread::set(std::vector<SlicedFile> files) {
+    const std::lock_guard lock(mutex_);
+    if (files == wanted_) return number_;
+    wanted_ = std::move(files);
+    changed_.notify_one();
+    return ++number_;
+}
+
+void SliceThread::set_share(unsigned permille) {
+    const std::lock_guard lock(mutex_);
+    permille_ = std::min(permille, max_permille);
+}
+
+SliceThread::Figures SliceThread::figures() const {
+    const std::lock_guard lock(mutex_);
+    return figures_;
+}
+
+// Once in each period, at random: no rhythm of a program's decides what is seen of it.
+uint64_t SliceThread::next_at(uint64_t after_ns) {
+    const uint64_t period = after_ns / period_ns + 1;
+    return period * period_ns + random_() % (period_ns / 2);
+}
+
+void SliceThread::work() {
+    uint64_t next_ns = 0;
+    std::unique_lock lock(mutex_);
+    const auto is_asked = [this] { return ends_ || figures_.applied != number_; };
+    while (!ends_) {
+        const uint64_t now_ns = monotonic_now_ns();
+        const bool is_troubled = !figures_.trouble.empty();
+        if (figures_.applied != number_ || (is_troubled && now_ns >= retry_ns_)) {
+            const uint64_t number = number_;
+            const std::vector<SlicedFile> files = wanted_;
+            lock.unlock();
+            std::string trouble = apply(files);
+            next_ns = next_at(monotonic_now_ns());
+            lock.lock();
+            figures_.applied = number;
+            say(std::move(trouble));
+        } else if (now_.empty() && !is_troubled) {
+            changed_.wait(lock, is_asked);
+        } else if (now_.empty() || now_ns < next_ns) {
+            const uint64_t until_ns = now_.empty() ? retry_ns_ : next_ns;
+            changed_.wait_for(lock, std::chrono::nanoseconds(until_ns > now_ns ? until_ns - now_ns : 0), is_asked);
+        } else {
+            // Half of the budget: the other is what calls cost that are always recorded.
+            const uint64_t length_ns = period_ns / 2000 * permille_;
+            lock.unlock();
+            double share = 0;
+            std::string trouble = make_slice(length_ns, share);
+            next_ns = next_at(monotonic_now_ns());
+            lock.lock();
+            ++figures_.slices;
+            figures_.share = share;
+            if (!trouble.empty() && !is_troubled) say(std::move(trouble));
+        }
+    }
+}
+
+void SliceThread::say(std::string trouble) {
+    figures_.trouble = std::move(trouble);
+    retry_ns_ = monotonic_now_ns() + retry_after_ns;
+}
+
+// What cannot be is tried again; until then a file stays as it was.
+std::string SliceThread::apply(const std::vector<SlicedFile>& files) {
+    std::string trouble;
+    std::vector<SlicedFile> next;
+    const auto has = [](const std::vector<SlicedFile>& list, const SlicedFile& file) {
+        return std::any_of(list.begin(), list.end(), [&](const auto& one) { return one.sites == file.sites; });
+    };
+    for (const SlicedFile& file : now_) {
+        if (has(files, file)) continue;
+        if (const auto done = file.sites->attach_to_all(); !done) {
+            trouble = done.error().message;
+            next.push_back(file);
+        }
+    }
+    for (const SlicedFile& file : files) {
+        const auto done = file.sites->attach_to(file.processes);
+        if (!done) trouble = done.error().message;
+        if (done || has(now_, file)) next.push_back(file);
+    }
+    // Up to here a process that was in no slice yet was seen in full.
+    if (has_new_in_slices(next, now_)) last_close_ns_ = monotonic_now_ns();
+    now_ = std::move(next);
+    return trouble;
+}
+
+// What could not be attached to is left out. Returns why; sets the share of the time that its calls are of.
+std::string SliceThread::make_slice(uint64_t length_ns, double& ret_share) {
+    std::string trouble;
+    // Each moment in which a link is there and no slice is open costs the program for nothing.
+    std::vector<Result<void>> begun(now_.size());
+    in_parallel(now_.size(), [&](size_t i) { begun[i] = now_[i].sites->begin_slice(); });
+    for (const Result<void>& one : begun)
+        if (!one) trouble = one.error().message;
+    const uint64_t open_ns = monotonic_now_ns(), close_ns = open_ns + length_ns;
+    const uint64_t stands_for_ns = std::min(close_ns - last_close_ns_, max_stands_for_ns);
+    store(slice_.close_ns, uint64_t{0});
+    store(slice_.stands_for_ns, stands_for_ns);
+    store(slice_.open_ns, open_ns);
+    store(slice_.close_ns, close_ns);
+    sleep_until(close_ns);
+    last_close_ns_ = close_ns;
+    in_parallel(now_.size(), [this](size_t i) { now_[i].sites->end_slice(); });
+    ret_share = static_cast<double>(length_ns) / static_cast<double>(stands_for_ns);
+    return trouble;
+}
+
+}  // namespace ingero

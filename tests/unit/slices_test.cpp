@@ -1,0 +1,359 @@
+// The stage of slices, on scripted costs and stand-ins for links: who is in it, what is attached to meanwhile, and when
+// calls count.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <future>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "bpf/call_price.h"
+#include "core/model/time.h"
+#include "daemon/ingerod/slices/slice_thread.h"
+#include "daemon/ingerod/slices/stage_control.h"
+
+namespace ingero {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::UnorderedElementsAre;
+
+constexpr uint64_t second = 1'000'000'000, window = 100'000'000;
+/// No process has such a pid.
+constexpr ProcessKey storm{5'000'001, 10}, calm{5'000'002, 20}, third{5'000'003, 30};
+
+/// `calls` of each op, told for each window in [from_ns, to_ns).
+void tell(StageControl& control, const ProcessKey& process, uint64_t from_ns, uint64_t to_ns,
+          std::vector<std::pair<OpId, uint64_t>> calls, uint64_t other_calls = 0) {
+    for (uint64_t time = from_ns + window; time <= to_ns; time += window) {
+        control.add(
+            {.process = process, .time_ns = time, .elapsed_ns = window, .calls = calls, .other_calls = other_calls});
+        control.tick(time);
+    }
+}
+
+TEST(StageControl, AProcessIsInSlicesOnceItsStormHasLastedForASecond) {
+    StageControl control;
+    tell(control, storm, 10 * second, 10 * second + 9 * window, {{op::cudaLaunchKernel, 1'000}});
+    EXPECT_THAT(control.sliced(), IsEmpty());
+    tell(control, storm, 10 * second + 9 * window, 11 * second, {{op::cudaLaunchKernel, 1'000}});
+    EXPECT_THAT(control.sliced(), ElementsAre(Pair(storm, std::set<OpId>{op::cudaLaunchKernel})));
+}
+
+TEST(StageControl, AStormThatPausesBeginsAnew) {
+    StageControl control;
+    tell(control, storm, 10 * second, 10 * second + 9 * window, {{op::cudaLaunchKernel, 1'000}});
+    control.tick(11 * second + 9 * window);
+    EXPECT_TRUE(control.is_calm());
+    tell(control, storm, 12 * second, 12 * second + 9 * window, {{op::cudaLaunchKernel, 1'000}});
+    EXPECT_THAT(control.sliced(), IsEmpty());
+}
+
+TEST(StageControl, OnlyWhatIsOftenCalledIsInSlicesAndMoreOfItAsItComes) {
+    StageControl control;
+    tell(control, storm, 0, 2 * second, {{op::cudaLaunchKernel, 1'000}, {op::cudaMemsetAsync, 40}}, 10);
+    EXPECT_THAT(control.sliced(), ElementsAre(Pair(storm, std::set<OpId>{op::cudaLaunchKernel})));
+    tell(control, storm, 2 * second, 4 * second, {{op::cudaLaunchKernel, 100}, {op::cudaMemsetAsync, 900}});
+    EXPECT_THAT(control.sliced(), ElementsAre(Pair(storm, std::set<OpId>{op::cudaLaunchKernel, op::cudaMemsetAsync})));
+}
+
+TEST(StageControl, AStormOfCallsThatAreAlwaysAttachedToHasNothingInSlices) {
+    StageControl control;
+    tell(control, storm, 0, 3 * second, {{op::cudaLaunchKernel, 400}}, 1'000);
+    EXPECT_THAT(control.sliced(), IsEmpty());
+}
+
+TEST(StageControl, AProcessLeavesOnlyAfterItWasQuietForALongTime) {
+    StageControl control;
+    tell(control, storm, 0, 2 * second, {{op::cudaLaunchKernel, 1'000}});
+    control.tick(2 * second + StageControl::leave_after_ns);
+    EXPECT_THAT(control.sliced(), testing::SizeIs(1));
+    tell(control, storm, 6 * second, 6 * second + window, {{op::cudaLaunchKernel, 10}});
+    control.tick(6 * second + window + StageControl::leave_after_ns);
+    EXPECT_THAT(control.sliced(), testing::SizeIs(1)) << "what was told meanwhile counts";
+    control.tick(6 * second + window + StageControl::leave_after_ns + 1);
+    EXPECT_THAT(control.sliced(), IsEmpty());
+    EXPECT_TRUE(control.is_calm());
+}
+
+TEST(StageControl, ProcessesAreKeptApartAndOneThatIsGoneIsForgotten) {
+    StageControl control;
+    tell(control, storm, 0, 2 * second, {{op::cudaLaunchKernel, 1'000}});
+    tell(control, calm, 2 * second, 2 * second + 2 * window, {{op::cuLaunchKernel, 1'000}});
+    EXPECT_THAT(control.sliced(), ElementsAre(Pair(storm, testing::_)));
+    control.forget(storm);
+    control.tick(2 * second + 2 * window);
+    EXPECT_THAT(control.sliced(), IsEmpty());
+}
+
+TEST(SliceWorth, IsTheRatioOfTheTimesOnAverage) {
+    uint64_t sum = 0;
+    for (uint32_t random = 0; random < 2'000; ++random) sum += ingero_slice_worth(2'000, 0, 101'000, random);
+    EXPECT_EQ(sum, 101'000u) << "50.5 each";
+    EXPECT_EQ(ingero_slice_worth(2'000, 1'000, 100'000, 0), 100u) << "half of it was the program's own";
+    EXPECT_EQ(ingero_slice_worth(1'600, 5'000, 100'000, 0), 1'000u) << "a sixteenth is taken for its own at least";
+    EXPECT_EQ(ingero_slice_worth(0, 0, 100'000, 7), 0u);
+}
+
+TEST(SliceCost, OfTheFirstSliceFollowsFromHowTheThreadStormedBefore) {
+    EXPECT_EQ(ingero_first_slice_cost(10'000, 0, 600, 1'500), 0u) << "nothing is known";
+    EXPECT_NEAR(static_cast<double>(ingero_first_slice_cost(10'000'000, 1'100, 600, 1'500)), 7'500'000, 10'000)
+        << "0.5 us of its own, 1.5 us of the probes";
+    EXPECT_NEAR(static_cast<double>(ingero_first_slice_cost(10'000'000, 800, 900, 1'500)), 9'375'000, 10'000)
+        << "an eighth is its own at least";
+}
+
+TEST(SliceCost, IsHowMuchSlowerOtherCallsComeInASlice) {
+    ingero_pace pace{};
+    EXPECT_EQ(ingero_slice_cost(&pace, 10'000'000, 77), 77u) << "by their price";
+    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 10, 10'000, 2'000, 1'000'000);
+    EXPECT_NEAR(static_cast<double>(ingero_slice_cost(&pace, 10'000'000, 77)), 5'000'000, 200'000)
+        << "1 a ms in slices, 2 a ms between them";
+    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 30, 10'000, 2'000, 1'000'000);
+    EXPECT_EQ(ingero_slice_cost(&pace, 10'000'000, 77), 0u) << "never less than nothing";
+    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 0, 10'000, 2'000, 1'000'000);
+    EXPECT_EQ(ingero_slice_cost(&pace, 10'000'000, 77), 77u);
+}
+
+/// Links that are sockets: the other end sees whether one is held.
+class Links {
+  public:
+    HotSites::Link link() {
+        return [this](int, std::span<const ProbeSite> sites, uint32_t pid) -> Result<UniqueFd> {
+            const std::lock_guard lock(mutex_);
+            if (refused_ && *refused_ == pid) return fail(ErrorCode::busy, "no memory");
+            if (gone_ && *gone_ == pid) return fail(ErrorCode::not_found, "no such process");
+            int ends[2];
+            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return fail(ErrorCode::internal, "");
+            made_.push_back({pid, {}, false, UniqueFd(ends[1])});
+            for (const ProbeSite& site : sites) {
+                made_.back().ops.insert(site.op);
+                made_.back().sliced = (site.cookie & INGERO_COOKIE_SLICED) != 0;
+            }
+            if (on_link) on_link(made_.back().sliced);
+            return UniqueFd(ends[0]);
+        };
+    }
+    /// A process, its ops, and whether they count in slices only.
+    using Held = std::tuple<uint32_t, std::set<OpId>, bool>;
+    std::vector<Held> held() {
+        const std::lock_guard lock(mutex_);
+        std::vector<Held> result;
+        for (const Made& one : made_) {
+            pollfd state{one.other_end.get(), POLLIN, 0};
+            if (poll(&state, 1, 0) == 0) result.emplace_back(one.pid, one.ops, one.sliced);
+        }
+        return result;
+    }
+    void refuse(std::optional<uint32_t> pid) {
+        const std::lock_guard lock(mutex_);
+        refused_ = pid;
+    }
+    void lose(uint32_t pid) {
+        const std::lock_guard lock(mutex_);
+        gone_ = pid;
+    }
+
+    std::function<void(bool sliced)> on_link;
+
+  private:
+    struct Made {
+        uint32_t pid;
+        std::set<OpId> ops;
+        bool sliced;
+        UniqueFd other_end;
+    };
+    std::mutex mutex_;
+    std::list<Made> made_;
+    std::optional<uint32_t> refused_, gone_;
+};
+
+class HotSitesTest : public testing::Test {
+  protected:
+    static ProbeSite site(OpId op) {
+        return {.file_offset = op, .cookie = op, .symbol = {}, .emulated = true, .op = op};
+    }
+
+    static constexpr OpId launch = op::cudaLaunchKernel, copy = op::cudaMemcpyAsync, fill = op::cudaMemsetAsync;
+    const std::set<OpId> all_ops{launch, copy, fill};
+    Links links;
+    size_t detached = 0;
+    bool is_unchanged = true;
+    const std::shared_ptr<HotSites> sites = std::make_shared<HotSites>(
+        HotSites::Host{.link = links.link(),
+                       .is_unchanged = [this](int, std::span<const ProbeSite>) { return is_unchanged; },
+                       .on_detached = [this] { ++detached; }},
+        UniqueFd(), std::vector{site(launch), site(copy), site(fill)});
+};
+
+TEST_F(HotSitesTest, AreTheOnesThatMayBeThinnedAndTellNothingOfTheirThread) {
+    EXPECT_TRUE(is_hot(op::cudaLaunchKernel));
+    EXPECT_TRUE(is_hot(op::cuMemcpyAsync));
+    EXPECT_FALSE(is_hot(op::cudaSetDevice));
+    EXPECT_FALSE(is_hot(op::cudaStreamSync));
+    EXPECT_FALSE(is_hot(op::cudaMalloc));
+}
+
+TEST_F(HotSitesTest, OfAFileThatWasRewrittenNothingIsAttachedTo) {
+    ASSERT_TRUE(sites->attach_to_all());
+    is_unchanged = false;
+    EXPECT_FALSE(sites->attach_to({{calm}, {storm, {launch}}}));
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(0, all_ops, false)));
+    is_unchanged = true;
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    is_unchanged = false;
+    EXPECT_FALSE(sites->begin_slice());
+    EXPECT_THAT(links.held(), testing::SizeIs(2));
+}
+
+TEST_F(HotSitesTest, OneThatCannotBeAttachedToHoldsUpNoOther) {
+    ASSERT_TRUE(sites->attach_to_all());
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    links.refuse(third.pid);
+    constexpr ProcessKey fourth{5'000'004, 40};
+    EXPECT_FALSE(sites->attach_to({{calm}, {third}, {fourth}, {storm, {launch}}}));
+    EXPECT_THAT(links.held(), testing::Contains(Links::Held(fourth.pid, all_ops, false)));
+    EXPECT_THAT(links.held(), testing::SizeIs(3));
+}
+
+TEST_F(HotSitesTest, OneInSlicesLosesItsOpsAloneAndOthersNothing) {
+    ASSERT_TRUE(sites->attach_to_all());
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(0, all_ops, false)));
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    EXPECT_THAT(links.held(), UnorderedElementsAre(Links::Held(storm.pid, {copy, fill}, false),
+                                                   Links::Held(calm.pid, all_ops, false)));
+    EXPECT_EQ(detached, 1u);
+    ASSERT_TRUE(sites->begin_slice());
+    EXPECT_THAT(links.held(), testing::Contains(Links::Held(storm.pid, {launch}, true)));
+    sites->end_slice();
+    EXPECT_THAT(links.held(), testing::SizeIs(2));
+    EXPECT_EQ(detached, 2u);
+    ASSERT_TRUE(sites->attach_to_all());
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(0, all_ops, false)));
+}
+
+TEST_F(HotSitesTest, NewcomersAreAttachedToAndOthersAreLeftAlone) {
+    ASSERT_TRUE(sites->attach_to_all());
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    size_t made = 0;
+    links.on_link = [&](bool) { ++made; };
+    ASSERT_TRUE(sites->attach_to({{calm}, {third}, {storm, {launch}}}));
+    EXPECT_EQ(made, 1u);
+    EXPECT_THAT(links.held(), testing::Contains(Links::Held(third.pid, all_ops, false)));
+    ASSERT_TRUE(sites->attach_to({{third}, {storm, {launch, fill}}, {calm, {copy}}}));
+    EXPECT_THAT(links.held(),
+                UnorderedElementsAre(Links::Held(third.pid, all_ops, false), Links::Held(storm.pid, {copy}, false),
+                                     Links::Held(calm.pid, {launch, fill}, false)));
+}
+
+TEST_F(HotSitesTest, WhereALinkIsRefusedAllAreAttachedToAsBefore) {
+    ASSERT_TRUE(sites->attach_to_all());
+    links.refuse(storm.pid);
+    EXPECT_FALSE(sites->attach_to({{calm}, {storm, {launch}}}));
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(0, all_ops, false)));
+    EXPECT_EQ(detached, 1u) << "what was entered by the link that was made first has gone with it";
+    links.refuse({});
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    links.refuse(storm.pid);
+    EXPECT_FALSE(sites->begin_slice());
+    EXPECT_THAT(links.held(), testing::SizeIs(2));
+    links.refuse(0);
+    EXPECT_FALSE(sites->attach_to_all());
+    EXPECT_THAT(links.held(), testing::SizeIs(2)) << "nobody is let go before all are attached to";
+}
+
+TEST_F(HotSitesTest, AnotherProgramOfAProcessIsAttachedToAnew) {
+    ASSERT_TRUE(sites->attach_to_all());
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    size_t made = 0;
+    links.on_link = [&](bool) { ++made; };
+    ASSERT_TRUE(sites->attach_to({{calm, {}, 1}, {storm, {launch}}}));
+    EXPECT_EQ(made, 1u);
+    EXPECT_THAT(links.held(), testing::SizeIs(2));
+}
+
+TEST_F(HotSitesTest, AProcessThatIsGoneHoldsNobodyUp) {
+    ASSERT_TRUE(sites->attach_to_all());
+    links.lose(storm.pid);
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(calm.pid, all_ops, false)));
+    EXPECT_TRUE(sites->begin_slice());
+}
+
+TEST_F(HotSitesTest, NothingIsAttachedToAfterTheEnd) {
+    ASSERT_TRUE(sites->attach_to_all());
+    ASSERT_TRUE(sites->attach_to({{calm}, {storm, {launch}}}));
+    ASSERT_TRUE(sites->begin_slice());
+    sites->end();
+    EXPECT_THAT(links.held(), IsEmpty());
+    EXPECT_TRUE(sites->attach_to_all());
+    EXPECT_TRUE(sites->attach_to({{third}, {storm, {launch}}}));
+    EXPECT_TRUE(sites->begin_slice());
+    EXPECT_THAT(links.held(), IsEmpty());
+}
+
+/// What the kernel side would read, each time that a slice is about to be attached for.
+struct Word {
+    uint64_t open_ns, close_ns, stands_for_ns;
+};
+
+TEST_F(HotSitesTest, SlicesComeOneAfterAnotherAndStandForAllOfTheTime) {
+    constexpr size_t wanted = 5;
+    ingero_slice slice{};
+    std::vector<Word> words;
+    std::promise<void> enough;
+    links.on_link = [&](bool sliced) {
+        if (!sliced || words.size() > wanted) return;
+        words.push_back({slice.open_ns, slice.close_ns, slice.stands_for_ns});
+        if (words.size() > wanted) enough.set_value();
+    };
+    ASSERT_TRUE(sites->attach_to_all());
+    {
+        SliceThread thread(slice);
+        thread.set_share(20);
+        thread.set({{sites, {{calm}, {storm, {launch}}}}});
+        ASSERT_EQ(enough.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+        thread.set({});
+        // Gone once all are attached to again.
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (links.held() != std::vector{Links::Held(0, all_ops, false)} && std::chrono::steady_clock::now() < until)
+            std::this_thread::yield();
+        EXPECT_GE(thread.figures().slices, wanted);
+        EXPECT_EQ(thread.figures().trouble, "");
+    }
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(0, all_ops, false)));
+    EXPECT_EQ(words[0].close_ns, 0u);
+    for (size_t i = 1; i <= wanted; ++i) {
+        EXPECT_EQ(words[i].close_ns - words[i].open_ns, SliceThread::period_ns / 100) << "half of 2 %";
+        if (i > 1 && words[i].stands_for_ns < 2 * second) {
+            EXPECT_EQ(words[i].close_ns - words[i].stands_for_ns, words[i - 1].close_ns);
+            EXPECT_GE(words[i].open_ns, words[i - 1].close_ns);
+        }
+    }
+}
+
+TEST_F(HotSitesTest, TroubleIsToldAndTriedAgain) {
+    ingero_slice slice{};
+    ASSERT_TRUE(sites->attach_to_all());
+    links.refuse(calm.pid);
+    SliceThread thread(slice);
+    thread.set_share(20);
+    thread.set({{sites, {{calm}, {storm, {launch}}}}});
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (thread.figures().trouble.empty() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    EXPECT_EQ(thread.figures().trouble, "no memory");
+    EXPECT_THAT(links.held(), ElementsAre(Links::Held(0, all_ops, false)));
+    links.refuse({});
+    while (thread.figures().slices == 0 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    EXPECT_GT(thread.figures().slices, 0u);
+    EXPECT_EQ(thread.figures().trouble, "");
+}
+
+}  // namespace
+}  // namespace ingero
