@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,6 +64,17 @@ double counted(Tracer& tracer, uint64_t from_ns, uint64_t to_ns) {
     return 0;
 }
 
+/// Calls on, a hundred launches in 50 ms, until it is seen in full again: how long that took.
+double leave(const Engine& engine, Tracer& tracer) {
+    const uint64_t from = monotonic_now_ns();
+    while (!slices_of(tracer).is_null() && monotonic_now_ns() - from < 60 * second) {
+        engine.launch_bound(1);
+        const timespec a_while{0, 50'000'000};
+        nanosleep(&a_while, nullptr);
+    }
+    return static_cast<double>(monotonic_now_ns() - from) / second;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -89,7 +101,7 @@ int main(int argc, char** argv) {
     CPU_SET(0, &first);
     sched_getaffinity(0, sizeof(all), &all);
 
-    std::vector<double> slowdown, p99, longest, untraced_longest, count_error, cpu, share, rate;
+    std::vector<double> slowdown, p99, longest, untraced_longest, count_error, cpu, share, rate, left_s;
     for (int turn = 0; turn < turns; ++turn) {
         std::optional<Launches> untraced, traced;
         for (int place = 0; place < 2; ++place) {
@@ -112,6 +124,7 @@ int main(int argc, char** argv) {
             share.push_back(slices.at("share").get<double>());
             const auto made = static_cast<double>(launches.count);
             count_error.push_back(std::abs(counted(*tracer, from_ns, to_ns) / made - 1));
+            left_s.push_back(leave(*engine, *tracer));
             tracer->stop();
             std::filesystem::remove_all(directory + "/run");
         }
@@ -132,6 +145,7 @@ int main(int argc, char** argv) {
     rows.push_back({"launches counted in 10 s, off by", "count_error", bench::median(count_error), "", "at most 0.03"});
     rows.push_back({"the same, at most", "count_error_max", quantile(count_error, 1), "", ""});
     rows.push_back({"launches seen, share of the time", "share", bench::median(share), "", ""});
+    rows.push_back({"seen in full again after it calmed down", "leaves_after_s", bench::median(left_s), "s", ""});
     rows.push_back({"ingerod's own CPU", "daemon_cpu", bench::median(cpu), "", "of a core; at most 0.05"});
     rows.push_back({"launches", "launches_per_s", bench::median(rate), "1/s", "untraced"});
     rows.push_back({"turns", "turns", static_cast<double>(turns), "", ""});

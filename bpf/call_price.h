@@ -92,6 +92,21 @@ static inline __attribute__((always_inline)) ingero_u64 ingero_slice_cost(const 
 }
 
 /*
+ * Whether calls cost more than the budget although none leaves a record: `calls` in `elapsed` ns. Of a thread in slices
+ * those that they stand for, of `stands_for` ns, which may be longer; and half of the budget is enough.
+ */
+static inline __attribute__((always_inline)) int ingero_is_storm(const struct ingero_overhead_budget *costs,
+                                                                 const struct ingero_entry_cost *entry,
+                                                                 ingero_u64 calls, ingero_u64 elapsed,
+                                                                 ingero_u64 stands_for) {
+    ingero_u64 time = elapsed < stands_for ? stands_for : elapsed;
+    ingero_u64 limit = time / 1000 * costs->permille;
+
+    if (stands_for) limit /= 2;
+    return costs->permille && calls * ingero_unkept_price(costs, entry) > limit;
+}
+
+/*
  * How many calls one of a slice of `length` ns stands for, of which the probes took `cost`: as many as come in
  * `stands_for` ns where the rest is the program's own. By a random number, so that on average it is just the ratio. 0 where
  * nothing is known.

@@ -346,6 +346,7 @@ struct ingero_slice {
     ingero_u64 open_ns; /* CLOCK_MONOTONIC */
     ingero_u64 close_ns;
     ingero_u64 stands_for_ns;
+    ingero_u64 number; /* from 1 */
 };
 
 /* What calls may cost a thread of its time, and what they cost. */

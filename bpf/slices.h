@@ -44,11 +44,15 @@ static __always_inline void unslice(struct thread_state *thread) {
     if (top < INGERO_MAX_DEPTH) thread->frames[top].cookie &= ~INGERO_COOKIE_SLICED;
 }
 
-/* The thread's first call in a slice: what it did in the one before, and since then, counts. */
+/*
+ * The thread's first call in a slice: what it did in the one before, and since then, counts. In those between it made no
+ * call.
+ */
 static __always_inline void begin_slice(struct thread_state *thread, __u64 open, __u64 close, __u32 unkept_ns,
                                         __u32 call_cost_ns) {
     __u64 length = close - open, cost = (__u64)thread->slice_calls * call_cost_ns;
-    __u64 since = open - thread->slice_close_ns;
+    __u64 since = open - thread->slice_close_ns, number = *(volatile __u64 *)&slice.number;
+    __u64 slices = number - thread->slice_number;
 
     if (!thread->slice_open_ns || since >= MAX_SLICE_NS * 4) { /* nothing of then holds now */
         thread->slice_cost_ns = ingero_first_slice_cost(length, thread->storm_call_ns, unkept_ns, call_cost_ns);
@@ -57,10 +61,12 @@ static __always_inline void begin_slice(struct thread_state *thread, __u64 open,
         if (cost > length) cost = length;
         thread->slice_cost_ns = thread->slice_cost_ns ? thread->slice_cost_ns - thread->slice_cost_ns / 4 + cost / 4 : cost;
         ingero_add_pace(&thread->pace, thread->others_in_slice,
-                        (thread->slice_close_ns - thread->slice_open_ns) / 1000, thread->others_since, since / 1000);
+                        slices * (thread->slice_close_ns - thread->slice_open_ns) / 1000, thread->others_since,
+                        since / 1000);
     }
     thread->slice_open_ns = open;
     thread->slice_close_ns = close;
+    thread->slice_number = number;
     thread->slice_calls = thread->others_in_slice = thread->others_since = 0;
 }
 
@@ -83,6 +89,7 @@ static __always_inline __u32 count_in_slice(struct thread_state *thread, __u64 c
         return 1;
     }
     thread->slice_calls++;
+    thread->sliced_ns = start;
     if (stands_for < length) return 1;
     worth = ingero_slice_worth(length, ingero_slice_cost(&thread->pace, length, thread->slice_cost_ns), stands_for,
                                bpf_get_prandom_u32());
@@ -92,13 +99,11 @@ static __always_inline __u32 count_in_slice(struct thread_state *thread, __u64 c
 /* The thread's window has ended. Nothing is lost where the ring has no room: there will be another. */
 static __always_inline void tell_storm(struct thread_state *thread, const struct ingero_overhead_budget *costs,
                                        __u64 elapsed, __u64 now) {
-    __u64 limit = elapsed / 1000 * costs->permille, price = ingero_unkept_price(costs, &thread->entry_cost);
-    int in_slices = now - thread->slice_open_ns < IN_SLICES_NS;
+    __u64 stands_for = now - thread->sliced_ns < IN_SLICES_NS ? *(volatile __u64 *)&slice.stands_for_ns : 0;
     struct ingero_storm_record *record;
 
-    if (in_slices) limit /= 2; /* it is over once it costs less than half */
-    if (!costs->permille || thread->window_worth * price <= limit) return;
-    if (!in_slices && thread->window_calls) thread->storm_call_ns = elapsed / thread->window_calls;
+    if (!ingero_is_storm(costs, &thread->entry_cost, thread->window_worth, elapsed, stands_for)) return;
+    if (!stands_for && thread->window_calls) thread->storm_call_ns = elapsed / thread->window_calls;
     record = reserve(sizeof(*record));
     if (!record) return;
     record->type = INGERO_RECORD_STORM;
@@ -107,7 +112,7 @@ static __always_inline void tell_storm(struct thread_state *thread, const struct
     record->time_ns = now;
     record->elapsed_ns = elapsed;
     record->tid = thread->tid;
-    record->price_ns = price;
+    record->price_ns = ingero_unkept_price(costs, &thread->entry_cost);
     __builtin_memcpy(record->calls, thread->slot_worth, sizeof(record->calls));
     submit(record);
 }

@@ -143,6 +143,8 @@ struct thread_state {
     __u32 slot_worth[INGERO_THIN_SLOTS];
     __u64 slice_open_ns; /* the latest slice in which the thread called */
     __u64 slice_close_ns;
+    __u64 slice_number;
+    __u64 sliced_ns; /* the latest call of the thread that is seen in slices only */
     __u32 slice_calls;   /* in it */
     __u32 slice_cost_ns; /* what the probes took of slices, on average, by their price */
     __u32 storm_call_ns; /* how often it called when it was last told to storm, in full */

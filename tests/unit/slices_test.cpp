@@ -110,15 +110,33 @@ TEST(SliceCost, OfTheFirstSliceFollowsFromHowTheThreadStormedBefore) {
 }
 
 TEST(SliceCost, IsHowMuchSlowerOtherCallsComeInASlice) {
+    constexpr uint64_t length = 10'000'000, by_price = 8'000'000;
+    const auto cost = [](const ingero_pace& pace) {
+        return static_cast<double>(ingero_slice_cost(&pace, length, by_price));
+    };
     ingero_pace pace{};
-    EXPECT_EQ(ingero_slice_cost(&pace, 10'000'000, 77), 77u) << "by their price";
-    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 10, 10'000, 2'000, 1'000'000);
-    EXPECT_NEAR(static_cast<double>(ingero_slice_cost(&pace, 10'000'000, 77)), 5'000'000, 200'000)
-        << "1 a ms in slices, 2 a ms between them";
-    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 30, 10'000, 2'000, 1'000'000);
-    EXPECT_EQ(ingero_slice_cost(&pace, 10'000'000, 77), 0u) << "never less than nothing";
-    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 0, 10'000, 2'000, 1'000'000);
-    EXPECT_EQ(ingero_slice_cost(&pace, 10'000'000, 77), 77u);
+    EXPECT_EQ(cost(pace), by_price) << "nothing is known of others";
+    ingero_add_pace(&pace, 7, 10'000, 1'400, 1'000'000);
+    EXPECT_EQ(cost(pace), by_price) << "too few";
+    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 100, 10'000, 20'000, 1'000'000);
+    EXPECT_NEAR(cost(pace), 5'000'000, 200'000) << "10 a ms in slices, 20 between them";
+    for (int i = 0; i < 40; ++i) ingero_add_pace(&pace, 300, 10'000, 20'000, 1'000'000);
+    EXPECT_LT(cost(pace), 100'000) << "never less than nothing";
+}
+
+TEST(Storm, IsOverOnceItCostsLessThanHalfOfTheBudgetOverTheTimeThatSlicesStandFor) {
+    // 600 ns a call, 2 % of 0.1 s is 2 ms: 3,333 calls.
+    ingero_overhead_budget costs{};
+    costs.permille = 20;
+    costs.unkept_ns = 600;
+    const ingero_entry_cost entry{};
+    EXPECT_FALSE(ingero_is_storm(&costs, &entry, 3'300, window, 0));
+    EXPECT_TRUE(ingero_is_storm(&costs, &entry, 3'400, window, 0));
+    EXPECT_TRUE(ingero_is_storm(&costs, &entry, 17'000, window, second)) << "of a second, seen in one window";
+    EXPECT_FALSE(ingero_is_storm(&costs, &entry, 16'000, window, second));
+    EXPECT_FALSE(ingero_is_storm(&costs, &entry, 16'000, second, second));
+    costs.permille = 0;
+    EXPECT_FALSE(ingero_is_storm(&costs, &entry, 1'000'000, window, 0));
 }
 
 /// Links that are sockets: the other end sees whether one is held.

@@ -76,10 +76,11 @@ SliceThread::Figures SliceThread::figures() const {
     return figures_;
 }
 
-// Once in each period, at random: no rhythm of a program's decides what is seen of it.
+// Once in each period, at random: no rhythm of a program's decides what is seen of it. Within a quarter: what falls out
+// of a window at one end, since its slice is beyond, then mostly comes in at the other.
 uint64_t SliceThread::next_at(uint64_t after_ns) {
     const uint64_t period = after_ns / period_ns + 1;
-    return period * period_ns + random_() % (period_ns / 2);
+    return period * period_ns + random_() % (period_ns / 4);
 }
 
 void SliceThread::work() {
@@ -160,6 +161,7 @@ std::string SliceThread::make_slice(uint64_t length_ns, double& ret_share) {
     const uint64_t stands_for_ns = std::min(close_ns - last_close_ns_, max_stands_for_ns);
     store(slice_.close_ns, uint64_t{0});
     store(slice_.stands_for_ns, stands_for_ns);
+    store(slice_.number, slice_.number + 1);
     store(slice_.open_ns, open_ns);
     store(slice_.close_ns, close_ns);
     sleep_until(close_ns);
