@@ -96,17 +96,11 @@ Cost measure(Tracer& tracer) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    bool as_json = false;
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--json") != 0) return fail_with("usage: host_scale [--json]");
-        as_json = true;
-    }
-    std::string directory = fs::temp_directory_path() / "ingero-host-scale-XXXXXX";
-    if (!mkdtemp(directory.data())) return fail_with(strerror(errno));
-    struct Remove {
-        const std::string& path;
-        ~Remove() { fs::remove_all(path); }
-    } const remove{directory};
+    const bool as_json = argc == 2 && std::string_view(argv[1]) == "--json";
+    if (argc > 1 && !as_json) return fail_with("usage: host_scale [--json]");
+    const Folder scratch("ingero-host-scale");
+    const std::string& directory = scratch.path();
+    if (directory.empty()) return fail_with(strerror(errno));
     std::vector<std::string> libraries;
     for (int i = 0; i < copies; ++i) {
         const fs::path folder = fs::path(directory) / std::to_string(i);

@@ -68,22 +68,12 @@ std::optional<uint32_t> call_cost_ns() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    bool as_json = false;
-    int turns = default_turns;
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--json") == 0)
-            as_json = true;
-        else if (strcmp(argv[i], "--turns") == 0 && i + 1 < argc)
-            turns = std::max(atoi(argv[++i]), 1);
-        else
-            return fail_with("usage: overhead [--json] [--turns N]");
-    }
-    std::string directory = std::filesystem::temp_directory_path() / "ingero-overhead-XXXXXX";
-    if (!mkdtemp(directory.data())) return fail_with(strerror(errno));
-    struct Remove {
-        const std::string& path;
-        ~Remove() { std::filesystem::remove_all(path); }
-    } const remove{directory};
+    const auto arguments = Arguments::parse(argc, argv, default_turns);
+    if (!arguments) return fail_with("usage: overhead [--json] [--turns N]");
+    const int turns = arguments->turns;
+    const Folder folder("ingero-overhead");
+    const std::string& directory = folder.path();
+    if (directory.empty()) return fail_with(strerror(errno));
 
     const auto cost_ns = call_cost_ns();
     if (!cost_ns) return fail_with("cannot measure what a call costs");
@@ -168,6 +158,6 @@ int main(int argc, char** argv) {
     rows.push_back({"the same, with its native stack", "stack_call_amid_work_ns",
                     (launch_ns(work[Way::with_stacks]) - work_ns) / 2, "ns", ""});
     rows.push_back({"turns", "turns", static_cast<double>(turns), "", ""});
-    bench::print("overhead", rows, as_json);
+    bench::print("overhead", rows, arguments->as_json);
     return 0;
 }

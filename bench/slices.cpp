@@ -78,22 +78,12 @@ double leave(const Engine& engine, Tracer& tracer) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    bool as_json = false;
-    int turns = default_turns;
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--json") == 0)
-            as_json = true;
-        else if (strcmp(argv[i], "--turns") == 0 && i + 1 < argc)
-            turns = std::max(atoi(argv[++i]), 1);
-        else
-            return fail_with("usage: slices [--json] [--turns N]");
-    }
-    std::string directory = std::filesystem::temp_directory_path() / "ingero-slices-XXXXXX";
-    if (!mkdtemp(directory.data())) return fail_with(strerror(errno));
-    struct Remove {
-        const std::string& path;
-        ~Remove() { std::filesystem::remove_all(path); }
-    } const remove{directory};
+    const auto arguments = Arguments::parse(argc, argv, default_turns);
+    if (!arguments) return fail_with("usage: slices [--json] [--turns N]");
+    const int turns = arguments->turns;
+    const Folder folder("ingero-slices");
+    const std::string& directory = folder.path();
+    if (directory.empty()) return fail_with(strerror(errno));
     const auto engine = Engine::load();
     if (!engine) return fail_with("cannot load " CUDART_LIBRARY);
     cpu_set_t first, all;
@@ -149,6 +139,6 @@ int main(int argc, char** argv) {
     rows.push_back({"ingerod's own CPU", "daemon_cpu", bench::median(cpu), "", "of a core; at most 0.05"});
     rows.push_back({"launches", "launches_per_s", bench::median(rate), "1/s", "untraced"});
     rows.push_back({"turns", "turns", static_cast<double>(turns), "", ""});
-    bench::print("slices", rows, as_json);
+    bench::print("slices", rows, arguments->as_json);
     return 0;
 }

@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,43 @@ using namespace nlohmann::literals;
 /// An engine's step: a token of a batch, say.
 inline constexpr int launches_a_step = 100;
 inline constexpr size_t work_bytes = 2 << 20;
+
+/// Of a program that takes [--json] [--turns N].
+struct Arguments {
+    bool as_json = false;
+    int turns = 1;
+
+    /// Nothing where they are others.
+    static std::optional<Arguments> parse(int argc, char** argv, int default_turns) {
+        Arguments arguments{.turns = default_turns};
+        for (int i = 1; i < argc; ++i) {
+            if (std::string_view(argv[i]) == "--json")
+                arguments.as_json = true;
+            else if (std::string_view(argv[i]) == "--turns" && i + 1 < argc)
+                arguments.turns = std::max(atoi(argv[++i]), 1);
+            else
+                return std::nullopt;
+        }
+        return arguments;
+    }
+};
+
+/// Gone with what is in it when it goes out of scope; without a path where it could not be made.
+class Folder {
+  public:
+    explicit Folder(const std::string& name) : path_(std::filesystem::temp_directory_path() / (name + "-XXXXXX")) {
+        if (!mkdtemp(path_.data())) path_.clear();
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() {
+        if (!path_.empty()) std::filesystem::remove_all(path_);
+    }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
 
 struct Dim3 {
     unsigned x = 1, y = 1, z = 1;

@@ -170,6 +170,14 @@ TEST(RenderText, IncompleteCoverageIsSaid) {
     EXPECT_THAT(all, HasSubstr(": ingerod was not running\n"));
 }
 
+TEST(RenderText, ThatCallsWereSeenInSlicesIsSaidBesideTheirNumbers) {
+    json answer = to_json(stats_answer(), context());
+    EXPECT_THAT(text_stats(answer), Not(HasSubstr("Slices")));
+    answer["coverage"]["gaps"].push_back(
+        {{"from_ns", 1}, {"to_ns", 2}, {"reason", "sliced: cudaLaunchKernel (pid 5)"}, {"partial", true}});
+    EXPECT_THAT(text_stats(answer), HasSubstr("\nSlices    hot calls were seen for a small part of the time"));
+}
+
 TEST(RenderText, WhatWasNotRecordedIsToldByItsLength) {
     const auto told = [](std::vector<json> gaps) {
         json answer = to_json(stats_answer(), context());

@@ -203,6 +203,15 @@ std::string coverage_lines(const json& answer, const TextStyle& style) {
     if (!names.empty())
         result +=
             paint("Probes    not attached:", Colour::yellow, style) + " " + wrap_text(names, style.width, 10) + "\n";
+    const json& gaps = list(member(answer, "coverage"), "gaps");
+    if (std::any_of(gaps.begin(), gaps.end(),
+                    [](const json& gap) { return words(gap, "reason").starts_with("sliced: "); }))
+        result += "Slices    " +
+                  wrap_text(
+                      "hot calls were seen for a small part of the time: their numbers are estimates, sums of their "
+                      "times are too large, and few of the slow ones are known (--coverage)",
+                      style.width, 10) +
+                  "\n";
     return result;
 }
 

@@ -1,0 +1,38 @@
+// What is not seen of processes for reasons that others know of.
+#include "core/model/time.h"
+#include "daemon/ingerod/targets/processes.h"
+
+namespace ingero {
+
+void Processes::probe_set_turned(const std::string& set, size_t number, bool on) {
+    const GapId gap{{}, GapReason::turned_off, {0, number + 1}};
+    if (on)
+        gaps_.close(gap, monotonic_now_ns());
+    else
+        gaps_.open(gap, 0, monotonic_now_ns(), "probe set " + set);
+}
+
+void Processes::in_slices(const ProcessKey& key, const std::string& ops) {
+    const ProcessEntry* entry = find(key);
+    if (!entry) return;
+    const GapId gap{key, GapReason::sliced, {}};
+    if (ops.empty())
+        gaps_.close(gap, monotonic_now_ns());
+    else
+        gaps_.open(gap, entry->process.uid, monotonic_now_ns(), ops);
+}
+
+void Processes::is_late(const ProcessKey& key, uint64_t since_ns) {
+    const ProcessEntry* entry = find(key);
+    if (entry) gaps_.open({key, GapReason::late_attach, {}}, entry->process.uid, since_ns, "launches and copies");
+}
+
+void Processes::is_attached(const ProcessKey& key, uint64_t since_ns) {
+    gaps_.close({key, GapReason::late_attach, {}}, since_ns);
+}
+
+void Processes::close_gaps() {
+    gaps_.close_all(monotonic_now_ns());
+}
+
+}  // namespace ingero
