@@ -307,7 +307,8 @@ struct off_cpu_sums {
 };
 
 static __always_inline void fill_call(struct ingero_call_record *record, struct thread_state *thread,
-                                      struct frame *frame, __u64 now, int return_code, __u32 weight) {
+                                      struct frame *frame, __u64 now, int return_code,
+                                      const struct ingero_worth *worth) {
     record->op = (__u16)frame->cookie;
     record->depth = thread->depth;
     record->start_ns = frame->start_ns;
@@ -322,9 +323,10 @@ static __always_inline void fill_call(struct ingero_call_record *record, struct 
     record->return_code = return_code;
     record->cpu = bpf_get_smp_processor_id();
     record->stack = frame->stack;
-    record->weight = weight;
+    record->weight = worth->calls;
+    record->time_weight = worth->times;
     record->device = thread->device;
-    __builtin_memset(record->reserved, 0, sizeof(record->reserved));
+    record->reserved = 0;
 }
 
 static __always_inline void fill_waits(struct ingero_call_wait_record *record, const struct off_cpu_sums *sums,
@@ -384,7 +386,8 @@ static __always_inline void leave_call(struct call_context *ctx) {
     struct frame *frame;
     int return_code = (int)return_value(ctx);
     __u64 now, switched;
-    __u32 weight, worth, thinned = 0;
+    struct ingero_worth worth;
+    __u32 thinned = 0;
     __u8 uncertain;
 
     if (!thread || !thread->depth) return;
@@ -423,35 +426,36 @@ static __always_inline void leave_call(struct call_context *ctx) {
         else if (shape_of(frame->cookie) == INGERO_SHAPE_NAME) frame->args[2] = 0;
     }
     worth = count_call(thread, frame->cookie, frame->start_ns, now);
-    weight = return_code != 0 ? 1
-                              : weigh_call(thread, frame->cookie, now - frame->start_ns, frame->waits || uncertain,
-                                           worth, &thinned);
-    if (weight == 0) {
+    if (return_code != 0)
+        worth.calls = worth.times = 1;
+    else
+        worth = weigh_call(thread, frame->cookie, now - frame->start_ns, frame->waits || uncertain, worth, &thinned);
+    if (worth.calls == 0) {
         COUNT(counters, thinned);
         return;
     }
     if (frame->waits || uncertain) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
         if (!record) {
-            lose_record(counters, weight, thinned);
+            lose_record(counters, worth.calls, thinned);
             return;
         }
         record->call.type = INGERO_RECORD_CALL_WAIT;
         record->call.flags = (uncertain ? INGERO_CALL_SPLIT_UNCERTAIN : 0) |
                              (frame->waits && frame->in_iowait ? INGERO_CALL_IN_IOWAIT : 0);
-        fill_call(&record->call, thread, frame, now, return_code, weight);
+        fill_call(&record->call, thread, frame, now, return_code, &worth);
         fill_waits(record, &sums, frame, &thread->wait);
         if (uncertain) COUNT(counters, uncertain);
         submit(record);
     } else {
         struct ingero_call_record *record = reserve(sizeof(*record));
         if (!record) {
-            lose_record(counters, weight, thinned);
+            lose_record(counters, worth.calls, thinned);
             return;
         }
         record->type = INGERO_RECORD_CALL;
         record->flags = 0;
-        fill_call(record, thread, frame, now, return_code, weight);
+        fill_call(record, thread, frame, now, return_code, &worth);
         submit(record);
     }
     COUNT(counters, records);

@@ -100,8 +100,9 @@ struct ingero_call_record {
     ingero_u32 cpu;
     ingero_u32 stack;    /* id of the native stack at entry; 0: none */
     ingero_u32 weight;   /* calls that this one stands for: 1 unless the op was thinned */
+    ingero_u32 time_weight; /* how often its times count: less than weight in a slice, where the probes took a part */
     ingero_u16 device;   /* ordinal, current for the thread at return; INGERO_DEVICE_UNKNOWN */
-    ingero_u16 reserved[3];
+    ingero_u16 reserved;
 };
 
 struct ingero_call_wait_record {
@@ -319,6 +320,12 @@ struct ingero_op_counters {
     ingero_u64 timed;        /* entries of which the first part was timed, see call_price.h */
     ingero_u64 timed_ns;     /* what that took */
     ingero_u64 passed_by;    /* entry probe hits of a link for slices while none was open */
+};
+
+/* How many calls one counts as, and how often its times do. */
+struct ingero_worth {
+    ingero_u32 calls;
+    ingero_u32 times;
 };
 
 #define INGERO_THIN_SLOTS 32 /* ops that may be thinned, and one for none */

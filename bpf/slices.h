@@ -70,30 +70,34 @@ static __always_inline void begin_slice(struct thread_state *thread, __u64 open,
     thread->slice_calls = thread->others_in_slice = thread->others_since = 0;
 }
 
-/* A call has returned: how many it stands for where it is of a slice, else 1. */
-static __always_inline __u32 count_in_slice(struct thread_state *thread, __u64 cookie, __u64 start, __u32 unkept_ns,
-                                            __u32 call_cost_ns) {
+/* A call has returned: what it is worth where it is of a slice, else 1. */
+static __always_inline struct ingero_worth count_in_slice(struct thread_state *thread, __u64 cookie, __u64 start,
+                                                          __u32 unkept_ns, __u32 call_cost_ns) {
+    struct ingero_worth worth = {1, 1};
     __u64 open = *(volatile __u64 *)&slice.open_ns, close = *(volatile __u64 *)&slice.close_ns;
     __u64 stands_for = *(volatile __u64 *)&slice.stands_for_ns;
     __u64 length = close - open;
-    __u32 worth;
+    __u32 random;
 
-    if (!open) return 1;
+    if (!open) return worth;
     if (start < open || start >= close || length > MAX_SLICE_NS) { /* or it is being changed */
         thread->others_since++;
-        return 1;
+        return worth;
     }
     if (thread->slice_open_ns != open) begin_slice(thread, open, close, unkept_ns, call_cost_ns);
     if (!is_sliced(cookie)) {
         thread->others_in_slice++;
-        return 1;
+        return worth;
     }
     thread->slice_calls++;
     thread->sliced_ns = start;
-    if (stands_for < length) return 1;
-    worth = ingero_slice_worth(length, ingero_slice_cost(&thread->pace, length, thread->slice_cost_ns), stands_for,
-                               bpf_get_prandom_u32());
-    return worth ? worth : 1;
+    if (stands_for < length) return worth;
+    random = bpf_get_prandom_u32();
+    worth.calls = ingero_slice_worth(length, ingero_slice_cost(&thread->pace, length, thread->slice_cost_ns), stands_for,
+                                     random);
+    worth.times = ingero_slice_worth(length, 0, stands_for, random);
+    if (!worth.calls || !worth.times) worth.calls = worth.times = 1;
+    return worth;
 }
 
 /* The thread's window has ended. Nothing is lost where the ring has no room: there will be another. */

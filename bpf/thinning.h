@@ -39,17 +39,17 @@ static __always_inline __u32 slot_of(__u64 cookie) {
     return thin_slots[(cookie >> 16) & 0xff] & (INGERO_THIN_SLOTS - 1);
 }
 
-/* A call of the thread that began at `start` has returned. Returns how many it is worth: more than 1 in a slice. */
-static __always_inline __u32 count_call(struct thread_state *thread, __u64 cookie, __u64 start, __u64 now) {
+/* A call of the thread that began at `start` has returned. Returns what it is worth: more than 1 in a slice. */
+static __always_inline struct ingero_worth count_call(struct thread_state *thread, __u64 cookie, __u64 start, __u64 now) {
     __u64 elapsed = now - thread->window_from_ns;
     __u32 stack_ns = stack_control.enabled ? thread->walk.cost.ns : 0;
     __u32 unkept_ns = ingero_unkept_price(&overhead_budget, &thread->entry_cost);
     __u32 call_ns = unkept_ns + ingero_record_price(&overhead_budget, &thread->entry_cost) + stack_ns;
-    __u32 worth = count_in_slice(thread, cookie, start, unkept_ns, call_ns);
+    struct ingero_worth worth = count_in_slice(thread, cookie, start, unkept_ns, call_ns);
 
     thread->window_calls++;
-    thread->window_worth += worth;
-    thread->slot_worth[slot_of(cookie)] += worth;
+    thread->window_worth += worth.calls;
+    thread->slot_worth[slot_of(cookie)] += worth.calls;
     if (overhead_budget.keep_one_in) thread->keep_one_in = overhead_budget.keep_one_in;
     if (elapsed < BUDGET_WINDOW_NS) return worth;
     thread->keep_one_in = 1;
@@ -74,33 +74,37 @@ static __always_inline int is_to_be_left_out(struct thread_state *thread, __u64 
 static __always_inline int is_any_budget(void) { return overhead_budget.permille || overhead_budget.keep_one_in; }
 
 /*
- * How many calls the record of this one, which is worth so many itself, stands for; 0 where it is left out. `ret_thinned`
- * of them were counted as thinned.
+ * What the record of this call, which is worth so much itself, stands for; 0 calls where it is left out. `ret_thinned` of
+ * them were counted as thinned.
  */
-static __always_inline __u32 weigh_call(struct thread_state *thread, __u64 cookie, __u64 duration_ns, int waited,
-                                        __u32 worth, __u32 *ret_thinned) {
+static __always_inline struct ingero_worth weigh_call(struct thread_state *thread, __u64 cookie, __u64 duration_ns,
+                                                      int waited, struct ingero_worth worth, __u32 *ret_thinned) {
     __u32 slot = slot_of(cookie), keep_one_in = thread->keep_one_in, unkept;
+    struct ingero_worth alone = {1, 1}, none = {0, 0};
 
     *ret_thinned = 0;
-    if (slot == 0 || duration_ns >= SLOW_CALL_NS) return 1;
+    if (slot == 0 || duration_ns >= SLOW_CALL_NS) return alone;
     unkept = thread->unkept[slot];
     if (is_sliced(cookie)) {
-        if (waited) return 1;
+        if (waited) return alone;
         thread->unkept[slot] = 0;
         *ret_thinned = unkept;
-        return unkept + worth;
+        worth.calls += unkept;
+        worth.times += unkept;
+        return worth;
     }
     if ((keep_one_in > 1 && unkept < thread->keep_after[slot] && !waited) ||
         (unkept < MAX_UNKEPT && is_any_budget() && is_ring_filling())) {
         thread->unkept[slot] = unkept + 1;
-        return 0;
+        return none;
     }
-    if (waited || (keep_one_in <= 1 && unkept == 0)) return 1; /* its waits are its own */
+    if (waited || (keep_one_in <= 1 && unkept == 0)) return alone; /* its waits are its own */
     thread->unkept[slot] = 0;
     /* At random, so that a loop's own period does not decide which of its calls is seen. */
     thread->keep_after[slot] = bpf_get_prandom_u32() % (2 * (keep_one_in & 0xff) - 1 ?: 1);
     *ret_thinned = unkept;
-    return unkept + 1;
+    alone.calls = alone.times = unkept + 1;
+    return alone;
 }
 
 /* The thread ends: no record will come to stand for those left out since the last. */

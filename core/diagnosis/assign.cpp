@@ -157,11 +157,16 @@ std::string_view suspect_exclusion(const Comm& comm) {
     return {};
 }
 
+void stand_for_all(const Event& event, Assignment& assignment) {
+    assignment.calls = event.weight;
+    assignment.times = event.times();
+}
+
 Assignment assign(const Event& event, const CallTime& time, const Op* op, const Baseline& baseline, bool first_use,
                   bool queue_full) {
     Assignment assignment;
     // A function has one first use: the calls that such a row stands for besides are others.
-    assignment.calls = first_use ? 1 : event.weight;
+    if (!first_use) stand_for_all(event, assignment);
     assignment.expected_ns = baseline.expected_ns();
     assignment.excess_ns = saturating_subtract(time.duration_ns, assignment.expected_ns);
     if (assignment.excess_ns == 0) return assignment;
@@ -193,7 +198,7 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
 
 Assignment assign_hidden(const Event& event, const CallTime& time, const Baseline& baseline) {
     Assignment assignment;
-    assignment.calls = event.weight;
+    stand_for_all(event, assignment);
     assignment.expected_ns = baseline.expected_ns();
     add_runnable(event, time, assignment);
     assignment[Cause::wake_up] = assignment[Cause::excluded_task] = 0;
@@ -202,7 +207,7 @@ Assignment assign_hidden(const Event& event, const CallTime& time, const Baselin
 
 Assignment assign_unjudged(const Event& event, const CallTime& time, const Op* op) {
     Assignment assignment;
-    assignment.calls = event.weight;
+    stand_for_all(event, assignment);
     assignment.expected_ns = time.on_cpu_ns;
     assignment.excess_ns = time.duration_ns - time.on_cpu_ns;
     add_runnable(event, time, assignment);

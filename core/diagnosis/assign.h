@@ -60,6 +60,7 @@ struct Assignment {
     uint64_t excess_ns = 0;
     std::array<uint64_t, cause_count> ns{};  ///< sums to explained_ns() <= excess_ns, but for assign_hidden()
     uint64_t calls = 1;                      ///< that its row stands for; all else is of one
+    uint64_t times = 1;                      ///< how often these count, as in Event::times()
     const Event* resent = nullptr;           ///< of network_retransmit, the longest wait
     uint64_t contended_ns = 0;               ///< in which others had the CPU, were it too much or not
     std::vector<Preemptor> preemptors;       ///< those of them that are known; together at most contended_ns
@@ -76,7 +77,7 @@ struct Assignment {
     bool speaks_for(Cause cause) const { return (*this)[cause] != 0 && (*this)[cause] >= excess_ns / 10; }
     uint64_t explained_ns() const;
     /// What `of_one_ns` comes to in all calls that the row stands for.
-    uint64_t of_all(uint64_t of_one_ns) const { return saturating_multiply(of_one_ns, calls); }
+    uint64_t of_all(uint64_t of_one_ns) const { return saturating_multiply(of_one_ns, times); }
     /// What the host may have to answer for: the excess without waiting for the device or its driver, and first use.
     uint64_t host_excess_ns() const;
     /// What of that has a cause.
@@ -90,6 +91,9 @@ std::string_view suspect_exclusion(const Comm& comm);
 /// A call may sleep more than once and says only of its longest sleep what it waited for; the sleeps of one call are
 /// nearly always of one kind (the reads of one copy), so it speaks for all of them.
 Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps);
+
+/// For the calls that the row stands for.
+void stand_for_all(const Event& event, Assignment& assignment);
 
 /// `queue_full`: a launch that may have waited for room in the device's queue. Divisions are proportional where the
 /// parts together exceed the excess, which they do when the call made up for it elsewhere.

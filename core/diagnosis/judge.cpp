@@ -242,13 +242,13 @@ Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
 Result<void> Judge::learn_calls(OpId id) {
     using enum ColumnId;
     auto decoded = columns_.decode(depth, flags, tgid, process_start, start, sequence, duration, runnable, blocked,
-                                   blocked_reason, argument_0, stream, weight);
+                                   blocked_reason, argument_0, stream, weight, time_weight);
     if (!decoded) return decoded;
     const auto depths = columns_[depth], all_flags = columns_[flags], tgids = columns_[tgid],
                process_starts = columns_[process_start], starts = columns_[start], sequences = columns_[sequence],
                durations = columns_[duration], runnables = columns_[runnable], blocks = columns_[blocked],
                reasons = columns_[blocked_reason], arguments = columns_[argument_0], streams = columns_[stream],
-               weights = columns_[weight];
+               weights = columns_[weight], time_weights = columns_[time_weight];
     const Op* const known = ops_(id);
     // Of most calls it is enough that they waited for nothing.
     const bool may_wait = (known && known->waits_for_device) || !columns_.is_default(runnable) ||
@@ -271,6 +271,7 @@ Result<void> Judge::learn_calls(OpId id) {
         call.args[0] = arguments[row];
         call.stream = streams[row];
         call.weight = static_cast<uint32_t>(weights[row]);
+        call.time_weight = static_cast<uint32_t>(time_weights[row]);
         call.flags = static_cast<uint8_t>(all_flags[row]);
         if (!may_wait) {
             expected_.add(call, known);
@@ -481,7 +482,7 @@ void Judge::judge(const Event& returned, bool queue_full) {
         // How long it took is known, what it did meanwhile is not: it counts, and is no evidence.
         assignment.expected_ns = baseline->expected_ns();
         assignment.excess_ns = time.duration_ns - assignment.expected_ns;
-        assignment.calls = event.weight;
+        stand_for_all(event, assignment);
         if (tells_groups_) excess_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
         cycles_.judge(returned, op, nullptr);
     } else {

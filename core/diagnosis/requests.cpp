@@ -162,7 +162,7 @@ bool tells_the_same(const SpanRow& a, const SpanRow& b) {
 CallSums sums_of(const Event& event, const Op* op) {
     CallSums sums;
     const CallTime time = call_time(event);
-    const uint64_t weight = event.weight;
+    const uint64_t weight = event.weight, times = event.times();
     sums[CallSums::calls] = weight;
     if (op_source(event.op) == source_nccl) {
         if (!op || op->op_class == OpClass::collective) sums[CallSums::collectives] = weight;
@@ -174,10 +174,10 @@ CallSums sums_of(const Event& event, const Op* op) {
     }
     sums[CallSums::errors] = event.return_code != 0 ? weight : 0;
     const bool waits = op && op->waits_for_device;
-    sums[waits ? CallSums::device_wait_ns : CallSums::on_cpu_ns] = saturating_multiply(time.on_cpu_ns, weight);
-    sums[CallSums::runnable_ns] = saturating_multiply(time.runnable_ns, weight);
-    sums[CallSums::blocked_ns] = saturating_multiply(time.blocked_ns, weight);
-    sums[CallSums::duration_ns] = saturating_multiply(time.duration_ns, weight);
+    sums[waits ? CallSums::device_wait_ns : CallSums::on_cpu_ns] = saturating_multiply(time.on_cpu_ns, times);
+    sums[CallSums::runnable_ns] = saturating_multiply(time.runnable_ns, times);
+    sums[CallSums::blocked_ns] = saturating_multiply(time.blocked_ns, times);
+    sums[CallSums::duration_ns] = saturating_multiply(time.duration_ns, times);
     return sums;
 }
 
@@ -457,6 +457,7 @@ Result<void> RequestsOfBoot::list(const Window& wanted, RequestCalls& ret_calls)
                                        .op = event.op,
                                        .return_code = event.return_code,
                                        .weight = event.weight,
+                                       .time_weight = event.times(),
                                        .shared_by = shared_by,
                                        .start_ns = event.start_ns,
                                        .duration_ns = time.duration_ns,

@@ -69,9 +69,9 @@ struct RequestCall {
     uint32_t tgid = 0, tid = 0;
     OpId op = 0;
     int32_t return_code = 0;
-    uint32_t weight = 1;
-    uint32_t shared_by = 0;  ///< requests of the group that it overlaps
-    uint64_t start_ns = 0;   ///< CLOCK_MONOTONIC
+    uint32_t weight = 1, time_weight = 1;  ///< the second: how often its times count, as in Event::times()
+    uint32_t shared_by = 0;                ///< requests of the group that it overlaps
+    uint64_t start_ns = 0;                 ///< CLOCK_MONOTONIC
     uint64_t duration_ns = 0;
     uint64_t overlap_ns = 0;  ///< of the duration, inside the request
     uint64_t on_cpu_ns = 0, runnable_ns = 0, blocked_ns = 0;

@@ -96,6 +96,9 @@ struct Event {
     uint32_t waker_tgid = 0;
     uint32_t stack = 0;   ///< native stack at entry, a key of the store's stacks; 0: none
     uint32_t weight = 1;  ///< calls that this row stands for: more than 1 where the op was thinned
+    /// How often its times count: less than `weight` where it was seen in a slice, since the probes took a part of that
+    /// and not of the time that the row stands for. 0: as often as `weight`.
+    uint32_t time_weight = 0;
     OpId op = 0;
     uint16_t blocked_syscall = 0xffff;
     uint16_t device = INGERO_DEVICE_UNKNOWN;  ///< ordinal, current for the thread when the call returned
@@ -108,6 +111,7 @@ struct Event {
     Comm waker_comm{};
 
     uint64_t end_ns() const { return start_ns + duration_ns; }
+    uint32_t times() const { return time_weight == 0 ? weight : time_weight; }
     /// The thread ran: not the same as work, since synchronising calls spin.
     uint64_t on_cpu_ns() const {
         const uint64_t off = runnable_ns + blocked_ns;

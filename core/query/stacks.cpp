@@ -42,11 +42,6 @@ struct Sums {
     }
 };
 
-uint64_t saturating_multiply(uint64_t a, uint64_t b) {
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<uint64_t>::max() : product;
-}
-
 class Collector {
   public:
     Collector(const StacksQuery& query, const std::vector<Process>& processes, std::optional<OpId> op)
@@ -66,15 +61,16 @@ class Collector {
                 continue;
             }
             const CallTime time = call_time(event);
+            const uint64_t times = std::max<uint32_t>(event.times(), 1);
             if (query_.off_cpu && time.runnable_ns + time.blocked_ns == 0) continue;
             Key key{.stack = event.stack, .op = 0, .pid = 0, .process = event.process(), .function = 0};
             if (query_.by == StacksBy::op) key.op = event.op;
             if (query_.by == StacksBy::process) key.pid = event.tgid;
             if (query_.by == StacksBy::kernel) key.function = event.args[0];
             if (groups_.size() >= max_groups && !groups_.contains(key)) return false;
-            groups_[key].add({weight, saturating_multiply(time.duration_ns, weight),
-                              saturating_multiply(time.runnable_ns, weight),
-                              saturating_multiply(time.blocked_ns, weight)});
+            groups_[key].add({weight, saturating_multiply(time.duration_ns, times),
+                              saturating_multiply(time.runnable_ns, times),
+                              saturating_multiply(time.blocked_ns, times)});
         }
         return true;
     }

@@ -146,11 +146,11 @@ class Durations {
 /// waiting. The usual is the median of the launches that had room, or of all where fewer than eight had.
 class LaunchTimes {
   public:
-    /// `calls`: that the row stands for.
-    void add(uint64_t sequence, uint64_t on_cpu_ns, uint64_t calls, bool queue_full) {
+    /// `times`: how often it counts, as in Event::times().
+    void add(uint64_t sequence, uint64_t on_cpu_ns, uint64_t times, bool queue_full) {
         const auto hash = static_cast<uint32_t>(mix_bits(sequence));
-        (queue_full ? crowded_ : roomy_).add(hash, {on_cpu_ns, static_cast<uint32_t>(calls)});
-        if (queue_full) spinning_.add(on_cpu_ns, calls);
+        (queue_full ? crowded_ : roomy_).add(hash, {on_cpu_ns, static_cast<uint32_t>(times)});
+        if (queue_full) spinning_.add(on_cpu_ns, times);
     }
 
     uint64_t device_wait_ns() const {
@@ -339,7 +339,7 @@ class StatsQuery {
 
     Result<void> add_rows(const OpSummary& summary, size_t segment) {
         using enum ColumnId;
-        if (auto decoded = columns_.decode(runnable, blocked, weight, return_code, argument_0); !decoded)
+        if (auto decoded = columns_.decode(runnable, blocked, weight, time_weight, return_code, argument_0); !decoded)
             return decoded;
         if (is_launch(summary.op))
             if (auto decoded = columns_.decode(sequence); !decoded) return decoded;
@@ -396,17 +396,18 @@ class StatsQuery {
         const CallTime time = split_time(columns_[duration][row], columns_[runnable][row], columns_[blocked][row]);
         OpStats& stats = group.stats;
         const uint64_t calls = columns_[weight][row];
+        const uint64_t times = columns_[time_weight][row] != 0 ? columns_[time_weight][row] : calls;
         stats.count = saturating_add(stats.count, calls);
         add_error(stats, static_cast<int32_t>(columns_[return_code][row]), calls);
         stats.max_ns = std::max(stats.max_ns, time.duration_ns);
-        stats.total_ns = saturating_add(stats.total_ns, saturating_multiply(time.duration_ns, calls));
-        stats.runnable_ns = saturating_add(stats.runnable_ns, saturating_multiply(time.runnable_ns, calls));
-        stats.blocked_ns = saturating_add(stats.blocked_ns, saturating_multiply(time.blocked_ns, calls));
+        stats.total_ns = saturating_add(stats.total_ns, saturating_multiply(time.duration_ns, times));
+        stats.runnable_ns = saturating_add(stats.runnable_ns, saturating_multiply(time.runnable_ns, times));
+        stats.blocked_ns = saturating_add(stats.blocked_ns, saturating_multiply(time.blocked_ns, times));
         uint64_t& on_cpu = group.waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
-        on_cpu = saturating_add(on_cpu, saturating_multiply(time.on_cpu_ns, calls));
+        on_cpu = saturating_add(on_cpu, saturating_multiply(time.on_cpu_ns, times));
         if (group.moves_bytes)
             stats.bytes = saturating_add(stats.bytes, saturating_multiply(columns_[argument_0][row], calls));
-        if (group.launches) group.launches->add(columns_[sequence][row], time.on_cpu_ns, calls, queue_full);
+        if (group.launches) group.launches->add(columns_[sequence][row], time.on_cpu_ns, times, queue_full);
         group.durations.add(time.duration_ns, static_cast<uint32_t>(calls), exact_rows_);
     }
 

@@ -219,11 +219,11 @@ class Collector {
         const uint64_t start_ns = std::max(event.start_ns, boot_.monotonic.from_ns);
         const uint64_t end_ns = std::min(saturating_end_ns(event), boot_.monotonic.to_ns);
         if (end_ns < start_ns) return;
-        const uint64_t weight = std::max<uint32_t>(event.weight, 1);
+        const uint64_t weight = std::max<uint32_t>(event.weight, 1), times = std::max<uint32_t>(event.times(), 1);
         count(thread, weight, start_ns, end_ns);
-        thread.in_calls_ns = saturating_add(thread.in_calls_ns, saturating_multiply(time.duration_ns, weight));
-        thread.runnable_ns = saturating_add(thread.runnable_ns, saturating_multiply(time.runnable_ns, weight));
-        thread.blocked_ns = saturating_add(thread.blocked_ns, saturating_multiply(time.blocked_ns, weight));
+        thread.in_calls_ns = saturating_add(thread.in_calls_ns, saturating_multiply(time.duration_ns, times));
+        thread.runnable_ns = saturating_add(thread.runnable_ns, saturating_multiply(time.runnable_ns, times));
+        thread.blocked_ns = saturating_add(thread.blocked_ns, saturating_multiply(time.blocked_ns, times));
         if (!thread.grid && grids_ < max_grids) thread.grid = std::make_unique<Grid>(), ++grids_;
         if (thread.grid) thread.grid->add(boot_.monotonic, start_ns, end_ns, event.op);
         add_to_stream(event, weight, start_ns, end_ns);

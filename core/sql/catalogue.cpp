@@ -31,7 +31,7 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
      "SELECT bucket, source, op, pid, SUM(calls), SUM(stored), SUM(total), MIN(shortest), MAX(longest), SUM(bytes) "
      "FROM ("
      "SELECT timestamp / 60000000000 * 60000000000 AS bucket, source, op, pid, SUM(weight) AS calls, "
-     "COUNT(*) AS stored, SUM(duration * weight) AS total, MIN(duration) AS shortest, MAX(duration) AS longest, "
+     "COUNT(*) AS stored, SUM(duration * time_weight) AS total, MIN(duration) AS shortest, MAX(duration) AS longest, "
      "SUM(bytes * weight) AS bytes FROM events GROUP BY 1, 2, 3, 4 UNION ALL "
      "SELECT minute_ns / 60000000000 * 60000000000, source, op, pid, calls, 0, total_ns, NULL, max_ns, bytes "
      "FROM rollups) GROUP BY 1, 2, 3, 4"},

@@ -61,6 +61,7 @@ enum class EventColumn : uint8_t {
     cpu,
     arg2,
     split_uncertain,
+    time_weight,
 };
 
 struct SqlColumnInfo {

@@ -59,8 +59,10 @@ inline constexpr auto columns_of_events = std::to_array<SqlColumnInfo>({
     {"cpu", "INTEGER", "CPU that the call returned on"},
     {"arg2", "INTEGER", "block and shared memory of a launch; of a collective what the view collectives shows"},
     {"split_uncertain", "INTEGER", "1: the parts of the duration are an estimate"},
+    {"time_weight", "INTEGER",
+     "how often this row's times count in sums: as weight, or less where it was seen in a slice"},
 });
-static_assert(columns_of_events.size() == static_cast<size_t>(EventColumn::split_uncertain) + 1);
+static_assert(columns_of_events.size() == static_cast<size_t>(EventColumn::time_weight) + 1);
 static_assert(columns_of_events[static_cast<size_t>(EventColumn::device)].name == "device");
 
 inline constexpr auto columns_of_ops = std::to_array<SqlColumnInfo>({
@@ -255,6 +257,7 @@ inline constexpr auto columns_of_request_events = std::to_array<SqlColumnInfo>({
     {"blocked_ns", "INTEGER", "of the duration, asleep"},
     {"return_code", "INTEGER", "what the call returned; 0: success"},
     {"weight", "INTEGER", "calls that this row stands for"},
+    {"time_weight", "INTEGER", "as in events.time_weight"},
     {"node", "TEXT", "machine"},
 });
 

@@ -242,6 +242,8 @@ void EventRow<Sink>::give(EventColumn column) {
             return number(ColumnId::stack);
         case EventColumn::weight:
             return number(ColumnId::weight);
+        case EventColumn::time_weight:
+            return number(value(ColumnId::time_weight) != 0 ? ColumnId::time_weight : ColumnId::weight);
         case EventColumn::on_cpu_ns:
         case EventColumn::runnable_ns:
         case EventColumn::blocked_ns:

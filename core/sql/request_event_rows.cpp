@@ -34,6 +34,7 @@ constexpr Column<Pair> columns_of_a_pair[] = {
     {"blocked_ns", [](auto& row, auto&, Out out) { out.number(row.call.blocked_ns); }},
     {"return_code", [](auto& row, auto&, Out out) { sqlite3_result_int64(out.context, row.call.return_code); }},
     {"weight", [](auto& row, auto&, Out out) { out.number(row.call.weight); }},
+    {"time_weight", [](auto& row, auto&, Out out) { out.number(row.call.time_weight); }},
     {"node", [](auto&, auto& boot, Out out) { out.text(boot.node); }},
 };
 

@@ -76,6 +76,7 @@ TEST_F(Slices, a_storm_ends_in_slices_and_leaves_what_others_call_whole) {
     ASSERT_TRUE(daemon_->wait_traced(before.pid()));
     ASSERT_TRUE(daemon_->wait_traced(after.pid()));
     const int pids[] = {before.pid(), after.pid()};
+    const uint64_t opened_ns = monotonic_now_ns();
     storm.open_gate();
     before.open_gate();
     ASSERT_TRUE(wait_sliced(storm.pid())) << daemon_->process().output();
@@ -86,6 +87,17 @@ TEST_F(Slices, a_storm_ends_in_slices_and_leaves_what_others_call_whole) {
     const auto gaps = gaps_of(storm.pid(), "sliced");
     ASSERT_EQ(gaps.size(), 1u);
     EXPECT_TRUE(gaps[0].at("reason").get<std::string>().starts_with("sliced: cudaLaunchKernel, cuLaunchKernel"));
+
+    // Estimates of one thread's time in calls, since before the first: mostly in slices.
+    for (Patience slices_pass(milliseconds(5'000)); slices_pass.lasts();) {
+    }
+    const json stats = daemon_->call("stats", {{"since_ns", 600'000'000'000}, {"pid", storm.pid()}});
+    const uint64_t passed_ns = monotonic_now_ns() - opened_ns;
+    uint64_t in_launches_ns = 0;
+    for (const json& op : stats.at("ops"))
+        if (op.at("op") == "cudaLaunchKernel") in_launches_ns = op.at("total_ns");
+    EXPECT_LE(in_launches_ns, passed_ns + passed_ns / 20) << "more time than there was";
+    EXPECT_GE(in_launches_ns, passed_ns / 20);
 
     after.open_gate();
     EXPECT_EQ(before.finish(), 0);

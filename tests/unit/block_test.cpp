@@ -370,6 +370,8 @@ TEST(ABlock, CompressedIsSmallerAndTheSame) {
 TEST(ABlockView, KnowsEachOpByTheHeaderAlone) {
     auto events = usual_events(2'000);
     events[7].weight = 100;
+    events[8].weight = 100;
+    events[8].time_weight = 9;
     std::map<OpId, OpSummary> expected;
     for (const Event& event : events) {
         OpSummary& op = expected[event.op];
@@ -380,7 +382,7 @@ TEST(ABlockView, KnowsEachOpByTheHeaderAlone) {
         op.errors += event.return_code != 0;
         op.calls += event.weight;
         op.duration_ns += event.duration_ns;
-        op.calls_duration_ns += event.duration_ns * event.weight;
+        op.calls_duration_ns += event.duration_ns * event.times();
     }
     std::string block = encode_block(0, events);
     // A body that nobody may look at.

@@ -169,6 +169,21 @@ TEST(Decode, keeps_every_field_of_a_call_that_waited) {
     EXPECT_EQ(event.process_start_ns, 1'230'000'000u) << "in the unit of /proc";
 }
 
+TEST(Decode, says_how_often_times_count_where_that_is_less_often_than_the_call) {
+    ingero_call_record record{};
+    record.type = INGERO_RECORD_CALL;
+    record.op = op::cudaLaunchKernel;
+    record.weight = record.time_weight = 600;
+    Event event;
+    ASSERT_TRUE(decode_call(std::as_bytes(std::span(&record, 1)), event));
+    EXPECT_EQ(event.times(), 600u);
+    EXPECT_EQ(event.time_weight, 0u) << "what is usual takes no room in the store";
+    record.time_weight = 100;
+    ASSERT_TRUE(decode_call(std::as_bytes(std::span(&record, 1)), event));
+    EXPECT_EQ(event.weight, 600u);
+    EXPECT_EQ(event.times(), 100u);
+}
+
 TEST(Decode, refuses_what_is_too_short_or_no_call) {
     ingero_call_record record{};
     record.type = INGERO_RECORD_CALL_WAIT;  // claims to be longer than it is

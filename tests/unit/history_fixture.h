@@ -75,6 +75,7 @@ inline std::vector<Event> usual_events(uint64_t first_sequence, size_t count, ui
         event.process_start_ns = 77;
         event.return_code = noise(sequence, 7) % 50 == 0 ? 2 : 0;
         event.weight = noise(sequence, 8) % 9 == 0 ? 4 : 1;
+        event.time_weight = noise(sequence, 8) % 18 == 0 ? 3 : 0;
     }
     return events;
 }

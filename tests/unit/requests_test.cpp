@@ -69,9 +69,11 @@ TEST_F(Requests, CountACallForAsManyAsItStandsFor) {
     Event event = make_call(launch, ms, 10);
     event.weight = 8;
     add(event);
+    event.time_weight = 5;
+    add(event);
     const RequestsAnswer answer = ask();
-    EXPECT_EQ(find(answer, "a").sums[CallSums::launches], 8u);
-    EXPECT_EQ(find(answer, "a").sums[CallSums::on_cpu_ns], 80u);
+    EXPECT_EQ(find(answer, "a").sums[CallSums::launches], 16u);
+    EXPECT_EQ(find(answer, "a").sums[CallSums::on_cpu_ns], 80u + 50u);
 }
 
 TEST_F(Requests, CountNoCallInsideAnother) {

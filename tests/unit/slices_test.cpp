@@ -98,6 +98,7 @@ TEST(SliceWorth, IsTheRatioOfTheTimesOnAverage) {
     EXPECT_EQ(sum, 101'000u) << "50.5 each";
     EXPECT_EQ(ingero_slice_worth(2'000, 1'000, 100'000, 0), 100u) << "half of it was the program's own";
     EXPECT_EQ(ingero_slice_worth(1'600, 5'000, 100'000, 0), 1'000u) << "a sixteenth is taken for its own at least";
+    EXPECT_EQ(ingero_slice_worth(2'000, 0, 100'000, 0), 50u) << "of its times all was";
     EXPECT_EQ(ingero_slice_worth(0, 0, 100'000, 7), 0u);
 }
 

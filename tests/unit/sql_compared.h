@@ -141,6 +141,7 @@ class SqlCompared : public ::testing::Test {
             event.runnable_ns = i * 1'000;
             event.blocked_ns = i * 2'000;
             event.weight = 1 + static_cast<uint32_t>(i % 3);
+            event.time_weight = i % 3 == 2 ? 2 : 0;
             event.stack = 1;
         }
     }

@@ -104,6 +104,7 @@ class SqlHistory : public testing::Test {
             event.tgid = 100;
             event.process_start_ns = 7;
             event.weight = 1;
+            event.time_weight = 0;
             event.depth = 0;
             event.return_code = 0;
             event.args[0] = 10;

@@ -81,6 +81,7 @@ inline Event make_event(uint64_t sequence, uint64_t start_ns, uint64_t duration_
     event.last_runnable_ns = noisy(27);
     event.tail_ns = noisy(28);
     event.last_reason = static_cast<BlockedReason>(noisy(29) % 12);
+    event.time_weight = noisy_id(30) % 7;
     event.preemptor_comm = to_comm("preempt" + std::to_string(sequence));
     event.waker_comm = to_comm("waker" + std::to_string(sequence));
     return event;
@@ -91,7 +92,7 @@ inline auto all_fields(const Event& e) {
                       e.longest_sleep_ns, e.preemptor_ns, e.args, e.stream, e.process_start_ns, e.tgid, e.tid, e.cpu,
                       e.waits, e.return_code, e.preemptor_tgid, e.waker_tgid, e.stack, e.weight, e.op,
                       e.blocked_syscall, e.device, e.depth, e.flags, e.blocked_reason, e.waker_kind, e.preemptor_comm,
-                      e.waker_comm, e.last_wait_ns, e.last_runnable_ns, e.tail_ns, e.last_reason);
+                      e.waker_comm, e.last_wait_ns, e.last_runnable_ns, e.tail_ns, e.last_reason, e.time_weight);
 }
 
 /// `count` short events a microsecond apart.

@@ -29,10 +29,10 @@ void add(SumsByOp& sums, const std::vector<Event>& events) {
         Sums& sum = sums[event.op];
         sum.calls += event.weight;
         sum.errors += event.return_code != 0 ? event.weight : 0;
-        sum.total_ns += time.duration_ns * event.weight;
-        sum.on_cpu_ns += time.on_cpu_ns * event.weight;
-        sum.runnable_ns += time.runnable_ns * event.weight;
-        sum.blocked_ns += time.blocked_ns * event.weight;
+        sum.total_ns += time.duration_ns * event.times();
+        sum.on_cpu_ns += time.on_cpu_ns * event.times();
+        sum.runnable_ns += time.runnable_ns * event.times();
+        sum.blocked_ns += time.blocked_ns * event.times();
         sum.sketched += event.weight;
     }
 }

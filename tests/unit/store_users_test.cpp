@@ -56,6 +56,7 @@ class AStoreOfSeveralUsers : public testing::Test {
                 std::tie(event.tgid, event.process_start_ns) =
                     std::tuple(process_of(uid).pid, process_of(uid).start_ns);
                 event.weight = 1;
+                event.time_weight = 0;
                 event.stack = 0;
                 event.op = 0x103;
                 made_[uid].push_back(next_++);

@@ -1,6 +1,6 @@
 // The same calls stored whole and thinned by fifty, as the overhead budget thins them: what failed, waited or took long
 // is a row that stands for itself, of the others one in fifty is kept and stands for fifty. Every figure of every
-// answer must come out alike.
+// answer must come out alike; and the counts and sums of those seen in slices.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -247,10 +247,9 @@ class Answers {
             std::istringstream lines(page->bytes);
             for (std::string text; std::getline(lines, text);) {
                 const auto line = nlohmann::json::parse(text);
-                const double weight = line.at("weight");
                 auto& [calls, ns] = ops[line.at("op")];
-                calls += weight;
-                ns += weight * line.at("duration_ns").get<double>();
+                calls += line.at("weight").get<double>();
+                ns += line.at("time_weight").get<double>() * line.at("duration_ns").get<double>();
             }
             query.cursor = page->next;
         } while (query.cursor);
@@ -482,6 +481,64 @@ TEST_F(ThinnedCalls, HaveTheStacksThreadsAndStreamsOfAllCalls) {
     }
     EXPECT_GT(timeline.gap_floor_ns, ms);
     expect_near(timeline.streams[0].bytes_copied, all.streams[0].bytes_copied, of_all, "bytes copied");
+}
+
+/// As slices have them: the probes made each twice as long, so that its times count half as often as the call.
+std::vector<Event> sliced(std::vector<Event> rows) {
+    for (Event& event : rows) {
+        if (event.weight == 1) continue;
+        event.duration_ns *= 2;
+        event.time_weight = event.weight / 2;
+    }
+    return rows;
+}
+
+TEST_F(ThinnedCalls, SeenInSlicesHaveTheCountsAndTheTimeOfAllCalls) {
+    const std::vector<Event> rows = sliced(thin_.rows());
+    const Answers slices(rows, calls_), rolled_up(rows, calls_, true);
+    ASSERT_EQ(rolled_up.stored_rows(), 0u);
+    const auto whole = whole_.stats();
+    for (const Answers* answers : {&slices, &rolled_up}) {
+        const auto stats = answers->stats();
+        for (const auto& [id, expected] : whole) {
+            const OpStats& op = stats.at(id);
+            EXPECT_EQ(op.count, expected.count) << op_name(id);
+            expect_near(op.total_ns, expected.total_ns, of_all, op_name(id) + ": total");
+            expect_near(op.on_cpu_ns + op.device_wait_ns, expected.on_cpu_ns + expected.device_wait_ns, of_all,
+                        op_name(id) + ": running");
+        }
+        const std::string aggregates = "SELECT op, SUM(count), SUM(sum_dur) FROM event_aggregates GROUP BY op";
+        const auto expected = whole_.sql(aggregates), found = answers->sql(aggregates);
+        ASSERT_EQ(found.size(), expected.size());
+        for (const auto& [op, values] : expected) {
+            EXPECT_EQ(found.at(op)[0], values[0]) << op;
+            EXPECT_NEAR(found.at(op)[1], values[1], of_all * values[1]) << op;
+        }
+    }
+    const auto exported = slices.exported();
+    for (const auto& [id, expected] : whole) {
+        const auto& [calls, ns] = exported.at(op_name(id));
+        EXPECT_EQ(calls, static_cast<double>(expected.count)) << op_name(id);
+        EXPECT_NEAR(ns, static_cast<double>(expected.total_ns), of_all * static_cast<double>(expected.total_ns));
+    }
+    const ExplainAnswer explained = slices.explain(), all_explained = whole_.explain();
+    EXPECT_EQ(explained.calls, all_explained.calls);
+    expect_near(explained.excess.busy_ns, all_explained.excess.busy_ns, of_all, "busy");
+    EXPECT_LE(explained.excess_ns, explained.excess.busy_ns) << "no more than there was is lost";
+    const auto all_requests = whole_.requests(), found_requests = slices.requests();
+    for (const auto& [id, request] : all_requests)
+        for (const auto field : {CallSums::on_cpu_ns, CallSums::duration_ns, CallSums::fair_share_ns})
+            expect_near(found_requests.at(id).sums[field], request.sums[field], of_request, id);
+    const std::string pairs = "SELECT 'all', SUM(weight), SUM(time_weight * duration_ns) FROM request_events";
+    EXPECT_NEAR(slices.sql(pairs).at("all")[1], whole_.sql(pairs).at("all")[1],
+                of_request * whole_.sql(pairs).at("all")[1]);
+    uint64_t in_stacks = 0, all_in_stacks = 0;
+    for (const StackStats& stack : slices.stacks().stacks) in_stacks += stack.total_ns;
+    for (const StackStats& stack : whole_.stacks().stacks) all_in_stacks += stack.total_ns;
+    expect_near(in_stacks, all_in_stacks, of_all, "stacks");
+    const TimelineAnswer timeline = slices.timeline(), all = whole_.timeline();
+    EXPECT_EQ(timeline.all_calls, all.all_calls);
+    expect_near(timeline.threads.at(0).in_calls_ns, all.threads.at(0).in_calls_ns, of_all, "in calls");
 }
 
 }  // namespace

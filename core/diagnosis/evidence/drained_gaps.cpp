@@ -116,7 +116,7 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
     if (told.from_ns == 0) told.from_ns = std::max(event.start_ns, window_.from_ns);
     told.to_ns = std::max(told.to_ns, end_ns);
-    told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.weight));
+    told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.times()));
     if (enqueues(op)) enqueue(*device, event, op);
     if (!op.waits_for_device || event.return_code != 0) return;
     if (op.id == op::cudaEventSynchronize || op.id == op::cuEventSynchronize) return;  // of which stream, is not known

@@ -71,7 +71,7 @@ ExcessSlice* Excess::slice_of(const Event& event) {
 void Excess::saw(const Event& event) {
     const auto count = [&](auto& sums) {
         sums.calls = saturating_add(sums.calls, event.weight);
-        sums.busy_ns = saturating_add(sums.busy_ns, saturating_multiply(event.duration_ns, event.weight));
+        sums.busy_ns = saturating_add(sums.busy_ns, saturating_multiply(event.duration_ns, event.times()));
     };
     count(group_of(event));
     ExcessSlice* slice = slice_of(event);

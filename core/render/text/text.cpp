@@ -208,8 +208,8 @@ std::string coverage_lines(const json& answer, const TextStyle& style) {
                     [](const json& gap) { return words(gap, "reason").starts_with("sliced: "); }))
         result += "Slices    " +
                   wrap_text(
-                      "hot calls were seen for a small part of the time: their numbers are estimates, sums of their "
-                      "times are too large, and few of the slow ones are known (--coverage)",
+                      "hot calls were seen for a small part of the time: their numbers and the sums of their times "
+                      "are estimates, and few of the slow ones are known (--coverage)",
                       style.width, 10) +
                   "\n";
     return result;

@@ -103,7 +103,7 @@ void add_to(OpSummary& summary, const Event& event) {
     summary.calls = held_add(summary.calls, event.weight);
     summary.duration_ns = held_add(summary.duration_ns, event.duration_ns);
     summary.calls_duration_ns =
-        held_add(summary.calls_duration_ns, held_multiply(event.duration_ns, uint64_t{event.weight}));
+        held_add(summary.calls_duration_ns, held_multiply(event.duration_ns, uint64_t{event.times()}));
 }
 
 Result<void> check_truth(const BlockHeader& header, std::span<const OpSummary> ops, std::span<const Event> events) {

@@ -45,7 +45,7 @@ struct OpSummary {
     uint32_t errors = 0;             ///< rows with a return code other than 0
     uint64_t calls = 0;              ///< sum of weights: what the rows stand for
     uint64_t duration_ns = 0;        ///< sum over rows
-    uint64_t calls_duration_ns = 0;  ///< sum of duration × weight
+    uint64_t calls_duration_ns = 0;  ///< sum of duration × how often it counts
     uint64_t max_ns = 0;
     uint64_t min_ns = 0;
     bool operator==(const OpSummary&) const = default;

@@ -47,6 +47,7 @@ enum class ColumnId : uint8_t {
     last_runnable = 33,
     tail = 34,
     last_reason = 35,
+    time_weight = 36,
 };
 
 /// Numbers of columns are below it: a word has a bit for each.
@@ -126,6 +127,8 @@ constexpr void for_each_column(Visit&& visit) {
         tail, [](auto& event) -> auto& { return event.tail_ns; });
     visit(
         last_reason, [](auto& event) -> auto& { return event.last_reason; });
+    visit(
+        time_weight, [](auto& event) -> auto& { return event.time_weight; });
 }
 
 template <class Get>

@@ -13,10 +13,21 @@ namespace {
 /// More would take too much memory at once: some KiB each.
 constexpr size_t most_pending_rows = 4'096;
 
-constexpr std::array columns = {ColumnId::start,         ColumnId::duration, ColumnId::runnable,
-                                ColumnId::blocked,       ColumnId::weight,   ColumnId::return_code,
-                                ColumnId::process_start, ColumnId::tgid,     ColumnId::argument_0};
-enum Place : size_t { start, duration, runnable, blocked, weight, return_code, process_start, tgid, argument_0 };
+constexpr std::array columns = {ColumnId::start,      ColumnId::duration,    ColumnId::runnable,      ColumnId::blocked,
+                                ColumnId::weight,     ColumnId::return_code, ColumnId::process_start, ColumnId::tgid,
+                                ColumnId::argument_0, ColumnId::time_weight};
+enum Place : size_t {
+    start,
+    duration,
+    runnable,
+    blocked,
+    weight,
+    return_code,
+    process_start,
+    tgid,
+    argument_0,
+    time_weight
+};
 
 void add_to(uint64_t& sum, uint64_t value) {
     sum = saturating_add(sum, value);
@@ -77,6 +88,7 @@ int RollupWriter::add_block(std::string_view block) {
 }
 
 bool RollupWriter::add_segment(BlockView& view, size_t segment) {
+    static_assert(std::tuple_size_v<decltype(columns_)> == columns.size());
     const OpSummary& summary = view.ops()[segment];
     for (size_t i = 0; i < columns.size(); ++i) {
         columns_[i].resize(summary.rows);
@@ -97,14 +109,15 @@ bool RollupWriter::add_segment(BlockView& view, size_t segment) {
         }
         const CallTime time = split_time(columns_[duration][i], columns_[runnable][i], columns_[blocked][i]);
         const uint64_t calls = columns_[weight][i];
+        const uint64_t times = columns_[time_weight][i] != 0 ? columns_[time_weight][i] : calls;
         add_to(row->calls, calls);
         if (columns_[return_code][i] != 0) add_to(row->errors, calls);
-        add_to(row->total_ns, saturating_multiply(time.duration_ns, calls));
+        add_to(row->total_ns, saturating_multiply(time.duration_ns, times));
         row->max_ns = std::max(row->max_ns, time.duration_ns);
         if (moves_bytes) add_to(row->bytes, saturating_multiply(columns_[argument_0][i], calls));
-        add_to(row->on_cpu_ns, saturating_multiply(time.on_cpu_ns, calls));
-        add_to(row->runnable_ns, saturating_multiply(time.runnable_ns, calls));
-        add_to(row->blocked_ns, saturating_multiply(time.blocked_ns, calls));
+        add_to(row->on_cpu_ns, saturating_multiply(time.on_cpu_ns, times));
+        add_to(row->runnable_ns, saturating_multiply(time.runnable_ns, times));
+        add_to(row->blocked_ns, saturating_multiply(time.blocked_ns, times));
         row->durations.add(time.duration_ns, calls);
     }
     return true;

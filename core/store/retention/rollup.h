@@ -2,6 +2,7 @@
 // block or in a rollup, whatever is cut off when.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -51,7 +52,7 @@ class RollupWriter {
     std::unordered_map<RollupKey, RollupRow, Hash> rows_;
     BlockView view_;
     std::set<ProcessKey> processes_;  ///< of the last block
-    std::vector<uint64_t> columns_[9];
+    std::array<std::vector<uint64_t>, 10> columns_;
 };
 
 }  // namespace ingero

@@ -35,6 +35,7 @@ void copy_call(const ingero_call_record& record, Event& event) {
     event.return_code = record.return_code;
     event.cpu = record.cpu;
     event.weight = record.weight;
+    event.time_weight = record.time_weight == record.weight ? 0 : record.time_weight;
 }
 
 /// What records of calls and of waits both say.
