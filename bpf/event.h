@@ -331,6 +331,20 @@ struct ingero_worth {
 #define INGERO_THIN_SLOTS 32 /* ops that may be thinned, and one for none */
 
 /*
+ * What slices show of how many calls of ops in slices a thread makes to one of its other calls, of ops that are always
+ * seen: sums over the latest slices, those before counting ever less. But for the time, in 16ths.
+ */
+struct ingero_pace {
+    ingero_u64 squares;   /* of `others` of each slice */
+    ingero_u32 slices;
+    ingero_u32 calls;
+    ingero_u32 others;    /* outermost ones */
+    ingero_u32 cycles;    /* from one of these to the next within a slice */
+    ingero_u32 in_cycles; /* calls in them */
+    ingero_u32 us;
+};
+
+/*
  * A thread whose calls cost more than the budget although hardly one of them leaves a record: told while that lasts, some
  * ten times a second. In slices its calls are those that the ones seen stand for.
  */
@@ -343,6 +357,7 @@ struct ingero_storm_record {
     ingero_u32 tid;
     ingero_u32 price_ns; /* of a call that leaves no record */
     ingero_u32 calls[INGERO_THIN_SLOTS]; /* by slot; in the first those of ops that have none */
+    struct ingero_pace pace; /* of a thread in slices: what their worth is from */
 };
 
 /*

@@ -48,55 +48,68 @@ static __always_inline void unslice(struct thread_state *thread) {
  * The thread's first call in a slice: what it did in the one before, and since then, counts. In those between it made no
  * call.
  */
-static __always_inline void begin_slice(struct thread_state *thread, __u64 open, __u64 close, __u32 unkept_ns,
-                                        __u32 call_cost_ns) {
-    __u64 length = close - open, cost = (__u64)thread->slice_calls * call_cost_ns;
-    __u64 since = open - thread->slice_close_ns, number = *(volatile __u64 *)&slice.number;
-    __u64 slices = number - thread->slice_number;
+static __noinline int begin_slice(struct thread_state *thread, __u64 open, __u64 close) {
+    __u64 number = *(volatile __u64 *)&slice.number, slices = number - thread->slice_number;
+    __u64 since = open - thread->slice_close_ns;
 
     if (!thread->slice_open_ns || since >= MAX_SLICE_NS * 4) { /* nothing of then holds now */
-        thread->slice_cost_ns = ingero_first_slice_cost(length, thread->storm_call_ns, unkept_ns, call_cost_ns);
         __builtin_memset(&thread->pace, 0, sizeof(thread->pace));
+        thread->own_ps = 0;
     } else {
-        if (cost > length) cost = length;
-        thread->slice_cost_ns = thread->slice_cost_ns ? thread->slice_cost_ns - thread->slice_cost_ns / 4 + cost / 4 : cost;
-        ingero_add_pace(&thread->pace, thread->others_in_slice,
-                        slices * (thread->slice_close_ns - thread->slice_open_ns) / 1000, thread->others_since,
-                        since / 1000);
+        ingero_add_slice(&thread->pace, &thread->in_slice, slices,
+                         slices * (thread->slice_close_ns - thread->slice_open_ns) / 1000);
+        thread->own_ps = ingero_own_ps(&thread->pace, since, thread->others_since);
     }
     thread->slice_open_ns = open;
     thread->slice_close_ns = close;
     thread->slice_number = number;
-    thread->slice_calls = thread->others_in_slice = thread->others_since = 0;
+    __builtin_memset(&thread->in_slice, 0, sizeof(thread->in_slice));
+    thread->others_since = 0;
+    return 0;
 }
 
-/* A call has returned: what it is worth where it is of a slice, else 1. */
+/* A function of its own, for the kernel's limit on the stack of a program. In the upper half how often its times count. */
+static __noinline __u64 worth_in_slice(struct thread_state *thread, __u64 elapsed, __u32 call_cost_ns) {
+    __u64 stands_for = *(volatile __u64 *)&slice.stands_for_ns, own;
+    __u64 length = thread->slice_close_ns - thread->slice_open_ns;
+    __u32 random = bpf_get_prandom_u32(), calls, times;
+
+    own = ingero_own_time(&thread->pace, thread->own_ps, length, elapsed, thread->in_slice.calls, call_cost_ns);
+    calls = ingero_slice_worth(length, own, stands_for, random);
+    times = ingero_slice_worth(length, length, stands_for, random);
+    return (__u64)(times < calls ? times : calls) << 32 | calls;
+}
+
+static __always_inline void count_other(struct ingero_in_slice *in_slice) {
+    if (!in_slice->others++) in_slice->calls_at_first_other = in_slice->calls;
+    in_slice->calls_at_last_other = in_slice->calls;
+}
+
+/*
+ * A call has returned: what it is worth where it is of a slice, else 1. One that is never thinned tells of the pace; of
+ * such a call and one inside it only one does.
+ */
 static __always_inline struct ingero_worth count_in_slice(struct thread_state *thread, __u64 cookie, __u64 start,
-                                                          __u32 unkept_ns, __u32 call_cost_ns) {
+                                                          __u64 now, int tells_pace, __u32 call_cost_ns) {
     struct ingero_worth worth = {1, 1};
     __u64 open = *(volatile __u64 *)&slice.open_ns, close = *(volatile __u64 *)&slice.close_ns;
-    __u64 stands_for = *(volatile __u64 *)&slice.stands_for_ns;
-    __u64 length = close - open;
-    __u32 random;
+    __u64 length = close - open, both;
 
     if (!open) return worth;
     if (start < open || start >= close || length > MAX_SLICE_NS) { /* or it is being changed */
-        thread->others_since++;
+        thread->others_since += tells_pace;
         return worth;
     }
-    if (thread->slice_open_ns != open) begin_slice(thread, open, close, unkept_ns, call_cost_ns);
+    if (thread->slice_open_ns != open) begin_slice(thread, open, close);
     if (!is_sliced(cookie)) {
-        thread->others_in_slice++;
+        if (tells_pace) count_other(&thread->in_slice);
         return worth;
     }
-    thread->slice_calls++;
+    thread->in_slice.calls++;
     thread->sliced_ns = start;
-    if (stands_for < length) return worth;
-    random = bpf_get_prandom_u32();
-    worth.calls = ingero_slice_worth(length, ingero_slice_cost(&thread->pace, length, thread->slice_cost_ns), stands_for,
-                                     random);
-    worth.times = ingero_slice_worth(length, 0, stands_for, random);
-    if (!worth.calls || !worth.times) worth.calls = worth.times = 1;
+    both = worth_in_slice(thread, now - open, call_cost_ns);
+    worth.calls = (__u32)both;
+    worth.times = both >> 32;
     return worth;
 }
 
@@ -107,7 +120,6 @@ static __always_inline void tell_storm(struct thread_state *thread, const struct
     struct ingero_storm_record *record;
 
     if (!ingero_is_storm(costs, &thread->entry_cost, thread->window_worth, elapsed, stands_for)) return;
-    if (!stands_for && thread->window_calls) thread->storm_call_ns = elapsed / thread->window_calls;
     record = reserve(sizeof(*record));
     if (!record) return;
     record->type = INGERO_RECORD_STORM;
@@ -118,6 +130,8 @@ static __always_inline void tell_storm(struct thread_state *thread, const struct
     record->tid = thread->tid;
     record->price_ns = ingero_unkept_price(costs, &thread->entry_cost);
     __builtin_memcpy(record->calls, thread->slot_worth, sizeof(record->calls));
+    __builtin_memset(&record->pace, 0, sizeof(record->pace));
+    if (stands_for) record->pace = thread->pace;
     submit(record);
 }
 

@@ -45,7 +45,8 @@ static __always_inline struct ingero_worth count_call(struct thread_state *threa
     __u32 stack_ns = stack_control.enabled ? thread->walk.cost.ns : 0;
     __u32 unkept_ns = ingero_unkept_price(&overhead_budget, &thread->entry_cost);
     __u32 call_ns = unkept_ns + ingero_record_price(&overhead_budget, &thread->entry_cost) + stack_ns;
-    struct ingero_worth worth = count_in_slice(thread, cookie, start, unkept_ns, call_ns);
+    int tells_pace = !slot_of(cookie) && !thread->depth;
+    struct ingero_worth worth = count_in_slice(thread, cookie, start, now, tells_pace, call_ns);
 
     thread->window_calls++;
     thread->window_worth += worth.calls;

@@ -145,11 +145,9 @@ struct thread_state {
     __u64 slice_close_ns;
     __u64 slice_number;
     __u64 sliced_ns; /* the latest call of the thread that is seen in slices only */
-    __u32 slice_calls;   /* in it */
-    __u32 slice_cost_ns; /* what the probes took of slices, on average, by their price */
-    __u32 storm_call_ns; /* how often it called when it was last told to storm, in full */
-    __u32 others_in_slice; /* calls of ops that are always attached to: in it, and since */
-    __u32 others_since;
+    __u64 own_ps; /* what the program takes for a call of those in slices, by its pace; 0: not known */
+    struct ingero_in_slice in_slice;
+    __u32 others_since; /* the slice: calls that tell of the pace */
     __u32 reserved_3;
     struct ingero_pace pace;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */

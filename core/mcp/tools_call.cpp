@@ -19,7 +19,8 @@ std::string call_sql(uint64_t id) {
     return "SELECT id, node, pid, tid, comm, source, op, kernel, NULLIF(stream, -1) AS stream, start_ns, duration_ns, "
            "on_cpu_ns, runnable_ns, blocked_ns, blocked_on, syscall, longest_sleep_ns, last_wait_ns, tail_ns, waker, "
            "waker_pid, preemptor, "
-           "preemptor_pid, preemptor_ns, waits, depth, bytes, direction, error, split_uncertain, weight, stack_hash, "
+           "preemptor_pid, preemptor_ns, waits, depth, bytes, direction, error, split_uncertain, weight, time_weight, "
+           "stack_hash, "
            "arg0, arg0 <> 0 AND op LIKE '%Launch%' AND source IN ('CUDA', 'DRIVER') AS launches FROM events WHERE id "
            "= " +
            std::to_string(id);

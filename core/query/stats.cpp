@@ -288,7 +288,8 @@ class StatsQuery {
         const auto all_are = [](std::span<const uint64_t> values, uint64_t value) {
             return std::all_of(values.begin(), values.end(), [value](uint64_t other) { return other == value; });
         };
-        const bool alike = !kernels_ && columns_.is_default(weight) && (!outermost_ || columns_.is_default(depth)) &&
+        const bool alike = !kernels_ && columns_.is_default(weight) && columns_.is_default(time_weight) &&
+                           (!outermost_ || columns_.is_default(depth)) &&
                            all_are(columns_[process_start], process.start_ns) && all_are(columns_[tgid], process.pid);
         return alike && whole_ ? add_whole(summary, process, segment) : add_rows(summary, segment);
     }

@@ -147,6 +147,7 @@ constexpr auto columns = std::to_array<ColumnOf>({
     {"ran_instead", [](const TracedCall& traced, const Op*) -> json { return preemptor(traced.call); }},
     {"split_uncertain", [](const TracedCall& traced, const Op*) -> json { return traced.call.split_uncertain(); }},
     {"weight", [](const TracedCall& traced, const Op*) -> json { return traced.call.weight; }},
+    {"time_weight", [](const TracedCall& traced, const Op*) -> json { return traced.call.times(); }},
     {"activity",
      [](const TracedCall& traced, const Op*) -> json {
          return traced.activity ? json(std::string(to_string(*traced.activity))) : json();

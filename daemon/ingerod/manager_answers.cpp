@@ -53,6 +53,7 @@ json slices_json(const std::optional<Slices::Stage>& stage) {
     for (const OpId op : stage->ops) ops.push_back(op_name(op));
     return {{"ops", std::move(ops)},
             {"share", stage->share > 0 ? json(stage->share) : json()},
+            {"count_error", stage->count_error ? json(*stage->count_error) : json()},
             {"reason", stage->why_not.empty() ? json() : json(stage->why_not)}};
 }
 

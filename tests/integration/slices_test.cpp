@@ -1,4 +1,5 @@
 // The stage of slices: a storm's hot calls are seen for a share of the time only, and all else as before.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,6 +8,9 @@
 #include <iostream>
 
 #include "core/model/op.h"
+#include "core/model/unique_fd.h"
+#include "core/symbols/elf_symbols.h"
+#include "tests/support/code.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -182,6 +186,35 @@ TEST_F(Slices, a_daemon_that_stands_still_leaves_no_slice_open) {
         hot += event.tgid == pid && event.op == launch && event.start_ns > stopped_ns + 200'000'000 &&
                event.start_ns < until_ns;
     EXPECT_EQ(hot, 0u);
+}
+
+// What it had attached to goes with it, also what was there for a moment only.
+TEST_F(Slices, a_daemon_that_is_killed_in_a_slice_leaves_the_code_of_the_program_as_it_was) {
+    if (!can_slice_) GTEST_SKIP() << "this kernel cannot attach to one process alone";
+    if (is_beside_another_ingerod()) GTEST_SKIP() << "another ingerod has breakpoints of its own";
+    Workload storm(launches("1000000000", "0"));
+    ASSERT_TRUE(daemon_->wait_traced(storm.pid()));
+    const std::string path = mapped_cudart(storm.pid());
+    std::ifstream library(path, std::ios::binary);
+    const std::vector<char> file{std::istreambuf_iterator<char>(library), {}};
+    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto symbols = read_function_symbols(fd.get(), {"cudaLaunchKernel"}, false);
+    ASSERT_TRUE(symbols);
+    ASSERT_EQ(symbols->functions.size(), 1u);
+    const uint64_t hot = symbols->functions[0].file_offset;
+    EXPECT_TRUE(changed_code(storm.pid(), file).contains(hot));
+    storm.open_gate();
+    ASSERT_TRUE(wait_sliced(storm.pid()));
+    const auto is_attached = [&] { return changed_code(storm.pid(), file).contains(hot); };
+    ASSERT_TRUE(wait_until([&] { return !is_attached(); }));
+    bool in_slice = false;
+    const uint64_t until_ns = monotonic_now_ns() + 60'000'000'000;
+    while (!in_slice && monotonic_now_ns() < until_ns) in_slice = is_attached();
+    kill(daemon_->process().pid(), SIGKILL);
+    EXPECT_TRUE(in_slice);
+    EXPECT_TRUE(wait_until([&] { return changed_code(storm.pid(), file).empty(); }));
+    kill(storm.pid(), SIGKILL);
+    storm.finish();
 }
 
 }  // namespace

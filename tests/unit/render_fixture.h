@@ -186,7 +186,8 @@ inline json processes_answer(const std::string& comm = "python") {
     json one = process_json(process);
     one["start_time_ns"] = 1'795'000'000'000'000'000u;
     one["calls_per_s"] = 1234.5;
-    one["slices"] = {{"ops", {"cudaLaunchKernel", "cuLaunchKernel"}}, {"share", 0.01}, {"reason", nullptr}};
+    one["slices"] = {
+        {"ops", {"cudaLaunchKernel", "cuLaunchKernel"}}, {"share", 0.01}, {"count_error", 0.05}, {"reason", nullptr}};
     one["state"] = "tracing";
     answer["processes"] = json::array({one});
     return answer;

@@ -261,7 +261,8 @@ std::string slices_line(const json& process, const TextStyle& style) {
     std::string ops;
     for (const json& op : list(slices, "ops")) ops += (ops.empty() ? "" : ", ") + escape_text(op.get<std::string>());
     const auto share = fraction(slices, "share");
-    const std::string seen = share ? format_percent(*share) + " of the time" : "in slices";
+    std::string seen = share ? format_percent(*share) + " of the time" : "in slices";
+    if (const auto error = fraction(slices, "count_error")) seen += ", counts within " + format_percent(*error);
     return wrap_text(of + " costs more than the overhead budget: " + ops + " seen " + seen, style.width, 2) + "\n";
 }
 

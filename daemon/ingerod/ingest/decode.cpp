@@ -122,7 +122,8 @@ bool decode_storm(std::span<const std::byte> bytes, StormReport& report) {
     report = {.process = {record.tgid, told_start_ns(record.process_start_ns)},
               .time_ns = record.time_ns,
               .elapsed_ns = record.elapsed_ns,
-              .other_calls = record.calls[0]};
+              .other_calls = record.calls[0],
+              .pace = record.pace};
     const std::vector<OpId>& ops = ops_by_thin_slot();
     for (size_t slot = 1; slot < INGERO_THIN_SLOTS; ++slot) {
         if (record.calls[slot] == 0) continue;

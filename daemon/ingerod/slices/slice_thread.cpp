@@ -94,8 +94,8 @@ void SliceThread::work() {
             const uint64_t number = number_;
             const std::vector<SlicedFile> files = wanted_;
             lock.unlock();
-            std::string trouble = apply(files);
-            next_ns = next_at(monotonic_now_ns());
+            next_ns = 0;
+            std::string trouble = apply(files, next_ns);
             lock.lock();
             figures_.applied = number;
             say(std::move(trouble));
@@ -113,7 +113,7 @@ void SliceThread::work() {
             next_ns = next_at(monotonic_now_ns());
             lock.lock();
             ++figures_.slices;
-            figures_.share = share;
+            if (share != 0) figures_.share = share;
             if (!trouble.empty() && !is_troubled) say(std::move(trouble));
         }
     }
@@ -125,7 +125,7 @@ void SliceThread::say(std::string trouble) {
 }
 
 // What cannot be is tried again; until then a file stays as it was.
-std::string SliceThread::apply(const std::vector<SlicedFile>& files) {
+std::string SliceThread::apply(const std::vector<SlicedFile>& files, uint64_t& ret_next_ns) {
     std::string trouble;
     std::vector<SlicedFile> next;
     const auto has = [](const std::vector<SlicedFile>& list, const SlicedFile& file) {
@@ -143,8 +143,11 @@ std::string SliceThread::apply(const std::vector<SlicedFile>& files) {
         if (!done) trouble = done.error().message;
         if (done || has(now_, file)) next.push_back(file);
     }
-    // Up to here a process that was in no slice yet was seen in full.
-    if (has_new_in_slices(next, now_)) last_close_ns_ = monotonic_now_ns();
+    const uint64_t now_ns = monotonic_now_ns();
+    ret_next_ns = next_at(now_ns);
+    // Up to here a process that was in no slice yet was seen in full. How many calls one of its first slice stands for
+    // is a guess: let that be of a short time.
+    if (has_new_in_slices(next, now_)) ret_next_ns = last_close_ns_ = now_ns;
     now_ = std::move(next);
     return trouble;
 }
@@ -167,7 +170,8 @@ std::string SliceThread::make_slice(uint64_t length_ns, double& ret_share) {
     sleep_until(close_ns);
     last_close_ns_ = close_ns;
     in_parallel(now_.size(), [this](size_t i) { now_[i].sites->end_slice(); });
-    ret_share = static_cast<double>(length_ns) / static_cast<double>(stands_for_ns);
+    // Of the one at once nothing follows.
+    if (stands_for_ns >= period_ns / 2) ret_share = static_cast<double>(length_ns) / static_cast<double>(stands_for_ns);
     return trouble;
 }
 

@@ -49,7 +49,7 @@ class SliceThread {
 
   private:
     void work();
-    std::string apply(const std::vector<SlicedFile>& files);
+    std::string apply(const std::vector<SlicedFile>& files, uint64_t& ret_next_ns);
     std::string make_slice(uint64_t length_ns, double& ret_share);
     /// With `mutex_` held.
     void say(std::string trouble);

@@ -283,7 +283,10 @@ std::optional<Slices::Stage> Slices::stage_of(const ProcessKey& process) const {
     if (const auto sliced = told_.find(process); sliced != told_.end()) stage.ops = sliced->second;
     if (const auto why = why_not_.find(process); why != why_not_.end()) stage.why_not = why->second;
     if (stage.ops.empty() && stage.why_not.empty()) return std::nullopt;
-    if (!stage.ops.empty() && thread_) stage.share = thread_->figures().share;
+    if (!stage.ops.empty()) {
+        if (thread_) stage.share = thread_->figures().share;
+        stage.count_error = control_.error_of(process);
+    }
     return stage;
 }
 

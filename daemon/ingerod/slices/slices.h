@@ -41,9 +41,10 @@ class Slices {
     void set_budget(unsigned permille);
 
     struct Stage {
-        std::set<OpId> ops;   ///< that are in slices; empty: none is
-        double share = 0;     ///< of the time that they are seen
-        std::string why_not;  ///< it costs more than the budget, and is not in slices
+        std::set<OpId> ops;                 ///< that are in slices; empty: none is
+        double share = 0;                   ///< of the time that they are seen
+        std::optional<double> count_error;  ///< by how much of themselves counts may be off; nothing: not known
+        std::string why_not;                ///< it costs more than the budget, and is not in slices
     };
     /// Of a process that costs no more than the budget: nothing.
     std::optional<Stage> stage_of(const ProcessKey& process) const;

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "bpf/event.h"
 #include "core/model/op.h"
 #include "core/model/process.h"
 
@@ -21,7 +23,12 @@ struct StormReport {
     uint64_t elapsed_ns = 0;  ///< up to then
     std::vector<std::pair<OpId, uint64_t>> calls{};
     uint64_t other_calls = 0;  ///< of ops that are always attached to
+    ingero_pace pace{};        ///< of one in slices: what its counts are estimated by
 };
+
+/// By how much of itself a count of calls in slices may be off, as far as that comes from the pace: nearly always.
+/// Nothing where that is not known, or so much that it says nothing.
+std::optional<double> count_error(const ingero_pace& pace);
 
 class StageControl {
   public:
@@ -33,6 +40,8 @@ class StageControl {
     bool is_calm() const { return storms_.empty(); }
     /// The processes in slices, and the ops of each that are.
     const std::map<ProcessKey, std::set<OpId>>& sliced() const { return sliced_; }
+    /// As the function; of its threads the one that calls most.
+    std::optional<double> error_of(const ProcessKey& process) const;
 
     /// So long a storm must last, and so long one is forgotten after its last report.
     static constexpr uint64_t enter_after_ns = 1'000'000'000;
@@ -47,6 +56,8 @@ class StageControl {
         uint64_t all_calls = 0;
         uint64_t looked_ns = 0;
         std::set<OpId> ops{};  ///< in slices; empty: not in them
+        std::optional<double> error{};
+        uint64_t calls_of_error = 0;
 
         void count(const StormReport& report);
         void choose_ops(uint64_t now_ns);
