@@ -37,13 +37,15 @@ int fail_with(const std::string& what) {
 struct Launches {
     double per_s = 0, p99_ns = 0, longest_ns = 0;
     uint64_t count = 0;
+    uint64_t to_ns = 0;  ///< CLOCK_REALTIME, right after the last
 };
 
 Launches measure(const Engine& engine, uint64_t duration_ns) {
     const uint64_t from = monotonic_now_ns();
     std::vector<uint32_t> ns = engine.time_launches(duration_ns);
     const double took_s = static_cast<double>(monotonic_now_ns() - from) / second;
-    Launches launches{.per_s = static_cast<double>(ns.size()) / took_s, .count = ns.size()};
+    Launches launches{
+        .per_s = static_cast<double>(ns.size()) / took_s, .count = ns.size(), .to_ns = ClockTriple::now().realtime_ns};
     const auto place = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() * 99 / 100);
     std::nth_element(ns.begin(), place, ns.end());
     launches.p99_ns = *place;
@@ -105,7 +107,6 @@ int main(int argc, char** argv) {
             const uint64_t from_ns = ClockTriple::now().realtime_ns;
             const double cpu_before = tracer ? tracer->cpu_seconds() : 0;
             const Launches launches = measure(*engine, measured_ns);
-            const uint64_t to_ns = ClockTriple::now().realtime_ns;
             if (tracer) cpu.push_back((tracer->cpu_seconds() - cpu_before) * second / measured_ns);
             sched_setaffinity(0, sizeof(all), &all);
             (tracer ? traced : untraced) = launches;
@@ -115,7 +116,7 @@ int main(int argc, char** argv) {
                 return fail_with("its launches are not seen in slices: " + slices.dump());
             share.push_back(slices.at("share").get<double>());
             const auto made = static_cast<double>(launches.count);
-            count_bias.push_back(counted(*tracer, from_ns, to_ns) / made - 1);
+            count_bias.push_back(counted(*tracer, from_ns, launches.to_ns) / made - 1);
             count_error.push_back(std::abs(count_bias.back()));
             if (slices.at("count_error").is_number()) {
                 stated.push_back(slices.at("count_error").get<double>());

@@ -9,6 +9,7 @@
 #define INGERO_SLICES_H
 
 #include "call_price.h"
+#include "slice_worth.h"
 #include "stacks.h"
 #include "thread_state.h"
 

@@ -10,6 +10,7 @@
 #include "call_price.h"
 #include "event.h"
 #include "kernel_types.h"
+#include "slice_worth.h"
 #include "stack_event.h"
 #include "walk_cost.h"
 
@@ -147,7 +148,7 @@ struct thread_state {
     __u64 sliced_ns; /* the latest call of the thread that is seen in slices only */
     __u64 own_ps; /* what the program takes for a call of those in slices, by its pace; 0: not known */
     struct ingero_in_slice in_slice;
-    __u32 others_since; /* the slice: calls that tell of the pace */
+    __u32 others_since; /* that slice: calls that tell of the pace */
     __u32 reserved_3;
     struct ingero_pace pace;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "bpf/call_price.h"
+#include "bpf/slice_worth.h"
 #include "core/model/time.h"
 #include "daemon/ingerod/slices/slice_thread.h"
 #include "daemon/ingerod/slices/stage_control.h"

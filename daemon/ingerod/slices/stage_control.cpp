@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bpf/call_price.h"
+#include "bpf/slice_worth.h"
 
 namespace ingero {
 
