@@ -114,11 +114,18 @@ class Engine {
     /// The same, but between launches the program works on memory of its own, which takes the caches from the probes.
     Steps amid_work(int steps) const { return run(&kernels[1], steps, work_bytes); }
 
-    /// Launches one after another for so long: what each took, in ns. The device is waited for between steps.
-    std::vector<uint32_t> time_launches(uint64_t duration_ns) const {
-        std::vector<uint32_t> ns;
+    struct TimedLaunches {
+        std::vector<uint32_t> ns;             ///< that each took
+        std::vector<uint64_t> step_began_ns;  ///< CLOCK_MONOTONIC: the first of each `launches_a_step`
+    };
+
+    /// Launches one after another for so long. The device is waited for between steps.
+    TimedLaunches time_launches(uint64_t duration_ns) const {
+        TimedLaunches launches;
+        std::vector<uint32_t>& ns = launches.ns;
         const uint64_t until = monotonic_now_ns() + duration_ns;
         for (uint64_t last = monotonic_now_ns(); last < until; last = monotonic_now_ns()) {
+            launches.step_began_ns.push_back(last);
             for (int i = 0; i < launches_a_step; ++i) {
                 launch_(&kernels[1], {}, {}, nullptr, 0, nullptr);
                 const uint64_t now = monotonic_now_ns();
@@ -126,7 +133,7 @@ class Engine {
             }
             synchronize_(nullptr);
         }
-        return ns;
+        return launches;
     }
 
   private:

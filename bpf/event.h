@@ -368,7 +368,8 @@ struct ingero_slice {
     ingero_u64 open_ns; /* CLOCK_MONOTONIC */
     ingero_u64 close_ns;
     ingero_u64 stands_for_ns;
-    ingero_u64 number; /* from 1 */
+    ingero_u64 stands_for_new_ns; /* of a thread that was in no slice yet: it was seen in full for longer */
+    ingero_u64 number;            /* from 1 */
 };
 
 /* What calls may cost a thread of its time, and what they cost. */

@@ -64,6 +64,8 @@ static __noinline int begin_slice(struct thread_state *thread, __u64 open, __u64
     thread->slice_open_ns = open;
     thread->slice_close_ns = close;
     thread->slice_number = number;
+    thread->stands_for_ns = open - thread->sliced_ns < IN_SLICES_NS ? *(volatile __u64 *)&slice.stands_for_ns
+                                                                    : *(volatile __u64 *)&slice.stands_for_new_ns;
     __builtin_memset(&thread->in_slice, 0, sizeof(thread->in_slice));
     thread->others_since = 0;
     return 0;
@@ -71,7 +73,7 @@ static __noinline int begin_slice(struct thread_state *thread, __u64 open, __u64
 
 /* A function of its own, for the kernel's limit on the stack of a program. In the upper half how often its times count. */
 static __noinline __u64 worth_in_slice(struct thread_state *thread, __u64 elapsed, __u32 call_cost_ns) {
-    __u64 stands_for = *(volatile __u64 *)&slice.stands_for_ns, own;
+    __u64 stands_for = thread->stands_for_ns, own;
     __u64 length = thread->slice_close_ns - thread->slice_open_ns;
     __u32 random = bpf_get_prandom_u32(), calls, times;
 
@@ -117,7 +119,7 @@ static __always_inline struct ingero_worth count_in_slice(struct thread_state *t
 /* The thread's window has ended. Nothing is lost where the ring has no room: there will be another. */
 static __always_inline void tell_storm(struct thread_state *thread, const struct ingero_overhead_budget *costs,
                                        __u64 elapsed, __u64 now) {
-    __u64 stands_for = now - thread->sliced_ns < IN_SLICES_NS ? *(volatile __u64 *)&slice.stands_for_ns : 0;
+    __u64 stands_for = now - thread->sliced_ns < IN_SLICES_NS ? thread->stands_for_ns : 0;
     struct ingero_storm_record *record;
 
     if (!ingero_is_storm(costs, &thread->entry_cost, thread->window_worth, elapsed, stands_for)) return;

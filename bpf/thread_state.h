@@ -146,6 +146,7 @@ struct thread_state {
     __u64 slice_close_ns;
     __u64 slice_number;
     __u64 sliced_ns; /* the latest call of the thread that is seen in slices only */
+    __u64 stands_for_ns; /* that slice, for this thread */
     __u64 own_ps; /* what the program takes for a call of those in slices, by its pace; 0: not known */
     struct ingero_in_slice in_slice;
     __u32 others_since; /* that slice: calls that tell of the pace */

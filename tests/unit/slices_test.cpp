@@ -474,6 +474,49 @@ TEST_F(HotSitesTest, SlicesComeOneAfterAnotherAndStandForAllOfTheTime) {
     }
 }
 
+// Another process comes into slices between two of them: who was there already goes on from its last one.
+TEST_F(HotSitesTest, AProcessThatComesIntoSlicesTakesNothingFromThoseThatAreThere) {
+    ingero_slice slice{};
+    struct Taken {
+        uint64_t number, close_ns, stands_for_ns, stands_for_new_ns;
+    };
+    std::mutex mutex;
+    std::map<uint64_t, Taken> taken;
+    links.on_link = [&](bool sliced) {
+        const std::lock_guard lock(mutex);
+        if (sliced && slice.number != 0)
+            taken[slice.number] = {slice.number, slice.close_ns, slice.stands_for_ns, slice.stands_for_new_ns};
+    };
+    const auto wait_for = [&](uint64_t slices) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        for (bool there = false; !there && std::chrono::steady_clock::now() < until; std::this_thread::yield()) {
+            const std::lock_guard lock(mutex);
+            there = taken.contains(slices);
+        }
+    };
+    ASSERT_TRUE(sites->attach_to_all());
+    SliceThread thread(slice);
+    thread.set_share(20);
+    thread.set({{sites, {{calm}, {storm, {launch}}}}});
+    wait_for(2);
+    const uint64_t asked_ns = monotonic_now_ns();
+    thread.set({{sites, {{calm, {launch}}, {storm, {launch}}}}});
+    wait_for(5);
+    const std::lock_guard lock(mutex);
+    ASSERT_TRUE(taken.contains(5));
+    uint64_t last_close_ns = 0;
+    size_t newcomers = 0;
+    for (const auto& [number, one] : taken) {
+        const uint64_t from_ns = one.close_ns - one.stands_for_ns, new_from_ns = one.close_ns - one.stands_for_new_ns;
+        if (last_close_ns != 0 && one.stands_for_ns < 5 * second) EXPECT_EQ(from_ns, last_close_ns) << number;
+        EXPECT_GE(new_from_ns, from_ns);
+        if (new_from_ns != from_ns) EXPECT_GE(new_from_ns, asked_ns) << "it was seen in full up to then";
+        newcomers += new_from_ns != from_ns;
+        last_close_ns = one.close_ns;
+    }
+    EXPECT_EQ(newcomers, 1u);
+}
+
 TEST_F(HotSitesTest, TroubleIsToldAndTriedAgain) {
     ingero_slice slice{};
     ASSERT_TRUE(sites->attach_to_all());

@@ -25,15 +25,28 @@ void store(T& word, T value) {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
 }
 
-bool has_new_in_slices(const std::vector<SlicedFile>& files, const std::vector<SlicedFile>& before) {
+struct Newcomers {
+    bool any = false;       ///< something is in slices that was seen in full
+    bool of_known = false;  ///< and is of a process of which something else was in slices
+};
+
+Newcomers find_newcomers(const std::vector<SlicedFile>& files, const std::vector<SlicedFile>& before) {
     std::set<std::pair<const HotSites*, OwnLink>> known;
+    std::set<ProcessKey> known_processes;
     for (const SlicedFile& file : before)
-        for (const OwnLink& process : file.processes) known.emplace(file.sites.get(), process);
-    return std::any_of(files.begin(), files.end(), [&](const SlicedFile& file) {
-        return std::any_of(file.processes.begin(), file.processes.end(), [&](const OwnLink& process) {
-            return !process.sliced.empty() && !known.contains({file.sites.get(), process});
-        });
-    });
+        for (const OwnLink& one : file.processes) {
+            if (one.sliced.empty()) continue;
+            known.emplace(file.sites.get(), one);
+            known_processes.insert(one.process);
+        }
+    Newcomers newcomers;
+    for (const SlicedFile& file : files)
+        for (const OwnLink& one : file.processes) {
+            if (one.sliced.empty() || known.contains({file.sites.get(), one})) continue;
+            newcomers.any = true;
+            newcomers.of_known = newcomers.of_known || known_processes.contains(one.process);
+        }
+    return newcomers;
 }
 
 void sleep_until(uint64_t time_ns) {
@@ -94,7 +107,6 @@ void SliceThread::work() {
             const uint64_t number = number_;
             const std::vector<SlicedFile> files = wanted_;
             lock.unlock();
-            next_ns = 0;
             std::string trouble = apply(files, next_ns);
             lock.lock();
             figures_.applied = number;
@@ -143,11 +155,12 @@ std::string SliceThread::apply(const std::vector<SlicedFile>& files, uint64_t& r
         if (!done) trouble = done.error().message;
         if (done || has(now_, file)) next.push_back(file);
     }
-    const uint64_t now_ns = monotonic_now_ns();
-    ret_next_ns = next_at(now_ns);
-    // Up to here a process that was in no slice yet was seen in full. How many calls one of its first slice stands for
-    // is a guess: let that be of a short time.
-    if (has_new_in_slices(next, now_)) ret_next_ns = last_close_ns_ = now_ns;
+    // Up to here they were seen in full. How many calls one of their first slice stands for is a guess: let that be of
+    // a short time. What a process has in slices it has since one time: rather too few calls than some twice.
+    if (const Newcomers newcomers = find_newcomers(next, now_); newcomers.any) {
+        ret_next_ns = all_seen_ns_ = monotonic_now_ns();
+        if (now_.empty() || newcomers.of_known) last_close_ns_ = all_seen_ns_;
+    }
     now_ = std::move(next);
     return trouble;
 }
@@ -161,9 +174,11 @@ std::string SliceThread::make_slice(uint64_t length_ns, double& ret_share) {
     for (const Result<void>& one : begun)
         if (!one) trouble = one.error().message;
     const uint64_t open_ns = monotonic_now_ns(), close_ns = open_ns + length_ns;
-    const uint64_t stands_for_ns = std::min(close_ns - last_close_ns_, max_stands_for_ns);
+    const auto since = [&](uint64_t ns) { return std::min(close_ns - ns, max_stands_for_ns); };
+    const uint64_t stands_for_ns = since(last_close_ns_);
     store(slice_.close_ns, uint64_t{0});
     store(slice_.stands_for_ns, stands_for_ns);
+    store(slice_.stands_for_new_ns, since(std::max(last_close_ns_, all_seen_ns_)));
     store(slice_.number, slice_.number + 1);
     store(slice_.open_ns, open_ns);
     store(slice_.close_ns, close_ns);

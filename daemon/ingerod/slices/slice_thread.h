@@ -49,6 +49,7 @@ class SliceThread {
 
   private:
     void work();
+    /// With a process that was in no slice yet, the next one is at once.
     std::string apply(const std::vector<SlicedFile>& files, uint64_t& ret_next_ns);
     std::string make_slice(uint64_t length_ns, double& ret_share);
     /// With `mutex_` held.
@@ -60,6 +61,7 @@ class SliceThread {
     // Of the thread.
     std::vector<SlicedFile> now_;
     uint64_t last_close_ns_ = 0;
+    uint64_t all_seen_ns_ = 0;  ///< up to then whoever came last was seen in full
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
