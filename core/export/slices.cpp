@@ -20,11 +20,11 @@ constexpr size_t most_text_bytes = 8 << 20;
 constexpr auto argument_columns = std::to_array<EventColumn>(
     {EventColumn::id, EventColumn::runnable_ns, EventColumn::blocked_ns, EventColumn::blocked_on,
      EventColumn::preemptor, EventColumn::bytes, EventColumn::direction, EventColumn::kernel, EventColumn::stream,
-     EventColumn::device, EventColumn::error, EventColumn::weight, EventColumn::stack_hash,
+     EventColumn::device, EventColumn::error, EventColumn::weight, EventColumn::time_weight, EventColumn::stack_hash,
      EventColumn::split_uncertain, EventColumn::last_wait_ns, EventColumn::tail_ns});
 
 /// What most slices have goes without saying.
-bool is_usual(EventColumn column, int64_t value) {
+bool is_usual(EventColumn column, int64_t value, int64_t weight) {
     switch (column) {
         case EventColumn::runnable_ns:
         case EventColumn::blocked_ns:
@@ -34,6 +34,8 @@ bool is_usual(EventColumn column, int64_t value) {
             return value == 0;
         case EventColumn::weight:
             return value == 1;
+        case EventColumn::time_weight:
+            return value == weight;
         default:
             return false;
     }
@@ -42,10 +44,12 @@ bool is_usual(EventColumn column, int64_t value) {
 struct ArgumentSink {
     std::vector<SliceArgument>& arguments;
     EventColumn column = EventColumn::id;
+    int64_t weight = 1;  ///< as it was told
 
     void number(uint64_t value) {
         const auto number = static_cast<int64_t>(value);
-        if (!is_usual(column, number)) arguments.push_back({column, false, number, {}});
+        if (column == EventColumn::weight) weight = number;
+        if (!is_usual(column, number, weight)) arguments.push_back({column, false, number, {}});
     }
     void lasting_text(std::string_view text) { arguments.push_back({column, true, 0, to_valid_utf8(text)}); }
     void passing_text(std::string_view text) { lasting_text(text); }

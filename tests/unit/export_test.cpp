@@ -273,6 +273,23 @@ TEST_F(Export, ChromeHasTheSameSlices) {
     EXPECT_THAT(ids, SizeIs(made.events.size()));
 }
 
+TEST_F(Export, TellsForHowManyCallsOneStandsAndWhereItsTimesCountOtherwise) {
+    Made made;
+    made.add(launch, 10, 0, 10'000, 1'000);
+    made.add(launch, 10, 0, 20'000, 1'000).weight = 7;
+    Event& sliced = made.add(launch, 10, 0, 30'000, 1'000);
+    sliced.weight = 200;
+    sliced.time_weight = 100;
+    write("node-1", made.events);
+    const json trace = json::parse(all_pages(ExportFormat::chrome), nullptr, false);
+    ASSERT_FALSE(trace.is_discarded());
+    std::map<uint64_t, json> said;
+    for (const json& event : trace["traceEvents"])
+        if (event.value("cat", "") == "CUDA")
+            said[event["args"]["id"]] = {event["args"].value("weight", 0), event["args"].value("time_weight", 0)};
+    EXPECT_EQ(said, (std::map<uint64_t, json>{{1, {0, 0}}, {2, {7, 0}}, {3, {200, 100}}}));
+}
+
 TEST_F(Export, CallsThatOverlapInPartStandBesideEachOther) {
     Made made;
     made.add(launch, 10, 0, 10'000, 1'000);
