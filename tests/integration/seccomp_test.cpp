@@ -33,7 +33,7 @@ class Seccomp : public testing::Test {
         daemon_.emplace(directory_ / "run", std::move(more));
     }
     uint64_t recorded(int pid) {
-        const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}, {"pid", pid}});
+        const json answer = daemon_->call_when_stored("stats", {{"since_ns", 600'000'000'000}, {"pid", pid}});
         uint64_t sum = 0;
         for (const json& op : answer.at("ops"))
             if (op.at("op") == "cudaDeviceSync") sum += op.at("count").get<uint64_t>();

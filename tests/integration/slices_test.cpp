@@ -48,7 +48,7 @@ class Slices : public testing::Test {
     std::vector<json> gaps_of(int pid, const std::string& reason) {
         std::vector<json> found;
         const std::string of = " (pid " + std::to_string(pid) + ")";
-        const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}});
+        const json answer = daemon_->call_when_stored("stats", {{"since_ns", 600'000'000'000}});
         for (const json& gap : answer.at("coverage").at("gaps")) {
             const auto text = gap.at("reason").get<std::string>();
             if (text.starts_with(reason + ": ") && text.ends_with(of)) found.push_back(gap);

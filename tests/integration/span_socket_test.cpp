@@ -417,8 +417,8 @@ TEST_F(SpanSocket, a_thread_is_no_process) {
 }
 
 TEST_F(SpanSocket, a_flood_is_counted_and_another_user_is_served) {
-    // So few a second that a slow machine sends more.
-    std::ofstream(directory_ / "ingerod.conf") << "[spans]\nrate = 500\n";
+    // So few a second that a slow machine sends more: with a burst of twice that, 18 s would have room for all.
+    std::ofstream(directory_ / "ingerod.conf") << "[spans]\nrate = 100\n";
     Daemon daemon(directory_ / "run", {"--config", directory_ / "ingerod.conf"});
     SpanClient flood(socket());
     json frame = json::array();
@@ -427,7 +427,12 @@ TEST_F(SpanSocket, a_flood_is_counted_and_another_user_is_served) {
     for (int i = 0; i < 5; ++i) {
         for (json& span : frame) span["id"] = "f" + std::to_string(i) + span["id"].get<std::string>();
         frame.back()["ack"] = i;
-        const json reply = flood.ask(frame);
+        ASSERT_TRUE(flood.send(frame));
+    }
+    for (int i = 0; i < 5; ++i) {
+        const json reply = flood.reply().value_or(json());
+        ASSERT_TRUE(reply.is_object());
+        EXPECT_EQ(reply["ack"], i);
         taken += reply["accepted"].get<uint64_t>();
         if (reply["rejected"] != 0) {
             EXPECT_EQ(reply["reasons"].size(), 1u) << reply;
@@ -435,7 +440,7 @@ TEST_F(SpanSocket, a_flood_is_counted_and_another_user_is_served) {
         left_out += reply["reasons"].value("rate-limit", 0u);
     }
     EXPECT_EQ(taken + left_out, 2'000u);
-    EXPECT_GE(taken, 1'000u) << "the burst";
+    EXPECT_GE(taken, 200u) << "the burst";
     EXPECT_GT(left_out, 0u);
     EXPECT_EQ(daemon.status()["spans"]["refused"]["rate-limit"], left_out);
     ChildOptions as_owner;

@@ -158,11 +158,16 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
     workload.open_gate();
     // Once calls come in, the loop runs.
     for (Patience limit; daemon.status().at("events").at("recorded") == 0;) ASSERT_TRUE(limit.lasts());
-    const SchedulerSums loop_before = scheduler_sums(workload.pid()), hog_before = scheduler_sums(hog.pid());
-    const uint64_t from_ns = monotonic_now_ns(), busy_before = cpu0_busy_ns();
+    const SchedulerSums hog_before = scheduler_sums(hog.pid());
+    const uint64_t busy_before = cpu0_busy_ns();
+    // Each reading may itself be held up: what was waited for then is in the outer time and not in the inner one.
+    const uint64_t outer_from_ns = monotonic_now_ns();
+    const SchedulerSums loop_before = scheduler_sums(workload.pid());
+    const uint64_t from_ns = monotonic_now_ns();
     poll(nullptr, 0, 5'000);  // the time that is measured; whoever asks meanwhile takes part of it
     const uint64_t to_ns = monotonic_now_ns();
     const SchedulerSums loop_after = scheduler_sums(workload.pid());
+    const uint64_t outer_to_ns = monotonic_now_ns();
     const uint64_t delay = loop_after.delay - loop_before.delay;
     // Whatever else ran on that CPU held the loop up too, the daemon for one.
     const auto by_others = static_cast<double>(cpu0_busy_ns() - busy_before - (loop_after.ran - loop_before.ran));
@@ -173,9 +178,11 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
     ASSERT_EQ(daemon.stop(), 0);
 
     const StoreContents store = read_store(daemon.store());
-    uint64_t preempted = 0, named = 0, by_hog = 0, inside = 0;
+    uint64_t preempted = 0, outer = 0, named = 0, by_hog = 0, inside = 0;
     for (const Event& event : store.events) {
-        if (event.depth != 0 || event.tgid != pid || event.end_ns() < from_ns || event.end_ns() >= to_ns) continue;
+        if (event.depth != 0 || event.tgid != pid) continue;
+        if (event.end_ns() >= outer_from_ns && event.start_ns < outer_to_ns) outer += event.preempted_ns;
+        if (event.start_ns < from_ns || event.end_ns() >= to_ns) continue;
         preempted += event.preempted_ns;
         inside += event.duration_ns;
         named += event.preemptor_ns;
@@ -185,7 +192,8 @@ TEST_F(TimeSplit, preemption_agrees_with_the_schedulers_run_delay_and_names_the_
               << ", by the hog " << format_duration(by_hog) << ", inside calls " << format_duration(inside)
               << ", the hog's share of the CPU " << share << "\n";
     EXPECT_GT(delay, 1'000'000'000u);
-    EXPECT_NEAR(static_cast<double>(preempted), static_cast<double>(delay), 0.05 * static_cast<double>(delay));
+    EXPECT_LE(static_cast<double>(preempted), 1.05 * static_cast<double>(delay));
+    EXPECT_GE(static_cast<double>(outer), 0.95 * static_cast<double>(delay));
     // A call names one of those that held it up, the foremost. Where there was no other to speak of, that is the hog.
     EXPECT_GT(by_hog, 0u);
     EXPECT_LE(static_cast<double>(by_hog), 1.05 * hog_ran);

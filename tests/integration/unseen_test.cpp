@@ -37,7 +37,7 @@ class Unseen : public testing::Test {
 
     std::vector<std::string> reasons() {
         std::vector<std::string> result;
-        const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}});
+        const json answer = daemon_->call_when_stored("stats", {{"since_ns", 600'000'000'000}});
         for (const json& gap : answer.at("coverage").at("gaps")) result.push_back(gap.at("reason"));
         return result;
     }

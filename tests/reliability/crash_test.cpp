@@ -154,13 +154,15 @@ TEST_F(Crash, of_a_worker_fails_its_query_alone) {
     EXPECT_TRUE(next) << next.error().message;
     const int pid = workload.pid();
     ASSERT_EQ(workload.finish(), 0);
-    const auto stats = daemon.try_call("stats", {{"pid", pid}});
-    ASSERT_TRUE(stats) << "reads what the rings still hold";
+    const nlohmann::json stats = daemon.call_when_stored("stats", {{"pid", pid}});
     uint64_t launches = 0;
-    for (const nlohmann::json& row : stats->at("ops"))
+    for (const nlohmann::json& row : stats.at("ops"))
         if (row.at("op") == "cudaLaunchKernel" || row.at("op") == "cuLaunchKernel")
             launches += row.at("count").get<uint64_t>();
-    EXPECT_EQ(launches, 200'000);
+    EXPECT_LE(launches, 200'000u);
+    // Of all programs of the host.
+    const uint64_t lost = daemon.status().at("events").at("lost");
+    EXPECT_GE(launches + lost, 200'000u) << "what the rings still held is in the answer";
     EXPECT_EQ(daemon.stop(), 0);
 }
 

@@ -3,7 +3,8 @@
 span_load.py SOCKET rate NAME SECONDS SPANS_PER_S CONNECTIONS: a client of its own, that counts what was acknowledged.
 span_load.py SOCKET flood SECONDS: sends as fast as it can and reads nothing.
 span_load.py SOCKET emitter NAME SECONDS SPANS_PER_S SOURCE_FOLDER: the package that vLLM uses.
-Each waits for a line on standard input first, and prints one line of JSON at its end."""
+Each waits for a line on standard input first, and prints one line of JSON at its end; an emitter, before it waits for
+what is under way, that all are sent."""
 
 import json
 import os
@@ -119,6 +120,7 @@ def emit(path, name, seconds, rate, source):
             costs.append(time.perf_counter_ns() - before)
             sent += 1
         time.sleep(0.002)
+    print("all are sent", flush=True)
     writer.flush(timeout=30)
     p99_us, p99_cpu_us = (sorted(values)[len(values) * 99 // 100] / 1000 for values in (costs, cpu_costs))
     return {"sent": sent, "p99_us": p99_us, "p99_cpu_us": p99_cpu_us, "stats": writer.stats()}

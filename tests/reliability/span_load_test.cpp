@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -40,7 +41,8 @@ class SpanLoad : public testing::Test {
 
     static json result_of(Child& child) {
         EXPECT_EQ(child.wait(milliseconds(300'000)), 0) << child.errors();
-        const json result = json::parse(child.output(), nullptr, false);
+        const std::string& output = child.output();
+        const json result = json::parse(output.substr(std::min(output.find('{'), output.size())), nullptr, false);
         EXPECT_TRUE(result.is_object()) << child.output() << child.errors();
         return result;
     }
@@ -137,21 +139,29 @@ TEST_F(SpanLoad, emitters_outlive_the_daemon_and_lose_nothing) {
             std::make_unique<Child>(client({"emitter", "e" + std::to_string(i), seconds_, "250", EMITTER_SOURCE})));
     for (const auto& one : emitters) one->write_line("go");
     for (int restart = 0; restart < 3; ++restart) {
-        const uint64_t before = daemon->status()["spans"]["accepted"];
-        while (daemon->status()["spans"]["accepted"].get<uint64_t>() < before + 200) {
+        const auto accepted = [&] { return daemon->status()["spans"]["accepted"].get<uint64_t>(); };
+        const uint64_t before = accepted();
+        // Where starting took so long that the emitters are done, there is no more.
+        for (Patience limit(milliseconds(10'000)); accepted() < before + 200 && limit.lasts();) {
         }
         daemon->kill();
         daemon.reset();
         daemon = std::make_unique<Daemon>(directory_ / "run");
     }
+    // Nobody waits for the daemon: what it costs is emitter.Price's to say.
+    emitters.push_back(std::make_unique<Child>(client({"emitter", "still", "1", "250", EMITTER_SOURCE})));
+    daemon->process().signal(SIGSTOP);
+    emitters.back()->write_line("go");
+    EXPECT_TRUE(emitters.back()->wait_for_line("all are sent", milliseconds(60'000)))
+        << "a daemon that stands still holds up its host";
+    daemon->process().signal(SIGCONT);
     uint64_t sent = 0;
     for (const auto& one : emitters) {
         const json result = result_of(*one);
         std::cout << result << "\n";
         sent += result.value("sent", uint64_t{0});
         EXPECT_EQ(result["stats"].value("dropped", json::object()), json::object()) << result;
-        if (!sanitized) {
-            // What a call costs is emitter.Price's to say: here it is that nobody waits for the daemon.
+        if (full_form() && !sanitized) {
             EXPECT_LT(result.value("p99_us", 1e9), 2'000) << "it holds its host up";
         }
     }

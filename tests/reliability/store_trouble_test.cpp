@@ -48,7 +48,8 @@ class StoreTrouble : public testing::Test {
 
 TEST_F(StoreTrouble, ASnapshotOfARunningDaemonIsConsistentAndHoldsNobodyBack) {
     Daemon daemon(directory_ / "run");
-    Workload workload(calls(10'000'000, 20'000));
+    // Two records each: the ring and the queue have room for what comes while a slow disk syncs.
+    Workload workload(calls(10'000'000, 5'000));
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     workload.open_gate();
     uint64_t committed = 0;
@@ -56,7 +57,7 @@ TEST_F(StoreTrouble, ASnapshotOfARunningDaemonIsConsistentAndHoldsNobodyBack) {
         const uint64_t before = committed;
         ASSERT_TRUE(wait_for(daemon, "committed more", [&](const nlohmann::json& status) {
             committed = status.at("events").at("committed");
-            return committed > before + 10'000;
+            return committed > before + 5'000;
         }));
         const std::string copy = directory_ / ("copy-" + std::to_string(round));
         const Finished taken = run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "db", "snapshot", copy});

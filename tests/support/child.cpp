@@ -119,7 +119,7 @@ Child::Child(const std::vector<std::string>& command, const ChildOptions& option
         dup2(error.write.get(), 2);
         become(command, options);
     }
-    pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+    if (pid_ > 0) pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
     input_ = std::move(in.write);
     output_ = std::move(out.read);
     error_ = std::move(error.read);

@@ -107,6 +107,21 @@ json Daemon::call(const std::string& method, json params) {
     return json::object();
 }
 
+bool has_all_stored(const json& answer) {
+    const json& gaps = answer.at("coverage").at("gaps");
+    return std::none_of(gaps.begin(), gaps.end(), [](const json& gap) {
+        // Where the disk takes seconds the store cannot tell.
+        return gap.at("reason") == "not yet stored" || gap.at("reason") == "ingerod ended without a clean stop";
+    });
+}
+
+json Daemon::call_when_stored(const std::string& method, json params) {
+    for (Patience limit;;) {
+        json answer = call(method, params);
+        if (!limit.lasts() || has_all_stored(answer)) return answer;
+    }
+}
+
 bool Daemon::wait_traced(int pid, milliseconds timeout) {
     Patience limit(timeout);
     auto client = ControlClient::connect(socket());

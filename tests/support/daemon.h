@@ -73,6 +73,9 @@ std::vector<Way> once_under_sanitizers(std::vector<Way> ways) {
     return ways;
 }
 
+/// Nothing is missing at the end of its window. Of a daemon that runs.
+bool has_all_stored(const nlohmann::json& answer);
+
 class Daemon {
   public:
     /// Starts it and waits until it is ready; fails the test if it is not. Without a --config of the test's own no call
@@ -83,6 +86,8 @@ class Daemon {
     Result<nlohmann::json> try_call(const std::string& method, nlohmann::json params = nlohmann::json::object(),
                                     milliseconds timeout = milliseconds(60'000));
     nlohmann::json status() { return call("status"); }
+    /// Asked again until the answer has all up to its window's end: behind a slow disk one does not wait for long.
+    nlohmann::json call_when_stored(const std::string& method, nlohmann::json params);
     /// Waits until the process is traced.
     [[nodiscard]] bool wait_traced(int pid, milliseconds timeout = milliseconds(60'000));
     /// Waits until a file of this name is attached to: a process may be traced by another library already.
