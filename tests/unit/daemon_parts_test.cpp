@@ -1,11 +1,16 @@
 // The daemon's parts that need no kernel: what is read of /proc, which functions are probed, what a record becomes.
 #include <elf.h>
 #include <gmock/gmock.h>
+#include <linux/capability.h>
+#include <linux/perf_event.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include "core/model/op.h"
@@ -219,6 +224,37 @@ TEST(KernelFeatures, that_are_denied_are_not_there_and_say_why) {
     EXPECT_EQ(features.why_not(Feature::uprobe_session), "denied by option");
     EXPECT_EQ(features.attach_method(), AttachMethod::none);
     EXPECT_FALSE(feature_from_string("warp-drive"));
+}
+
+/// As functions are attached to by perf uprobes.
+bool may_open_perf_uprobe() {
+    perf_event_attr attributes{};
+    attributes.size = sizeof(attributes);
+    std::ifstream("/sys/bus/event_source/devices/uprobe/type") >> attributes.type;
+    attributes.config1 = reinterpret_cast<uintptr_t>("/bin/true");
+    attributes.config2 = 0x2000;
+    return static_cast<bool>(UniqueFd(static_cast<int>(syscall(SYS_perf_event_open, &attributes, -1, 0, -1, 0))));
+}
+
+TEST(KernelFeatures, perf_uprobes_are_there_for_who_may_open_one) {
+    if (access("/sys/bus/event_source/devices/uprobe/type", R_OK) != 0) GTEST_SKIP() << "SKIPPED: no perf uprobes here";
+    for (const bool is_admin : {true, false}) {
+        const pid_t child = fork();
+        if (child == 0) {
+            __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+            std::array<__user_cap_data_struct, 2> data{};
+            syscall(SYS_capget, &header, data.data());
+            if (!is_admin) data[CAP_SYS_ADMIN / 32].effective &= ~(1u << CAP_SYS_ADMIN % 32);
+            if (syscall(SYS_capset, &header, data.data()) != 0) _exit(2);
+            KernelFeatures features;
+            const bool told = features.has(Feature::perf_uprobe);
+            if (told != features.why_not(Feature::perf_uprobe).empty()) _exit(3);
+            _exit(told == may_open_perf_uprobe() ? 0 : 1);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_EQ(WEXITSTATUS(status), 0) << (is_admin ? "with" : "without") << " CAP_SYS_ADMIN";
+    }
 }
 
 TEST(Config, tells_which_keys_differ_and_which_of_them_a_reload_takes_up) {

@@ -96,16 +96,24 @@ CheckResult check_session_form(KernelFeatures& features) {
             ""};
 }
 
+CheckResult check_perf_uprobe(KernelFeatures& features) {
+    const bool has_better = features.has(Feature::uprobe_session) || features.has(Feature::uprobe_multi);
+    if (has_better && !features.has(Feature::perf_uprobe))
+        return {std::string(to_string(Feature::perf_uprobe)), State::pass, "not needed", ""};
+    return check_feature(features, Feature::perf_uprobe, State::note,
+                         "needed only where neither uprobe-session nor uprobe-multi is available: a kernel with "
+                         "CONFIG_UPROBE_EVENTS=y has it, for a process with CAP_SYS_ADMIN");
+}
+
 CheckResult check_attach(KernelFeatures& features) {
     const AttachMethod method = features.attach_method();
-    if (method == AttachMethod::none)
-        return {"attach", State::fail, "no way to attach probes", "see btf, bpf and the uprobe lines"};
-    if (method == AttachMethod::perf_uprobe && !has_capability(CAP_SYS_ADMIN))
-        return {"attach", State::note, std::string(to_string(method)) + ", without CAP_SYS_ADMIN",
-                "recent kernels require CAP_SYS_ADMIN for it: give ingerod.service the drop-in "
-                "/usr/share/doc/ingero/examples/cap-sys-admin.conf, or use a kernel from 6.6 on, whose uprobe-multi "
-                "works without it"};
-    return {"attach", State::pass, std::string(to_string(method)), ""};
+    if (method != AttachMethod::none) return {"attach", State::pass, std::string(to_string(method)), ""};
+    if (features.has(Feature::btf) && features.has(Feature::bpf) && !has_capability(CAP_SYS_ADMIN))
+        return {"attach", State::fail, "no way to attach probes: " + features.why_not(Feature::perf_uprobe),
+                "this kernel has perf uprobes alone and may require CAP_SYS_ADMIN for them: give ingerod.service the "
+                "drop-in /usr/share/doc/ingero/examples/cap-sys-admin.conf, or use a kernel from 6.6 on, whose "
+                "uprobe-multi works without it"};
+    return {"attach", State::fail, "no way to attach probes", "see btf, bpf and the uprobe lines"};
 }
 
 // What discovery stands on, tried as discovery does it.
@@ -161,9 +169,7 @@ CheckResults check_kernel(KernelFeatures& features) {
                                "nothing to do: it works without. From kernel 6.13 on a traced call costs less"),
             check_link_feature(features, Feature::uprobe_multi,
                                "nothing to do: it works without. From kernel 6.6 on attaching is faster"),
-            check_feature(features, Feature::perf_uprobe, State::note,
-                          "needed only where neither uprobe-session nor uprobe-multi is available: a kernel with "
-                          "CONFIG_UPROBE_EVENTS=y has it"),
+            check_perf_uprobe(features),
             check_session_form(features),
             check_attach(features),
             check_capabilities(),

@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <linux/perf_event.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -51,6 +54,23 @@ bool probe_link(uint32_t attach_type, UprobeLinkKind kind, std::string& reason) 
     const int error = probe_uprobe_link(program.get(), kind);
     if (error != EBADF) reason = errno_message("creating a link", error);
     return error == EBADF;
+}
+
+/// As functions are attached to, but of no file: EINVAL says that it might have been one. Kernels differ in whether
+/// CAP_PERFMON suffices.
+bool probe_perf_uprobe(std::string& reason) {
+    constexpr const char* type_file = "/sys/bus/event_source/devices/uprobe/type";
+    perf_event_attr attributes{};
+    if (!(std::ifstream(type_file) >> attributes.type)) {
+        reason = errno_message(type_file, errno);
+        return false;
+    }
+    attributes.size = sizeof(attributes);
+    attributes.config1 = reinterpret_cast<uintptr_t>("");
+    const UniqueFd opened(static_cast<int>(syscall(SYS_perf_event_open, &attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC)));
+    if (opened || (errno != EACCES && errno != EPERM)) return true;
+    reason = errno_message("opening a perf uprobe", errno);
+    return false;
 }
 
 bool session_takes_context() {
@@ -124,9 +144,7 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
         case Feature::uprobe_multi:
             return probe_link(attach_type_uprobe_multi, UprobeLinkKind::entry, reason);
         case Feature::perf_uprobe:
-            if (access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0) return true;
-            reason = errno_message("/sys/bus/event_source/devices/uprobe/type", errno);
-            return false;
+            return probe_perf_uprobe(reason);
         case Feature::session_takes_context:
             return session_takes_context();
         case Feature::return_passes_filters: {

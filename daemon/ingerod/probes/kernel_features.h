@@ -17,7 +17,7 @@ enum class Feature {
     bpf,                    ///< programs and maps may be loaded
     uprobe_session,         ///< one link, entry and return (kernel 6.13)
     uprobe_multi,           ///< many places a link (kernel 6.6)
-    perf_uprobe,            ///< perf_event_open on the uprobe PMU
+    perf_uprobe,            ///< perf_event_open on the uprobe PMU, for who runs this
     session_takes_context,  ///< bpf_session_is_return has a parameter (kernel 7.0)
     return_passes_filters,  ///< no seccomp filter meets the return from a probed call: see probed_return.h
 };
