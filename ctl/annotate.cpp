@@ -61,7 +61,7 @@ class SpanConnection {
         if (!connection.fd_ ||
             connect(connection.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
             return fail(ErrorCode::not_found, errno_message("cannot reach ingerod at " + path, errno),
-                        "start it with 'systemctl start ingerod', or name its span socket with --spans");
+                        "start it with 'systemctl enable --now ingerod', or name its span socket with --spans");
         return connection;
     }
 

@@ -161,7 +161,7 @@ class Bridge {
         if (what.empty()) what = again ? "ingerod ended the session" : "ingerod no longer answers";
         const Error error{again ? ErrorCode::busy : ErrorCode::not_found, what,
                           again ? "start 'ingeroctl mcp' again, which begins a new session"
-                                : "start it with 'systemctl start ingerod', then 'ingeroctl mcp' again"};
+                                : "start it with 'systemctl enable --now ingerod', then 'ingeroctl mcp' again"};
         for (const json& id : outstanding_.ids())
             if (!write_all(STDOUT_FILENO,
                            mcp::to_line(mcp::error_message(id, {mcp::RpcCode::server_lost, what + ": " + error.hint}))))

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr const char* start_hint =
-    "start it with 'systemctl start ingerod', or name another daemon's socket with --socket or INGERO_SOCKET";
+    "start it with 'systemctl enable --now ingerod', or name another daemon's socket with --socket or INGERO_SOCKET";
 
 tl::unexpected<Error> connect_error(const std::string& path, int error_number) {
     const std::string message = errno_message("no ingerod at " + path, error_number);

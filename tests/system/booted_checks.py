@@ -262,7 +262,7 @@ def stop_stops_the_sockets_and_start_brings_them_back(host):
     assert host.state() == "inactive"
     assert host.socket_states() == dict.fromkeys(SOCKETS, "inactive")
     refused = host.system.run("ingeroctl", "status", user="alice", check=False)
-    assert refused.returncode == 4 and "hint: start it with 'systemctl start ingerod'" in refused.stderr, refused
+    assert refused.returncode == 4 and "hint: start it with 'systemctl enable --now ingerod'" in refused.stderr, refused
     assert host.state() == "inactive", "a client started it again"
     host.system.systemctl("start", "ingerod")
     assert host.socket_states() == dict.fromkeys(SOCKETS, "active")

@@ -466,7 +466,7 @@ TEST(ControlClient, SaysThatNoDaemonIsThereAndHowToStartOne) {
     const auto client = ControlClient::connect("/nonexistent/control.sock");
     ASSERT_FALSE(client.has_value());
     EXPECT_EQ(client.error().code, ErrorCode::not_found);
-    EXPECT_THAT(client.error().hint, testing::HasSubstr("systemctl start ingerod"));
+    EXPECT_THAT(client.error().hint, testing::HasSubstr("systemctl enable --now ingerod"));
 }
 
 TEST(ControlClient, DoesNotWaitForEverForADaemonThatSaysNothing) {

@@ -135,7 +135,8 @@ def serve(library, requests, source, completions, batch="0"):
         logger.record(types.SimpleNamespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.5),
                       types.SimpleNamespace(finished_requests=[finished], num_preempted_reqs=0))
     assert child.wait() == 0
-    assert default_writer().flush(30)
+    if not default_writer().flush(30):
+        sys.exit("serve.py: after 30 s ingerod has not taken all that was told of the requests")
     print(json.dumps({"held_up": held_up, "stats": default_writer().stats()}), flush=True)
 
 
