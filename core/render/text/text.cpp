@@ -164,10 +164,18 @@ std::string recorded_text(const json& answer, const TextStyle& style) {
     return paint(result, Colour::yellow, style) + (has_more ? " (--coverage)" : "");
 }
 
+/// In words, where the code of the reason says less than they do.
+std::string gap_reason(const json& gap) {
+    const std::string reason = words_or_empty(gap, "reason");
+    constexpr std::string_view refused = "refused: ", imported = "imported: ";
+    if (reason.starts_with(refused)) return "not traced: " + reason.substr(refused.size());
+    return reason.starts_with(imported) ? "imported trace: " + reason.substr(imported.size()) : reason;
+}
+
 std::string gap_lines(const json& gaps, const TextStyle& style) {
     std::string result;
     for (const json& gap : gaps) {
-        const std::string reason = words_or_empty(gap, "reason");
+        const std::string reason = gap_reason(gap);
         const std::string line = (flag(gap, "partial") ? "not all" : "nothing") + std::string(" recorded from ") +
                                  moment(gap, "from_ns", style) + " to " + moment(gap, "to_ns", style) +
                                  (reason.empty() ? "" : ": " + reason);

@@ -187,7 +187,7 @@ std::string causes_text(const json& group) {
 std::string excess_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
     const std::string window = window_line(answer, style) + coverage_lines(answer, style);
     const json& groups = list(answer, key);
-    if (groups.empty()) return "No call was recorded in the window.\n" + window;
+    if (groups.empty()) return "Nothing to explain: no CUDA call was recorded in the window.\n" + window;
     Table table({{heading, Align::left, true},
                  {"CALLS", Align::right},
                  {"IN CALLS", Align::right, false, 2},
