@@ -73,8 +73,8 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     const std::string for_ns = is_most ? " for " + format_duration(culprit.ns) : " meanwhile";
     if (kind.between_calls_ns > finding.waited_ns / 50)
         finding.summary = (own ? "threads of " : "") + who + " waited " + waited + " for a CPU, " +
-                          percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) +
-                          " of it between calls; " + taker + " had it" + for_ns;
+                          percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) + " of it between calls; " +
+                          taker + " had it" + for_ns;
     else
         finding.summary = "while " + ops_text(kind) + " in " + who + " waited " + waited + " to run, " + taker +
                           " had the CPU" + (is_most ? for_ns : "");
@@ -97,9 +97,10 @@ void write_contention(Finding& finding, const KindLedger& kind) {
             "shows which tasks share " +
             cpus_text(kind, who) + ".";
     } else if (own) {
-        finding.fix = "Its own threads compete: give " + who +
-                      " fewer threads (OMP_NUM_THREADS, data loader workers), or more CPUs than it has now (AllowedCPUs= of its "
-                      "unit).";
+        finding.fix =
+            "Its own threads compete: give " + who +
+            " fewer threads (OMP_NUM_THREADS, data loader workers), or more CPUs than it has now (AllowedCPUs= of its "
+            "unit).";
     } else {
         finding.fix = "Keep " + culprit_text(culprit) + " off " + cpus_text(kind, who) +
                       ": set AllowedCPUs= on its unit, or " + "taskset -p; or reserve CPUs for " + who +

@@ -205,8 +205,7 @@ void plan_order(const EventIndex& index, sqlite3_index_info* info, EventPlan& re
 std::string plan_words(const EventPlan& plan, const std::vector<std::string>& conditions,
                        const sqlite3_index_info* info) {
     std::string text;
-    for (const std::string& condition : conditions)
-        text += (text.empty() ? "rows where " : " and ") + condition;
+    for (const std::string& condition : conditions) text += (text.empty() ? "rows where " : " and ") + condition;
     if (text.empty()) text = "all rows";
     if (plan.order == EventOrder::by_start) text += "; in order of time";
     if (plan.order == EventOrder::by_start_descending) text += "; in order of time, latest first";
