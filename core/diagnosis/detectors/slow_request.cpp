@@ -242,9 +242,8 @@ class SlowRequests final : public Detector {
             finding.summary +=
                 "; " + std::to_string(candidates - slow.size()) + " others took as long, without a known stall";
         finding.fix =
-            "ingeroctl requests --request ID shows a request's longest stall. Remove its cause; long stalls are "
-            "findings "
-            "of their own.";
+            "ingeroctl requests --request ID shows a request's longest stall. Remove its cause; long stalls "
+            "are findings of their own.";
         finding.confirm = "Run explain again over a window with as many requests: none should take twice the usual " +
                           format_duration(usual_ns) + " for a stall.";
         ret_findings.push_back(std::move(finding));

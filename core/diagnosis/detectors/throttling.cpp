@@ -175,10 +175,9 @@ class Throttling final : public Detector {
             (reasons & (sw_thermal | hw_thermal)) != 0
                 ? "It is too hot: check fans, air flow and the temperature of the room, and what else heats the "
                   "host; nvidia-smi -q -d TEMPERATURE,PERFORMANCE shows the limits."
-                : "For sw_power_cap, it is at its power limit: raise it if the hardware allows (nvidia-smi -q -d "
-                  "POWER; "
-                  "nvidia-smi -pl). For hw_slowdown and hw_power_brake_slowdown, check the power supply, cables and "
-                  "connectors.";
+                : "For sw_power_cap, it is at its power limit: raise it if the hardware allows (nvidia-smi "
+                  "-q -d POWER; nvidia-smi -pl). For hw_slowdown and hw_power_brake_slowdown, check the "
+                  "power supply, cables and connectors.";
         finding.confirm =
             "Run explain again over a window of the same length: its clocks should stay up, and steps of " +
             process_text(finding) + " take about " + step(other) + " throughout.";

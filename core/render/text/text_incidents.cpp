@@ -146,7 +146,7 @@ std::string text_incident(const json& answer, const TextStyle& style) {
                   (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, !style.details, style);
     }
     if (const json& chains = list(detail, "chains"); !chains.empty())
-        result += "\nWhom it waited for meanwhile\n\n" + text_chains(chains, style);
+        result += "\nWhat it waited for\n\n" + text_chains(chains, style);
     if (const json& evidence = list(detail, "evidence"); !evidence.empty())
         result += "\nEvidence\n" + rows_text(evidence, from_ns, false, style);
     result += "\nHistory\n";
@@ -165,7 +165,7 @@ std::string text_verified(const json& answer, const TextStyle& style) {
     const auto before = fraction(answer, "window_share_before"), now = fraction(answer, "window_share");
     if (before && now)
         result += labelled(
-            "Lost", format_percent(*now) + " of the window, " + format_percent(*before) + " in the incident's worst",
+            "Lost", format_percent(*now) + " of the window; " + format_percent(*before) + " at the incident's worst",
             style);
     if (const std::string confirm = words_or_empty(answer, "confirm"); !confirm.empty())
         result += labelled("Check", confirm, style);
