@@ -109,7 +109,7 @@ Result<void> check_reply(const json& reply) {
     if (reply.is_object() && reply.contains("reasons") && reply["reasons"].is_object())
         for (const auto& [why, count] : reply["reasons"].items()) reasons += (reasons.empty() ? "" : ", ") + why;
     return fail(ErrorCode::denied, "ingerod rejected the span: " + (reasons.empty() ? "no reason was sent" : reasons),
-                "docs/spans.md explains each reason");
+                "ingeroctl(1), annotate, explains each reason");
 }
 
 Result<json> to_labels(const std::vector<std::string>& texts) {
@@ -199,7 +199,9 @@ int run_annotate(const AnnotateCommand& annotate, const Options&) {
         return usage_error("annotate", {ErrorCode::bad_request, "a request needs an --id", ""});
     // Before the command: the daemon then sees which processes are its descendants.
     auto connection = SpanConnection::open(annotate.socket);
-    if (!connection && annotate.command.empty()) return report("annotate", connection.error(), exit_failed);
+    if (!connection && annotate.command.empty())
+        return report("annotate", connection.error(),
+                      connection.error().code == ErrorCode::not_found ? exit_not_ready : exit_failed);
     if (!annotate.lines.empty()) return send_lines(annotate, *connection);
 
     json span = {{"kind", annotate.kind}, {"ack", 1}};

@@ -31,7 +31,7 @@ void add_global_options(CLI::App& app, Options& options) {
         ->default_str(std::string(default_control_socket));
     app.add_option("--db", options.db, "Ask a closed store or a SQLite trace of the earlier agent, not the daemon")
         ->type_name("PATH");
-    app.add_flag("--json", options.json, "Print one line of JSON (docs/schemas)");
+    app.add_flag("--json", options.json, "Print one line of JSON; its member schema names the schema");
     app.add_flag("--all", options.all, "Print all details: further columns and lines, whole names, the slowest calls");
     app.add_flag("--coverage", options.coverage, "List what was not recorded, and why");
     app.add_flag("--utc", options.utc, "Print times in UTC, and read times without a zone as UTC");

@@ -111,7 +111,7 @@ class Asked {
         if (!answer) return tl::unexpected(answer.error());
         json result;
         for (const char* key : {"window", "coverage", "missing_probes"}) result[key] = answer->value(key, json());
-        // "refused: python: the process ended before ingerod could inspect it": the kind of the gap, and not whose.
+        // "refused: python: exited before it could be checked for CUDA": the kind of the gap, and not whose.
         const json::json_pointer gaps("/coverage/gaps");
         if (result.contains(gaps) && result[gaps].is_array())
             for (json& gap : result[gaps])

@@ -100,7 +100,7 @@ std::string_view to_string(Cause cause) {
         case Cause::io_between_calls:
             return "own-io-wait";
         case Cause::excluded_task:
-            return "ingero or kernel bookkeeping on the CPU";
+            return "kernel or ingerod work";
         case Cause::wake_up:
             return "wake-up latency";
         case Cause::network:

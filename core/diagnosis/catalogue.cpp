@@ -120,7 +120,7 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "write or sync",
      "as for data-starvation", "why writing failed; checkpoints that another thread writes while steps go on",
      make_checkpoint_stall},
-    {"throttling", "The GPU holds its clocks down",
+    {"throttling", "The GPU is throttled",
      "steps that are slower while the GPU reports that it throttles than at other times of the window, as far as its "
      "clock was lower then",
      "GPU measurements of ingero-relay (throttle reasons, clocks); steps that end with a synchronisation",

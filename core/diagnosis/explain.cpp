@@ -264,14 +264,12 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
         text = "insufficient evidence: " + missing + "; no finding in the " + std::to_string(totals.calls) +
                " calls that were recorded";
     } else if (totals.calls == 0) {
-        text = "no call was recorded in the window";
+        text = "nothing to explain: no CUDA call was recorded in the window";
     } else {
-        text = "no finding: " + std::to_string(totals.calls) + " calls, " + format_duration(totals.excess_ns) +
-               " over what is usual";
-        if (!answer.rejected.empty()) {
-            text +=
-                ", most of it " + answer.rejected[0].hypothesis + " (" + format_duration(answer.rejected[0].ns) + ")";
-        }
+        text = "nothing slow found: " + std::to_string(totals.calls) + " calls took " +
+               format_duration(totals.excess_ns) + " longer than usual";
+        if (!answer.rejected.empty())
+            text += ", mostly " + answer.rejected[0].hypothesis + " (" + format_duration(answer.rejected[0].ns) + ")";
     }
     if (totals.uncertain) {
         text += "; " + std::to_string(totals.uncertain) +

@@ -29,10 +29,11 @@ std::string place_text(const KindLedger& kind) {
     return "in " + ops_text(kind) + (kind.between_calls_ns == 0 ? "" : " and between its calls");
 }
 
-std::string cpus_text(const KindLedger& kind) {
+/// `who` waited on them.
+std::string cpus_text(const KindLedger& kind, const std::string& who) {
     const std::string most = "CPU " + std::to_string(most_of(kind.by_cpu));
     if (kind.by_cpu.size() == 1) return most;
-    return std::to_string(kind.by_cpu.size()) + " CPUs (most on " + most + ")";
+    return "the CPUs that " + who + " uses (mostly " + most + ")";
 }
 
 std::string culprit_text(const Culprit& culprit) {
@@ -68,17 +69,15 @@ void write_contention(Finding& finding, const KindLedger& kind) {
     const bool is_most = culprit.ns >= finding.waited_ns - std::min(culprit.ns, finding.waited_ns);
     const bool own = culprit.pid != 0 && culprit.pid == finding.pid;
     const std::string waited = format_duration(finding.waited_ns);
-    const std::string had =
-        (own ? "other threads of " + who : culprit.name) + (is_most ? "" : " and others") + " had the CPU for ";
+    const std::string taker = (own ? "its other threads" : culprit.name) + (is_most ? "" : " and others");
+    const std::string for_ns = is_most ? " for " + format_duration(culprit.ns) : " meanwhile";
     if (kind.between_calls_ns > finding.waited_ns / 50)
-        finding.summary = had + (is_most ? format_duration(culprit.ns) + " of the " : "the ") + waited + " that " +
-                          (own ? "one" : who) + " waited for it, " +
-                          percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) +
-                          " of that between its calls";
+        finding.summary = (own ? "threads of " : "") + who + " waited " + waited + " for a CPU, " +
+                          percent_text(share_of(kind.between_calls_ns, finding.waited_ns)) + " of it between calls; " +
+                          taker + " had it" + for_ns;
     else
-        finding.summary = had + (is_most ? format_duration(culprit.ns) : waited) + " of the " +
-                          format_duration(kind.wanted_cpu_ns) + " in which " + ops_text(kind) +
-                          (own ? "" : " in " + who) + " ran or could have run";
+        finding.summary = "while " + ops_text(kind) + " in " + who + " waited " + waited + " to run, " + taker +
+                          " had the CPU" + (is_most ? for_ns : "");
     finding.summary += cost_text(finding);
     if (culprit.name == quota_name && culprit.pid == 0) {
         finding.summary = "the quota of its control group kept " + who + " off the CPU for " +
@@ -90,19 +89,20 @@ void write_contention(Finding& finding, const KindLedger& kind) {
         finding.fix =
             "It belongs to another control group: limit that one (CPUQuota=, CPUWeight= of its unit, the container's "
             "CPU limit), or keep " +
-            culprit_text(culprit) + " off " + cpus_text(kind) + " by AllowedCPUs= there.";
+            culprit_text(culprit) + " off " + cpus_text(kind, who) + " by AllowedCPUs= there.";
     } else if (culprit.name == other_tasks && culprit.pid == 0) {
         finding.fix =
             "Reserve CPUs for " + who +
             " by AllowedCPUs= on its unit, or raise CPUWeight= there: no single task had most of the time; top "
             "shows which tasks share " +
-            cpus_text(kind) + ".";
+            cpus_text(kind, who) + ".";
     } else if (own) {
-        finding.fix = "Its own threads compete: give " + who +
-                      " fewer threads (OMP_NUM_THREADS, data loader workers) " + "or more CPUs than " +
-                      cpus_text(kind) + " (AllowedCPUs= of its unit).";
+        finding.fix =
+            "Its own threads compete: give " + who +
+            " fewer threads (OMP_NUM_THREADS, data loader workers), or more CPUs than it has now (AllowedCPUs= of its "
+            "unit).";
     } else {
-        finding.fix = "Keep " + culprit_text(culprit) + " off " + cpus_text(kind) +
+        finding.fix = "Keep " + culprit_text(culprit) + " off " + cpus_text(kind, who) +
                       ": set AllowedCPUs= on its unit, or " + "taskset -p; or reserve CPUs for " + who +
                       " by AllowedCPUs= on its own unit, or raise CPUWeight= there.";
     }
@@ -201,11 +201,9 @@ void write_text(Finding& finding, Cause cause, const KindLedger& kind) {
         default:
             write_sleep(finding, kind, "memory pages",
                         "Where /proc/pressure/memory shows that memory is short: raise MemoryHigh= and MemoryMax= of "
-                        "its unit, or "
-                        "move what fills the memory elsewhere; lock buffers that are copied from (cudaHostAlloc, "
-                        "mlock). Where it "
-                        "is not, files that are mapped were read, such as libraries at their first use: read them once "
-                        "before.");
+                        "its unit, or move what fills the memory elsewhere; pin the buffers that you copy from "
+                        "(cudaHostAlloc, mlock). Where memory is not short, the pages came from mapped files, such as "
+                        "libraries at first use: read those files once beforehand.");
     }
     if (finding.verdict == Verdict::insufficient_evidence) {
         finding.summary += "; too few calls like these to say what is usual";

@@ -268,7 +268,6 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
     if (event.sequence >= options_.new_from_sequence) add_to(kind.newly_waited_ns, all_ns);
     add_to(kind.host_excess_ns, assignment.of_all(assignment.host_excess_ns()));
     add_to(kind.explained_ns, assignment.of_all(assignment.host_explained_ns()));
-    add_to(kind.wanted_cpu_ns, assignment.of_all(time.on_cpu_ns + time.runnable_ns));
     const double ratio_floor = options_.ratio_floor * static_cast<double>(assignment.expected_ns);
     kind.over_call_floor |=
         in_call && ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;

@@ -34,7 +34,6 @@ struct KindLedger {
     CycleLoss newly_lost;           ///< the part of it in cycles that ended since then
     uint64_t host_excess_ns = 0;    ///< of the same calls
     uint64_t explained_ns = 0;      ///< of that, assigned to this cause or another: several may meet in one call
-    uint64_t wanted_cpu_ns = 0;     ///< they ran or could have run
     uint64_t between_calls_ns = 0;  ///< the part of waited_ns that passed there
     uint64_t waits = 0;             ///< there
     bool over_call_floor = false;

@@ -77,11 +77,11 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.verdict = cause ? Verdict::proven : Verdict::partial;
     finding.summary = who + " came last to the collectives of " + std::to_string(episode.local_ranks) +
                       " ranks of this host in " + std::to_string(episode.late) + " of the latest " +
-                      std::to_string(episode.of_ranges) + " ranges, at the median " +
-                      format_duration(episode.lateness_ns) + " after the others began to wait; meanwhile it was " +
-                      (cause ? meanwhile_text(*cause) + " for " + format_duration(cause->ns) + " of " +
-                                   format_duration(episode.lost_ns)
-                             : std::string("doing nothing that alone explains it"));
+                      std::to_string(episode.of_ranges) + " ranges, late by a median of " +
+                      format_duration(episode.lateness_ns) + "; " +
+                      (cause ? "meanwhile it was " + meanwhile_text(*cause) + " for " + format_duration(cause->ns) +
+                                   " of " + format_duration(episode.lost_ns)
+                             : std::string("no single cause explains the delay"));
     finding.fix = "Compare what " + who +
                   " does between its collectives with the other ranks: its share of the work, " +
                   "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";

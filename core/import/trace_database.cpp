@@ -208,7 +208,7 @@ Result<void> TraceDatabase::learn_tables() {
         if (!is_trace_table(name)) continue;
         if (row.text(0) != "table" || row.integer(2).value_or(0) <= 0)
             return fail(ErrorCode::bad_request,
-                        "\"" + name + "\" is not a plain table: an agent did not write this file like that",
+                        "\"" + name + "\" is not a plain table: the earlier agent did not write this file",
                         "import the file that the agent wrote");
         found.push_back(name);
     }
@@ -227,7 +227,7 @@ Result<void> TraceDatabase::learn_tables() {
     for (const char* column : {"timestamp", "pid", "source", "op", "duration"})
         if (!has("events", column))
             return fail(ErrorCode::bad_request,
-                        std::string("this is not a trace of the Go agent: it has no events with a ") + column);
+                        std::string("this is not a trace of the earlier agent: its events have no column ") + column);
     return {};
 }
 

@@ -44,8 +44,8 @@ std::string investigate(const json& arguments) {
            (window.empty() ? "" : "Window: " + window + "\n") +
            "1. get_incidents with compact=true: findings, what share of the lost time is explained, what was "
            "rejected.\n"
-           "2. explain_call with the first id of evidence of the largest finding: does its own time split agree? Of "
-           "a finding that says most of it passed between calls, ask get_timeline around that call instead.\n"
+           "2. explain_call with the first id of evidence of the largest finding: does its own time split agree? If "
+           "a finding says that most of the time passed between calls, use get_timeline around that call instead.\n"
            "3. Where findings explain little of the lost time: get_timeline with compact=true. A long gap "
            "between calls with on_cpu_at_most_ns near gap_ns is the program's own work; with off_cpu_recorded_ns it "
            "waited.\n"

@@ -28,8 +28,8 @@ constexpr auto glossary = std::to_array<Term>({
      "proven: the time is accounted for. partial: some of it. unexplained: it was lost, and the cause is not "
      "known. insufficient-evidence: too little was recorded to say."},
     {"evidence",
-     "Ids of the calls that a finding is made of, worst first; last, where a thread was held up between its calls, "
-     "those at whose end that showed. Arguments for explain_call, and events.id in SQL."},
+     "Ids of the calls that a finding is made of, worst first; if a thread was held up between its calls, the last ids "
+     "are the calls that ended late because of it. Arguments for explain_call, and events.id in SQL."},
     {"rejected", "Hypotheses that were examined, and the ns that support each: too little."},
     {"coverage",
      "What an answer does not cover: gaps in which nothing, or not all, was recorded, events lost, calls sampled "

@@ -69,7 +69,7 @@ json table_schema(std::string_view columns) {
                        {"required", std::move(required)},
                        {"additionalProperties", false}};
     const json compact = {{"type", "object"},
-                          {"description", "in compact mode; \"-\" is absent"},
+                          {"description", "compact form; \"-\" means absent"},
                           {"properties",
                            {{"columns", {{"type", "array"}, {"items", {{"enum", std::move(names)}}}}},
                             {"rows", {{"type", "array"}, {"items", {{"type", "array"}}}}}}},

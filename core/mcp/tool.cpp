@@ -233,9 +233,10 @@ Result<json> Call::select(const std::string& sql, json params, json& ret_head) {
 
 std::vector<Argument> with_window(std::vector<Argument> own, bool is_paged) {
     std::vector<Argument> all = std::move(own);
-    all.push_back({"since", Argument::Type::text,
-                   "The time up to now, such as 90s or 5m; of a stored trace up to its end (default: 5m, or all of a "
-                   "stored trace)"});
+    all.push_back(
+        {"since", Argument::Type::text,
+         "The time up to now, such as 90s or 5m; with a stored trace, counted back from its end (default: 5m, or "
+         "all of a stored trace)"});
     all.push_back({"from", Argument::Type::time, "Start of the window, in place of since: RFC 3339, or ns since 1970"});
     all.push_back({"to", Argument::Type::time, "End of the window, with from (default: now, or the end of the trace)"});
     all.push_back({.name = "pid",
@@ -244,7 +245,8 @@ std::vector<Argument> with_window(std::vector<Argument> own, bool is_paged) {
                    .least = 1,
                    .most = 0x7fff'ffff});
     all.push_back({"node", Argument::Type::text, "Only this node, of a stored trace that has several"});
-    all.push_back({"compact", Argument::Type::boolean, "Tables as columns and rows, without what is absent: smaller"});
+    all.push_back(
+        {"compact", Argument::Type::boolean, "Smaller answer: tables as columns and rows, absent values left out"});
     if (!is_paged) return all;
     all.push_back({.name = "limit",
                    .type = Argument::Type::integer,

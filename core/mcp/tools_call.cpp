@@ -179,7 +179,7 @@ std::vector<Tool> call_tools() {
                         .least = 1},
                        {"node", Argument::Type::text, "Only this node, of a stored trace that has several"},
                        {"compact", Argument::Type::boolean,
-                        "Tables as columns and rows, without what is absent: smaller"}},
+                        "Smaller answer: tables as columns and rows, absent values left out"}},
          .parts = {{"call", "object"},
                    {"usual", "object?"},
                    {"first_call_of_op", "boolean?"},

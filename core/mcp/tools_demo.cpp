@@ -34,7 +34,7 @@ std::vector<Tool> demo_tools() {
                             "get_incidents finds in it. Nothing in it is of this host.",
              .arguments = {{"scenario", Argument::Type::text, "Its name in the list"},
                            {"compact", Argument::Type::boolean,
-                            "Tables as columns and rows, without what is absent: smaller"},
+                            "Smaller answer: tables as columns and rows, absent values left out"},
                            {.name = "limit",
                             .type = Argument::Type::integer,
                             .description = "At most this many rows (default: 50)",

@@ -73,8 +73,8 @@ std::vector<Tool> incident_tools() {
             "is explained, culprits, hypotheses that were rejected with their ns, a fix and how to confirm it. A "
             "finding "
             "is proven by time on the same thread, never by counts nearby; insufficient-evidence is a valid verdict. "
-            "evidence has ids of calls for explain_call, worst first; last, calls at whose end a wait before them "
-            "showed. Few or no findings although the program is slow: "
+            "evidence lists ids of calls for explain_call, worst first; then calls that ended late because of a wait "
+            "before them. Few or no findings although the program is slow: "
             "get_timeline shows the gaps between calls."),
         incidents_tool("get_causal_chains", "What went wrong (alias)",
                        "The same as get_incidents, under the name of earlier versions."),

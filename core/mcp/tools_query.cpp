@@ -61,7 +61,7 @@ std::vector<Tool> process_tools() {
              .description = "The processes that are traced, or were: ranks, containers, jobs, devices and memory.",
              .arguments = {{"node", Argument::Type::text, "Only this node, of a stored trace that has several"},
                            {"compact", Argument::Type::boolean,
-                            "Tables as columns and rows, without what is absent: smaller"},
+                            "Smaller answer: tables as columns and rows, absent values left out"},
                            {.name = "limit",
                             .type = Argument::Type::integer,
                             .description = "At most this many rows (default: 50)",
@@ -83,9 +83,9 @@ std::vector<Tool> check_tools() {
              .title = "What is traced, and what is missing",
              .description =
                  "Whether the tracer records what it should: its state, what is attached, what is missing and "
-                 "how to fix it, events recorded and lost, overhead. Of a stored trace only its coverage.",
+                 "how to fix it, events recorded and lost, overhead. For a stored trace it returns coverage only.",
              .arguments = {{"compact", Argument::Type::boolean,
-                            "Tables as columns and rows, without what is absent: smaller"}},
+                            "Smaller answer: tables as columns and rows, absent values left out"}},
              .parts = {{"state", "text"},
                        {"version", "text?"},
                        {"ready", "boolean?"},

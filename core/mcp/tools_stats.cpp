@@ -80,7 +80,7 @@ std::vector<Tool> stack_tools() {
          .arguments = with_window(
              {{"op", Argument::Type::text, "Only this operation, such as cudaLaunchKernel"},
               {.name = "by", .description = "What to group by (default: op)", .choices = {"op", "process", "kernel"}},
-              {"off_cpu", Argument::Type::boolean, "Order by time off the CPU, stacks without any left out"},
+              {"off_cpu", Argument::Type::boolean, "Order by time off the CPU and omit stacks that have none"},
               {.name = "frames",
                .type = Argument::Type::integer,
                .description = "At most this many frames of each (default: 12)",

@@ -28,7 +28,7 @@ enum class LinkKind : uint8_t {
     slept,      ///< for what `wait` says; the next link is who ended that
     no_cpu,     ///< it could run: `wait` says who had its CPU, or that its cgroup had used up its quota
     ran,        ///< it was on a CPU: the wait is for its work
-    not_known,  ///< it was not watched then
+    not_known,  ///< it was not being recorded then
     hidden,     ///< it is another user's
 };
 std::string_view to_string(LinkKind kind);

@@ -48,7 +48,7 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
     {"port_samples", history, "measurements of InfiniBand ports, a row each time; null: not reported",
      columns_of_port_samples, ""},
     {"rollups", history, "sums by minute of calls whose rows were removed", columns_of_rollups, ""},
-    {"clocks", history, "how the clocks moved against each other", columns_of_clocks, ""},
+    {"clocks", history, "samples of the clocks, to convert one into another", columns_of_clocks, ""},
     {"communicators", filled, "NCCL communicators, a row each rank", columns_of_communicators,
      ", PRIMARY KEY(id, pid)"},
     {"collectives", view, "NCCL collectives, as they were put on streams", columns_of_collectives,

@@ -205,13 +205,12 @@ void plan_order(const EventIndex& index, sqlite3_index_info* info, EventPlan& re
 std::string plan_words(const EventPlan& plan, const std::vector<std::string>& conditions,
                        const sqlite3_index_info* info) {
     std::string text;
-    for (const std::string& condition : conditions)
-        text += (text.empty() ? "only blocks and rows with " : ", ") + condition;
+    for (const std::string& condition : conditions) text += (text.empty() ? "rows where " : " and ") + condition;
     if (text.empty()) text = "all rows";
     if (plan.order == EventOrder::by_start) text += "; in order of time";
     if (plan.order == EventOrder::by_start_descending) text += "; in order of time, latest first";
     if (plan.order != EventOrder::grouped) return text;
-    text += "; by ";
+    text += "; grouped by ";
     for (int i = 0; i < info->nOrderBy; ++i)
         text.append(i ? ", " : "").append(event_columns()[static_cast<size_t>(info->aOrderBy[i].iColumn)].name);
     return text;

@@ -90,15 +90,16 @@ Result<void> Manager::load_probes() {
     if (!probes) return tl::unexpected(probes.error());
     probes_ = std::move(*probes);
     if (probes_->spares_filtered())
-        spdlog::warn("{}: {} is traced, since tracing might kill it. See return-probes of `ingerod --check`",
-                     features_.why_not(Feature::return_passes_filters),
-                     probes_->method() == AttachMethod::uprobe_session ? "no program under a filter" : "no program");
+        spdlog::warn(
+            "{}: {} are not traced, since tracing might kill them. See return-probes of `ingerod --check`",
+            features_.why_not(Feature::return_passes_filters),
+            probes_->method() == AttachMethod::uprobe_session ? "programs under a seccomp filter" : "programs");
     if (const auto cost = probes_->calibrate(); !cost)
         spdlog::warn("cannot measure what a call costs, so the overhead is not bounded: {}", cost.error().message);
     else
         spdlog::debug(
-            "a recorded call costs {:.0f} ns, one without a record {:.0f} ns; of {} calls {} left none; amid "
-            "work {:.0f} and {:.0f} ns, where the timed part of an entry takes {:.0f} ns for {:.0f}",
+            "cost of a call: {:.0f} ns recorded, {:.0f} ns not recorded ({} calls, {} of them not recorded); "
+            "with other work in the caches: {:.0f} and {:.0f} ns, entry {:.0f} ns instead of {:.0f} ns",
             cost->alone.call_ns(), cost->alone.unkept_ns, cost->calls, cost->unkept_calls, cost->amid_work.call_ns(),
             cost->amid_work.unkept_ns, cost->amid_work.entry_ns, cost->alone.entry_ns);
     probes_->set_overhead_budget(options_.config.overhead_budget_permille);

@@ -89,8 +89,8 @@ struct Cost {
 
 Cost cost_of(const std::string& log) {
     const std::regex line(
-        R"(a recorded call costs (\d+) ns, one without a record (\d+) ns; of (\d+) calls (\d+) left none; )"
-        R"(amid work (\d+) and (\d+) ns, where the timed part of an entry takes (\d+) ns for (\d+))");
+        R"(cost of a call: (\d+) ns recorded, (\d+) ns not recorded \((\d+) calls, (\d+) of them not recorded\); )"
+        R"(with other work in the caches: (\d+) and (\d+) ns, entry (\d+) ns instead of (\d+) ns)");
     std::smatch found;
     if (!std::regex_search(log, found, line)) {
         ADD_FAILURE() << "it was not said what a call costs: " << log;

@@ -80,7 +80,7 @@ TEST_F(Seccomp, has_no_return_probed_of_a_thread_under_a_filter_that_the_return_
     EXPECT_THAT(gaps_of(open.pid()), Not(told));
     EXPECT_EQ(daemon_->stop(), 0);
     EXPECT_THAT(daemon_->process().output(),
-                AllOf(HasSubstr("no program under a filter is traced"),
+                AllOf(HasSubstr("programs under a seccomp filter are not traced"),
                       ContainsRegex("not traced: all calls of process [0-9]+: this kernel")));
 }
 
@@ -96,7 +96,7 @@ TEST_F(Seccomp, leaves_libraries_alone_there_where_the_kernel_has_no_sessions) {
     ASSERT_EQ(target.tell("calls 1000"), "done");
     EXPECT_EQ(recorded(target.pid()), 0u);
     EXPECT_EQ(daemon_->stop(), 0);
-    EXPECT_THAT(daemon_->process().output(), HasSubstr("no program is traced, since tracing might kill it"));
+    EXPECT_THAT(daemon_->process().output(), HasSubstr("programs are not traced, since tracing might kill them"));
 }
 
 }  // namespace

@@ -273,6 +273,11 @@ TEST_F(SpanSocket, a_command_runs_within_its_span_and_its_own_options_are_its_ow
     std::filesystem::create_symlink("/bin/true", directory_ / std::string(200, 'n'));
     EXPECT_EQ(run(command).errors, "");
     EXPECT_EQ(daemon.stop(), 0);
+    command = annotate;
+    command.insert(command.end(), {"--id", "moment"});
+    EXPECT_EQ(run(command).status, 4) << "no daemon";
+    command.insert(command.end(), {"--", "/bin/true"});
+    EXPECT_EQ(run(command).status, 0) << "the command's own end";
     const auto spans = stored();
     ASSERT_EQ(spans.size(), 5u);
     EXPECT_EQ(spans[0].id, "load");

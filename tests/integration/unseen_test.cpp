@@ -65,7 +65,7 @@ TEST_F(Unseen, programs_that_end_before_they_are_looked_at_are_gaps_until_their_
     const std::string program = directory_ / "brief";
     fs::copy_file("/bin/true", program);
     run_unseen(program);
-    EXPECT_TRUE(has_reason("refused: brief: the process ended before ingerod could inspect it (pid "));
+    EXPECT_TRUE(has_reason("refused: brief: exited before it could be checked for CUDA (pid "));
     const auto briefs = [&] {
         const auto all = reasons();
         return std::count_if(all.begin(), all.end(), [](const auto& one) { return one.starts_with("refused: brief"); });

@@ -72,8 +72,8 @@ def slow_launches_are_first_uses(ingeroctl, traces):
     found = session.call("get_incidents")
     finding = rows(found["findings"])[0]
     require(finding["kind"] == "cold-start" and finding["verdict"] == "proven", finding)
-    # Nine tenths of what slow launches took too long, and the scheduler is not even a culprit.
-    share = float(re.search(r"\(([\d.]+) %\)", finding["summary"]).group(1))
+    # Nine tenths of what slow launches lost, and the scheduler is not even a culprit.
+    share = float(re.search(r"([\d.]+) % of the", finding["summary"]).group(1))
     require(share >= 90 and "cudaLaunchKernel" in finding["culprits"][0]["name"], finding)
     require(not any("cpu" in culprit["name"] for culprit in finding["culprits"]), finding)
     require("cpu-contention" not in {row["kind"] for row in rows(found["findings"])}, found["findings"])

@@ -11,7 +11,7 @@ TEST(Explain, AHealthyJitteryWorkloadHasNoFinding) {
     EXPECT_TRUE(answer.findings.empty());
     EXPECT_EQ(answer.calls, 36'000u);
     EXPECT_GT(answer.excess_ns, answer.explained_ns);
-    EXPECT_THAT(answer.summary, HasSubstr("no finding: 36000 calls"));
+    EXPECT_THAT(answer.summary, HasSubstr("nothing slow found: 36000 calls took "));
     EXPECT_EQ(answer.slow_calls.size(), 10u);
 }
 
@@ -20,7 +20,7 @@ TEST(Explain, AnEmptyWindowSaysThatNothingWasRecorded) {
     work.now = second;
     const ExplainAnswer answer = work.explain();
     EXPECT_EQ(answer.calls, 0u);
-    EXPECT_THAT(answer.summary, HasSubstr("no call was recorded"));
+    EXPECT_THAT(answer.summary, HasSubstr("no CUDA call was recorded"));
 }
 
 TEST(Explain, AHogThatPreemptsAllTheTimeIsNamed) {

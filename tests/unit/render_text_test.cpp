@@ -175,7 +175,7 @@ TEST(RenderText, ThatCallsWereSeenInSlicesIsSaidBesideTheirNumbers) {
     EXPECT_THAT(text_stats(answer), Not(HasSubstr("Slices")));
     answer["coverage"]["gaps"].push_back(
         {{"from_ns", 1}, {"to_ns", 2}, {"reason", "sliced: cudaLaunchKernel (pid 5)"}, {"partial", true}});
-    EXPECT_THAT(text_stats(answer), HasSubstr("\nSlices    hot calls were seen for a small part of the time"));
+    EXPECT_THAT(text_stats(answer), HasSubstr("\nSlices    hot calls were recorded for a small part of the time only"));
 }
 
 TEST(RenderText, WhatWasNotRecordedIsToldByItsLength) {

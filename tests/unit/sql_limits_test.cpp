@@ -177,8 +177,9 @@ TEST_F(SqlTest, ADamagedBlockIsToldOfAndNotLeftOut) {
 TEST_F(SqlTest, PlansAreInWords) {
     const std::string sql =
         "SELECT op, COUNT(*) FROM events WHERE timestamp > 5 AND pid = 100 AND op LIKE 'cuda%' GROUP BY op";
-    EXPECT_THAT(plan(sql), HasSubstr("reads events: only blocks and rows with"));
-    for (const char* part : {"timestamp >", "pid =", "op LIKE", "; by op"}) EXPECT_THAT(plan(sql), HasSubstr(part));
+    EXPECT_THAT(plan(sql), HasSubstr("reads events: rows where "));
+    for (const char* part : {"timestamp >", "pid =", "op LIKE", "; grouped by op"})
+        EXPECT_THAT(plan(sql), HasSubstr(part));
     EXPECT_THAT(plan("SELECT tid, COUNT(*) FROM events GROUP BY tid"), HasSubstr("sorts the rows for GROUP BY"));
 }
 

@@ -261,8 +261,7 @@ TEST_F(WaitChains, ByThreadAreCountedByKindThoseOfCallersFirst) {
     EXPECT_EQ(told(3), std::tuple(server.pid, false, 10u, 990u, 99u, LinkKind::slept));
     const std::string text = text_waits(to_json(answer, {.node = "n", .missing_probes = {}, .comms = {}}));
     EXPECT_THAT(text, testing::StartsWith("15 ms  p100 (100) thread 100, between calls: 5 waits, the longest\n"));
-    EXPECT_THAT(text,
-                HasSubstr("\n\nThreads of which no call was recorded\n\n990 ms  p200 (200) thread 200: 10 waits, the"));
+    EXPECT_THAT(text, HasSubstr("\n\nThreads without recorded calls\n\n990 ms  p200 (200) thread 200: 10 waits, the"));
     EXPECT_THAT(text, testing::Not(HasSubstr("more, which")));
     query.limit = 1;
     const WaitsAnswer one = ask(query);

@@ -52,12 +52,13 @@ class CheckpointStall final : public GapDetector {
             return gap.is_checkpoint && (part.spent == Spent::wrote || part.spent == Spent::ran);
         });
         const std::string who = process_text(finding);
-        finding.summary = who + " stood still for " + format_count(loss.gaps(), "checkpoint", "checkpoints") + ", " +
-                          format_duration(wrote_ns) + " of it to write what was copied from the device (" +
-                          std::to_string(bytes >> 20) + " MiB)" + longest_text(longest) + loss_text(finding);
+        finding.summary = who + " waited for " + format_count(loss.gaps(), "checkpoint", "checkpoints") +
+                          ": writing the " + std::to_string(bytes >> 20) + " MiB copied from the device took " +
+                          format_duration(wrote_ns) + longest_text(longest) + loss_text(finding);
         finding.fix =
-            "Write checkpoints while training goes on: copy to memory of the host, and let another thread or process "
-            "write and sync it (asynchronous checkpoints); less often, to faster storage, or each rank its own part.";
+            "Write checkpoints while training goes on: copy to host memory and let another thread or process write and "
+            "sync them (asynchronous checkpoints). Or write them less often, to faster storage, or let each rank write "
+            "its own part.";
         finding.confirm = "Run explain again over a window with a checkpoint: the step after it should begin within " +
                           format_duration(options_.call_floor_ns * 100) + " of the copy.";
         ret_findings.push_back(std::move(*told));

@@ -116,9 +116,9 @@ class ColdStart final : public Detector {
                           (uses.calls == 1 ? " function took " : " functions took ") + format_duration(uses.lost_ns) +
                           " in " + who;
         if (uses.launches > 0)
-            finding.summary += ", of it " + format_duration(uses.launches_ns) + " of the " +
-                               format_duration(uses.slow_launches_ns) + " that slow launches took too long (" +
-                               percent_text(share_of(uses.launches_ns, uses.slow_launches_ns)) + ")";
+            finding.summary += "; " + format_duration(uses.launches_ns) + " of it in launches, " +
+                               percent_text(share_of(uses.launches_ns, uses.slow_launches_ns)) + " of the " +
+                               format_duration(uses.slow_launches_ns) + " that slow launches lost";
         // It may have used a function before what was looked at: then this is the first use seen.
         if (!from_start) finding.summary += "; first in the time that was inspected: the process began before it";
         finding.fix =

@@ -169,20 +169,23 @@ class DataStarvation final : public GapDetector {
     static void write(Finding& finding, const Starved& starved, bool works_long, uint64_t gaps) {
         const std::string who = process_text(finding);
         const uint64_t own_ns = works_long ? starved.own_ns : 0;
-        finding.summary = "the device of " + who + " had nothing to do between its steps, " +
-                          format_count(gaps, "time", "times") + ": ";
-        std::string parts;
+        finding.summary = "the device of " + who + " was idle between steps " + format_count(gaps, "time", "times");
+        const bool waits_most = !finding.culprits.empty() && own_ns < starved.waited_ns();
+        if (waits_most && !finding.culprits[0].name.ends_with("between its calls"))
+            finding.summary += ", mostly waiting for " + finding.culprits[0].name;
+        std::vector<std::string> parts;
         const auto add = [&](uint64_t ns, const std::string& what) {
-            if (ns == 0) return;
-            parts += (parts.empty() ? "" : ", ") + percent_text(share_of(ns, finding.lost_ns)) + " " + what;
+            if (ns != 0) parts.push_back(percent_text(share_of(ns, finding.lost_ns)) + " " + what);
         };
-        add(own_ns, "with its own thread on the CPU");
-        add(starved.other_ns, "waiting for others to compute");
+        add(own_ns, "on the CPU");
+        add(starved.other_ns, "waiting for other threads or processes to compute");
         add(starved.kept_ns, "waiting for others that had no CPU");
-        add(starved.read_ns, "reading");
-        finding.summary += parts;
-        if (!finding.culprits.empty() && own_ns < starved.waited_ns())
-            finding.summary += ", most for " + finding.culprits[0].name;
+        add(starved.read_ns, "waiting for data to be read");
+        for (size_t i = 0; i < parts.size(); ++i)
+            finding.summary += (i == 0                  ? "; of the time lost, its thread spent "
+                                : i + 1 == parts.size() ? " and "
+                                                        : ", ") +
+                               parts[i];
         finding.summary += loss_text(finding);
         if (own_ns >= starved.waited_ns()) {
             finding.fix =

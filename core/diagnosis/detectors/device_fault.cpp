@@ -272,10 +272,10 @@ class DeviceFault final : public Detector {
         };
         finding.summary = op_name(error.op) + " of thread " + std::to_string(error.tid) + " in " +
                           process_text(finding) + " returned " + name + "; ";
-        finding.summary += all.functions.empty() ? "no launch under way was recorded"
-                                                 : some(all.launches, "launch", "launches") + " of " +
-                                                       some(all.functions.size(), "function", "functions") +
-                                                       " not known to have completed";
+        finding.summary += all.functions.empty()
+                               ? "no launch under way was recorded"
+                               : some(all.launches, "launch", "launches") + " of " +
+                                     some(all.functions.size(), "function", "functions") + " may not have completed";
         if (all.unknown) finding.summary += ", and work that cannot be named may have been under way";
         const auto failures = fault.failures.find(error.return_code);
         const uint64_t alike = failures == fault.failures.end() ? 0 : failures->second;

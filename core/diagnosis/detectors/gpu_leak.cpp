@@ -164,9 +164,9 @@ class GpuLeak final : public Detector {
         const std::string who = process_text(finding);
         const uint64_t length = std::max<uint64_t>(saturating_subtract(until, memory.first_ns), 1);
         const double an_hour = static_cast<double>(bytes) / static_cast<double>(length) * 3.6e12;
-        finding.summary = who + " keeps " + std::to_string(leaked) + " allocations (" + format_bytes(bytes) +
+        finding.summary = who + " has kept " + std::to_string(leaked) + " allocations (" + format_bytes(bytes) +
                           ") at least " + std::to_string(overdue) +
-                          " times as long as any that it freed at the same place: " +
+                          " times as long as any it freed from the same place; at this rate that is " +
                           format_bytes(static_cast<uint64_t>(std::min(an_hour, 1e18))) + " an hour";
         if (!context.knows_from_start(process))
             finding.summary +=

@@ -187,22 +187,24 @@ class GpuOom final : public Detector {
                            const JudgementContext& context) {
         const Failure& failure = *memory.failure;
         const std::string who = process_text(finding), op = op_name(failure.call.op);
-        finding.summary = op + " of " + format_bytes(failure.call.args[0]) + " failed in " + who + " with ";
+        finding.summary = op + " of " + format_bytes(failure.call.args[0]) + " failed in " + who + ", which had ";
         if (!judgement.exact) finding.summary += "at least ";
         finding.summary += format_bytes(failure.memory.bytes) + " allocated";
         if (failure.several_devices) finding.summary += " on device " + std::to_string(failure.call.device);
-        if (memory.failures > 1) finding.summary += ", and " + std::to_string(memory.failures - 1) + " more";
         const std::string peak = format_bytes(failure.memory.peak_bytes);
         if (judgement.in_pieces)
             finding.summary += "; it had " + peak +
                                " at once before: the free memory is fragmented, unless a process "
                                "that is not traced holds it";
         else if (judgement.exact)
-            finding.summary += "; the most it ever had at once is " + peak;
+            finding.summary += peak == format_bytes(failure.memory.bytes) ? ", its peak" : "; its peak was " + peak;
         else if (!judgement.from_start)
             finding.summary += "; the process began before the time that was inspected";
         else
             finding.summary += "; not all of its calls are known";
+        if (memory.failures > 1)
+            finding.summary +=
+                "; " + format_count(memory.failures - 1, "more allocation", "more allocations") + " failed";
         if (context.filtered) finding.summary += "; what other processes hold was left out";
         finding.fix =
             judgement.in_pieces

@@ -174,7 +174,7 @@ class LateRanks final : public Detector {
     }
 
     /// What it did for half of that time or more, as the end of a sentence, and who or what that was.
-    static std::string told(const Meanwhile& meanwhile, Culprit& ret_culprit) {
+    static std::string told(const Meanwhile& meanwhile, const std::string& late, Culprit& ret_culprit) {
         const auto is_most = [&](uint64_t ns) { return ns >= meanwhile.late_ns - meanwhile.late_ns / 2; };
         const auto by_ns = [](const auto& a, const auto& b) { return a.second < b.second; };
         const auto cause = std::max_element(meanwhile.causes.begin(), meanwhile.causes.end(), by_ns);
@@ -183,16 +183,16 @@ class LateRanks final : public Detector {
             const std::string_view name = to_string_view(what.second.first);
             ret_culprit = {name.empty() ? std::string(to_string(what.first)) : std::string(name), what.second.second,
                            ns, 0};
-            std::string text = "meanwhile it had " + std::string(to_string(what.first)) + " for " +
-                               format_duration(ns) + " of " + format_duration(meanwhile.late_ns);
+            std::string text = "meanwhile " + late + " lost " + format_duration(ns) + " of " +
+                               format_duration(meanwhile.late_ns) + " to " + std::string(to_string(what.first));
             if (!name.empty()) text += " (" + std::string(name) + ")";
             return text;
         }
         const auto most = std::max_element(meanwhile.parts.begin(), meanwhile.parts.end(),
                                            [](const auto& a, const auto& b) { return a.ns < b.ns; });
-        if (most == meanwhile.parts.end()) return "its calls do not show what it did meanwhile";
+        if (most == meanwhile.parts.end()) return "the late rank's calls do not show what it did meanwhile";
         if (!most->is_known() || !is_most(most->ns))
-            return "neither its calls nor its waits show what it did meanwhile";
+            return "neither the late rank's calls nor its waits show what it did meanwhile";
         const std::string text = meanwhile_text(*most);
         ret_culprit.ns = most->ns;
         if (most->pid != 0) {
@@ -201,7 +201,7 @@ class LateRanks final : public Detector {
         } else {
             ret_culprit.name += ", " + text;
         }
-        return "meanwhile it was " + text + " for " + format_duration(most->ns) + " of " +
+        return "meanwhile " + late + " was " + text + " for " + format_duration(most->ns) + " of " +
                format_duration(meanwhile.late_ns);
     }
 
@@ -264,8 +264,10 @@ class LateRanks final : public Detector {
             if (Rank{arrival->late.process, arrival->late.communicator} == ranked[0].second)
                 add(meanwhile, *arrival, waited->ns, context);
         Culprit of_the_late_one;
-        const std::string why = told(meanwhile, of_the_late_one);
         const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
+        const auto& number = arrivals[ranked[0].second][0]->late.rank;
+        const std::string why =
+            told(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + "; " + why + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
@@ -285,7 +287,8 @@ class LateRanks final : public Detector {
     }
     static std::string doubt_text(const Finding& finding) {
         const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
-        return (is_sure ? "" : "; the devices may have been at work as long") + loss_text(finding, !is_sure);
+        return (is_sure ? "" : "; the devices may have been busy all that time, so the wait may have cost nothing") +
+               loss_text(finding, !is_sure);
     }
 
     static std::string some_ranges(size_t number) { return number == 1 ? "once" : std::to_string(number) + " times"; }
@@ -335,7 +338,7 @@ class LateRanks final : public Detector {
         show(finding, worst->late, worst->lateness_ns);
         const std::string who = rank_text(rank, context);
         Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
-        const std::string why = told(meanwhile, cause);
+        const std::string why = told(meanwhile, "it", cause);
         finding.culprits = {cause};
         const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
             return is_late(ranges, one) && one.late.process == rank.process &&
@@ -347,7 +350,7 @@ class LateRanks final : public Detector {
         if (late != ranges.all.size() && latest.size() < ranges.all.size())
             finding.summary +=
                 " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
-        finding.summary += ", " + format_duration(median_of(std::move(lateness))) + " late at the median; " + why +
+        finding.summary += ", late by a median of " + format_duration(median_of(std::move(lateness))) + "; " + why +
                            doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
                       "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";

@@ -10,9 +10,8 @@ namespace ingero {
 
 inline constexpr std::string_view resent_fix =
     "Find where packets are lost on the way: ip -s link and ethtool -S count what an interface of this host dropped, "
-    "and "
-    "ss -ti shows how often a connection had to send again. Where a link is full, limit what else uses it; where it "
-    "loses, replace it or go another way; and let the device work on other requests meanwhile.";
+    "and ss -ti shows how often a connection retransmitted. If a link is saturated, limit its other traffic; if it "
+    "drops packets, replace it or use another route; and let the device work on other requests meanwhile.";
 
 std::unique_ptr<Detector> make_network_retransmit(const DetectorContext& context);
 

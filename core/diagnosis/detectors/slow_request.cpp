@@ -235,15 +235,15 @@ class SlowRequests final : public Detector {
         finding.worst.cause = finding.kind;
         finding.summary = std::to_string(slow.size()) + " of " + std::to_string(group.requests.size()) +
                           " requests of " + process_text(finding) + " took twice the usual " +
-                          format_duration(usual_ns) + " or more because of stalls inside them: request " +
-                          to_valid_utf8(worst.id) + " took " + format_duration(slow[0].duration_ns) + ", of it " +
-                          format_duration(slow[0].stalled_ns) + " for " + stall.why;
+                          format_duration(usual_ns) + " or more because of stalls: the slowest, " +
+                          to_valid_utf8(worst.id) + ", took " + format_duration(slow[0].duration_ns) + ", " +
+                          format_duration(slow[0].stalled_ns) + " of it " + stall.why;
         if (candidates > slow.size())
             finding.summary +=
                 "; " + std::to_string(candidates - slow.size()) + " others took as long, without a known stall";
         finding.fix =
-            "Fix what stalled them, which is a finding of its own where it takes enough time in all: "
-            "ingeroctl requests --request ID shows each with its longest stall.";
+            "ingeroctl requests --request ID shows a request's longest stall. Remove its cause; long stalls "
+            "are findings of their own.";
         finding.confirm = "Run explain again over a window with as many requests: none should take twice the usual " +
                           format_duration(usual_ns) + " for a stall.";
         ret_findings.push_back(std::move(finding));

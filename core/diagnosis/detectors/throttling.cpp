@@ -166,8 +166,8 @@ class Throttling final : public Detector {
         finding.culprits = {{which + ": " + names, 0, finding.lost_ns, 0}};
         const auto mhz = [](const Steps& steps) { return std::to_string(static_cast<uint64_t>(steps.clock_mhz())); };
         const auto step = [](const Steps& steps) { return format_duration(static_cast<uint64_t>(steps.step_ns())); };
-        finding.summary = which + " held its clocks down (" + names + "): steps of " + process_text(finding) +
-                          " took " + step(throttled) + " instead of " + step(other);
+        finding.summary = which + " was throttled (" + names + "): steps of " + process_text(finding) + " took " +
+                          step(throttled) + " instead of " + step(other);
         if (throttled.clock_count != 0 && other.clock_count != 0)
             finding.summary += " at " + mhz(throttled) + " instead of " + mhz(other) + " MHz";
         finding.summary += loss_text(finding);
@@ -175,8 +175,9 @@ class Throttling final : public Detector {
             (reasons & (sw_thermal | hw_thermal)) != 0
                 ? "It is too hot: check fans, air flow and the temperature of the room, and what else heats the "
                   "host; nvidia-smi -q -d TEMPERATURE,PERFORMANCE shows the limits."
-                : "It gets no more power: check the limit that is set (nvidia-smi -q -d POWER; nvidia-smi -pl), the "
-                  "power supply, and cables and connectors where the hardware itself brakes.";
+                : "For sw_power_cap, it is at its power limit: raise it if the hardware allows (nvidia-smi "
+                  "-q -d POWER; nvidia-smi -pl). For hw_slowdown and hw_power_brake_slowdown, check the "
+                  "power supply, cables and connectors.";
         finding.confirm =
             "Run explain again over a window of the same length: its clocks should stay up, and steps of " +
             process_text(finding) + " take about " + step(other) + " throughout.";

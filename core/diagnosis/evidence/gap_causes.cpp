@@ -54,13 +54,13 @@ std::string_view hypothesis(Spent spent) {
         case Spent::peer:
             return "waiting for a peer between calls";
         case Spent::resent:
-            return "waiting between calls for what had to be sent again";
+            return "waiting for retransmissions between calls";
         case Spent::child:
             return "waiting for a child process between calls";
         case Spent::timer:
             return "sleeping between calls";
         case Spent::clients:
-            return "waiting to be asked between calls";
+            return "waiting for requests between calls";
         case Spent::no_cpu:
             return "no CPU between calls";
         case Spent::short_waits:
@@ -68,7 +68,7 @@ std::string_view hypothesis(Spent spent) {
         case Spent::unknown:
             break;
     }
-    return "waiting between calls for what is not known";
+    return "waiting between calls, reason unknown";
 }
 
 uint64_t AccountedGap::sum(std::initializer_list<Spent> spent) const {

@@ -228,9 +228,8 @@ std::string meanwhile_text(const MeanwhilePart& part) {
     if (part.name == "poll") return "waiting in poll";
     if (part.name == "child") return "waiting for a process that it started";
     if (part.name == "short") return "in short waits";
-    if (part.kind == "wait") return "waiting for something that is not known";
-    return part.name.empty() ? "doing something that was not recorded"
-                             : "in " + part.name + ", doing what is not known";
+    if (part.kind == "wait") return "waiting, reason unknown";
+    return part.name.empty() ? "doing something that was not recorded" : "in " + part.name + ", activity unknown";
 }
 
 bool ThreadHistory::wants(const Event& event) {

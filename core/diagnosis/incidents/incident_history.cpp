@@ -246,8 +246,8 @@ Result<void> verify_straggler(const StoreSnapshot& snapshot, const Filter& filte
         verified.fixed = Fixed::no;
         verified.why = "a rank of the program keeps coming last: others lost " + format_duration(verified.lost_ns);
     } else if (ranges < StragglerOptions().ranges) {
-        verified.why = "only " + std::to_string(ranges) + " ranges of collectives since, of " +
-                       std::to_string(StragglerOptions().ranges) + " that are needed";
+        verified.why = "only " + std::to_string(ranges) + " ranges of collectives were recorded since; " +
+                       std::to_string(StragglerOptions().ranges) + " are needed";
     } else {
         verified.fixed = Fixed::yes;
         verified.why = "no rank of the program kept coming last in " + std::to_string(ranges) + " ranges";

@@ -164,10 +164,18 @@ std::string recorded_text(const json& answer, const TextStyle& style) {
     return paint(result, Colour::yellow, style) + (has_more ? " (--coverage)" : "");
 }
 
+/// In words, where the code of the reason says less than they do.
+std::string gap_reason(const json& gap) {
+    const std::string reason = words_or_empty(gap, "reason");
+    constexpr std::string_view refused = "refused: ", imported = "imported: ";
+    if (reason.starts_with(refused)) return "not traced: " + reason.substr(refused.size());
+    return reason.starts_with(imported) ? "imported trace: " + reason.substr(imported.size()) : reason;
+}
+
 std::string gap_lines(const json& gaps, const TextStyle& style) {
     std::string result;
     for (const json& gap : gaps) {
-        const std::string reason = words_or_empty(gap, "reason");
+        const std::string reason = gap_reason(gap);
         const std::string line = (flag(gap, "partial") ? "not all" : "nothing") + std::string(" recorded from ") +
                                  moment(gap, "from_ns", style) + " to " + moment(gap, "to_ns", style) +
                                  (reason.empty() ? "" : ": " + reason);
@@ -208,8 +216,8 @@ std::string coverage_lines(const json& answer, const TextStyle& style) {
                     [](const json& gap) { return words(gap, "reason").starts_with("sliced: "); }))
         result += "Slices    " +
                   wrap_text(
-                      "hot calls were seen for a small part of the time: their numbers and the sums of their times "
-                      "are estimates, and few of the slow ones are known (--coverage)",
+                      "hot calls were recorded for a small part of the time only: their counts and total times are "
+                      "estimates, and most slow ones were missed (--coverage)",
                       style.width, 10) +
                   "\n";
     return result;
@@ -250,20 +258,19 @@ std::string overhead_text(const json& overhead, const TextStyle& style) {
     return result + thinned;
 }
 
-/// Of a process that costs more than the overhead budget, however few of its calls are recorded.
+/// Of a process whose tracing exceeds the overhead budget, however few of its calls are recorded.
 std::string slices_line(const json& process, const TextStyle& style) {
     const json& slices = member(process, "slices");
     if (!slices.is_object()) return {};
-    const std::string of = "Process " + std::to_string(number(process, "pid").value_or(0));
-    if (list(slices, "ops").empty())
-        return wrap_text(of + " costs more than the overhead budget: " + words(slices, "reason"), style.width, 2) +
-               "\n";
+    const std::string exceeds =
+        "Tracing process " + std::to_string(number(process, "pid").value_or(0)) + " exceeds the overhead budget: ";
+    if (list(slices, "ops").empty()) return wrap_text(exceeds + words(slices, "reason"), style.width, 2) + "\n";
     std::string ops;
     for (const json& op : list(slices, "ops")) ops += (ops.empty() ? "" : ", ") + escape_text(op.get<std::string>());
     const auto share = fraction(slices, "share");
     std::string seen = share ? format_percent(*share) + " of the time" : "in slices";
     if (const auto error = fraction(slices, "count_error")) seen += ", counts within " + format_percent(*error);
-    return wrap_text(of + " costs more than the overhead budget: " + ops + " seen " + seen, style.width, 2) + "\n";
+    return wrap_text(exceeds + ops + " recorded " + seen, style.width, 2) + "\n";
 }
 
 std::string store_text(const json& store, const TextStyle& style) {

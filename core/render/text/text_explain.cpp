@@ -206,7 +206,7 @@ std::string cost_line(const json& finding, const TextStyle& style) {
                high = text::number(finding, "lost_high_ns").value_or(lost),
                waited = text::number(finding, "waited_ns").value_or(0);
     if (high == 0 && waited == 0) return "";
-    std::string line = "not measurably";
+    std::string line = "too little to measure";
     // Requests overlap: what they lost is no part of the window.
     if (text::words(finding, "kind") == "slow-request")
         return labelled("Slower by", format_duration(lost) + " in these requests together", style);

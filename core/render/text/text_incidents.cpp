@@ -146,7 +146,7 @@ std::string text_incident(const json& answer, const TextStyle& style) {
                   (kept ? ", as kept with the incident" : "") + "\n" + rows_text(rows, from_ns, !style.details, style);
     }
     if (const json& chains = list(detail, "chains"); !chains.empty())
-        result += "\nWhom it waited for meanwhile\n\n" + text_chains(chains, style);
+        result += "\nWhat it waited for\n\n" + text_chains(chains, style);
     if (const json& evidence = list(detail, "evidence"); !evidence.empty())
         result += "\nEvidence\n" + rows_text(evidence, from_ns, false, style);
     result += "\nHistory\n";
@@ -165,7 +165,7 @@ std::string text_verified(const json& answer, const TextStyle& style) {
     const auto before = fraction(answer, "window_share_before"), now = fraction(answer, "window_share");
     if (before && now)
         result += labelled(
-            "Lost", format_percent(*now) + " of the window, " + format_percent(*before) + " in the incident's worst",
+            "Lost", format_percent(*now) + " of the window; " + format_percent(*before) + " at the incident's worst",
             style);
     if (const std::string confirm = words_or_empty(answer, "confirm"); !confirm.empty())
         result += labelled("Check", confirm, style);
@@ -187,7 +187,7 @@ std::string causes_text(const json& group) {
 std::string excess_table(const json& answer, const char* key, const char* heading, const TextStyle& style) {
     const std::string window = window_line(answer, style) + coverage_lines(answer, style);
     const json& groups = list(answer, key);
-    if (groups.empty()) return "No call was recorded in the window.\n" + window;
+    if (groups.empty()) return "Nothing to explain: no CUDA call was recorded in the window.\n" + window;
     Table table({{heading, Align::left, true},
                  {"CALLS", Align::right},
                  {"IN CALLS", Align::right, false, 2},

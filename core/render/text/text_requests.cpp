@@ -1,5 +1,4 @@
 // Requests for a reader: a table from the longest on, the longest one in full, and the two notes.
-#include "core/diagnosis/assign.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/render/requests.h"
@@ -18,11 +17,6 @@ std::string culprit_text(const json& stall) {
     const json& culprit = member(stall, "culprit");
     const bool is_nobody = !culprit.is_object() || (words(culprit, "name") == "other" && !number(culprit, "pid"));
     return is_nobody ? absent : process(culprit, "name", "pid");
-}
-
-std::string reason(const json& stall) {
-    const std::string kind = words(stall, "kind");
-    return kind == to_string(Cause::excluded_task) ? "kernel work" : kind;
 }
 
 std::string occupant_text(const json& occupant) {
@@ -68,7 +62,7 @@ std::string table_text(const json& requests, bool steps, const TextStyle& style)
                                           duration(request, "rank_by_ns"),
                                           main_part(member(request, "split")),
                                           duration(stall, "ns"),
-                                          reason(stall),
+                                          words(stall, "kind"),
                                           culprit_text(stall)};
         if (style.details) {
             std::string tokens = absent;
@@ -100,7 +94,7 @@ std::string request_text(const json& request, const TextStyle& style) {
     if (const std::string bar = split_line(member(request, "split")); !bar.empty()) result += labelled("", bar, style);
     if (const json& stall = member(request, "longest_stall"); stall.is_object())
         result += labelled("Stalled",
-                           duration(stall, "ns") + " " + reason(stall) + " " +
+                           duration(stall, "ns") + " " + words(stall, "kind") + " " +
                                (words(stall, "op") == op_name(op_wait) ? "between calls" : "in " + words(stall, "op")) +
                                " at " + moment(stall, "start_ns", style) + " of " + process(stall, "comm", "pid") +
                                (culprit_text(stall) == absent ? "" : ", by " + culprit_text(stall)),

@@ -21,11 +21,12 @@ std::string rank_of(const json& object, const char* rank_key, const char* pid_ke
 std::string straggler_text(const json& one, const TextStyle& style) {
     const bool over = number(one, "resolved_ns").has_value();
     const std::string who = rank_of(one, "rank", "pid") + ", " + process(one, "comm", "pid") + ",";
-    std::string result = "\n" + paint(who, Colour::bold, style) + " " +
-                         paint(over ? "came last" : "comes last", over ? Colour::yellow : Colour::red, style) + " in " +
-                         count(one, "late") + " of " + count(one, "of_ranges") + " ranges, " +
-                         duration(one, "lateness_ns") + " late at the median (counted from " +
-                         duration(one, "threshold_ns") + ")\n";
+    const std::string line = paint(who, Colour::bold, style) + " " +
+                             paint(over ? "came last" : "comes last", over ? Colour::yellow : Colour::red, style) +
+                             " in " + count(one, "late") + " of " + count(one, "of_ranges") +
+                             " ranges, late by a median of " + duration(one, "lateness_ns") +
+                             " (late: " + duration(one, "threshold_ns") + " or more)";
+    std::string result = "\n" + wrap_text(line, style.width, 2) + "\n";
     std::string when = "from " + time(one, "since_ns", style);
     if (over) when += " to " + time(one, "resolved_ns", style);
     result += labelled("When", when + ", found at " + time(one, "detected_ns", style), style);

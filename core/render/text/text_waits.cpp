@@ -35,9 +35,9 @@ std::string slept(const json& link) {
 std::string deed(const json& link) {
     const std::string did = words(link, "did");
     if (did == "slept") return slept(link);
-    if (did == "ran") return "ran " + duration(link, "duration_ns") + " of it: its own work";
+    if (did == "ran") return "ran for " + duration(link, "duration_ns") + " of the wait";
     if (did == "hidden") return "is another user's";
-    if (did != "no_cpu") return "was not watched then";
+    if (did != "no_cpu") return "was not being recorded then";
     std::string result = "had no CPU for " + duration(link, "duration_ns");
     const json& other = member(link, "preemptor");
     if (flag(link, "throttled"))
@@ -57,7 +57,7 @@ std::string text_chains(const json& chains, const TextStyle& style) {
         // By thread alone it is known.
         const json& calls = member(chain, "calls");
         if (calls.is_boolean() && !calls.get<bool>() && !std::exchange(of_others, true))
-            result += "Threads of which no call was recorded\n\n";
+            result += "Threads without recorded calls\n\n";
         const auto depth = number(chain, "depth");
         const uint64_t waits = number(chain, "waits").value_or(1);
         std::string indent;

@@ -91,8 +91,7 @@ CheckResult check_link_feature(KernelFeatures& features, Feature feature, const 
 CheckResult check_session_form(KernelFeatures& features) {
     const bool has = features.has(Feature::session_takes_context);
     return {std::string(to_string(Feature::session_takes_context)), State::pass,
-            has ? "yes: the programs for kernel 7.0 and later are loaded"
-                : "no: the programs for kernels before 7.0 are loaded (normal)",
+            has ? "using the programs for kernel 7.0 and later" : "using the programs for kernels before 7.0 (normal)",
             ""};
 }
 

@@ -33,9 +33,9 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 std::string describe(const SymbolSummary& symbols) {
-    std::string text = std::to_string(symbols.found) + " of " + std::to_string(symbols.wanted) +
-                       " names of functions at " + std::to_string(symbols.places) + " places, " +
-                       std::to_string(symbols.places - symbols.stepped.size()) + " emulated, " +
+    std::string text = "found " + std::to_string(symbols.found) + " of " + std::to_string(symbols.wanted) +
+                       " functions; " + std::to_string(symbols.places) +
+                       " probe sites: " + std::to_string(symbols.places - symbols.stepped.size()) + " emulated, " +
                        std::to_string(symbols.stepped.size()) + " single-stepped";
     if (!symbols.stepped.empty()) text += " (" + join(symbols.stepped) + ")";
     if (!symbols.absent.empty()) text += "; not exported: " + join(symbols.absent);
@@ -46,8 +46,8 @@ std::string describe(const SymbolSummary& symbols) {
 CheckResult result_of(const char* name, const std::string& subject, const SymbolSummary& symbols) {
     if (symbols.places == 0)
         return {name, State::note, subject + ": it exports none of the wanted functions",
-                "nothing to do where it is a stub to link with; else it is no library of NVIDIA's, or damaged: install "
-                "it again"};
+                "if it is a stub library for linking, there is nothing to do; otherwise it is not NVIDIA's or it is "
+                "damaged: reinstall it"};
     if (!symbols.stepped.empty())
         return {name, State::note, subject + ": " + describe(symbols),
                 "nothing to do: calls of the single-stepped functions are traced too, each at about ten times the "

@@ -21,7 +21,7 @@ CheckResult check_return_probes(ProbedReturn found) {
             break;
     }
     return {name, State::note,
-            "this cannot determine whether seccomp filters break the return from a probed call: ingerod assumes that "
+            "ingerod cannot determine whether seccomp filters break the return from a probed call: it assumes that "
             "they do, and traces no program under one",
             "run ingeroctl check --probe as root, which tries it"};
 }

@@ -245,8 +245,9 @@ void Slices::tell_gaps(const Sliced& sliced) {
         processes_.in_slices(process, {});
         processes_.in_slices(process, names_of(ops));
         if (is_new)
-            spdlog::info("process {} calls so often that it costs more than the overhead budget: seen in slices: {}",
-                         process.pid, names_of(ops));
+            spdlog::info(
+                "process {} calls so often that tracing it exceeds the overhead budget; recorded in slices: {}",
+                process.pid, names_of(ops));
     }
     for (const auto& [process, ops] : told_)
         if (!sliced.contains(process)) leaving_[process] = number_;
@@ -254,7 +255,7 @@ void Slices::tell_gaps(const Sliced& sliced) {
     std::erase_if(leaving_, [this](const auto& one) {
         if (!is_applied(one.second)) return false;
         processes_.in_slices(one.first, {});
-        spdlog::info("process {}: all its calls are seen again", one.first.pid);
+        spdlog::info("process {}: all calls are recorded again", one.first.pid);
         return true;
     });
 }

@@ -19,7 +19,7 @@ constexpr size_t max_known = 16'384;
 /// Programs that wait for a worker: one is asked about at a time, so that queries find the others free.
 constexpr size_t max_questions = 256;
 constexpr size_t max_waiting = 256;
-constexpr const char* ended = "the process ended before ingerod could inspect it";
+constexpr const char* ended = "exited before it could be checked for CUDA";
 constexpr const char* held_up = "its file system does not answer";
 /// The runtime is there where these are: a program that calls it dynamically defines neither.
 const json marks = {"cudaLaunchKernel", "cudaMalloc"};
