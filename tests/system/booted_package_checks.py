@@ -67,7 +67,7 @@ def upgrade_keeps_sockets_and_clients_and_loses_little(host):
     figure(f"dpkg {took:.1f} s, gap {gap_s:.2f} s {[gap['reason'] for gap in gaps]}, {calls} calls of a client, "
            f"{failed} failed, the longest {longest} ms")
     assert gaps, "no gap is told of"
-    assert gap_s < 2
+    assert gap_s < 2, gap_s
     # Who calls while it is down waits; only the call that it was about to answer as it stopped may fail.
     assert failed <= 1, host.system.path("/tmp/client.log").read_text(encoding="utf-8")
 

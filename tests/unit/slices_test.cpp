@@ -508,9 +508,13 @@ TEST_F(HotSitesTest, AProcessThatComesIntoSlicesTakesNothingFromThoseThatAreTher
     size_t newcomers = 0;
     for (const auto& [number, one] : taken) {
         const uint64_t from_ns = one.close_ns - one.stands_for_ns, new_from_ns = one.close_ns - one.stands_for_new_ns;
-        if (last_close_ns != 0 && one.stands_for_ns < 5 * second) EXPECT_EQ(from_ns, last_close_ns) << number;
+        if (last_close_ns != 0 && one.stands_for_ns < 5 * second) {
+            EXPECT_EQ(from_ns, last_close_ns) << number;
+        }
         EXPECT_GE(new_from_ns, from_ns);
-        if (new_from_ns != from_ns) EXPECT_GE(new_from_ns, asked_ns) << "it was seen in full up to then";
+        if (new_from_ns != from_ns) {
+            EXPECT_GE(new_from_ns, asked_ns) << "it was seen in full up to then";
+        }
         newcomers += new_from_ns != from_ns;
         last_close_ns = one.close_ns;
     }
