@@ -35,6 +35,7 @@ OWN_FILE = "a file of the installation's or the administrator's"
 # (file, beginning of the call or text): why.
 ALLOWED = {
     ("check/host_checks.cpp", "std::ifstream file(path)"): "fixed names in the kernel's own folders",
+    ("probes/kernel_features.cpp", "std::ifstream(type_file)"): "a fixed name in the kernel's own folder",
     ("check/host_checks.cpp", "std::filesystem::exists(at"): OWN_FILE,
     ("check/host_checks.cpp", "faccessat(AT_FDCWD, at.c_str()"): OWN_FILE,
     ("check/library_check.cpp", "glob(pattern"): "fixed folders of libraries",

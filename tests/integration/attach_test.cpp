@@ -240,6 +240,7 @@ TEST_F(Attach, a_user_sees_only_their_own_processes) {
     const int pid = workload.pid();
     workload.open_gate();
     ASSERT_EQ(workload.finish(), 0);
+    daemon.call_when_stored("stats", {{"pid", pid}});
     const std::vector<std::string> stats = {INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "stats"};
     const Finished root = test::run(stats);
     const Finished owner = test::run(stats, {.environment = {}, .uid = someone, .drop_capabilities = false});

@@ -433,7 +433,8 @@ TEST_F(Bus, ABusThatDoesNotAnswerHoldsNobodysEnd) {
     bus_->process().signal(SIGSTOP);
     const auto begun = std::chrono::steady_clock::now();
     { BusDaemon daemon; }
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));
+    // An answer is waited for for five seconds, where there can be one.
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(4'900));
     bus_->process().signal(SIGCONT);
 }
 

@@ -114,6 +114,7 @@ TEST_F(ByRequest, the_three_slow_ones_come_first_with_what_held_them_up) {
     ASSERT_EQ(result["held_up"].size(), 3u) << result;
     EXPECT_EQ(result["stats"]["rejected"], json::object()) << result;
 
+    daemon.call_when_stored("stats", {{"since_ns", 600'000'000'000}});
     const json answer = ask(daemon, {"explain", "--by-request", "--limit", "1000"});
     validate(answer);
     EXPECT_EQ(answer["found"], requests);
@@ -195,6 +196,7 @@ TEST_F(ByRequest, light_ones_behind_a_heavy_one_name_it) {
     Daemon daemon(directory_ / "run");
     int engine = 0;
     ASSERT_TRUE(serve(daemon, 60, 8, "sync=block,kernel_us=300", engine).is_object());
+    daemon.call_when_stored("stats", {{"since_ns", 600'000'000'000}});
     const json answer = ask(daemon, {"requests", "--limit", "1000"});
     ASSERT_EQ(answer["found"], 67u) << "eight completions of one, and the others";
     uint64_t heavy_from = 0, heavy_to = UINT64_MAX;

@@ -58,7 +58,7 @@ class Capture : public testing::Test {
         return sum;
     }
     uint64_t recorded(int pid) {
-        const json answer = daemon_->call("stats", {{"since_ns", 600'000'000'000}, {"pid", pid}});
+        const json answer = daemon_->call_when_stored("stats", {{"since_ns", 600'000'000'000}, {"pid", pid}});
         uint64_t sum = 0;
         for (const json& op : answer.at("ops")) sum += op.at("count").get<uint64_t>();
         return sum;
@@ -74,7 +74,7 @@ class Capture : public testing::Test {
         EXPECT_NE(count, 0u) << daemon_->process().output();
         return count;
     }
-    json gaps() { return daemon_->call("stats", {{"since_ns", 60'000'000'000}}).at("coverage").at("gaps"); }
+    json gaps() { return daemon_->call_when_stored("stats", {{"since_ns", 60'000'000'000}}).at("coverage").at("gaps"); }
     bool has_gap(const std::string& text) {
         const json all = gaps();
         return std::any_of(all.begin(), all.end(), [&](const json& gap) {

@@ -386,7 +386,7 @@ TEST_F(DangerousAttach, tells_the_time_before_it_in_the_coverage_of_an_answer) {
     AttachTarget target;
     target.load(library_);
     ASSERT_TRUE(daemon_->wait_traced(target.pid()));
-    const auto answer = daemon_->call("stats", {{"since_ns", 60'000 * ms}});
+    const auto answer = daemon_->call_when_stored("stats", {{"since_ns", 60'000 * ms}});
     EXPECT_EQ(answer.at("coverage").at("complete"), false);
     size_t told = 0;
     for (const auto& gap : answer.at("coverage").at("gaps"))

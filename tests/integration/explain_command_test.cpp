@@ -89,6 +89,7 @@ TEST_F(ExplainCommand, each_commands_text_is_plain_and_its_json_fits_its_schema)
             workload.open_gate();
             EXPECT_EQ(workload.finish(), 0);
         }
+        daemon.call_when_stored("stats", {{"since_ns", 60'000'000'000}});
         for (const std::string command : {"status", "processes", "stats", "explain"}) {
             const Finished text = ingeroctl(daemon, {command});
             EXPECT_EQ(text.status, 0) << command << text.errors;

@@ -288,6 +288,7 @@ TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
     group.take(pid_);
     const auto waits = finish();
     ASSERT_EQ(waits.size(), 1u);
+    daemon_->call_when_stored("stats", {{"since_ns", 600'000'000'000}});
     const json found = rows("runnable_ns, blocked_ns", 10, "throttled = 1");
     // Its end takes CPU time too, and may be throttled.
     const json while_it_spun = rows("runnable_ns", 10, inside(waits[0]));
@@ -298,7 +299,9 @@ TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
     std::cout << "off the CPU for " << idle_ns / 1e6 << " ms, throttled for " << static_cast<double>(throttled_ns) / 1e6
               << " ms; told " << found_ns / 1e6 << " ms, and " << static_cast<double>(total(while_it_spun, 0)) / 1e6
               << " ms of it or by others while it spun\n";
-    EXPECT_GE(found_ns, 0.95 * static_cast<double>(throttled_ns));
+    // A switch in a few hundred is not told: one of these may be missing.
+    const double told = static_cast<double>(found.size()) / static_cast<double>(found.size() + 1);
+    EXPECT_GE(found_ns, 0.95 * told * static_cast<double>(throttled_ns));
     EXPECT_LE(static_cast<double>(total(while_it_spun, 0)), 1.05 * idle_ns + 1e6);
     EXPECT_EQ(total(found, 1), 0u);
 }
@@ -568,7 +571,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Host, WhatAnotherUserWaitsForIsNotShown) {
     if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: needs root";
     constexpr uint32_t owner = 12'401, stranger = 12'402;  // of no other test
-    start({"sleep", "10", "5000"}, {.environment = {}, .uid = owner, .wanted_pid = {}});
+    // A few more: a switch in a few hundred is not told.
+    start({"sleep", "14", "5000"}, {.environment = {}, .uid = owner, .wanted_pid = {}});
     finish();
     rows("id", 10);
     const auto answer_to = [&](uint32_t uid, const char* command) {

@@ -85,6 +85,14 @@ TEST_F(IncidentLife, an_incident_is_shown_with_its_evidence_verified_and_compare
     // It is closed after three quiet seconds, as of their beginning.
     ASSERT_TRUE(signals.read_until(
         [&](const Subscriber::Signal& signal) { return signal.member == "IncidentClosed" && signal.first == id; }));
+    // It is told of before it is stored, and what was recorded around it is kept with it then.
+    ASSERT_TRUE(wait_until([&] {
+        const json answer = daemon.call(
+            "query",
+            {{"sql", "SELECT closed_ns, INSTR(finding, '\"detail\"') FROM incidents WHERE id = '" + id + "'"}});
+        const json& row = answer.at("rows").at(0);
+        return !row.at(0).is_null() && row.at(1) != 0;
+    }));
     const json shown = valid(ask({"explain", "--incident", id.substr(0, 10)}), "incident", 0, directory);
     EXPECT_EQ(shown["incident"]["id"], id);
     // The bus, SQL and the answer say the same of it, to the digit.

@@ -109,10 +109,10 @@ json Daemon::call(const std::string& method, json params) {
 
 bool has_all_stored(const json& answer) {
     const json& gaps = answer.at("coverage").at("gaps");
-    return std::none_of(gaps.begin(), gaps.end(), [](const json& gap) {
-        // Where the disk takes seconds the store cannot tell.
-        return gap.at("reason") == "not yet stored" || gap.at("reason") == "ingerod ended without a clean stop";
-    });
+    const json& until = answer.at("window").at("to_ns");
+    // Whatever the reason: where the disk takes seconds the store cannot tell.
+    return std::none_of(gaps.begin(), gaps.end(),
+                        [&](const json& gap) { return gap.at("partial") != true && gap.at("to_ns") == until; });
 }
 
 json Daemon::call_when_stored(const std::string& method, json params) {
