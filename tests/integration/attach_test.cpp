@@ -2,6 +2,7 @@
 #include <bpf/btf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
@@ -119,12 +120,19 @@ TEST_F(Attach, a_library_that_is_already_mapped_is_found_by_scanning) {
 TEST_F(Attach, a_library_loaded_late_is_found_as_it_is_mapped) {
     const TemporaryDirectory directory;
     Daemon daemon(directory / "run");
-    Workload workload({"calls", "--count", "20000", "--rate", "20000", "--op", "launch", "--late-load"});
+    Workload workload({"calls", "--count", "100000000", "--rate", "20000", "--op", "launch", "--late-load"});
+    const int pid = workload.pid();
     workload.open_gate();
-    ASSERT_EQ(workload.finish(), 0);
-    ASSERT_EQ(daemon.stop(), 0);
     // What was called before the probes were in place cannot be seen.
-    EXPECT_GT(launches(read_store(daemon.store()), source_cuda), 10'000u);
+    EXPECT_TRUE(wait_until([&] {
+        uint64_t calls = 0;
+        const nlohmann::json stats = daemon.call("stats", {{"pid", pid}});
+        for (const nlohmann::json& op : stats.at("ops")) calls += op.at("count").get<uint64_t>();
+        return calls > 10'000;
+    })) << daemon.process().output();
+    workload.child().signal(SIGKILL);
+    workload.finish();
+    EXPECT_EQ(daemon.stop(), 0);
 }
 
 class StaticRuntime : public Attach, public testing::WithParamInterface<bool> {};

@@ -89,7 +89,8 @@ TEST_F(Exactness, of_calls_at_100000_a_second_each_is_traced_or_counted_as_lost)
 }
 
 TEST_F(Exactness, at_20000_calls_a_second_none_is_lost) {
-    const uint64_t calls = emulated() ? 20'000 : 100'000;
+    // In the gate as many as the ring and the queue hold while a busy disk syncs.
+    const uint64_t calls = emulated() ? 20'000 : full_form() ? 100'000 : 30'000;
     const Counts counts = trace({"calls", "--count", std::to_string(calls), "--rate", "20000", "--op", "mixed"});
     EXPECT_GE(counts.made, calls);
     expect_all_accounted_for(counts);
