@@ -174,7 +174,9 @@ int main(int argc, char** argv) {
             }
             const auto seen = slices_in(*tracer, launches.from_ns, launches.to_ns);
             if (seen.empty()) return fail_with("the store has none of its slices");
-            outside_ns = p99_of(outside(launches, seen));
+            const auto outside_slices = outside(launches, seen);
+            if (outside_slices.size() < launches.count * 9 / 10) return fail_with("it was seen in full for a time");
+            outside_ns = p99_of(outside_slices);
             traced = std::move(launches);
             left_s.push_back(leave(*engine, *tracer));
             tracer->stop();

@@ -59,9 +59,13 @@ class SpanConnection {
         SpanConnection connection;
         connection.fd_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (!connection.fd_ ||
-            connect(connection.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+            connect(connection.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+            if (errno == EACCES || errno == EPERM)
+                return fail(ErrorCode::denied, errno_message("cannot connect to " + path, errno),
+                            "the socket and its directory must be open to this user");
             return fail(ErrorCode::not_found, errno_message("cannot reach ingerod at " + path, errno),
                         "start it with 'systemctl enable --now ingerod', or name its span socket with --spans");
+        }
         return connection;
     }
 

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -231,9 +232,14 @@ bool may_open_perf_uprobe() {
     perf_event_attr attributes{};
     attributes.size = sizeof(attributes);
     std::ifstream("/sys/bus/event_source/devices/uprobe/type") >> attributes.type;
-    attributes.config1 = reinterpret_cast<uintptr_t>("/bin/true");
+    // Which nobody runs.
+    const std::string file = testing::TempDir() + "perf-uprobe-" + std::to_string(getpid());
+    std::filesystem::copy_file("/bin/true", file);
+    attributes.config1 = reinterpret_cast<uintptr_t>(file.c_str());
     attributes.config2 = 0x2000;
-    return static_cast<bool>(UniqueFd(static_cast<int>(syscall(SYS_perf_event_open, &attributes, -1, 0, -1, 0))));
+    const UniqueFd opened(static_cast<int>(syscall(SYS_perf_event_open, &attributes, -1, 0, -1, 0)));
+    unlink(file.c_str());
+    return static_cast<bool>(opened);
 }
 
 TEST(KernelFeatures, perf_uprobes_are_there_for_who_may_open_one) {

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "core/model/result.h"
@@ -104,14 +106,28 @@ CheckResult check_perf_uprobe(KernelFeatures& features) {
                          "CONFIG_UPROBE_EVENTS=y has it, for a process with CAP_SYS_ADMIN");
 }
 
+/// The package's service has no CAP_SYS_ADMIN, whatever who asks has.
+bool may_open_perf_uprobes_as_the_service() {
+    using Capabilities = std::unique_ptr<std::remove_pointer_t<cap_t>, decltype(&cap_free)>;
+    const Capabilities held(cap_get_proc(), cap_free), fewer(cap_get_proc(), cap_free);
+    const cap_value_t admin = CAP_SYS_ADMIN;
+    if (!held || !fewer || cap_set_flag(fewer.get(), CAP_EFFECTIVE, 1, &admin, CAP_CLEAR) != 0 ||
+        cap_set_proc(fewer.get()) != 0)
+        return true;  // not known
+    const bool may = KernelFeatures().has(Feature::perf_uprobe);
+    cap_set_proc(held.get());
+    return may;
+}
+
 CheckResult check_attach(KernelFeatures& features) {
     const AttachMethod method = features.attach_method();
+    if (method == AttachMethod::perf_uprobe && !may_open_perf_uprobes_as_the_service())
+        return {"attach", State::note, std::string(to_string(method)) + ", but not for a service without CAP_SYS_ADMIN",
+                perf_uprobe_hint};
     if (method != AttachMethod::none) return {"attach", State::pass, std::string(to_string(method)), ""};
-    if (features.has(Feature::btf) && features.has(Feature::bpf) && !has_capability(CAP_SYS_ADMIN))
+    if (features.has(Feature::btf) && features.has(Feature::bpf))
         return {"attach", State::fail, "no way to attach probes: " + features.why_not(Feature::perf_uprobe),
-                "this kernel has perf uprobes alone and may require CAP_SYS_ADMIN for them: give ingerod.service the "
-                "drop-in /usr/share/doc/ingero/examples/cap-sys-admin.conf, or use a kernel from 6.6 on, whose "
-                "uprobe-multi works without it"};
+                perf_uprobe_hint};
     return {"attach", State::fail, "no way to attach probes", "see btf, bpf and the uprobe lines"};
 }
 

@@ -285,7 +285,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
                         "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; every current distribution's is");
         if (features.has(Feature::bpf))
             return fail(ErrorCode::denied, "cannot attach probes: " + features.why_not(Feature::perf_uprobe),
-                        "this kernel requires CAP_SYS_ADMIN for that: see 'ingerod --check'");
+                        perf_uprobe_hint);
         return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
                     "run as root, or grant CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
     }

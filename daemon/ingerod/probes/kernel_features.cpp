@@ -61,6 +61,7 @@ bool probe_link(uint32_t attach_type, UprobeLinkKind kind, std::string& reason) 
 bool probe_perf_uprobe(std::string& reason) {
     constexpr const char* type_file = "/sys/bus/event_source/devices/uprobe/type";
     perf_event_attr attributes{};
+    errno = 0;
     if (!(std::ifstream(type_file) >> attributes.type)) {
         reason = errno_message(type_file, errno);
         return false;
@@ -68,7 +69,7 @@ bool probe_perf_uprobe(std::string& reason) {
     attributes.size = sizeof(attributes);
     attributes.config1 = reinterpret_cast<uintptr_t>("");
     const UniqueFd opened(static_cast<int>(syscall(SYS_perf_event_open, &attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC)));
-    if (opened || (errno != EACCES && errno != EPERM)) return true;
+    if (opened || errno == EINVAL) return true;
     reason = errno_message("opening a perf uprobe", errno);
     return false;
 }

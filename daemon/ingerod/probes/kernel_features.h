@@ -25,6 +25,12 @@ enum class Feature {
 std::string_view to_string(Feature feature);
 Result<Feature> feature_from_string(std::string_view name);
 
+/// How a service is let open perf uprobes that may not without CAP_SYS_ADMIN: a hint.
+inline constexpr const char* perf_uprobe_hint =
+    "kernels before 6.6 have perf uprobes alone, and most require CAP_SYS_ADMIN for them: give ingerod.service the "
+    "drop-in /usr/share/doc/ingero/examples/cap-sys-admin.conf, or use a kernel from 6.6 on. In a container, allow "
+    "perf_event_open(2) in the system call filter";
+
 enum class AttachMethod { none, uprobe_session, uprobe_multi, perf_uprobe };
 std::string_view to_string(AttachMethod method);
 

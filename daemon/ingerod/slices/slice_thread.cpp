@@ -19,6 +19,8 @@ constexpr uint64_t retry_after_ns = 1'000'000'000;
 /// After a longer time nothing says that it was like the slice: what was called then is not known.
 constexpr uint64_t max_stands_for_ns = 5'000'000'000;
 constexpr unsigned max_permille = 200;
+/// As long at least as the kernel side has IN_SLICES_NS, and a slice may be away.
+constexpr uint64_t known_for_ns = 10'000'000'000;
 
 template <class T>
 void store(T& word, T value) {
@@ -30,15 +32,22 @@ struct Newcomers {
     bool of_known = false;  ///< and is of a process of which something else was in slices
 };
 
-Newcomers find_newcomers(const std::vector<SlicedFile>& files, const std::vector<SlicedFile>& before) {
+std::set<ProcessKey> processes_in_slices(const std::vector<SlicedFile>& files) {
+    std::set<ProcessKey> processes;
+    for (const SlicedFile& file : files)
+        for (const OwnLink& one : file.processes)
+            if (!one.sliced.empty()) processes.insert(one.process);
+    return processes;
+}
+
+/// Known are processes that are or were in slices not long ago: the kernel side takes their threads for such that still
+/// are.
+Newcomers find_newcomers(const std::vector<SlicedFile>& files, const std::vector<SlicedFile>& before,
+                         const std::set<ProcessKey>& known_processes) {
     std::set<std::pair<const HotSites*, OwnLink>> known;
-    std::set<ProcessKey> known_processes;
     for (const SlicedFile& file : before)
-        for (const OwnLink& one : file.processes) {
-            if (one.sliced.empty()) continue;
-            known.emplace(file.sites.get(), one);
-            known_processes.insert(one.process);
-        }
+        for (const OwnLink& one : file.processes)
+            if (!one.sliced.empty()) known.emplace(file.sites.get(), one);
     Newcomers newcomers;
     for (const SlicedFile& file : files)
         for (const OwnLink& one : file.processes) {
@@ -99,11 +108,14 @@ uint64_t SliceThread::next_at(uint64_t after_ns) {
 void SliceThread::work() {
     uint64_t next_ns = 0;
     std::unique_lock lock(mutex_);
+    bool is_slices_turn = false;  // once something else was done: where that takes long there is always more to do
     const auto is_asked = [this] { return ends_ || figures_.applied != number_; };
     while (!ends_) {
         const uint64_t now_ns = monotonic_now_ns();
         const bool is_troubled = !figures_.trouble.empty();
-        if (figures_.applied != number_ || (is_troubled && now_ns >= retry_ns_)) {
+        const bool is_due = !now_.empty() && now_ns >= next_ns;
+        if ((figures_.applied != number_ || (is_troubled && now_ns >= retry_ns_)) && !(is_due && is_slices_turn)) {
+            is_slices_turn = true;
             const uint64_t number = number_;
             const std::vector<SlicedFile> files = wanted_;
             lock.unlock();
@@ -121,6 +133,7 @@ void SliceThread::work() {
             const uint64_t length_ns = period_ns / 2000 * permille_;
             lock.unlock();
             double share = 0;
+            is_slices_turn = false;
             std::string trouble = make_slice(length_ns, share);
             next_ns = next_at(monotonic_now_ns());
             lock.lock();
@@ -157,8 +170,16 @@ std::string SliceThread::apply(const std::vector<SlicedFile>& files, uint64_t& r
     }
     // Up to here they were seen in full. How many calls one of their first slice stands for is a guess: let that be of
     // a short time. What a process has in slices it has since one time: rather too few calls than some twice.
-    if (const Newcomers newcomers = find_newcomers(next, now_); newcomers.any) {
-        ret_next_ns = all_seen_ns_ = monotonic_now_ns();
+    const uint64_t now_ns = monotonic_now_ns();
+    std::erase_if(left_, [&](const auto& one) { return now_ns - one.second > known_for_ns; });
+    std::set<ProcessKey> known = processes_in_slices(now_);
+    for (const ProcessKey& process : known) left_[process] = now_ns;
+    for (const ProcessKey& process : processes_in_slices(next)) {
+        if (left_.contains(process)) known.insert(process);
+        left_.erase(process);
+    }
+    if (const Newcomers newcomers = find_newcomers(next, now_, known); newcomers.any) {
+        ret_next_ns = all_seen_ns_ = now_ns;
         if (now_.empty() || newcomers.of_known) last_close_ns_ = all_seen_ns_;
     }
     now_ = std::move(next);

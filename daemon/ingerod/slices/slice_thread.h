@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -61,7 +62,8 @@ class SliceThread {
     // Of the thread.
     std::vector<SlicedFile> now_;
     uint64_t last_close_ns_ = 0;
-    uint64_t all_seen_ns_ = 0;  ///< up to then whoever came last was seen in full
+    uint64_t all_seen_ns_ = 0;             ///< up to then whoever came last was seen in full
+    std::map<ProcessKey, uint64_t> left_;  ///< processes that were in slices, and when that ended
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

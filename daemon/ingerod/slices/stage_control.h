@@ -33,7 +33,10 @@ std::optional<double> count_error(const ingero_pace& pace);
 class StageControl {
   public:
     void add(const StormReport& report);
-    void forget(const ProcessKey& process) { storms_.erase(process); }
+    void forget(const ProcessKey& process) {
+        storms_.erase(process);
+        sliced_.erase(process);
+    }
     /// What follows of the time that has passed.
     void tick(uint64_t now_ns);
 
