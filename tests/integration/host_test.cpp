@@ -173,15 +173,6 @@ class Host : public testing::Test {
     std::vector<std::array<Link, 4>> chains_;
 };
 
-/// The main thread of the process.
-bool is_asleep(int pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    std::getline(file, text);
-    const size_t name_end = text.rfind(')');
-    return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
-}
-
 TEST_F(Host, SleepsBetweenCallsAreToldOneByOneWithTheirTime) {
     start({"sleep", "50", "5000"});
     const auto waits = finish();
@@ -309,8 +300,8 @@ TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
               << " ms; told " << found_ns / 1e6 << " ms, and " << static_cast<double>(total(while_it_spun, 0)) / 1e6
               << " ms of it or by others while it spun\n";
     // A switch in a few hundred is not told: one of these may be missing.
-    const double told = static_cast<double>(found.size()) / static_cast<double>(found.size() + 1);
-    EXPECT_GE(found_ns, 0.95 * told * static_cast<double>(throttled_ns));
+    const auto told = static_cast<double>(found.size());
+    EXPECT_GE(found_ns * (told + 1) / told, 0.95 * static_cast<double>(throttled_ns));
     EXPECT_LE(static_cast<double>(total(while_it_spun, 0)), 1.05 * idle_ns + 1e6);
     EXPECT_EQ(total(found, 1), 0u);
 }
@@ -326,12 +317,11 @@ TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
     ASSERT_EQ(getsockname(listening, reinterpret_cast<sockaddr*>(&address), &length), 0);
     const std::string port = std::to_string(ntohs(address.sin_port));
     start({"receive", port, "10"});
-    std::thread server([&, pid = pid_] {
+    std::thread server([&] {
         const int peer = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
         for (int i = 0; i < 10; ++i) {
-            // It waits for this one, and has not been held up since the one before.
-            for (Patience limit; !is_asleep(pid) && limit.lasts();) {
-            }
+            // It has not been held up since the one before.
+            EXPECT_TRUE(wait_until([&] { return program_->is_asleep(); }));
             const timespec time{0, 20'000'000};
             clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
             EXPECT_EQ(send(peer, "x", 1, 0), 1);

@@ -185,6 +185,14 @@ void Child::write_line(const std::string& line) {
     [[maybe_unused]] const ssize_t written = write(input_.get(), text.data(), text.size());
 }
 
+bool Child::is_asleep() const {
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const size_t name_end = text.rfind(')');
+    return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
+}
+
 void Child::signal(int number) const {
     kill(pid_, number);
 }

@@ -60,6 +60,8 @@ class Child {
     int wait(milliseconds timeout = milliseconds(60'000));
     /// All that came on standard output and standard error so far.
     const std::string& output() const { return all_; }
+    /// Its main thread, interruptibly.
+    bool is_asleep() const;
     const std::string& errors() const { return errors_; }
 
   private:

@@ -512,13 +512,20 @@ class SlicesTaken {
     std::map<uint64_t, One> taken_;
 };
 
-// Another process comes into slices between two of them: who was there already goes on from its last one.
-TEST_F(HotSitesTest, AProcessThatComesIntoSlicesTakesNothingFromThoseThatAreThere) {
+class RunningSlices : public HotSitesTest {
+  protected:
+    void SetUp() override {
+        ASSERT_TRUE(sites->attach_to_all());
+        thread.set_share(20);
+    }
+
     ingero_slice slice{};
-    SlicesTaken taken(links, slice);
-    ASSERT_TRUE(sites->attach_to_all());
-    SliceThread thread(slice);
-    thread.set_share(20);
+    SlicesTaken taken{links, slice};
+    SliceThread thread{slice};
+};
+
+// Another process comes into slices between two of them: who was there already goes on from its last one.
+TEST_F(RunningSlices, AProcessThatComesTakesNothingFromThoseThatAreThere) {
     thread.set({{sites, {{calm}, {storm, {launch}}}}});
     taken.wait(2);
     const uint64_t asked_ns = monotonic_now_ns();
@@ -543,12 +550,7 @@ TEST_F(HotSitesTest, AProcessThatComesIntoSlicesTakesNothingFromThoseThatAreTher
 }
 
 // To the kernel side its threads are none that come newly: nothing from before it was back counts.
-TEST_F(HotSitesTest, OfAProcessThatIsBackSoonNothingIsCountedTwice) {
-    ingero_slice slice{};
-    SlicesTaken taken(links, slice);
-    ASSERT_TRUE(sites->attach_to_all());
-    SliceThread thread(slice);
-    thread.set_share(20);
+TEST_F(RunningSlices, OfAProcessThatIsBackSoonNothingIsCountedTwice) {
     const std::vector<SlicedFile> both{{sites, {{calm, {launch}}, {storm, {launch}}}}};
     thread.set(both);
     taken.wait(1);

@@ -279,16 +279,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
     listen_to_libbpf();
     auto impl = std::make_unique<Impl>();
     impl->method = features.attach_method();
-    if (impl->method == AttachMethod::none) {
-        if (!features.has(Feature::btf))
-            return fail(ErrorCode::internal, "no BTF: " + features.why_not(Feature::btf),
-                        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; every current distribution's is");
-        if (features.has(Feature::bpf))
-            return fail(ErrorCode::denied, "cannot attach probes: " + features.why_not(Feature::perf_uprobe),
-                        perf_uprobe_hint);
-        return fail(ErrorCode::denied, "cannot load BPF programs: " + features.why_not(Feature::bpf),
-                    "run as root, or grant CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)");
-    }
+    if (impl->method == AttachMethod::none) return tl::unexpected(features.why_no_attach_method());
     impl->spares_filtered = !features.has(Feature::return_passes_filters);
     impl->cpus = libbpf_num_possible_cpus();
     if (impl->cpus < 1 || impl->cpus > INGERO_MAX_CPUS)

@@ -168,4 +168,14 @@ AttachMethod KernelFeatures::attach_method() {
     return AttachMethod::none;
 }
 
+Error KernelFeatures::why_no_attach_method() {
+    if (!has(Feature::btf))
+        return {ErrorCode::internal, "no BTF: " + why_not(Feature::btf),
+                "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; every current distribution's is"};
+    if (!has(Feature::bpf))
+        return {ErrorCode::denied, "cannot load BPF programs: " + why_not(Feature::bpf),
+                "run as root, or grant CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)"};
+    return {ErrorCode::denied, "cannot attach probes: " + why_not(Feature::perf_uprobe), perf_uprobe_hint};
+}
+
 }  // namespace ingero

@@ -44,6 +44,8 @@ class KernelFeatures {
     std::string why_not(Feature feature) const;
     /// The best way to attach that this kernel offers.
     AttachMethod attach_method();
+    /// Where that is none.
+    Error why_no_attach_method();
 
   private:
     bool probe(Feature feature, std::string& reason);
