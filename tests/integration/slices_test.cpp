@@ -9,9 +9,11 @@
 
 #include "core/model/op.h"
 #include "core/model/unique_fd.h"
+#include "core/store/verify.h"
 #include "core/symbols/elf_symbols.h"
 #include "tests/support/code.h"
 #include "tests/support/daemon.h"
+#include "tests/support/mount_point.h"
 
 using namespace ingero;
 using namespace ingero::test;
@@ -27,7 +29,7 @@ class Slices : public testing::Test {
         if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
         const std::string config = directory_ / "budget.conf";
         std::ofstream(config) << "[capture]\noverhead_budget = 2\nwait_floor = \"off\"\n";
-        daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", config});
+        daemon_.emplace(run_, std::vector<std::string>{"--config", config});
         can_slice_ = daemon_->call("probes").at("attach_method") == "uprobe-session";
     }
 
@@ -64,8 +66,52 @@ class Slices : public testing::Test {
     }
 
     const TemporaryDirectory directory_;
+    std::string run_ = directory_ / "run";
     std::optional<Daemon> daemon_;
     bool can_slice_ = false;
+};
+
+class SlicesOnASmallDisk : public Slices {
+  protected:
+    void SetUp() override {
+        if (!disk_.mount("tmpfs", "size=24m")) GTEST_SKIP() << "needs the right to mount a tmpfs";
+        run_ = disk_.path() + "/run";
+        Slices::SetUp();
+    }
+    void TearDown() override { daemon_.reset(); }
+
+    MountPoint disk_{directory_ / "disk"};
+};
+
+/// What the probes of a process's runtime changed in its code, and whether one stands at cudaLaunchKernel.
+class RuntimeCode {
+  public:
+    explicit RuntimeCode(int pid) : pid_(pid) {
+        const std::string path = mapped_cudart(pid);
+        std::ifstream library(path, std::ios::binary);
+        file_.assign(std::istreambuf_iterator<char>(library), {});
+        const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        const auto symbols = read_function_symbols(fd.get(), {"cudaLaunchKernel"}, false);
+        if (symbols && symbols->functions.size() == 1)
+            launch_ = symbols->functions[0].file_offset;
+        else
+            ADD_FAILURE() << path;
+    }
+
+    bool is_as_in_its_file() const { return changed_code(pid_, file_).empty(); }
+    bool has_launch_probe() const { return changed_code(pid_, file_).contains(launch_); }
+    /// Asks without a pause: a slice is short.
+    bool wait_launch_probe() const {
+        const uint64_t until_ns = monotonic_now_ns() + 60'000'000'000;
+        while (monotonic_now_ns() < until_ns)
+            if (has_launch_probe()) return true;
+        return false;
+    }
+
+  private:
+    int pid_;
+    std::vector<char> file_;
+    uint64_t launch_ = 0;
 };
 
 std::vector<std::string> launches(const std::string& count, const std::string& rate) {
@@ -194,27 +240,43 @@ TEST_F(Slices, a_daemon_that_is_killed_in_a_slice_leaves_the_code_of_the_program
     if (is_beside_another_ingerod()) GTEST_SKIP() << "another ingerod has breakpoints of its own";
     Workload storm(launches("1000000000", "0"));
     ASSERT_TRUE(daemon_->wait_traced(storm.pid()));
-    const std::string path = mapped_cudart(storm.pid());
-    std::ifstream library(path, std::ios::binary);
-    const std::vector<char> file{std::istreambuf_iterator<char>(library), {}};
-    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const auto symbols = read_function_symbols(fd.get(), {"cudaLaunchKernel"}, false);
-    ASSERT_TRUE(symbols);
-    ASSERT_EQ(symbols->functions.size(), 1u);
-    const uint64_t hot = symbols->functions[0].file_offset;
-    EXPECT_TRUE(changed_code(storm.pid(), file).contains(hot));
+    const RuntimeCode code(storm.pid());
+    EXPECT_TRUE(code.has_launch_probe());
     storm.open_gate();
     ASSERT_TRUE(wait_sliced(storm.pid()));
-    const auto is_attached = [&] { return changed_code(storm.pid(), file).contains(hot); };
-    ASSERT_TRUE(wait_until([&] { return !is_attached(); }));
-    bool in_slice = false;
-    const uint64_t until_ns = monotonic_now_ns() + 60'000'000'000;
-    while (!in_slice && monotonic_now_ns() < until_ns) in_slice = is_attached();
+    ASSERT_TRUE(wait_until([&] { return !code.has_launch_probe(); }));
+    const bool in_slice = code.wait_launch_probe();
     kill(daemon_->process().pid(), SIGKILL);
     EXPECT_TRUE(in_slice);
-    EXPECT_TRUE(wait_until([&] { return changed_code(storm.pid(), file).empty(); }));
+    EXPECT_TRUE(wait_until([&] { return code.is_as_in_its_file(); }));
     kill(storm.pid(), SIGKILL);
     storm.finish();
+}
+
+// What cannot be stored is lost; what is attached to for a slice leaves with it as ever.
+TEST_F(SlicesOnASmallDisk, come_and_go_as_before_while_it_is_full) {
+    if (!can_slice_) GTEST_SKIP() << "this kernel cannot attach to one process alone";
+    if (is_beside_another_ingerod()) GTEST_SKIP() << "another ingerod has breakpoints of its own";
+    Workload storm(launches("1000000000", "0"));
+    ASSERT_TRUE(daemon_->wait_traced(storm.pid()));
+    const RuntimeCode code(storm.pid());
+    storm.open_gate();
+    ASSERT_TRUE(wait_sliced(storm.pid()));
+    std::ofstream others(disk_.path() + "/others", std::ios::binary);
+    const std::string block(4'096, 'x');
+    while (others.write(block.data(), 4'096).flush()) {
+    }
+    for (int slice = 0; slice < 3; ++slice) {
+        ASSERT_TRUE(code.wait_launch_probe()) << slice;
+        ASSERT_TRUE(wait_until([&] { return !code.has_launch_probe(); })) << slice;
+    }
+    EXPECT_TRUE(slices_of(storm.pid()).is_object());
+    EXPECT_EQ(daemon_->stop(), 0) << daemon_->process().output();
+    EXPECT_TRUE(code.is_as_in_its_file());
+    kill(storm.pid(), SIGKILL);
+    storm.finish();
+    const auto verified = verify_store(daemon_->store());
+    EXPECT_TRUE(verified && verified->is_clean());
 }
 
 }  // namespace

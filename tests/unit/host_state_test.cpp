@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/support/daemon.h"
 
@@ -55,40 +56,73 @@ TEST(HostStateText, ControlGroupsOfBothVersionsAreFoundAndNothingAboveWhatIsMoun
     EXPECT_EQ(find_control_group("nothing\n:\n", "/m").path, "");
 }
 
-TEST(HostStateRows, SayWhatHappenedSinceTheLast) {
-    const test::TemporaryDirectory root;
-    const auto write = [&](const std::string& path, const std::string& text) {
-        std::filesystem::create_directories(std::filesystem::path(root / path).parent_path());
-        std::ofstream(root / path) << text;
-    };
+class HostStateRows : public testing::Test {
+  protected:
+    void write(const std::string& path, const std::string& text) {
+        std::filesystem::create_directories(std::filesystem::path(root_ / path).parent_path());
+        std::ofstream(root_ / path) << text;
+    }
+
+    const test::TemporaryDirectory root_;
+    std::vector<StateRow> rows_;
+    HostState state_{[this](StateRow row) { rows_.push_back(std::move(row)); }, root_.path()};
+};
+
+TEST_F(HostStateRows, SayWhatHappenedSinceTheLast) {
     write("proc/pressure/cpu", "some avg10=0 total=100\n");
     write("proc/stat", "cpu  0 0 0 0 0 0 0 10 0 0\n");
     write("proc/7/cgroup", "0::/pod\n");
     write("sys/fs/cgroup/pod/cpu.stat", "nr_periods 10\nnr_throttled 2\nthrottled_usec 5000\n");
     write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "3000000\n");
     write("sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "1000000\n");
-    std::vector<StateRow> rows;
-    HostState state([&](StateRow row) { rows.push_back(std::move(row)); }, root.path());
-    state.measure({{7, 1}}, 1'000);
-    ASSERT_EQ(rows.size(), 1u);  // what was counted before is nobody's
-    EXPECT_THAT(rows[0].values, UnorderedElementsAre(Pair("cpu_mhz_lowest", 1000), Pair("cpu_mhz_mean", 2000)));
-    rows.clear();
+    state_.measure({{7, 1}}, 1'000);
+    ASSERT_EQ(rows_.size(), 1u);  // what was counted before is nobody's
+    EXPECT_THAT(rows_[0].values, UnorderedElementsAre(Pair("cpu_mhz_lowest", 1000), Pair("cpu_mhz_mean", 2000)));
+    rows_.clear();
 
     write("proc/pressure/cpu", "some avg10=0 total=350\n");
     write("sys/fs/cgroup/pod/cpu.stat", "nr_periods 20\nnr_throttled 5\nthrottled_usec 9000\n");
-    state.measure({{7, 1}}, 2'000);
-    ASSERT_EQ(rows.size(), 2u);
-    EXPECT_EQ(rows[0].source, "host");
-    EXPECT_THAT(rows[0].values, testing::IsSupersetOf({Pair("cpu_some_us", 250.0), Pair("steal_ms", 0.0)}));
-    EXPECT_EQ(rows[1].source, "cgroup:/pod");
-    EXPECT_THAT(rows[1].values,
+    state_.measure({{7, 1}}, 2'000);
+    ASSERT_EQ(rows_.size(), 2u);
+    EXPECT_EQ(rows_[0].source, "host");
+    EXPECT_THAT(rows_[0].values, testing::IsSupersetOf({Pair("cpu_some_us", 250.0), Pair("steal_ms", 0.0)}));
+    EXPECT_EQ(rows_[1].source, "cgroup:/pod");
+    EXPECT_THAT(rows_[1].values,
                 UnorderedElementsAre(Pair("periods", 10), Pair("throttled_periods", 3), Pair("throttled_us", 4000)));
-    rows.clear();
-    state.measure({{7, 1}}, 3'000);
-    ASSERT_EQ(rows.size(), 1u);  // the group's quota was not used since
-    rows.clear();
-    state.measure({}, 4'000);
-    EXPECT_THAT(rows, IsEmpty());
+    rows_.clear();
+    state_.measure({{7, 1}}, 3'000);
+    ASSERT_EQ(rows_.size(), 1u);  // the group's quota was not used since
+    rows_.clear();
+    state_.measure({}, 4'000);
+    EXPECT_THAT(rows_, IsEmpty());
+}
+
+TEST_F(HostStateRows, OfAProcessThatIsMovedAreOfItsNewGroupWithinTenAndOfANewcomerAtOnce) {
+    std::set<ProcessKey> traced;
+    const auto add = [&](uint32_t pid, const std::string& group) {
+        write("proc/" + std::to_string(pid) + "/cgroup", "0::/" + group + "\n");
+        traced.insert({pid, 1});
+    };
+    int periods = 0;
+    const auto measure = [&] {
+        ++periods;
+        for (const std::string group : {"pod", "moved", "new"})
+            write("sys/fs/cgroup/" + group + "/cpu.stat", "nr_periods " + std::to_string(periods) + "\n");
+        rows_.clear();
+        state_.measure(traced, static_cast<uint64_t>(periods));
+        std::set<std::string> sources;
+        for (const StateRow& row : rows_) sources.insert(row.source);
+        return sources;
+    };
+    for (uint32_t pid = 1; pid <= 25; ++pid) add(pid, "pod");
+    measure();
+    EXPECT_THAT(measure(), ElementsAre("cgroup:/pod"));
+    for (uint32_t pid = 1; pid <= 25; ++pid) add(pid, "moved");
+    for (int i = 0; i < 10; ++i) measure();
+    EXPECT_THAT(measure(), ElementsAre("cgroup:/moved"));
+    add(99, "new");
+    measure();
+    EXPECT_THAT(measure(), ElementsAre("cgroup:/moved", "cgroup:/new"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "daemon/ingerod/live/host_rows.h"
 
+#include <algorithm>
+
 #include "core/model/host_event.h"
 #include "core/model/time.h"
 
@@ -71,7 +73,7 @@ void HostRows::end(Process process) {
 
 void HostRows::sweep() {
     auto next = bystanders_.upper_bound(swept_);
-    for (size_t looked = 0; looked < swept_a_time && !bystanders_.empty(); ++looked) {
+    for (size_t left = std::min(swept_a_time, bystanders_.size()); left != 0; --left) {
         if (next == bystanders_.end()) next = bystanders_.begin();
         swept_ = next->first;
         if (proc_.start_of(swept_.pid) == swept_.start_ns && !processes_.has_row(swept_)) {

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t max_file = 64 << 10;
 constexpr size_t max_cpus = 64;     // whose clock rates are read: each is a file
 constexpr size_t max_groups = 256;  // of traced processes
+constexpr size_t looks_until_again = 10;
 
 std::optional<std::string> read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -143,9 +144,25 @@ void HostState::tell(const std::string& source, const Counters& now, uint64_t ti
     if (!row.values.empty() && (always || changed)) put_(std::move(row));
 }
 
+void HostState::look_up_groups(const std::set<ProcessKey>& traced) {
+    const auto look_up = [this](const ProcessKey& process) {
+        if (const auto text = proc_.control_groups_of(process.pid))
+            groups_.insert_or_assign(process, find_control_group(*text, root_ + "/sys/fs/cgroup"));
+    };
+    std::erase_if(groups_, [&](const auto& known) { return !traced.contains(known.first); });
+    size_t again = (groups_.size() + looks_until_again - 1) / looks_until_again;
+    for (auto next = groups_.upper_bound(looked_up_); again != 0; --again, ++next) {
+        if (next == groups_.end()) next = groups_.begin();
+        look_up(looked_up_ = next->first);
+    }
+    for (const ProcessKey& process : traced)
+        if (!groups_.contains(process)) look_up(process);
+}
+
 void HostState::measure(const std::set<ProcessKey>& traced, uint64_t now_ns) {
     if (traced.empty()) {
         before_.clear();
+        groups_.clear();
         return;
     }
     Counters rates;
@@ -162,11 +179,11 @@ void HostState::measure(const std::set<ProcessKey>& traced, uint64_t now_ns) {
     if (count != 0) rates = {{"cpu_mhz_lowest", slowest}, {"cpu_mhz_mean", sum / count}};
     tell("host", read_host(), now_ns, true, std::move(rates));
 
+    look_up_groups(traced);
     std::set<ControlGroup> groups;
-    for (const ProcessKey& process : traced) {
+    for (const auto& [process, group] : groups_) {
         if (groups.size() >= max_groups) break;
-        const auto text = proc_.control_groups_of(process.pid);
-        if (text) groups.insert(find_control_group(*text, root_ + "/sys/fs/cgroup"));
+        groups.insert(group);
     }
     std::set<std::string> told = {"host"};
     for (const ControlGroup& group : groups) {

@@ -46,6 +46,9 @@ class HostState {
 
   private:
     Counters read_host();
+    /// Of newcomers at once, of a tenth of the others: whoever is moved to another group is told there within ten
+    /// calls.
+    void look_up_groups(const std::set<ProcessKey>& traced);
     /// As what was counted since the last time; nothing at the first.
     void tell(const std::string& source, const Counters& now, uint64_t time_ns, bool always, Counters gauges);
 
@@ -53,6 +56,8 @@ class HostState {
     std::string root_;
     ProcFs proc_;
     std::map<std::string, Counters> before_;
+    std::map<ProcessKey, ControlGroup> groups_;
+    ProcessKey looked_up_{};  ///< the last that was looked up again
 };
 
 }  // namespace ingero

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
@@ -73,30 +74,32 @@ Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
     const std::lock_guard lock(mutex_);
     if (ended_) return {};
     std::map<OwnLink, UniqueFd> next;
+    std::set<ProcessKey> kept;  // by what they have, since what they should have cannot be made
     Result<void> result;
     for (const OwnLink& wanted : processes) {
         if (own_.contains(wanted)) continue;
         auto rest = link(wanted.sliced, false, wanted.process.pid);
-        if (rest)
+        if (rest) {
             next.emplace(wanted, std::move(*rest));
-        else if (!is_gone(rest.error()))
+        } else if (!is_gone(rest.error())) {
             result = tl::unexpected(rest.error());
+            kept.insert(wanted.process);
+        }
         if (!result && all_) {  // nobody is let go before all have a link
             next.clear();
             host_.on_detached();
             return result;
         }
     }
-    for (const OwnLink& wanted : processes)
-        if (const auto known = own_.find(wanted); known != own_.end()) next.insert(own_.extract(known));
-    const bool had_own = !own_.empty();
-    if (all_ || had_own) nanosleep(&overlap, nullptr);
-    if (all_) {
-        all_.reset();
-        host_.on_detached();
-    }
-    own_ = std::move(next);
-    if (had_own) host_.on_detached();
+    const auto stays = [&](const auto& own) {
+        return processes.contains(own.first) || kept.contains(own.first.process);
+    };
+    const bool lets_go = all_ || !std::all_of(own_.begin(), own_.end(), stays);
+    if (lets_go) nanosleep(&overlap, nullptr);
+    all_.reset();
+    std::erase_if(own_, [&](const auto& own) { return !stays(own); });
+    own_.merge(next);
+    if (lets_go) host_.on_detached();
     return result;
 }
 
