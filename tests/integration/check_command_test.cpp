@@ -184,7 +184,8 @@ TEST_P(CheckProbe, shows_that_events_come_back_from_a_program_also_under_a_secco
     std::vector<std::string> arguments = GetParam().options;
     arguments.emplace_back("--probe");
     const json answer = ingerod(arguments);
-    EXPECT_EQ(checks_of(answer, "attach")[0].at("detail"), GetParam().name);
+    // Of perf uprobes it may also say which right a service needs for them.
+    EXPECT_THAT(checks_of(answer, "attach")[0].at("detail").get<std::string>(), StartsWith(GetParam().name));
     expect_all_came_back(answer);
 }
 

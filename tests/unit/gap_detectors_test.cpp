@@ -236,6 +236,34 @@ TEST_F(Gaps, WhatWasEnqueuedWhileAThreadWaitedIsNotDone) {
     EXPECT_THAT(window.pass({now_, now_, MemorySnapshot::realtime_at_zero_ns + now_}, *processes), IsEmpty());
 }
 
+TEST_F(Gaps, WhatAnotherThreadStillWaitsForIsNotDone) {
+    wait_once();
+    steps(100, [&] {
+        const uint64_t from_ns = now_;
+        launch(0x2000, 7).tid = 777;
+        Event& wait = call("cudaStreamSync", 10 * ms);
+        wait.tid = 777;
+        wait.stream = 7;
+        const uint64_t to_ns = now_;
+        now_ = from_ns + ms;
+        step();
+        now_ = to_ns;
+    });
+    EXPECT_THAT(explain(), IsEmpty());
+}
+
+TEST_F(Gaps, ACallInWhichAnotherThreadSynchronisesIsNoWorkOfItsThreads) {
+    wait_once();
+    steps(100, [&] {
+        const uint64_t from_ns = now_;
+        now_ += ms;
+        call("cudaStreamSync").tid = 777;
+        now_ = from_ns;
+        call("cudaMalloc", 8 * ms);
+    });
+    EXPECT_THAT(explain(), IsEmpty());
+}
+
 TEST_F(Gaps, WithoutWaitsTheEvidenceIsInsufficientAndSaysWhich) {
     steps(600, [&] { now_ += 8 * ms; });
     const Finding finding = found("data-starvation");

@@ -53,6 +53,10 @@ void StepTimes::add(uint64_t end_ns, uint64_t busy_ns, uint64_t call) {
     part.newest_call = std::max(part.newest_call, call);
 }
 
+bool DrainedGaps::earlier(const Row& a, const Row& b) {
+    return std::pair(a.end_ns, a.event->sequence) < std::pair(b.end_ns, b.event->sequence);
+}
+
 void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, DeviceWork& work) {
     rows_.clear();
     runs_.assign(1, 0);
@@ -64,12 +68,12 @@ void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, Device
             wanted = op && matters(*op);
         }
         if (!wanted || event.depth != 0 || !filter.matches(event)) continue;
-        if (!rows_.empty() && event.start_ns < rows_.back().start_ns) runs_.push_back(rows_.size());
-        rows_.push_back({event.start_ns, &event});
+        const Row row{saturating_end_ns(event), &event};
+        if (!rows_.empty() && earlier(row, rows_.back())) runs_.push_back(rows_.size());
+        rows_.push_back(row);
     }
     runs_.push_back(rows_.size());
-    // A block's rows are in order of start within each op: few runs to merge.
-    const auto earlier = [](const Row& a, const Row& b) { return a.start_ns < b.start_ns; };
+    // A block's rows are in order of start within each op: mostly few runs to merge.
     const auto at = [this](size_t row) { return rows_.begin() + static_cast<std::ptrdiff_t>(row); };
     while (runs_.size() > 2) {
         size_t out = 1;
@@ -83,8 +87,8 @@ void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, Device
     work.begin_block();
     for (const Row& row : rows_) {
         const Op& op = *ops_(row.event->op);
-        if (enqueues(op)) work.enqueued(row.event->process(), row.event->tid, row.start_ns);
-        if (op.waits_for_device) work.waited(row.event->process(), row.event->tid, saturating_end_ns(*row.event));
+        if (enqueues(op)) work.enqueued(row.event->process(), row.event->tid, row.event->start_ns);
+        if (op.waits_for_device) work.waited(row.event->process(), row.event->tid, row.end_ns);
         take(*row.event, op);
     }
 }
@@ -110,11 +114,13 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     DrainedDevice& told = device->told;
     if (!enqueues(op) && op.op_class != OpClass::sync) {
         if (device->drained_ns != 0 && (device->in_calls.size() < max_threads || device->in_calls.contains(event.tid)))
-            device->in_calls[event.tid] += std::min(event.duration_ns, window_.length_ns());
+            device->in_calls[event.tid] +=
+                std::min(event.duration_ns, saturating_subtract(saturating_end_ns(event), device->drained_ns));
         return;
     }
     const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
-    if (told.from_ns == 0) told.from_ns = std::max(event.start_ns, window_.from_ns);
+    const uint64_t start_ns = std::max(event.start_ns, window_.from_ns);
+    told.from_ns = told.from_ns == 0 ? start_ns : std::min(told.from_ns, start_ns);
     told.to_ns = std::max(told.to_ns, end_ns);
     told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.times()));
     if (enqueues(op)) enqueue(*device, event, op);
@@ -136,8 +142,8 @@ void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
     ++device.told.enqueue_rows;
     if (device.drained_ns != 0) {
         end_gap(device, event, event.start_ns);
+        device.busy_from_ns = std::max(event.start_ns, device.drained_ns);
         device.drained_ns = 0;
-        device.busy_from_ns = event.start_ns;
     }
     if (op.op_class == OpClass::copy && event.args[1] == copied_to_host)
         device.bytes_back = saturating_add(device.bytes_back, saturating_multiply(event.args[0], event.weight));

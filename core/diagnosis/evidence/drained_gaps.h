@@ -84,7 +84,9 @@ class DrainedGaps {
     DrainedGaps(const Window& window, const KnownProcesses* processes)
         : window_(window), processes_(1'024, processes) {}
 
-    /// Blocks in order of start; rows of a block in any order. Tells `work` of them in order of time.
+    /// Blocks in the order in which they were recorded, rows of a block in any. Calls count in order of their end: what
+    /// a thread waits for, another may have enqueued or waited for meanwhile. Reports each thread's to `work` in order
+    /// of time.
     void take(std::span<const Event> block, EventFilter& filter, DeviceWork& work);
 
     struct Devices;
@@ -136,9 +138,10 @@ class DrainedGaps {
     uint16_t last_ordinal_ = 0;
     Device* last_device_ = nullptr;
     struct Row {
-        uint64_t start_ns;
+        uint64_t end_ns;
         const Event* event;
     };
+    static bool earlier(const Row& a, const Row& b);
     std::vector<Row> rows_;
     std::vector<size_t> runs_;
 };

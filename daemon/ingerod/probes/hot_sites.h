@@ -46,7 +46,8 @@ class HotSites {
     /// Whoever maps the file, from now on. Errors: those of Link; then what was attached to still is.
     Result<void> attach_to_all();
     /// These processes alone, without the ops that are in slices. One that is gone is left out. Errors: those of Link,
-    /// internal; then all are attached to, where that was so before, else those that could be, and the others as before.
+    /// internal; then all are attached to, where that was so before, else those that could be, and the others as
+    /// before.
     Result<void> attach_to(const std::set<OwnLink>& processes);
     /// Attaches to what the processes in slices are not attached to. Errors: those of Link, internal, for one of them.
     Result<void> begin_slice();
