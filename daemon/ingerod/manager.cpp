@@ -205,11 +205,14 @@ void Manager::changed() {
 
 void Manager::tell_change() {
     begin_coverage();
-    if (processes_->all().empty())
+    if (processes_->all().empty()) {
+        // What is counted until there is another is nobody's.
+        if (rate_timer_.active()) host_state_->measure({}, monotonic_now_ns());
         rate_timer_.reset();
-    else if (!rate_timer_.active())
+    } else if (!rate_timer_.active()) {
         rate_timer_ = loop_.add_periodic(
             rate_period_us, [this] { measure_rates(); }, 100'000);
+    }
     // Told once, when it begins: the journal is for what somebody has to look at.
     const std::string now = state();
     if (now == "degraded" && journaled_state_ != now) {

@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "bpf/event.h"
+#include "core/model/op.h"
 #include "core/model/time.h"
 #include "daemon/ingerod/slices/slice_thread.h"
-#include "daemon/ingerod/slices/stage_control.h"
 
 namespace ingero {
 namespace {
@@ -363,6 +363,25 @@ TEST_F(RunningSlices, OfAProcessThatIsBackSoonNothingIsCountedTwice) {
     });
     ASSERT_NE(later, all.end());
     EXPECT_GE(later->second.from_ns(), back_ns);
+}
+
+// It is seen in full until it is attached to anew, so that no slice stands for the time before.
+TEST_F(RunningSlices, WhoIsRefusedALinkComesIntoSlicesOnceItHasOne) {
+    thread.set({{sites, {{calm}, {storm, {launch}}}}});
+    taken.wait(1);
+    links.refuse(calm.pid);
+    thread.set({{sites, {{calm, {launch}}, {storm, {launch}}}}});
+    taken.wait(2);
+    EXPECT_EQ(thread.figures().trouble, "no memory");
+    const uint64_t allowed_ns = monotonic_now_ns();
+    links.refuse({});
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!thread.figures().trouble.empty() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    taken.wait(2);
+    const auto all = taken.all();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const auto& one) {
+        return one.second.close_ns > allowed_ns && one.second.new_from_ns() >= allowed_ns;
+    }));
 }
 
 TEST_F(HotSitesTest, TroubleIsToldAndTriedAgain) {

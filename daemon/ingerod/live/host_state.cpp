@@ -16,7 +16,7 @@ namespace {
 constexpr size_t max_file = 64 << 10;
 constexpr size_t max_cpus = 64;     // whose clock rates are read: each is a file
 constexpr size_t max_groups = 256;  // of traced processes
-constexpr size_t looks_until_again = 10;
+constexpr size_t calls_a_round = 10;
 
 std::optional<std::string> read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -150,8 +150,8 @@ void HostState::look_up_groups(const std::set<ProcessKey>& traced) {
             groups_.insert_or_assign(process, find_control_group(*text, root_ + "/sys/fs/cgroup"));
     };
     std::erase_if(groups_, [&](const auto& known) { return !traced.contains(known.first); });
-    size_t again = (groups_.size() + looks_until_again - 1) / looks_until_again;
-    for (auto next = groups_.upper_bound(looked_up_); again != 0; --again, ++next) {
+    size_t left = (groups_.size() + calls_a_round - 1) / calls_a_round;
+    for (auto next = groups_.upper_bound(looked_up_); left != 0; --left, ++next) {
         if (next == groups_.end()) next = groups_.begin();
         look_up(looked_up_ = next->first);
     }

@@ -46,8 +46,8 @@ class HostState {
 
   private:
     Counters read_host();
-    /// Of newcomers at once, of a tenth of the others: whoever is moved to another group is told there within ten
-    /// calls.
+    /// Of newcomers at once, of a tenth of the others: whoever is moved to another group is found there some ten calls
+    /// later.
     void look_up_groups(const std::set<ProcessKey>& traced);
     /// As what was counted since the last time; nothing at the first.
     void tell(const std::string& source, const Counters& now, uint64_t time_ns, bool always, Counters gauges);

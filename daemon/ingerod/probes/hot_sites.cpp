@@ -74,7 +74,7 @@ Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
     const std::lock_guard lock(mutex_);
     if (ended_) return {};
     std::map<OwnLink, UniqueFd> next;
-    std::set<ProcessKey> kept;  // by what they have, since what they should have cannot be made
+    std::set<ProcessKey> refused;  // they keep the link that they have
     Result<void> result;
     for (const OwnLink& wanted : processes) {
         if (own_.contains(wanted)) continue;
@@ -83,7 +83,7 @@ Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
             next.emplace(wanted, std::move(*rest));
         } else if (!is_gone(rest.error())) {
             result = tl::unexpected(rest.error());
-            kept.insert(wanted.process);
+            refused.insert(wanted.process);
         }
         if (!result && all_) {  // nobody is let go before all have a link
             next.clear();
@@ -92,7 +92,7 @@ Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
         }
     }
     const auto stays = [&](const auto& own) {
-        return processes.contains(own.first) || kept.contains(own.first.process);
+        return processes.contains(own.first) || refused.contains(own.first.process);
     };
     const bool lets_go = all_ || !std::all_of(own_.begin(), own_.end(), stays);
     if (lets_go) nanosleep(&overlap, nullptr);
@@ -101,6 +101,13 @@ Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
     own_.merge(next);
     if (lets_go) host_.on_detached();
     return result;
+}
+
+std::set<OwnLink> HotSites::own() const {
+    const std::lock_guard lock(mutex_);
+    std::set<OwnLink> own;
+    for (const auto& [process, link] : own_) own.insert(process);
+    return own;
 }
 
 Result<void> HotSites::begin_slice() {

@@ -46,9 +46,11 @@ class HotSites {
     /// Whoever maps the file, from now on. Errors: those of Link; then what was attached to still is.
     Result<void> attach_to_all();
     /// These processes alone, without the ops that are in slices. One that is gone is left out. Errors: those of Link,
-    /// internal; then all are attached to, where that was so before, else those that could be, and the others as
-    /// before.
+    /// internal; then all are attached to, where that was so before, else those that could be, and who could not keeps
+    /// the link that it had, if any.
     Result<void> attach_to(const std::set<OwnLink>& processes);
+    /// Whom attach_to() has attached to.
+    std::set<OwnLink> own() const;
     /// Attaches to what the processes in slices are not attached to. Errors: those of Link, internal, for one of them.
     Result<void> begin_slice();
     void end_slice();
@@ -62,7 +64,7 @@ class HotSites {
 
     const Host host_;
     const std::vector<ProbeSite> sites_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     // Below: guarded by mutex_.
     UniqueFd file_;
     bool ended_ = false;

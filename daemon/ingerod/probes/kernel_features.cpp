@@ -175,6 +175,7 @@ Error KernelFeatures::why_no_attach_method() {
     if (!has(Feature::bpf))
         return {ErrorCode::denied, "cannot load BPF programs: " + why_not(Feature::bpf),
                 "run as root, or grant CAP_BPF and CAP_PERFMON (systemd: AmbientCapabilities=)"};
+    has(Feature::perf_uprobe);  // tried, so that it is known why not
     return {ErrorCode::denied, "cannot attach probes: " + why_not(Feature::perf_uprobe), perf_uprobe_hint};
 }
 

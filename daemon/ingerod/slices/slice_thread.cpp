@@ -149,7 +149,8 @@ void SliceThread::say(std::string trouble) {
     retry_ns_ = monotonic_now_ns() + retry_after_ns;
 }
 
-// What cannot be is tried again; until then a file stays as it was.
+// What cannot be is tried again; until then a process stays as it was, and its time in slices begins when it comes into
+// them.
 std::string SliceThread::apply(const std::vector<SlicedFile>& files, uint64_t& ret_next_ns) {
     std::string trouble;
     std::vector<SlicedFile> next;
@@ -166,7 +167,7 @@ std::string SliceThread::apply(const std::vector<SlicedFile>& files, uint64_t& r
     for (const SlicedFile& file : files) {
         const auto done = file.sites->attach_to(file.processes);
         if (!done) trouble = done.error().message;
-        if (done || has(now_, file)) next.push_back(file);
+        if (done || has(now_, file)) next.push_back({file.sites, file.sites->own()});
     }
     // Up to here they were seen in full. How many calls one of their first slice stands for is a guess: let that be of
     // a short time. What a process has in slices it has since one time: rather too few calls than some twice.
