@@ -126,6 +126,12 @@ int main(int argc, char** argv) {
         if (monotonic_now_ns() > until_ns) return fail_with("not all processes are traced");
         sleep_until(monotonic_now_ns() + second / 10);
     }
+    // What they map is read on for some seconds.
+    for (double before = -1, now = tracer.cpu_seconds(); now - before > 0.02; now = tracer.cpu_seconds()) {
+        if (monotonic_now_ns() > until_ns) return fail_with("it does not come to rest");
+        before = now;
+        sleep_until(monotonic_now_ns() + 2 * second);
+    }
     const double found_s = tracer.cpu_seconds() - cpu_before;
     const Cost idle = measure(tracer);
     Children mapper;
