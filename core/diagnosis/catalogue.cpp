@@ -37,8 +37,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "why the other task ran; waits between calls that are too short to be recorded one by one", nullptr},
     {"noisy-neighbour", "A task of another container or service has the CPU",
      "as for cpu-contention, where the task that ran belongs to another control group",
-     "as for cpu-contention; who ran for long is looked up while it runs", "as for cpu-contention; memory and caches",
-     nullptr},
+     "as for cpu-contention; the control group of the other task, which is read while it runs",
+     "as for cpu-contention; memory and caches", nullptr},
     {"own-io-wait", "The thread waits for a disk or a network file system",
      "the time in which a call's thread slept in input or output of its own, and came back from it; between calls only "
      "with work under way for the device, and where the thread's cycles are longer for it",

@@ -106,7 +106,7 @@ check_no_package() {
         [ ! -e "$file" ] || fail "a package of ingero is installed: $file" "remove it first; its configuration and events stay"
     done
     for file in /usr/local/bin/ingeroctl /usr/local/sbin/ingerod; do
-        if [ -e "$file" ] && [ ! -L "$file" ]; then fail "$file is not of this installer" "move it away"; fi
+        if [ -e "$file" ] && [ ! -L "$file" ]; then fail "$file was not installed by this script" "move it away"; fi
     done
     if [ -e "$prefix" ] && [ ! -e "$list" ] && [ -n "$(ls -A "$prefix")" ]; then
         fail "$prefix holds something else" "give a --prefix of its own"
@@ -169,7 +169,7 @@ install_config() {
     new=$prefix/$version/share/system/ingerod.conf
     mkdir -p /etc/ingero/ingerod.conf.d
     if [ -e "$config" ] && ! cmp -s "$config" "${before:-/nonexistent}" && ! cmp -s "$config" "$new"; then
-        note "$config has been changed and stays as it is; what it would be is $new"
+        note "$config was changed and is kept; the new default is $new"
         return
     fi
     cp "$new" "$config.ingero-new"
@@ -210,7 +210,7 @@ do_install() {
     if mkdir -p /usr/share/polkit-1/actions 2>/dev/null && [ -w /usr/share/polkit-1/actions ]; then
         put 0644 "$from/io.ingero.Ingero1.policy" /usr/share/polkit-1/actions/io.ingero.Ingero1.policy
     else
-        note "/usr is read-only: polkit is not told of ingerod, and lets root alone change something over D-Bus"
+        note "/usr is read-only, so the polkit actions were not installed: only root may change anything over D-Bus"
     fi
     for program in bin/ingeroctl sbin/ingerod; do link "$prefix/current/$program" "/usr/local/$program"; done
     for page in "$prefix"/current/share/man/man*/*; do

@@ -27,7 +27,7 @@ struct PublicProcess {
 
 struct ProbeSetState {
     std::string library;  ///< base name: libcudart.so.12
-    std::string set;      ///< "launch", "memory", "copy", "sync", "other"
+    std::string set;      ///< "launch", "memory", "copy", "sync", "graph", "nccl", "other"
     bool attached = false;
 };
 
