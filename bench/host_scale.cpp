@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
         if (monotonic_now_ns() > until_ns) return fail_with("not all processes are traced");
         sleep_until(monotonic_now_ns() + second / 10);
     }
-    // What they map is read on for some seconds.
+    // For some seconds more, what they map is being read.
     for (double before = -1, now = tracer.cpu_seconds(); now - before > 0.02; now = tracer.cpu_seconds()) {
         if (monotonic_now_ns() > until_ns) return fail_with("it does not come to rest");
         before = now;

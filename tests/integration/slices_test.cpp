@@ -254,7 +254,7 @@ TEST_F(Slices, a_daemon_that_is_killed_in_a_slice_leaves_the_code_of_the_program
     storm.finish();
 }
 
-// Whatever becomes of what it would store.
+// Slices come and go whatever becomes of what is to be stored.
 TEST_F(SlicesOnASmallDisk, come_and_go_as_before_while_it_is_full) {
     if (!can_slice_) GTEST_SKIP() << "this kernel cannot attach to one process alone";
     if (is_beside_another_ingerod()) GTEST_SKIP() << "another ingerod has breakpoints of its own";

@@ -252,6 +252,25 @@ TEST_F(Gaps, WhatAnotherThreadStillWaitsForIsNotDone) {
     EXPECT_THAT(explain(), IsEmpty());
 }
 
+TEST_F(Gaps, ACopyOfAnotherThreadKeepsTheDeviceBusyWhileItLasts) {
+    wait_once();
+    steps(100, [&] {
+        const uint64_t from_ns = now_;
+        for (const auto& [name, ns] : {std::pair("cudaMemcpyAsync", 20 * ms), {"cudaStreamSync", 5 * us}}) {
+            Event& event = call(name, ns);
+            event.tid = 777;
+            event.stream = 7;
+        }
+        const uint64_t to_ns = now_;
+        now_ = from_ns + ms;
+        step();
+        now_ = from_ns + 17 * ms;
+        step();
+        now_ = to_ns;
+    });
+    EXPECT_THAT(explain(), IsEmpty());
+}
+
 TEST_F(Gaps, ACallInWhichAnotherThreadSynchronisesIsNoWorkOfItsThreads) {
     wait_once();
     steps(100, [&] {

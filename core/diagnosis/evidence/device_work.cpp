@@ -54,7 +54,9 @@ DeviceWork::Thread* DeviceWork::thread_of(const ProcessKey& process, uint32_t ti
 
 void DeviceWork::change(Thread& thread, const Change& change) {
     if (!thread.changes.empty() && thread.changes.back().has_work == change.has_work) return;
-    thread.changes.push_back(change);
+    // Calls of one thread overlap in traces that were made up or imported.
+    const uint64_t before_ns = thread.changes.empty() ? 0 : thread.changes.back().at_ns;
+    thread.changes.push_back({std::max(change.at_ns, before_ns), change.has_work});
     if (thread.changes.size() == 2) changed_.push_back(last_number_);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "core/model/call_time.h"
@@ -54,7 +55,7 @@ void StepTimes::add(uint64_t end_ns, uint64_t busy_ns, uint64_t call) {
 }
 
 bool DrainedGaps::earlier(const Row& a, const Row& b) {
-    return std::pair(a.end_ns, a.event->sequence) < std::pair(b.end_ns, b.event->sequence);
+    return std::tie(a.end_ns, a.sequence) < std::tie(b.end_ns, b.sequence);
 }
 
 void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, DeviceWork& work) {
@@ -68,7 +69,7 @@ void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, Device
             wanted = op && matters(*op);
         }
         if (!wanted || event.depth != 0 || !filter.matches(event)) continue;
-        const Row row{saturating_end_ns(event), &event};
+        const Row row{saturating_end_ns(event), event.sequence, &event};
         if (!rows_.empty() && earlier(row, rows_.back())) runs_.push_back(rows_.size());
         rows_.push_back(row);
     }
@@ -114,13 +115,12 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     DrainedDevice& told = device->told;
     if (!enqueues(op) && op.op_class != OpClass::sync) {
         if (device->drained_ns != 0 && (device->in_calls.size() < max_threads || device->in_calls.contains(event.tid)))
-            device->in_calls[event.tid] +=
-                std::min(event.duration_ns, saturating_subtract(saturating_end_ns(event), device->drained_ns));
+            add_in_call(*device, event);
         return;
     }
     const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
     const uint64_t start_ns = std::max(event.start_ns, window_.from_ns);
-    told.from_ns = told.from_ns == 0 ? start_ns : std::min(told.from_ns, start_ns);
+    told.from_ns = told.to_ns == 0 ? start_ns : std::min(told.from_ns, start_ns);
     told.to_ns = std::max(told.to_ns, end_ns);
     told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.times()));
     if (enqueues(op)) enqueue(*device, event, op);
@@ -129,7 +129,7 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     if (op.op_class == OpClass::sync && device->drained_ns != 0) {
         // Nothing is known to be enqueued, and yet the program waits: what was before is one gap, what follows another.
         end_gap(*device, event, event.start_ns);
-        device->drained_ns = end_ns;
+        device->drained_ns = std::max(device->drained_ns, end_ns);
         return;
     }
     const bool one_stream =
@@ -137,7 +137,35 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     synchronised(*device, event, !one_stream || event.stream == unknown_stream);
 }
 
+void DrainedGaps::add_in_call(Device& device, const Event& event) {
+    const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
+    uint64_t& ns = device.in_calls[event.tid];
+    ns = saturating_add(ns, std::min(event.duration_ns, saturating_subtract(end_ns, device.drained_ns)));
+}
+
+/// A call that lasts, as one that copies from pageable memory, is known when it ends: what others took for gaps
+/// meanwhile was none.
+void DrainedGaps::cut_gaps(Device& device, const Event& event) {
+    auto& gaps = device.told.gaps;
+    while (!gaps.empty() && gaps.back().time.to_ns > event.start_ns) {
+        DrainedGap& gap = gaps.back();
+        const uint64_t to_ns = std::max(event.start_ns, gap.time.from_ns);
+        device.told.drained_ns = saturating_subtract(device.told.drained_ns, gap.time.to_ns - to_ns);
+        if (to_ns == gap.time.from_ns) {
+            gaps.pop_back();
+            --gaps_;
+            continue;
+        }
+        gap.time.to_ns = to_ns;
+        gap.in_calls_ns = 0;
+        gap.tid = event.tid;
+        gap.op = event.op;
+        gap.call = event.sequence;
+    }
+}
+
 void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
+    cut_gaps(device, event);
     device.told.enqueues = saturating_add(device.told.enqueues, event.weight);
     ++device.told.enqueue_rows;
     if (device.drained_ns != 0) {
@@ -160,7 +188,9 @@ void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
     }
     device.busy += !device.last->busy;
     device.last->busy = true;
-    device.last->enqueued_ns = std::max(device.last->enqueued_ns, event.start_ns);
+    // A launch may wait for room in a full queue: its work is there at its end at the latest.
+    const uint64_t enqueued_ns = op.waits_for_device ? event.start_ns : saturating_end_ns(event);
+    device.last->enqueued_ns = std::max(device.last->enqueued_ns, enqueued_ns);
 }
 
 /// What was enqueued after the call began, by another thread, it did not wait for.
@@ -187,6 +217,7 @@ void DrainedGaps::synchronised(Device& device, const Event& event, bool all) {
 void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
     DrainedGap gap;
     gap.time = {std::max(device.drained_ns, window_.from_ns), std::min(at_ns, window_.to_ns)};
+    if (gap.time.length_ns() == 0) return device.in_calls.clear();
     const auto in_calls = device.in_calls.find(event.tid);
     if (in_calls != device.in_calls.end()) gap.in_calls_ns = std::min(in_calls->second, gap.time.length_ns());
     gap.tid = event.tid;
@@ -197,7 +228,6 @@ void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
     gap.bytes_back = device.bytes_back;
     device.bytes_back = 0;
     device.in_calls.clear();
-    if (gap.time.length_ns() == 0) return;
     device.told.drained_ns = saturating_add(device.told.drained_ns, gap.time.length_ns());
     if (gap.time.length_ns() < shortest_ns_) return;
     device.told.gaps.push_back(gap);

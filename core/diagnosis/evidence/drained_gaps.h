@@ -84,9 +84,9 @@ class DrainedGaps {
     DrainedGaps(const Window& window, const KnownProcesses* processes)
         : window_(window), processes_(1'024, processes) {}
 
-    /// Blocks in the order in which they were recorded, rows of a block in any. Calls count in order of their end: what
-    /// a thread waits for, another may have enqueued or waited for meanwhile. Reports each thread's to `work` in order
-    /// of time.
+    /// Blocks in the order in which they were recorded, rows of a block in any order. Calls count in order of their
+    /// end: what a thread waits for, another may have enqueued or waited for meanwhile. Reports each thread's calls to
+    /// `work` in that order.
     void take(std::span<const Event> block, EventFilter& filter, DeviceWork& work);
 
     struct Devices;
@@ -125,6 +125,8 @@ class DrainedGaps {
     void enqueue(Device& device, const Event& event, const Op& op);
     void synchronised(Device& device, const Event& event, bool all);
     void end_gap(Device& device, const Event& event, uint64_t at_ns);
+    void cut_gaps(Device& device, const Event& event);
+    void add_in_call(Device& device, const Event& event);
     void drop_short();
     void drop(const Devices& gone);
     Device* device_of(const Event& event);
@@ -138,7 +140,7 @@ class DrainedGaps {
     uint16_t last_ordinal_ = 0;
     Device* last_device_ = nullptr;
     struct Row {
-        uint64_t end_ns;
+        uint64_t end_ns, sequence;
         const Event* event;
     };
     static bool earlier(const Row& a, const Row& b);
