@@ -103,25 +103,20 @@ class Host : public testing::Test {
         const json answer = daemon_->call("query", {{"sql", sql}});
         return answer.value("rows", json::array());
     }
-    /// Its rows once there are some.
-    json until_any(const std::string& sql) {
-        Patience limit;
-        json found;
-        while ((found = query(sql)).empty() && limit.lasts()) {
-        }
-        EXPECT_FALSE(found.empty()) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
-        return found;
-    }
-    /// Those rows of the main thread, once there are so many: what is read from the rings is stored within a second.
-    json rows(const std::string& what, size_t at_least, const std::string& where = "1") {
-        const std::string sql = "SELECT " + what + " FROM waits WHERE tid = " + std::to_string(pid_) + " AND " + where +
-                                " ORDER BY start_ns";
+    /// Its rows once there are so many: what is read from the rings is stored within a second.
+    json until_there(const std::string& sql, size_t at_least = 1) {
         Patience limit;
         json found;
         while ((found = query(sql)).size() < at_least && limit.lasts()) {
         }
         EXPECT_GE(found.size(), at_least) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
         return found;
+    }
+    /// Those of the main thread.
+    json rows(const std::string& what, size_t at_least, const std::string& where = "1") {
+        return until_there("SELECT " + what + " FROM waits WHERE tid = " + std::to_string(pid_) + " AND " + where +
+                               " ORDER BY start_ns",
+                           at_least);
     }
     static uint64_t total(const std::vector<Span>& spans) {
         return std::accumulate(spans.begin(), spans.end(), uint64_t{0},
@@ -341,12 +336,8 @@ TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
     close(listening);
     start({"refused", port});
     finish();
-    const std::string sql =
-        "SELECT peer, errno FROM socket_events WHERE op = 'socket_error' AND pid = " + std::to_string(pid_);
-    Patience limit;
-    json errors;
-    while ((errors = query(sql)).empty() && limit.lasts()) {
-    }
+    const json errors = until_there("SELECT peer, errno FROM socket_events WHERE op = 'socket_error' AND pid = " +
+                                    std::to_string(pid_));
     EXPECT_EQ(errors, json::array({json::array({"127.0.0.1:" + port, "ECONNREFUSED"})}));
     end();
 }
@@ -480,8 +471,8 @@ TEST_F(Host, RoomThatAThreadMakesInItsControlGroupIsTold) {
     // The last of them come within a second.
     const std::string told = " FROM host_events WHERE op = 'direct_reclaim' AND tid = " + std::to_string(pid_);
     const json found =
-        until_any("SELECT SUM(duration_ns), SUM(arg1), SUM(arg0)" + told +
-                  " HAVING SUM(duration_ns) >= " + std::to_string(std::min(took_ns / 20 * 19, took_ns - ms)));
+        until_there("SELECT SUM(duration_ns), SUM(arg1), SUM(arg0)" + told +
+                    " HAVING SUM(duration_ns) >= " + std::to_string(std::min(took_ns / 20 * 19, took_ns - ms)));
     ASSERT_EQ(found.size(), 1u) << query("SELECT SUM(duration_ns), SUM(arg1)" + told).dump() << " of " << took_ns;
     std::cout << times << " times " << format_duration(took_ns) << ", found "
               << format_duration(found[0][0].get<uint64_t>()) << " of " << found[0][1] << "\n";
@@ -497,11 +488,11 @@ TEST_F(Host, AProcessThatIsKilledForWantOfMemoryIsTold) {
     group.take(pid_);
     program_->write_line("go");
     EXPECT_EQ(program_->wait(), 128 + SIGKILL);
-    const json killed =
-        until_any("SELECT e.pid, e.comm FROM host_events e WHERE e.op = 'oom_kill' AND pid = " + std::to_string(pid_));
+    const json killed = until_there("SELECT e.pid, e.comm FROM host_events e WHERE e.op = 'oom_kill' AND pid = " +
+                                    std::to_string(pid_));
     EXPECT_EQ(killed, json::array({json::array({pid_, "host-program"})}));
     const json ended =
-        until_any("SELECT ret_code FROM host_events WHERE op = 'process_exit' AND pid = " + std::to_string(pid_));
+        until_there("SELECT ret_code FROM host_events WHERE op = 'process_exit' AND pid = " + std::to_string(pid_));
     EXPECT_EQ(ended, json::array({json::array({SIGKILL})}));
 }
 
@@ -540,7 +531,7 @@ TEST_P(HostUnreachable, RetransmitsAreTheirSocketsOwners) {
         ASSERT_GT(sent, 0u);
         end();
         const std::string pid = std::to_string(pid_);
-        until_any("SELECT 1 FROM host_events WHERE op = 'process_exit' AND pid = " + pid);  // stored after the others
+        until_there("SELECT 1 FROM host_events WHERE op = 'process_exit' AND pid = " + pid);  // stored after the others
         rows = query(
             "SELECT peer, errno, timestamp, stalled_ns FROM socket_events WHERE op = 'tcp_retransmit' AND pid = " +
             pid + " ORDER BY timestamp");

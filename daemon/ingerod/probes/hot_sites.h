@@ -46,8 +46,8 @@ class HotSites {
     /// Whoever maps the file, from now on. Errors: those of Link; then what was attached to still is.
     Result<void> attach_to_all();
     /// These processes alone, without the ops that are in slices. One that is gone is left out. Errors: those of Link,
-    /// internal; then all are attached to, where that was so before, else those that could be, and who could not keeps
-    /// the link that it had, if any.
+    /// internal; then all are attached to, where that was so before, else those that could be, and each other process
+    /// keeps the link that it had, if any.
     Result<void> attach_to(const std::set<OwnLink>& processes);
     /// Whom attach_to() has attached to.
     std::set<OwnLink> own() const;
