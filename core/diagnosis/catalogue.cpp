@@ -180,8 +180,12 @@ std::string finding_id(std::string_view kind, const ProcessKey& process, std::st
     return hex;
 }
 
+uint64_t JudgementContext::learnt_from(const ProcessKey& process) const {
+    return processes ? std::max(learnt_from_ns, processes->dropped_until_ns(process)) : learnt_from_ns;
+}
+
 bool JudgementContext::knows_from_start(const ProcessKey& process) const {
-    return learnt_from_ns != 0 && started_ns(process, clock) >= learnt_from_ns;
+    return learnt_from_ns != 0 && started_ns(process, clock) >= learnt_from(process);
 }
 
 uint64_t JudgementContext::known_until_ns(const ProcessKey& process, const Window& window) const {

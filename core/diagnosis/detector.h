@@ -65,7 +65,9 @@ struct JudgementContext {
     const std::vector<StateRow>* states = nullptr;  ///< of GPUs, in the window
     const std::vector<SpanRow>* spans = nullptr;    ///< that overlap the window, and who registered for their scopes
 
-    /// Whatever the process did, it did since learnt_from_ns.
+    /// learnt_from_ns, or later where rows of the process were dropped.
+    uint64_t learnt_from(const ProcessKey& process) const;
+    /// Whatever the process did, it did since then.
     bool knows_from_start(const ProcessKey& process) const;
     /// Up to when it is known what it did: to the end of the window, of the recording, or its own.
     uint64_t known_until_ns(const ProcessKey& process, const Window& window) const;

@@ -24,23 +24,25 @@ constexpr size_t max_rejected = 16;
 constexpr uint64_t lossy_from = 10;
 
 struct RecordedBlock {
-    uint64_t last_start_ns = 0;
+    uint64_t recorded_ns = 0;
     uint64_t min_sequence = 0;
     bool is_inside = false;  ///< all of it
     std::string_view bytes;
     bool operator<(const RecordedBlock& other) const {
-        return std::pair(last_start_ns, min_sequence) < std::pair(other.last_start_ns, other.min_sequence);
+        return std::pair(recorded_ns, min_sequence) < std::pair(other.recorded_ns, other.min_sequence);
     }
 };
 
 /// The blocks of a window in the order in which they were recorded: one with a long wait or call in it begins far
-/// before its neighbours, and whatever follows a thread or a stream from call to call would lose its way.
+/// before its neighbours, and whatever follows a thread or a stream from call to call would lose its way. Calls are
+/// recorded as they end; imported traces have them in order of start.
 Result<std::vector<RecordedBlock>> recorded_blocks(const StoreSnapshot& snapshot, uint32_t boot_index,
-                                                   const Window& window) {
+                                                   const Window& window, bool imported) {
     std::vector<RecordedBlock> blocks;
     auto listed = snapshot.scan_blocks(boot_index, window, [&](BlockView& view) {
         const BlockHeader& header = view.header();
-        blocks.push_back({header.last_start_ns, header.min_sequence, lies_within(header, window), view.bytes()});
+        blocks.push_back({imported ? header.last_start_ns : header.max_end_ns, header.min_sequence,
+                          lies_within(header, window), view.bytes()});
         return true;
     });
     if (!listed) return tl::unexpected(listed.error());
@@ -60,9 +62,9 @@ Result<void> decode_within(const RecordedBlock& block, const Window& window, std
 /// what is learnt from.
 class BootExplainer {
   public:
-    BootExplainer(const BootWindow& boot, const DetectorContext& context, EventFilter filter, SlowCalls& slow,
-                  JudgedTotals& totals)
-        : boot_(boot), judge_(context, std::move(filter), slow, totals) {}
+    BootExplainer(const BootWindow& boot, bool imported, const DetectorContext& context, EventFilter filter,
+                  SlowCalls& slow, JudgedTotals& totals)
+        : boot_(boot), imported_(imported), judge_(context, std::move(filter), slow, totals) {}
 
     Result<void> run(const StoreSnapshot& snapshot) {
         if (auto learnt = learn(snapshot); !learnt) return learnt;
@@ -76,12 +78,13 @@ class BootExplainer {
     }
 
     const Judge& judge() const { return judge_; }
+    bool imported() const { return imported_; }
 
   private:
     Result<void> learn(const StoreSnapshot& snapshot) {
         Window known = boot_.monotonic;
         known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
-        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, known);
+        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, known, imported_);
         if (!blocks) return tl::unexpected(blocks.error());
         for (const RecordedBlock& block : *blocks) {
             if (block.is_inside) {
@@ -96,7 +99,7 @@ class BootExplainer {
     }
 
     Result<void> judge(const StoreSnapshot& snapshot) {
-        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, boot_.monotonic);
+        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, boot_.monotonic, imported_);
         if (!blocks) return tl::unexpected(blocks.error());
         for (const RecordedBlock& block : *blocks) {
             size_t others = 0;
@@ -117,7 +120,7 @@ class BootExplainer {
     }
 
     Result<void> look_back(const StoreSnapshot& snapshot, const Window& more) {
-        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, more);
+        const auto blocks = recorded_blocks(snapshot, boot_.boot_index, more, imported_);
         if (!blocks) return tl::unexpected(blocks.error());
         for (const RecordedBlock& block : *blocks) {
             if (auto decoded = decode_within(block, more, rows_); !decoded) return decoded;
@@ -127,6 +130,7 @@ class BootExplainer {
     }
 
     BootWindow boot_;
+    bool imported_;  ///< from a trace that does not say in full what it left out
     Judge judge_;
     BlockView view_;
     std::vector<Event> rows_;  ///< of one block
@@ -364,8 +368,12 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
                                       .clock = boot.clock,
                                       .processes = &known,
                                       .communicators = &*communicators};
+        const auto gaps = snapshot.gaps(boot.boot_index, boot.monotonic);
+        if (!gaps) return tl::unexpected(gaps.error());
+        const bool imported = std::any_of(gaps->begin(), gaps->end(),
+                                          [](const GapRow& gap) { return gap.reason == GapReason::imported; });
         explainers.push_back(
-            std::make_unique<BootExplainer>(boot, context, EventFilter(filter, *processes), slow, totals));
+            std::make_unique<BootExplainer>(boot, imported, context, EventFilter(filter, *processes), slow, totals));
         if (const auto done = explainers.back()->run(snapshot); !done) return tl::unexpected(done.error());
     }
 
@@ -386,10 +394,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         auto losses = snapshot.losses(boots[number].boot_index, {recorded.from_ns, boots[number].monotonic.to_ns});
         if (!losses) return tl::unexpected(losses.error());
         context.losses = std::move(*losses);
-        auto gaps = snapshot.gaps(boots[number].boot_index, boots[number].monotonic);
-        if (!gaps) return tl::unexpected(gaps.error());
-        context.imported = std::any_of(gaps->begin(), gaps->end(),
-                                       [](const GapRow& gap) { return gap.reason == GapReason::imported; });
+        context.imported = explainers[number]->imported();
         const bool counted = std::any_of(context.losses.begin(), context.losses.end(),
                                          [](const LossRow& row) { return row.thinned != 0; });
         context.calls_left_out = context.imported && !counted;

@@ -422,7 +422,7 @@ TEST_F(Collectives, a_rank_that_keeps_coming_last_is_named_while_it_runs_and_fro
 }
 
 TEST_F(Collectives, a_rank_that_is_killed_is_named_while_the_others_wait_for_it) {
-    // What others call meanwhile would crowd the ranks' last collectives out of the latest calls that are kept.
+    // So that what others call meanwhile loses none of the ranks' calls.
     const std::string config = directory_ / "ranks.conf";
     std::ofstream(config) << "[capture]\noverhead_budget = 0\ninclude = [\"comm:standin-collec*\"]\n";
     Daemon daemon(directory_ / "run", {"--config", config});

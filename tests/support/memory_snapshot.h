@@ -1,5 +1,6 @@
 // A StoreSnapshot over rows in memory: what queries and the diagnosis are tested on without a store. Blocks come as the
-// store gives them: up to 4,096 rows in order of start, inside a block op by op.
+// store gives them: up to 4,096 rows as they were recorded, in order of their end, of an imported trace in order of
+// start; inside a block op by op.
 #pragma once
 
 #include <algorithm>
@@ -166,12 +167,20 @@ class MemorySnapshot : public StoreSnapshot {
                              const std::function<bool(BlockView&)>& visit) const override {
         if (scan_error_) return tl::unexpected(*scan_error_);
         if (boot_index != 0) return {};
-        std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
-            return std::pair(a.start_ns, a.sequence) < std::pair(b.start_ns, b.sequence);
-        });
+        const bool imported = std::any_of(gaps_.begin(), gaps_.end(),
+                                          [](const GapRow& gap) { return gap.reason == GapReason::imported; });
+        const auto place_of = [imported](const Event& event) {
+            return std::pair(imported ? event.start_ns : saturating_end_ns(event), event.sequence);
+        };
+        std::stable_sort(events_.begin(), events_.end(),
+                         [&](const Event& a, const Event& b) { return place_of(a) < place_of(b); });
+        ordered_ = false;
         BlockView view;
         for (size_t from = 0; from < events_.size(); from += block_rows) {
             const auto rows = std::span(events_).subspan(from, std::min(block_rows, events_.size() - from));
+            std::sort(rows.begin(), rows.end(), [](const Event& a, const Event& b) {
+                return std::pair(a.start_ns, a.sequence) < std::pair(b.start_ns, b.sequence);
+            });
             // A list, so that bytes stay where they are; and until the snapshot goes, as a store's do.
             const std::string& bytes = blocks_.emplace_back(encode_block(0, rows));
             if (auto opened = view.open(bytes); !opened) return opened;

@@ -271,6 +271,25 @@ TEST_F(Gaps, ACopyOfAnotherThreadKeepsTheDeviceBusyWhileItLasts) {
     EXPECT_THAT(explain(), IsEmpty());
 }
 
+TEST_F(Gaps, BlocksAreJudgedInOrderOfEnd) {
+    constexpr size_t block_rows = MemorySnapshot::block_rows, turns = 6;
+    wait_once();
+    for (size_t turn = 0; turn < turns; ++turn) {
+        while (snapshot_.events().size() % block_rows != block_rows - 1) launch(0x1000);
+        call("cudaStreamSync", 2 * ms);
+        // The next block has what began before the last call of this one: a wait for the device that goes on.
+        const uint64_t drained_ns = now_;
+        for (size_t i = 1; i < block_rows; ++i)
+            slept(stranger, drained_ns - 3 * ms, 3 * ms + i * us, BlockedReason::timer);
+        now_ -= 3 * ms;
+        call("cudaStreamSync", 203 * ms).tid = 777;
+        now_ = drained_ns;
+        sleep(390 * ms, BlockedReason::futex, worker);
+    }
+    step();
+    EXPECT_NEAR(static_cast<double>(found("data-starvation").lost_ns), turns * 190e6, 10e6);
+}
+
 TEST_F(Gaps, ACallInWhichAnotherThreadSynchronisesIsNoWorkOfItsThreads) {
     wait_once();
     steps(100, [&] {

@@ -1,12 +1,9 @@
-// The live window and the life of incidents.
+// The life of incidents.
 #include "core/diagnosis/incidents/incidents.h"
 
 #include <gmock/gmock.h>
 
 #include <set>
-
-#include "core/diagnosis/live/live_window.h"
-#include "core/model/op.h"
 
 namespace ingero {
 namespace {
@@ -161,35 +158,6 @@ TEST_F(Incidents, the_number_of_open_ones_is_bounded_and_the_rest_is_counted) {
     EXPECT_EQ(ids.size(), 256u);
 }
 
-/// Synchronisations of 1 ms and a pause as long; where there is a hog, each is preempted for another millisecond.
-std::vector<Event> syncs(uint64_t from_ns, unsigned count, bool with_hog, uint64_t& sequence) {
-    std::vector<Event> events;
-    for (unsigned i = 0; i < count; ++i) {
-        Event event;
-        event.sequence = ++sequence;
-        event.op = op::cudaStreamSync;
-        event.tgid = event.tid = python;
-        event.process_start_ns = 5;
-        event.start_ns = from_ns + i * (with_hog ? 3 : 2) * ms;
-        event.duration_ns = with_hog ? 2 * ms : ms;
-        if (with_hog) {
-            event.runnable_ns = event.preempted_ns = event.preemptor_ns = ms;
-            event.preemptor_tgid = hog;
-            event.preemptor_comm = to_comm("stress-hog");
-            event.waits = 1;
-        }
-        events.push_back(event);
-    }
-    return events;
-}
-
-Process python_process() {
-    Process process;
-    process.key = {python, 5};
-    process.comm = "python";
-    return process;
-}
-
 TEST_F(Incidents, of_whom_others_tell_begin_and_end_as_they_say) {
     Finding late = contention(200 * ms);
     late.kind = "straggler";
@@ -217,63 +185,6 @@ TEST_F(Incidents, of_whom_others_tell_begin_and_end_as_they_say) {
     EXPECT_EQ(closed->incident.closed_realtime_ns, epoch + now);
     EXPECT_FALSE(tracker.end("abc", epoch + now));
     EXPECT_FALSE(tracker.waiting());
-}
-
-TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {
-    LiveWindow window("boot");
-    uint64_t sequence = 0;
-    window.add(syncs(99 * second, 50, false, sequence), 0);
-    window.add(syncs(100 * second, 300, true, sequence), 0);
-    const auto first = window.pass(at(101 * second), {python_process()});
-    ASSERT_EQ(first.size(), 1u);
-    EXPECT_EQ(first[0].kind, "cpu-contention");
-    EXPECT_EQ(first[0].verdict, Verdict::proven);
-    EXPECT_EQ(first[0].comm, "python");
-    EXPECT_EQ(first[0].newly_lost_ns, first[0].lost_ns);
-    EXPECT_FALSE(window.has_new());
-
-    window.add(syncs(101 * second, 100, true, sequence), 0);
-    const auto second_pass = window.pass(at(102 * second), {python_process()});
-    ASSERT_EQ(second_pass.size(), 1u);
-    EXPECT_NEAR(static_cast<double>(second_pass[0].newly_lost_ns), 100.0 * ms, 5.0 * ms);
-    EXPECT_NEAR(static_cast<double>(second_pass[0].lost_ns), 400.0 * ms, 20.0 * ms);
-}
-
-TEST(LiveWindow, is_silent_on_healthy_calls_and_forgets_what_is_old) {
-    LiveWindow window("boot");
-    uint64_t sequence = 0;
-    window.add(syncs(100 * second, 300, true, sequence), 0);
-    EXPECT_EQ(window.pass(at(101 * second), {}).size(), 1u);
-    window.add(syncs(112 * second, 300, false, sequence), 0);
-    EXPECT_TRUE(window.pass(at(113 * second), {}).empty()) << "more than ten seconds ago";
-    window.trim(129 * second);
-    EXPECT_FALSE(window.empty());
-    window.trim(131 * second);
-    const size_t kept = window.bytes();
-    EXPECT_GT(kept, 0u);
-    EXPECT_EQ(kept, 300 * sizeof(Event)) << "the first block is gone";
-    window.trim(200 * second);
-    EXPECT_TRUE(window.empty());
-    EXPECT_EQ(window.bytes(), 0u);
-}
-
-TEST(LiveWindow, proves_nothing_where_much_was_lost) {
-    LiveWindow window("boot");
-    uint64_t sequence = 0;
-    window.add(syncs(100 * second, 300, true, sequence), 1'000);
-    const auto findings = window.pass(at(101 * second), {python_process()});
-    ASSERT_EQ(findings.size(), 1u);
-    EXPECT_EQ(findings[0].verdict, Verdict::partial);
-}
-
-TEST(LiveWindow, keeps_no_more_bytes_than_it_may) {
-    LiveWindow window("boot", {.max_bytes = 1 << 20});
-    uint64_t sequence = 0;
-    for (unsigned i = 0; i < 100; ++i) {
-        window.add(syncs((100 + i) * second, 300, false, sequence), 0);
-        EXPECT_LE(window.bytes(), size_t{1} << 20);
-    }
-    EXPECT_GT(window.bytes(), size_t{1} << 19);
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ class DeviceFault final : public Detector {
 
     static UnderWay under_way(const ProcessKey& process, const Fault& fault, const JudgementContext& context) {
         UnderWay all;
-        const uint64_t known_from_ns = std::max(fault.from_ns, context.learnt_from_ns);
+        const uint64_t known_from_ns = std::max(fault.from_ns, context.learnt_from(process));
         const bool from_start =
             context.knows_from_start(process) && started_ns(process, context.clock) >= known_from_ns;
         all.unknown = fault.full || context.lossy ||

@@ -300,6 +300,12 @@ void WaitTable::slept(Asker& asker, const ProcessKey& process, const Comm& comm,
 
 void WaitTable::split(Asker& asker, ProcessKey process, uint32_t tid, const Comm& comm, Window time,
                       unsigned depth) const {
+    // Of what it did before its rows were dropped nothing is known, that it ran neither.
+    if (const uint64_t until_ns = processes_ ? processes_->dropped_until_ns(process) : 0; until_ns > time.from_ns) {
+        const Window dropped = within(time, time.from_ns, until_ns);
+        add_part(asker.parts, Spent::unknown, process, tid, comm, dropped.length_ns(), nullptr);
+        time.from_ns = dropped.to_ns;
+    }
     uint64_t off_ns = 0;
     // One thread's waits follow each other: those that end after `from` are behind all that do not.
     const std::span<const Event> waits = of_thread(waits_, process.pid, tid);

@@ -39,7 +39,8 @@ uint64_t started_ns(const ProcessKey& process, const ClockTriple& clock) {
     return saturating_subtract(process.start_ns, suspended_ns);
 }
 
-KnownProcesses::KnownProcesses(const std::vector<Process>& processes) {
+KnownProcesses::KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until)
+    : dropped_until_(std::move(dropped_until)) {
     for (const Process& process : processes) processes_[process.key] = &process;
 }
 
@@ -66,6 +67,11 @@ std::string KnownProcesses::name(const ProcessKey& process) const {
 uint64_t KnownProcesses::exited_ns(const ProcessKey& process) const {
     const Process* known = find(process);
     return known && known->exited_ns != 0 ? known->exited_ns : UINT64_MAX;
+}
+
+uint64_t KnownProcesses::dropped_until_ns(const ProcessKey& process) const {
+    const auto found = dropped_until_.find(process);
+    return found == dropped_until_.end() ? 0 : found->second;
 }
 
 SameDevice KnownProcesses::same_device(const ProcessKey& a, uint16_t device_of_a, const ProcessKey& b,

@@ -23,8 +23,8 @@ enum class SameDevice { no, yes, unknown };
 class KnownProcesses {
   public:
     KnownProcesses() = default;
-    /// `processes` must outlive it.
-    explicit KnownProcesses(const std::vector<Process>& processes);
+    /// `processes` must outlive it. `dropped_until`: of whom rows were dropped, and when the last of these ended.
+    explicit KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until = {});
 
     const Process* find(const ProcessKey& process) const;
     /// Of those that had the pid, the one that had it at that time (CLOCK_MONOTONIC); nullptr where none is known.
@@ -33,10 +33,13 @@ class KnownProcesses {
     std::string name(const ProcessKey& process) const;
     /// CLOCK_MONOTONIC; UINT64_MAX while it lives, and where nothing is known of it.
     uint64_t exited_ns(const ProcessKey& process) const;
+    /// CLOCK_MONOTONIC: rows of before were dropped, as against those of others; 0 where none were.
+    uint64_t dropped_until_ns(const ProcessKey& process) const;
     SameDevice same_device(const ProcessKey& a, uint16_t device_of_a, const ProcessKey& b, uint16_t device_of_b) const;
 
   private:
     std::map<ProcessKey, const Process*> processes_;
+    std::map<ProcessKey, uint64_t> dropped_until_;
 };
 
 /// One Kept a process, and no more than `limit` of them. Where there is no room a quarter goes: first those that speak

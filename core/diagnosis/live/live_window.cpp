@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
+#include <span>
+#include <utility>
 
 #include "core/diagnosis/judge.h"
 #include "core/model/op.h"
+#include "core/store/block/block.h"
 #include "core/store/rows/state_names.h"
 
 namespace ingero {
@@ -19,8 +24,18 @@ constexpr size_t max_spans = 16'384;
 constexpr size_t max_registered = 4'096;
 constexpr size_t max_states = 4'096;
 
+/// What one process did in a block.
+struct Part {
+    ProcessKey process;
+    std::vector<Event> rows;
+    uint64_t latest_end_ns = 0;
+
+    size_t bytes() const { return sizeof(*this) + rows.size() * sizeof(Event); }
+};
+
+/// What was added at once.
 struct Block {
-    std::vector<Event> events;
+    std::vector<std::shared_ptr<const Part>> parts;  ///< by process; null where they were dropped
     uint64_t lost = 0;
     uint64_t earliest_start_ns = UINT64_MAX;
     uint64_t latest_end_ns = 0;
@@ -28,20 +43,49 @@ struct Block {
     uint64_t last_row = 0;
 };
 
-size_t bytes_of(const Block& block) {
-    return block.events.size() * sizeof(Event);
+std::vector<std::shared_ptr<const Part>> parts_of(const std::vector<Event>& rows) {
+    std::map<ProcessKey, size_t> counts;
+    for (const Event& row : rows) ++counts[row.process()];
+    std::map<ProcessKey, std::shared_ptr<Part>> by_process;
+    for (const auto& [process, count] : counts) {
+        auto& part = by_process[process] = std::make_shared<Part>();
+        part->process = process;
+        part->rows.reserve(count);
+    }
+    for (const Event& row : rows) {
+        Part& part = *by_process[row.process()];
+        part.rows.push_back(row);
+        part.latest_end_ns = std::max(part.latest_end_ns, saturating_end_ns(row));
+    }
+    std::vector<std::shared_ptr<const Part>> parts;
+    for (auto& [process, part] : by_process) parts.push_back(std::move(part));
+    return parts;
 }
 
 }  // namespace
 
 struct LiveWindow::Impl {
+    struct Place {
+        uint64_t block = 0;
+        size_t part = 0;
+    };
+    /// Of one process.
+    struct Kept {
+        std::deque<Place> places;
+        size_t bytes = 0;
+        uint64_t dropped_until_ns = 0;  ///< when the last of its calls that were dropped to make room returned
+    };
+
     std::string boot_id;
     LiveWindowOptions options;
 
     mutable std::mutex mutex;
-    // Below: guarded by mutex. Blocks do not change, so a pass works on those it found without holding it.
-    std::deque<std::shared_ptr<const Block>> blocks;
-    std::deque<SpanRow> spans;  ///< in order of arrival
+    // Below: guarded by mutex. Parts do not change, so a pass works on those it found without holding it.
+    std::deque<Block> blocks;
+    uint64_t first_block = 0;  ///< the number of blocks.front()
+    std::map<ProcessKey, Kept> kept;
+    std::set<std::pair<size_t, ProcessKey>> by_size;  ///< whoever has anything in `kept`
+    std::deque<SpanRow> spans;                        ///< in order of arrival
     std::vector<SpanRow> registered;
     std::deque<StateRow> states;
     size_t bytes = 0;
@@ -49,12 +93,61 @@ struct LiveWindow::Impl {
     uint64_t last_row = 0;          ///< of waits too
     uint64_t seen_sequence = 0;     ///< of calls, by passes
     uint64_t seen_row = 0;          ///< the same of all rows
-    uint64_t dropped_until_ns = 0;  ///< when the last call that is no longer kept returned
+    uint64_t dropped_until_ns = 0;  ///< when the last call that is too old to be kept returned
+
+    void resize(const ProcessKey& process, Kept& own, size_t to) {
+        by_size.erase({own.bytes, process});
+        bytes = bytes - own.bytes + to;
+        own.bytes = to;
+        if (to != 0) by_size.emplace(to, process);
+    }
+
+    void add(Block block) {
+        for (size_t number = 0; number < block.parts.size(); ++number) {
+            const Part& part = *block.parts[number];
+            Kept& own = kept[part.process];
+            own.places.push_back({first_block + blocks.size(), number});
+            resize(part.process, own, own.bytes + part.bytes());
+        }
+        blocks.push_back(std::move(block));
+    }
+
+    void drop_first_of(const ProcessKey& process, Kept& own) {
+        const Place place = own.places.front();
+        own.places.pop_front();
+        auto& part = blocks[place.block - first_block].parts[place.part];
+        own.dropped_until_ns = std::max(own.dropped_until_ns, part->latest_end_ns);
+        resize(process, own, own.bytes - part->bytes());
+        part.reset();
+    }
+
+    /// Of whoever has most: who calls all the time crowds out nobody but itself.
+    void make_room() {
+        while (bytes > options.max_bytes && blocks.size() > 1) {
+            const ProcessKey process = by_size.rbegin()->second;
+            drop_first_of(process, kept.at(process));
+            const auto is_dropped = [](const auto& part) { return !part; };
+            while (blocks.size() > 1 &&
+                   std::all_of(blocks.front().parts.begin(), blocks.front().parts.end(), is_dropped))
+                drop_first();
+        }
+    }
 
     void drop_first() {
-        dropped_until_ns = std::max(dropped_until_ns, blocks.front()->latest_end_ns);
-        bytes -= bytes_of(*blocks.front());
+        for (const auto& part : blocks.front().parts)
+            if (part) drop_first_of(part->process, kept.at(part->process));
         blocks.pop_front();
+        ++first_block;
+    }
+
+    void drop_before(uint64_t oldest_ns) {
+        while (!blocks.empty() && blocks.front().latest_end_ns < oldest_ns) {
+            dropped_until_ns = std::max(dropped_until_ns, blocks.front().latest_end_ns);
+            drop_first();
+        }
+        std::erase_if(kept, [this](const auto& one) {
+            return one.second.bytes == 0 && one.second.dropped_until_ns <= dropped_until_ns;
+        });
     }
 };
 
@@ -67,27 +160,26 @@ LiveWindow::~LiveWindow() = default;
 
 void LiveWindow::add(std::vector<Event> events, uint64_t lost) {
     if (events.empty()) return;
-    auto block = std::make_shared<Block>();
+    Block block;
     const uint64_t told_until_ns = saturating_end_ns(events.back());
     // Of what the kernel did detectors ask for waits only.
     std::erase_if(events, [](const Event& event) { return !is_call(event.op) && !WaitTable::wants(event.op); });
     if (events.empty() && lost == 0) return;
-    if (events.empty()) block->earliest_start_ns = block->latest_end_ns = told_until_ns;
+    if (events.empty()) block.earliest_start_ns = block.latest_end_ns = told_until_ns;
     for (const Event& event : events) {
-        if (is_call(event.op)) block->last_sequence = event.sequence;  // without calls there is nothing new to judge
-        block->last_row = std::max(block->last_row, event.sequence);
-        block->earliest_start_ns = std::min(block->earliest_start_ns, event.start_ns);
-        block->latest_end_ns = std::max(block->latest_end_ns, saturating_end_ns(event));
+        if (is_call(event.op)) block.last_sequence = event.sequence;  // without calls there is nothing new to judge
+        block.last_row = std::max(block.last_row, event.sequence);
+        block.earliest_start_ns = std::min(block.earliest_start_ns, event.start_ns);
+        block.latest_end_ns = std::max(block.latest_end_ns, saturating_end_ns(event));
     }
-    block->lost = lost;
-    block->events = std::move(events);
+    block.lost = lost;
+    block.parts = parts_of(events);
 
     const std::lock_guard lock(impl_->mutex);
-    impl_->bytes += bytes_of(*block);
-    impl_->last_sequence = std::max(impl_->last_sequence, block->last_sequence);
-    impl_->last_row = std::max(impl_->last_row, block->last_row);
-    impl_->blocks.push_back(std::move(block));
-    while (impl_->bytes > impl_->options.max_bytes && impl_->blocks.size() > 1) impl_->drop_first();
+    impl_->last_sequence = std::max(impl_->last_sequence, block.last_sequence);
+    impl_->last_row = std::max(impl_->last_row, block.last_row);
+    impl_->add(std::move(block));
+    impl_->make_room();
 }
 
 void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
@@ -111,7 +203,7 @@ void LiveWindow::add_state(const StateRow& state) {
 void LiveWindow::trim(uint64_t now_monotonic_ns) {
     const uint64_t oldest = saturating_subtract(now_monotonic_ns, impl_->options.history_ns);
     const std::lock_guard lock(impl_->mutex);
-    while (!impl_->blocks.empty() && impl_->blocks.front()->latest_end_ns < oldest) impl_->drop_first();
+    impl_->drop_before(oldest);
     while (!impl_->spans.empty() && impl_->spans.front().end_ns < oldest) impl_->spans.pop_front();
     while (!impl_->states.empty() && impl_->states.front().time_ns < oldest) impl_->states.pop_front();
 }
@@ -133,7 +225,8 @@ size_t LiveWindow::bytes() const {
 
 std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<Process>& processes,
                                       const Communicators& communicators) {
-    std::vector<std::shared_ptr<const Block>> blocks;
+    std::vector<Block> blocks;
+    std::map<ProcessKey, uint64_t> dropped_until;
     std::vector<SpanRow> spans;
     std::vector<StateRow> states;
     const uint64_t judged_from_ns = saturating_subtract(now.monotonic_ns, impl_->options.judged_ns);
@@ -148,6 +241,8 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         impl_->seen_sequence = impl_->last_sequence;
         impl_->seen_row = impl_->last_row;
         kept_from_ns = std::max(impl_->options.since_ns, impl_->dropped_until_ns);
+        for (const auto& [process, own] : impl_->kept)
+            if (own.dropped_until_ns != 0) dropped_until.emplace(process, own.dropped_until_ns);
         std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
                      [&](const SpanRow& span) { return span.end_ns > judged_from_ns; });
         if (!spans.empty()) spans.insert(spans.end(), impl_->registered.begin(), impl_->registered.end());
@@ -156,37 +251,38 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     }
     if (kept_from_ns == 0) {
         kept_from_ns = UINT64_MAX;
-        for (const auto& block : blocks) kept_from_ns = std::min(kept_from_ns, block->earliest_start_ns);
+        for (const Block& block : blocks) kept_from_ns = std::min(kept_from_ns, block.earliest_start_ns);
     }
     const uint64_t judged_ns = impl_->options.judged_ns;
     const Window window{saturating_subtract(now.monotonic_ns, judged_ns), now.monotonic_ns};
     SlowCalls slow(0);
     JudgedTotals totals;
-    const KnownProcesses known(processes);
+    const KnownProcesses known(processes, std::move(dropped_until));
     Judge judge(
         {.options = options, .window = window, .clock = now, .processes = &known, .communicators = &communicators},
         EventFilter(Filter{}, processes), slow, totals);
-    for (const auto& block : blocks) judge.learn(block->events);
+    std::vector<Event> rows;
+    const auto rows_of = [&](const Block& block, const Window& wanted) -> std::span<const Event> {
+        const bool is_inside = block.earliest_start_ns >= wanted.from_ns && block.latest_end_ns <= wanted.to_ns;
+        if (is_inside && block.parts.size() == 1 && block.parts[0]) return block.parts[0]->rows;
+        rows.clear();
+        for (const auto& part : block.parts)
+            if (part)
+                std::copy_if(part->rows.begin(), part->rows.end(), std::back_inserter(rows),
+                             [&](const Event& row) { return overlaps(row, wanted); });
+        return rows;
+    };
+    for (const Block& block : blocks) judge.learn(rows_of(block, {0, UINT64_MAX}));
     judge.finish_learning();
     uint64_t lost = 0;
-    std::vector<Event> part;
-    for (const auto& block : blocks) {
-        if (block->latest_end_ns < window.from_ns) continue;
-        lost += block->lost;
-        part.clear();
-        std::copy_if(block->events.begin(), block->events.end(), std::back_inserter(part),
-                     [&](const Event& event) { return saturating_end_ns(event) >= window.from_ns; });
-        judge.judge(part);
+    for (const Block& block : blocks) {
+        if (block.latest_end_ns < window.from_ns) continue;
+        lost += block.lost;
+        judge.judge(rows_of(block, window));
     }
     judge.finish_judging();
-    if (const Window more = judge.looks_back_at(); more.length_ns() > 0) {
-        for (const auto& block : blocks) {
-            part.clear();
-            std::copy_if(block->events.begin(), block->events.end(), std::back_inserter(part),
-                         [&](const Event& event) { return event.start_ns < more.to_ns; });
-            judge.look_back(part);
-        }
-    }
+    if (const Window more = judge.looks_back_at(); more.length_ns() > 0)
+        for (const Block& block : blocks) judge.look_back(rows_of(block, {0, more.to_ns}));
     // Shares are of the whole window also where calls are known for less: little time is little evidence.
     JudgementContext context;
     context.covered_ns = judged_ns;
@@ -199,15 +295,15 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     context.spans = &spans;
     context.states = &states;
     uint64_t before_ns = 0;
-    for (const auto& block : blocks) {
-        if (block->lost != 0) {
+    for (const Block& block : blocks) {
+        if (block.lost != 0) {
             LossRow row;
-            row.from_ns = std::min(block->earliest_start_ns, before_ns);
-            row.to_ns = saturating_add(block->latest_end_ns, 1);
-            row.lost_ring = block->lost;
+            row.from_ns = std::min(block.earliest_start_ns, before_ns);
+            row.to_ns = saturating_add(block.latest_end_ns, 1);
+            row.lost_ring = block.lost;
             context.losses.push_back(row);
         }
-        before_ns = block->latest_end_ns;
+        before_ns = block.latest_end_ns;
     }
     return judge.findings(context);
 }

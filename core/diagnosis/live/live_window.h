@@ -20,7 +20,8 @@
 namespace ingero {
 
 struct LiveWindowOptions {
-    /// Kept for so long or up to so many bytes, whichever is less.
+    /// Kept for so long or up to so many bytes, whichever is less. Where there is no room, that process loses its
+    /// oldest calls that has most of them.
     uint64_t history_ns = 30'000'000'000;
     size_t max_bytes = 32 << 20;
     uint64_t judged_ns = 10'000'000'000;  ///< the part that is judged; all of it teaches what is usual
