@@ -32,12 +32,17 @@ struct JudgedCall {
     bool first_use;
 };
 
+class CollectiveFeed;
+
 struct DetectorContext {
     ExplainOptions options;
     Window window;  ///< CLOCK_MONOTONIC
     ClockTriple clock;
     const KnownProcesses* processes = nullptr;
     const Communicators* communicators = nullptr;
+    /// Those of before what is learnt from, of all that began since collectives_from_ns (0: not known); null: none.
+    const CollectiveFeed* collectives = nullptr;
+    uint64_t collectives_from_ns = 0;
 };
 
 class DrainedGaps;

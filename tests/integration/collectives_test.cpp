@@ -421,29 +421,58 @@ TEST_F(Collectives, a_rank_that_keeps_coming_last_is_named_while_it_runs_and_fro
     EXPECT_NE(told_.find("came last to the collectives of 4 ranks"), std::string::npos) << told_;
 }
 
-TEST_F(Collectives, a_rank_that_is_killed_is_named_while_the_others_wait_for_it) {
-    // So that what others call meanwhile loses none of the ranks' calls.
-    const std::string config = directory_ / "ranks.conf";
-    std::ofstream(config) << "[capture]\noverhead_budget = 0\ninclude = [\"comm:standin-collec*\"]\n";
-    Daemon daemon(directory_ / "run", {"--config", config});
-    Child ranks({COLLECTIVES_PROGRAM, "loop", "--ranks", "4", "--processes", "4", "--steps", "1000000", "--sync-every",
-                 "1", "--gate"});
-    ASSERT_TRUE(ranks.wait_for_line("ready")) << ranks.errors();
-    ASSERT_TRUE(daemon.wait_traced(ranks.pid()));
-    ranks.write_line("go");
-    Patience limit;
-    while (daemon.status()["events"]["recorded"] < 1'000) ASSERT_TRUE(limit.lasts());
-    const std::vector<int> pids = children_of(ranks.pid());
-    ASSERT_EQ(pids.size(), 4u);
-    ASSERT_EQ(kill(pids[3], SIGKILL), 0);
-    const auto line =
-        daemon.process().wait_for_line("pid " + std::to_string(pids[3]) + ") has not", milliseconds(40'000));
-    ASSERT_TRUE(line) << "pid " << pids[3] << " of " << testing::PrintToString(pids) << "\n"
-                      << daemon.status() << daemon.process().output();
-    std::cout << *line << "\n";
-    EXPECT_NE(line->find("3 of 4 ranks"), std::string::npos) << *line;
-    EXPECT_NE(line->find("its process has ended"), std::string::npos) << *line;
-    ranks.signal(SIGKILL);
+/// Four ranks of a process each, of which the last is killed amid its collectives.
+class CollectivesThatHang : public Collectives {
+  protected:
+    void hang(Daemon& daemon) {
+        ASSERT_TRUE(ranks_.wait_for_line("ready")) << ranks_.errors();
+        ASSERT_TRUE(daemon.wait_traced(ranks_.pid()));
+        ranks_.write_line("go");
+        ASSERT_TRUE(wait_until([&] { return daemon.status()["events"]["recorded"] >= 1'000; }));
+        const std::vector<int> pids = children_of(ranks_.pid());
+        ASSERT_EQ(pids.size(), 4u);
+        ASSERT_EQ(kill(pids[3], SIGKILL), 0);
+        const std::string told = "pid " + std::to_string(pids[3]) + ") has not";
+        const auto line = daemon.process().wait_for_line(told, milliseconds(40'000));
+        ASSERT_TRUE(line) << told << " of " << testing::PrintToString(pids) << "\n"
+                          << daemon.status() << daemon.process().output();
+        std::cout << *line << "\n";
+        EXPECT_NE(line->find("3 of 4 ranks"), std::string::npos) << *line;
+        EXPECT_NE(line->find("its process has ended"), std::string::npos) << *line;
+    }
+    /// So that what others call meanwhile loses none of the ranks' calls.
+    std::vector<std::string> config(const std::string& more = {}) {
+        const std::string path = directory_ / "ranks.conf";
+        std::ofstream(path) << "[capture]\noverhead_budget = 0\ninclude = [\"comm:standin-collec*\"]\n" << more;
+        return {"--config", path};
+    }
+
+    Child ranks_{{COLLECTIVES_PROGRAM, "loop", "--ranks", "4", "--processes", "4", "--steps", "1000000", "--sync-every",
+                  "1", "--gate"}};
+};
+
+TEST_F(CollectivesThatHang, name_the_rank_that_was_killed_while_the_others_wait_for_it) {
+    Daemon daemon(directory_ / "run", config());
+    ASSERT_NO_FATAL_FAILURE(hang(daemon));
+    ranks_.signal(SIGKILL);
+}
+
+TEST_F(CollectivesThatHang, are_an_incident_for_as_long_as_ranks_wait) {
+    Daemon daemon(directory_ / "run", config("[diagnosis]\nclose_after = \"3s\"\n"));
+    ASSERT_NO_FATAL_FAILURE(hang(daemon));
+    // Longer than the latest calls are kept.
+    const auto lost_ns = [&] {
+        const nlohmann::json asked = daemon.call("incidents");
+        for (const nlohmann::json& incident : asked.at("incidents"))
+            if (incident.at("kind") == "nccl-hang") return incident.at("lost_ns").get<uint64_t>();
+        return uint64_t{0};
+    };
+    for (Patience limit(milliseconds(120'000)); lost_ns() < 45'000'000'000;) ASSERT_TRUE(limit.lasts());
+    EXPECT_EQ(daemon.process().output().find("is over"), std::string::npos) << daemon.process().output();
+    ranks_.signal(SIGKILL);
+    const auto closed = daemon.process().wait_for_line("is over", milliseconds(60'000));
+    ASSERT_TRUE(closed) << daemon.process().output();
+    EXPECT_NE(closed->find("nccl-hang"), std::string::npos) << *closed;
 }
 
 }  // namespace

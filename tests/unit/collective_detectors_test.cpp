@@ -380,8 +380,8 @@ TEST_F(LateRanks, AreFoundInTheLiveWindowToo) {
         ended.key = process_of(3);
         ended.exited_ns = now_ + ms;
         std::set<std::string> found;
-        for (const Finding& finding :
-             window.pass({at_ns, at_ns, MemorySnapshot::realtime_at_zero_ns + at_ns}, {ended}, known))
+        window.set_communicators(known);
+        for (const Finding& finding : window.pass({at_ns, at_ns, MemorySnapshot::realtime_at_zero_ns + at_ns}, {ended}))
             found.insert(finding.kind);
         return found;
     };

@@ -276,6 +276,15 @@ TEST(CollectiveWaits, LeaveOutMessagesFailuresNestedCallsAndCommunicatorsWithout
     EXPECT_TRUE(collective_waits(one_range(), Communicators()).ranges.empty());
 }
 
+TEST(CollectiveWaits, OfACommunicatorThatIsKnownNoMoreAreNone) {
+    Communicators known = two_ranks();
+    CollectiveWaitsDeriver deriver(known);
+    deriver.take(collective(0, 1, 10 * ms));
+    known = Communicators();
+    deriver.take(call(stream_sync, 0, 20 * ms, 5 * ms));
+    EXPECT_TRUE(deriver.finish().ranges.empty());
+}
+
 TEST(CollectiveWaits, KeepRangesOfSeveralSynchronisationsApart) {
     std::vector<Event> events = one_range();
     for (const Event& event : one_range()) {

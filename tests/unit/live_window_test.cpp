@@ -124,48 +124,156 @@ std::vector<Event> many_calls(uint64_t from_ns, uint64_t until_ns, uint32_t pid,
     return events;
 }
 
-TEST(LiveWindow, who_calls_all_the_time_crowds_out_nobody_else) {
-    constexpr uint64_t hash = 0xabc;
-    constexpr size_t max_bytes = 4 << 20;
-    LiveWindow window("boot", {.max_bytes = max_bytes, .since_ns = second});
-    uint64_t sequence = 0;
-    std::vector<CommunicatorRow> rows;
-    std::vector<Process> processes;
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-        CommunicatorRow& row = rows.emplace_back();
-        row.process = {100 + rank, 1 + rank};
-        row.id = row.hash = hash;
-        row.rank = static_cast<int32_t>(rank);
-        row.ranks = 3;
-        row.origin = CommunicatorOrigin::init_rank;
-        Process& process = processes.emplace_back();
-        process.key = row.process;
-        // The last never enters the second collective.
-        std::vector<Event> calls;
-        for (uint64_t number = 1; number <= (rank == 2 ? 1 : 2); ++number) {
-            Event& event = calls.emplace_back();
-            event.sequence = ++sequence;
-            event.op = op::ncclAllReduce;
-            event.tgid = event.tid = process.key.pid;
-            event.process_start_ns = process.key.start_ns;
-            event.start_ns = (99 + number) * second + rank * ms;
-            event.duration_ns = 10'000;
-            event.args = {4'096, hash, number << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+/// Three ranks, of which the last does not enter the second collective; the others wait for it from 101 s on.
+class AHang : public testing::Test {
+  protected:
+    static constexpr uint64_t hash = 0xabc;
+
+    AHang() {
+        std::vector<CommunicatorRow> rows;
+        for (uint32_t rank = 0; rank < 3; ++rank) {
+            CommunicatorRow& row = rows.emplace_back();
+            row.process = {100 + rank, 1 + rank};
+            row.id = row.hash = hash;
+            row.rank = static_cast<int32_t>(rank);
+            row.ranks = 3;
+            row.origin = CommunicatorOrigin::init_rank;
+            processes_.emplace_back().key = row.process;
         }
-        window.add(std::move(calls), 0);
+        communicators_ = Communicators(std::move(rows));
+        window_.set_communicators(communicators_);
+        for (uint32_t rank = 0; rank < 3; ++rank) {
+            window_.add({collective(rank, 1, 100 * second), sync(rank, 100 * second + ms, ms)}, 0);
+            if (rank < 2) window_.add({collective(rank, 2, 101 * second)}, 0);
+        }
     }
-    processes[2].exited_ns = 102 * second;
-    for (uint64_t now_ns = 101 * second; now_ns < 114 * second; now_ns += second / 10) {
-        window.add(many_calls(now_ns, now_ns + second / 10, hog, sequence), 0);
-        window.trim(now_ns);
-        EXPECT_LE(window.bytes(), max_bytes);
+
+    Event call(OpId op, uint32_t rank, uint64_t start_ns, uint64_t duration_ns) {
+        Event event;
+        event.sequence = ++sequence_;
+        event.op = op;
+        event.tgid = event.tid = 100 + rank;
+        event.process_start_ns = 1 + rank;
+        event.start_ns = start_ns;
+        event.duration_ns = duration_ns;
+        return event;
     }
-    EXPECT_GT(window.bytes(), max_bytes / 2);
-    const auto findings = window.pass(at(114 * second), processes, Communicators(rows));
+    Event collective(uint32_t rank, uint64_t number, uint64_t start_ns) {
+        Event event = call(op::ncclAllReduce, rank, start_ns, 10'000);
+        event.args = {4'096, hash, number << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+        return event;
+    }
+    Event sync(uint32_t rank, uint64_t start_ns, uint64_t duration_ns) {
+        return call(op::cudaStreamSync, rank, start_ns, duration_ns);
+    }
+    /// Of hangs, as a pass a second finds them; the last rank does something else meanwhile.
+    std::vector<Finding> found_at(uint64_t at_ns) {
+        for (; now_ns_ < at_ns; now_ns_ += second) {
+            if (processes_[2].exited_ns == 0) window_.add({call(op::cudaMalloc, 2, now_ns_, 5'000)}, 0);
+            window_.trim(now_ns_);
+            window_.pass(at(now_ns_), processes_);
+        }
+        std::vector<Finding> found;
+        for (Finding& finding : window_.pass(at(at_ns), processes_))
+            if (finding.kind == "nccl-hang") found.push_back(std::move(finding));
+        return found;
+    }
+
+    LiveWindow window_{"boot", {.max_bytes = 4 << 20, .since_ns = second}};
+    std::vector<Process> processes_;
+    Communicators communicators_;
+    uint64_t sequence_ = 0, now_ns_ = 102 * second;
+};
+
+TEST_F(AHang, is_found_beside_whoever_calls_all_the_time) {
+    processes_[2].exited_ns = 102 * second;
+    for (; now_ns_ < 114 * second; now_ns_ += second / 10) {
+        window_.add(many_calls(now_ns_, now_ns_ + second / 10, hog, sequence_), 0);
+        window_.trim(now_ns_);
+        EXPECT_LE(window_.bytes(), size_t{4} << 20);
+    }
+    EXPECT_GT(window_.bytes(), size_t{2} << 20);
+    const auto findings = found_at(114 * second);
     ASSERT_EQ(findings.size(), 1u);
-    EXPECT_EQ(findings[0].kind, "nccl-hang");
     EXPECT_EQ(findings[0].verdict, Verdict::proven) << findings[0].summary;
     EXPECT_EQ(findings[0].culprits.at(0).pid, 102u);
+}
+
+TEST_F(AHang, for_a_rank_that_has_ended_lasts_as_long_as_the_others_wait) {
+    processes_[2].exited_ns = 102 * second;
+    EXPECT_TRUE(found_at(111 * second).empty());
+    for (const uint64_t at_ns : {113 * second, 129 * second, 140 * second, 400 * second}) {
+        const auto findings = found_at(at_ns);
+        ASSERT_EQ(findings.size(), 1u) << at_ns;
+        EXPECT_EQ(findings[0].verdict, Verdict::proven) << findings[0].summary;
+        EXPECT_EQ(findings[0].lost_ns, at_ns - 101 * second);
+        EXPECT_EQ(findings[0].newly_lost_ns, second);
+        EXPECT_EQ(findings[0].culprits.at(0).pid, 102u);
+    }
+    processes_[0].exited_ns = processes_[1].exited_ns = 401 * second;
+    const auto over = found_at(403 * second);
+    ASSERT_EQ(over.size(), 1u);
+    EXPECT_EQ(over[0].newly_lost_ns, 0u) << "nobody waits any more";
+    EXPECT_TRUE(found_at(412 * second).empty());
+}
+
+TEST_F(AHang, for_a_rank_that_lives_is_told_of_late_and_ends_when_it_comes) {
+    EXPECT_TRUE(found_at(130 * second).empty());
+    const auto low = found_at(132 * second);
+    ASSERT_EQ(low.size(), 1u);
+    EXPECT_EQ(low[0].severity, Severity::low);
+    const auto medium = found_at(222 * second);
+    ASSERT_EQ(medium.size(), 1u);
+    EXPECT_EQ(medium[0].severity, Severity::medium);
+    EXPECT_EQ(medium[0].verdict, Verdict::partial);
+    EXPECT_EQ(medium[0].culprits.at(0).pid, 102u);
+    window_.add({collective(2, 2, 223 * second)}, 0);
+    for (uint32_t rank = 0; rank < 2; ++rank) window_.add({sync(rank, 101 * second + ms, 123 * second)}, 0);
+    EXPECT_TRUE(found_at(225 * second).empty());
+    EXPECT_TRUE(found_at(300 * second).empty());
+}
+
+TEST_F(AHang, is_none_where_another_rank_has_got_past_the_collective) {
+    window_.add({sync(0, 101 * second + ms, ms)}, 0);
+    EXPECT_TRUE(found_at(150 * second).empty());
+    // Nor is that one held up there where it waits for a later one.
+    window_.add({collective(0, 3, 150 * second), collective(0, 4, 150 * second + ms)}, 0);
+    EXPECT_TRUE(found_at(400 * second).empty());
+}
+
+TEST_F(AHang, in_the_first_collective_is_told_of_for_as_long) {
+    LiveWindow window("boot", {.max_bytes = 4 << 20, .since_ns = 1});
+    window.set_communicators(communicators_);
+    for (uint32_t rank = 0; rank < 2; ++rank) window.add({collective(rank, 1, 101 * second)}, 0);
+    processes_[2].exited_ns = 102 * second;
+    for (now_ns_ = 102 * second; now_ns_ <= 200 * second; now_ns_ += second) {
+        window.add(many_calls(now_ns_, now_ns_ + ms, hog, sequence_), 0);
+        window.trim(now_ns_);
+        const auto findings = window.pass(at(now_ns_), processes_);
+        ASSERT_EQ(findings.size(), now_ns_ >= 112 * second ? 1u : 0u) << now_ns_;
+    }
+}
+
+TEST_F(AHang, of_a_communicator_that_is_known_no_more_is_none) {
+    EXPECT_EQ(found_at(150 * second).size(), 1u);
+    std::vector<CommunicatorRow> others;
+    for (const Communicator& one : communicators_.all()) others.push_back(one.row);
+    for (CommunicatorRow& row : others) row.id = row.hash = 0xdef;
+    window_.set_communicators(Communicators(others));
+    for (uint32_t rank = 0; rank < 2; ++rank) window_.add({sync(rank, 150 * second, ms)}, 0);
+    EXPECT_TRUE(found_at(300 * second).empty());
+}
+
+TEST_F(AHang, that_its_ranks_gave_up_is_none_any_more) {
+    processes_[2].exited_ns = 102 * second;
+    EXPECT_EQ(found_at(150 * second).size(), 1u);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+        Event abort = call(op_of_name("ncclCommAbort").value(), rank, 150 * second, ms);
+        abort.args[1] = hash;
+        window_.add({abort}, 0);
+    }
+    EXPECT_TRUE(found_at(161 * second).empty());
+    EXPECT_TRUE(found_at(300 * second).empty());
 }
 
 TEST(LiveWindow, those_that_call_alike_are_kept_for_as_long) {

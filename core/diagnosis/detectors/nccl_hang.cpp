@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t max_culprits = 10;
 constexpr uint64_t pass_period_ns = 1'000'000'000;
-constexpr size_t max_ended = 65'536;
 /// So long a collective waits for nobody in a program that goes on; longer where its ranks have been further apart, but
 /// not for one that has ended.
 constexpr uint64_t stuck_from_ns = 10'000'000'000;
@@ -29,9 +28,17 @@ constexpr uint64_t missing_medium_from_ns = 120'000'000'000;
 struct Member {
     const Communicator* communicator = nullptr;
     uint32_t last_sequence = 0;
-    uint64_t until_ns = 0;  ///< of its process or its communicator
-    bool waits = false;     ///< for the last collective: nothing that waits for it has returned
+    uint64_t until_ns = 0;                   ///< of its process or its communicator
+    std::vector<OpenCollectives> open = {};  ///< nothing that waits for them has returned
+
+    bool waits_in(uint32_t sequence) const {
+        return std::any_of(open.begin(), open.end(), [sequence](const OpenCollectives& one) {
+            return one.first_sequence <= sequence && sequence <= one.last_sequence;
+        });
+    }
 };
+
+using OpenByRank = std::map<std::pair<ProcessKey, uint64_t>, std::vector<OpenCollectives>>;
 
 /// A collective that not all have entered, or that they have entered in different ways.
 struct Stuck {
@@ -56,45 +63,37 @@ OpId one_name(OpId op) {
 class NcclHang final : public Detector {
   public:
     explicit NcclHang(const DetectorContext& context) : context_(context) {
-        if (context.communicators) feed_.emplace(*context.communicators);
+        if (context.collectives)
+            feed_.emplace(*context.collectives);
+        else if (context.communicators)
+            feed_.emplace(*context.communicators);
     }
 
-    bool wants(const Op& op) const override {
-        return feed_ && !feed_->empty() && (CollectiveWaitsDeriver::wants(op) || op.op_class == OpClass::communicator);
-    }
-    void before(const Event& event, const Op& op) override { see(event, op); }
-    void see(const Event& event, const Op& op) override {
-        if (op.op_class != OpClass::communicator) return feed_->take(event);
-        const bool ends = op.name.ends_with("Destroy") || op.name.ends_with("Abort") || op.name.ends_with("Finalize");
-        if (ends && event.args[1] != 0 && ended_.size() < max_ended)
-            ended_.emplace(std::pair(event.process(), event.args[1]), event.start_ns);
-    }
+    bool wants(const Op& op) const override { return feed_ && !feed_->empty() && CollectiveWaitsDeriver::wants(op); }
+    void before(const Event& event, const Op&) override { feed_->take(event); }
+    void see(const Event& event, const Op&) override { feed_->take(event); }
 
     void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const override {
         if (!feed_ || feed_->empty()) return;
         const CollectiveWaitsDeriver& derived = feed_->derived();
         std::map<uint64_t, std::vector<Member>> communicators;
         for (const Communicator& one : context_.communicators->all())
-            if (one.row.hash != 0) communicators[one.row.hash].push_back({&one, 0, 0, false});
-        std::map<std::pair<ProcessKey, uint64_t>, uint32_t> open;
-        for (const OpenCollectives& one : derived.open()) {
-            uint32_t& last = open[{one.process, one.communicator}];
-            last = std::max(last, one.last_sequence);
-        }
+            if (one.row.hash != 0) communicators[one.row.hash].push_back({&one, 0, 0});
+        OpenByRank open;
+        for (const OpenCollectives& one : derived.open()) open[{one.process, one.communicator}].push_back(one);
         std::vector<Stuck> all;
         for (auto& [hash, members] : communicators) {
             if (members.size() < 2) continue;
-            auto stuck = look_at(hash, members, derived.entered(hash), open, context);
+            auto stuck = look_at(hash, members, derived, open, context);
             if (stuck) all.push_back(std::move(*stuck));
         }
         for (const Stuck& stuck : all) tell(stuck, all, context, ret_findings);
     }
 
   private:
-    std::optional<Stuck> look_at(uint64_t hash, std::vector<Member>& members,
-                                 const std::map<uint32_t, EnqueueSkew>& entered,
-                                 const std::map<std::pair<ProcessKey, uint64_t>, uint32_t>& open,
-                                 const JudgementContext& context) const {
+    std::optional<Stuck> look_at(uint64_t hash, std::vector<Member>& members, const CollectiveWaitsDeriver& derived,
+                                 const OpenByRank& open, const JudgementContext& context) const {
+        const std::map<uint32_t, EnqueueSkew> entered = derived.entered(hash);
         if (entered.empty()) return std::nullopt;
         std::map<ProcessKey, uint32_t> last;
         uint64_t apart_ns = 0;
@@ -111,13 +110,12 @@ class NcclHang final : public Detector {
             const ProcessKey& process = member.communicator->row.process;
             const auto known = last.find(process);
             // Of a rank that began before what is known, what it entered before that is not.
-            if (known == last.end() && !context.knows_from_start(process)) return std::nullopt;
+            if (known == last.end() && !knows_from_start(process, context)) return std::nullopt;
             member.last_sequence = known == last.end() ? 0 : known->second;
-            member.until_ns = context.known_until_ns(process, context_.window);
-            const auto ended = ended_.find({process, member.communicator->row.id});
-            if (ended != ended_.end()) member.until_ns = std::min(member.until_ns, ended->second);
+            member.until_ns = std::min(context.known_until_ns(process, context_.window),
+                                       derived.released_ns(process, member.communicator->row.id));
             const auto still_open = open.find({process, member.communicator->row.id});
-            member.waits = still_open != open.end() && still_open->second == member.last_sequence;
+            if (still_open != open.end()) member.open = still_open->second;
             lowest = std::min(lowest, member.last_sequence);
             highest = std::max(highest, member.last_sequence);
         }
@@ -131,13 +129,13 @@ class NcclHang final : public Detector {
         const bool differ = !missing && differs(stuck);
         stuck.died_inside = !missing && !differ;
         for (const Member& member : members) {
-            const bool died = stuck.died_inside && member.waits && has_failed(member, context);
+            const bool died = stuck.died_inside && member.waits_in(stuck.sequence) && has_failed(member, context);
             if (member.last_sequence < stuck.sequence || died) {
                 stuck.missing.push_back(member);
                 continue;
             }
             // Whoever has got past it was not kept.
-            if (!member.waits) return std::nullopt;
+            if (!member.waits_in(stuck.sequence)) return std::nullopt;
             stuck.waiting.push_back(member);
             stuck.waited_ns =
                 std::max(stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(stuck, member)));
@@ -151,6 +149,11 @@ class NcclHang final : public Detector {
         if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return stuck;
         const uint64_t floor = std::max(stuck_from_ns, missing ? saturating_multiply(apart_ns, apart_times) : 0);
         return stuck.waited_ns >= floor ? std::optional(std::move(stuck)) : std::nullopt;
+    }
+
+    bool knows_from_start(const ProcessKey& process, const JudgementContext& context) const {
+        if (!context_.collectives) return context.knows_from_start(process);
+        return context_.collectives_from_ns != 0 && started_ns(process, context.clock) >= context_.collectives_from_ns;
     }
 
     /// The longest wait of one rank since it entered and the last of those missing ended; 0 where one of them lives.
@@ -240,6 +243,10 @@ class NcclHang final : public Detector {
         const auto longest = std::min_element(
             stuck.waiting.begin(), stuck.waiting.end(),
             [&](const Member& a, const Member& b) { return entered_ns(stuck, a) < entered_ns(stuck, b); });
+        const bool is_over = std::all_of(stuck.waiting.begin(), stuck.waiting.end(), [this](const Member& member) {
+            return member.until_ns <= context_.window.from_ns;
+        });
+        if (is_over) return;
         Finding finding =
             make_finding("nccl-hang", longest->communicator->row.process, std::to_string(stuck.hash), context);
         const bool mismatch = !stuck.mismatch.empty();
@@ -308,8 +315,7 @@ class NcclHang final : public Detector {
     }
 
     DetectorContext context_;
-    mutable std::optional<CollectiveFeed> feed_;                 ///< puts calls in order when it is asked
-    std::map<std::pair<ProcessKey, uint64_t>, uint64_t> ended_;  ///< communicators: from when on they are used no more
+    mutable std::optional<CollectiveFeed> feed_;  ///< puts calls in order when it is asked
 };
 
 }  // namespace

@@ -44,6 +44,10 @@ constexpr size_t max_processes = 4'096;  ///< with collectives
 constexpr size_t max_links = 65'536;     ///< streams that wait for others
 constexpr size_t max_threads = 65'536;
 constexpr size_t max_communicators = 1'024;
+constexpr size_t max_released = 65'536;  ///< communicators that ranks use no more
+/// Of the past: collectives after the last one that all ranks have entered, and the latest of whom.
+constexpr size_t kept_after_lowest = 16;
+constexpr size_t kept_latest = 32;
 constexpr size_t max_ranges = 4'096;    ///< a communicator; also sequence numbers with a skew
 constexpr size_t max_waiting = 16'384;  ///< calls, to be put in order
 constexpr size_t max_waits = 4'096;     ///< a range
@@ -121,6 +125,12 @@ struct CollectiveWaitsDeriver::Impl {
                 links.emplace(wait.process(), one.stream, wait.stream);
     }
 
+    void release(const Event& event, const Op& op) {
+        const bool ends = op.name.ends_with("Destroy") || op.name.ends_with("Abort") || op.name.ends_with("Finalize");
+        if (ends && event.args[1] != 0 && released.size() < max_released)
+            released.emplace(std::pair(event.process(), event.args[1]), event.start_ns);
+    }
+
     void synchronize(const Event& sync, Reach reach) {
         const auto found = open.find(sync.process());
         if (found == open.end()) return;
@@ -131,6 +141,7 @@ struct CollectiveWaitsDeriver::Impl {
         thread_end = saturating_end_ns(sync);
         std::erase_if(found->second, [&](const Open& one) {
             const bool follows = one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream});
+            if (one.arrival_ns > sync.start_ns) return false;
             const bool waited_for = (reach == Reach::stream && follows) ||
                                     (reach == Reach::device && one.device == sync.device) ||
                                     (reach == Reach::thread && one.tid == sync.tid);
@@ -141,6 +152,7 @@ struct CollectiveWaitsDeriver::Impl {
 
     void close(const Open& one, const Event& sync) {
         const Communicator* communicator = communicators.find(sync.process(), one.communicator);
+        if (!communicator) return;  // forgotten meanwhile
         Ranks& ranks = ranks_of(one.hash);
         CollectiveRange& range = ranks.ranges[one.last_sequence];
         range.hash = one.hash;
@@ -189,14 +201,18 @@ struct CollectiveWaitsDeriver::Impl {
     std::set<std::tuple<ProcessKey, uint64_t, uint64_t>> links;  ///< process, stream of collectives, stream after it
     std::map<std::pair<ProcessKey, uint32_t>, uint64_t> synced_until;  ///< by thread
     std::map<uint64_t, Ranks> by_hash;
+    std::map<std::pair<ProcessKey, uint64_t>, uint64_t> released;  ///< by process and communicator
 };
 
 CollectiveWaitsDeriver::CollectiveWaitsDeriver(const Communicators& communicators)
     : impl_(std::make_unique<Impl>(communicators)) {}
+CollectiveWaitsDeriver::CollectiveWaitsDeriver(const CollectiveWaitsDeriver& other)
+    : impl_(std::make_unique<Impl>(*other.impl_)) {}
 CollectiveWaitsDeriver::~CollectiveWaitsDeriver() = default;
 
 bool CollectiveWaitsDeriver::wants(const Op& op) {
-    return op.op_class == OpClass::collective || op.op_class == OpClass::sync || is_stream_wait(op.id);
+    return op.op_class == OpClass::collective || op.op_class == OpClass::sync || is_stream_wait(op.id) ||
+           op.op_class == OpClass::communicator;
 }
 
 bool CollectiveWaitsDeriver::before(const Event& a, const Event& b) {
@@ -204,6 +220,8 @@ bool CollectiveWaitsDeriver::before(const Event& a, const Event& b) {
 }
 
 void CollectiveWaitsDeriver::take(const Event& event) {
+    const Op* const op = find_op(event.op);
+    if (op && op->op_class == OpClass::communicator) return impl_->release(event, *op);
     if (event.return_code != 0) return;
     if (const auto collective = collective_of(event))
         impl_->enqueue(event, *collective);
@@ -260,7 +278,8 @@ std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_
 std::vector<OpenCollectives> CollectiveWaitsDeriver::open() const {
     std::vector<OpenCollectives> all;
     for (const auto& [process, own] : impl_->open)
-        for (const Open& one : own) all.push_back({process, one.hash, one.communicator, one.last_sequence});
+        for (const Open& one : own)
+            all.push_back({process, one.hash, one.communicator, one.first_sequence, one.last_sequence});
     return all;
 }
 
@@ -269,9 +288,66 @@ std::map<uint32_t, EnqueueSkew> CollectiveWaitsDeriver::entered(uint64_t hash) c
     return found == impl_->by_hash.end() ? std::map<uint32_t, EnqueueSkew>() : found->second.skews;
 }
 
-CollectiveFeed::CollectiveFeed(const Communicators& communicators) : deriver_(communicators) {
-    for (const Communicator& one : communicators.all())
+uint64_t CollectiveWaitsDeriver::released_ns(const ProcessKey& process, uint64_t communicator) const {
+    const auto found = impl_->released.find({process, communicator});
+    return found == impl_->released.end() ? UINT64_MAX : found->second;
+}
+
+void CollectiveWaitsDeriver::forget_past() {
+    std::map<uint64_t, std::set<ProcessKey>> members;
+    std::map<uint64_t, bool> in_use;
+    std::set<ProcessKey> processes;
+    for (const Communicator& one : impl_->communicators.all()) {
+        if (one.row.hash == 0) continue;
+        members[one.row.hash].insert(one.row.process);
+        in_use[one.row.hash] |= !impl_->released.contains({one.row.process, one.row.id});
+        processes.insert(one.row.process);
+    }
+    const auto is_known = [this](const ProcessKey& process, uint64_t communicator) {
+        return impl_->communicators.find(process, communicator) != nullptr;
+    };
+    for (auto& [process, own] : impl_->open)
+        std::erase_if(own, [&](const Open& one) { return !is_known(process, one.communicator); });
+    std::erase_if(impl_->open, [](const auto& one) { return one.second.empty(); });
+    std::erase_if(impl_->links, [&](const auto& one) { return !processes.contains(std::get<ProcessKey>(one)); });
+    std::erase_if(impl_->synced_until, [&](const auto& one) { return !processes.contains(one.first.first); });
+    std::erase_if(impl_->released, [&](const auto& one) { return !is_known(one.first.first, one.first.second); });
+    std::erase_if(impl_->by_hash, [&](const auto& one) { return !in_use[one.first]; });
+    for (auto& [hash, ranks] : impl_->by_hash) {
+        ranks.ranges.clear();
+        if (ranks.skews.empty()) continue;
+        std::map<ProcessKey, uint32_t> last;
+        for (const auto& [sequence, skew] : ranks.skews)
+            for (const EnqueueSkew::Enqueue& one : skew.ranks) last[one.process] = sequence;
+        std::set<uint32_t> kept;
+        for (const auto& [process, sequence] : last) kept.insert(sequence);
+        // Who has entered none may be the one that does not come where the first is known; else it is not seen.
+        const bool from_first = ranks.skews.begin()->first <= 1;
+        uint32_t lowest = UINT32_MAX;
+        for (const ProcessKey& member : members[hash])
+            if (from_first || last.contains(member)) lowest = std::min(lowest, last[member]);
+        size_t later = ranks.skews.size(), after_lowest = 0;
+        std::erase_if(ranks.skews, [&](const auto& skew) {
+            const bool is_next = skew.first >= lowest && after_lowest++ <= kept_after_lowest;
+            return later-- > kept_latest && !is_next && !kept.contains(skew.first);
+        });
+    }
+}
+
+CollectiveFeed::CollectiveFeed(const Communicators& communicators)
+    : communicators_(communicators), deriver_(communicators) {
+    communicators_changed();
+}
+
+void CollectiveFeed::communicators_changed() {
+    processes_.clear();
+    for (const Communicator& one : communicators_.all())
         if (one.row.hash != 0) processes_.insert(one.row.process);
+}
+
+void CollectiveFeed::forget_past() {
+    pass_on(waiting_.size());
+    deriver_.forget_past();
 }
 
 void CollectiveFeed::take(const Event& event) {

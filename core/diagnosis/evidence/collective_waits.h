@@ -75,7 +75,7 @@ struct OpenCollectives {
     ProcessKey process;
     uint64_t hash = 0;
     uint64_t communicator = 0;
-    uint32_t last_sequence = 0;
+    uint32_t first_sequence = 0, last_sequence = 0;
 };
 
 /// Derives them call by call. Bounded: of a communicator it keeps the latest 4,096 ranges.
@@ -83,6 +83,7 @@ class CollectiveWaitsDeriver {
   public:
     /// `communicators` must outlive it.
     explicit CollectiveWaitsDeriver(const Communicators& communicators);
+    CollectiveWaitsDeriver(const CollectiveWaitsDeriver& other);
     ~CollectiveWaitsDeriver();
 
     static bool wants(const Op& op);
@@ -97,6 +98,12 @@ class CollectiveWaitsDeriver {
     std::vector<OpenCollectives> open() const;
     /// Who entered what, by sequence; one rank alone too. Empty where the communicator has none.
     std::map<uint32_t, EnqueueSkew> entered(uint64_t hash) const;
+    /// From when on the rank used its communicator no more; UINT64_MAX where it may.
+    uint64_t released_ns(const ProcessKey& process, uint64_t communicator) const;
+
+    /// Keeps of each communicator what tells which rank has not come: the last collective that all ranks on this host
+    /// have entered, some that follow it, and each rank's last. Forgets ranges, and whatever is of no rank any more.
+    void forget_past();
 
   private:
     struct Impl;
@@ -109,12 +116,18 @@ class CollectiveFeed {
     explicit CollectiveFeed(const Communicators& communicators);
     bool empty() const { return processes_.empty(); }
     bool has(const ProcessKey& process) const { return processes_.contains(process); }
+    /// To be called when there are others than before.
+    void communicators_changed();
     void take(const Event& event);
     /// All that were taken.
     const CollectiveWaitsDeriver& derived();
+    /// As CollectiveWaitsDeriver has it.
+    void forget_past();
 
   private:
     void pass_on(size_t count);
+
+    const Communicators& communicators_;
 
     std::set<ProcessKey> processes_;
     std::vector<Event> waiting_;

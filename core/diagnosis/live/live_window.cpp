@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/judge.h"
 #include "core/model/op.h"
 #include "core/store/block/block.h"
@@ -88,6 +89,9 @@ struct LiveWindow::Impl {
     std::deque<SpanRow> spans;                        ///< in order of arrival
     std::vector<SpanRow> registered;
     std::deque<StateRow> states;
+    Communicators communicators;
+    CollectiveFeed forgotten{communicators};  ///< what ranks had done in calls that are no longer kept
+    LossRow lost;                             ///< the same: all that was lost meanwhile
     size_t bytes = 0;
     uint64_t last_sequence = 0;     ///< of calls
     uint64_t last_row = 0;          ///< of waits too
@@ -118,6 +122,10 @@ struct LiveWindow::Impl {
         auto& part = blocks[place.block - first_block].parts[place.part];
         own.dropped_until_ns = std::max(own.dropped_until_ns, part->latest_end_ns);
         resize(process, own, own.bytes - part->bytes());
+        if (forgotten.has(process)) {
+            for (const Event& row : part->rows)
+                if (const Op* op = find_op(row.op); op && CollectiveWaitsDeriver::wants(*op)) forgotten.take(row);
+        }
         part.reset();
     }
 
@@ -136,6 +144,12 @@ struct LiveWindow::Impl {
     void drop_first() {
         for (const auto& part : blocks.front().parts)
             if (part) drop_first_of(part->process, kept.at(part->process));
+        const Block& block = blocks.front();
+        if (block.lost != 0) {
+            if (lost.lost_ring == 0) lost.from_ns = block.earliest_start_ns;
+            lost.to_ns = std::max(lost.to_ns, block.latest_end_ns);
+            lost.lost_ring = saturating_add(lost.lost_ring, block.lost);
+        }
         blocks.pop_front();
         ++first_block;
     }
@@ -193,6 +207,12 @@ void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
     }
 }
 
+void LiveWindow::set_communicators(Communicators communicators) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->communicators = std::move(communicators);
+    impl_->forgotten.communicators_changed();
+}
+
 void LiveWindow::add_state(const StateRow& state) {
     if (!state.source.starts_with(gpu_source)) return;
     const std::lock_guard lock(impl_->mutex);
@@ -223,10 +243,11 @@ size_t LiveWindow::bytes() const {
     return impl_->bytes;
 }
 
-std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<Process>& processes,
-                                      const Communicators& communicators) {
+std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<Process>& processes) {
     std::vector<Block> blocks;
     std::map<ProcessKey, uint64_t> dropped_until;
+    std::optional<CollectiveFeed> collectives;
+    JudgementContext context;
     std::vector<SpanRow> spans;
     std::vector<StateRow> states;
     const uint64_t judged_from_ns = saturating_subtract(now.monotonic_ns, impl_->options.judged_ns);
@@ -241,6 +262,9 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         impl_->seen_sequence = impl_->last_sequence;
         impl_->seen_row = impl_->last_row;
         kept_from_ns = std::max(impl_->options.since_ns, impl_->dropped_until_ns);
+        impl_->forgotten.forget_past();
+        collectives.emplace(impl_->forgotten);
+        if (impl_->lost.lost_ring != 0) context.losses.push_back(impl_->lost);
         for (const auto& [process, own] : impl_->kept)
             if (own.dropped_until_ns != 0) dropped_until.emplace(process, own.dropped_until_ns);
         std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
@@ -258,9 +282,14 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     SlowCalls slow(0);
     JudgedTotals totals;
     const KnownProcesses known(processes, std::move(dropped_until));
-    Judge judge(
-        {.options = options, .window = window, .clock = now, .processes = &known, .communicators = &communicators},
-        EventFilter(Filter{}, processes), slow, totals);
+    Judge judge({.options = options,
+                 .window = window,
+                 .clock = now,
+                 .processes = &known,
+                 .communicators = &impl_->communicators,
+                 .collectives = &*collectives,
+                 .collectives_from_ns = impl_->options.since_ns},
+                EventFilter(Filter{}, processes), slow, totals);
     std::vector<Event> rows;
     const auto rows_of = [&](const Block& block, const Window& wanted) -> std::span<const Event> {
         const bool is_inside = block.earliest_start_ns >= wanted.from_ns && block.latest_end_ns <= wanted.to_ns;
@@ -284,7 +313,6 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     if (const Window more = judge.looks_back_at(); more.length_ns() > 0)
         for (const Block& block : blocks) judge.look_back(rows_of(block, {0, more.to_ns}));
     // Shares are of the whole window also where calls are known for less: little time is little evidence.
-    JudgementContext context;
     context.covered_ns = judged_ns;
     context.boot_id = impl_->boot_id;
     context.lossy = lost > totals.recorded / lossy_from;

@@ -38,6 +38,9 @@ class LiveWindow {
     /// What was told besides; kept as long as calls are, within limits.
     void add_spans(const std::vector<SpanRow>& spans);
     void add_state(const StateRow& state);
+    /// Of processes whose calls are added: of collectives that can not end more is known than of the calls that are
+    /// kept. By the thread that makes passes.
+    void set_communicators(Communicators communicators);
     /// Drops what is too old.
     void trim(uint64_t now_monotonic_ns);
     /// Calls that no pass has seen.
@@ -47,8 +50,7 @@ class LiveWindow {
 
     /// Runs the detectors over the calls that ended in the last `judged_ns`. Findings carry newly_lost_ns: what calls
     /// that no earlier pass saw have lost.
-    std::vector<Finding> pass(const ClockTriple& now, const std::vector<Process>& processes,
-                              const Communicators& communicators = {});
+    std::vector<Finding> pass(const ClockTriple& now, const std::vector<Process>& processes);
 
   private:
     struct Impl;

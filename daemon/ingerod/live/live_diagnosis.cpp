@@ -30,8 +30,9 @@ constexpr int64_t pause_by_pass = 60;
 constexpr std::chrono::nanoseconds longest_pause = std::chrono::seconds(3);
 /// After its exit, a process can still be in the window.
 constexpr uint64_t remembered_ns = 60'000'000'000;
-/// Ranks that wait for one that does not come make no calls: for so long it is looked whether they do.
-constexpr uint64_t silence_ns = 20'000'000'000;
+/// Ranks that wait for one that does not come make no calls: for so long it is looked whether they do. One that lives
+/// is told of after two minutes, or later where its ranks have been far apart.
+constexpr uint64_t silence_ns = 600'000'000'000;
 constexpr size_t max_communicators = 65'536;
 /// Calls and waits of ranks, between two passes.
 constexpr size_t max_of_ranks = 262'144;
@@ -71,14 +72,14 @@ struct LiveDiagnosis::Impl {
         std::unique_lock lock(mutex);
         std::chrono::nanoseconds pause = pass_period;
         for (;;) {
-            condition.wait(lock, [this] { return stopping || awake || !window.empty(); });
+            condition.wait(lock,
+                           [this] { return stopping || awake || !window.empty() || may_hang(monotonic_now_ns()); });
             if (condition.wait_for(lock, pause, [this] { return stopping; })) return;
             const ClockTriple now = ClockTriple::now();
             window.trim(now.monotonic_ns);
             forget_exited(now.monotonic_ns);
             if (window.has_new()) latest_ns = now.monotonic_ns;
-            const bool may_hang = !communicators.empty() && now.monotonic_ns - latest_ns < silence_ns;
-            if (!awake && !window.has_new() && !may_hang) continue;
+            if (!awake && !window.has_new() && !may_hang(now.monotonic_ns)) continue;
             std::vector<Process> known;
             for (const auto& [key, process] : processes) known.push_back(process);
             std::optional<std::vector<CommunicatorRow>> rows;
@@ -93,10 +94,11 @@ struct LiveDiagnosis::Impl {
             if (rows) {
                 ranked = Communicators(std::move(*rows));
                 stragglers.communicators_changed();
+                window.set_communicators(ranked);
             }
             const std::chrono::nanoseconds before = thread_time();
             stragglers.take(calls);
-            DiagnosisPass pass{window.pass(now, known, ranked), stragglers.settle(settled_ns), {}, now};
+            DiagnosisPass pass{window.pass(now, known), stragglers.settle(settled_ns), {}, now};
             for (StragglerChange& change : stragglers.quiet(now.monotonic_ns))
                 pass.stragglers.push_back(std::move(change));
             pass.late_now = stragglers.open();
@@ -109,6 +111,10 @@ struct LiveDiagnosis::Impl {
         }
     }
 
+    bool may_hang(uint64_t now_ns) const {
+        return !communicators.empty() && saturating_subtract(now_ns, latest_ns) < silence_ns;
+    }
+
     /// Under the lock.
     void keep_of_ranks(const std::vector<Event>& events) {
         for (const Event& event : events) {
@@ -118,16 +124,38 @@ struct LiveDiagnosis::Impl {
         }
     }
 
+    static bool is_gone(const Process& process, uint64_t now_ns) {
+        return process.exited_ns != 0 && process.exited_ns + remembered_ns < now_ns;
+    }
+
     void forget_exited(uint64_t now_ns) {
+        std::erase_if(processes,
+                      [&](const auto& one) { return is_gone(one.second, now_ns) && !ranks.contains(one.first); });
+        if (std::none_of(ranks.begin(), ranks.end(), [&](const ProcessKey& rank) {
+                const auto process = processes.find(rank);
+                return process != processes.end() && is_gone(process->second, now_ns);
+            }))
+            return;
+        forget_exited_ranks(now_ns);
+    }
+
+    /// Of those that others still wait for it is to be known that they have ended.
+    void forget_exited_ranks(uint64_t now_ns) {
+        std::set<uint64_t> in_use;
+        for (const auto& [key, row] : communicators) {
+            const auto process = processes.find(row.process);
+            if (process != processes.end() && process->second.exited_ns == 0) in_use.insert(row.hash);
+        }
+        std::set<ProcessKey> waited_for;
+        for (const auto& [key, row] : communicators)
+            if (row.hash != 0 && in_use.contains(row.hash)) waited_for.insert(row.process);
         std::erase_if(processes, [&](const auto& one) {
-            const bool gone = one.second.exited_ns != 0 && one.second.exited_ns + remembered_ns < now_ns;
-            if (gone) {
-                communicators_changed |= std::erase_if(communicators, [&](const auto& communicator) {
-                                             return communicator.first.first == one.first;
-                                         }) != 0;
-                ranks.erase(one.first);
-            }
-            return gone;
+            if (!is_gone(one.second, now_ns) || waited_for.contains(one.first)) return false;
+            communicators_changed |= std::erase_if(communicators, [&](const auto& communicator) {
+                                         return communicator.first.first == one.first;
+                                     }) != 0;
+            ranks.erase(one.first);
+            return true;
         });
     }
 
@@ -200,7 +228,9 @@ void LiveDiagnosis::add_state(const StateRow& state) {
 
 void LiveDiagnosis::put_process(const Process& process) {
     const std::lock_guard lock(impl_->mutex);
-    impl_->forget_exited(monotonic_now_ns());
+    std::erase_if(impl_->processes, [&, now_ns = monotonic_now_ns()](const auto& one) {
+        return Impl::is_gone(one.second, now_ns) && !impl_->ranks.contains(one.first);
+    });
     impl_->processes[process.key] = process;
 }
 
