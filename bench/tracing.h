@@ -167,9 +167,9 @@ class Tracer {
   public:
     Tracer(const std::string& directory, const std::string& config) : socket_(directory + "/run/control.sock") {
         std::ofstream(directory + "/ingerod.conf") << config;
-        auto child =
-            ChildProcess::start({INGEROD_PROGRAM, "--directory", directory + "/run", "--config",
-                                 directory + "/ingerod.conf", "--worker", WORKER_PROGRAM, "--log-level", "error"});
+        auto child = ChildProcess::start({"/usr/bin/setpriv", "--pdeathsig", "KILL", "--", INGEROD_PROGRAM,
+                                          "--directory", directory + "/run", "--config", directory + "/ingerod.conf",
+                                          "--worker", WORKER_PROGRAM, "--log-level", "error"});
         if (!child) return;
         child_.emplace(std::move(*child));
         const auto until = std::chrono::steady_clock::now() + 30s;

@@ -27,10 +27,11 @@ std::string find_worker() {
     return find_sibling("daemon/worker/ingero-worker", "lib/ingero/ingero-worker", INGERO_WORKER_INSTALL_PATH);
 }
 
+constexpr const char* what_to_name = "name the directory of a closed store, a SQLite trace, or demo:SCENARIO";
+
 /// By errno.
 tl::unexpected<Error> cannot_open(const std::string& path) {
-    return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno),
-                "name the directory of a closed store, a SQLite trace, or demo:SCENARIO");
+    return fail(ErrorCode::not_found, errno_message("cannot open " + path, errno), what_to_name);
 }
 
 }  // namespace
@@ -98,8 +99,11 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
         ImportOptions options;
         options.node = node;
         if (const std::string stem = fs::path(path).stem().string(); !stem.empty()) options.fallback_node = stem;
-        if (const auto imported = import_trace(path, source.directory_, options); !imported)
-            return tl::unexpected(imported.error());
+        if (const auto imported = import_trace(path, source.directory_, options); !imported) {
+            Error error = imported.error();
+            if (error.code == ErrorCode::bad_request && error.hint.empty()) error.hint = what_to_name;
+            return tl::unexpected(std::move(error));
+        }
         return source;
     }
     // A directory that a daemon was given by --directory has its store inside.

@@ -17,6 +17,7 @@ namespace {
 using nlohmann::json;
 using test::first_generation;
 using test::TraceFolder;
+using testing::AllOf;
 using testing::HasSubstr;
 
 struct Outcome {
@@ -224,7 +225,8 @@ TEST_F(StoredTrace, WhatOnlyADaemonKnowsIsAUsageError) {
 
 TEST_F(StoredTrace, WhatIsNeitherStoreNorTraceIsRefused) {
     EXPECT_THAT(ingeroctl("--db /nonexistent stats").text, HasSubstr("cannot open /nonexistent"));
-    EXPECT_THAT(ingeroctl("--db /bin/sh stats").text, HasSubstr("not a SQLite file"));
+    EXPECT_THAT(ingeroctl("--db /bin/sh stats").text,
+                AllOf(HasSubstr("not a SQLite file"), HasSubstr("hint: name the directory of a closed store")));
     EXPECT_THAT(ingeroctl("--db /usr stats").text, HasSubstr("no event store in /usr"));
     EXPECT_EQ(ingeroctl("--db /usr stats").exit_code, 1);
 }

@@ -125,10 +125,8 @@ CheckResult check_attach(KernelFeatures& features) {
         return {"attach", State::note, std::string(to_string(method)) + ", but not for a service without CAP_SYS_ADMIN",
                 perf_uprobe_hint};
     if (method != AttachMethod::none) return {"attach", State::pass, std::string(to_string(method)), ""};
-    if (features.has(Feature::btf) && features.has(Feature::bpf))
-        return {"attach", State::fail, "no way to attach probes: " + features.why_not(Feature::perf_uprobe),
-                perf_uprobe_hint};
-    return {"attach", State::fail, "no way to attach probes", "see btf, bpf and the uprobe lines"};
+    const Error why = features.why_no_attach_method();
+    return {"attach", State::fail, why.message, why.hint};
 }
 
 // What discovery stands on, tried as discovery does it.
