@@ -128,19 +128,22 @@ struct LiveDiagnosis::Impl {
         return process.exited_ns != 0 && process.exited_ns + remembered_ns < now_ns;
     }
 
-    void forget_exited(uint64_t now_ns) {
-        std::erase_if(processes,
-                      [&](const auto& one) { return is_gone(one.second, now_ns) && !ranks.contains(one.first); });
-        if (std::none_of(ranks.begin(), ranks.end(), [&](const ProcessKey& rank) {
-                const auto process = processes.find(rank);
-                return process != processes.end() && is_gone(process->second, now_ns);
-            }))
-            return;
-        forget_exited_ranks(now_ns);
+    bool has_communicators(const ProcessKey& process) const {
+        const auto first = communicators.lower_bound({process, 0});
+        return first != communicators.end() && first->first.first == process;
     }
 
-    /// Of those that others still wait for it is to be known that they have ended.
-    void forget_exited_ranks(uint64_t now_ns) {
+    void forget_exited_others(uint64_t now_ns) {
+        std::erase_if(processes,
+                      [&](const auto& one) { return is_gone(one.second, now_ns) && !has_communicators(one.first); });
+    }
+
+    /// Of ranks that others still wait for it is to be known that they have ended.
+    void forget_exited(uint64_t now_ns) {
+        forget_exited_others(now_ns);
+        if (std::none_of(processes.begin(), processes.end(),
+                         [&](const auto& one) { return is_gone(one.second, now_ns); }))
+            return;
         std::set<uint64_t> in_use;
         for (const auto& [key, row] : communicators) {
             const auto process = processes.find(row.process);
@@ -228,9 +231,7 @@ void LiveDiagnosis::add_state(const StateRow& state) {
 
 void LiveDiagnosis::put_process(const Process& process) {
     const std::lock_guard lock(impl_->mutex);
-    std::erase_if(impl_->processes, [&, now_ns = monotonic_now_ns()](const auto& one) {
-        return Impl::is_gone(one.second, now_ns) && !impl_->ranks.contains(one.first);
-    });
+    impl_->forget_exited_others(monotonic_now_ns());
     impl_->processes[process.key] = process;
 }
 
