@@ -306,8 +306,8 @@ void CollectiveWaitsDeriver::forget_past() {
     const auto is_known = [this](const ProcessKey& process, uint64_t communicator) {
         return impl_->communicators.find(process, communicator) != nullptr;
     };
-    for (auto& [process, own] : impl_->open)
-        std::erase_if(own, [&](const Open& one) { return !is_known(process, one.communicator); });
+    for (auto& rank : impl_->open)
+        std::erase_if(rank.second, [&](const Open& one) { return !is_known(rank.first, one.communicator); });
     std::erase_if(impl_->open, [](const auto& one) { return one.second.empty(); });
     std::erase_if(impl_->links, [&](const auto& one) { return !processes.contains(std::get<ProcessKey>(one)); });
     std::erase_if(impl_->synced_until, [&](const auto& one) { return !processes.contains(one.first.first); });
