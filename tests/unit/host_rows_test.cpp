@@ -11,6 +11,7 @@
 
 #include "core/model/host_event.h"
 #include "tests/support/daemon.h"
+#include "tests/unit/process_parts.h"
 
 using namespace ingero;
 using testing::Each;
@@ -54,13 +55,8 @@ class Bystanders : public testing::Test {
     const test::TemporaryDirectory proc_directory_;
     const std::vector<uint32_t> pids_ = numbered(600);
     const ProcFs proc_{proc_directory_.path()};
-    EventLoop loop_;
-    WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
-    const UidOwners owners_{};
-    Libraries libraries_{loop_, proc_, {}, workers_, owners_, {}};
-    uint64_t policy_ = 0;
-    CaptureGate gate_{-1, -1, &policy_};
-    Processes processes_{loop_, proc_, libraries_, gate_, owners_, {}, {}};
+    test::ProcessParts parts_{proc_};
+    Processes processes_{parts_.loop, proc_, parts_.libraries, parts_.gate, parts_.owners, {}, {}};
     std::map<uint32_t, int> told_;  ///< by pid: how often with its end
     HostRows rows_{proc_,
                    processes_,

@@ -233,6 +233,18 @@ TEST_F(AHang, for_a_rank_that_lives_is_told_of_late_and_ends_when_it_comes) {
     EXPECT_TRUE(found_at(300 * second).empty());
 }
 
+TEST_F(AHang, is_proven_where_calls_were_lost_before_it_alone) {
+    processes_[2].exited_ns = 102 * second;
+    window_.add({call(op::cudaMalloc, 0, 98 * second, ms)}, 7);
+    auto findings = found_at(200 * second);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].verdict, Verdict::proven);
+    window_.add({call(op::cudaMalloc, 0, 200 * second, ms)}, 7);
+    findings = found_at(300 * second);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].verdict, Verdict::partial);
+}
+
 TEST_F(AHang, is_none_where_another_rank_has_got_past_the_collective) {
     window_.add({sync(0, 101 * second + ms, ms)}, 0);
     EXPECT_TRUE(found_at(150 * second).empty());

@@ -14,6 +14,7 @@
 
 #include "core/model/unique_fd.h"
 #include "tests/support/daemon.h"
+#include "tests/unit/process_parts.h"
 
 using namespace ingero;
 
@@ -76,26 +77,21 @@ class WatchedProcesses : public testing::Test {
         while (processes_.late() == 0) processes_.on_change(change_of(key, INGERO_PROCESS_EXEC));
     }
     void wait_for_looks() {
-        while (processes_.late() != 0 && sd_event_run(loop_.get(), waiting_us) > 0) continue;
+        while (processes_.late() != 0 && sd_event_run(parts_.loop.get(), waiting_us) > 0) continue;
     }
 
     const ProcessLimits limits_;
 
     const ProcFs proc_;
-    EventLoop loop_;
-    WorkerPool workers_{loop_, {.program = "/nonexistent", .store_directory = {}, .node = {}}};
-    const UidOwners owners_{};
-    Libraries libraries_{loop_, proc_, {}, workers_, owners_, {}};
-    uint64_t policy_ = 0;
-    CaptureGate gate_{-1, -1, &policy_};
+    test::ProcessParts parts_{proc_};
     std::vector<ProcessKey> executed_, evicted_;
     std::vector<GapRow> gaps_;
     std::map<ProcessKey, Process> rows_;
-    Processes processes_{loop_,
+    Processes processes_{parts_.loop,
                          proc_,
-                         libraries_,
-                         gate_,
-                         owners_,
+                         parts_.libraries,
+                         parts_.gate,
+                         parts_.owners,
                          limits_,
                          {.on_change = [] {},
                           .put_process = [this](const Process& process) { rows_[process.key] = process; },
@@ -142,7 +138,7 @@ class AProcessThatIsHeldUp : public HasFolder, public WatchedProcesses {
     void expect_found_once_let_go(const std::string& file) {
         EXPECT_TRUE(processes_.all().empty());
         let_go(file);
-        while (rows_.empty() && sd_event_run(loop_.get(), waiting_us) > 0) continue;
+        while (rows_.empty() && sd_event_run(parts_.loop.get(), waiting_us) > 0) continue;
         ASSERT_EQ(rows_.size(), 1U);
         EXPECT_EQ(rows_.begin()->first.pid, child_.pid());
     }

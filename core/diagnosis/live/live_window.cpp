@@ -24,6 +24,7 @@ constexpr uint64_t lossy_from = 10;
 constexpr size_t max_spans = 16'384;
 constexpr size_t max_registered = 4'096;
 constexpr size_t max_states = 4'096;
+constexpr size_t max_losses = 64;  ///< of before the calls that are kept
 
 /// What one process did in a block.
 struct Part {
@@ -31,7 +32,8 @@ struct Part {
     std::vector<Event> rows;
     uint64_t latest_end_ns = 0;
 
-    size_t bytes() const { return sizeof(*this) + rows.size() * sizeof(Event); }
+    /// With what it takes to find it, where a process has no more than one.
+    size_t bytes() const { return sizeof(*this) + 256 + rows.size() * sizeof(Event); }
 };
 
 /// What was added at once.
@@ -72,7 +74,7 @@ struct LiveWindow::Impl {
     };
     /// Of one process.
     struct Kept {
-        std::deque<Place> places;
+        std::vector<Place> places;  ///< in order of block; of many processes each has few
         size_t bytes = 0;
         uint64_t dropped_until_ns = 0;  ///< when the last of its calls that were dropped to make room returned
     };
@@ -91,7 +93,7 @@ struct LiveWindow::Impl {
     std::deque<StateRow> states;
     Communicators communicators;
     CollectiveFeed forgotten{communicators};  ///< what ranks had done in calls that are no longer kept
-    LossRow lost;                             ///< the same: all that was lost meanwhile
+    std::deque<LossRow> lost;                 ///< the same: what was lost meanwhile
     size_t bytes = 0;
     uint64_t last_sequence = 0;     ///< of calls
     uint64_t last_row = 0;          ///< of waits too
@@ -118,7 +120,7 @@ struct LiveWindow::Impl {
 
     void drop_first_of(const ProcessKey& process, Kept& own) {
         const Place place = own.places.front();
-        own.places.pop_front();
+        own.places.erase(own.places.begin());
         auto& part = blocks[place.block - first_block].parts[place.part];
         own.dropped_until_ns = std::max(own.dropped_until_ns, part->latest_end_ns);
         resize(process, own, own.bytes - part->bytes());
@@ -145,13 +147,21 @@ struct LiveWindow::Impl {
         for (const auto& part : blocks.front().parts)
             if (part) drop_first_of(part->process, kept.at(part->process));
         const Block& block = blocks.front();
-        if (block.lost != 0) {
-            if (lost.lost_ring == 0) lost.from_ns = block.earliest_start_ns;
-            lost.to_ns = std::max(lost.to_ns, block.latest_end_ns);
-            lost.lost_ring = saturating_add(lost.lost_ring, block.lost);
-        }
+        if (block.lost != 0) forget_loss(block);
         blocks.pop_front();
         ++first_block;
+    }
+
+    void forget_loss(const Block& block) {
+        LossRow& row = lost.emplace_back();
+        row.from_ns = block.earliest_start_ns;
+        row.to_ns = block.latest_end_ns;
+        row.lost_ring = block.lost;
+        if (lost.size() <= max_losses) return;
+        lost[1].from_ns = std::min(lost[0].from_ns, lost[1].from_ns);
+        lost[1].to_ns = std::max(lost[0].to_ns, lost[1].to_ns);
+        lost[1].lost_ring = saturating_add(lost[0].lost_ring, lost[1].lost_ring);
+        lost.pop_front();
     }
 
     void drop_before(uint64_t oldest_ns) {
@@ -264,7 +274,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         kept_from_ns = std::max(impl_->options.since_ns, impl_->dropped_until_ns);
         impl_->forgotten.forget_past();
         collectives.emplace(impl_->forgotten);
-        if (impl_->lost.lost_ring != 0) context.losses.push_back(impl_->lost);
+        context.losses.assign(impl_->lost.begin(), impl_->lost.end());
         for (const auto& [process, own] : impl_->kept)
             if (own.dropped_until_ns != 0) dropped_until.emplace(process, own.dropped_until_ns);
         std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),

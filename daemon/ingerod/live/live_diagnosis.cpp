@@ -154,9 +154,9 @@ struct LiveDiagnosis::Impl {
             if (row.hash != 0 && in_use.contains(row.hash)) waited_for.insert(row.process);
         std::erase_if(processes, [&](const auto& one) {
             if (!is_gone(one.second, now_ns) || waited_for.contains(one.first)) return false;
-            communicators_changed |= std::erase_if(communicators, [&](const auto& communicator) {
-                                         return communicator.first.first == one.first;
-                                     }) != 0;
+            for (auto own = communicators.lower_bound({one.first, 0});
+                 own != communicators.end() && own->first.first == one.first; communicators_changed = true)
+                own = communicators.erase(own);
             ranks.erase(one.first);
             return true;
         });
