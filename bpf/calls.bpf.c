@@ -98,7 +98,7 @@ static __always_inline int is_under_filter(struct task_struct *task) {
     return bpf_core_field_exists(task->seccomp) && task->seccomp.mode != 0;
 }
 
-/* The call is not recorded, and the daemon is told so once a thread. */
+/* The call is not recorded, and the daemon is notified of it once a thread. */
 static __always_inline void spare(struct task_struct *task, struct thread_state *thread) {
     if (!thread) thread = first_call(task);
     if (!thread || thread->told_spared) return;
@@ -235,7 +235,7 @@ static __always_inline struct frame *frame_of_return(struct thread_state *thread
 /*
  * The name of a function that is registered lies on a page that nobody may have touched yet, and that the callee does not
  * touch either. To fault it in here would be to sleep for as long as whoever serves the page likes, with a record held that
- * nobody can read past: the reader is told where it is.
+ * nobody can read past: the record has the name's address instead.
  */
 static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
     struct ingero_function_record *record = reserve(sizeof(*record));
@@ -257,7 +257,7 @@ static __always_inline void tell_function(struct thread_state *thread, __u64 han
     submit(record);
 }
 
-/* What a call that succeeded changed for its thread, or told of its process. */
+/* What a call that succeeded changed for its thread, or revealed of its process. */
 static __always_inline void take_effect(struct thread_state *thread, struct task_struct *task, struct frame *frame,
                                         __u64 now) {
     __u32 tgid = task->tgid;

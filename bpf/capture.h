@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Which processes are recorded: what the daemon has decided of each by [capture]. Without a policy this costs one load
- * a call. With one, a process that nothing is decided of is not recorded, and the daemon is told that it called.
+ * a call. With one, a process without a decision is not recorded, and the daemon is notified that it called.
  */
 #ifndef INGERO_CAPTURE_H
 #define INGERO_CAPTURE_H

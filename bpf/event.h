@@ -127,7 +127,7 @@ struct ingero_call_wait_record {
     char waker_comm[INGERO_COMM_LENGTH];
 };
 
-#define INGERO_CALL_WAKER_WATCHED 0x08   /* of a wait: what its waker did meanwhile is told too */
+#define INGERO_CALL_WAKER_WATCHED 0x08   /* of a wait: what its waker did meanwhile is recorded too */
 
 /* Ops of what the kernel does to a thread, as in core/model/op.h. */
 #define INGERO_OP_WAIT 0x0301           /* off CPU, once */
@@ -135,7 +135,7 @@ struct ingero_call_wait_record {
  * seen until when: for duration_ns at most. */
 #define INGERO_OP_WAITS_SUMMED 0x0315
 #define INGERO_OP_OOM_KILL 0x0304
-#define INGERO_OP_DIRECT_RECLAIM 0x031e /* detail[0]: pages; [1]: how many, told together */
+#define INGERO_OP_DIRECT_RECLAIM 0x031e /* detail[0]: pages; [1]: how many, in one record */
 #define INGERO_OP_INTERRUPT 0x031f      /* detail[0]: its number */
 #define INGERO_OP_SOFT_INTERRUPT 0x0320 /* detail[0]: its vector */
 #define INGERO_OP_RETRANSMIT 0x0601
@@ -345,8 +345,8 @@ struct ingero_pace {
 };
 
 /*
- * A thread whose calls cost more than the budget although hardly one of them leaves a record: told while that lasts, some
- * ten times a second. In slices its calls are those that the ones seen stand for.
+ * A thread whose calls cost more than the budget although hardly one of them leaves a record: sent some ten times a
+ * second while that lasts. In slices its calls are those that the ones seen stand for.
  */
 struct ingero_storm_record {
     ingero_u32 type;

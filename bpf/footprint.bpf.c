@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What one process tree touches: system calls, files, endpoints, programs, libraries. Loaded only while somebody
- * records it, since each system call of the host then passes here. Nothing is held back or changed; what is told of a
- * call's arguments is read as the call is entered, before the kernel reads it.
+ * records it, since each system call of the host then passes here. Nothing is held back or changed; the arguments that
+ * are reported of a call are read as it is entered, before the kernel reads them.
  */
 #include <linux/bpf.h>
 
@@ -51,7 +51,7 @@ struct thread {
     __u32 sequence;
     __u16 number;
     __u16 abi;
-    __u64 told;  /* a kind of record that was told at the entry, or is to be told at the exit */
+    __u64 told;  /* the kind of record that was sent at the entry, or is to be sent at the exit */
     __u64 retry; /* it could not be read at the entry */
     __u64 argument[3];
 };
@@ -255,7 +255,7 @@ static __always_inline int tell_call(struct task_struct *task, struct thread *th
         (thread)->argument[2] = (__u64)(third);           \
     } while (0)
 
-/* What is told of a call, and where its arguments lie. */
+/* Which record a call gets, and where its arguments lie. */
 static __always_inline void look_at(struct pt_regs *regs, struct thread *thread) {
     struct {
         __u64 flags, mode, resolve;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What footprint.bpf.c tells of a process tree: tables that it counts in, and records in a ring buffer.
+ * What footprint.bpf.c reports of a process tree: tables that it counts in, and records in a ring buffer.
  */
 #ifndef INGERO_FOOTPRINT_H
 #define INGERO_FOOTPRINT_H
@@ -35,7 +35,7 @@ struct ingero_footprint_error {
     __u32 error; /* a positive errno */
 };
 
-/* What could not be counted or told. */
+/* What could not be counted or reported. */
 struct ingero_footprint_losses {
     __u64 calls;            /* system calls without a row */
     __u64 untimed;          /* calls whose time and outcome are not known, since too many threads were inside one */
@@ -76,7 +76,7 @@ struct ingero_footprint_record {
     __u32 tgid;     /* as the kernel counts it */
     __u32 pid;      /* as the daemon's pid namespace does; 0: it does not */
     __u32 tid;
-    __u32 sequence; /* of the thread's calls that are told of */
+    __u32 sequence; /* of the thread's calls that are reported */
     __u16 number;
     __u16 bits;
     __s64 result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which of a thread's frames still hold when it enters a call: those that no return will end go, and a call that is told
- * twice counts once.
+ * Which of a thread's frames still hold when it enters a call: those that no return will end are dropped, and a call
+ * that is reported twice counts once.
  */
 #ifndef INGERO_FRAMES_H
 #define INGERO_FRAMES_H
@@ -48,7 +48,7 @@ static __always_inline void drop_returned_frames(struct thread_state *thread, st
 /*
  * Several mounts may show one file as many, as the containers of one image do: each is attached to, and each call then
  * comes once for each. The first one counts. A call that was left by longjmp and is made again looks the same, but has
- * a return probe that still waits, which is prepared only after all who are told of the entry.
+ * a return probe that still waits, which is prepared only after all probes of the entry have run.
  */
 static __always_inline int is_repeated(struct call_context *ctx, struct thread_state *thread, struct task_struct *task,
                                        __u64 stack_pointer) {

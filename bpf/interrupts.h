@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Interrupts that take a watched thread's CPU: the long ones are told, of all the time is summed.
+ * Interrupts that take a watched thread's CPU: the long ones are recorded, the time of all is summed.
  */
 #ifndef INGERO_INTERRUPTS_H
 #define INGERO_INTERRUPTS_H

@@ -50,7 +50,7 @@ int on_victim(struct bpf_raw_tracepoint_args *ctx) {
     struct task_struct *victim = (void *)ctx->args[0];
     struct ingero_wait_record *record;
 
-    /* Before Linux 6.8 (72ba14deb40a) its number was told, and not itself. */
+    /* Before Linux 6.8 (72ba14deb40a) the tracepoint passed its pid, not the task. */
     if (!wait_floor_ns || ctx->args[0] < WATCHED_PIDS) return 0;
     record = reserve(sizeof(*record));
     if (!record) {

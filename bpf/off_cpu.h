@@ -51,7 +51,7 @@ static __always_inline void record_slice(struct cpu_slices *cpu, struct task_str
     struct slice *slice = &cpu->slices[cpu->next & (SLICES - 1)];
     __u32 tgid = process_id(prev);
 
-    if (cpu->current_known && cpu->current_tgid != tgid) return; /* a switch between was not told of */
+    if (cpu->current_known && cpu->current_tgid != tgid) return; /* a switch between was not reported */
     slice->from_ns = cpu->switched_ns;
     slice->to_ns = now;
     slice->tgid = tgid;
@@ -300,13 +300,13 @@ static __always_inline void enter_cpu(struct wait_state *wait, struct task_struc
 
 #define UNTOLD_SLACK_NS 20000 /* what it ran is by another clock, and has no interrupts in it */
 
-/* It was woken before, and its switch-in was not told of: whoever wakes it now ends another sleep. */
+/* It was woken before, and its switch-in was not reported: whoever wakes it now ends another sleep. */
 static __always_inline int has_run_since(struct wait_state *wait) {
     return wait->off_ns && wait->off_kind == OFF_BLOCKED && wait->wake_ns >= wait->off_ns;
 }
 
 /*
- * When a thread that is switched out now was switched in, where that was not told of, as some kernels tell of no switch
+ * When a thread that is switched out now was switched in, where that was not reported, as some kernels report no switch
  * out of certain threads: by the scheduler's own sum of the time that it waited for a CPU. 0: not known.
  */
 static __always_inline __u64 untold_switch_in(struct wait_state *wait, struct task_struct *task, __u64 now) {
@@ -327,7 +327,7 @@ static __always_inline void leave_cpu_in_call(struct thread_state *thread, struc
                                               __u32 cpu, __u64 now) {
     __u64 in_ns;
 
-    if (thread->wait.off_ns) { /* its switch-in was not told of, nor who ran before */
+    if (thread->wait.off_ns) { /* neither its switch-in nor who ran before was reported */
         in_ns = untold_switch_in(&thread->wait, task, now);
         if (in_ns) enter_cpu(&thread->wait, task, 0, in_ns, 1);
         thread->wait.wait_preemptor_ns = 0;

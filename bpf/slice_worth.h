@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * For how many calls one stands that is seen in a slice. The thread's other calls, which are all seen, tell how many it
- * made: as many to each of them as in slices.
+ * How many calls one stands for that is observed in a slice. The thread's other calls, which are all observed, show how
+ * many it made: as many to each of them as in slices.
  */
 #ifndef INGERO_BPF_SLICE_WORTH_H
 #define INGERO_BPF_SLICE_WORTH_H

@@ -89,8 +89,8 @@ static __always_inline void count_other(struct ingero_in_slice *in_slice) {
 }
 
 /*
- * A call has returned: what it is worth where it is of a slice, else 1. One that is never thinned tells of the pace; of
- * such a call and one inside it only one does.
+ * A call has returned: what it is worth where it is of a slice, else 1. One that is never thinned counts for the pace;
+ * of such a call and one inside it only one does.
  */
 static __always_inline struct ingero_worth count_in_slice(struct thread_state *thread, __u64 cookie, __u64 start,
                                                           __u64 now, int tells_pace, __u32 call_cost_ns) {

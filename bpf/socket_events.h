@@ -12,7 +12,7 @@
 
 /*
  * Who connected a socket: it may be closed before the daemon can look for who has it. The kernel uses the memory of one
- * again for another: whom it was connected to tells them apart.
+ * again for another: the peer's address and port distinguish them.
  */
 struct socket_owner {
     __u64 process_start_ns;
@@ -142,7 +142,7 @@ int BPF_PROG(on_retransmit, struct sock *sock) {
     return 0;
 }
 
-/* Of kernels that tell of attempts too: where it failed nothing was sent. */
+/* For kernels that report attempts too: one that failed sent nothing. */
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit_attempt, struct sock *sock, void *segment, int error) {
     if (!error && has_socket_record_left(sock)) tell_socket(sock, INGERO_OP_RETRANSMIT, 0);
@@ -153,7 +153,7 @@ SEC("tp_btf/inet_sk_error_report")
 int BPF_PROG(on_socket_error, struct sock *sock) {
     __s32 error = BPF_CORE_READ(sock, sk_err);
 
-    /* It is told of messages about what was sent too, which are no errors. */
+    /* This also fires for messages about what was sent, which are no errors. */
     if (error && has_socket_record_left(sock)) tell_socket(sock, INGERO_OP_SOCKET_ERROR, error);
     return 0;
 }

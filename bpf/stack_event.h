@@ -70,7 +70,7 @@ struct ingero_mapping {
     ingero_u32 rows;
 };
 
-/* What the two sides tell each other, in memory that both map. */
+/* What the two sides exchange, in memory that both map. */
 struct ingero_stack_control {
     ingero_u32 epoch;      /* rises after each change of a mapping list, a table or a process */
     ingero_u32 enabled;

@@ -384,7 +384,7 @@ __attribute__((noinline)) __u64 walk_stack(struct thread_state *thread) {
     if (walk->address--) {
         for (; frames < INGERO_MAX_STACK_FRAMES; frames++) {
             __u32 slot = frames;
-            barrier_var(slot); /* or the compiler, which knows the bound, drops what tells the verifier */
+            barrier_var(slot); /* or the compiler, which knows the bound, drops the mask that the verifier needs */
             walk->stack[slot & (INGERO_MAX_STACK_FRAMES - 1)] = walk->address + 1;
             hash = (hash ^ (hash >> 29) ^ walk->address) * MIX;
             if (!walk->generation) {

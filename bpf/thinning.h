@@ -65,7 +65,7 @@ static __always_inline struct ingero_worth count_call(struct thread_state *threa
     return worth;
 }
 
-/* As far as can be told at its entry: one that fails or takes long gets a record all the same, without a stack. */
+/* As far as is known at its entry: one that fails or takes long gets a record all the same, without a stack. */
 static __always_inline int is_to_be_left_out(struct thread_state *thread, __u64 cookie) {
     __u32 slot = slot_of(cookie);
 

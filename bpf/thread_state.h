@@ -149,7 +149,7 @@ struct thread_state {
     __u64 stands_for_ns; /* that slice, for this thread */
     __u64 own_ps; /* what the program takes for a call of those in slices, by its pace; 0: not known */
     struct ingero_in_slice in_slice;
-    __u32 others_since; /* that slice: calls that tell of the pace */
+    __u32 others_since; /* that slice: calls that count for the pace */
     __u32 reserved_3;
     struct ingero_pace pace;
     __u16 unkept[INGERO_THIN_SLOTS]; /* since the last record of the op */

@@ -8,7 +8,7 @@
 #include "watched.h"
 
 #define WAIT_RECORDS_A_SECOND 200    /* of a thread; the rest is summed */
-#define LONG_RUNNABLE_NS 1000000ULL  /* without a CPU for so long: told all the same, for a second has few such */
+#define LONG_RUNNABLE_NS 1000000ULL  /* without a CPU for so long: recorded all the same, for a second has few such */
 
 #define AF_UNIX 1
 #define AF_INET 2
@@ -105,7 +105,7 @@ static __always_inline struct ingero_wait_record *begin_record(struct watched *w
     return record;
 }
 
-/* One record of all that were not told yet: as long as they took together. */
+/* One record of all that were not sent yet: as long as they took together. */
 static __always_inline void tell_reclaims(struct watched *watched, struct task_struct *task) {
     struct ingero_wait_record *record = begin_record(watched, task, INGERO_OP_DIRECT_RECLAIM);
 

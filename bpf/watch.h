@@ -9,7 +9,7 @@
 
 #define MAX_FOLLOWED 4               /* wakers of wakers, and so on */
 #define FOLLOWED_NS 10000000000ULL   /* after the last long wait that it ended */
-#define SUMMED_NS 1000000000ULL      /* sums are told this often, and when the thread ends */
+#define SUMMED_NS 1000000000ULL      /* sums are sent this often, and when the thread ends */
 #define COMPLETION_NS 100000         /* from a block request's completion to the wake-up of who waits for it */
 
 /* Throttled by its cgroup's quota: who runs instead is not the reason. */
@@ -23,7 +23,7 @@ static __always_inline int is_throttled(struct task_struct *task) {
     return BPF_CORE_READ(queue, throttle_count) != 0;
 }
 
-/* It was switched in at `in_ns`, and is told of now: where that is later, see enter_cpu(). */
+/* It was switched in at `in_ns`, which is reported now: where that is later, see enter_cpu(). */
 static __always_inline void end_wait(struct watched *watched, struct task_struct *task, struct cpu_slices *slices,
                                      __u64 in_ns, __u64 now) {
     __u64 off = watched->wait.off_ns, floor = wait_floor_ns;
@@ -31,7 +31,7 @@ static __always_inline void end_wait(struct watched *watched, struct task_struct
 
     stop_waiting_for_disk(watched);
     enter_cpu(&watched->wait, task, slices, in_ns, late);
-    if (!may_still_watch(watched, task)) { /* left out since: nothing more is told of it */
+    if (!may_still_watch(watched, task)) { /* left out since: nothing more is recorded of it */
         unwatch(task);
         return;
     }
@@ -68,7 +68,7 @@ static __always_inline void watched_leaves(struct task_struct *task, int preempt
         unmark_watched(task); /* of one that had its id before */
         return;
     }
-    if (watched->wait.off_ns) { /* its switch-in was not told of, nor who ran before */
+    if (watched->wait.off_ns) { /* neither its switch-in nor who ran before was reported */
         in_ns = untold_switch_in(&watched->wait, task, now);
         if (in_ns) {
             watched->wait.wait_preemptor_ns = 0;
@@ -148,7 +148,7 @@ static __always_inline __u32 follow(struct task_struct *waker, __u32 level, __u6
     return 0;
 }
 
-/* In on_waking, whose variables lie on the small stack that in_interrupt() tells from an interrupt's. */
+/* In on_waking, whose variables lie on the small stack that in_interrupt() distinguishes from an interrupt's. */
 static __always_inline int note_waker_kind(struct task_struct *task) {
     struct watched *watched = find_watched(task);
 

@@ -17,7 +17,7 @@
 /* Waits that take less are summed. 0: nothing is watched. Mapped by the loader. */
 __u64 wait_floor_ns;
 __u32 any_watched; /* some thread called since the daemon began */
-/* Waits that are neither told nor in a sum, for want of room in the ring or in the table of threads. */
+/* Waits that are neither recorded nor in a sum, for want of room in the ring or in the table of threads. */
 __u64 waits_lost;
 
 /* A bit for each thread, by its id in the kernel: what a switch between others costs is two loads. */
@@ -38,7 +38,7 @@ struct watched {
     __u64 request_begun_ns;
     __u64 request_bytes;
     __u64 reclaim_from_ns;   /* the one under way */
-    __u64 reclaimed_from_ns; /* the first of those that are not told yet */
+    __u64 reclaimed_from_ns; /* the first of those that are not sent yet */
     __u64 reclaimed_ns;
     __u64 reclaimed_pages;
     __u64 policy; /* as it was when its process was found to be recorded; see capture.h */
@@ -57,7 +57,7 @@ struct watched {
     __u32 is_disk_waiter; /* counted in disk_waiters */
     __u32 waker_watched; /* for all of the sleep that it ended */
     __u32 is_followed;   /* counted in followed_threads */
-    __u32 reclaims;      /* not told yet */
+    __u32 reclaims;      /* not sent yet */
 };
 
 /* By id in the kernel. Made beforehand, so that entries may be added wherever the scheduler is. */

@@ -1,4 +1,4 @@
-// ingeroctl annotate: tells the daemon of a span, from a shell: a moment, or as long as a command runs.
+// ingeroctl annotate: reports a span to the daemon, from a shell: a moment, or as long as a command runs.
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -218,14 +218,14 @@ int run_annotate(const AnnotateCommand& annotate, const Options&) {
     span["start"] = monotonic_now_ns();
     const int exit_code = annotate.command.empty() ? exit_done : run_command(annotate.command);
     span["end"] = annotate.command.empty() ? span["start"] : json(monotonic_now_ns());
-    Result<void> told = connection ? connection->send(encode_value(span)) : tl::unexpected(connection.error());
-    if (told) {
+    Result<void> sent = connection ? connection->send(encode_value(span)) : tl::unexpected(connection.error());
+    if (sent) {
         const auto reply = read_reply(*connection);
-        told = reply ? check_reply(*reply) : tl::unexpected(reply.error());
+        sent = reply ? check_reply(*reply) : tl::unexpected(reply.error());
     }
     // The command's own end is what a script wants to know; that its span is not stored is said.
-    if (!told) report("annotate", told.error(), exit_failed);
-    return annotate.command.empty() && !told ? exit_failed : exit_code;
+    if (!sent) report("annotate", sent.error(), exit_failed);
+    return annotate.command.empty() && !sent ? exit_failed : exit_code;
 }
 
 }  // namespace

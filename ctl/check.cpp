@@ -21,7 +21,7 @@ struct CheckOptions {
     bool probe = false;
 };
 
-/// A daemon that refuses or fails is one that answers: its error is told.
+/// A daemon that refuses or fails is one that answers: its error is reported.
 bool has_daemon(const Options& options) {
     const auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
     if (client) return true;

@@ -81,7 +81,7 @@ Result<void> write_parts(const json& answer, Output& output) {
 
 /// Page after page; what the first said besides its bytes.
 Result<json> write_pages(Source& source, json params, Output& output) {
-    json told;
+    json head;
     uint64_t events = 0;
     for (;;) {
         auto answer = source.ask("export", params);
@@ -89,20 +89,20 @@ Result<json> write_pages(Source& source, json params, Output& output) {
         if (auto written = write_parts(*answer, output); !written) return tl::unexpected(written.error());
         events += answer->value("events", uint64_t{0});
         json cursor = answer->value("cursor", json());
-        if (told.is_null()) {
+        if (head.is_null()) {
             answer->erase("parts");
             answer->erase("cursor");
-            told = std::move(*answer);
+            head = std::move(*answer);
             // The next pages are of the window that this one was, and not of one up to a later now.
             for (const char* key : {"since_ns", "whole_trace"}) params.erase(key);
-            params["from_ns"] = told.at("window").at("from_ns");
-            params["to_ns"] = told.at("window").at("to_ns");
+            params["from_ns"] = head.at("window").at("from_ns");
+            params["to_ns"] = head.at("window").at("to_ns");
         }
         if (cursor.is_null()) break;
         params["cursor"] = std::move(cursor);
     }
-    told["events"] = events;
-    return told;
+    head["events"] = events;
+    return head;
 }
 
 /// As `ingeroctl stacks --folded`, and all of them that one answer holds.
@@ -112,13 +112,13 @@ Result<json> write_folded(Source& source, json params, Output& output) {
     auto answer = source.ask("stacks", std::move(params));
     if (!answer) return answer;
     if (auto written = output.write(folded_stacks(*answer, {})); !written) return tl::unexpected(written.error());
-    json told;
-    for (const char* key : {"node", "window", "coverage", "missing_probes"}) told[key] = answer->value(key, json());
-    told["schema"] = "ingero/export/1";
-    told["format"] = "folded";
-    told["events"] = answer->value("calls", uint64_t{0});
-    told["more"] = answer->value("more", false);
-    return told;
+    json head;
+    for (const char* key : {"node", "window", "coverage", "missing_probes"}) head[key] = answer->value(key, json());
+    head["schema"] = "ingero/export/1";
+    head["format"] = "folded";
+    head["events"] = answer->value("calls", uint64_t{0});
+    head["more"] = answer->value("more", false);
+    return head;
 }
 
 int run(const Options& options, const ExportCommand& command) {
@@ -136,19 +136,19 @@ int run(const Options& options, const ExportCommand& command) {
     if (auto opened = output.open(command.output); !opened) return report("export", opened.error(), exit_failed);
     const bool folded = command.format == "folded";
     if (!folded) (*params)["format"] = command.format;
-    auto told =
+    auto head =
         folded ? write_folded(*source, std::move(*params), output) : write_pages(*source, std::move(*params), output);
-    if (!told) return report("export", told.error(), exit_failed);
+    if (!head) return report("export", head.error(), exit_failed);
     output.finish();
-    (*told)["bytes"] = output.bytes();
+    (*head)["bytes"] = output.bytes();
     // What was exported is on standard output, or else what there is to say of it.
-    if (output.is_file() && !print(options, *told, text_export)) return exit_failed;
-    if (told->value("more", false))
+    if (output.is_file() && !print(options, *head, text_export)) return exit_failed;
+    if (head->value("more", false))
         return report(
             "export",
             {ErrorCode::limit, "only the 10000 stacks with the most time were written", "export a shorter window"},
             exit_partial);
-    return covers_nothing(*told) ? exit_partial : exit_done;
+    return covers_nothing(*head) ? exit_partial : exit_done;
 }
 
 }  // namespace

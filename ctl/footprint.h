@@ -17,8 +17,8 @@ struct FootprintCommand {
     std::string output;  ///< a file for the answer; empty: standard output
 };
 
-/// Until the time is over, the tree has ended or an interrupt comes. Returns the exit code: the command's own, where it
-/// was run and told of.
+/// Records until the time is over, the tree has ended or an interrupt comes. Returns the exit code: the command's own,
+/// where it was run and its footprint printed.
 int record_footprint(const Options& options, const FootprintCommand& wanted);
 
 }  // namespace ingero::ctl

@@ -30,7 +30,7 @@ Result<Pipe> make_pipe() {
     if (read(gate, &go, 1) == 1) {
         execvp(arguments[0], arguments.data());
         const int error = errno;
-        [[maybe_unused]] const ssize_t told = write(failure, &error, sizeof error);
+        [[maybe_unused]] const ssize_t written = write(failure, &error, sizeof error);
     }
     _exit(not_run);
 }

@@ -57,18 +57,18 @@ std::string text_import(const json& answer, const TextStyle&) {
         text += escape_text(node["node"].get<std::string>()) + ": " + std::to_string(node["events"].get<uint64_t>()) +
                 " events, " + format_time(node["from_ns"]) + " to " + format_time(node["to_ns"]) + "\n";
     text += std::to_string(count("processes")) + " processes, " + std::to_string(count("stacks")) + " stacks\n";
-    const auto tell = [&](const char* name, const char* what) {
+    const auto add_count = [&](const char* name, const char* what) {
         if (const uint64_t number = count(name)) text += std::to_string(number) + " " + what + "\n";
     };
-    tell("sampled_out", "or more further events were counted by the agent, but not kept");
-    tell("unreadable_events", "rows are not valid events and were left out");
-    tell("unreadable_stacks", "stacks could not be read and have no frames");
-    tell("lost_stacks", "stacks that events refer to are missing in the trace");
-    tell("snapshots", "snapshots of the host");
-    tell("annotations", "annotations");
-    tell("chains", "findings of the agent, which ingero lists but does not trust");
-    tell("rollups", "sums by minute, operation and process of events that the agent did not keep");
-    tell("unreadable_texts", "texts of annotations and findings could not be read and were left out");
+    add_count("sampled_out", "or more further events were counted by the agent, but not kept");
+    add_count("unreadable_events", "rows are not valid events and were left out");
+    add_count("unreadable_stacks", "stacks could not be read and have no frames");
+    add_count("lost_stacks", "stacks that events refer to are missing in the trace");
+    add_count("snapshots", "snapshots of the host");
+    add_count("annotations", "annotations");
+    add_count("chains", "findings of the agent, which ingero lists but does not trust");
+    add_count("rollups", "sums by minute, operation and process of events that the agent did not keep");
+    add_count("unreadable_texts", "texts of annotations and findings could not be read and were left out");
     for (const json& table : answer["left_out"])
         text += "left out: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of " +
                 table["table"].get<std::string>() + "\n";

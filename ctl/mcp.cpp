@@ -113,7 +113,7 @@ class Bridge {
         if (!input_ended_ && to_server_.size() < max_pending_bytes) fds[0].fd = STDIN_FILENO;
         if (to_client_.size() < max_pending_bytes) fds[1].events |= POLLIN;
         if (!to_server_.empty()) fds[1].events |= POLLOUT;
-        // Else its end would be told again and again while nothing of it can be taken.
+        // Else poll() would report its end again and again while nothing of it can be read.
         if (fds[1].events == 0) fds[1].fd = -1;
         if (!to_client_.empty()) fds[2].fd = STDOUT_FILENO;
         if (poll(fds.data(), fds.size(), -1) < 0) return;
@@ -154,7 +154,7 @@ class Bridge {
             ret_gone = true;
     }
 
-    /// The client is told of each request that will have no answer; whoever started us, why we leave.
+    /// Reports each request that will have no answer to the client, and why we leave to whoever started us.
     int lost() {
         const auto again = connect_to_daemon(path_, connect_timeout);
         std::string what = outstanding_.last_words();

@@ -113,8 +113,8 @@ Result<std::optional<MergeSummary>> merge(const MergeCommand& command) {
 
 json to_json(const std::optional<MergeSummary>& summary, const std::string& store) {
     json nodes = json::array();
-    const MergeSummary told = summary.value_or(MergeSummary());
-    for (const auto& [name, node] : told.nodes)
+    const MergeSummary merged = summary.value_or(MergeSummary());
+    for (const auto& [name, node] : merged.nodes)
         nodes.push_back({{"node", to_valid_utf8(name)},
                          {"sessions", node.sessions},
                          {"events", node.events},
@@ -122,10 +122,10 @@ json to_json(const std::optional<MergeSummary>& summary, const std::string& stor
                          {"to_ns", node.window.to_ns}});
     return {
         {"schema", "ingero/merge/1"}, {"store", to_valid_utf8(store)}, {"already_there", !summary},
-        {"nodes", std::move(nodes)},  {"sessions", told.sessions},     {"repeated_sessions", told.repeated_sessions},
-        {"events", told.events},      {"processes", told.processes},   {"stacks", told.stacks},
-        {"spans", told.spans},        {"incidents", told.incidents},   {"states", told.states},
-        {"rollups", told.rollups}};
+        {"nodes", std::move(nodes)},  {"sessions", merged.sessions},   {"repeated_sessions", merged.repeated_sessions},
+        {"events", merged.events},    {"processes", merged.processes}, {"stacks", merged.stacks},
+        {"spans", merged.spans},      {"incidents", merged.incidents}, {"states", merged.states},
+        {"rollups", merged.rollups}};
 }
 
 std::string text_merge(const json& answer, const TextStyle&) {

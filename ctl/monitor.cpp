@@ -247,7 +247,7 @@ Result<void> follow(ControlClient& client, const Options& options, Printer& prin
 /// What the socket sends. Once that has begun it goes on over restarts of the daemon, however long there is none or it
 /// has no room.
 int monitor_socket(const Options& options, Printer& printer) {
-    std::string told;
+    std::string said;
     for (bool connected_before = false;;) {
         auto client = ControlClient::connect(options.socket, {.client = "ingeroctl " INGERO_VERSION});
         const bool is_there = client.has_value();
@@ -263,10 +263,10 @@ int monitor_socket(const Options& options, Printer& printer) {
         }
         // Once: it is tried again and again.
         std::string why = connected && error.code == ErrorCode::not_found ? "ingerod is gone" : error.message;
-        if (connected) told.clear();
+        if (connected) said.clear();
         if (connected || is_there) {
-            if (why != told) say(why + "; waiting for it");
-            told = std::move(why);
+            if (why != said) say(why + "; waiting for it");
+            said = std::move(why);
         }
         if (!wait_for(-1, 0, retry_ms)) return exit_done;
     }

@@ -1,5 +1,5 @@
-// ingeroctl support-bundle: what somebody who is asked for help needs to know of this host, and nothing of what its
-// programs are told: no arguments, environment, ids of requests, labels, paths or names of programs.
+// ingeroctl support-bundle: what somebody who is asked for help needs to know of this host, but no arguments,
+// environment, ids of requests, labels, paths or names of its programs.
 #pragma once
 
 #include "ctl/command.h"

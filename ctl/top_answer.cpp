@@ -48,7 +48,7 @@ bool is_of(const json& row, std::optional<uint32_t> pid) {
     return !pid || text::number(row, "pid") == *pid;
 }
 
-/// What has not returned: a trace is told of it as it begins.
+/// Calls that have not returned: the daemon sends them as a trace begins.
 class InFlight {
   public:
     InFlight(const Options& options, const TopQuestion& question) {
@@ -61,7 +61,7 @@ class InFlight {
     /// The longest first; null where the daemon has no room for one more trace, or it broke off.
     json calls() {
         if (!trace_) return nullptr;
-        // A call that goes on may be told of twice.
+        // A call that goes on may be sent twice.
         std::map<std::pair<uint64_t, uint64_t>, json> by_thread;
         const auto until = std::chrono::steady_clock::now() + in_flight_patience;
         const auto followed = trace_->follow(until, -1, [&](const json& chunk) {
@@ -157,7 +157,7 @@ json request_rows(const json& answer, const TopQuestion& question) {
 }
 
 Result<json> look(const Options& options, ControlClient& client, const TopQuestion& question) {
-    // First: what it is told waits in its socket while the others are asked.
+    // First: what it is sent waits in its socket while the others are asked for.
     InFlight in_flight(options, question);
     const json window = {{"since_ns", question.since_ns}};
     json of_calls = window;

@@ -104,7 +104,7 @@ Assignment assign(const Event& event, const CallTime& time, const Op* op, const 
 /// of the device hid. Its excess is 0.
 Assignment assign_hidden(const Event& event, const CallTime& time, const Baseline& baseline);
 
-/// Whether a sleep between calls may be told of: for a lock or for files.
+/// Whether a sleep between calls may be reported: one for a lock or for files.
 constexpr bool may_hold_up(BlockedReason reason) {
     return reason == BlockedReason::futex || reason == BlockedReason::disk || reason == BlockedReason::network_fs;
 }

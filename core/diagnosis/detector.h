@@ -32,7 +32,7 @@ struct JudgedCall {
     bool first_use;
 };
 
-class CollectiveFeed;
+struct PastCollectives;
 
 struct DetectorContext {
     ExplainOptions options;
@@ -40,9 +40,7 @@ struct DetectorContext {
     ClockTriple clock;
     const KnownProcesses* processes = nullptr;
     const Communicators* communicators = nullptr;
-    /// Those of before what is learnt from, of all that began since collectives_from_ns (0: not known); null: none.
-    const CollectiveFeed* collectives = nullptr;
-    uint64_t collectives_from_ns = 0;
+    const PastCollectives* collectives = nullptr;  ///< of before what is learnt from; null: none are known
 };
 
 class DrainedGaps;
@@ -102,7 +100,7 @@ class Detector {
     virtual void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const = 0;
 };
 
-/// What users are told of a kind of finding, by `ingeroctl problems` and in the documentation.
+/// What `ingeroctl problems` and the documentation say of a kind of finding.
 struct CatalogueEntry {
     std::string_view kind;
     std::string_view title;
@@ -113,7 +111,7 @@ struct CatalogueEntry {
     std::unique_ptr<Detector> (*make)(const DetectorContext&);
 };
 
-/// All kinds, in the order in which they are told.
+/// All kinds, in the order in which they are listed.
 std::span<const CatalogueEntry> catalogue();
 
 // What detectors have in common.
@@ -124,7 +122,7 @@ inline constexpr size_t max_evidence = 20;
 class Evidence {
   public:
     void add(uint64_t ns, uint64_t sequence);
-    /// One to be told after all that lost something themselves, unless it is among them.
+    /// A call to be listed after all that lost something themselves, unless it is among them.
     void add_last(uint64_t ns, uint64_t sequence);
     /// Sequences, the most lost first; at most max_evidence.
     std::vector<uint64_t> sequences() const;
@@ -136,7 +134,7 @@ class Evidence {
     Heap first_, last_;
 };
 
-/// A finding of a process with what its kind does not decide. `subject` tells findings of one kind apart.
+/// A finding of a process, with what does not depend on its kind. `subject` distinguishes findings of one kind.
 Finding make_finding(std::string_view kind, const ProcessKey& process, std::string_view subject,
                      const JudgementContext& context);
 std::string finding_id(std::string_view kind, const ProcessKey& process, std::string_view subject,

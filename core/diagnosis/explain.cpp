@@ -1,6 +1,7 @@
 #include "core/diagnosis/explain.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
@@ -9,6 +10,8 @@
 #include "core/diagnosis/evidence/expected.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/judge.h"
+#include "core/diagnosis/stored/past_collectives.h"
+#include "core/diagnosis/stored/recorded_blocks.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/spans/span.h"
@@ -20,42 +23,12 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_rejected = 16;
-/// One call lost in ten: what is missing could have told otherwise.
+/// One call lost in ten: the missing ones could have shown otherwise.
 constexpr uint64_t lossy_from = 10;
 
-struct RecordedBlock {
-    uint64_t recorded_ns = 0;
-    uint64_t min_sequence = 0;
-    bool is_inside = false;  ///< all of it
-    std::string_view bytes;
-    bool operator<(const RecordedBlock& other) const {
-        return std::pair(recorded_ns, min_sequence) < std::pair(other.recorded_ns, other.min_sequence);
-    }
-};
-
-/// The blocks of a window in the order in which they were recorded: one with a long wait or call in it begins far
-/// before its neighbours, and whatever follows a thread or a stream from call to call would lose its way. Calls are
-/// recorded as they end; imported traces have them in order of start.
-Result<std::vector<RecordedBlock>> recorded_blocks(const StoreSnapshot& snapshot, uint32_t boot_index,
-                                                   const Window& window, bool imported) {
-    std::vector<RecordedBlock> blocks;
-    auto listed = snapshot.scan_blocks(boot_index, window, [&](BlockView& view) {
-        const BlockHeader& header = view.header();
-        blocks.push_back({imported ? header.last_start_ns : header.max_end_ns, header.min_sequence,
-                          lies_within(header, window), view.bytes()});
-        return true;
-    });
-    if (!listed) return tl::unexpected(listed.error());
-    std::sort(blocks.begin(), blocks.end());
-    return blocks;
-}
-
-/// Of a block that is not all inside.
-Result<void> decode_within(const RecordedBlock& block, const Window& window, std::vector<Event>& ret_rows) {
-    ret_rows.clear();
-    if (auto decoded = decode_block(block.bytes, ret_rows); !decoded) return decoded;
-    std::erase_if(ret_rows, [&](const Event& event) { return !overlaps(event, window); });
-    return {};
+/// What is learnt from.
+Window with_history(const Window& window) {
+    return {saturating_subtract(window.from_ns, baseline_history_ns), window.to_ns};
 }
 
 /// Judges the calls of one boot, read twice from the store: most rows are never decoded, and of most of the others only
@@ -82,8 +55,7 @@ class BootExplainer {
 
   private:
     Result<void> learn(const StoreSnapshot& snapshot) {
-        Window known = boot_.monotonic;
-        known.from_ns = saturating_subtract(known.from_ns, baseline_history_ns);
+        const Window known = with_history(boot_.monotonic);
         const auto blocks = recorded_blocks(snapshot, boot_.boot_index, known, imported_);
         if (!blocks) return tl::unexpected(blocks.error());
         for (const RecordedBlock& block : *blocks) {
@@ -139,7 +111,7 @@ class BootExplainer {
 constexpr size_t max_states = 65'536;
 constexpr size_t max_spans = 262'144;
 
-/// What was told in the window besides calls.
+/// What was recorded in the window besides calls.
 struct WindowHistory {
     std::vector<StateRow> states;  ///< of GPUs
     std::vector<SpanRow> spans;    ///< and who registered for their scopes
@@ -208,9 +180,9 @@ uint64_t recorded_from_ns(const Session& session) {
     return dropped ? session.first_covered_ns : std::min(start_ns, session.first_covered_ns);
 }
 
-/// What of the boot was looked at, and nothing of it missing: the latest session, of the window and the history before.
-/// from_ns is 0 where no session covers anything.
-Window looked_at(const StoreSnapshot& snapshot, const BootWindow& boot) {
+/// What of the boot was recorded up to the window's end, and nothing of it missing: the latest session. from_ns is 0
+/// where no session covers anything.
+Window recorded_of(const StoreSnapshot& snapshot, const BootWindow& boot) {
     Window known;
     for (const Session& session : snapshot.sessions()) {
         if (session.boot_index != boot.boot_index || session.first_covered_ns == 0) continue;
@@ -219,8 +191,6 @@ Window looked_at(const StoreSnapshot& snapshot, const BootWindow& boot) {
         if (session.first_covered_ns < boot.monotonic.to_ns)
             known.from_ns = std::max(known.from_ns, recorded_from_ns(session));
     }
-    if (known.from_ns == 0) return known;
-    known.from_ns = std::max(known.from_ns, saturating_subtract(boot.monotonic.from_ns, baseline_history_ns));
     return known;
 }
 
@@ -241,7 +211,7 @@ Result<void> name_functions(const StoreSnapshot& snapshot, std::vector<Finding>&
     return {};
 }
 
-/// What was not recorded and could have told of a cause; empty where it is too little to matter.
+/// What was not recorded and could have shown a cause; empty where it is too little to matter.
 std::string missing_evidence(const Coverage& coverage, uint64_t recorded, uint64_t covered_ns) {
     std::string text;
     if (coverage.lost > recorded / lossy_from) text = std::to_string(coverage.lost) + " calls were lost";
@@ -287,7 +257,7 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
 
 namespace {
 
-/// As the driver told apart what the process may see: an index or UUID of the host, where its environment says.
+/// The index or UUID of the host's GPU where the process's CUDA_VISIBLE_DEVICES names it; else its ordinal.
 std::string gpu_name(const Process* process, uint16_t device) {
     if (device == INGERO_DEVICE_UNKNOWN) return "unknown";
     std::string_view visible = process ? std::string_view(process->facts.cuda_visible_devices) : std::string_view();
@@ -362,16 +332,27 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     SlowCalls slow(options.slow_calls);
     JudgedTotals totals;
     std::vector<std::unique_ptr<BootExplainer>> explainers;
+    std::vector<Window> recorded;
+    std::deque<std::optional<PastCollectives>> past;
     for (const BootWindow& boot : boots) {
-        const DetectorContext context{.options = options,
-                                      .window = boot.monotonic,
-                                      .clock = boot.clock,
-                                      .processes = &known,
-                                      .communicators = &*communicators};
         const auto gaps = snapshot.gaps(boot.boot_index, boot.monotonic);
         if (!gaps) return tl::unexpected(gaps.error());
         const bool imported = std::any_of(gaps->begin(), gaps->end(),
                                           [](const GapRow& gap) { return gap.reason == GapReason::imported; });
+        recorded.push_back(recorded_of(snapshot, boot));
+        std::optional<PastCollectives>& before = past.emplace_back();
+        if (!imported) {
+            auto read = read_past_collectives(snapshot, boot, with_history(boot.monotonic), recorded.back().from_ns,
+                                              *communicators, known);
+            if (!read) return tl::unexpected(read.error());
+            if (*read) before.emplace(std::move(**read));
+        }
+        const DetectorContext context{.options = options,
+                                      .window = boot.monotonic,
+                                      .clock = boot.clock,
+                                      .processes = &known,
+                                      .communicators = &*communicators,
+                                      .collectives = before ? &*before : nullptr};
         explainers.push_back(
             std::make_unique<BootExplainer>(boot, imported, context, EventFilter(filter, *processes), slow, totals));
         if (const auto done = explainers.back()->run(snapshot); !done) return tl::unexpected(done.error());
@@ -387,11 +368,15 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     ExcessGroups groups;
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
-        const Window recorded = looked_at(snapshot, boots[number]);
-        context.learnt_from_ns = recorded.from_ns;
-        context.recorded_until_ns = recorded.to_ns;
+        const Window& window = boots[number].monotonic;
+        context.learnt_from_ns = 0;
+        if (recorded[number].from_ns != 0)
+            context.learnt_from_ns = std::max(recorded[number].from_ns, with_history(window).from_ns);
+        context.recorded_until_ns = recorded[number].to_ns;
         context.clock = boots[number].clock;
-        auto losses = snapshot.losses(boots[number].boot_index, {recorded.from_ns, boots[number].monotonic.to_ns});
+        const uint64_t known_from_ns =
+            past[number] ? std::min(past[number]->first_ns, context.learnt_from_ns) : context.learnt_from_ns;
+        auto losses = snapshot.losses(boots[number].boot_index, {known_from_ns, window.to_ns});
         if (!losses) return tl::unexpected(losses.error());
         context.losses = std::move(*losses);
         context.imported = explainers[number]->imported();

@@ -55,8 +55,8 @@ struct Finding {
     uint64_t waited_ns = 0;                ///< by the process's threads: measured
     uint64_t lost_ns = 0;                  ///< what of it made the program slower, the likeliest value
     uint64_t lost_low_ns = 0;              ///< the least that it may be
-    uint64_t lost_high_ns = 0;             ///< the most: more than waited_ns where coming back cost more, or what is
-                                           ///< not told of those that were waited for
+    uint64_t lost_high_ns = 0;             ///< the most: more than waited_ns where coming back cost more, or where it
+                                           ///< is not known what the awaited threads did
     uint64_t waited_between_calls_ns = 0;  ///< of waited_ns
     uint64_t newly_waited_ns = 0;          ///< of waited_ns, in rows from ExplainOptions::new_from_sequence on
     uint64_t newly_lost_ns = 0;            ///< of lost_ns, the same
@@ -89,8 +89,8 @@ struct ExplainOptions {
     double window_floor = 0.005;         ///< or this share of the window
     double ratio_floor = 2.0;            ///< and duration by expected at least this
     size_t slow_calls = 10;              ///< listed
-    uint64_t new_from_sequence = 0;      ///< passes over a moving window tell what they had not seen before
-    size_t slices = 0;                   ///< equal parts of the window that are told of each by itself
+    uint64_t new_from_sequence = 0;      ///< the first row that no earlier pass over a moving window had
+    size_t slices = 0;                   ///< equal parts of the window, each with its own sums
     bool tells_groups = false;           ///< of processes and devices
 };
 

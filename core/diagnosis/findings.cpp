@@ -21,7 +21,8 @@ constexpr size_t pids_before_merging = 3;
 
 /// Of the time the affected threads were active: what a slow call or two in a long run come to is no finding.
 constexpr uint64_t active_share = 1'000;
-/// What the device's work hid is told from so many times the window's floor on: others run a little everywhere.
+/// Waits that the device's work hid are reported from so many times the window's floor on: others run a little
+/// everywhere.
 constexpr double hidden_floors = 4;
 
 template <class Map, class Key>
@@ -272,9 +273,9 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
     kind.over_call_floor |=
         in_call && ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
     // A call says more than a wait between calls that is not much longer.
-    const uint64_t tells = in_call ? saturating_multiply(ns, 4) : ns;
-    if (tells > kind.worst_tells) {
-        kind.worst_tells = tells;
+    const uint64_t worth = in_call ? saturating_multiply(ns, 4) : ns;
+    if (worth > kind.worst_tells) {
+        kind.worst_tells = worth;
         kind.worst = make_slow_call(event, time, op, assignment, clock_);
     }
     add_bounded(kind.by_thread, event.tid, all_ns);

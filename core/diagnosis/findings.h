@@ -60,8 +60,8 @@ class Ledger {
     void lose(const ThreadLoss& loss);
     /// A call whose like is not known: evidence that too little is known, where it lost much off the CPU.
     void add_unjudged(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
-    /// A wait for the device that took no longer than is usual, by assign_hidden(): told where nothing else is of its
-    /// cause.
+    /// A wait for the device that took no longer than is usual, by assign_hidden(): reported only where nothing else
+    /// has its cause.
     void add_hidden(const Event& event, const CallTime& time, const Op* op, const Assignment& assignment);
 
     std::vector<Finding> findings(const JudgementContext& context) const;

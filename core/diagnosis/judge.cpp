@@ -77,17 +77,17 @@ void Judge::show(std::span<const Event> block, bool before) {
     if (!std::is_sorted(shown_.begin(), shown_.end(), earlier)) std::stable_sort(shown_.begin(), shown_.end(), earlier);
     for (const Event* event : shown_) {
         const Op& op = *ops_(event->op);
-        const auto tell = [&](Detector* detector) {
+        const auto show_to = [&](Detector* detector) {
             if (before)
                 detector->before(*event, op);
             else
                 detector->see(*event, op);
         };
         const auto& watchers = watchers_of(op);
-        for (Detector* detector : watchers) tell(detector);
+        for (Detector* detector : watchers) show_to(detector);
         if (event->return_code == 0) continue;
         for (Detector* detector : of_failures_)
-            if (std::find(watchers.begin(), watchers.end(), detector) == watchers.end()) tell(detector);
+            if (std::find(watchers.begin(), watchers.end(), detector) == watchers.end()) show_to(detector);
     }
 }
 
@@ -355,12 +355,12 @@ bool Judge::slept_in_work(const Event& wait) const {
 void Judge::judge_gap_wait(const Event& wait) {
     const Event blamed = is_throttled(wait) ? blame_quota(wait, call_time(wait).runnable_ns) : wait;
     const CallTime time = call_time(blamed);
-    const auto tell = [&](const Assignment& assignment) {
+    const auto add = [&](const Assignment& assignment) {
         ledger_.add(blamed, time, nullptr, assignment);
         cycles_.judge_gap_wait(blamed, assignment);
     };
-    if (time.runnable_ns != 0) tell(name_neighbours(blamed, assign_between_calls(blamed, time)));
-    if (slept_in_work(wait)) tell(assign_sleep_between_calls(blamed, time));
+    if (time.runnable_ns != 0) add(name_neighbours(blamed, assign_between_calls(blamed, time)));
+    if (slept_in_work(wait)) add(assign_sleep_between_calls(blamed, time));
 }
 
 void Judge::judge(std::span<const Event> block, size_t others) {
@@ -381,7 +381,7 @@ void Judge::judge(std::span<const Event> block, size_t others) {
 
 Event Judge::blame_quota(const Event& event) const {
     const uint64_t ns = waits_.throttled_ns(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
-    // Waits too short to be told one by one are not known to be of the quota.
+    // Waits too short to be recorded one by one are not known to be of the quota.
     if (ns == 0 || ns < event.runnable_ns - std::min(ns, event.runnable_ns)) return event;
     return blame_quota(event, ns);
 }

@@ -39,7 +39,7 @@ bool is_cgroup(const std::string& scope) {
 }
 
 /// Which processes a scope group has: those that were registered for it, those of its cgroup, and the descendants of
-/// all of them and of the process that told of its spans.
+/// all of them and of the process that reported its spans.
 class ScopeGroups {
   public:
     explicit ScopeGroups(const std::vector<Process>& processes) : processes_(processes) {
@@ -49,12 +49,12 @@ class ScopeGroups {
         }
     }
 
-    /// Of a process that told of spans: it may call no CUDA, and then is not among the processes.
+    /// Of a process that reported spans: it may call no CUDA, and then is not among the processes.
     void know(const ProcessKey& process) { known_.insert(process); }
 
     void register_process(const SpanRow& registration) { registered_[registration.scope].insert(registration.process); }
 
-    /// `members` has those who told.
+    /// Adds the others to `members`, which has those that reported spans.
     void complete(std::set<ProcessKey>& members, const std::string& scope) const {
         if (scope.empty()) return;
         if (const auto registered = registered_.find(scope); registered != registered_.end())
@@ -155,7 +155,7 @@ struct Group {
 };
 
 /// Same kind, id, start, end and process: an emitter that was cut off sends again what was not acknowledged.
-bool tells_the_same(const SpanRow& a, const SpanRow& b) {
+bool is_same_span(const SpanRow& a, const SpanRow& b) {
     return std::tie(a.start_ns, a.end_ns, a.process, a.id) == std::tie(b.start_ns, b.end_ns, b.process, b.id);
 }
 
@@ -278,7 +278,7 @@ Result<void> RequestsOfBoot::read_spans() {
     std::stable_sort(spans_.begin(), spans_.end(), [](const SpanRow& a, const SpanRow& b) {
         return std::tie(a.start_ns, a.end_ns, a.process, a.id) < std::tie(b.start_ns, b.end_ns, b.process, b.id);
     });
-    spans_.erase(std::unique(spans_.begin(), spans_.end(), tells_the_same), spans_.end());
+    spans_.erase(std::unique(spans_.begin(), spans_.end(), is_same_span), spans_.end());
     // A process is registered once, and long before most of its spans.
     std::set<std::string> scopes;
     for (const SpanRow& span : spans_)
@@ -298,7 +298,7 @@ void RequestsOfBoot::form_groups() {
     for (SpanRow& span : spans_) {
         calls_.from_ns = std::min(calls_.from_ns, span.start_ns);
         calls_.to_ns = std::max({calls_.to_ns, span.end_ns, saturating_add(span.start_ns, 1)});
-        // A scope that is a cgroup is one group, whoever of it tells; else each process has its own.
+        // A scope that is a cgroup is one group, whichever process reports it; else each process has its own.
         Group*& group = known[{span.scope, is_cgroup(span.scope) ? ProcessKey{} : span.process}];
         if (!group) {
             group = groups_.emplace_back(std::make_unique<Group>()).get();
@@ -508,7 +508,7 @@ void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
 }
 
 /// The window, and what of the requests lies outside of it, up to the end of what there is.
-Window told_of(const StoreSnapshot& snapshot, const RequestsAnswer& answer) {
+Window answered_window(const StoreSnapshot& snapshot, const RequestsAnswer& answer) {
     Window window = answer.window;
     const uint64_t end = whole_trace(snapshot).to_ns;
     for (const RequestStats& request : answer.requests) {
@@ -545,7 +545,8 @@ Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const Req
         return std::tuple(b.duration_ns, a.start_realtime_ns) < std::tuple(a.duration_ns, b.start_realtime_ns);
     });
     if (query.limit != 0 && answer.requests.size() > query.limit) answer.requests.resize(query.limit);
-    auto covered = coverage(snapshot, told_of(snapshot, answer), {.uid = query.filter.uid, .pid = query.filter.pid});
+    auto covered =
+        coverage(snapshot, answered_window(snapshot, answer), {.uid = query.filter.uid, .pid = query.filter.pid});
     if (!covered) return tl::unexpected(covered.error());
     answer.coverage = std::move(*covered);
     return answer;

@@ -35,7 +35,7 @@ struct RequestStall {
     uint64_t sequence = 0;
 };
 
-/// Who had the engine while a request waited for its first token, or for its end where none is told.
+/// Who had the engine while a request waited for its first token, or for its end where its span records none.
 struct Occupant {
     std::string id;
     uint64_t ns = 0;   ///< its spans' overlap with the wait, each span for itself

@@ -17,15 +17,15 @@ namespace {
 constexpr uint64_t history_ns = 30'000'000'000;
 constexpr size_t max_waiting = 32'768;  ///< calls, to be put in order
 constexpr size_t max_watched = 1'024;   ///< communicators
-constexpr size_t max_members = 4'096;   ///< ranks that totals tell of, a communicator
+constexpr size_t max_members = 4'096;   ///< ranks in the totals of a communicator
 constexpr size_t max_culprits = 10;
 /// Stored calls are looked at so long at a time.
 constexpr uint64_t slice_ns = 1'000'000'000;
 /// Calls come in order of their end, but for those of a turn of the rings.
 constexpr uint64_t settled_after_ns = 500'000'000;
 constexpr size_t max_pairs = 256;  ///< whom one rank waited for
-/// It is over where it is late in less than this part of what it takes to be one: one that is nearly one is not told
-/// of again and again.
+/// An episode ends where the rank is late in less than this part of what opens one: a rank at that limit is not
+/// reported again and again.
 constexpr unsigned resolved_percent = 66;
 /// Of two ranks one is last half the time.
 constexpr unsigned late_percent_of_two = 70;

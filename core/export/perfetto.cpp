@@ -144,10 +144,10 @@ class PerfettoWriter final : public SliceWriter {
     }
 
   private:
-    /// Tells a reader once a page what a number stands for.
+    /// Writes once a page, for its reader, what a number stands for.
     template <class Name>
     void intern(uint32_t list, uint64_t iid, const Name& name) {
-        if (!told_.emplace(list, iid).second) return;
+        if (!named_.emplace(list, iid).second) return;
         ProtoMessage entry;
         entry.number(interned::iid, iid);
         entry.text(interned::name, name());
@@ -219,7 +219,7 @@ class PerfettoWriter final : public SliceWriter {
         out += framed_.bytes();
     }
 
-    std::set<std::pair<uint32_t, uint64_t>> told_;
+    std::set<std::pair<uint32_t, uint64_t>> named_;
     // Kept for their memory.
     ProtoMessage interned_, event_, annotation_, end_, packet_, framed_;
 };

@@ -44,7 +44,7 @@ bool is_usual(EventColumn column, int64_t value, int64_t weight) {
 struct ArgumentSink {
     std::vector<SliceArgument>& arguments;
     EventColumn column = EventColumn::id;
-    int64_t weight = 1;  ///< as it was told
+    int64_t weight = 1;  ///< as number() received it
 
     void number(uint64_t value) {
         const auto number = static_cast<int64_t>(value);

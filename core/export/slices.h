@@ -1,6 +1,6 @@
 // Events as slices on tracks: what a Perfetto and a Chrome trace have in common. A thread has a track for its calls,
-// one for what the kernel told of it, source by source (imported traces have that), and one for the time that its calls
-// were off the CPU, where only how long is stored: those slices stand at the start of their call.
+// one for what the kernel reported about it, source by source (imported traces have that), and one for the time that
+// its calls were off the CPU, where only how long is stored: those slices stand at the start of their call.
 //
 // Slices of a track nest. What overlaps another in part, as a trace that was made up or imported may have it, goes to a
 // further lane of the track.

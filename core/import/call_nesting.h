@@ -1,5 +1,5 @@
-// What old traces leave out of a call and the rows around it tell: how deep it was nested, and how long its thread was
-// off the CPU. Rows pass through in the order of their timestamps and leave once nothing more can come to them.
+// Works out from the rows around a call what old traces leave out of it: how deep it was nested, and how long its
+// thread was off the CPU. Rows pass in the order of their timestamps and leave once nothing more can come to them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Import of SQLite traces that the earlier agent, written in Go, recorded: every published generation, told apart by
-// the columns there are. What of it is what in a store: docs/import.md.
+// Import of SQLite traces that the earlier agent, written in Go, recorded: every published generation, distinguished
+// by the columns there are. docs/import.md says what of a trace becomes what in a store.
 #pragma once
 
 #include <chrono>

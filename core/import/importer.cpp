@@ -137,7 +137,7 @@ Result<void> Importer::plan_sessions() {
         for (const Row& row : rows) {
             if (nodes_.size() > 1 && row.node != stated) continue;
             if (!row.node.empty()) named = row.node;
-            // One that began after the last event and did not last tells nothing.
+            // A run that began after the last event and did not last shows nothing.
             const uint64_t from = node.sessions.empty() ? node.window.from_ns : row.session.window.from_ns;
             if (!node.sessions.empty() && node.sessions.back().window.to_ns >= from) {
                 uint64_t& end = node.sessions.back().window.to_ns;
@@ -177,8 +177,8 @@ Result<void> Importer::plan_losses() {
     if (bucket_ns_ == 0 || nodes_.size() != 1) return {};
     std::map<std::pair<uint64_t, OpId>, uint64_t> missing;
     const auto more = [](const TraceRow& row, int column, uint64_t known) {
-        const auto told = static_cast<uint64_t>(std::max<int64_t>(row.integer(column).value_or(0), 0));
-        return told - std::min(told, known);
+        const auto counted = static_cast<uint64_t>(std::max<int64_t>(row.integer(column).value_or(0), 0));
+        return counted - std::min(counted, known);
     };
     auto read = trace_.for_each(
         bucket_ns_ == minute_ns ? "event_aggregates" : "event_aggregates_5s",
@@ -398,7 +398,7 @@ Result<void> Importer::write_chains(StoreWriter& writer, const std::string& stat
                       });
 }
 
-/// No statistics answer from them: nothing of the trace has gone from the store, and the coverage tells of them.
+/// No statistics use these rollups: nothing of the trace has gone from the store, and the coverage reports them.
 Result<void> Importer::write_rollups(StoreWriter& writer, const TraceNode& node) {
     for (auto& [key, rollup] : rollups_) {
         rollup.minute_ns = key.bucket_ns;

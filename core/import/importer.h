@@ -39,7 +39,7 @@ struct TraceSession {
     std::string kernel;
 };
 
-/// What the events of one node tell before any is stored.
+/// What is known from the events of one node before any is stored.
 struct TraceNode {
     std::string name;
     uint64_t events = 0;

@@ -42,7 +42,7 @@ struct Source {
     uint64_t first_sequence = 0;  ///< what is added to its own
     std::map<uint32_t, uint32_t> stack_ids;
     std::map<uint32_t, uint32_t> file_ids;
-    std::set<StackFrame> told;  ///< places whose names are written
+    std::set<StackFrame> named;  ///< places whose names are written
 };
 
 tl::unexpected<Error> of_source(const Source& source, Error error) {
@@ -115,7 +115,7 @@ class Merger {
     void take_process(Source& source, const ProcessKey& key);
     ProcessKey process_of(const ProcessKey& key);
     uint32_t file_of(Source& source, uint32_t id);
-    /// Two nodes may tell of the same boot id, as containers of a host do.
+    /// Two nodes may report the same boot id, as containers of a host do.
     std::string boot_id(const Boot& boot);
 
     std::vector<Source> sources_;
@@ -200,7 +200,7 @@ Result<MergeSummary> Merger::run() {
     return std::move(summary_);
 }
 
-/// It may tell of calls of the session before too, which another source has.
+/// Its rollups may also count calls of the session before, which another source has.
 void Merger::leave_out_first_minute(const Part& part, Session& session) {
     const uint64_t next_ns = (part.starts.from_ns + rollup_minute_ns - 1) / rollup_minute_ns * rollup_minute_ns;
     session.rolled_up_from_ns = std::min(std::max(session.rolled_up_from_ns, next_ns), session.first_covered_ns);
@@ -412,7 +412,7 @@ Result<void> Merger::take_stacks(Source& source) {
         stack.id = last_stack_;
         if (stack.process.pid != 0) stack.process = process_of(stack.process);
         for (StackFrame& frame : stack.frames) {
-            if (source.told.insert(frame).second) places.insert(frame);
+            if (source.named.insert(frame).second) places.insert(frame);
             frame.file = file_of(source, frame.file);
         }
     }

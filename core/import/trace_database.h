@@ -42,7 +42,7 @@ class TraceRow {
 
 class TraceDatabase {
   public:
-    /// `bytes` are changed (a header that asks for a write-ahead log is told that there is none) and outlive this.
+    /// `bytes` are changed (a header that asks for a write-ahead log no longer does) and outlive this.
     /// Checks the whole file. Errors: corrupt, bad_request (a table that a trace has is a view or virtual; no events).
     static Result<TraceDatabase> open(std::span<std::byte> bytes, std::chrono::seconds time_limit);
 

@@ -167,15 +167,15 @@ std::optional<IncidentRow> read_chain(const TraceRow& row, uint64_t& ret_unreada
     if (!time_ns || row.text(id).empty()) return std::nullopt;
     IncidentRow incident;
     incident.id = cut(row.text(id));
-    incident.event = IncidentEvent::closed;  // it was told once, and never again
+    incident.event = IncidentEvent::closed;  // the agent reported it once, and never again
     incident.at_ns = incident.opened_ns = *time_ns;
     incident.kind = imported_finding;
     incident.verdict = "insufficient-evidence";
     incident.summary = cut(row.text(summary));
     constexpr std::pair<std::string_view, const char*> severities[] = {
         {"LOW", "low"}, {"MEDIUM", "medium"}, {"HIGH", "high"}};
-    for (const auto& [told, own] : severities)
-        if (row.text(severity) == told) incident.severity = own;
+    for (const auto& [theirs, own] : severities)
+        if (row.text(severity) == theirs) incident.severity = own;
 
     json finding = json::object();
     const auto name = [](int column) { return chain_columns()[static_cast<size_t>(column)]; };

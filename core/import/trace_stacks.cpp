@@ -143,7 +143,7 @@ StackFrame TraceStacks::place_of(const TraceFrame& frame, Rows& rows) {
     const uint32_t file = file_of(frame.file, rows);
     const auto identity = std::tuple(file, frame.symbol, frame.symbol_offset, frame.symbol.empty() ? frame.address : 0);
     if (const auto known = places_.find(identity); known != places_.end()) return {file, known->second};
-    // A stand-in for the place in the file, which the trace does not tell.
+    // A stand-in for the place in the file, which the trace does not record.
     const uint64_t place = places_.size() + 1;
     if (place > max_places) return {file, 0};
     places_.emplace(identity, place);

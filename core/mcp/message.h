@@ -1,5 +1,5 @@
-// JSON-RPC 2.0 as MCP speaks it: a message a line. What a client sends is foreign: bounded in bytes and depth, and told
-// apart here before anything else looks at it.
+// JSON-RPC 2.0 as MCP speaks it: a message a line. What a client sends is foreign: its bytes and depth are bounded, and
+// its kind is distinguished here before anything else inspects it.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ nlohmann::json notification_message(std::string_view method, nlohmann::json para
 /// One line, with its newline. Text that is not UTF-8 has U+FFFD in it.
 std::string to_line(const nlohmann::json& message);
 
-/// Bytes to lines. A line that is longer than a message may be is dropped as it comes, and told of once it ends.
+/// Splits bytes into lines. Drops a line that is too long for a message as it comes, and reports it once it ends.
 class LineReader {
   public:
     struct Line {

@@ -26,7 +26,7 @@ constexpr size_t max_waiting_lines = 64;
 constexpr size_t max_waiting_bytes = 2 << 20;
 constexpr size_t max_cancelled = 64;
 constexpr size_t max_batch = 64;
-constexpr size_t max_told_text = 200;
+constexpr size_t max_error_text = 200;
 
 constexpr const char* instructions =
     "Ingero traces GPU programs on their host and finds what made them slow, proven by time. Begin with get_incidents, "
@@ -169,7 +169,7 @@ tl::expected<McpSession::Context, RpcError> McpSession::context_of(const Message
         if (revision != stateless_revision)
             return refuse(RpcCode::unsupported_version, "this revision is not supported",
                           {{"supported", {stateless_revision}},
-                           {"requested", inert_text(revision.get_ref<const std::string&>(), max_told_text)}});
+                           {"requested", inert_text(revision.get_ref<const std::string&>(), max_error_text)}});
         if (!member(meta, capabilities_key).is_object())
             return refuse(RpcCode::invalid_params, std::string("_meta has no ") + capabilities_key);
         context.revision = stateless_revision;
@@ -201,7 +201,7 @@ McpSession::Answer McpSession::dispatch(const Message& message, const Context& c
     if (method == "tools/call") return call_tool(message.params, context);
     if (method == "prompts/get") return get_prompt(message.params);
     if (method == "resources/read") return read_resource(message.params, context);
-    return refuse(RpcCode::method_not_found, "there is no method " + inert_text(method, max_told_text));
+    return refuse(RpcCode::method_not_found, "there is no method " + inert_text(method, max_error_text));
 }
 
 json McpSession::server_info(std::string_view revision) const {
@@ -254,7 +254,7 @@ McpSession::Answer McpSession::list(const Message& message, const Context& conte
     return answer;
 }
 
-void McpSession::tell_progress(const Context& context, const std::string& method) {
+void McpSession::notify_progress(const Context& context, const std::string& method) {
     if (context.progress_token.is_null()) return;
     json params = {{"progressToken", context.progress_token}, {"progress", ++progress_}};
     if (context.revision >= "2025-03-26") params["message"] = "reading: " + method;
@@ -267,13 +267,13 @@ McpSession::Answer McpSession::call_tool(const json& params, const Context& cont
     const Tool* tool = find_tool(name.get_ref<const std::string&>());
     if (!tool)
         return refuse(RpcCode::invalid_params,
-                      "there is no tool " + inert_text(name.get_ref<const std::string&>(), max_told_text));
+                      "there is no tool " + inert_text(name.get_ref<const std::string&>(), max_error_text));
     progress_ = 0;
     source_.begin_call();
     const auto ask = [&](const std::string& method, json asked) -> Result<json> {
         options_.look_for_input();
         if (is_cancelled(context.id)) return fail(ErrorCode::busy, "cancelled");
-        tell_progress(context, method);
+        notify_progress(context, method);
         return source_.ask(method, std::move(asked));
     };
     auto call = Call::make(*tool, member(params, "arguments"), source_.is_live(), ask);
@@ -294,9 +294,9 @@ McpSession::Answer McpSession::read_resource(const json& params, const Context& 
     if (!contents) {
         const RpcCode code = context.is_stateless ? RpcCode::invalid_params : RpcCode::resource_not_found;
         if (contents.error().code != ErrorCode::not_found)
-            return refuse(RpcCode::internal_error, inert_text(contents.error().message, max_told_text));
+            return refuse(RpcCode::internal_error, inert_text(contents.error().message, max_error_text));
         return refuse(code, contents.error().message,
-                      {{"uri", inert_text(uri.get_ref<const std::string&>(), max_told_text)}});
+                      {{"uri", inert_text(uri.get_ref<const std::string&>(), max_error_text)}});
     }
     json answer = {{"contents", json::array({std::move(*contents)})}};
     if (context.is_stateless) answer.update({{"ttlMs", cache_ms}, {"cacheScope", "public"}});

@@ -61,7 +61,7 @@ class McpSession {
     Answer read_resource(const nlohmann::json& params, const Context& context);
     nlohmann::json server_info(std::string_view revision) const;
     nlohmann::json error_of(const nlohmann::json& id, const RpcError& error) const;
-    void tell_progress(const Context& context, const std::string& method);
+    void notify_progress(const Context& context, const std::string& method);
 
     Source& source_;
     SessionOptions options_;

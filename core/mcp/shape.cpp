@@ -134,10 +134,11 @@ json to_rows(const json& list, const std::vector<Column>& columns) {
 
 json shape_coverage(const json& found) {
     json coverage = {{"complete", false}, {"lost", 0}, {"sampled_out", 0}};
-    const json told = found.value("coverage", json::object());
-    if (told.is_object())
-        for (const char* name : {"complete", "lost", "sampled_out"}) coverage[name] = told.value(name, coverage[name]);
-    json gaps = told.is_object() ? told.value("gaps", json::array()) : json::array();
+    const json reported = found.value("coverage", json::object());
+    if (reported.is_object())
+        for (const char* name : {"complete", "lost", "sampled_out"})
+            coverage[name] = reported.value(name, coverage[name]);
+    json gaps = reported.is_object() ? reported.value("gaps", json::array()) : json::array();
     coverage["gaps_left_out"] = gaps.size() > max_gaps ? gaps.size() - max_gaps : 0;
     if (gaps.size() > max_gaps) gaps.erase(gaps.begin() + max_gaps, gaps.end());
     coverage["gaps"] = std::move(gaps);

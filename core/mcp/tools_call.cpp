@@ -146,7 +146,7 @@ Result<json> run_call(Call& call) {
     add_earlier(call, params, found);
     add_stack(call, found);
     add_waits(call, params, found);
-    // What is usual, and what the call is evidence of, is told by the time around it.
+    // The time around the call shows what is usual, and what the call is evidence of.
     const uint64_t start_ns = one["start_ns"].get<uint64_t>(), end_ns = start_ns + one["duration_ns"].get<uint64_t>();
     if (call.is_live()) {
         params["from_ns"] = start_ns - std::min(start_ns, around_ns);

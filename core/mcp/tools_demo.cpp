@@ -14,10 +14,10 @@ Result<json> run_demo(Call& call) {
     if (!demo) return demo;
     json answer = demo->value("explain", json());
     if (!answer.is_object()) answer = json::object();
-    const auto not_told = [&answer](const char* part) {
+    const auto null_if_absent = [&answer](const char* part) {
         if (!answer.contains(part)) answer[part] = nullptr;
     };
-    for (const char* part : {"summary", "healthy", "calls", "excess_ns", "explained_ns"}) not_told(part);
+    for (const char* part : {"summary", "healthy", "calls", "excess_ns", "explained_ns"}) null_if_absent(part);
     if (!answer.contains("findings")) answer["findings"] = json::array();
     answer["scenarios"] = std::move((*demo)["scenarios"]);
     drop_before_page(answer["scenarios"], call.offset());

@@ -9,8 +9,8 @@
 namespace ingero {
 
 /// What a return code of the op is called: "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"; of a process's end
-/// "signal 9" or "exit status 1", of what else the kernel told "ECONNRESET"; "error 123" where this version knows no
-/// name of it. Empty for success. Numbers as of CUDA 10.1; before, the runtime counted otherwise.
+/// "signal 9" or "exit status 1", of what else the kernel reported "ECONNRESET"; "error 123" where this version has no
+/// name for it. Empty for success. Numbers as of CUDA 10.1; before, the runtime counted otherwise.
 std::string error_name(OpId op, int32_t return_code);
 
 }  // namespace ingero

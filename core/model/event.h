@@ -23,7 +23,7 @@ using Comm = std::array<char, INGERO_COMM_LENGTH>;
 std::string_view to_string_view(const Comm& comm);
 Comm to_comm(std::string_view text);
 
-/// A pid that can be told to a user: 0 where the process is outside the daemon's pid namespace.
+/// The pid to show to a user: 0 where the process is outside the daemon's pid namespace.
 constexpr uint32_t visible_pid(uint32_t tgid) {
     return tgid == INGERO_PID_OUTSIDE ? 0 : tgid;
 }

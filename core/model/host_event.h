@@ -17,7 +17,7 @@ inline constexpr OpId op_wait = INGERO_OP_WAIT;
 /// start on how long was summed.
 inline constexpr OpId op_waits_summed = INGERO_OP_WAITS_SUMMED;
 inline constexpr OpId op_direct_reclaim =
-    INGERO_OP_DIRECT_RECLAIM;                              ///< args[0]: pages, args[1]: how many times, told together
+    INGERO_OP_DIRECT_RECLAIM;                              ///< args[0]: pages, args[1]: how many times, in one record
 inline constexpr OpId op_interrupt = INGERO_OP_INTERRUPT;  ///< args[0]: its number
 inline constexpr OpId op_soft_interrupt = INGERO_OP_SOFT_INTERRUPT;  ///< args[0]: its vector
 /// The request that ended a wait of its thread: args are bytes, device (major << 32 | minor), operation of the block

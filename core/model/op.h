@@ -51,7 +51,7 @@ namespace op {
 #include "core/model/ops.def"
 }  // namespace op
 
-/// A program's call into a library, and not something the kernel told of a task or a device: imported traces have both.
+/// A program's call into a library, not what the kernel reported about a task or a device: imported traces have both.
 constexpr bool is_call(OpId op) {
     const uint8_t source = op_source(op);
     return source != source_nvidia && source != source_host && source != source_io && source != source_tcp &&

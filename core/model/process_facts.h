@@ -39,7 +39,7 @@ void read_cgroup_facts(std::string_view cgroup_file, ProcessFacts& facts);
 void read_environ_facts(std::string_view environ_file, std::span<const std::string> allowed, ProcessFacts& facts);
 
 /// A command line, its arguments separated by zero bytes as in /proc/PID/cmdline, without what may be a secret: left
-/// are the program, names of options, and values that can be told to be harmless: numbers and words of options that are
+/// are the program, names of options, and values known to be harmless: numbers and words of options that are
 /// no secrets, names of scripts and modules. All else is "***". The result is printable ASCII, max_command_bytes at
 /// most.
 std::string redact_command(std::string_view cmdline_file);

@@ -1,4 +1,4 @@
-// Command lines without what may be a secret: what cannot be told to be harmless is hidden.
+// Command lines without what may be a secret: what is not known to be harmless is hidden.
 #include <algorithm>
 #include <string>
 #include <utility>

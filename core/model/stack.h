@@ -18,7 +18,7 @@ enum class FileState : uint8_t {
     deleted = 3,    ///< nothing lies under its path any more; names as above
     anonymous = 4,  ///< no file: code written at run time, or the kernel's
     unread = 5,     ///< not yet read, or it cannot be
-    imported = 6,   ///< named by the trace it was imported from: offsets tell its places apart and are none in the file
+    imported = 6,   ///< named by the trace it came from: offsets distinguish its places and are none in the file
 };
 
 /// "ok", "stripped" and so on: the names used in JSON.

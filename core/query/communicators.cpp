@@ -39,8 +39,8 @@ void Communicators::keep_if(const std::function<bool(const ProcessKey&)>& wanted
     number();
 }
 
-// A part may itself be split, and its ranks may be told before those of all its siblings are: what is settled settles
-// more. What was made earlier comes first, so that one round nearly always does.
+// A part may itself be split, and its ranks may be known before those of all its siblings: a settled split can settle
+// others. What was made earlier comes first, so that one round is nearly always enough.
 void Communicators::settle_splits() {
     constexpr int max_rounds = 64;
     std::sort(communicators_.begin(), communicators_.end(),

@@ -1,4 +1,4 @@
-// NCCL's communicators as a store tells of them, with the ranks that follow from what each rank gave to ncclCommSplit.
+// NCCL's communicators as a store records them, with the ranks that follow from what each rank gave to ncclCommSplit.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Communicators {
 
     /// Forgets those of other processes; the ranks that follow from them stay.
     void keep_if(const std::function<bool(const ProcessKey&)>& wanted);
-    /// nullptr where the store does not tell of it.
+    /// nullptr where the store does not record it.
     const Communicator* find(const ProcessKey& process, uint64_t id) const;
     /// In order of process and id. A rank that a split left without a communicator has none here.
     const std::vector<Communicator>& all() const { return communicators_; }

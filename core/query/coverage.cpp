@@ -75,7 +75,7 @@ std::vector<Gap> find_gaps(const std::vector<Covered>& covered, Window window) {
     return gaps;
 }
 
-/// A store of several nodes tells of each what it lacks: one node's records say nothing of another's time.
+/// A store of several nodes reports for each what it lacks: one node's records say nothing of another's time.
 std::vector<Gap> find_node_gaps(const std::vector<Session>& sessions, Window window) {
     std::map<std::string, std::vector<Session>> nodes;
     for (const Session& session : sessions) nodes[session.node].push_back(session);
@@ -87,7 +87,7 @@ std::vector<Gap> find_node_gaps(const std::vector<Session>& sessions, Window win
     return gaps;
 }
 
-bool may_tell(const GapRow& row, const GapFilter& filter) {
+bool may_report(const GapRow& row, const GapFilter& filter) {
     if (row.process.pid == 0) return is_of_anyone(row) || !filter.uid || row.uid == *filter.uid;
     if (filter.uid && row.uid != *filter.uid) return false;
     return !filter.pid || row.process.pid == *filter.pid;
@@ -145,7 +145,7 @@ Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window re
         const auto rows = snapshot.gaps(index, window);
         if (!rows) return tl::unexpected(rows.error());
         for (const GapRow& row : *rows)
-            if (row.reason == GapReason::gave_way && may_tell(row, filter)) {
+            if (row.reason == GapReason::gave_way && may_report(row, filter)) {
                 const auto sums =
                     snapshot.rollups(index, {std::max(row.from_ns, window.from_ns), std::min(row.to_ns, window.to_ns)});
                 if (!sums) return tl::unexpected(sums.error());
@@ -172,7 +172,7 @@ Window whole_trace(const StoreSnapshot& snapshot) {
 
 namespace {
 
-/// One told gap, merged from rows that touch.
+/// One reported gap, merged from rows that touch.
 struct ProcessGap {
     ProcessKey process;
     GapReason reason = GapReason::late_attach;
@@ -192,7 +192,7 @@ const Session* session_of(const std::vector<Session>& sessions, uint32_t boot_in
 }
 
 /// What of the row lies in its session and the window, on the wall clock: nothing of a session is covered before its
-/// first covered instant, which the gaps between sessions tell. An open row lasts as long as the session that left it.
+/// first covered instant; gaps between sessions report that. An open row lasts as long as the session that left it.
 Window clip(const GapRow& row, const Session& session, const BootWindow& boot) {
     const uint64_t end = row.to_ns == 0 ? session.last_covered_ns : row.to_ns;
     const uint64_t from = std::max({row.from_ns, session.first_covered_ns, boot.monotonic.from_ns});
@@ -217,7 +217,7 @@ void merge(std::vector<ProcessGap>& gaps) {
     gaps = std::move(merged);
 }
 
-Gap told(const ProcessGap& gap) {
+Gap to_gap(const ProcessGap& gap) {
     std::string reason = std::string(to_string(gap.reason)) + ": " + gap.subject;
     if (gap.process.pid != 0) reason += " (pid " + std::to_string(gap.process.pid) + ")";
     return {gap.realtime.from_ns, gap.realtime.to_ns, std::move(reason), true};
@@ -244,7 +244,7 @@ std::vector<Gap> bounded(std::vector<ProcessGap> gaps) {
         gaps.erase(first_left_out, gaps.end());
     }
     std::vector<Gap> result;
-    for (const ProcessGap& gap : gaps) result.push_back(told(gap));
+    for (const ProcessGap& gap : gaps) result.push_back(to_gap(gap));
     std::stable_sort(result.begin(), result.end(), [](const Gap& a, const Gap& b) { return a.from_ns < b.from_ns; });
     if (rest) result.push_back(std::move(*rest));
     return result;
@@ -283,7 +283,7 @@ Result<void> add_process_gaps(const StoreSnapshot& snapshot, const BootWindow& b
     const auto rows = snapshot.gaps(boot.boot_index, boot.monotonic);
     if (!rows) return tl::unexpected(rows.error());
     for (const GapRow& row : *rows) {
-        if (!may_tell(row, filter)) continue;
+        if (!may_report(row, filter)) continue;
         const Session* writer = session_of(snapshot.sessions(), boot.boot_index, row);
         for (const Session& session : snapshot.sessions()) {
             // What gave way is not what one session left out.

@@ -34,7 +34,7 @@ struct BootWindow {
     ClockTriple clock;  ///< converts the monotonic times of this boot
 };
 
-/// What of one boot only rollups tell of. Times are CLOCK_MONOTONIC.
+/// The time of one boot that only rollups record. Times are CLOCK_MONOTONIC.
 struct RolledUp {
     uint32_t boot_index = 0;
     Window monotonic;
@@ -43,20 +43,20 @@ struct RolledUp {
 
 /// The boots whose sessions overlap the window (CLOCK_REALTIME), in order.
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime);
-/// When ingerod was last heard of that wrote a row at `at_ns` of that boot (CLOCK_MONOTONIC, as the answer): nullopt
-/// while it may still run. What it told of as going on, nobody has told the end of.
+/// When the ingerod that wrote a row at `at_ns` of that boot was last heard of (CLOCK_MONOTONIC, as `at_ns`): nullopt
+/// while it may still run. Nobody has recorded the end of what it recorded as going on.
 std::optional<uint64_t> writer_end_ns(const std::vector<Session>& sessions, uint32_t boot_index, uint64_t at_ns);
 /// The realtime window from the first to the last covered instant of the store; empty when nothing is covered.
 Window whole_trace(const StoreSnapshot& snapshot);
-/// Whose gaps an answer tells of: those of single processes name them, and are for who may see the process.
+/// Whose gaps an answer reports: those of single processes name the process, and are for who may see it.
 struct GapFilter {
     std::optional<uint32_t> uid;  ///< only this user's processes; nullopt: all
     std::optional<uint32_t> pid;
-    bool by_rollups = false;  ///< the answer counts in what rollups tell of: its time is a gap in part only
+    bool by_rollups = false;  ///< the answer counts in what rollups record: its time is a gap in part only
 };
 /// For each boot that has any in the window (CLOCK_REALTIME), in order. Errors: corrupt.
 Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter = {});
-/// Gaps of single processes that an answer lists; the shortest beyond them are told of in one line.
+/// Gaps of single processes that an answer lists; the shortest beyond them share one line.
 inline constexpr size_t max_process_gaps = 256;
 
 /// Gaps between sessions, then those of single processes ("late-attach: libcudart.so.12 (pid 123)"), each in order of

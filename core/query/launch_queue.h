@@ -1,4 +1,4 @@
-// Tells the launches that may have found the device's queue full. Such a launch spins until the device has taken
+// Marks the launches that may have found the device's queue full. Such a launch spins until the device has taken
 // another: its time on the CPU is then waiting, not work.
 #pragma once
 

@@ -29,10 +29,10 @@ struct RecordQuery {
 
 struct RecordPage {
     SessionBatch rows;       ///< of the latest session; losses and gaps are all there are
-    uint64_t after = 0;      ///< the next page's: all up to here is told
+    uint64_t after = 0;      ///< of the next page's query: all up to here has been returned
     uint64_t start_ns = 0;   ///< CLOCK_MONOTONIC: from when on, not before the session is covered
     bool more = false;       ///< than the limit
-    bool has_ended = false;  ///< the process has, and all of it is told
+    bool has_ended = false;  ///< the process has, and all of it has been returned
 };
 
 /// Errors: not_found (no such process), and those of the store.

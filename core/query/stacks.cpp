@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t max_groups = 262'144;
 
-/// Calls of one stack that are not told apart. What is summed over stays 0.
+/// Calls of one stack that are not distinguished. What is summed over stays 0.
 struct Key {
     uint32_t stack = 0;
     OpId op = 0;

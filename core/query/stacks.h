@@ -11,7 +11,7 @@
 
 namespace ingero {
 
-/// What is told apart besides the stacks themselves; the other two are summed.
+/// What is distinguished besides the stacks themselves; the other two are summed.
 enum class StacksBy { op, process, kernel };
 
 struct StacksQuery {

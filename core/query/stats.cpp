@@ -33,7 +33,7 @@ constexpr size_t enough_for_a_median = 8;
 struct Key {
     ProcessKey process;  ///< a pid alone may have been two programs
     OpId op = 0;
-    uint32_t kernel = 0;  ///< 0: not told apart, or not known
+    uint32_t kernel = 0;  ///< 0: not distinguished, or not known
     bool operator==(const Key&) const = default;
     uint64_t hash() const {
         return hash_words(static_cast<uint64_t>(process.pid) << 16 | op, process.start_ns, kernel);
@@ -254,7 +254,7 @@ class StatsQuery {
     }
     bool is_in_window(size_t row) const { return in_window_.empty() || in_window_[row] != 0; }
 
-    /// Launches of all processes count: whose queue is whose is told apart by stream.
+    /// Launches of all processes count: the stream distinguishes whose queue is whose.
     Result<void> observe_queues(BlockView& block, Window window) {
         using enum ColumnId;
         queue_calls_.clear();
@@ -453,7 +453,7 @@ class StatsQuery {
 
 namespace {
 
-/// Whether the part of a minute that rollups tell of counts as in the window: where its middle is, so that as many
+/// Whether the part of a minute that rollups record counts as in the window: where its middle is, so that as many
 /// minutes count as the window is long.
 bool counts_in(const RollupRow& row, const RolledUp& boot, Window realtime) {
     const uint64_t from = std::max(row.minute_ns, boot.monotonic.from_ns);

@@ -21,7 +21,7 @@ struct Filter {
 
 struct OpStats {
     OpId op = 0;
-    uint32_t pid = 0;                   ///< 0: several processes, of which rollups tell together
+    uint32_t pid = 0;                   ///< 0: several processes that rollups record together
     std::optional<std::string> kernel;  ///< with StatsBy::kernel; empty where it is not known
     uint64_t count = 0;
     uint64_t errors = 0;  ///< return code other than success; by weight, as all that is summed
@@ -41,10 +41,10 @@ struct OpStats {
 
 inline constexpr size_t max_error_codes = 16;
 
-/// What is told apart besides operation and process.
+/// What is distinguished besides operation and process.
 enum class StatsBy { op, kernel };
 
-/// What is counted, and what is told apart.
+/// What is counted, and what is distinguished.
 struct StatsOptions {
     StatsBy by = StatsBy::op;
     bool outermost = false;  ///< only calls that were not made inside another traced one: their times add up

@@ -21,8 +21,8 @@ namespace {
 constexpr size_t max_lanes = 65'536;
 constexpr size_t max_grids = 1'024;
 constexpr size_t cells = 1'024;
-/// As imported traces tell of a thread that left its CPU.
 
+/// In imported traces, op::sched_switch records that a thread left its CPU.
 bool is_wait(OpId op) {
     return op == op_wait || op == op_waits_summed || op == op::sched_switch;
 }

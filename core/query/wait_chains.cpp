@@ -20,7 +20,7 @@ constexpr size_t max_waits = 400'000;  // about 100 MB
 constexpr size_t max_links = 16;
 constexpr size_t max_kinds = 65'536;
 
-/// Of a thread, whoever has its number: the process tells which.
+/// A thread, whoever else has its number: the process distinguishes them.
 using ThreadKey = std::pair<ProcessKey, uint32_t>;
 
 /// All waits of a boot by thread, and where each ended that one.

@@ -38,7 +38,7 @@ struct WaitLink {
     ProcessKey process;
     uint32_t tid = 0;
     std::string comm;
-    uint64_t from_ns = 0;       ///< of what it is told, CLOCK_REALTIME
+    uint64_t from_ns = 0;       ///< start of the time that the link describes, CLOCK_REALTIME
     uint64_t duration_ns = 0;   ///< of [from_ns, end of the wait that it ended), what it was `kind`
     std::optional<Event> wait;  ///< where it slept or had no CPU
 };

@@ -1,4 +1,4 @@
-// Scope groups: which processes work on the requests that one of them tells of (docs/spans.md).
+// Scope groups: which processes work on the requests that one of them reports (docs/spans.md).
 #pragma once
 
 #include <string>

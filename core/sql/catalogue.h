@@ -1,5 +1,5 @@
-// The tables that statements can name, and what each column means: declared to SQLite, told by `query --schema`, listed
-// in hints. One place, so that none of them can differ.
+// The tables that statements can name, and what each column means: declared to SQLite, shown by `query --schema`,
+// listed in hints. One place, so that none of them can differ.
 #pragma once
 
 #include <cstdint>

@@ -22,9 +22,9 @@ struct LastProcess {
     bool known = false;
 };
 
-/// Gives columns of the row that a cursor stands on, as SQL shows them. `Sink` takes a value by number(),
-/// lasting_text() (which lives as long as the index) or passing_text(), and of null nothing. What fails to decode is
-/// kept and told at the end.
+/// Writes columns of the row that a cursor stands on to a sink, as SQL shows them. `Sink` accepts a value by number(),
+/// lasting_text() (which lives as long as the index) or passing_text(), and nothing for null. Where decoding fails,
+/// error() returns why at the end.
 template <class Sink>
 class EventRow {
   public:

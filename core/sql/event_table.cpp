@@ -256,8 +256,8 @@ int best_index(sqlite3_vtab* raw, sqlite3_index_info* info) {
 
 constexpr ValueRange nothing{1, 0};
 
-/// A comparison with an integer column, whatever it is compared with, exactly as SQLite does it. A plan cannot tell 200
-/// from 200.0: to sqlite3_vtab_rhs_value() both are integers.
+/// A comparison with an integer column, whatever it is compared with, exactly as SQLite does it. A plan cannot
+/// distinguish 200 from 200.0: to sqlite3_vtab_rhs_value() both are integers.
 ValueRange to_range(unsigned char operation, sqlite3_value* value) {
     const bool equal = operation == SQLITE_INDEX_CONSTRAINT_EQ;
     const bool from = operation == SQLITE_INDEX_CONSTRAINT_GT || operation == SQLITE_INDEX_CONSTRAINT_GE;

@@ -30,7 +30,7 @@ struct EventPlan {
 struct SqlContext {
     const StoreSnapshot* snapshot = nullptr;
     Filter filter;  ///< whose rows, and of which time
-    Window told;    ///< what coverage is told of: the same, but of a whole trace its extent
+    Window told;    ///< what coverage is reported for: the same, but of a whole trace its extent
     EventCursor::Clock::time_point deadline = EventCursor::Clock::time_point::max();
     std::optional<Error> error;  ///< why a table failed
     std::deque<EventPlan> plans;

@@ -31,9 +31,9 @@ constexpr auto functions = std::to_array<SqlFunctionInfo>({
     {"errno_name(n)", "ECONNRESET and so on"},
 });
 
-// Of SQLite 3.40 and the versions after it. Left out: what loads code, calls through a pointer or tells one
+// Of SQLite 3.40 and the versions after it. Left out: what loads code, calls through a pointer or reveals one
 // (fts3_tokenizer, load_extension, fts5), what belongs to tables that there are not (rtreenode, snippet), and what
-// tells of the connection (changes, sqlite_compileoption_get) or writes a log.
+// reports on the connection (changes, sqlite_compileoption_get) or writes a log.
 constexpr auto functions_of_sqlite = std::to_array<std::string_view>({
     // text
     "char",

@@ -155,10 +155,10 @@ struct ReadSpans {
         const Window window = monotonic_of(boot, common(bounds.wall, filter.window));
         auto rows = bounds.id ? snapshot.spans_of(*bounds.id, {boot.index}) : snapshot.spans(boot.index, window);
         if (!rows) return rows;
-        const Window told = monotonic_of(boot, filter.window);
+        const Window asked = monotonic_of(boot, filter.window);
         std::erase_if(*rows, [&](const SpanRow& row) {
             const bool overlaps =
-                row.start_ns < told.to_ns && (row.end_ns > told.from_ns || told.contains(row.start_ns));
+                row.start_ns < asked.to_ns && (row.end_ns > asked.from_ns || asked.contains(row.start_ns));
             return !overlaps || !is_shown(row, filter) || (kind != SpanKind::not_kept && row.kind != kind);
         });
         return rows;
@@ -233,7 +233,7 @@ struct ReadIncidents {
     }
     Result<std::vector<Incident>> operator()(const StoreSnapshot& snapshot, const HistoryBoot& boot,
                                              const HistoryBounds& bounds, const Filter& filter) const {
-        const Window told = monotonic_of(boot, filter.window);
+        const Window asked = monotonic_of(boot, filter.window);
         auto rows = snapshot.incidents(boot.index, {boot.clock.to_monotonic(bounds.wall.from_ns), UINT64_MAX});
         if (!rows) return tl::unexpected(rows.error());
         std::vector<Incident> incidents;
@@ -251,7 +251,7 @@ struct ReadIncidents {
             if (!incident.closed_ns && !of_other_tools)
                 incident.closed_ns = writer_end_ns(snapshot.sessions(), boot.index, incident.latest.at_ns);
         std::erase_if(incidents, [&](const Incident& incident) {
-            return incident.latest.opened_ns >= told.to_ns || incident.closed_ns.value_or(UINT64_MAX) < told.from_ns;
+            return incident.latest.opened_ns >= asked.to_ns || incident.closed_ns.value_or(UINT64_MAX) < asked.from_ns;
         });
         if (of_other_tools)
             for (Incident& incident : incidents)
@@ -498,7 +498,7 @@ constexpr Column<RollupRow> rollup_columns[] = {
 };
 
 struct ReadRollups {
-    /// Rows of a minute are given all or none: their place in it tells them apart.
+    /// Rows of a minute are returned all or none: their place in it distinguishes them.
     static int64_t id_of(std::span<const RollupRow> rows, size_t row, const HistoryBoot& boot) {
         const uint64_t minute_ns = rows[row].minute_ns;
         const auto first = std::partition_point(rows.begin(), rows.end(),

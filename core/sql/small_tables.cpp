@@ -355,11 +355,11 @@ Result<void> fill_communicators(Filler& filler, SqlContext& context) {
     if (!communicators) return tl::unexpected(communicators.error());
     const auto sessions = ProcessSessions::read(*context.snapshot);
     if (!sessions) return tl::unexpected(sessions.error());
-    std::set<std::pair<uint64_t, uint32_t>> told;  // processes that have no number here have none to be told apart by
+    std::set<std::pair<uint64_t, uint32_t>> added;  // does not distinguish processes that have no number here
     for (const Communicator& one : communicators->all()) {
         const CommunicatorRow& row = one.row;
         const uint32_t pid = visible_pid(row.process.pid);
-        if (!index->shows(row.process) || !told.emplace(row.id, pid).second) continue;
+        if (!index->shows(row.process) || !added.emplace(row.id, pid).second) continue;
         const Session* session = sessions->of(row.process);
         const bool is_part = row.split != 0;
         char hash[16 + 1];

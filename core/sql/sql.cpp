@@ -222,7 +222,7 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
         case SQLITE_READ: {
             const std::string table = lower(name);
             named.insert(table);
-            // Subqueries that have a name are told of without a column.
+            // SQLite reports named subqueries without a column.
             const bool is_subquery = second && *second == '\0' && !table.starts_with("sqlite_");
             if (is_subquery || may_be_read(table)) return SQLITE_OK;
             if (!refused)
@@ -270,7 +270,7 @@ Result<void> SqlEngine::Impl::open() {
     sqlite3_extended_result_codes(raw, 0);
     sqlite3_db_config(raw, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(raw, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, nullptr);
-    // It tells where code lies, and calls whatever address it is given. A build without it knows no such setting.
+    // It reveals where code lies, and calls whatever address it is given. A build without it knows no such setting.
     sqlite3_db_config(raw, SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER, 0, nullptr);
     sqlite3_db_config(raw, SQLITE_DBCONFIG_DQS_DML, 0, nullptr);
     // Else a column's name that is wrong and in double quotes would be a text, and every row would differ from it.

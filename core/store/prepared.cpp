@@ -39,8 +39,8 @@ uint64_t Prepared::bytes() const {
     const auto add_row = [](uint64_t sum, const Prepared::Row& row) {
         return sum + row.key.size() + row.value.size() + 16;
     };
-    // Small rows land on pages of their own in the worst case of a random key, and so does what tells whose a block
-    // is.
+    // Small rows land on pages of their own in the worst case of a random key, and so does the row that says
+    // whose a block is.
     return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0}, add) + blocks.size() * 8192 +
            4 * std::accumulate(rows.begin(), rows.end(), uint64_t{0}, add_row) + losses.size() * 256 +
            rollups.size() * 4096 + commit_overhead_bytes;

@@ -5,6 +5,7 @@
 // side.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/call_time.h"
 #include "core/model/event.h"
 #include "core/model/process.h"
 #include "core/model/result.h"
@@ -43,7 +45,7 @@ struct Session {
     uint64_t first_covered_ns = 0;  ///< CLOCK_MONOTONIC; 0 until the first probe is attached
     uint64_t last_covered_ns = 0;   ///< CLOCK_MONOTONIC
     bool ended_cleanly = false;
-    /// Calls from here to first_covered_ns are told of by rollups only; 0: by nothing. Where nothing is left of the
+    /// Only rollups record calls from here to first_covered_ns; 0: nothing does. Where nothing is left of the
     /// session's own rows, first_covered_ns is last_covered_ns.
     uint64_t rolled_up_from_ns = 0;
 };
@@ -61,6 +63,16 @@ struct LossRow {
     uint64_t thinned = 0;
     bool is_empty() const { return lost() == 0 && uncertain == 0 && thinned == 0; }
     uint64_t lost() const { return lost_ring + lost_frames + lost_depth; }
+    /// Of the same op: what was lost in both, and the time of both.
+    void add(const LossRow& other) {
+        from_ns = std::min(from_ns, other.from_ns);
+        to_ns = std::max(to_ns, other.to_ns);
+        lost_ring = saturating_add(lost_ring, other.lost_ring);
+        lost_frames = saturating_add(lost_frames, other.lost_frames);
+        lost_depth = saturating_add(lost_depth, other.lost_depth);
+        uncertain = saturating_add(uncertain, other.uncertain);
+        thinned = saturating_add(thinned, other.thinned);
+    }
 };
 
 /// Why calls of some process were not seen although the daemon ran. Numbers are stored: never used again for another.
@@ -96,7 +108,7 @@ inline bool is_of_anyone(const GapRow& row) {
 struct FunctionRow {
     ProcessKey process;
     uint64_t handle = 0;
-    uint64_t seen_ns = 0;  ///< CLOCK_MONOTONIC, when the name was told; a handle may be given out again
+    uint64_t seen_ns = 0;  ///< CLOCK_MONOTONIC, when the name was recorded; a handle may be given out again
     std::string name;      ///< mangled, as the target has it
 };
 

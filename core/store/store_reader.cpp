@@ -420,7 +420,7 @@ class LmdbStoreReader final : public StoreReader {
     Result<Transaction> begin() {
         auto txn = environment_->begin_read();
         // The store was given a larger cap. Mapping it anew would pull the old map from under a snapshot, so only
-        // where none is held; else the caller is told to end them.
+        // where none is held; else the error asks the caller to end them.
         if (!txn && txn.error().code == ErrorCode::busy && environment_.use_count() == 1) {
             if (const int rc = mdb_env_set_mapsize(environment_->get(), 0))
                 return tl::unexpected(lmdb_error("cannot map the grown event store", rc));

@@ -41,7 +41,7 @@ constexpr uint64_t age_check_every_ns = 1'000'000'000;
 constexpr uint64_t clock_row_every_ns = 60'000'000'000;
 /// Of the cap, what rollups may take: they outlive calls, and are not to leave them without room.
 constexpr uint64_t rollup_share = 4;
-/// Of the cap, what spans may take once it is reached: programs tell of as many as they like.
+/// Of the cap, what spans may take once it is reached: programs report as many as they like.
 constexpr uint64_t span_share = 4;
 /// And what states may: those of eight GPUs, one a second, take some 200 MB a day.
 constexpr uint64_t state_share = 8;

@@ -217,7 +217,7 @@ class Verifier {
         return [](std::string_view, std::string_view) -> const char* { return nullptr; };
     }
 
-    /// Rows that are told apart by when they happened.
+    /// Of rows whose keys distinguish them by when they happened.
     template <class Row, class TimeOf>
     static Judge judge_of_history(std::optional<Row> (*decode)(std::string_view), TimeOf time_of) {
         return [=](std::string_view key, std::string_view content) -> const char* {

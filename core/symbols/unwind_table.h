@@ -2,7 +2,7 @@
 // search. Runs in a worker: the bytes are a target's and hostile.
 //
 // Own decoding, where libdw has one: libdw runs a function's program anew for every address asked about and keeps what
-// it read, so that a table of a large library takes it minutes and gigabytes; and it tells no rows apart.
+// it read, so that a table of a large library takes it minutes and gigabytes; and it distinguishes no rows.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ inline constexpr RpcLimits worker_rpc_limits{
 inline constexpr const char* worker_ready = "ready";
 /// The notification of a worker that begins to answer a client on its own connection: its request had the parameter
 /// answer_to, the id that the client waits for, and that connection as descriptor. The response on the worker's own
-/// socket follows when all is written: null, or the code of the error that the client was told.
+/// socket follows when all is written: null, or the code of the error that the client was sent.
 inline constexpr const char* worker_answers = "answers";
 /// Notifications of a worker that speaks MCP: it begins to look for an answer, and has it. Between them its deadline
 /// runs.

@@ -176,7 +176,7 @@ void Manager::make_ingest(std::unique_ptr<StoreWriter> store) {
                                   unread_names_.emplace_back(std::move(function), address);
                                   if (unread_names_.size() == 1) read_names_later();
                               },
-                          .on_events = [this](const auto& events, uint64_t lost) { live_->add(events, lost); },
+                          .on_events = [this](const auto& events, const auto& losses) { live_->add(events, losses); },
                           .on_call = [this](const Event& call) { live_trace_->offer(call); },
                           .on_drained = [this] { live_trace_->flush(); },
                           .on_communicator = [this](const auto& row) { live_->put_communicator(row); },

@@ -40,10 +40,10 @@ bool Connection::try_connect() {
     std::memcpy(address.sun_path, path_.data(), path_.size());
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-        if (!std::exchange(told_, true)) spdlog::info("{}: waiting for ingerod", errno_message(path_, errno));
+        if (!std::exchange(logged_wait_, true)) spdlog::info("{}: waiting for ingerod", errno_message(path_, errno));
         return false;
     }
-    told_ = false;
+    logged_wait_ = false;
     spdlog::info("connected to ingerod at {}", path_);
     fd_ = std::move(fd);
     decoder_.emplace(daemon_limits);

@@ -53,7 +53,7 @@ class Connection {
     size_t unsent_bytes_ = 0;
     size_t sent_of_first_ = 0;  ///< bytes: the rest must follow, else the stream would be out of step
     std::chrono::steady_clock::time_point next_attempt_{};
-    bool told_ = false;
+    bool logged_wait_ = false;
 };
 
 }  // namespace ingero

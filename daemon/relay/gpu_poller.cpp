@@ -37,9 +37,9 @@ constexpr const char* library_places[] = {"/usr/lib/x86_64-linux-gnu/libnvidia-m
                                           "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1",
                                           "/usr/lib/wsl/lib/libnvidia-ml.so.1"};
 constexpr unsigned max_devices = 64;
-/// That are told: those with the most memory.
+/// Processes that are reported: those with the most memory.
 constexpr size_t max_processes = 128;
-/// That are asked for.
+/// Processes that are asked for.
 constexpr size_t most_processes = 8'192;
 
 struct Gpu {
@@ -74,7 +74,7 @@ std::optional<int> numa_node_of(const std::string& sysfs, const std::string& pci
     return node;
 }
 
-/// Of what a function tells, in that of the value's name.
+/// Converts what a function returns to the unit in the value's name.
 struct Unit {
     double times;
     double per;
@@ -221,15 +221,15 @@ json processes_of(const nvml::Functions& call, const Gpu& gpu, size_t& ret_runni
 }
 
 /// What became of it.
-enum class Told { told, lost, unread };
+enum class Sent { sent, lost, unread };
 
-Told tell(const nvml::Functions& call, const Gpu& gpu) {
+Sent send_sample(const nvml::Functions& call, const Gpu& gpu) {
     const uint64_t time_ns = monotonic_now_ns();
     Sample sample(call, gpu);
     sample.add_load();
     sample.add_faults();
     sample.add_links();
-    if (sample.is_lost()) return Told::lost;
+    if (sample.is_lost()) return Sent::lost;
     size_t running = 0;
     json processes = processes_of(call, gpu, running);
     sample.add_processes(running);
@@ -240,7 +240,7 @@ Told tell(const nvml::Functions& call, const Gpu& gpu) {
                                {"pci", gpu.pci},
                                {"values", sample.take_values()},
                                {"processes", std::move(processes)}});
-    return is_read ? Told::told : Told::unread;
+    return is_read ? Sent::sent : Sent::unread;
 }
 
 Result<std::string> find_library(const std::string& given) {
@@ -262,7 +262,7 @@ std::vector<Gpu> find_gpus(const nvml::Library& library, const PollerOptions& op
     std::vector<Gpu> gpus;
     for (unsigned index = 0; index < std::min(count, max_devices); ++index) {
         Gpu gpu{.handle = nullptr, .index = index, .uuid = {}, .name = {}, .pci = {}, .numa_node = {}};
-        // One that has fallen off the bus is left out; the others are told of.
+        // One that has fallen off the bus is left out; the others are reported.
         if (library.call.device_by_index(index, &gpu.handle) != nvml::success) continue;
         gpu.uuid = text_of<96>(library.call.uuid, gpu.handle);
         if (gpu.uuid.empty()) continue;
@@ -276,7 +276,7 @@ std::vector<Gpu> find_gpus(const nvml::Library& library, const PollerOptions& op
     return gpus;
 }
 
-/// Of errors of a kind that the kernel's log calls Xid; nothing where the driver tells none.
+/// Of errors of a kind that the kernel's log calls Xid; nothing where the driver reports none.
 class Events {
   public:
     Events(const nvml::Functions& call, const std::vector<Gpu>& gpus) : call_(call), gpus_(gpus) {
@@ -335,7 +335,7 @@ class Rounds {
             if (library_.call.device_count(&count) != nvml::success) count = count_;
             if (count != count_ || gpus_.empty()) find(count);
             if (gpus_.empty()) {
-                tell_inventory({});
+                send_inventory({});
                 return give_up("absent", "the driver has no GPU", poller_absent);
             }
             if (!round()) return 0;
@@ -351,7 +351,7 @@ class Rounds {
         events_.emplace(library_.call, gpus_);
     }
 
-    static bool tell_inventory(const std::set<std::string>& there) {
+    static bool send_inventory(const std::set<std::string>& there) {
         return emit({{"kind", "inventory"}, {"time_ns", monotonic_now_ns()}, {"uuids", there}});
     }
 
@@ -359,17 +359,17 @@ class Rounds {
     bool round() {
         std::set<std::string> there;
         for (const Gpu& gpu : gpus_) {
-            const Told told = tell(library_.call, gpu);
-            if (told == Told::unread) return false;
-            if (told == Told::told) there.insert(gpu.uuid);
+            const Sent sent = send_sample(library_.call, gpu);
+            if (sent == Sent::unread) return false;
+            if (sent == Sent::sent) there.insert(gpu.uuid);
         }
-        if (told_ != there) {
+        if (reported_ != there) {
             const size_t lost = gpus_.size() - there.size();
             const std::string text = std::to_string(there.size()) + (there.size() == 1 ? " GPU" : " GPUs");
-            if (!tell_inventory(there) ||
+            if (!send_inventory(there) ||
                 !emit_state(source_name, "polling", lost == 0 ? text : text + ", " + std::to_string(lost) + " lost"))
                 return false;
-            told_ = there;
+            reported_ = there;
         }
         return emit({{"kind", "round"}});
     }
@@ -379,7 +379,7 @@ class Rounds {
     unsigned count_ = 0;
     std::vector<Gpu> gpus_;
     std::optional<Events> events_;
-    std::optional<std::set<std::string>> told_;
+    std::optional<std::set<std::string>> reported_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// ingero-relay: measures GPUs and InfiniBand ports, and tells ingerod, which opens no device itself.
+// ingero-relay: measures GPUs and InfiniBand ports, and reports to ingerod, which opens no device itself.
 #include <signal.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>

@@ -1,5 +1,5 @@
 // The few functions of libnvidia-ml.so.1 that are used, declared by its public binary interface. A function that a
-// library does not have is a null pointer, and costs what it would have told. One thread.
+// library does not have is a null pointer: only what it would have returned is missing. One thread.
 #pragma once
 
 #include <memory>

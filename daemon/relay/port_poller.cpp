@@ -79,7 +79,7 @@ std::vector<Port> find_ports(const std::filesystem::path& sysfs) {
     return ports;
 }
 
-bool tell(const Port& port) {
+bool send_sample(const Port& port) {
     json values = json::object();
     // "100 Gb/sec (4X EDR)"; "2.5 Gb/sec (1X SDR)"
     if (const auto rate = number_of<double>(line_of(port.place / "rate"))) values["rate_bits_per_s"] = *rate * 1e9;
@@ -99,7 +99,7 @@ bool tell(const Port& port) {
 }  // namespace
 
 int poll_ports(const PollerOptions& options) {
-    std::optional<size_t> told;
+    std::optional<size_t> reported;
     for (auto next = steady_clock::now();;) {
         // An adapter comes and goes with its driver.
         const std::vector<Port> ports = find_ports(options.sysfs);
@@ -107,13 +107,13 @@ int poll_ports(const PollerOptions& options) {
             emit_state(source_name, "absent", "no InfiniBand port in " + options.sysfs);
             return poller_absent;
         }
-        if (told != ports.size() &&
+        if (reported != ports.size() &&
             !emit_state(source_name, "polling",
                         std::to_string(ports.size()) + (ports.size() == 1 ? " port" : " ports")))
             return 0;
-        told = ports.size();
+        reported = ports.size();
         for (const Port& port : ports)
-            if (!tell(port)) return 0;
+            if (!send_sample(port)) return 0;
         if (!emit({{"kind", "round"}})) return 0;
         next = std::max(next + options.interval, steady_clock::now());
         if (!sleep_until(next)) return 0;

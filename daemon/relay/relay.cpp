@@ -50,7 +50,7 @@ class Poller {
         next_start_ = steady_clock::now();
         if (interval_.count() == 0) set_state("off", "");
     }
-    void tell_state() const {
+    void send_state() const {
         if (state_.empty()) return;
         connection_.send_state(name_, {{"kind", "source"}, {"source", name_}, {"state", state_}, {"reason", reason_}});
     }
@@ -172,7 +172,7 @@ class Poller {
         state_ = std::move(state);
         reason_ = std::move(reason);
         spdlog::info("{}: {}{}{}", name_, escape_text(state_), reason_.empty() ? "" : ": ", escape_text(reason_));
-        tell_state();
+        send_state();
     }
 
     std::string name_;
@@ -224,7 +224,7 @@ int run_relay(const RelayOptions& options) {
     for (const char* name : {"gpus", "ports"}) pollers.emplace_back(name, options, connection);
     for (;;) {
         if (connection.try_connect())
-            for (const Poller& poller : pollers) poller.tell_state();
+            for (const Poller& poller : pollers) poller.send_state();
         take_wishes(connection, pollers);
         std::optional<steady_clock::time_point> next;
         if (!connection.is_open()) {
@@ -246,7 +246,7 @@ int run_relay(const RelayOptions& options) {
         if ((waited.front().revents & POLLIN) != 0) break;
     }
     for (Poller& poller : pollers) poller.stop();
-    // One in the driver's hands may not end, however it is told to: nobody waits for it.
+    // One that the driver holds may not end, even when killed: nobody waits for it.
     if (std::any_of(pollers.begin(), pollers.end(), [](const Poller& one) { return one.is_held(); })) _exit(0);
     return 0;
 }

@@ -1,6 +1,6 @@
 // The relay itself: keeps the processes that measure running, and hands what they say to ingerod. It waits for neither:
-// a process that is silent for too long is killed and replaced after a while, a socket that takes nothing for long
-// costs rows, but not what was told last of how measuring goes. One thread.
+// a process that is silent for too long is killed and replaced after a while, a socket that accepts nothing for long
+// costs rows, but not the latest report of how measuring goes. One thread.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Incidents of a store, as `ingeroctl incidents` and `explain --incident` tell of them.
+// Incidents of a store, as `ingeroctl incidents` and `explain --incident` show them.
 #pragma once
 
 #include <nlohmann/json.hpp>

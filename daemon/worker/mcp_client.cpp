@@ -60,7 +60,7 @@ class Daemon {
         }
     }
 
-    void tell(const char* what) { send_all(worker_socket_fd, encode(RpcNotification{what, json::array()})); }
+    void notify(const char* what) { send_all(worker_socket_fd, encode(RpcNotification{what, json::array()})); }
 
   private:
     static tl::unexpected<Error> gone() { return fail(ErrorCode::internal, "the daemon closed the connection"); }
@@ -77,12 +77,12 @@ class LiveSource final : public mcp::Source {
     Result<json> ask(const std::string& method, json params) override {
         if (method == "status" || method == "check" || method == "processes") return daemon_.ask(method);
         if (method == "demo") return daemon_.ask(method, std::move(params));
-        if (told_.is_null()) {
-            auto told = daemon_.ask("commit");
-            if (!told) return told;
-            told_ = std::move(*told);
-            straggler_options_ = told_["straggler_options"];
-            told_.erase("straggler_options");
+        if (committed_.is_null()) {
+            auto committed = daemon_.ask("commit");
+            if (!committed) return committed;
+            committed_ = std::move(*committed);
+            straggler_options_ = committed_["straggler_options"];
+            committed_.erase("straggler_options");
         }
         // As they would arrive over a socket: what is not below 0 is unsigned.
         for (json& value : params)
@@ -91,21 +91,21 @@ class LiveSource final : public mcp::Source {
         params.erase("uid");
         if (uid_) params["uid"] = *uid_;
         if (method == "stragglers") params["options"] = straggler_options_;
-        daemon_.tell(session_busy);
+        daemon_.notify(session_busy);
         RpcResponse response = handler_.answer({0, method, std::move(params)}, -1);
-        daemon_.tell(session_idle);
+        daemon_.notify(session_idle);
         if (response.error) return tl::unexpected(*response.error);
-        if (response.result.is_object()) response.result.update(told_);
+        if (response.result.is_object()) response.result.update(committed_);
         return std::move(response.result);
     }
     bool is_live() const override { return true; }
-    void begin_call() override { told_ = nullptr; }
+    void begin_call() override { committed_ = nullptr; }
 
   private:
     RequestHandler& handler_;
     Daemon& daemon_;
     const std::optional<uint32_t> uid_;
-    json told_;               ///< by the daemon, of the running call
+    json committed_;          ///< what the daemon answered to commit, for the running call
     json straggler_options_;  ///< as it is configured
 };
 
@@ -139,7 +139,7 @@ class Client {
 
 Result<void> serve_mcp_client(RequestHandler& handler, std::optional<uint32_t> uid) {
     Daemon daemon;
-    daemon.tell(worker_ready);
+    daemon.notify(worker_ready);
     Client client;
     LiveSource source(handler, daemon, uid);
     mcp::McpSession* running = nullptr;

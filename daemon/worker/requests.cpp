@@ -205,7 +205,7 @@ Result<void> RequestHandler::choose_node(std::unique_ptr<StoreSnapshot>& snapsho
     return {};
 }
 
-/// A snapshot, and what of the query only it can tell.
+/// A snapshot; adds to the query what only the snapshot knows.
 Result<std::unique_ptr<StoreSnapshot>> RequestHandler::snapshot_for(Query& query) {
     if (!store_) return tl::unexpected(store_.error());
     auto snapshot = (*store_)->snapshot();
@@ -503,7 +503,7 @@ Result<json> RequestHandler::export_events(const json& params) {
     wanted.deadline = EventCursor::Clock::now() + export_deadline;
     const auto page = export_page(**snapshot, wanted);
     if (!page) return tl::unexpected(page.error());
-    // What is told once is told with the first page.
+    // The coverage is sent once, with the first page.
     Coverage covered;
     if (!*cursor) {
         auto found = coverage(**snapshot, wanted.filter.window, {wanted.filter.uid, wanted.filter.pid});

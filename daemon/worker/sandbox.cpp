@@ -145,7 +145,7 @@ void allow_open_descriptors(Filter& filter, bool has_client) {
     filter.allow_if(SCMP_SYS(dup3), {equals(1, worker_output_fd)});
     // Last words only: LMDB holds the store's lock file open for writing.
     for (const int call : {SCMP_SYS(write), SCMP_SYS(writev)}) filter.allow_if(call, {at_most(0, STDERR_FILENO)});
-    // glibc's fstat() is this; a path cannot be told from "" here, so the worker can learn that a file exists.
+    // glibc's fstat() is this; a path cannot be distinguished from "" here, so the worker can learn that a file exists.
     filter.allow_if(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
     // libelf asks F_GETFD; LMDB marks a living reader by a lock on its file, and newer ones wait for it as they close.
     for (const int command : {F_GETFD, F_GETFL, F_GETLK, F_SETLK, F_SETLKW})

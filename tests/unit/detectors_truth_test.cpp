@@ -412,7 +412,7 @@ class Live : public testing::Test {
                 events.back().args[0] = function;
             }
         }
-        window.add(std::move(events), 0);
+        window.add(std::move(events));
     }
     std::vector<Finding> pass(LiveWindow& window) {
         Process process;
@@ -439,7 +439,7 @@ TEST_F(Live, OfAProcessThatBeganBeforeTheRecordingOrTheCallsThatAreKeptTheBeginn
     EXPECT_THAT(pass(late), SizeIs(1));
 
     LiveWindow short_of_memory("boot", {.max_bytes = 1, .since_ns = 50 * second});
-    short_of_memory.add({call("cudaMalloc", 5 * us)}, 0);
+    short_of_memory.add({call("cudaMalloc", 5 * us)});
     cold_start(short_of_memory);
     const auto findings = pass(short_of_memory);
     ASSERT_THAT(findings, SizeIs(1));
@@ -453,7 +453,7 @@ TEST_F(Live, OutOfMemoryIsProvenOnlyOfAProcessThatWasSeenFromItsStart) {
         events[0].args = {64 * mib, 0x1000, 0};
         events[1].args = {64 * mib, 0, 0};
         events[1].return_code = 2;
-        window.add(std::move(events), 0);
+        window.add(std::move(events));
         const auto findings = pass(window);
         ASSERT_THAT(findings, SizeIs(1));
         EXPECT_EQ(findings[0].verdict, seen ? Verdict::proven : Verdict::partial);

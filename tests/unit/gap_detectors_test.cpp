@@ -231,7 +231,7 @@ TEST_F(Gaps, WhatWasEnqueuedWhileAThreadWaitedIsNotDone) {
     std::stable_sort(events.begin(), events.end(),
                      [](const Event& a, const Event& b) { return a.end_ns() < b.end_ns(); });
     LiveWindow window("boot-0", {.since_ns = 1});
-    for (const Event& event : events) window.add({event}, 0);
+    for (const Event& event : events) window.add({event});
     const auto processes = snapshot_.processes();
     EXPECT_THAT(window.pass({now_, now_, MemorySnapshot::realtime_at_zero_ns + now_}, *processes), IsEmpty());
 }
@@ -548,7 +548,7 @@ TEST_F(Gaps, LiveVerdictsAreThoseOfTheStore) {
     });
     const Finding stored = found("data-starvation", now_ - 900 * ms);
     LiveWindow window("boot-0", {.history_ns = 900 * ms, .judged_ns = 900 * ms, .since_ns = 1});
-    window.add(snapshot_.events(), 0);
+    window.add(snapshot_.events());
     const auto processes = snapshot_.processes();
     const auto live = window.pass({now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1}, *processes);
     ASSERT_THAT(live, SizeIs(1));

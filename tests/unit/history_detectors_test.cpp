@@ -97,7 +97,7 @@ TEST_F(GpuMeasurements, AreHeldAgainstStepsInTheLiveWindowToo) {
     run(5, 4 * ms, hw_thermal, 990);
     const Finding stored = found("throttling");
     LiveWindow window("boot-0", {.since_ns = 1});
-    window.add(snapshot_.events(), 0);
+    window.add(snapshot_.events());
     for (const StateRow& state : states_) window.add_state(state);
     const auto processes = snapshot_.processes();
     const auto live = window.pass({now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1}, *processes);
@@ -203,7 +203,7 @@ TEST_F(SlowRequests, TooFewToKnowWhatIsUsualAreNone) {
 TEST_F(SlowRequests, AreNamedInTheLiveWindowToo) {
     serve(200, {50, 100, 150}, true);
     LiveWindow window("boot-0", {.since_ns = 1});
-    window.add(snapshot_.events(), 0);
+    window.add(snapshot_.events());
     window.add_spans(spans_);
     const auto processes = snapshot_.processes();
     auto live = window.pass({now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1}, *processes);

@@ -97,8 +97,10 @@ std::vector<Finding> found_live(const Recording& recording, const Window& window
     for (size_t from = 0; from < recording.rows.size(); from += batch) {
         const auto begin = recording.rows.begin() + static_cast<std::ptrdiff_t>(from);
         const size_t rows = std::min(batch, recording.rows.size() - from);
-        live.add({begin, begin + static_cast<std::ptrdiff_t>(rows)}, 0);
+        live.add({begin, begin + static_cast<std::ptrdiff_t>(rows)});
     }
+    const auto losses = recording.snapshot->losses(boot, all);
+    if (losses) live.add({}, *losses);
     const auto spans = recording.snapshot->spans(boot, all);
     const auto states = recording.snapshot->states(boot, all);
     const auto processes = recording.snapshot->processes();

@@ -54,8 +54,8 @@ Process python_process() {
 TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {
     LiveWindow window("boot");
     uint64_t sequence = 0;
-    window.add(syncs(99 * second, 50, false, sequence), 0);
-    window.add(syncs(100 * second, 300, true, sequence), 0);
+    window.add(syncs(99 * second, 50, false, sequence));
+    window.add(syncs(100 * second, 300, true, sequence));
     const auto first = window.pass(at(101 * second), {python_process()});
     ASSERT_EQ(first.size(), 1u);
     EXPECT_EQ(first[0].kind, "cpu-contention");
@@ -64,7 +64,7 @@ TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {
     EXPECT_EQ(first[0].newly_lost_ns, first[0].lost_ns);
     EXPECT_FALSE(window.has_new());
 
-    window.add(syncs(101 * second, 100, true, sequence), 0);
+    window.add(syncs(101 * second, 100, true, sequence));
     const auto second_pass = window.pass(at(102 * second), {python_process()});
     ASSERT_EQ(second_pass.size(), 1u);
     EXPECT_NEAR(static_cast<double>(second_pass[0].newly_lost_ns), 100.0 * ms, 5.0 * ms);
@@ -74,11 +74,11 @@ TEST(LiveWindow, finds_the_hog_and_says_what_is_new_since_the_last_pass) {
 TEST(LiveWindow, is_silent_on_healthy_calls_and_forgets_what_is_old) {
     LiveWindow window("boot");
     uint64_t sequence = 0;
-    window.add(syncs(100 * second, 300, true, sequence), 0);
+    window.add(syncs(100 * second, 300, true, sequence));
     const size_t of_one_block = window.bytes();
     EXPECT_GE(of_one_block, 300 * sizeof(Event));
     EXPECT_EQ(window.pass(at(101 * second), {}).size(), 1u);
-    window.add(syncs(112 * second, 300, false, sequence), 0);
+    window.add(syncs(112 * second, 300, false, sequence));
     EXPECT_TRUE(window.pass(at(113 * second), {}).empty()) << "more than ten seconds ago";
     window.trim(129 * second);
     EXPECT_FALSE(window.empty());
@@ -92,7 +92,9 @@ TEST(LiveWindow, is_silent_on_healthy_calls_and_forgets_what_is_old) {
 TEST(LiveWindow, proves_nothing_where_much_was_lost) {
     LiveWindow window("boot");
     uint64_t sequence = 0;
-    window.add(syncs(100 * second, 300, true, sequence), 1'000);
+    LossRow lost{.from_ns = 100 * second, .to_ns = 101 * second, .op = op::cudaStreamSync};
+    lost.lost_ring = 1'000;
+    window.add(syncs(100 * second, 300, true, sequence), std::span(&lost, 1));
     const auto findings = window.pass(at(101 * second), {python_process()});
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].verdict, Verdict::partial);
@@ -102,7 +104,7 @@ TEST(LiveWindow, keeps_no_more_bytes_than_it_may) {
     LiveWindow window("boot", {.max_bytes = 1 << 20});
     uint64_t sequence = 0;
     for (unsigned i = 0; i < 100; ++i) {
-        window.add(syncs((100 + i) * second, 300, false, sequence), 0);
+        window.add(syncs((100 + i) * second, 300, false, sequence));
         EXPECT_LE(window.bytes(), size_t{1} << 20);
     }
     EXPECT_GT(window.bytes(), size_t{1} << 19);
@@ -143,8 +145,8 @@ class AHang : public testing::Test {
         communicators_ = Communicators(std::move(rows));
         window_.set_communicators(communicators_);
         for (uint32_t rank = 0; rank < 3; ++rank) {
-            window_.add({collective(rank, 1, 100 * second), sync(rank, 100 * second + ms, ms)}, 0);
-            if (rank < 2) window_.add({collective(rank, 2, 101 * second)}, 0);
+            window_.add({collective(rank, 1, 100 * second), sync(rank, 100 * second + ms, ms)});
+            if (rank < 2) window_.add({collective(rank, 2, 101 * second)});
         }
     }
 
@@ -166,10 +168,15 @@ class AHang : public testing::Test {
     Event sync(uint32_t rank, uint64_t start_ns, uint64_t duration_ns) {
         return call(op::cudaStreamSync, rank, start_ns, duration_ns);
     }
+    void lose(OpId op, uint64_t at_ns) {
+        LossRow row{.from_ns = at_ns, .to_ns = at_ns + 20 * ms, .op = op};
+        row.lost_ring = 7;
+        window_.add({}, std::span(&row, 1));
+    }
     /// Of hangs, as a pass a second finds them; the last rank does something else meanwhile.
     std::vector<Finding> found_at(uint64_t at_ns) {
         for (; now_ns_ < at_ns; now_ns_ += second) {
-            if (processes_[2].exited_ns == 0) window_.add({call(op::cudaMalloc, 2, now_ns_, 5'000)}, 0);
+            if (processes_[2].exited_ns == 0) window_.add({call(op::cudaMalloc, 2, now_ns_, 5'000)});
             window_.trim(now_ns_);
             window_.pass(at(now_ns_), processes_);
         }
@@ -188,7 +195,7 @@ class AHang : public testing::Test {
 TEST_F(AHang, is_found_beside_whoever_calls_all_the_time) {
     processes_[2].exited_ns = 102 * second;
     for (; now_ns_ < 114 * second; now_ns_ += second / 10) {
-        window_.add(many_calls(now_ns_, now_ns_ + second / 10, hog, sequence_), 0);
+        window_.add(many_calls(now_ns_, now_ns_ + second / 10, hog, sequence_));
         window_.trim(now_ns_);
         EXPECT_LE(window_.bytes(), size_t{4} << 20);
     }
@@ -227,39 +234,61 @@ TEST_F(AHang, for_a_rank_that_lives_is_told_of_late_and_ends_when_it_comes) {
     EXPECT_EQ(medium[0].severity, Severity::medium);
     EXPECT_EQ(medium[0].verdict, Verdict::partial);
     EXPECT_EQ(medium[0].culprits.at(0).pid, 102u);
-    window_.add({collective(2, 2, 223 * second)}, 0);
-    for (uint32_t rank = 0; rank < 2; ++rank) window_.add({sync(rank, 101 * second + ms, 123 * second)}, 0);
+    window_.add({collective(2, 2, 223 * second)});
+    for (uint32_t rank = 0; rank < 2; ++rank) window_.add({sync(rank, 101 * second + ms, 123 * second)});
     EXPECT_TRUE(found_at(225 * second).empty());
     EXPECT_TRUE(found_at(300 * second).empty());
 }
 
 TEST_F(AHang, is_proven_where_calls_were_lost_before_it_alone) {
     processes_[2].exited_ns = 102 * second;
-    window_.add({call(op::cudaMalloc, 0, 98 * second, ms)}, 7);
+    lose(op::ncclAllReduce, 98 * second);
     auto findings = found_at(200 * second);
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].verdict, Verdict::proven);
-    window_.add({call(op::cudaMalloc, 0, 200 * second, ms)}, 7);
+    lose(op::cudaMalloc, 199 * second);
+    EXPECT_EQ(found_at(200 * second).at(0).verdict, Verdict::proven) << "it says nothing of the hang";
+    lose(op::ncclAllReduce, 200 * second);
     findings = found_at(300 * second);
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].verdict, Verdict::partial);
 }
 
+TEST_F(AHang, of_a_rank_that_lives_is_uncertain_where_its_call_may_be_lost) {
+    lose(op::ncclAllReduce, 100 * second + 500 * ms);
+    const auto findings = found_at(250 * second);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].verdict, Verdict::insufficient_evidence);
+    EXPECT_EQ(findings[0].severity, Severity::low) << "no incident";
+    EXPECT_NE(findings[0].summary.find("7 calls that could show it were lost"), std::string::npos)
+        << findings[0].summary;
+}
+
+TEST_F(AHang, is_known_to_be_uncertain_however_much_is_lost_later) {
+    lose(op::ncclAllReduce, 100 * second + 500 * ms);
+    for (uint64_t at_ns = 102 * second; at_ns < 402 * second; at_ns += 300 * ms) lose(op_wait, at_ns);
+    for (uint64_t at_ns = 402 * second; at_ns < 502 * second; at_ns += 300 * ms) lose(op::ncclAllReduce, at_ns);
+    const auto findings = found_at(503 * second);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].verdict, Verdict::insufficient_evidence);
+    EXPECT_NE(findings[0].summary.find(std::to_string(7 * 335) + " calls"), std::string::npos) << findings[0].summary;
+}
+
 TEST_F(AHang, is_none_where_another_rank_has_got_past_the_collective) {
-    window_.add({sync(0, 101 * second + ms, ms)}, 0);
+    window_.add({sync(0, 101 * second + ms, ms)});
     EXPECT_TRUE(found_at(150 * second).empty());
     // Nor is that one held up there where it waits for a later one.
-    window_.add({collective(0, 3, 150 * second), collective(0, 4, 150 * second + ms)}, 0);
+    window_.add({collective(0, 3, 150 * second), collective(0, 4, 150 * second + ms)});
     EXPECT_TRUE(found_at(400 * second).empty());
 }
 
 TEST_F(AHang, in_the_first_collective_is_told_of_for_as_long) {
     LiveWindow window("boot", {.max_bytes = 4 << 20, .since_ns = 1});
     window.set_communicators(communicators_);
-    for (uint32_t rank = 0; rank < 2; ++rank) window.add({collective(rank, 1, 101 * second)}, 0);
+    for (uint32_t rank = 0; rank < 2; ++rank) window.add({collective(rank, 1, 101 * second)});
     processes_[2].exited_ns = 102 * second;
     for (now_ns_ = 102 * second; now_ns_ <= 200 * second; now_ns_ += second) {
-        window.add(many_calls(now_ns_, now_ns_ + ms, hog, sequence_), 0);
+        window.add(many_calls(now_ns_, now_ns_ + ms, hog, sequence_));
         window.trim(now_ns_);
         const auto findings = window.pass(at(now_ns_), processes_);
         ASSERT_EQ(findings.size(), now_ns_ >= 112 * second ? 1u : 0u) << now_ns_;
@@ -272,7 +301,7 @@ TEST_F(AHang, of_a_communicator_that_is_known_no_more_is_none) {
     for (const Communicator& one : communicators_.all()) others.push_back(one.row);
     for (CommunicatorRow& row : others) row.id = row.hash = 0xdef;
     window_.set_communicators(Communicators(others));
-    for (uint32_t rank = 0; rank < 2; ++rank) window_.add({sync(rank, 150 * second, ms)}, 0);
+    for (uint32_t rank = 0; rank < 2; ++rank) window_.add({sync(rank, 150 * second, ms)});
     EXPECT_TRUE(found_at(300 * second).empty());
 }
 
@@ -282,7 +311,7 @@ TEST_F(AHang, that_its_ranks_gave_up_is_none_any_more) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
         Event abort = call(op_of_name("ncclCommAbort").value(), rank, 150 * second, ms);
         abort.args[1] = hash;
-        window_.add({abort}, 0);
+        window_.add({abort});
     }
     EXPECT_TRUE(found_at(161 * second).empty());
     EXPECT_TRUE(found_at(300 * second).empty());
@@ -299,7 +328,7 @@ TEST(LiveWindow, those_that_call_alike_are_kept_for_as_long) {
             const auto calls = many_calls((100 + i) * second, (100 + i) * second + 5 * ms, 200 + caller, sequence);
             block.insert(block.end(), calls.begin(), calls.end());
         }
-        window.add(std::move(block), 0);
+        window.add(std::move(block));
         EXPECT_LE(window.bytes(), max_bytes);
     }
     // Not the half of what there is room for is free: nobody was dropped whole to make room for the others.

@@ -215,9 +215,10 @@ class Answers {
         return *compute_timeline(*snapshot_, query);
     }
     /// What a pass of the live window finds in the latest of them.
-    std::vector<Finding> live(const Calls& calls, uint64_t lost) const {
+    std::vector<Finding> live(const Calls& calls) const {
+        const LossRow lost = lost_of(calls);
         LiveWindow live("boot", {.history_ns = minute, .max_bytes = 512 << 20, .judged_ns = minute});
-        live.add(rows_, lost);
+        live.add(rows_, std::span(&lost, 1));
         const uint64_t passed = calls.end_ns() - begun_ns;
         Process process;
         process.key = trainer;
@@ -257,7 +258,10 @@ class Answers {
     }
 
   private:
-    /// One call lost in fourteen: below the tenth from which on nothing is proven.
+    /// One call in fourteen: below the tenth from which on nothing is proven.
+    static LossRow lost_of(const Calls& calls) {
+        return {.from_ns = begun_ns, .to_ns = begun_ns + second, .op = launch, .lost_ring = calls.rows.size() / 14};
+    }
     static void describe(Batch& batch, const Calls& calls) {
         Process process;
         process.key = trainer;
@@ -266,8 +270,7 @@ class Answers {
         process.first_seen_ns = begun_ns;
         batch.processes = {process};
         batch.spans = calls.spans;
-        batch.losses = {
-            {.from_ns = begun_ns, .to_ns = begun_ns + second, .op = launch, .lost_ring = calls.rows.size() / 14}};
+        batch.losses = {lost_of(calls)};
         for (uint32_t id = 1; id <= 3; ++id)
             batch.stacks.push_back({.id = id, .process = trainer, .seen_ns = begun_ns, .frames = {{1, 64 * id}}});
         batch.files = {{.id = 1, .path = "/usr/lib/libx.so", .build_id = "", .state = FileState::ok}};
@@ -398,8 +401,7 @@ TEST_F(ThinnedCalls, ProveWhatAllCallsProve) {
     const ExplainAnswer whole = whole_.explain(), thin = thin_.explain();
     expect_same(thin.findings, whole.findings);
     EXPECT_EQ(thin.summary.find("insufficient"), std::string::npos) << thin.summary;
-    const uint64_t lost = calls_.rows.size() / 14;
-    expect_same(thin_.live(calls_, lost), whole_.live(calls_, lost));
+    expect_same(thin_.live(calls_), whole_.live(calls_));
 }
 
 TEST_F(ThinnedCalls, MakeUpTheRequestsThatAllCallsMakeUp) {

@@ -42,9 +42,9 @@ class CheckpointStall final : public GapDetector {
                 if (!longest || part.longest_ns > longest->longest_ns) longest = &part;
             }
         }
-        auto told = loss.finding("checkpoint-stall", stalled_from, context);
-        if (!told) return;
-        Finding& finding = *told;
+        auto found = loss.finding("checkpoint-stall", stalled_from, context);
+        if (!found) return;
+        Finding& finding = *found;
         finding.explained_fraction = share_of(finding.lost_ns, all_ns);
         finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
         finding.culprits = ranked_culprits(by_name);
@@ -61,7 +61,7 @@ class CheckpointStall final : public GapDetector {
             "its own part.";
         finding.confirm = "Run explain again over a window with a checkpoint: the step after it should begin within " +
                           format_duration(options_.call_floor_ns * 100) + " of the copy.";
-        ret_findings.push_back(std::move(*told));
+        ret_findings.push_back(std::move(*found));
     }
 
     static std::pair<std::string, uint32_t> culprit_of(const SpentPart& part, const GapAccount& account) {

@@ -67,8 +67,8 @@ Role role_of(const AccountedGap& gap, const GapAccount& account, const SpentPart
 }
 
 std::string comm_of(const SpentPart& part, const JudgementContext& context) {
-    const std::string_view told = to_string_view(part.comm);
-    if (!told.empty()) return std::string(told);
+    const std::string_view recorded = to_string_view(part.comm);
+    if (!recorded.empty()) return std::string(recorded);
     const std::string name = context.processes ? context.processes->name(part.process) : std::string();
     return name.empty() ? "pid " + std::to_string(visible_pid(part.process.pid)) : name;
 }
@@ -102,7 +102,7 @@ class DataStarvation final : public GapDetector {
         const bool works_long = starved.share(saturating_add(starved.own_ns, starved.waited_ns())) >= worked_from;
         if (!works_long && starved.share(starved.waited_ns()) < waited_from) return;
         if (starved.gaps < fewest_gaps) return;
-        tell(starved, works_long, context, ret_findings);
+        report(starved, works_long, context, ret_findings);
     }
 
     static void add(Starved& starved, const AccountedGap& gap, const JudgementContext& context) {
@@ -132,27 +132,27 @@ class DataStarvation final : public GapDetector {
         starved.gaps += counts;
     }
 
-    /// Whom a gap waited for may have been held up by what is not told of it, such as a lock.
-    void tell(const Starved& starved, bool works_long, const JudgementContext& context,
-              std::vector<Finding>& ret_findings) const {
+    /// Those that a gap waited for may have been held up by something that is not recorded, such as a lock.
+    void report(const Starved& starved, bool works_long, const JudgementContext& context,
+                std::vector<Finding>& ret_findings) const {
         const GapAccount& account = starved.account;
         GapLoss loss(account, options_, clock_);
         uint64_t most_ns = 0;
         for (const AccountedGap& gap : account.gaps) {
             if (gap.is_checkpoint) continue;
-            uint64_t ns = 0, not_told_ns = 0;
+            uint64_t ns = 0, uncounted_ns = 0;
             for (const SpentPart& part : gap.parts) {
                 if (is_loss(role_of(gap, account, part), works_long))
                     ns = saturating_add(ns, part.ns);
                 else if (!is_own(gap, account, part))
-                    not_told_ns = saturating_add(not_told_ns, part.ns);
+                    uncounted_ns = saturating_add(uncounted_ns, part.ns);
             }
             loss.add(gap, ns);
-            if (ns != 0) most_ns = saturating_add(most_ns, saturating_add(ns, not_told_ns));
+            if (ns != 0) most_ns = saturating_add(most_ns, saturating_add(ns, uncounted_ns));
         }
-        auto told = loss.finding("data-starvation", 0, context);
-        if (!told) return;
-        Finding& finding = *told;
+        auto found = loss.finding("data-starvation", 0, context);
+        if (!found) return;
+        Finding& finding = *found;
         loss.prove(finding, starved.unknown_ns, context);
         finding.lost_high_ns = std::min(saturating_add(most_ns, most_ns / error_divisor), account.active_ns);
         auto by_name = starved.by_name;
@@ -163,7 +163,7 @@ class DataStarvation final : public GapDetector {
             return !gap.is_checkpoint && is_loss(role_of(gap, account, part), works_long);
         });
         write(finding, starved, works_long, loss.gaps());
-        ret_findings.push_back(std::move(*told));
+        ret_findings.push_back(std::move(*found));
     }
 
     static void write(Finding& finding, const Starved& starved, bool works_long, uint64_t gaps) {

@@ -82,7 +82,7 @@ StreamKey key_of(const Event& event) {
     return {event.device, event.stream, event.stream == per_thread_stream ? event.tid : 0};
 }
 
-/// A call that returned first tells of the fault first; inner calls where no outermost one does.
+/// The call that returned first reports the fault; an inner one only where no outermost one does.
 bool is_earlier(const Event& a, const Event& b) {
     return std::tuple(a.depth != 0, saturating_end_ns(a), a.sequence) <
            std::tuple(b.depth != 0, saturating_end_ns(b), b.sequence);
@@ -95,16 +95,16 @@ class DeviceFault final : public Detector {
 
     bool wants_failures() const override { return true; }
 
-    /// What failed before the window has been told of.
+    /// A failure from before the window has been reported already.
     void before(const Event& event, const Op&) override {
-        if (is_sticky_error(event.return_code) && told_.size() < max_processes)
-            told_.emplace(event.process(), event.return_code);
+        if (is_sticky_error(event.return_code) && reported_.size() < max_processes)
+            reported_.emplace(event.process(), event.return_code);
     }
 
     void see(const Event& event, const Op&) override {
         if (!is_sticky_error(event.return_code)) return;
-        const auto told = told_.find(event.process());
-        if (told != told_.end() && told->second == event.return_code) return;
+        const auto known = reported_.find(event.process());
+        if (known != reported_.end() && known->second == event.return_code) return;
         Fault& fault = faults_.at(event.process(), event.start_ns);
         const bool first = fault.error.return_code == 0;
         if (first || is_earlier(event, fault.error)) fault.error = event;
@@ -289,7 +289,7 @@ class DeviceFault final : public Detector {
     }
 
     DetectorContext context_;
-    std::map<ProcessKey, int32_t> told_;
+    std::map<ProcessKey, int32_t> reported_;
     ProcessTable<Fault> faults_;
 };
 

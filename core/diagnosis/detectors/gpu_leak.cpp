@@ -15,7 +15,7 @@ namespace {
 constexpr size_t max_processes = 1'024;
 constexpr size_t max_sites = 1'024;  ///< a process
 constexpr size_t max_culprits = 10;
-/// What is freed tells how long an allocation of its place lives; so many tell it well enough.
+/// Frees show how long an allocation of their place lives; so many show it well enough.
 constexpr uint64_t enough_freed = 20;
 /// Times the longest life seen: what is older is not coming back.
 constexpr uint64_t overdue = 4;

@@ -49,7 +49,7 @@ struct Memory {
     uint64_t worth() const { return live.bytes(); }
 };
 
-/// What is to be told of a failure, with what became known since.
+/// What is to be reported of a failure, with what became known since.
 struct Judgement {
     bool from_start = false;
     bool exact = false;  ///< what the process held is known to the byte

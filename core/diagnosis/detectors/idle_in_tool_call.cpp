@@ -56,9 +56,9 @@ class IdleInToolCall final : public GapDetector {
             if (ns != 0) unknown_ns = saturating_add(unknown_ns, unknown);
             loss.add(gap, ns);
         }
-        auto told = loss.finding("idle-in-tool-call", waited_from, context);
-        if (!told) return;
-        Finding& finding = *told;
+        auto found = loss.finding("idle-in-tool-call", waited_from, context);
+        if (!found) return;
+        Finding& finding = *found;
         loss.prove(finding, unknown_ns, context);
         finding.culprits = ranked_culprits(by_name);
         finding.rejected = other_time(
@@ -76,7 +76,7 @@ class IdleInToolCall final : public GapDetector {
         finding.confirm = "Run explain again over a window of the same length: waits of " + who +
                           " for tools should leave its device idle for less than " + percent_text(waited_from) +
                           " of the time.";
-        ret_findings.push_back(std::move(*told));
+        ret_findings.push_back(std::move(*found));
     }
 };
 

@@ -174,7 +174,7 @@ class LateRanks final : public Detector {
     }
 
     /// What it did for half of that time or more, as the end of a sentence, and who or what that was.
-    static std::string told(const Meanwhile& meanwhile, const std::string& late, Culprit& ret_culprit) {
+    static std::string meanwhile_clause(const Meanwhile& meanwhile, const std::string& late, Culprit& ret_culprit) {
         const auto is_most = [&](uint64_t ns) { return ns >= meanwhile.late_ns - meanwhile.late_ns / 2; };
         const auto by_ns = [](const auto& a, const auto& b) { return a.second < b.second; };
         const auto cause = std::max_element(meanwhile.causes.begin(), meanwhile.causes.end(), by_ns);
@@ -267,7 +267,7 @@ class LateRanks final : public Detector {
         const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
         const auto& number = arrivals[ranked[0].second][0]->late.rank;
         const std::string why =
-            told(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
+            meanwhile_clause(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + "; " + why + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
@@ -305,12 +305,13 @@ class LateRanks final : public Detector {
         }
         for (const LateArrival& last : latest) {
             if (!straggles(ranges, latest, last.late)) continue;
-            return tell_straggler(hash, ranges, latest, last.late, context, ret_findings);
+            return report_straggler(hash, ranges, latest, last.late, context, ret_findings);
         }
     }
 
-    void tell_straggler(uint64_t hash, const Ranges& ranges, std::span<const LateArrival> latest, const RankWait& rank,
-                        const JudgementContext& context, std::vector<Finding>& ret_findings) const {
+    void report_straggler(uint64_t hash, const Ranges& ranges, std::span<const LateArrival> latest,
+                          const RankWait& rank, const JudgementContext& context,
+                          std::vector<Finding>& ret_findings) const {
         Finding finding = make_finding("straggler", rank.process, std::to_string(hash), context);
         Meanwhile meanwhile;
         Evidence evidence;
@@ -338,7 +339,7 @@ class LateRanks final : public Detector {
         show(finding, worst->late, worst->lateness_ns);
         const std::string who = rank_text(rank, context);
         Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
-        const std::string why = told(meanwhile, "it", cause);
+        const std::string why = meanwhile_clause(meanwhile, "it", cause);
         finding.culprits = {cause};
         const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
             return is_late(ranges, one) && one.late.process == rank.process &&

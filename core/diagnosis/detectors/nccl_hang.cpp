@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/findings.h"
@@ -20,7 +21,7 @@ constexpr uint64_t pass_period_ns = 1'000'000'000;
 /// not for one that has ended.
 constexpr uint64_t stuck_from_ns = 10'000'000'000;
 constexpr uint64_t apart_times = 20;
-/// A rank that has not come may still come, as from a long checkpoint: it is told of late, and lowly.
+/// A rank that has not come may still come, as from a long checkpoint: it is reported late, with low severity.
 constexpr uint64_t missing_from_ns = 30'000'000'000;
 constexpr uint64_t missing_medium_from_ns = 120'000'000'000;
 
@@ -28,6 +29,7 @@ constexpr uint64_t missing_medium_from_ns = 120'000'000'000;
 struct Member {
     const Communicator* communicator = nullptr;
     uint32_t last_sequence = 0;
+    uint64_t last_ns = 0;                    ///< when it entered that, or had the communicator
     uint64_t until_ns = 0;                   ///< of its process or its communicator
     std::vector<OpenCollectives> open = {};  ///< nothing that waits for them has returned
 
@@ -64,7 +66,7 @@ class NcclHang final : public Detector {
   public:
     explicit NcclHang(const DetectorContext& context) : context_(context) {
         if (context.collectives)
-            feed_.emplace(*context.collectives);
+            feed_.emplace(context.collectives->feed);
         else if (context.communicators)
             feed_.emplace(*context.communicators);
     }
@@ -95,12 +97,12 @@ class NcclHang final : public Detector {
                                  const OpenByRank& open, const JudgementContext& context) const {
         const std::map<uint32_t, EnqueueSkew> entered = derived.entered(hash);
         if (entered.empty()) return std::nullopt;
-        std::map<ProcessKey, uint32_t> last;
+        std::map<ProcessKey, std::pair<uint32_t, uint64_t>> last;  ///< sequence, start
         uint64_t apart_ns = 0;
         for (const auto& [sequence, skew] : entered) {
             Window time{UINT64_MAX, 0};
             for (const auto& one : skew.ranks) {
-                last[one.process] = std::max(last[one.process], sequence);
+                last[one.process] = {sequence, one.start_ns};
                 time = {std::min(time.from_ns, one.start_ns), std::max(time.to_ns, one.start_ns)};
             }
             apart_ns = std::max(apart_ns, time.length_ns());
@@ -110,8 +112,11 @@ class NcclHang final : public Detector {
             const ProcessKey& process = member.communicator->row.process;
             const auto known = last.find(process);
             // Of a rank that began before what is known, what it entered before that is not.
-            if (known == last.end() && !knows_from_start(process, context)) return std::nullopt;
-            member.last_sequence = known == last.end() ? 0 : known->second;
+            if (known == last.end() && !knows_from_start(process, hash, context)) return std::nullopt;
+            if (known != last.end())
+                std::tie(member.last_sequence, member.last_ns) = known->second;
+            else
+                member.last_ns = member.communicator->row.seen_ns;
             member.until_ns = std::min(context.known_until_ns(process, context_.window),
                                        derived.released_ns(process, member.communicator->row.id));
             const auto still_open = open.find({process, member.communicator->row.id});
@@ -151,9 +156,10 @@ class NcclHang final : public Detector {
         return stuck.waited_ns >= floor ? std::optional(std::move(stuck)) : std::nullopt;
     }
 
-    bool knows_from_start(const ProcessKey& process, const JudgementContext& context) const {
-        if (!context_.collectives) return context.knows_from_start(process);
-        return context_.collectives_from_ns != 0 && started_ns(process, context.clock) >= context_.collectives_from_ns;
+    bool knows_from_start(const ProcessKey& process, uint64_t hash, const JudgementContext& context) const {
+        const PastCollectives* const past = context_.collectives;
+        if (!past || !past->has(hash)) return context.knows_from_start(process);
+        return past->from_ns != 0 && started_ns(process, context.clock) >= past->from_ns;
     }
 
     /// The longest wait of one rank since it entered and the last of those missing ended; 0 where one of them lives.
@@ -183,7 +189,7 @@ class NcclHang final : public Detector {
             context.processes ? context.processes->find(member.communicator->row.process) : nullptr;
         if (!process || process->exited_ns == 0 || process->exit_code == 0) return false;
         const int signal = process->exit_code & 0x7f;
-        return signal != SIGTERM && signal != SIGINT;  // told to end, as the others may have been
+        return signal != SIGTERM && signal != SIGINT;  // asked to end, as the others may have been
     }
 
     /// All entered it, but not the same.
@@ -230,6 +236,14 @@ class NcclHang final : public Detector {
         return false;
     }
 
+    /// Of those that could show that a rank has entered, come back or given up.
+    static uint64_t lost_calls(const Stuck& stuck, const JudgementContext& context) {
+        uint64_t from_ns = stuck.entered.ranks.front().start_ns;
+        for (const Member& member : stuck.missing) from_ns = std::min(from_ns, member.last_ns);
+        return context.lost_calls(from_ns, context.recorded_until_ns,
+                                  {OpClass::collective, OpClass::sync, OpClass::communicator});
+    }
+
     static std::string rank_text(const Member& member, const JudgementContext& context) {
         const ProcessKey& process = member.communicator->row.process;
         const std::string name = context.processes ? context.processes->name(process) : std::string();
@@ -265,12 +279,16 @@ class NcclHang final : public Detector {
         proven = proven && !stuck.died_inside;
         if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
         if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
-        const uint64_t lost = context.lost_calls(stuck.entered.ranks.front().start_ns, context.recorded_until_ns,
-                                                 {OpClass::collective, OpClass::sync});
+        const uint64_t lost = lost_calls(stuck, context);
         const bool known = !context.lossy && lost == 0;
         finding.verdict = proven && known ? Verdict::proven : Verdict::partial;
         finding.explained_fraction = finding.verdict == Verdict::proven ? 1 : 0.5;
-        if (proven)
+        // One that lives may have come: nothing else is known of it.
+        const bool may_have_come = lost != 0 && !proven && !stuck.died_inside;
+        if (may_have_come) {
+            finding.verdict = Verdict::insufficient_evidence;
+            finding.explained_fraction = 0;
+        } else if (proven)
             finding.severity = Severity::high;
         else if (stuck.died_inside || stuck.waited_ns >= missing_medium_from_ns)
             finding.severity = Severity::medium;
@@ -294,6 +312,10 @@ class NcclHang final : public Detector {
         else
             finding.summary += missing + (stuck.missing.size() == 1 ? " has" : " have") + " not" +
                                (stuck.died_inside ? " been recorded leaving it" : "") + (why.empty() ? "" : ": " + why);
+        if (may_have_come)
+            finding.summary +=
+                "; insufficient evidence: " + std::to_string(lost) +
+                (lost == 1 ? " call that could show it was lost" : " calls that could show it were lost");
         finding.fix = mismatch
                           ? "Make all ranks call the same collectives in the same order, with the same sizes."
                           : "See why " + missing +

@@ -44,9 +44,9 @@ class NetworkRetransmit final : public GapDetector {
             }
             loss.add(gap, ns);
         }
-        auto told = loss.finding("network-retransmit", waited_from, context);
-        if (!told) return;
-        Finding& finding = *told;
+        auto found = loss.finding("network-retransmit", waited_from, context);
+        if (!found) return;
+        Finding& finding = *found;
         loss.prove(finding, unknown_ns, context);
         finding.culprits = ranked_culprits(by_name);
         finding.rejected =
@@ -59,7 +59,7 @@ class NetworkRetransmit final : public GapDetector {
         finding.confirm = "Run explain again over a window of the same length: " + who +
                           " should wait for retransmissions for less than " + percent_text(waited_from) +
                           " of the time, and SQL's socket_events should have no tcp_retransmit of it.";
-        ret_findings.push_back(std::move(*told));
+        ret_findings.push_back(std::move(*found));
     }
 };
 

@@ -127,7 +127,8 @@ class SlowRequests final : public Detector {
         }
     }
 
-    /// Who registered for the scope, who is in its control group, and who descends from who tells.
+    /// Who is in the scope's control group, or registered for it or reported its requests, or descends from one that
+    /// did.
     static bool is_member(const ProcessKey& process, const std::string& scope, const Group& group,
                           const JudgementContext& context) {
         const Process* const known = context.processes ? context.processes->find(process) : nullptr;
@@ -181,7 +182,7 @@ class SlowRequests final : public Detector {
         std::erase_if(slow, [](const SlowRequest& request) {
             return share_of(request.stalled_ns, request.excess_ns) < stalled_from;
         });
-        if (!slow.empty()) tell(scope, group, std::move(slow), candidates, usual_ns, context, ret_findings);
+        if (!slow.empty()) report(scope, group, std::move(slow), candidates, usual_ns, context, ret_findings);
     }
 
     static void explain(SlowRequest& request, const std::vector<const Stall*>& stalls) {
@@ -197,8 +198,8 @@ class SlowRequests final : public Detector {
         request.stalled_ns = std::min(request.stalled_ns, request.excess_ns);
     }
 
-    void tell(const std::string& scope, const Group& group, std::vector<SlowRequest> slow, size_t candidates,
-              uint64_t usual_ns, const JudgementContext& context, std::vector<Finding>& ret_findings) const {
+    void report(const std::string& scope, const Group& group, std::vector<SlowRequest> slow, size_t candidates,
+                uint64_t usual_ns, const JudgementContext& context, std::vector<Finding>& ret_findings) const {
         std::stable_sort(slow.begin(), slow.end(),
                          [](const SlowRequest& a, const SlowRequest& b) { return a.excess_ns > b.excess_ns; });
         const SpanRow& worst = *slow[0].span;

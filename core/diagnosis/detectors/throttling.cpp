@@ -87,12 +87,12 @@ std::vector<Gpu> gpus_of(const std::vector<StateRow>& states) {
 
 /// By what the driver says of it; of one that it says nothing of, the only GPU there is.
 bool is_on(const Gpu& gpu, uint32_t pid, size_t gpus) {
-    bool tells = false;
+    bool names_any = false;
     for (const Measured& one : gpu.times) {
-        tells = tells || !one.pids.empty();
+        names_any = names_any || !one.pids.empty();
         if (std::find(one.pids.begin(), one.pids.end(), pid) != one.pids.end()) return true;
     }
-    return !tells && gpus == 1;
+    return !names_any && gpus == 1;
 }
 
 class Throttling final : public Detector {

@@ -208,6 +208,7 @@ CollectiveWaitsDeriver::CollectiveWaitsDeriver(const Communicators& communicator
     : impl_(std::make_unique<Impl>(communicators)) {}
 CollectiveWaitsDeriver::CollectiveWaitsDeriver(const CollectiveWaitsDeriver& other)
     : impl_(std::make_unique<Impl>(*other.impl_)) {}
+CollectiveWaitsDeriver::CollectiveWaitsDeriver(CollectiveWaitsDeriver&&) noexcept = default;
 CollectiveWaitsDeriver::~CollectiveWaitsDeriver() = default;
 
 bool CollectiveWaitsDeriver::wants(const Op& op) {

@@ -84,6 +84,7 @@ class CollectiveWaitsDeriver {
     /// `communicators` must outlive it.
     explicit CollectiveWaitsDeriver(const Communicators& communicators);
     CollectiveWaitsDeriver(const CollectiveWaitsDeriver& other);
+    CollectiveWaitsDeriver(CollectiveWaitsDeriver&& other) noexcept;
     ~CollectiveWaitsDeriver();
 
     static bool wants(const Op& op);
@@ -101,7 +102,7 @@ class CollectiveWaitsDeriver {
     /// From when on the rank used its communicator no more; UINT64_MAX where it may.
     uint64_t released_ns(const ProcessKey& process, uint64_t communicator) const;
 
-    /// Keeps of each communicator what tells which rank has not come: the last collective that all ranks on this host
+    /// Keeps of each communicator what shows which rank has not come: the last collective that all ranks on this host
     /// have entered, some that follow it, and each rank's last. Forgets ranges, and whatever is of no rank any more.
     void forget_past();
 
@@ -134,11 +135,22 @@ class CollectiveFeed {
     CollectiveWaitsDeriver deriver_;
 };
 
+/// What ranks did before the time of which detectors are shown all calls.
+struct PastCollectives {
+    CollectiveFeed feed;
+    uint64_t from_ns = 0;   ///< CLOCK_MONOTONIC: of processes that began since then it has all; 0: of none
+    uint64_t first_ns = 0;  ///< CLOCK_MONOTONIC, of its first collective, or when ranks could enter one and did not
+    /// The hashes of those communicators alone of which that is so; nothing: all of them.
+    std::optional<std::set<uint64_t>> hashes = {};
+
+    bool has(uint64_t hash) const { return !hashes || hashes->contains(hash); }
+};
+
 /// `events` are one boot's, in any order; what is none of collectives, synchronisations and waits of streams for events
 /// is passed over. A collective is waited for by who synchronises with its stream or device, or with a stream that
 /// waits for an event behind it, and by the thread's own wait for an event. Collectives of communicators without a
-/// hash, which were made before they were traced, are left out: their ranks cannot be told to belong together. Sends
-/// and receives are too, since two ranks alone leave them together.
+/// hash, which were made before they were traced, are left out: which of their ranks belong together is not known.
+/// Sends and receives are too, since two ranks alone leave them together.
 CollectiveWaits collective_waits(std::span<const Event> events, const Communicators& communicators);
 
 }  // namespace ingero

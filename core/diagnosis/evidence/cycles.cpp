@@ -344,7 +344,7 @@ void Cycles::judge(const Event& call, const Op* op, const Assignment* assignment
     if (judged.call.what == 0 && !has_delays && judged.call.is_certain) return;
     judged.call.thread = thread_of(call.process(), call.tid);
     if (judged.call.thread == KeyIndex<ThreadKey>::none)
-        tell(call.process(), call.tid, judged, false, of_others_);
+        add_loss(call.process(), call.tid, judged, false, of_others_);
     else
         judged_.push_back(judged);
 }
@@ -396,17 +396,17 @@ void Cycles::settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& re
     }
     loss.low_ns = saturating_sum(loss.low_ns, -std::abs(loss.low_ns / error_divisor));
     loss.high_ns = saturating_sum(loss.high_ns, std::abs(loss.high_ns / error_divisor));
-    ThreadLoss& told = ret_losses.emplace_back();
-    told.process = index_.key(number).process;
-    told.tid = index_.key(number).tid;
-    // A cycle that has not ended is told of again when it has.
-    told.sequence = has_ended ? thread.last_sequence : 0;
-    told.last_call = thread.last_sequence;
+    ThreadLoss& thread_loss = ret_losses.emplace_back();
+    thread_loss.process = index_.key(number).process;
+    thread_loss.tid = index_.key(number).tid;
+    // A cycle that has not ended is reported again when it has.
+    thread_loss.sequence = has_ended ? thread.last_sequence : 0;
+    thread_loss.last_call = thread.last_sequence;
     for (size_t cause = 0; cause < finding_causes; ++cause) {
-        told.causes[cause] = {part_of(loss.low_ns, delays[cause], all_ns),
-                              part_of(loss.point_ns, delays[cause], all_ns),
-                              part_of(loss.high_ns, delays[cause], all_ns)};
-        told.between_calls[cause] = gap_delays[cause] != 0;
+        thread_loss.causes[cause] = {part_of(loss.low_ns, delays[cause], all_ns),
+                                     part_of(loss.point_ns, delays[cause], all_ns),
+                                     part_of(loss.high_ns, delays[cause], all_ns)};
+        thread_loss.between_calls[cause] = gap_delays[cause] != 0;
     }
 }
 
@@ -423,7 +423,7 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
             } else {
                 // Before the first cycle begins it is not known what a wait costs.
                 const ThreadKey& key = index_.key(judged.call.thread);
-                tell(key.process, key.tid, judged, false, ret_losses);
+                add_loss(key.process, key.tid, judged, false, ret_losses);
             }
             continue;
         }
@@ -438,7 +438,7 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
             continue;
         }
         const ThreadKey& key = index_.key(judged.call.thread);
-        tell(key.process, key.tid, judged, !thread.feeds_device, ret_losses);
+        add_loss(key.process, key.tid, judged, !thread.feeds_device, ret_losses);
     }
     judged_.clear();
     ret_losses.insert(ret_losses.end(), of_others_.begin(), of_others_.end());
@@ -446,15 +446,15 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
 }
 
 // A thread that waits for no device loses what it waits. Of one that does, and has too few cycles, it is not known.
-void Cycles::tell(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
-                  std::vector<ThreadLoss>& ret_losses) {
-    ThreadLoss& told = ret_losses.emplace_back();
-    told.process = process;
-    told.tid = tid;
-    told.sequence = judged.call.sequence;
+void Cycles::add_loss(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
+                      std::vector<ThreadLoss>& ret_losses) {
+    ThreadLoss& thread_loss = ret_losses.emplace_back();
+    thread_loss.process = process;
+    thread_loss.tid = tid;
+    thread_loss.sequence = judged.call.sequence;
     for (size_t cause = 0; cause < finding_causes; ++cause) {
         const auto ns = static_cast<int64_t>(std::min<uint64_t>(judged.delays[cause], INT64_MAX));
-        told.causes[cause] = is_lost ? CycleLoss{ns, ns, ns} : CycleLoss{0, ns / 2, ns};
+        thread_loss.causes[cause] = is_lost ? CycleLoss{ns, ns, ns} : CycleLoss{0, ns / 2, ns};
     }
 }
 
@@ -465,11 +465,11 @@ void Cycles::finish(std::vector<ThreadLoss>& ret_losses) {
         // After the last call it may be that nothing was left to do.
         const Delays& rest = threads_[number].next_delays;
         if (sum(rest) == 0) continue;
-        ThreadLoss& told = ret_losses.emplace_back();
-        told.process = index_.key(number).process;
-        told.tid = index_.key(number).tid;
+        ThreadLoss& thread_loss = ret_losses.emplace_back();
+        thread_loss.process = index_.key(number).process;
+        thread_loss.tid = index_.key(number).tid;
         for (size_t cause = 0; cause < finding_causes; ++cause)
-            told.causes[cause].high_ns = static_cast<int64_t>(std::min<uint64_t>(rest[cause], INT64_MAX));
+            thread_loss.causes[cause].high_ns = static_cast<int64_t>(std::min<uint64_t>(rest[cause], INT64_MAX));
     }
 }
 

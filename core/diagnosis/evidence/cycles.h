@@ -148,8 +148,8 @@ class Cycles {
     void take(Thread& thread, const Learnt& call) const;
     void end_cycle(Kind& kind, const Learnt& call) const;
     /// A call outside any cycle.
-    static void tell(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
-                     std::vector<ThreadLoss>& ret_losses);
+    static void add_loss(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
+                         std::vector<ThreadLoss>& ret_losses);
     static float alike_from(const Kind& kind);
     static std::optional<Length> length_of(const Kind& kind);
     static Delays delays_of(const Assignment& assignment);

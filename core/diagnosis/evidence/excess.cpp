@@ -34,15 +34,15 @@ void ExcessSums::add(const ExcessSums& other) {
 std::vector<std::pair<std::string, uint64_t>> ExcessSums::by_cause() const {
     std::vector<std::pair<std::string, uint64_t>> list;
     uint64_t rest_ns = excess_ns;
-    const auto tell = [&](std::string name, uint64_t part_ns) {
-        const uint64_t told_ns = std::min(part_ns, rest_ns);
-        rest_ns -= told_ns;
-        if (told_ns != 0) list.emplace_back(std::move(name), told_ns);
+    const auto add_part = [&](std::string name, uint64_t part_ns) {
+        const uint64_t part_of_rest_ns = std::min(part_ns, rest_ns);
+        rest_ns -= part_of_rest_ns;
+        if (part_of_rest_ns != 0) list.emplace_back(std::move(name), part_of_rest_ns);
     };
     for (size_t cause = 0; cause < cause_count; ++cause)
-        tell(std::string(to_string(static_cast<Cause>(cause))), ns[cause]);
-    tell("uncertain split", uncertain_ns);
-    tell("unexplained", rest_ns);
+        add_part(std::string(to_string(static_cast<Cause>(cause))), ns[cause]);
+    add_part("uncertain split", uncertain_ns);
+    add_part("unexplained", rest_ns);
     std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
     return list;
 }

@@ -113,7 +113,7 @@ void ExpectedTimes::finish() {
 // On-CPU time is what a call costs by itself: a preempted call has no more of it than an undisturbed one, so its median
 // stands even where all calls are preempted. Calls that wait for the device by spinning are different: what they spend
 // on the CPU is the device's time, which goes on while they are preempted, and a preempted call spins the less for it.
-// There the undisturbed calls tell how long the device takes, where there are any; where there are none, the time spun
+// There the undisturbed calls show how long the device takes, where there are any; where there are none, the time spun
 // is the best lower bound. No blame can come of an expectation that is too low but for time the thread verifiably stood
 // still.
 Baseline ExpectedTimes::baseline_of(const Kind& kind) {

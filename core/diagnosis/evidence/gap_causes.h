@@ -67,7 +67,7 @@ class GapLoss {
     uint64_t lost_ns() const { return lost_ns_; }
     uint64_t gaps() const { return gaps_; }
     void fill(Finding& finding, const JudgementContext& context) const;
-    /// Nothing where that is too little to tell of: also less than `least_share` of the time in which the process
+    /// Nothing where that is too little to report: also less than `least_share` of the time in which the process
     /// calls.
     std::optional<Finding> finding(std::string_view kind, double least_share, const JudgementContext& context) const;
     /// Sets what is explained: all but `unknown_ns` of the same gaps, and the gaps in which calls may be missing.
@@ -100,13 +100,13 @@ class GapDetector : public Detector {
 std::vector<Culprit> ranked_culprits(const std::map<std::pair<std::string, uint32_t>, uint64_t>& by_name);
 
 /// What of the gaps' time another kind answers for, or nobody: for Finding::rejected.
-/// is_told(gap, part): the finding has it.
-template <class IsTold>
-std::vector<RejectedHypothesis> other_time(const GapAccount& account, IsTold is_told) {
+/// is_in_finding(gap, part): the finding has it.
+template <class IsInFinding>
+std::vector<RejectedHypothesis> other_time(const GapAccount& account, IsInFinding is_in_finding) {
     std::map<std::string, uint64_t> rejected;
     for (const AccountedGap& gap : account.gaps) {
         for (const SpentPart& part : gap.parts) {
-            if (is_told(gap, part)) continue;
+            if (is_in_finding(gap, part)) continue;
             uint64_t& ns = rejected[std::string(hypothesis(part.spent))];
             ns = saturating_add(ns, part.ns);
         }

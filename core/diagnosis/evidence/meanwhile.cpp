@@ -18,7 +18,7 @@ constexpr size_t max_events = 2'048;  ///< a thread
 constexpr size_t max_parts = 64;
 constexpr size_t max_sums = 64;  ///< a thread
 constexpr uint64_t long_call_ns = 200'000;
-/// What short waits took up to so long ago, they are taken to take still: sums are told once a second.
+/// For so long after their last sum, short waits are assumed to take as much: sums are recorded once a second.
 constexpr uint64_t sums_hold_ns = 3'000'000'000;
 
 struct Reason {
@@ -83,17 +83,17 @@ void sort_parts(std::vector<MeanwhilePart>& parts) {
                      [](const MeanwhilePart& a, const MeanwhilePart& b) { return a.ns > b.ns; });
 }
 
-/// Too short, or too many, to be told one by one.
+/// Too short, or too many, to be recorded one by one.
 const MeanwhilePart short_waits{"wait", "short"};
 
-/// What a thread did in a time, told in order: whatever a store claims, each nanosecond once.
+/// What a thread did in a time, added in order: whatever a store claims, each nanosecond counts once.
 class Account {
   public:
     Account(const ProcessKey& process, const Window& time)
-        : process_(process), time_(time), told_until_ns_(time.from_ns) {}
+        : process_(process), time_(time), counted_until_ns_(time.from_ns) {}
 
     /// Between calls, or in a call of `op` that ended at `call_end_ns`.
-    void tell_wait(const Event& wait, const Op* op = nullptr, uint64_t call_end_ns = UINT64_MAX) {
+    void add_wait(const Event& wait, const Op* op = nullptr, uint64_t call_end_ns = UINT64_MAX) {
         const uint64_t end_ns = std::min(saturating_end_ns(wait), call_end_ns);
         const uint64_t woken_ns = std::min(saturating_add(wait.start_ns, wait.blocked_ns), end_ns);
         if (wait.split_uncertain()) return put({"not-known", ""}, take(wait.start_ns, end_ns));
@@ -103,20 +103,21 @@ class Account {
 
     /// `waits` are those inside it that are rows of their own, in order of start: all that are not short, where
     /// `is_watched`.
-    void tell_call(const Event& call, std::span<const Event* const> waits, bool is_watched) {
+    void add_call(const Event& call, std::span<const Event* const> waits, bool is_watched) {
         const Op* op = find_op(call.op);
         const MeanwhilePart on_cpu{op && op->waits_for_device ? "device-wait" : "own-work", op_name(call.op)};
-        const uint64_t end_ns = saturating_end_ns(call), told_before_ns = told_ns_;
-        const uint64_t both_ns = overlap(std::max(call.start_ns, told_until_ns_), end_ns, time_.from_ns, time_.to_ns);
+        const uint64_t end_ns = saturating_end_ns(call), counted_before_ns = counted_ns_;
+        const uint64_t both_ns =
+            overlap(std::max(call.start_ns, counted_until_ns_), end_ns, time_.from_ns, time_.to_ns);
         const CallTime time = call_time(call);
         if (both_ns == 0 || call.split_uncertain())
             return put({"not-known", op_name(call.op)}, take(call.start_ns, end_ns));
         uint64_t short_ns = time.blocked_ns + time.runnable_ns;
         for (const Event* wait : waits) {
-            tell_wait(*wait, op, end_ns);
+            add_wait(*wait, op, end_ns);
             short_ns = saturating_subtract(short_ns, wait->duration_ns);
         }
-        uint64_t left_ns = both_ns - std::min(told_ns_ - told_before_ns, both_ns);
+        uint64_t left_ns = both_ns - std::min(counted_ns_ - counted_before_ns, both_ns);
         const auto put_left = [&](const MeanwhilePart& part, uint64_t ns) {
             put(part, std::min(ns, left_ns));
             left_ns -= std::min(ns, left_ns);
@@ -134,17 +135,17 @@ class Account {
             put_left(on_cpu, saturating_subtract(time.on_cpu_ns, beyond_ns));
             put_left({"not-known", ""}, left_ns);
         }
-        told_until_ns_ = std::max(told_until_ns_, end_ns);
+        counted_until_ns_ = std::max(counted_until_ns_, end_ns);
     }
 
-    /// So much of what is not yet told, at most.
-    void tell_left(MeanwhilePart part, uint64_t ns) {
-        put(std::move(part), std::min(ns, saturating_subtract(time_.length_ns(), told_ns_)));
+    /// So much of what is not yet counted, at most.
+    void add_left(MeanwhilePart part, uint64_t ns) {
+        put(std::move(part), std::min(ns, saturating_subtract(time_.length_ns(), counted_ns_)));
     }
 
-    /// The largest first; what is not yet told is `rest`.
+    /// The largest first; what is not yet counted is `rest`.
     std::vector<MeanwhilePart> finish(MeanwhilePart rest) {
-        tell_left(std::move(rest), time_.length_ns());
+        add_left(std::move(rest), time_.length_ns());
         sort_parts(parts_);
         return std::move(parts_);
     }
@@ -175,22 +176,22 @@ class Account {
         put({"wake-up", ""}, ns - contended_ns);
     }
 
-    /// Of that time what is asked for and was not yet told.
+    /// Of that time what is asked for and was not yet counted.
     uint64_t take(uint64_t from_ns, uint64_t to_ns) {
-        const uint64_t ns = overlap(std::max(from_ns, told_until_ns_), to_ns, time_.from_ns, time_.to_ns);
-        told_until_ns_ = std::max(told_until_ns_, to_ns);
+        const uint64_t ns = overlap(std::max(from_ns, counted_until_ns_), to_ns, time_.from_ns, time_.to_ns);
+        counted_until_ns_ = std::max(counted_until_ns_, to_ns);
         return ns;
     }
     void put(MeanwhilePart part, uint64_t ns) {
         part.ns = ns;
-        told_ns_ += ns;
+        counted_ns_ += ns;
         add(parts_, std::move(part));
     }
 
     ProcessKey process_;
     Window time_;
     std::vector<MeanwhilePart> parts_;
-    uint64_t told_until_ns_ = 0, told_ns_ = 0;
+    uint64_t counted_until_ns_ = 0, counted_ns_ = 0;
 };
 
 /// Of `time` what waits took that were too short, or too many, for rows of their own; by `sums`, in order of time.
@@ -268,7 +269,7 @@ std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const P
                                            const Window& time) {
     Account account(process, time);
     for (const Event& wait : waits)
-        if (wait.depth == 0) account.tell_wait(wait);
+        if (wait.depth == 0) account.add_wait(wait);
     return account.finish({"not-known", ""});
 }
 
@@ -297,15 +298,15 @@ std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint3
             const uint64_t end_ns = saturating_end_ns(first);
             const auto inside = row;
             while (row != rows.end() && (*row)->op == op_wait && (*row)->depth != 0 && (*row)->start_ns < end_ns) ++row;
-            account.tell_call(first, {inside, row}, is_watched);
+            account.add_call(first, {inside, row}, is_watched);
         } else if (first.depth == 0) {
-            account.tell_wait(first);
+            account.add_wait(first);
         }
         // Of a wait inside a call that is no row it is not known what it was for.
     }
     if (!is_watched) return account.finish({"not-known", ""});
-    account.tell_left(short_waits, summed_ns(thread.sums, time));
-    account.tell_left({"not-known", ""}, overlap(0, thread.known_from_ns, time.from_ns, time.to_ns));
+    account.add_left(short_waits, summed_ns(thread.sums, time));
+    account.add_left({"not-known", ""}, overlap(0, thread.known_from_ns, time.from_ns, time.to_ns));
     return account.finish({"own-work", ""});
 }
 

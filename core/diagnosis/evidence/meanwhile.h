@@ -58,7 +58,7 @@ class ThreadHistory {
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };
 
-/// The same from a window's waits between calls, of one thread of `process`, in order of start. What they do not tell
+/// The same from a window's waits between calls, of one thread of `process`, in order of start. What they do not show
 /// is "not-known": its calls, work, and waits too short to be recorded one by one.
 std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process, const Window& time);
 

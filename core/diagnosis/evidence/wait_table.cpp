@@ -75,8 +75,8 @@ uint16_t other_port(const Event& wait) {
     return static_cast<uint16_t>(wait.stream >> 16);
 }
 
-/// Which end asked for a connection is not told, but its port is one that the system gave, and the other's is not. One
-/// that was given up has no port any more.
+/// No row says which end asked for a connection, but its port is one that the system assigned, and the other's is not.
+/// One that was given up has no port any more.
 bool asked_for_connection(const Event& wait) {
     if (wait_detail(wait) != WaitDetail::socket) return false;
     return other_port(wait) != 0 && other_port(wait) < first_given_port &&
@@ -193,12 +193,12 @@ std::span<const Event> WaitTable::of_thread(const std::vector<Event>& rows, uint
     return {from, to};
 }
 
-/// What ended a wait is what came: only what was sent again while it lasted can have kept it waiting. A segment is sent
-/// again and again until it arrives, and each time tells of all of the time before.
+/// Data that arrived ended a wait: only what was sent again while it lasted can have kept it waiting. A segment is sent
+/// again and again until it arrives, and each row of that covers all of the time before.
 uint64_t WaitTable::resent_ns(const Event& wait, const Window& time) const {
     if (wait.blocked_reason != BlockedReason::socket || wait_detail(wait) != WaitDetail::socket) return 0;
     if (waits_for_client(wait)) return 0;
-    // A connection that was given up has lost its own port by the time at which it is told of.
+    // A connection that was given up has lost its own port by the time its wait is recorded.
     const uint64_t any_own = own_port(wait) == 0 ? UINT16_MAX : 0;
     const std::array<uint64_t, 2> peer{wait.args[1], wait.args[2]};
     const auto from = std::partition_point(stalls_.begin(), stalls_.end(), [&](const Stall& one) {
@@ -208,14 +208,14 @@ uint64_t WaitTable::resent_ns(const Event& wait, const Window& time) const {
         return one.place() <= std::tuple(wait.tgid, peer, wait.stream | any_own,
                                          any_own == 0 ? std::max(woken_ns(wait), time.from_ns) : UINT64_MAX);
     });
-    uint64_t ns = 0, told_from_ns = time.to_ns;
+    uint64_t ns = 0, counted_from_ns = time.to_ns;
     size_t looked_at = 0;
     for (auto stall = to; stall != from && looked_at < max_stalls_of_wait; ++looked_at) {
         --stall;
         if (stall->time.to_ns <= time.from_ns || stall->time.to_ns > woken_ns(wait)) continue;
-        const Window untold = within({time.from_ns, told_from_ns}, stall->time.from_ns, stall->time.to_ns);
-        ns = saturating_add(ns, untold.length_ns());
-        told_from_ns = std::min(told_from_ns, std::max(stall->time.from_ns, time.from_ns));
+        const Window uncounted = within({time.from_ns, counted_from_ns}, stall->time.from_ns, stall->time.to_ns);
+        ns = saturating_add(ns, uncounted.length_ns());
+        counted_from_ns = std::min(counted_from_ns, std::max(stall->time.from_ns, time.from_ns));
     }
     return ns;
 }

@@ -1,5 +1,5 @@
 // The waits of a window by thread, and where a thread's time between its calls went: followed from who slept to
-// whoever ended the sleep, on and on while that one slept too. Each nanosecond is told once.
+// whoever ended the sleep, on and on while that one slept too. Each nanosecond counts once.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ enum class Spent : uint8_t {
     timer,        ///< slept for a time of its own choice, or until a wait timed out
     clients,      ///< waited for whoever may ask something of it
     no_cpu,       ///< could run, and had no CPU
-    short_waits,  ///< off the CPU, each time too short to be told one by one
+    short_waits,  ///< off the CPU, each time too short to be recorded one by one
     unknown,
 };
 
@@ -68,7 +68,7 @@ class WaitTable {
     void finish();
     bool empty() const { return waits_.empty() && summed_.empty(); }
 
-    /// What is off the CPU is told of this process's threads.
+    /// Whether waits of this process's threads were recorded.
     bool knows(const ProcessKey& process) const { return known_.contains(process); }
     /// Waits of a thread that overlap `time`, in calls too, in order of start; at most so many. Live as long as the
     /// table.

@@ -64,8 +64,8 @@ Worst worst_of(const IncidentHistory& incident) {
 }
 
 /// Of more rows than there is room for, the worst call, what was called meanwhile, and the longest others.
-void keep_the_most_telling(std::vector<Event>& rows, const Worst& worst) {
-    const auto tells_more = [&](const Event& a, const Event& b) {
+void keep_what_counts_most(std::vector<Event>& rows, const Worst& worst) {
+    const auto counts_more = [&](const Event& a, const Event& b) {
         const auto rank = [&](const Event& event) {
             const bool same_thread = event.tid == worst.tid;
             return std::tuple(event.sequence == worst.sequence, same_thread, event.duration_ns);
@@ -73,7 +73,7 @@ void keep_the_most_telling(std::vector<Event>& rows, const Worst& worst) {
         return rank(a) > rank(b);
     };
     if (rows.size() > max_incident_rows) {
-        std::nth_element(rows.begin(), rows.begin() + max_incident_rows, rows.end(), tells_more);
+        std::nth_element(rows.begin(), rows.begin() + max_incident_rows, rows.end(), counts_more);
         rows.resize(max_incident_rows);
     }
     std::sort(rows.begin(), rows.end(), [](const Event& a, const Event& b) {
@@ -173,12 +173,12 @@ Result<IncidentDetail> read_incident_detail(const StoreSnapshot& snapshot, const
             if (event.start_ns < detail.around.to_ns && saturating_end_ns(event) > detail.around.from_ns)
                 detail.rows.push_back(event);
             // A flood of short calls must not take all memory.
-            if (detail.rows.size() >= 50'000) keep_the_most_telling(detail.rows, worst);
+            if (detail.rows.size() >= 50'000) keep_what_counts_most(detail.rows, worst);
         }
         return true;
     });
     if (!scanned) return tl::unexpected(scanned.error());
-    keep_the_most_telling(detail.rows, worst);
+    keep_what_counts_most(detail.rows, worst);
     std::sort(detail.evidence.begin(), detail.evidence.end(),
               [](const Event& a, const Event& b) { return a.start_ns < b.start_ns; });
     WaitsQuery waits;
@@ -225,7 +225,7 @@ std::string some_calls(uint64_t calls) {
     return std::to_string(calls) + (calls == 1 ? " call" : " calls");
 }
 
-/// Of stragglers: whether a rank of the program is late again, and how many ranges there are to tell by.
+/// Of stragglers: whether a rank of the program is late again, and whether enough ranges were recorded to decide.
 Result<void> verify_straggler(const StoreSnapshot& snapshot, const Filter& filter, const std::set<uint32_t>& pids,
                               IncidentVerified& verified) {
     const auto answer = compute_stragglers(snapshot, {.window = verified.fresh, .uid = filter.uid, .pid = {}}, {});

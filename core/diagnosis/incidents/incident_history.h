@@ -1,4 +1,4 @@
-// Incidents as a store tells of them: their history, the rows around the evidence, and whether they are over for good.
+// Incidents as a store records them: their history, the rows around the evidence, and whether they are over for good.
 #pragma once
 
 #include <nlohmann/json.hpp>

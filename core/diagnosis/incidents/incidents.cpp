@@ -20,7 +20,7 @@ struct Watched {
     uint64_t lost_ns = 0;
     uint64_t last_seen_ns = 0;  ///< CLOCK_MONOTONIC
     std::optional<Incident> incident;
-    Incident told;  ///< as it was when a change was last handed out
+    Incident reported;  ///< as it was when a change was last returned
 };
 
 bool is_evidence(const Finding& finding) {
@@ -51,12 +51,12 @@ struct IncidentTracker::Impl {
     IncidentOptions options;
     std::map<Subject, Watched> watched;
     std::vector<Subject> open;                       ///< in order of opening
-    std::vector<std::pair<Incident, Incident>> put;  ///< as it is, and as it was last told; in order of opening
+    std::vector<std::pair<Incident, Incident>> put;  ///< as it is, and as last reported; in order of opening
     uint64_t refused = 0;
 
-    bool grown(const Incident& now, const Incident& told) const {
-        return now.severity != told.severity || now.verdict != told.verdict ||
-               static_cast<double>(now.lost_ns) >= static_cast<double>(told.lost_ns) * (1 + options.update_growth);
+    bool grown(const Incident& now, const Incident& reported) const {
+        return now.severity != reported.severity || now.verdict != reported.verdict ||
+               static_cast<double>(now.lost_ns) >= static_cast<double>(reported.lost_ns) * (1 + options.update_growth);
     }
     bool is_full() {
         if (open.size() + put.size() < options.max_open) return false;
@@ -69,16 +69,16 @@ struct IncidentTracker::Impl {
         Watched& one = watched[subject];
         one.lost_ns += finding.newly_lost_ns;
         if (one.incident) {
-            // What is still in the window but was all seen before keeps nothing open.
-            // What it costs is told only once a cycle has ended, which may be longer than a quiet time.
+            // A finding that is still in the window but has nothing new keeps no incident open.
+            // What a wait costs is reported only once its cycle has ended, which may take longer than a quiet time.
             const bool waits_on = finding.newly_waited_ns != 0 && finding.severity > Severity::low;
             if (!waits_on && finding.newly_lost_ns == 0) return;
             one.last_seen_ns = now.monotonic_ns;
             take_over(*one.incident, finding);
             one.incident->lost_ns = one.lost_ns;
-            if (!grown(*one.incident, one.told)) return;
-            one.told = *one.incident;
-            changes.push_back({IncidentChange::What::updated, one.told});
+            if (!grown(*one.incident, one.reported)) return;
+            one.reported = *one.incident;
+            changes.push_back({IncidentChange::What::updated, one.reported});
             return;
         }
         one.last_seen_ns = now.monotonic_ns;
@@ -94,9 +94,9 @@ struct IncidentTracker::Impl {
                    std::to_string(subject.second.start_ns) + '\0' + std::to_string(now.monotonic_ns) + '\0' + boot_id);
         take_over(incident, finding);
         incident.lost_ns = one.lost_ns;
-        one.incident = one.told = std::move(incident);
+        one.incident = one.reported = std::move(incident);
         open.push_back(subject);
-        changes.push_back({IncidentChange::What::opened, one.told});
+        changes.push_back({IncidentChange::What::opened, one.reported});
     }
 
     void close_quiet(const ClockTriple& now, std::vector<IncidentChange>& changes) {
@@ -139,11 +139,11 @@ std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>&
             seen.push_back(finding);
             continue;
         }
-        Finding& told = seen[place->second];
-        const uint64_t newly_lost_ns = saturating_add(told.newly_lost_ns, finding.newly_lost_ns);
-        if (finding.lost_ns > told.lost_ns) told = finding;
-        told.newly_lost_ns = newly_lost_ns;
-        told.newly_waited_ns = std::max(told.newly_waited_ns, finding.newly_waited_ns);
+        Finding& merged = seen[place->second];
+        const uint64_t newly_lost_ns = saturating_add(merged.newly_lost_ns, finding.newly_lost_ns);
+        if (finding.lost_ns > merged.lost_ns) merged = finding;
+        merged.newly_lost_ns = newly_lost_ns;
+        merged.newly_waited_ns = std::max(merged.newly_waited_ns, finding.newly_waited_ns);
     }
     for (const Finding& finding : seen) impl_->see(finding, now, changes);
     // What this pass did not have begins anew.
@@ -159,20 +159,20 @@ std::optional<IncidentChange> IncidentTracker::put(const std::string& id, const 
     const auto known = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.first.id == id; });
     const bool is_new = known == all.end();
     if (is_new && impl_->is_full()) return std::nullopt;
-    auto& [incident, told] = is_new ? all.emplace_back() : *known;
+    auto& [incident, reported] = is_new ? all.emplace_back() : *known;
     take_over(incident, finding);
     incident.finding = finding;
     incident.lost_ns = finding.lost_ns;
     if (!is_new) {
-        if (!impl_->grown(incident, told)) return std::nullopt;
-        told = incident;
+        if (!impl_->grown(incident, reported)) return std::nullopt;
+        reported = incident;
         return IncidentChange{IncidentChange::What::updated, incident};
     }
     incident.id = id;
     incident.kind = finding.kind;
     incident.process = finding.worst.event.process();
     incident.opened_realtime_ns = now.realtime_ns;
-    told = incident;
+    reported = incident;
     return IncidentChange{IncidentChange::What::opened, incident};
 }
 
@@ -188,7 +188,7 @@ std::optional<IncidentChange> IncidentTracker::end(const std::string& id, uint64
 
 std::vector<Incident> IncidentTracker::open() const {
     std::vector<Incident> result;
-    for (const auto& [incident, told] : impl_->put) result.push_back(incident);
+    for (const auto& [incident, reported] : impl_->put) result.push_back(incident);
     for (const Subject& subject : impl_->open) result.push_back(*impl_->watched.at(subject).incident);
     return result;
 }

@@ -43,9 +43,9 @@ struct IncidentOptions {
     Severity open_from = Severity::medium;
     uint64_t quiet_to_close_ns = 15'000'000'000;
     size_t max_open = 256;  ///< further ones are counted and not opened
-    /// The kind of which put() and end() tell.
+    /// The kind whose incidents put() and end() report.
     std::string_view put_kind = "straggler";
-    /// An update is told when the lost time has grown by so much, or severity or verdict have changed.
+    /// An update is reported when the lost time has grown by so much, or severity or verdict have changed.
     double update_growth = 0.1;
 };
 
@@ -58,8 +58,8 @@ class IncidentTracker {
     /// also one without findings: only time closes.
     /// Findings of a kind whose incidents put() has are left to it.
     std::vector<IncidentChange> observe(const std::vector<Finding>& findings, const ClockTriple& now);
-    /// An incident of which others know when it begins and ends: opened, or brought up to date. Of an unchanged one
-    /// nothing is told. The finding's lost_ns is all that it lost.
+    /// Opens or updates an incident of which others know when it begins and ends; returns nothing for an unchanged
+    /// one. The finding's lost_ns is all that it lost.
     std::optional<IncidentChange> put(const std::string& id, const Finding& finding, const ClockTriple& now);
     /// It is over.
     std::optional<IncidentChange> end(const std::string& id, uint64_t at_realtime_ns);

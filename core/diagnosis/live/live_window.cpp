@@ -19,12 +19,13 @@ namespace ingero {
 
 namespace {
 
-/// One call lost in ten: what is missing could have told otherwise.
+/// One call lost in ten: the missing ones could have shown otherwise.
 constexpr uint64_t lossy_from = 10;
 constexpr size_t max_spans = 16'384;
 constexpr size_t max_registered = 4'096;
 constexpr size_t max_states = 4'096;
-constexpr size_t max_losses = 64;  ///< of before the calls that are kept
+constexpr size_t max_losses = 256;              ///< of one op
+constexpr uint64_t loss_slot_ns = 250'000'000;  ///< those of so long are one: together, of more than the window
 
 /// What one process did in a block.
 struct Part {
@@ -39,7 +40,6 @@ struct Part {
 /// What was added at once.
 struct Block {
     std::vector<std::shared_ptr<const Part>> parts;  ///< by process; null where they were dropped
-    uint64_t lost = 0;
     uint64_t earliest_start_ns = UINT64_MAX;
     uint64_t latest_end_ns = 0;
     uint64_t last_sequence = 0;  ///< of calls
@@ -92,8 +92,8 @@ struct LiveWindow::Impl {
     std::vector<SpanRow> registered;
     std::deque<StateRow> states;
     Communicators communicators;
-    CollectiveFeed forgotten{communicators};  ///< what ranks had done in calls that are no longer kept
-    std::deque<LossRow> lost;                 ///< the same: what was lost meanwhile
+    CollectiveFeed forgotten{communicators};     ///< what ranks had done in calls that are no longer kept
+    std::map<OpId, std::deque<LossRow>> losses;  ///< in order of time; of one op the oldest are one
     size_t bytes = 0;
     uint64_t last_sequence = 0;     ///< of calls
     uint64_t last_row = 0;          ///< of waits too
@@ -146,22 +146,18 @@ struct LiveWindow::Impl {
     void drop_first() {
         for (const auto& part : blocks.front().parts)
             if (part) drop_first_of(part->process, kept.at(part->process));
-        const Block& block = blocks.front();
-        if (block.lost != 0) forget_loss(block);
         blocks.pop_front();
         ++first_block;
     }
 
-    void forget_loss(const Block& block) {
-        LossRow& row = lost.emplace_back();
-        row.from_ns = block.earliest_start_ns;
-        row.to_ns = block.latest_end_ns;
-        row.lost_ring = block.lost;
-        if (lost.size() <= max_losses) return;
-        lost[1].from_ns = std::min(lost[0].from_ns, lost[1].from_ns);
-        lost[1].to_ns = std::max(lost[0].to_ns, lost[1].to_ns);
-        lost[1].lost_ring = saturating_add(lost[0].lost_ring, lost[1].lost_ring);
-        lost.pop_front();
+    void add(const LossRow& row) {
+        std::deque<LossRow>& rows = losses[row.op];
+        if (!rows.empty() && saturating_subtract(row.to_ns, rows.back().from_ns) <= loss_slot_ns)
+            return rows.back().add(row);
+        rows.push_back(row);
+        if (rows.size() <= max_losses) return;
+        rows[1].add(rows[0]);
+        rows.pop_front();
     }
 
     void drop_before(uint64_t oldest_ns) {
@@ -182,24 +178,22 @@ LiveWindow::LiveWindow(std::string boot_id, LiveWindowOptions options) : impl_(s
 
 LiveWindow::~LiveWindow() = default;
 
-void LiveWindow::add(std::vector<Event> events, uint64_t lost) {
-    if (events.empty()) return;
-    Block block;
-    const uint64_t told_until_ns = saturating_end_ns(events.back());
+void LiveWindow::add(std::vector<Event> events, std::span<const LossRow> losses) {
     // Of what the kernel did detectors ask for waits only.
     std::erase_if(events, [](const Event& event) { return !is_call(event.op) && !WaitTable::wants(event.op); });
-    if (events.empty() && lost == 0) return;
-    if (events.empty()) block.earliest_start_ns = block.latest_end_ns = told_until_ns;
+    Block block;
     for (const Event& event : events) {
         if (is_call(event.op)) block.last_sequence = event.sequence;  // without calls there is nothing new to judge
         block.last_row = std::max(block.last_row, event.sequence);
         block.earliest_start_ns = std::min(block.earliest_start_ns, event.start_ns);
         block.latest_end_ns = std::max(block.latest_end_ns, saturating_end_ns(event));
     }
-    block.lost = lost;
     block.parts = parts_of(events);
 
     const std::lock_guard lock(impl_->mutex);
+    for (const LossRow& row : losses)
+        if (row.lost() != 0) impl_->add(row);
+    if (events.empty()) return;
     impl_->last_sequence = std::max(impl_->last_sequence, block.last_sequence);
     impl_->last_row = std::max(impl_->last_row, block.last_row);
     impl_->add(std::move(block));
@@ -256,7 +250,7 @@ size_t LiveWindow::bytes() const {
 std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<Process>& processes) {
     std::vector<Block> blocks;
     std::map<ProcessKey, uint64_t> dropped_until;
-    std::optional<CollectiveFeed> collectives;
+    std::optional<PastCollectives> collectives;
     JudgementContext context;
     std::vector<SpanRow> spans;
     std::vector<StateRow> states;
@@ -273,8 +267,9 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         impl_->seen_row = impl_->last_row;
         kept_from_ns = std::max(impl_->options.since_ns, impl_->dropped_until_ns);
         impl_->forgotten.forget_past();
-        collectives.emplace(impl_->forgotten);
-        context.losses.assign(impl_->lost.begin(), impl_->lost.end());
+        collectives.emplace(PastCollectives{impl_->forgotten, impl_->options.since_ns});
+        for (const auto& [op, losses] : impl_->losses)
+            context.losses.insert(context.losses.end(), losses.begin(), losses.end());
         for (const auto& [process, own] : impl_->kept)
             if (own.dropped_until_ns != 0) dropped_until.emplace(process, own.dropped_until_ns);
         std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
@@ -297,8 +292,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
                  .clock = now,
                  .processes = &known,
                  .communicators = &impl_->communicators,
-                 .collectives = &*collectives,
-                 .collectives_from_ns = impl_->options.since_ns},
+                 .collectives = &*collectives},
                 EventFilter(Filter{}, processes), slow, totals);
     std::vector<Event> rows;
     const auto rows_of = [&](const Block& block, const Window& wanted) -> std::span<const Event> {
@@ -313,18 +307,17 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     };
     for (const Block& block : blocks) judge.learn(rows_of(block, {0, UINT64_MAX}));
     judge.finish_learning();
-    uint64_t lost = 0;
-    for (const Block& block : blocks) {
-        if (block.latest_end_ns < window.from_ns) continue;
-        lost += block.lost;
-        judge.judge(rows_of(block, window));
-    }
+    for (const Block& block : blocks)
+        if (block.latest_end_ns >= window.from_ns) judge.judge(rows_of(block, window));
     judge.finish_judging();
     if (const Window more = judge.looks_back_at(); more.length_ns() > 0)
         for (const Block& block : blocks) judge.look_back(rows_of(block, {0, more.to_ns}));
     // Shares are of the whole window also where calls are known for less: little time is little evidence.
     context.covered_ns = judged_ns;
     context.boot_id = impl_->boot_id;
+    uint64_t lost = 0;
+    for (const LossRow& row : context.losses)
+        if (row.to_ns > window.from_ns) lost = saturating_add(lost, row.lost());
     context.lossy = lost > totals.recorded / lossy_from;
     context.learnt_from_ns = kept_from_ns;
     context.recorded_until_ns = now.monotonic_ns;
@@ -332,17 +325,6 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     context.processes = &known;
     context.spans = &spans;
     context.states = &states;
-    uint64_t before_ns = 0;
-    for (const Block& block : blocks) {
-        if (block.lost != 0) {
-            LossRow row;
-            row.from_ns = std::min(block.earliest_start_ns, before_ns);
-            row.to_ns = saturating_add(block.latest_end_ns, 1);
-            row.lost_ring = block.lost;
-            context.losses.push_back(row);
-        }
-        before_ns = block.latest_end_ns;
-    }
     return judge.findings(context);
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ class LiveWindow {
     ~LiveWindow();
 
     /// Calls as they were recorded, sequence ascending, and how many were lost meanwhile.
-    void add(std::vector<Event> events, uint64_t lost);
-    /// What was told besides; kept as long as calls are, within limits.
+    void add(std::vector<Event> events, std::span<const LossRow> losses = {});
+    /// What was recorded besides calls; kept as long as they are, within limits.
     void add_spans(const std::vector<SpanRow>& spans);
     void add_state(const StateRow& state);
     /// Of processes whose calls are added: of collectives that can not end more is known than of the calls that are

@@ -78,7 +78,7 @@ json rows_json(const std::vector<Event>& events, const ClockTriple& clock, uint6
 
 json worst_json(const Finding& finding) {
     const Event& event = finding.worst.event;
-    // Of what is no call, the time of the excess is told.
+    // For what is no call, report the time of the excess.
     const uint64_t length_ns = event.duration_ns != 0 ? event.duration_ns : finding.worst.excess_ns;
     return {{"call", event.sequence},
             {"tid", event.tid},

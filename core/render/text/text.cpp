@@ -278,17 +278,17 @@ std::string store_text(const json& store, const TextStyle& style) {
     return number(store, "oldest_ns") ? result + ", since " + time(store, "oldest_ns", style) : result + ", empty";
 }
 
-/// What is missing is told always; the figures of the works with all details.
+/// Always reports what is missing; the figures of the works with all details.
 std::string events_lines(const json& events, const TextStyle& style) {
-    const auto told = [&](const char* key) { return number(events, key).value_or(0) != 0 || style.details; };
+    const auto shows = [&](const char* key) { return number(events, key).value_or(0) != 0 || style.details; };
     const auto lost = number(events, "lost").value_or(0);
     std::string result;
     // Null where the caller sees only processes of their own.
     if (number(events, "recorded")) result += count(events, "recorded") + " events, ";
     result += lost == 0 ? "none lost" : paint(format_count(lost) + " lost", Colour::yellow, style);
-    if (told("sampled_out")) result += ", " + count(events, "sampled_out") + " sampled out";
-    if (told("stacks_lost")) result += ", " + count(events, "stacks_lost") + " stacks lost";
-    if (told("names_lost")) result += ", " + count(events, "names_lost") + " function names lost";
+    if (shows("sampled_out")) result += ", " + count(events, "sampled_out") + " sampled out";
+    if (shows("stacks_lost")) result += ", " + count(events, "stacks_lost") + " stacks lost";
+    if (shows("names_lost")) result += ", " + count(events, "names_lost") + " function names lost";
     if (style.details && number(events, "recorded"))
         result += ", " + count(events, "split_uncertain") + " with an uncertain time split, committed up to number " +
                   count(events, "committed");
@@ -399,7 +399,7 @@ std::string text_status(const json& answer, const TextStyle& style) {
     if (style.details)
         result += "Memory    " + text::bytes(answer, "memory_bytes") + "\nSockets   " + text::count(answer, "sockets") +
                   " listening\n";
-    // What was lost is told already.
+    // The lines above report what was lost.
     result += text::coverage_lines(answer, style);
     return result + (style.details ? "" : "Details: ingeroctl status --all\n");
 }

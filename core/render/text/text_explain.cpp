@@ -134,15 +134,15 @@ std::string culprit_line(const json& finding, const TextStyle& style) {
     if (culprits.empty() || (is_named && culprits.size() == 1)) return "";
     const auto first_ns = text::number(culprits.front(), "ns").value_or(0);
     std::string result;
-    size_t told = 0, more = 0;
+    size_t listed = 0, more = 0;
     for (const json& culprit : culprits) {
         const auto ns = text::number(culprit, "ns").value_or(0);
         if (!style.details && first_ns != 0 && part_of(ns, first_ns) < hardly_any) continue;
-        if (!style.details && told == most_culprits) {
+        if (!style.details && listed == most_culprits) {
             ++more;
             continue;
         }
-        ++told;
+        ++listed;
         result += (result.empty() ? "" : ", ") + culprit_name(culprit) + (ns == 0 ? "" : " " + format_duration(ns));
     }
     if (more != 0) result += ", and " + std::to_string(more) + " more";
@@ -238,8 +238,8 @@ std::string evidence_line(const json& finding, const TextStyle& style) {
 }
 
 /// Of a rank that waited for one that keeps coming last, and for nobody else: the finding of that one, which then
-/// tells of it. nullptr where that is not sure, or it lost less.
-const json* told_with(const json& finding, const json& findings) {
+/// reports it. nullptr where that is not sure, or it lost less.
+const json* reported_with(const json& finding, const json& findings) {
     const json& culprits = text::list(finding, "culprits");
     if (text::words(finding, "kind") != "collective-wait" || culprits.size() != 1) return nullptr;
     const auto pid = text::number(culprits.front(), "pid");
@@ -258,7 +258,7 @@ const json* told_with(const json& finding, const json& findings) {
 std::string waiters_line(const json& findings, const json& straggler, const TextStyle& style) {
     std::string result;
     for (const json& finding : findings)
-        if (told_with(finding, findings) == &straggler)
+        if (reported_with(finding, findings) == &straggler)
             result += (result.empty() ? "" : ", ") + text::process(finding, "comm", "pid") + " " +
                       text::duration(finding, "lost_ns");
     return result.empty() ? "" : labelled("Waited", result, style);
@@ -343,7 +343,7 @@ std::string text_explain(const json& answer, const TextStyle& style) {
         result = text::paint(wrap_text(sentence(text::words(answer, "summary")), style.width, 0), colour, style) + "\n";
     }
     for (const json& finding : findings)
-        if (style.details || !told_with(finding, findings)) result += finding_text(finding, findings, style) + "\n";
+        if (style.details || !reported_with(finding, findings)) result += finding_text(finding, findings, style) + "\n";
     if (!findings.empty()) {
         result += looked_at(answer, style);
         if (const std::string rest = rest_of_summary(answer); !rest.empty())

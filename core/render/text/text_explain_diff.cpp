@@ -77,9 +77,9 @@ std::string text_explain_diff(const json& answer, const TextStyle& style) {
                  {"UNCERTAINTY", Align::right, false, 1},
                  {"CALLS IN B", Align::right, false, 2},
                  {"", Align::left, true}});
-    size_t told = 0;
+    size_t listed = 0;
     for (const json& one : ops) {
-        if (told++ == most_ops) break;
+        if (listed++ == most_ops) break;
         table.add_row({words(one, "op"), duration(one, "a_mean_ns"), duration(one, "b_mean_ns"),
                        signed_duration(one, "change_ns", ""), within(one, ""), count(one, "b_calls"), verdict(one)});
     }

@@ -30,7 +30,7 @@ std::string incident_lines(const json& one, const TextStyle& style) {
     return result + labelled("Lost", duration(one, "lost_ns") + " by " + process(one, "comm", "pid"), style);
 }
 
-/// "+1.2 ms": against the start of the time told of.
+/// "+1.2 ms": against the start of the time that is shown.
 std::string offset(const json& row, uint64_t from_ns) {
     const auto start = number(row, "start_ns");
     if (!start) return absent;
@@ -75,7 +75,7 @@ json outermost(const json& rows) {
 
 /// `together`: those that went alike.
 std::string rows_text(const json& all, uint64_t from_ns, bool together, const TextStyle& style) {
-    constexpr ptrdiff_t told_apart = 2;
+    constexpr ptrdiff_t most_shown_singly = 2;
     const json rows = together ? outermost(all) : all;
     Table table({{"", Align::left},
                  {"AT", Align::right},
@@ -87,7 +87,7 @@ std::string rows_text(const json& all, uint64_t from_ns, bool together, const Te
         const auto tid = number(*row, "tid");
         const size_t depth = std::min<uint64_t>(number(*row, "depth").value_or(0), 8);
         auto end = std::find_if_not(row, rows.end(), [&](const json& other) { return is_like(*row, other); });
-        if (!together || end - row <= told_apart) end = std::next(row);
+        if (!together || end - row <= most_shown_singly) end = std::next(row);
         uint64_t took_ns = 0;
         for (auto one = row; one != end; ++one)
             took_ns = saturating_add(took_ns, number(*one, "duration_ns").value_or(0));
@@ -176,9 +176,9 @@ namespace {
 
 std::string causes_text(const json& group) {
     std::string result;
-    size_t told = 0;
+    size_t listed = 0;
     for (const json& one : list(group, "excess")) {
-        if (told++ == 3) break;
+        if (listed++ == 3) break;
         result += (result.empty() ? "" : ", ") + words(one, "cause") + " " + duration(one, "ns");
     }
     return result.empty() ? absent : result;

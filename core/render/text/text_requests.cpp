@@ -40,7 +40,7 @@ std::string pairs_text(const json& pairs) {
     return result;
 }
 
-/// What answers, and with all details what its program told of it, and what its calls were.
+/// What answers; with all details also what the request's program reported of it, and what its calls were.
 std::string table_text(const json& requests, bool steps, const TextStyle& style) {
     std::vector<Column> columns = {{steps ? "STEP" : "REQUEST", Align::left, true},
                                    {"STARTED", Align::left, false, 2},

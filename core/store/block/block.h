@@ -71,7 +71,7 @@ Result<std::string> compress_block(std::string_view data);
 Result<BlockHeader> read_block_header(std::string_view data);
 
 /// Appends the block's rows to `ret_events`, in order of (start_ns, sequence); nothing is appended on failure. Checks
-/// both checksums, every length, the order, and that the header tells the truth. Errors: corrupt, version.
+/// both checksums, every length, the order, and that the header is true. Errors: corrupt, version.
 Result<void> decode_block(std::string_view data, std::vector<Event>& ret_events);
 
 /// Recomputes both checksums in place. The encoder's last step; tests and fuzzing use it to get past the checksums.

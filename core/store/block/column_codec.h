@@ -14,7 +14,7 @@ namespace ingero {
 
 inline constexpr size_t max_column_rows = 4096;
 
-/// How a column lies in its bytes. With the number of rows it tells how many bytes those are.
+/// How a column lies in its bytes. With the number of rows it determines how many bytes those are.
 struct ColumnShape {
     enum class Kind : uint8_t {
         constant = 0,    ///< base

@@ -18,7 +18,7 @@ namespace ingero {
 /// The user as whom a uid counts. Empty: all are one user's.
 using UserOfUid = std::function<uint32_t(uint32_t uid)>;
 
-/// As whose calls count whose process no row tells of.
+/// The user as whom calls count where no row describes their process.
 inline constexpr uint32_t nobody = UINT32_MAX;
 
 struct Holder {
@@ -44,7 +44,7 @@ class Holders {
     uint32_t user_of(const Environment& environment, MDB_txn* transaction, std::string_view block) const;
 
     uint64_t bytes() const;
-    /// Calls that gave way before it are told of by nothing any more.
+    /// Nothing records any more the calls that gave way before it.
     void forget(uint32_t boot_index, uint64_t before_ns);
     const std::map<uint32_t, Holder>& users() const { return users_; }
     Holder& operator[](uint32_t user) { return users_[user]; }

@@ -30,7 +30,7 @@ class RollupWriter {
     int add_block(std::string_view block);
     /// Of the processes that made the calls of that block; UINT32_MAX among them where one has no row.
     std::set<uint32_t> uids_of_block();
-    /// A loss is told of in the minute in which its interval began.
+    /// Counts the loss in the minute in which its interval began.
     void add_loss(uint32_t boot_index, const LossRow& loss);
     void add(uint32_t boot_index, const RollupRow& row);
     /// Returns an LMDB code.

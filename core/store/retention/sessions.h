@@ -10,7 +10,7 @@
 
 namespace ingero {
 
-/// What went is no longer claimed as covered; sessions go when nothing tells of them any more, all but `current`.
+/// No longer claims as covered what went; deletes the sessions that no rows describe any more, all but `current`.
 /// `rolled_up`: what went was summed up first. Returns an LMDB code.
 int move_horizon(MDB_txn* transaction, MDB_dbi table, const Evicted& evicted, bool rolled_up, SessionMap& sessions,
                  std::optional<uint32_t> current);

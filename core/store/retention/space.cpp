@@ -22,7 +22,7 @@ namespace ingero {
 namespace {
 
 /// Beyond so many uids of one user a gap is anyone's.
-constexpr size_t most_told_uids = 16;
+constexpr size_t most_gap_uids = 16;
 
 /// Blocks looked at together. Keys go by start, and a block with one long call sorts far before its neighbours in
 /// writing: the oldest of a few dozen by sequence is the oldest written.
@@ -223,7 +223,7 @@ class Eviction {
         if (rc == 0) rc = spans_over_share();
         if (rc == 0) rc = states_over_share();
         if (rc == 0) rc = blocks_for_space();
-        if (rc == 0 && evicted_.horizon) rc = tellers(*evicted_.horizon);
+        if (rc == 0 && evicted_.horizon) rc = rows_about_time(*evicted_.horizon);
         if (rc == 0) rc = rollups_.flush();
         if (rc == 0) rc = rollups();
         if (rc == 0) rc = last_resort();
@@ -279,14 +279,14 @@ class Eviction {
                 if (user && holders_.who_has_most() != user) break;
                 if (const int rc = erase(blocks[i])) return rc;
                 evicted_.events += blocks[i].rows;
-                if (const int rc = tell(blocks[i], user)) return rc;
+                if (const int rc = record_eviction(blocks[i], user)) return rc;
             }
         }
         return 0;
     }
 
-    /// That the block went, for room: nothing of its time is covered any more, or nothing of the user's.
-    int tell(const Candidate& block, std::optional<uint32_t> user) {
+    /// Records that the block went for room: nothing of its time is covered any more, or nothing of the user's.
+    int record_eviction(const Candidate& block, std::optional<uint32_t> user) {
         std::optional<EventKey> others;
         if (user)
             if (const int rc = holders_.first_of_others(environment_, txn_, *user, others)) return rc;
@@ -306,7 +306,7 @@ class Eviction {
         gap = {block.boot_index,
                {std::min(before.from_ns, block.first_start_ns), std::max(before.to_ns, block.max_end_ns)}};
         std::set<uint32_t> uids = demand_.roll_up ? rollups_.uids_of_block() : std::set<uint32_t>();
-        const bool is_anyones = uids.empty() || uids.size() > most_told_uids || uids.contains(UINT32_MAX);
+        const bool is_anyones = uids.empty() || uids.size() > most_gap_uids || uids.contains(UINT32_MAX);
         if (is_anyones) uids = {0};
         for (const uint32_t uid : uids) {
             const GapRow row{.process = {0, is_anyones ? 0 : uint64_t{uid} + 1},
@@ -347,7 +347,7 @@ class Eviction {
         return holders_.remove(environment_, txn_, block.key, user);
     }
 
-    int tellers(const Horizon& horizon) {
+    int rows_about_time(const Horizon& horizon) {
         holders_.forget(horizon.boot_index, horizon.from_ns);
         int rc = forget_losses(environment_, txn_, horizon, demand_.roll_up ? &rollups_ : nullptr);
         if (rc == 0) rc = forget_gaps(environment_, txn_, horizon);
@@ -551,7 +551,7 @@ int forget_processes(const Environment& environment, MDB_txn* transaction, const
 bool is_pinned_by_reader(const Environment& environment) {
     int dead = 0;
     mdb_reader_check(environment.get(), &dead);
-    // LMDB tells of its readers only in text: a header, then lines of "pid thread txnid", "-" where none is held.
+    // LMDB lists its readers only as text: a header, then lines of "pid thread txnid", "-" where none is held.
     std::string text;
     const auto append = [](const char* line, void* context) {
         *static_cast<std::string*>(context) += line;

@@ -1,6 +1,6 @@
-// Keeping a store under its cap and its ages: what the file may use, and letting the oldest go. Calls go first, rolled
-// up, those of the user who has most, and with the time that they leave what tells of it; then rollups; then incidents.
-// Spans and states that take more than their share go before any call: who tells of many cannot push out what was seen.
+// Keeps a store under its cap and its ages: what the file may use, and evicting the oldest. Calls go first, rolled up,
+// those of the user who has most, and with them the rows about the time that they leave; then rollups; then incidents.
+// Spans and states over their share go before any call: who reports many cannot push out what was observed.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Evicted {
 };
 
 /// Deletes blocks, of the user who has most the first written first, and adds what they held to the rollups. Where it
-/// leaves older ones of others, a gap tells whose went; else what tells of the time goes too. Where no block is left,
+/// leaves older ones of others, a gap records whose went; else the rows about the time go too. Where no block is left,
 /// spans and state, rollups and incidents go, the oldest first. Returns an LMDB code.
 int let_go(const Environment& environment, MDB_txn* transaction, const Demand& demand, Holders& holders,
            Evicted& ret_evicted);

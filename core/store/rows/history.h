@@ -31,7 +31,7 @@ inline constexpr uint64_t max_span_ns = 24 * 3'600'000'000'000ULL;
 inline constexpr size_t max_span_labels = 32;
 inline constexpr size_t max_span_values = 32;
 
-/// A span as a program told it, and who told it.
+/// A span as a program reported it, and who reported it.
 struct SpanRow {
     SpanKind kind = SpanKind::request;
     std::string id;  ///< opaque bytes, cut at max_span_id_bytes; may be empty
@@ -61,7 +61,7 @@ enum class IncidentEvent : uint8_t {
 inline constexpr size_t max_incident_culprits = 64;
 inline constexpr size_t max_finding_bytes = 65'536;
 
-/// The kind of what another tool found, in an imported trace: told, and trusted in nothing.
+/// The kind of what another tool found, in an imported trace: reported, and trusted in nothing.
 inline constexpr std::string_view imported_finding = "imported-finding";
 
 /// One event in an incident's life. Rows are only ever added: the history of an incident is all rows of its id.
@@ -116,7 +116,7 @@ struct ClockRow {
 };
 
 inline constexpr uint64_t rollup_minute_ns = 60'000'000'000;
-/// Rows a minute and boot, besides those of `any process`: calls of further processes are told together.
+/// Rows a minute and boot, besides those of `any process`: calls of further processes are summed together.
 inline constexpr size_t max_rollup_rows = 1'024;
 
 /// What is left of the calls of one op and process that began in one minute, once their rows have gone. The same sums

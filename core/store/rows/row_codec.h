@@ -27,7 +27,7 @@ inline constexpr size_t max_text_bytes = 4096;
 
 inline constexpr size_t max_frames = 1024;
 inline constexpr char numbered_name = '\x01';
-/// From here on not all whole numbers are told apart.
+/// From here on a double does not distinguish all whole numbers.
 inline constexpr double largest_whole = 9'007'199'254'740'992;
 using Values = std::vector<std::pair<std::string, double>>;
 /// Four bytes of length before it. A sketch with a count in every bucket has less.

@@ -66,7 +66,7 @@ struct CommunicatorKey {
 struct HistoryKey {
     uint32_t boot_index = 0;
     uint64_t time_ns = 0;  ///< a span's start, else when it was
-    uint64_t number = 0;   ///< tells rows of one time apart; of a clock: its session
+    uint64_t number = 0;   ///< distinguishes rows of one time; of a clock: its session
 };
 /// Finds spans by their id.
 struct SpanIdKey {

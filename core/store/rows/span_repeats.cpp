@@ -52,7 +52,7 @@ Result<std::vector<size_t>> find_repeats(const Environment& environment, MDB_txn
             is_repeat = row && identity(*row) == identity(span);
             rc = cursor.get(key, value, MDB_PREV);
         }
-        // A damaged row is the reader's to tell: it is no reason to refuse what is new.
+        // The reader reports a damaged row: it is no reason to refuse what is new.
         if (rc != 0 && rc != MDB_NOTFOUND) return tl::unexpected(lmdb_error("cannot read the spans", rc));
         if (is_repeat) repeats.push_back(i);
     }

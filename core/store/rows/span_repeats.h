@@ -1,4 +1,4 @@
-// Spans that were told before: a program that reconnects sends again what was not acknowledged to it.
+// Spans that were reported before: a program that reconnects sends again what was not acknowledged to it.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ constexpr std::string_view state_of_number(uint8_t number) {
     return found == state_names.end() ? std::string_view() : found->name;
 }
 
-/// What sources of state rows begin with; what follows tells which it is.
+/// What sources of state rows begin with; what follows says which one it is.
 inline constexpr std::string_view gpu_source = "gpu:";              ///< UUID
 inline constexpr std::string_view gpu_event_source = "gpu-event:";  ///< UUID
 /// A text of rows of the second kind, and what it says: the GPU went, or came, while others were measured.

@@ -289,15 +289,7 @@ std::optional<CommitQueue::Queued> CommitQueue::take(std::unique_lock<std::mutex
 
 void CommitQueue::carry_loss(const LossRow& row) {
     auto [carried, added] = carried_losses_.try_emplace(row.op, row);
-    if (added) return;
-    LossRow& sum = carried->second;
-    sum.from_ns = std::min(sum.from_ns, row.from_ns);
-    sum.to_ns = std::max(sum.to_ns, row.to_ns);
-    sum.lost_ring += row.lost_ring;
-    sum.lost_frames += row.lost_frames;
-    sum.lost_depth += row.lost_depth;
-    sum.uncertain += row.uncertain;
-    sum.thinned += row.thinned;
+    if (!added) carried->second.add(row);
 }
 
 // Events that are left are gone, and the store will say so; who the processes are is stored with the next batch.

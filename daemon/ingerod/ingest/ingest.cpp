@@ -112,7 +112,6 @@ struct Ingest::Impl {
     OverheadMeter meter{OpCounters(all_ops().size()), monotonic_now_ns()};
     uint64_t last_loss_ns = 0;
     uint64_t fresh_events = 0;
-    uint64_t untold_loss = 0;  ///< to on_events
     std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> fresh_activity;
     std::vector<ingero_process_record> changes;
     std::vector<ingero_stack_record> new_stacks;
@@ -394,9 +393,7 @@ void Ingest::Impl::hand_over(std::vector<std::function<void()>> requests, uint64
     if (covered_until != 0) losses = read_losses(covered_until);
     last_hand_over_ns = monotonic_now_ns();
     handed_over += pending.size();
-    // A loss is told with the next calls there are: without any there is nothing to judge.
-    for (const LossRow& row : losses) untold_loss += row.lost();
-    if (callbacks.on_events && !pending.empty()) callbacks.on_events(pending, std::exchange(untold_loss, 0));
+    if (callbacks.on_events && !(pending.empty() && losses.empty())) callbacks.on_events(pending, losses);
     commits.push(std::exchange(pending, {}), std::move(losses), covered_until, std::move(requests));
     pending.reserve(batch_events);
 }

@@ -70,7 +70,7 @@ class Ingest {
         std::function<void(const ingero_stack_record&)> on_stack;  ///< a new stack; on the loop thread
         /// A function whose name is still to be read, at this address of its process; on the loop thread.
         std::function<void(FunctionRow, uint64_t name_address)> on_unread_name = {};
-        std::function<void(const std::vector<Event>&, uint64_t lost)> on_events;
+        std::function<void(const std::vector<Event>&, const std::vector<LossRow>&)> on_events;
         std::function<void(const Event&)> on_call;  ///< on the ingest thread, as it is read; may be left out
         std::function<void()> on_drained;           ///< on the ingest thread, after the calls of a turn
         /// On the ingest thread, of each communicator that is stored; may be left out.

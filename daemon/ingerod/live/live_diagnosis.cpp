@@ -210,13 +210,12 @@ LiveDiagnosis::LiveDiagnosis(EventLoop& loop, const std::string& boot_id, const 
 
 LiveDiagnosis::~LiveDiagnosis() = default;
 
-void LiveDiagnosis::add(std::vector<Event> events, uint64_t lost) {
-    if (events.empty()) return;
+void LiveDiagnosis::add(std::vector<Event> events, std::span<const LossRow> losses) {
     {
         // Under the lock, so that the thread cannot miss it between looking and falling asleep.
         const std::lock_guard lock(impl_->mutex);
         impl_->keep_of_ranks(events);
-        impl_->window.add(std::move(events), lost);
+        impl_->window.add(std::move(events), losses);
     }
     impl_->condition.notify_one();
 }

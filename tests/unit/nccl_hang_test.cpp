@@ -1,0 +1,366 @@
+// Ranks that wait for one that does not come: when that is told, of whom, and when nobody is accused.
+#include <gmock/gmock.h>
+
+#include "core/diagnosis/stored/past_collectives.h"
+#include "tests/unit/ranks_fixture.h"
+
+namespace ingero::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::Field;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using NcclHang = Ranks;
+
+TEST_F(NcclHang, OfARankThatHasEndedIsProvenAndNamesIt) {
+    make(4);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+        add_process(rank);
+        collective(rank, sequence_ + 1, now_ + rank * ms);
+    }
+    add_process(3, now_ + 5 * ms);
+    auto found = explain(now_ + 20 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    const Finding& hang = found["nccl-hang"][0];
+    EXPECT_EQ(hang.verdict, Verdict::proven) << hang.summary;
+    EXPECT_EQ(hang.severity, Severity::high);
+    EXPECT_EQ(hang.pid, 100u);
+    ASSERT_THAT(hang.culprits, SizeIs(1));
+    EXPECT_EQ(hang.culprits[0].name, "rank 3 (trainer-3, pid 103)");
+    EXPECT_NEAR(static_cast<double>(hang.lost_ns), 20.0 * second, 1.0 * ms);
+    EXPECT_THAT(hang.summary, AllOf(HasSubstr("collective 51 (ncclAllReduce)"), HasSubstr("3 of 4 ranks"),
+                                    HasSubstr("its process has ended")));
+    EXPECT_THAT(hang.evidence, SizeIs(3));
+}
+
+TEST_F(NcclHang, OfARankThatWasKilledInsideIsToldAndNotProven) {
+    make(4);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    step(usual(4), false);  // nobody comes out of waiting for the last one
+    for (uint32_t rank = 0; rank < 3; ++rank) add_process(rank);
+    add_process(3, now_ + 5 * ms, 9);
+    auto found = explain(now_ + 20 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    const Finding& hang = found["nccl-hang"][0];
+    EXPECT_EQ(hang.verdict, Verdict::partial) << hang.summary;
+    EXPECT_EQ(hang.severity, Severity::medium);
+    EXPECT_THAT(hang.summary, AllOf(HasSubstr("3 of 4 ranks"), HasSubstr("pid 103) has not been recorded leaving it"),
+                                    HasSubstr("its process has ended")));
+}
+
+TEST_F(NcclHang, OfARankThatEndedAsItShouldInTheLastCollectiveIsNone) {
+    make(4);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    step(usual(4), false);
+    for (uint32_t rank = 0; rank < 3; ++rank) add_process(rank);  // busy with something else
+    add_process(3, now_ + 5 * ms);
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, ALongCheckpointOfOneRankIsNoneAtFirstAndNeverProven) {
+    make(4);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    for (uint32_t rank = 1; rank < 4; ++rank) collective(rank, sequence_ + 1, now_);
+    expect_nothing(now_ + 20 * second);
+    const auto found = explain(now_ + 40 * second);
+    ASSERT_EQ(found.count("nccl-hang"), 1u);
+    EXPECT_EQ(found.at("nccl-hang").at(0).verdict, Verdict::partial);
+    EXPECT_EQ(found.at("nccl-hang").at(0).severity, Severity::low);
+    EXPECT_EQ(found.at("nccl-hang").at(0).culprits.at(0).pid, 100u);
+}
+
+TEST_F(NcclHang, RanksThatHaveBeenFarApartBeforeMayBeSoAgain) {
+    make(2);
+    step({5 * second, 10 * ms});
+    collective(1, sequence_ + 1, now_);
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, OfARankThatHasEndedIsToldSoonHoweverFarApartTheyHaveBeen) {
+    make(2);
+    step({5 * second, 10 * ms});
+    collective(1, sequence_ + 1, now_);
+    add_process(0, now_ + 5 * ms);
+    add_process(1);
+    auto found = explain(now_ + 20 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].verdict, Verdict::proven) << found["nccl-hang"][0].summary;
+}
+
+TEST_F(NcclHang, AJobThatIsEndedDuringALongCheckpointHasNone) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2));
+    collective(1, sequence_ + 1, now_);
+    add_process(0, now_ + 15 * second);
+    add_process(1, now_ + 15 * second + ms);
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, OfRanksThatEnterDifferentCollectivesSaysHowTheyDiffer) {
+    make(2);
+    for (int number = 0; number < 10; ++number) step(usual(2));
+    collective(0, sequence_ + 1, now_, 4'096);
+    collective(1, sequence_ + 1, now_ + ms, 8'192);
+    auto found = explain(now_ + 15 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].verdict, Verdict::proven);
+    EXPECT_THAT(found["nccl-hang"][0].summary, AllOf(HasSubstr("ncclAllReduce of 4096 bytes in pid 100"),
+                                                     HasSubstr("ncclAllReduce of 8192 bytes in pid 101")));
+}
+
+TEST_F(NcclHang, OfRanksThatWaitForEachOtherInTwoCommunicatorsIsProven) {
+    make(2);
+    make(2, other_world);
+    collective(0, 1, now_);
+    collective(1, 1, now_ + ms, 4'096, other_world);
+    auto found = explain(now_ + 15 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(2));
+    EXPECT_THAT(found["nccl-hang"], Each(Field(&Finding::verdict, Verdict::proven)));
+    EXPECT_THAT(found["nccl-hang"], Each(Field(&Finding::summary, HasSubstr("waits in another communicator"))));
+}
+
+TEST_F(NcclHang, RanksThatHaveAllEnteredAndEndHaveNone) {
+    make(4);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    step(usual(4), false);  // nobody waits for the last one
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank, now_ + rank * ms);
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, WhoWaitsNoMoreSinceItEndedOrGaveUpItsCommunicatorHasNone) {
+    make(3);
+    for (int number = 0; number < 50; ++number) step(usual(3));
+    collective(0, sequence_ + 1, now_);
+    collective(1, sequence_ + 1, now_);
+    add_process(0, now_ + 5 * ms);
+    add_process(2, now_ + 5 * ms);
+    call("ncclCommAbort", 1, now_ + 10 * ms, ms).args = {1, world, 0};
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, ACollectiveThatWasWaitedForHasEndedWhoeverWasNotSeenToEnterIt) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2));
+    collective(0, sequence_ + 1, now_);
+    call("cudaStreamSync", 0, now_ + ms, ms);
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, OfARankWhoseBeginningWasNotSeenNothingIsSaid) {
+    make(2);
+    // The other one may have entered before the session.
+    snapshot_.add_session(100 * second, 20'000 * second);
+    now_ = 800 * second;
+    collective(0, 1, now_);
+    end_ns_ = now_;
+    const Filter filter{.window = {MemorySnapshot::realtime_at_zero_ns + 790 * second,
+                                   MemorySnapshot::realtime_at_zero_ns + 860 * second},
+                        .uid = {},
+                        .pid = {}};
+    const auto answer = ingero::explain(snapshot_, filter);
+    ASSERT_TRUE(answer);
+    EXPECT_THAT(answer->findings, IsEmpty());
+}
+
+TEST_F(NcclHang, RanksThatAreLeftOutAreNotMissing) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2), false);
+    const Filter filter{
+        .window = {MemorySnapshot::realtime_at_zero_ns, MemorySnapshot::realtime_at_zero_ns + now_ + 60 * second},
+        .uid = {},
+        .pid = process_of(0).pid};
+    const auto answer = ingero::explain(snapshot_, filter);
+    ASSERT_TRUE(answer);
+    EXPECT_THAT(answer->findings, IsEmpty());
+}
+
+TEST_F(NcclHang, RanksOfOtherHostsAreNotMissing) {
+    make(1, world, 8);
+    collective(0, 1, now_);
+    expect_nothing(now_ + 60 * second);
+}
+
+TEST_F(NcclHang, OfCallsThatWereLostNothingIsProven) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2));
+    collective(0, sequence_ + 1, now_);
+    add_process(1, now_ + ms);
+    LossRow lost;
+    lost.from_ns = now_;
+    lost.to_ns = now_ + second;
+    lost.op = op_of_name("ncclAllReduce").value();
+    lost.lost_ring = 1;
+    snapshot_.add(lost);
+    auto found = explain(now_ + 20 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].verdict, Verdict::partial);
+}
+
+TEST_F(NcclHang, OfARankThatLivesIsUncertainWhereItsCallMayBeLost) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2));
+    collective(0, sequence_ + 1, now_ + 20 * ms);
+    LossRow lost;
+    lost.from_ns = now_;
+    lost.to_ns = now_ + ms;
+    lost.op = op_of_name("ncclAllReduce").value();
+    lost.lost_ring = 1;
+    snapshot_.add(lost);
+    auto found = explain(now_ + 200 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].verdict, Verdict::insufficient_evidence);
+    EXPECT_EQ(found["nccl-hang"][0].severity, Severity::low);
+    EXPECT_THAT(found["nccl-hang"][0].summary,
+                HasSubstr("; insufficient evidence: 1 call that could show it was lost"));
+}
+
+/// Rank 3 of four has ended, or does something else for hours: the others have entered a collective and wait for it.
+class OldNcclHang : public Ranks {
+  protected:
+    static constexpr uint64_t hour = 3'600 * second;
+
+    OldNcclHang() {
+        make(4);
+        // Longer than is read before a window.
+        for (int number = 0; number < 1'000; ++number) step(usual(4));
+        for (uint32_t rank = 0; rank < 3; ++rank) collective(rank, sequence_ + 1, now_ + rank * ms);
+        since_ns_ = now_;
+    }
+    void add_processes(uint64_t last_exited_ns, uint64_t others_exited_ns = 0) {
+        for (uint32_t rank = 0; rank < 3; ++rank) add_process(rank, others_exited_ns);
+        add_process(3, last_exited_ns);
+    }
+    std::vector<Finding> hangs_in(uint64_t from_ns, uint64_t to_ns) { return explain(to_ns, from_ns)["nccl-hang"]; }
+    std::vector<Finding> hangs() { return hangs_in(since_ns_ + 2 * hour, since_ns_ + 2 * hour + 300 * second); }
+
+    uint64_t since_ns_ = 0;
+};
+
+TEST_F(OldNcclHang, IsToldOfHoweverLongAgoItBegan) {
+    add_processes(since_ns_ + 5 * ms);
+    const auto found = hangs();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].verdict, Verdict::proven) << found[0].summary;
+    EXPECT_EQ(found[0].severity, Severity::high);
+    EXPECT_EQ(found[0].lost_ns, 2 * hour + 300 * second);
+    EXPECT_EQ(found[0].culprits.at(0).name, "rank 3 (trainer-3, pid 103)");
+    EXPECT_THAT(found[0].summary, AllOf(HasSubstr("collective 1001 (ncclAllReduce)"), HasSubstr("3 of 4 ranks"),
+                                        HasSubstr("its process has ended")));
+    EXPECT_THAT(found[0].evidence, SizeIs(3));
+}
+
+TEST_F(OldNcclHang, IsToldOfAtEachAge) {
+    add_processes(since_ns_ + 5 * ms);
+    for (uint64_t age_ns = 20 * second; age_ns < 1'500 * second; age_ns += 7 * second) {
+        const auto found = hangs_in(since_ns_ + age_ns - std::min(age_ns, 300 * second), since_ns_ + age_ns);
+        ASSERT_THAT(found, SizeIs(1)) << age_ns / second;
+        ASSERT_EQ(found[0].verdict, Verdict::proven) << age_ns / second;
+    }
+    // Where some of what tells is read before the window, and some not.
+    for (uint64_t from_ns = since_ns_ - 10 * ms; from_ns < since_ns_ + 5 * ms; from_ns += ms)
+        ASSERT_THAT(hangs_in(from_ns + 600 * second, from_ns + 900 * second), SizeIs(1)) << from_ns;
+}
+
+TEST_F(OldNcclHang, ForARankThatLivesAndWorksIsNotProven) {
+    add_processes(0);
+    for (uint64_t at_ns = since_ns_; at_ns < since_ns_ + 2 * hour; at_ns += 100 * ms)
+        call("cudaStreamSync", 3, at_ns, ms);
+    const auto found = hangs();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].verdict, Verdict::partial);
+    EXPECT_EQ(found[0].severity, Severity::medium);
+    EXPECT_EQ(found[0].culprits.at(0).pid, 103u);
+}
+
+TEST_F(OldNcclHang, InTheFirstCollectiveIsToldOf) {
+    make(2, other_world);
+    collective(0, 1, now_, 4'096, other_world).stream = 0x78;
+    collective(3, sequence_ + 1, now_);  // what the others wait for
+    for (uint32_t rank = 0; rank < 4; ++rank) call("cudaStreamSync", rank, now_ + 3 * ms, ms);
+    add_processes(0);
+    const auto found = hangs();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_THAT(found[0].summary, AllOf(HasSubstr("collective 1 (ncclAllReduce)"), HasSubstr("1 of 2 ranks")));
+    EXPECT_EQ(found[0].culprits.at(0).pid, 101u);
+}
+
+TEST_F(OldNcclHang, IsNoneWhereOneHasComeBackSince) {
+    add_processes(0);
+    call("cudaStreamSync", 1, since_ns_ + 10 * ms, 500 * second);
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+TEST_F(OldNcclHang, IsNoneWhereOneHasGivenUpSince) {
+    add_processes(since_ns_ + 5 * ms);
+    for (uint32_t rank = 0; rank < 3; ++rank)
+        call("ncclCommAbort", rank, since_ns_ + 400 * second, ms).args = {1, world, 0};
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+TEST_F(OldNcclHang, IsNoneWhereItsRanksHaveEnteredAnotherCollectiveSince) {
+    add_processes(since_ns_ + 5 * ms);
+    make(3, other_world);
+    for (uint64_t at_ns = since_ns_ + second; at_ns < since_ns_ + 3 * hour; at_ns += 10 * second)
+        for (uint32_t rank = 0; rank < 3; ++rank)
+            collective(rank, static_cast<uint32_t>((at_ns - since_ns_) / second), at_ns, 4'096, other_world);
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+TEST_F(OldNcclHang, IsNoneWhereItsRanksHaveEnded) {
+    add_processes(since_ns_ + 5 * ms, since_ns_ + hour);
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+TEST_F(OldNcclHang, OfATimeThatWasNotRecordedNothingIsSaid) {
+    add_processes(since_ns_ + 5 * ms);
+    GapRow gap;
+    gap.from_ns = since_ns_ + 100 * second;
+    gap.to_ns = since_ns_ + 200 * second;
+    gap.reason = GapReason::turned_off;
+    snapshot_.add(gap);
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+TEST_F(OldNcclHang, BeforeTheDaemonWasStartedAnewNothingIsSaid) {
+    add_processes(since_ns_ + 5 * ms);
+    snapshot_.add_session(since_ns_ + 100 * second, 20'000 * second);
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+TEST_F(OldNcclHang, OfCallsThatWereLostThenNothingIsProven) {
+    add_processes(since_ns_ + 5 * ms);
+    LossRow lost;
+    lost.from_ns = since_ns_ + ms;
+    lost.to_ns = since_ns_ + second;
+    lost.op = op_of_name("ncclAllReduce").value();
+    lost.lost_ring = 1;
+    snapshot_.add(lost);
+    const auto found = hangs();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].verdict, Verdict::partial);
+}
+
+TEST_F(OldNcclHang, IsUnknownWhereTooMuchWouldHaveToBeRead) {
+    add_processes(since_ns_ + 5 * ms);
+    const auto processes = snapshot_.processes();
+    const auto communicators = Communicators::read(snapshot_);
+    ASSERT_TRUE(processes && communicators);
+    const KnownProcesses known(*processes);
+    const Window window{since_ns_ + 2 * hour, since_ns_ + 2 * hour + second};
+    const auto read = [&](size_t max_blocks) {
+        auto past = read_past_collectives(snapshot_, {0, window, {}}, {window.from_ns - 600 * second, window.to_ns}, 1,
+                                          *communicators, known, max_blocks);
+        EXPECT_TRUE(past);
+        return past && past->has_value();
+    };
+    EXPECT_TRUE(read(100));
+    EXPECT_FALSE(read(0));
+}
+
+}  // namespace
+}  // namespace ingero::test
