@@ -9,7 +9,7 @@
 #include <ctime>
 
 #include "core/wire/client.h"
-#include "ctl/pager.h"
+#include "ctl/live/pager.h"
 
 namespace ingero::ctl {
 

@@ -17,10 +17,10 @@
 #include "core/render/table.h"
 #include "core/render/text.h"
 #include "core/wire/client.h"
+#include "ctl/ask/stored.h"
 #include "ctl/command.h"
-#include "ctl/demos.h"
+#include "ctl/files/demos.h"
 #include "ctl/help.h"
-#include "ctl/stored.h"
 
 namespace ingero::ctl {
 

@@ -10,9 +10,9 @@
 #include "core/wire/client.h"
 #include "ctl/command.h"
 #include "ctl/complete.h"
+#include "ctl/files/record.h"
+#include "ctl/files/support_bundle.h"
 #include "ctl/help.h"
-#include "ctl/record.h"
-#include "ctl/support_bundle.h"
 
 namespace {
 

@@ -15,9 +15,9 @@
 #include "core/mcp/session.h"
 #include "core/query/demos.h"
 #include "core/wire/client.h"
+#include "ctl/ask/stored.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
-#include "ctl/stored.h"
 
 namespace ingero::ctl {
 

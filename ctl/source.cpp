@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/wire/client.h"
-#include "ctl/stored.h"
+#include "ctl/ask/stored.h"
 
 namespace ingero::ctl {
 

@@ -14,7 +14,7 @@
 #include "core/query/communicators.h"
 #include "core/query/demos.h"
 #include "core/store/store.h"
-#include "ctl/demos.h"
+#include "ctl/files/demos.h"
 #include "tests/support/daemon.h"
 
 namespace ingero {

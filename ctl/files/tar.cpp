@@ -1,4 +1,4 @@
-#include "ctl/tar.h"
+#include "ctl/files/tar.h"
 
 #include <zstd.h>
 

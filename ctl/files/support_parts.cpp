@@ -1,4 +1,4 @@
-#include "ctl/support_parts.h"
+#include "ctl/files/support_parts.h"
 
 #include <linux/bpf.h>
 #include <sys/syscall.h>

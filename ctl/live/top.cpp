@@ -14,9 +14,9 @@
 #include "core/render/text.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
-#include "ctl/interrupts.h"
-#include "ctl/terminal.h"
-#include "ctl/top_answer.h"
+#include "ctl/live/interrupts.h"
+#include "ctl/live/terminal.h"
+#include "ctl/live/top_answer.h"
 
 namespace ingero::ctl {
 

@@ -6,7 +6,7 @@
 
 #include "core/wire/child_process.h"
 #include "core/wire/client.h"
-#include "ctl/check_locally.h"
+#include "ctl/ask/check_locally.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
 

@@ -1,5 +1,5 @@
 #include "core/render/incidents.h"
-#include "ctl/explain.h"
+#include "ctl/ask/explain.h"
 
 namespace ingero::ctl {
 

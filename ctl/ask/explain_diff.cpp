@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "core/render/incidents.h"
-#include "ctl/demos.h"
-#include "ctl/explain.h"
+#include "ctl/ask/explain.h"
+#include "ctl/files/demos.h"
 
 namespace ingero::ctl {
 

@@ -7,7 +7,7 @@
 #include "core/wire/client.h"
 #include "core/wire/utf8.h"
 #include "ctl/command.h"
-#include "ctl/db_copy.h"
+#include "ctl/files/db_copy.h"
 #include "ctl/help.h"
 
 namespace ingero::ctl {

@@ -1,4 +1,4 @@
-#include "ctl/db_copy.h"
+#include "ctl/files/db_copy.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -2,9 +2,9 @@
 #include <optional>
 
 #include "core/sql/sql.h"
+#include "ctl/ask/requests.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
-#include "ctl/requests.h"
 
 namespace ingero::ctl {
 

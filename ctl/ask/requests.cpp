@@ -1,4 +1,4 @@
-#include "ctl/requests.h"
+#include "ctl/ask/requests.h"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "ctl/explain.h"
+#include "ctl/ask/explain.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "core/render/incidents.h"
+#include "ctl/ask/requests.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
-#include "ctl/requests.h"
 
 namespace ingero::ctl {
 

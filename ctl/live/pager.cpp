@@ -1,4 +1,4 @@
-#include "ctl/pager.h"
+#include "ctl/live/pager.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 #include "core/render/table.h"
 #include "core/render/text.h"
 #include "ctl/command.h"
-#include "ctl/demos.h"
+#include "ctl/files/demos.h"
 #include "ctl/help.h"
 
 namespace ingero::ctl {

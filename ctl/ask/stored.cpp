@@ -1,4 +1,4 @@
-#include "ctl/stored.h"
+#include "ctl/ask/stored.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,7 +14,7 @@
 #include "core/wire/child_process.h"
 #include "core/wire/worker_client.h"
 #include "ctl/command.h"
-#include "ctl/demos.h"
+#include "ctl/files/demos.h"
 
 namespace ingero::ctl {
 

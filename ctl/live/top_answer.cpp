@@ -1,4 +1,4 @@
-#include "ctl/top_answer.h"
+#include "ctl/live/top_answer.h"
 
 #include <algorithm>
 #include <map>

@@ -16,9 +16,9 @@
 
 #include "core/model/time.h"
 #include "core/wire/utf8.h"
+#include "ctl/ask/stored.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
-#include "ctl/stored.h"
 
 namespace ingero::ctl {
 

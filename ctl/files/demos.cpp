@@ -1,4 +1,4 @@
-#include "ctl/demos.h"
+#include "ctl/files/demos.h"
 
 #include <zstd.h>
 

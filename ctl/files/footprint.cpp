@@ -1,4 +1,4 @@
-#include "ctl/footprint.h"
+#include "ctl/files/footprint.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "core/model/time.h"
 #include "core/render/footprint.h"
 #include "ctl/gated_command.h"
-#include "ctl/interrupts.h"
+#include "ctl/live/interrupts.h"
 #include "ctl/source.h"
 
 namespace ingero::ctl {

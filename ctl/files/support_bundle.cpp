@@ -1,4 +1,4 @@
-#include "ctl/support_bundle.h"
+#include "ctl/files/support_bundle.h"
 
 #include <fcntl.h>
 #include <sys/utsname.h>
@@ -17,10 +17,10 @@
 #include "core/render/table.h"
 #include "core/wire/client.h"
 #include "core/wire/utf8.h"
-#include "ctl/check_locally.h"
+#include "ctl/ask/check_locally.h"
+#include "ctl/files/support_parts.h"
+#include "ctl/files/tar.h"
 #include "ctl/help.h"
-#include "ctl/support_parts.h"
-#include "ctl/tar.h"
 
 namespace ingero::ctl {
 

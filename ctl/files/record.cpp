@@ -1,4 +1,4 @@
-#include "ctl/record.h"
+#include "ctl/files/record.h"
 
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -14,9 +14,9 @@
 #include "core/query/recording.h"
 #include "core/store/rows/batch_stream.h"
 #include "core/wire/utf8.h"
-#include "ctl/footprint.h"
+#include "ctl/files/footprint.h"
 #include "ctl/help.h"
-#include "ctl/interrupts.h"
+#include "ctl/live/interrupts.h"
 #include "ctl/source.h"
 
 namespace ingero::ctl {

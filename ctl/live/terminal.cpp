@@ -1,4 +1,4 @@
-#include "ctl/terminal.h"
+#include "ctl/live/terminal.h"
 
 #define NCURSES_NOMACROS 1
 #include <curses.h>
