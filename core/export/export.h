@@ -12,7 +12,7 @@
 
 #include "core/query/coverage.h"
 #include "core/query/stats.h"
-#include "core/sql/event_cursor.h"
+#include "core/sql/events/event_cursor.h"
 #include "core/store/store.h"
 
 namespace ingero {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/query/stats.h"
-#include "core/sql/event_index.h"
+#include "core/sql/events/event_index.h"
 #include "core/store/rows/history.h"
 #include "core/store/store.h"
 

@@ -6,8 +6,8 @@
 
 #include "core/export/export.h"
 #include "core/export/history_slices.h"
-#include "core/sql/event_cursor.h"
-#include "core/sql/event_index.h"
+#include "core/sql/events/event_cursor.h"
+#include "core/sql/events/event_index.h"
 
 namespace ingero {
 

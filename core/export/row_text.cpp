@@ -6,7 +6,7 @@
 #include "core/export/json_text.h"
 #include "core/export/page_writer.h"
 #include "core/sql/catalogue.h"
-#include "core/sql/event_row.h"
+#include "core/sql/events/event_row.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {

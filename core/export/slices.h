@@ -16,7 +16,7 @@
 #include "core/export/page_writer.h"
 #include "core/model/op.h"
 #include "core/sql/catalogue.h"
-#include "core/sql/event_row.h"
+#include "core/sql/events/event_row.h"
 
 namespace ingero {
 

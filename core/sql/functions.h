@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/sql/event_table.h"
+#include "core/sql/events/event_table.h"
 
 namespace ingero {
 

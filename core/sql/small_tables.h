@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "core/sql/event_table.h"
+#include "core/sql/events/event_table.h"
 
 namespace ingero {
 

@@ -11,9 +11,9 @@
 #include <set>
 
 #include "core/sql/catalogue.h"
-#include "core/sql/event_table.h"
+#include "core/sql/events/event_table.h"
 #include "core/sql/functions.h"
-#include "core/sql/history_table.h"
+#include "core/sql/history/history_table.h"
 #include "core/sql/small_tables.h"
 #include "core/wire/utf8.h"
 

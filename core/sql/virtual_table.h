@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "core/sql/event_table.h"
+#include "core/sql/events/event_table.h"
 
 namespace ingero {
 

@@ -22,12 +22,12 @@
 #include "core/symbols/symbolizer.h"
 #include "core/wire/utf8.h"
 #include "core/wire/value.h"
-#include "daemon/worker/file_answers.h"
-#include "daemon/worker/incident_answers.h"
+#include "daemon/worker/answers/file_answers.h"
+#include "daemon/worker/answers/incident_answers.h"
+#include "daemon/worker/answers/store_answers.h"
+#include "daemon/worker/answers/stored_processes.h"
 #include "daemon/worker/params.h"
 #include "daemon/worker/protocol.h"
-#include "daemon/worker/store_answers.h"
-#include "daemon/worker/stored_processes.h"
 
 namespace ingero {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/sql/history_rows.h"
+#include "core/sql/history/history_rows.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {

@@ -10,8 +10,8 @@
 #include "core/model/op.h"
 #include "core/model/syscall_names.h"
 #include "core/sql/catalogue.h"
-#include "core/sql/event_cursor.h"
-#include "core/sql/event_index.h"
+#include "core/sql/events/event_cursor.h"
+#include "core/sql/events/event_index.h"
 
 namespace ingero {
 

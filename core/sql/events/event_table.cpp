@@ -1,4 +1,4 @@
-#include "core/sql/event_table.h"
+#include "core/sql/events/event_table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "core/sql/catalogue.h"
-#include "core/sql/event_row.h"
+#include "core/sql/events/event_row.h"
 #include "core/sql/virtual_table.h"
 
 namespace ingero {

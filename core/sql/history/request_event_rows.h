@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/sql/history_rows.h"
+#include "core/sql/history/history_rows.h"
 
 namespace ingero {
 

@@ -1,4 +1,4 @@
-#include "daemon/worker/store_answers.h"
+#include "daemon/worker/answers/store_answers.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "daemon/worker/stored_processes.h"
+#include "daemon/worker/answers/stored_processes.h"
 
 #include <algorithm>
 #include <optional>

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/sql/event_cursor.h"
-#include "core/sql/event_index.h"
+#include "core/sql/events/event_cursor.h"
+#include "core/sql/events/event_index.h"
 
 namespace ingero {
 

@@ -1,4 +1,4 @@
-#include "core/sql/event_cursor.h"
+#include "core/sql/events/event_cursor.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,10 @@
-#include "core/sql/request_event_rows.h"
+#include "core/sql/history/request_event_rows.h"
 
 #include "core/diagnosis/requests.h"
 #include "core/model/op.h"
 #include "core/query/key_index.h"
 #include "core/sql/catalogue.h"
-#include "core/sql/history_columns.h"
+#include "core/sql/history/history_columns.h"
 
 namespace ingero {
 

@@ -1,4 +1,4 @@
-#include "core/sql/history_rows.h"
+#include "core/sql/history/history_rows.h"
 
 #include <sqlite3.h>
 
@@ -12,8 +12,8 @@
 #include "core/query/coverage.h"
 #include "core/query/gpus.h"
 #include "core/sql/catalogue.h"
-#include "core/sql/history_columns.h"
-#include "core/sql/request_event_rows.h"
+#include "core/sql/history/history_columns.h"
+#include "core/sql/history/request_event_rows.h"
 #include "core/store/rows/state_names.h"
 
 namespace ingero {

@@ -1,4 +1,4 @@
-#include "daemon/worker/file_answers.h"
+#include "daemon/worker/answers/file_answers.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,12 +1,12 @@
-#include "core/sql/history_table.h"
+#include "core/sql/history/history_table.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "core/sql/catalogue.h"
-#include "core/sql/event_table.h"
-#include "core/sql/history_rows.h"
+#include "core/sql/events/event_table.h"
+#include "core/sql/history/history_rows.h"
 #include "core/sql/virtual_table.h"
 
 namespace ingero {

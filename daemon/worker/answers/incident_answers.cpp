@@ -1,4 +1,4 @@
-#include "daemon/worker/incident_answers.h"
+#include "daemon/worker/answers/incident_answers.h"
 
 #include "core/diagnosis/incidents/incident_history.h"
 #include "core/render/incidents.h"

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/sql/event_index.h"
+#include "core/sql/events/event_index.h"
 #include "core/store/block/event_columns.h"
 
 namespace ingero {

@@ -1,4 +1,4 @@
-#include "core/sql/event_index.h"
+#include "core/sql/events/event_index.h"
 
 #include <xxhash.h>
 
