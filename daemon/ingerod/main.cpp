@@ -43,7 +43,7 @@ constexpr int exit_usage = 2;
 constexpr int exit_not_ready = 4;
 /// As the unit has it.
 constexpr rlim_t most_descriptors = 65'536;
-/// However much changes, systemd is told at most this often.
+/// However much changes, systemd gets the status at most this often.
 constexpr uint64_t status_period_us = 100'000;
 
 struct Options {
@@ -160,7 +160,7 @@ struct Sockets {
     size_t count() const { return 1 + for_spans.size() + for_relay + (mcp ? 1 : 0); }
 };
 
-/// Without systemd, where `directory` is not empty: the sockets where programs tell of spans lie in it.
+/// Without systemd, where `directory` is not empty: the sockets where programs send spans lie in it.
 Result<Sockets> open_sockets(EventLoop& loop, Manager& manager, const std::string& path, const std::string& directory,
                              ControlOptions control) {
     Sockets sockets;
@@ -279,8 +279,8 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
     return code;
 }
 
-/// How the daemon has its own checks made: this program, which stays the same file over an upgrade, told what it was
-/// told.
+/// The command that makes the daemon's own checks: this program, which stays the same file over an upgrade, with the
+/// daemon's own options.
 std::vector<std::string> check_command(const Options& options, const std::string& socket) {
     std::vector<std::string> command = {"/proc/self/exe", "--check", "--json",   "--without-processes",
                                         "--socket",       socket,    "--worker", find_worker(options.worker)};

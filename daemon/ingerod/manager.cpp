@@ -194,7 +194,7 @@ void Manager::begin_coverage() {
     ingest_->set_covered_since(*first_covered_ns_);
 }
 
-// Once for all that changes in a turn of the loop: what is told then goes through all processes.
+// Calls tell_change() once for all that changes in a turn of the loop: it goes through all processes.
 void Manager::changed() {
     if (!change_.active())
         change_ = loop_.defer([this] {

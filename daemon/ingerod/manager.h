@@ -74,7 +74,7 @@ class Manager : public BusBackend {
     }
     /// The threads it stands on are alive. For the watchdog.
     bool is_alive() { return ingest_->made_progress(); }
-    /// One more socket where programs tell of spans; `path` is removed in the end where it is given.
+    /// One more socket where programs send spans; `path` is removed in the end where it is given.
     void listen_for_spans(UniqueFd socket, SpanServer::Form form, std::string path = {}) {
         spans_->listen(std::move(socket), form, std::move(path));
     }
@@ -140,7 +140,7 @@ class Manager : public BusBackend {
     // manager_incidents.cpp
     void on_pass(const DiagnosisPass& pass);
     void on_stragglers(const DiagnosisPass& pass);
-    void tell(const IncidentChange& change, const ClockTriple& now);
+    void report(const IncidentChange& change, const ClockTriple& now);
     /// Returns whose the process is.
     uint32_t store(const IncidentChange& change, const ClockTriple& now);
     void keep_detail(const IncidentRow& row);
@@ -160,7 +160,7 @@ class Manager : public BusBackend {
     void when_stored(const std::string& method, const nlohmann::json& params, std::function<void()> then);
     std::vector<MappedLibrary> mapped_libraries(const Caller& caller) const;
     std::string state() const;
-    /// Whether the caller is told of the file: everybody is of system-wide ones, and all of what their processes map.
+    /// Whether the caller may see the file: everybody sees system-wide ones, and what their own processes map.
     bool may_see(const Caller& caller, const LibraryKey& key, const LibraryEntry& entry) const;
     std::vector<std::string> missing_probes(const Caller& caller) const;
     WorkerOptions worker_options() const;

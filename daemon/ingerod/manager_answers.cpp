@@ -68,7 +68,7 @@ json spans_answer(const SpanFigures& figures, uint64_t dropped) {
             {"refused", std::move(refused)}};
 }
 
-/// What tells what the programs of all users do is told to those who see them. What was lost is: it says how far
+/// Hides the figures of what the programs of all users do, for those who do not see them. Losses stay: they say how far
 /// answers can be trusted.
 void leave_out_activity(json& status) {
     for (const char* name : {"recorded", "committed", "waits", "sampled_out", "split_uncertain"})

@@ -1,4 +1,4 @@
-// What the live diagnosis found, told: on D-Bus, in the journal, and in the store, which keeps each incident's history.
+// Reports what the live diagnosis found: on D-Bus, in the journal, and in the store, which keeps an incident's history.
 #include <syslog.h>
 
 #include <algorithm>
@@ -95,7 +95,7 @@ json notice_of(const Straggler& straggler) {
 }  // namespace
 
 void Manager::on_pass(const DiagnosisPass& pass) {
-    for (const IncidentChange& change : incidents_.observe(pass.findings, pass.at)) tell(change, pass.at);
+    for (const IncidentChange& change : incidents_.observe(pass.findings, pass.at)) report(change, pass.at);
     on_stragglers(pass);
     live_->keep_awake(incidents_.waiting());
 }
@@ -103,7 +103,7 @@ void Manager::on_pass(const DiagnosisPass& pass) {
 void Manager::on_stragglers(const DiagnosisPass& pass) {
     const auto put = [&](const StragglerEpisode& episode, const std::string& comm) {
         if (const auto change = incidents_.put(episode.id, straggler_finding(episode, comm, pass.at), pass.at))
-            tell(*change, pass.at);
+            report(*change, pass.at);
     };
     const auto comm_of = [&](const StragglerEpisode& episode) {
         if (const ProcessEntry* known = processes_->find(episode.process)) return known->process.comm;
@@ -133,14 +133,14 @@ void Manager::on_stragglers(const DiagnosisPass& pass) {
             continue;
         }
         const uint64_t at_ns = pass.at.to_realtime(episode.resolved_ns);
-        if (const auto change = incidents_.end(episode.id, at_ns)) tell(*change, pass.at);
+        if (const auto change = incidents_.end(episode.id, at_ns)) report(*change, pass.at);
         if (on_straggler_resolved_) on_straggler_resolved_(episode.id, at_ns);
         notices_.send({{"event", "straggler-resolved"}, {"id", episode.id}, {"at_ns", at_ns}}, uid);
     }
     for (const StragglerEpisode& episode : pass.late_now) put(episode, comm_of(episode));
 }
 
-void Manager::tell(const IncidentChange& change, const ClockTriple& now) {
+void Manager::report(const IncidentChange& change, const ClockTriple& now) {
     const Incident& incident = change.incident;
     const std::vector<JournalField> fields = {{"INGERO_INCIDENT_ID", incident.id},
                                               {"INGERO_KIND", incident.kind},

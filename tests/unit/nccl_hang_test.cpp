@@ -326,6 +326,26 @@ TEST_F(OldNcclHang, OfATimeThatWasNotRecordedNothingIsSaid) {
     EXPECT_THAT(hangs(), IsEmpty());
 }
 
+TEST_F(OldNcclHang, WaitsOfThreadsThatWereNotKeptChangeNothing) {
+    add_processes(since_ns_ + 5 * ms);
+    GapRow gap;
+    gap.from_ns = since_ns_ + 100 * second;
+    gap.to_ns = since_ns_ + 101 * second;
+    gap.reason = GapReason::too_many;
+    gap.subject = "42 waits of threads, or events of their sockets, were not kept";
+    snapshot_.add(gap);
+    EXPECT_THAT(hangs(), SizeIs(1));
+}
+
+TEST_F(OldNcclHang, IsOneUntilTheMissingRankComes) {
+    add_processes(0);
+    collective(3, sequence_ + 1, since_ns_ + 2 * hour + 400 * second);
+    for (uint32_t rank = 0; rank < 4; ++rank) call("cudaStreamSync", rank, since_ns_ + 2 * hour + 401 * second, ms);
+    EXPECT_THAT(hangs(), SizeIs(1));
+    EXPECT_THAT(explain(since_ns_ + 2 * hour + 500 * second, since_ns_ + 2 * hour + 402 * second)["nccl-hang"],
+                IsEmpty());
+}
+
 TEST_F(OldNcclHang, BeforeTheDaemonWasStartedAnewNothingIsSaid) {
     add_processes(since_ns_ + 5 * ms);
     snapshot_.add_session(since_ns_ + 100 * second, 20'000 * second);

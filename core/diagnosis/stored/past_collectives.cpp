@@ -79,6 +79,7 @@ class PastReader {
         looked_into_ = 0;
         const auto begin = go_back();
         if (!begin) return tl::unexpected(begin.error());
+        if (*begin == blocks_.size()) return std::nullopt;  // what detectors are shown is enough
         if (auto left_out = leave_out_gaps(); !left_out) return tl::unexpected(left_out.error());
         if (groups_.empty()) return std::nullopt;
         return go_forth(*begin);
@@ -124,10 +125,11 @@ class PastReader {
         const Window busy{saturating_subtract(boot_.monotonic.from_ns, silent_ns), shown_.to_ns};
         for (const RecordedBlock& block : blocks_) {
             if (block.recorded_ns < busy.from_ns) continue;
+            const size_t known = busy_.size();
             if (auto seen = see_busy(block, busy); !seen) return seen;
+            if (busy_.size() != known) keep_groups([this](const Group& group) { return has_silent_rank(group); });
+            if (groups_.empty()) return {};
         }
-        keep_groups([this](const Group& group) { return has_silent_rank(group); });
-        if (groups_.empty()) return {};
         for (const RecordedBlock& block : blocks_) {
             if (block.recorded_ns < shown_.from_ns) continue;
             auto read = read_rows(block, is_collective);
@@ -174,8 +176,8 @@ class PastReader {
         group->latest_ns = std::max(group->latest_ns, row.start_ns);
     }
 
-    /// From the block before the time shown to where each group is known, or began; groups that are not by then, within
-    /// limits, are dropped. The number of the block to go on from.
+    /// To where each group is known, or began; groups that are not by then, within limits, are dropped. The number of
+    /// the block to go on from.
     Result<size_t> go_back() {
         size_t number = blocks_.size();
         while (number > 0) {
@@ -189,13 +191,11 @@ class PastReader {
                 break;
             }
             --number;
-            auto read = read_rows(block, is_collective);
-            if (!read) return tl::unexpected(read.error());
-            for (const Event& row : rows_)
-                if (!overlaps(row, shown_)) note(row);
+            if (auto read = read_before(block, is_collective); !read) return tl::unexpected(read.error());
+            for (const Event& row : rows_) note(row);
         }
-        const uint64_t links_from_ns =
-            saturating_subtract(number < blocks_.size() ? blocks_[number].recorded_ns : 0, links_ns);
+        if (number == blocks_.size()) return number;
+        const uint64_t links_from_ns = saturating_subtract(blocks_[number].recorded_ns, links_ns);
         while (number > 0 && blocks_[number - 1].recorded_ns > links_from_ns) --number;
         return number;
     }
@@ -206,7 +206,9 @@ class PastReader {
         if (!gaps) return tl::unexpected(gaps.error());
         keep_groups([&](const Group& group) {
             return std::none_of(gaps->begin(), gaps->end(), [&](const GapRow& gap) {
-                if (gap.reason == GapReason::sliced) return false;  // collectives and what waits for them never are
+                // Collectives and what waits for them are never sliced; names and waits of threads are not looked for.
+                if (gap.reason == GapReason::sliced) return false;
+                if (gap.reason == GapReason::too_many && is_of_anyone(gap)) return false;
                 const bool is_over = gap.to_ns != 0 && gap.to_ns <= group.first_ns;
                 return !is_over && (gap.process.pid == 0 || group.ranks.contains(gap.process));
             });
@@ -222,11 +224,13 @@ class PastReader {
         }
         for (size_t count = 1; number < blocks_.size(); ++number, ++count) {
             if (looked_into_ >= max_blocks_) return std::nullopt;
-            auto read = read_rows(blocks_[number], CollectiveWaitsDeriver::wants);
+            auto read = read_before(blocks_[number], CollectiveWaitsDeriver::wants);
             if (!read) return tl::unexpected(read.error());
             for (const Event& row : rows_) {
                 const auto collective = collective_of(row);
-                if (!overlaps(row, shown_) && (!collective || group_of(row, collective))) past.feed.take(row);
+                if (collective && !group_of(row, collective)) continue;
+                note(row);
+                past.feed.take(row);
             }
             if (count % blocks_between_looks != 0) continue;
             keep_waiting(past.feed, blocks_[number].recorded_ns);
@@ -255,6 +259,18 @@ class PastReader {
         rows_.clear();
         return visit_segments(block, wants,
                               [this](size_t segment) { return decode_rows(view_, segment, wanted_, rows_); });
+    }
+
+    /// Those of before the time shown.
+    Result<void> read_before(const RecordedBlock& block, bool (*wants)(const Op&)) {
+        if (block.first_start_ns >= shown_.from_ns) {
+            rows_.clear();
+            return {};
+        }
+        auto read = read_rows(block, wants);
+        std::erase_if(rows_,
+                      [this](const Event& row) { return row.start_ns >= shown_.from_ns || overlaps(row, shown_); });
+        return read;
     }
 
     /// With the numbers of those rows in wanted_, their pids in columns_.

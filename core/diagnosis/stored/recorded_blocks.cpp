@@ -12,7 +12,7 @@ Result<std::vector<RecordedBlock>> recorded_blocks(const StoreSnapshot& snapshot
     auto listed = snapshot.scan_blocks(boot_index, window, [&](BlockView& view) {
         const BlockHeader& header = view.header();
         blocks.push_back({imported ? header.last_start_ns : header.max_end_ns, header.min_sequence,
-                          lies_within(header, window), view.bytes()});
+                          header.first_start_ns, lies_within(header, window), view.bytes()});
         return true;
     });
     if (!listed) return tl::unexpected(listed.error());

@@ -12,8 +12,9 @@
 namespace ingero {
 
 struct RecordedBlock {
-    uint64_t recorded_ns = 0;  ///< CLOCK_MONOTONIC
+    uint64_t recorded_ns = 0;  ///< CLOCK_MONOTONIC, as the next but one
     uint64_t min_sequence = 0;
+    uint64_t first_start_ns = 0;
     bool is_inside = false;  ///< all of it
     std::string_view bytes;  ///< as long as the snapshot
     bool operator<(const RecordedBlock& other) const {

@@ -42,7 +42,7 @@ struct PublicFigures {
     std::optional<double> overhead_permille;  ///< of the traced threads' time; empty: not measured
 };
 
-/// A straggler as `StragglerDetected` tells of it.
+/// A straggler as `StragglerDetected` reports it.
 struct Straggler {
     std::string id;
     std::string scope;    ///< "local": among the ranks of this host

@@ -113,7 +113,7 @@ void BusConnection::on_attempt_done() {
     if (!attempt->bus) return retry_later(attempt->error);
     bus_ = std::move(attempt->bus);
     spdlog::info("D-Bus: connected to the system bus as {}", name_);
-    told_.clear();
+    logged_.clear();
     try {
         callbacks_.connected();
     } catch (const std::exception& error) {
@@ -122,7 +122,7 @@ void BusConnection::on_attempt_done() {
 }
 
 void BusConnection::retry_later(const std::string& why) {
-    if (why != std::exchange(told_, why))
+    if (why != std::exchange(logged_, why))
         spdlog::warn("D-Bus: not connected to the system bus: {}; trying again every {} ms", why, retry_.count());
     const auto wait_us = static_cast<uint64_t>(std::chrono::microseconds(retry_).count());
     retry_timer_ = loop_.add_timer(

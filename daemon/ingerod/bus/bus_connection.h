@@ -66,7 +66,7 @@ class BusConnection {
     std::unique_ptr<sdbus::IConnection> bus_;
     bool waits_for_output_ = false;
     uint64_t stalled_at_us_ = 0;  ///< CLOCK_MONOTONIC: when to give up a bus that does not read
-    std::string told_;            ///< what the log was last told, so that it is told once
+    std::string logged_;          ///< the failure last logged, so that it is logged once
 };
 
 }  // namespace ingero

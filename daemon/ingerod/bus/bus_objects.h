@@ -49,7 +49,7 @@ class IncidentObject final
     IncidentObject(sdbus::IConnection& bus, const std::string& path, Data data);
     ~IncidentObject();
     std::vector<bus::PropertyName> update(const Data& data);
-    void emit_changed(const std::vector<bus::PropertyName>&) {}  ///< IncidentUpdated tells of it
+    void emit_changed(const std::vector<bus::PropertyName>&) {}  ///< IncidentUpdated reports it
 
   private:
     std::string Id() override;
@@ -92,24 +92,24 @@ class ObjectSet {
 
     bool settled() const { return additions_.empty() && removals_.empty() && changes_.empty(); }
 
-    /// One removal, addition or change, with its signal where `tell`. Call while not settled(). Throws sdbus::Error.
-    void step(sdbus::IConnection& bus, bool tell) {
+    /// One removal, addition or change, with its signal where `signals`. Call while not settled(). Throws sdbus::Error.
+    void step(sdbus::IConnection& bus, bool signals) {
         if (!removals_.empty()) {
             const std::string path = std::move(removals_.front());
             removals_.pop_front();
             const auto object = objects_.extract(path);
             changes_.erase(path);
-            if (tell && object) object.mapped()->emitInterfacesRemovedSignal();
+            if (signals && object) object.mapped()->emitInterfacesRemovedSignal();
         } else if (!additions_.empty()) {
             auto [path, data] = std::move(additions_.front());
             additions_.pop_front();
             const auto& object =
                 objects_.insert_or_assign(path, std::make_unique<Object>(bus, path, std::move(data))).first->second;
-            if (tell) object->emitInterfacesAddedSignal();
+            if (signals) object->emitInterfacesAddedSignal();
         } else if (!changes_.empty()) {
             const auto change = changes_.extract(changes_.begin());
             const auto object = objects_.find(change.key());
-            if (tell && object != objects_.end()) object->second->emit_changed(change.mapped());
+            if (signals && object != objects_.end()) object->second->emit_changed(change.mapped());
         }
     }
 

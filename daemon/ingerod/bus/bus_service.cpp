@@ -50,8 +50,8 @@ struct Look {
 
 }  // namespace
 
-/// Work is done in rounds: each looks at what there is to tell, tells as much of it as the burst, the bus and the turn
-/// allow, and says when the next round is due. Nothing to tell: no round.
+/// Work is done in rounds: each finds what there is to send, sends as much of it as the burst, the bus and the turn
+/// allow, and sets when the next round is due. Nothing to send: no round.
 struct BusService::Impl {
     Impl(EventLoop& event_loop, BusBackend& bus_backend, BusOptions bus_options)
         : loop(event_loop),
@@ -100,7 +100,7 @@ struct BusService::Impl {
         const auto begun = Clock::now();
         try {
             look(begun);
-            const bool more = published ? tell(begun) : publish(begun);
+            const bool more = published ? send(begun) : publish(begun);
             if (more) return run_soon();
         } catch (const std::exception& error) {
             return connection.fail(error.what());
@@ -140,7 +140,7 @@ struct BusService::Impl {
         processes.want(std::move(wanted));
     }
 
-    /// Before anything is answered: all objects, which nobody has to be told of. True: more of it in the next turn.
+    /// Before anything is answered: adds all objects, without signals. True: more of it in the next turn.
     bool publish(Clock::time_point begun) {
         while (!incidents.settled() || !processes.settled()) {
             if (Clock::now() - begun >= turn) return true;
@@ -154,19 +154,19 @@ struct BusService::Impl {
         return true;
     }
 
-    /// True: more could be told in the next turn; false: not before the next grant, look or change.
-    bool tell(Clock::time_point begun) {
+    /// True: more could be sent in the next turn; false: not before the next grant, look or change.
+    bool send(Clock::time_point begun) {
         // A part of each burst is left to processes, so that a storm of incidents does not hide them for ever.
         const size_t for_processes = std::max<size_t>(options.burst / 5, 1);
         waits_for_burst = false;
         for (auto now = begun; !connection.output_waits(); now = Clock::now()) {
             if (now - begun >= turn) return true;
-            // An incident is told of only once its object is there.
+            // An incident's signals leave only once its object is there.
             const bool about_incidents = !incidents.settled() || (!queue.empty() && !incidents_look.wanted);
             const bool about_losses = losses_look.due(now) && losses_grew();
             if (about_incidents || about_losses || properties_changed) {
                 if (burst.take(now, for_processes)) {
-                    tell_one(about_incidents, about_losses, now);
+                    send_one(about_incidents, about_losses, now);
                     continue;
                 }
                 waits_for_burst = true;
@@ -182,7 +182,7 @@ struct BusService::Impl {
     }
 
     /// Losses and properties first: they come at most a few times a second.
-    void tell_one(bool about_incidents, bool about_losses, Clock::time_point now) {
+    void send_one(bool about_incidents, bool about_losses, Clock::time_point now) {
         if (about_losses) {
             losses_look.done(now, losses_pause);
             told_losses = losses;

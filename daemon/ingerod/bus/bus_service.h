@@ -21,7 +21,7 @@ struct BusOptions {
     /// incident.
     size_t burst = 50;
     std::chrono::milliseconds burst_period{250};
-    /// Incidents that may wait to be told of; beyond it the oldest update, then the oldest closing, is dropped and
+    /// Incidents that may wait to be reported; beyond it the oldest update, then the oldest closing, is dropped and
     /// counted.
     size_t waiting = 1'024;
 };

@@ -30,7 +30,7 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     ~ManagerObject();
 
     void tell(const Notice& notice);
-    /// Whether State or Probes read differently than subscribers were told; tell_changes() tells them.
+    /// Whether State or Probes differ from what subscribers were last sent; tell_changes() signals that.
     bool look_for_changes();
     void tell_changes();
 
@@ -90,7 +90,7 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     std::chrono::steady_clock::time_point figures_due_{};
     std::string told_state_;
     std::vector<Probe> told_probes_;
-    std::vector<bus::PropertyName> changed_;  ///< properties that are still to be told of
+    std::vector<bus::PropertyName> changed_;  ///< properties that are still to be signalled
 };
 
 }  // namespace ingero

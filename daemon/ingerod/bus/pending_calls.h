@@ -1,4 +1,4 @@
-// Method calls that are answered later, bounded: whoever calls the bus without end is told so and costs no memory.
+// Method calls that are answered later, bounded: whoever calls the bus without end gets an error and costs no memory.
 // Loop thread only.
 #pragma once
 

@@ -16,7 +16,7 @@ void SignalQueue::resolved(const std::string& id, uint64_t at_realtime_ns) {
     Straggler straggler;
     straggler.id = id;
     const auto waits = by_key_.find("straggler " + id);
-    // One that has not been told of yet is told of in full, and then that it is over.
+    // A straggler not reported yet is reported in full, and then that it is over.
     if (waits != by_key_.end()) straggler = std::get<Straggler>(entries_.at(waits->second).notice.about);
     add("straggler " + id, {Notice::What::closed, std::move(straggler), at_realtime_ns});
 }

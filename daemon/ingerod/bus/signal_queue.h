@@ -1,4 +1,4 @@
-// What is still to be told on the bus: bounded, and coalesced by incident, so that a storm of incidents becomes a few
+// What is still to be sent on the bus: bounded, and coalesced by incident, so that a storm of incidents becomes a few
 // signals a second that say how things stand. Pure: no bus, no clock.
 #pragma once
 
@@ -25,8 +25,8 @@ struct Notice {
     uint64_t resolved_realtime_ns = 0;        ///< of a straggler
 };
 
-/// In order of what has waited longest. What is told of one incident is told in order: opened, updated, closed; each at
-/// most once, with its latest figures.
+/// In order of what has waited longest. Signals of one incident leave in order: opened, updated, closed; each at most
+/// once, with its latest figures.
 class SignalQueue {
   public:
     /// Incidents and stragglers that may wait; of more the oldest update, then the oldest closing, is dropped.

@@ -132,7 +132,7 @@ CheckResult check_seen(SymbolReader& symbols, const ProcFs& proc, const Seen& se
         library.symbols = summarize_symbols(kind, *found);
     else
         library.reason = found.error().message;
-    // Without the rights nothing can be traced, which is told by the capabilities already.
+    // Without the rights nothing can be traced, which the check of capabilities reports already.
     return check_mapped_library(library);
 }
 

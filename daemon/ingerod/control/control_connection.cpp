@@ -378,7 +378,7 @@ void ControlConnection::footprint(const RpcRequest& request) {
         return answer_error(
             request.id, {ErrorCode::not_found, "no footprint is recorded on this connection", "begin one with a pid"});
     if (!finishes) return answer(request.id, {{"ended", footprint_->has_ended()}});
-    answer(request.id, footprint_->finish(), false);  // it is told once, and there are few
+    answer(request.id, footprint_->finish(), false);  // it is sent once, and there are few
     footprint_.reset();
 }
 

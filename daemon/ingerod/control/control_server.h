@@ -32,7 +32,7 @@ struct ControlOptions {
     size_t all_output_bytes = 16 << 20;
     /// For a half-sent message, a missing hello, output that is not read.
     std::chrono::milliseconds stall{30'000};
-    /// A client was refused, told at most once a second; the text holds nothing of the client's. Default: a log line.
+    /// A client was refused; called at most once a second; the text holds nothing of the client's. Default: a log line.
     std::function<void(const Caller&, const std::string&)> on_refusal{};
 };
 

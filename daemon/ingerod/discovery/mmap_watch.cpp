@@ -143,8 +143,8 @@ struct MmapWatch::Impl {
         resume_timer = loop->add_timer(pause_us, [this] { resume(); });
     }
 
-    // The kernel tells of a wake-up once, and of those in the pause it told nobody; to a ring that is full by now comes
-    // nothing that would wake.
+    // The kernel signals each wake-up once, and nobody got those in the pause; a ring that is full by now gets nothing
+    // that would wake.
     void resume() {
         resume_timer.reset();
         for (EventLoop::Source& source : sources) loop->set_io_events(source, EPOLLIN);
@@ -155,13 +155,13 @@ struct MmapWatch::Impl {
         due_timer.reset();
         filter.begin_turn();
         for (const MappingFilter::Sight& sight : filter.due(monotonic_now_ns()))
-            tell(sight.pid, sight.mapping, sight.time_ns);
+            report(sight.pid, sight.mapping, sight.time_ns);
         if (filter.has_waiting() && !due_timer.active())
             due_timer = loop->add_timer(
                 due_period_us, [this] { look_at_due(); }, due_period_us / 5);
     }
 
-    void tell(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
+    void report(uint32_t pid, const Mapping& mapping, uint64_t time_ns) {
         (is_library(mapping.path) ? callbacks.on_mapping : callbacks.on_program)(pid, mapping, time_ns);
     }
 
@@ -186,7 +186,7 @@ struct MmapWatch::Impl {
         mapping.file = {makedev(record.device_major, record.device_minor), record.inode};
         mapping.path = path;
         const auto verdict = filter.take(record.pid, mapping, time_ns, monotonic_now_ns());
-        if (verdict == MappingFilter::Verdict::now) tell(record.pid, mapping, time_ns);
+        if (verdict == MappingFilter::Verdict::now) report(record.pid, mapping, time_ns);
         return verdict != MappingFilter::Verdict::too_many;
     }
 };

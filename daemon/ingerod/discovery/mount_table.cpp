@@ -224,7 +224,7 @@ const std::vector<Mount>& MountTable::read() {
     if (fd_ && poll(&changes, 1, 0) == 0) return mounts_;
     below_.clear();
     mounts_.clear();
-    // Opened before it is read: what changes meanwhile is told of the next time.
+    // Opened before it is read: poll() reports what changes meanwhile the next time.
     fd_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
     if (auto text = fd_ ? read_open_file(fd_.get(), path_) : fail(ErrorCode::not_found, path_))
         mounts_ = parse_mountinfo(*text);

@@ -1,4 +1,4 @@
-// What is mounted where, as a /proc/PID/mountinfo tells, and which file systems may leave whoever asks without an
+// What is mounted where, as a /proc/PID/mountinfo lists it, and which file systems may leave whoever asks without an
 // answer.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace ingero {
 
 struct Mount {
-    uint64_t id = 0;      ///< of the mount, as statx tells it
+    uint64_t id = 0;      ///< of the mount, as statx returns it
     uint64_t device = 0;  ///< as makedev
     std::string path;     ///< where it is mounted
     std::string type;     ///< of file system: ext4, fuse.sshfs
@@ -33,8 +33,8 @@ const Mount* mount_of_device(const std::vector<Mount>& table, uint64_t device);
 const Mount* mount_of_id(const std::vector<Mount>& table, uint64_t id);
 /// Any user can serve such a file system, and leave whoever opens or reads a file of it without an answer for ever.
 bool is_served_by_a_user(std::string_view file_system);
-/// What an overlay with these options lies on, as it was told when it was mounted: a path may be relative to a folder
-/// that nobody knows any more.
+/// The layers in an overlay's options, as written when it was mounted: a path may be relative to a folder that nobody
+/// knows any more.
 std::vector<std::string> overlay_layers(std::string_view options);
 /// Where the link at a path leads; nullopt where there is no link, or nothing is known of it.
 using LinkAt = std::function<std::optional<std::string>(const std::string& path)>;
@@ -42,8 +42,8 @@ using LinkAt = std::function<std::optional<std::string>(const std::string& path)
 std::string without_links(const std::string& path, const LinkAt& link_at);
 /// The mount that an absolute path without links lies on; null where the table has none.
 const Mount* mount_of_path(const std::vector<Mount>& table, std::string_view path);
-/// The mounts of FUSE that `overlay` lies on, itself or by overlays below it, as far as the table tells: for a path
-/// that is relative, each of root's that it may lead to. `link_at` is asked of nothing that lies on FUSE.
+/// The mounts of FUSE that `overlay` lies on, itself or by overlays below it, as far as the table shows: for a path
+/// that is relative, each of root's that it may lead to. Never calls `link_at` for what lies on FUSE.
 std::vector<const Mount*> fuse_below(
     const std::vector<Mount>& table, const Mount& overlay,
     const LinkAt& link_at = [](const std::string&) { return std::nullopt; });
@@ -60,7 +60,7 @@ class MountTable {
 
   private:
     std::string path_;
-    UniqueFd fd_;  ///< by which the kernel tells of changes
+    UniqueFd fd_;  ///< by which the kernel reports changes
     std::vector<Mount> mounts_;
     std::map<uint64_t, std::vector<const Mount*>> below_;  ///< by the overlay's id
 };

@@ -374,7 +374,7 @@ std::optional<std::optional<Mount>> ProcFs::find_mount(
     });
 }
 
-// An engine may have been given its folder by way of a link, and tells its layers so.
+// An engine may have been given its folder by way of a link, and names its layers by it.
 std::optional<std::string> ProcFs::hosts_link_at(const std::string& path) const {
     UniqueFd root;
     for (const char* process : {"/1/root", "/self/root"})
@@ -430,7 +430,7 @@ Result<void> ProcFs::check_file_system(uint32_t pid, uint64_t device) const {
     return {};
 }
 
-// Neither to find it nor to tell what it is, is anybody asked who serves it.
+// Finds and identifies the file without asking whoever serves it.
 ProcFs::Place ProcFs::find_range(uint32_t pid, const Mapping& mapping) const {
     char range[64];
     snprintf(range, sizeof(range), "%" PRIx64 "-%" PRIx64, mapping.start, mapping.end);

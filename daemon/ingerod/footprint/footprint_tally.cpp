@@ -28,7 +28,7 @@ struct OpenFlag {
 #ifndef O_TMPFILE
 #error "needs _GNU_SOURCE"
 #endif
-// What changes what is done to the file; O_CLOEXEC and the like are of no interest, and would tell like files apart.
+// Flags that change what is done to the file; O_CLOEXEC and the like do not matter, and would distinguish like files.
 // O_TMPFILE holds the bit of O_DIRECTORY.
 constexpr OpenFlag open_flags[] = {
     {O_CREAT, "O_CREAT"},     {O_EXCL, "O_EXCL"},           {O_TRUNC, "O_TRUNC"}, {O_APPEND, "O_APPEND"},

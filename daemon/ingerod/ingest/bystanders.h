@@ -1,4 +1,4 @@
-// Who is recorded beside the traced threads, since it woke them or had their CPU: each is told of once, and now and
+// Who is recorded beside the traced threads, since it woke them or had their CPU: each is reported once, and now and
 // then again, since by then a process may be another program, and a pid another process. Not thread-safe.
 #pragma once
 
@@ -38,7 +38,7 @@ class Bystanders {
         if (preemptors_.insert(event.preemptor_tgid).second) fresh_preemptors_.push_back(event.preemptor_tgid);
     }
 
-    /// Those not told of yet.
+    /// Those not reported yet.
     std::vector<WaitRow> take_wakers() { return std::exchange(fresh_wakers_, {}); }
     std::vector<uint32_t> take_preemptors() { return std::exchange(fresh_preemptors_, {}); }
 

@@ -95,7 +95,7 @@ void put_row(Row&& row, std::vector<std::remove_cvref_t<Row>>& waiting, size_t m
 void CommitQueue::Queued::append(Queued&& next) {
     ingero::append(batch, std::move(next.batch));
     ingero::append(requests, std::move(next.requests));
-    ingero::append(told, std::move(next.told));
+    ingero::append(done, std::move(next.done));
 }
 
 CommitQueue::CommitQueue(std::unique_ptr<StoreWriter> store, std::function<void(Call)> post)
@@ -181,7 +181,7 @@ void CommitQueue::put(IncidentRow incident) {
 void CommitQueue::put(std::vector<SpanRow> spans, std::function<void(bool)> done) {
     const std::lock_guard lock(mutex_);
     append(next_.spans, std::move(spans));
-    next_told_.push_back(std::move(done));
+    next_done_.push_back(std::move(done));
     wake_.notify_all();
 }
 
@@ -216,7 +216,7 @@ void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, u
 }
 
 CommitQueue::Queued CommitQueue::take_put() {
-    return {std::exchange(next_, {}), {}, std::exchange(next_told_, {})};
+    return {std::exchange(next_, {}), {}, std::exchange(next_done_, {})};
 }
 
 CommitQueue::Outcome CommitQueue::commit(const Batch& batch) {
@@ -274,15 +274,15 @@ bool CommitQueue::store_in_parts(Batch& batch) {
 // Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
 // Rows that somebody waits for are committed once no batch is left, since the next may be a second away.
 std::optional<CommitQueue::Queued> CommitQueue::take(std::unique_lock<std::mutex>& lock) {
-    wake_.wait(lock, [this] { return !queue_.empty() || !next_told_.empty() || closed_; });
-    if (queue_.empty() && next_told_.empty()) return std::nullopt;
+    wake_.wait(lock, [this] { return !queue_.empty() || !next_done_.empty() || closed_; });
+    if (queue_.empty() && next_done_.empty()) return std::nullopt;
     Queued queued;
     const size_t most = std::min<size_t>(max_commit_events, figures_.store.cap_bytes / 4 / row_bytes);
     while (!queue_.empty() && (queued.events() == 0 || queued.events() + queue_.front().events() <= most)) {
         queued.append(std::move(queue_.front()));
         queue_.pop_front();
     }
-    if (queue_.empty() && !next_told_.empty()) queued.append(take_put());
+    if (queue_.empty() && !next_done_.empty()) queued.append(take_put());
     if (covered_since_ != 0) store_->set_first_covered(covered_since_);
     return queued;
 }
@@ -323,7 +323,7 @@ void CommitQueue::give_up(Batch& batch) {
 void CommitQueue::tidy() {
     {
         const std::lock_guard lock(mutex_);
-        const bool is_awaited = !queue_.empty() || !next_told_.empty();
+        const bool is_awaited = !queue_.empty() || !next_done_.empty();
         if (closed_ || (is_awaited && ++untidied_batches_ < tidy_every_batches)) return;
     }
     untidied_batches_ = 0;
@@ -350,7 +350,7 @@ void CommitQueue::run() {
         wake_.notify_all();
         lock.unlock();
         for (Call& call : queued->requests) post_(std::move(call));
-        for (auto& told : queued->told) post_([told = std::move(told), spans_stored] { told(spans_stored); });
+        for (auto& done : queued->done) post_([done = std::move(done), spans_stored] { done(spans_stored); });
         if (stored) tidy();
     }
 }

@@ -58,7 +58,7 @@ class CommitQueue {
     bool is_covering() const;
 
     /// Ingest thread. With `covered_until_ns` 0 the batch says nothing of coverage. `requests` are posted when it was
-    /// committed, or given up. Waits while too much is queued, unless the queue is told not to.
+    /// committed, or given up. Waits while too much is queued, until stop_waiting().
     void push(std::vector<Event> events, std::vector<LossRow> losses, uint64_t covered_until_ns,
               std::vector<Call> requests);
     /// push() waits no more. Any thread.
@@ -73,7 +73,7 @@ class CommitQueue {
     struct Queued {
         Batch batch;
         std::vector<Call> requests;
-        std::vector<std::function<void(bool)>> told;  ///< whether it was stored
+        std::vector<std::function<void(bool)>> done;  ///< gets whether it was stored
 
         size_t events() const { return batch.events.size(); }
         void append(Queued&& next);
@@ -107,7 +107,7 @@ class CommitQueue {
     size_t queued_events_ = 0;
     bool closed_ = false;
     Batch next_;  ///< what is put; its events, losses and coverage stay empty
-    std::vector<std::function<void(bool)>> next_told_;
+    std::vector<std::function<void(bool)>> next_done_;
     std::map<OpId, LossRow> carried_losses_;  ///< of batches that could not be stored
     uint64_t covered_since_ = 0;
     CommitFigures figures_;

@@ -102,7 +102,7 @@ struct Ingest::Impl {
 
     // Ingest thread only.
     std::vector<Event> pending;
-    /// Of the first event since losses and coverage were told; batches that fill earlier say nothing of them. 0: none.
+    /// Of the first event since a batch last had losses and coverage; batches that fill earlier have neither. 0: none.
     uint64_t filling_since_ns = 0;
     uint64_t last_hand_over_ns = 0;
     uint64_t handed_over = 0;  ///< events
@@ -251,7 +251,7 @@ void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns
             process.pid, *unsaid);
 }
 
-// What a process did is told before that it ended, also where one drain brought both.
+// Posts first what a process did, then that it ended, also where one drain brought both.
 void Ingest::Impl::merge_activity() {
     merge_calls();
     // Few at a time, since each may take a while: others have their turns between.
@@ -453,7 +453,7 @@ void Ingest::Impl::ingest_loop() {
 Ingest::Ingest(EventLoop& loop, CallProbes& probes, std::unique_ptr<StoreWriter> store, Callbacks callbacks)
     : impl_(std::make_unique<Impl>(loop, probes, std::move(store), std::move(callbacks))) {}
 
-// Who waits for a commit is not told any more: they may be gone.
+// Does not answer those who wait for a commit: they may be gone.
 void Ingest::stop_reading() {
     if (!impl_->ingest_thread.joinable()) return;
     impl_->join_reader();

@@ -75,7 +75,7 @@ class Ingest {
         std::function<void()> on_drained;           ///< on the ingest thread, after the calls of a turn
         /// On the ingest thread, of each communicator that is stored; may be left out.
         std::function<void(const CommunicatorRow&)> on_communicator = {};
-        /// On the ingest thread, of each event before anybody is told of it; may be left out.
+        /// On the ingest thread, of each event before anybody gets it; may be left out.
         std::function<void(Event&)> hide_names = {};
         /// Whose share the names of a uid's processes are, on the thread of put_process(); may be left out.
         std::function<uint32_t(uint32_t uid)> owner_of = {};
@@ -91,7 +91,7 @@ class Ingest {
     void stop_reading();
     /// A new or changed process row, for the next commit. Any thread.
     void put_process(Process process);
-    /// For the next commit; any thread. A row that takes another's place is told again, see GapRow.
+    /// For the next commit; any thread. A row may take another's place, see GapRow.
     void put_gap(GapRow gap);
     /// For the next commit; any thread.
     void put_stack(StackRow stack);

@@ -25,7 +25,7 @@ class HostRows {
     HostRows(const ProcFs& proc, const Processes& processes, Store store)
         : proc_(proc), processes_(processes), store_(std::move(store)) {}
 
-    /// It calls nothing, so nobody else tells who it is.
+    /// It calls nothing, so nothing else shows who it is.
     void on_bystander(const WaitRow& row);
     /// They ran while a traced thread had to wait.
     void on_preemptors(const std::vector<uint32_t>& pids);

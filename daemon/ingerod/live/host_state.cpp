@@ -129,7 +129,8 @@ Counters HostState::read_host() {
     return counters;
 }
 
-void HostState::tell(const std::string& source, const Counters& now, uint64_t time_ns, bool always, Counters gauges) {
+void HostState::put_row(const std::string& source, const Counters& now, uint64_t time_ns, bool always,
+                        Counters gauges) {
     Counters& before = before_[source];
     StateRow row{.time_ns = time_ns, .source = source, .values = {}};
     bool changed = false;
@@ -177,7 +178,7 @@ void HostState::measure(const std::set<ProcessKey>& traced, uint64_t now_ns) {
         ++count;
     }
     if (count != 0) rates = {{"cpu_mhz_lowest", slowest}, {"cpu_mhz_mean", sum / count}};
-    tell("host", read_host(), now_ns, true, std::move(rates));
+    put_row("host", read_host(), now_ns, true, std::move(rates));
 
     look_up_groups(traced);
     std::set<ControlGroup> groups;
@@ -185,16 +186,16 @@ void HostState::measure(const std::set<ProcessKey>& traced, uint64_t now_ns) {
         if (groups.size() >= max_groups) break;
         groups.insert(group);
     }
-    std::set<std::string> told = {"host"};
+    std::set<std::string> sources = {"host"};
     for (const ControlGroup& group : groups) {
         if (group.path.empty()) continue;
         Counters counters;
         if (const auto text = read_file(group.cpu + "/cpu.stat")) counters.merge(parse_cpu_quota(*text));
         if (const auto text = read_file(group.memory + "/memory.events")) counters.merge(parse_memory_events(*text));
         const std::string source = "cgroup:" + group.path;
-        if (!counters.empty() && told.insert(source).second) tell(source, counters, now_ns, false, {});
+        if (!counters.empty() && sources.insert(source).second) put_row(source, counters, now_ns, false, {});
     }
-    std::erase_if(before_, [&](const auto& one) { return told.count(one.first) == 0; });
+    std::erase_if(before_, [&](const auto& one) { return sources.count(one.first) == 0; });
 }
 
 }  // namespace ingero

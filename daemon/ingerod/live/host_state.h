@@ -50,7 +50,7 @@ class HostState {
     /// later.
     void look_up_groups(const std::set<ProcessKey>& traced);
     /// As what was counted since the last time; nothing at the first.
-    void tell(const std::string& source, const Counters& now, uint64_t time_ns, bool always, Counters gauges);
+    void put_row(const std::string& source, const Counters& now, uint64_t time_ns, bool always, Counters gauges);
 
     std::function<void(StateRow)> put_;
     std::string root_;

@@ -30,8 +30,8 @@ constexpr int64_t pause_by_pass = 60;
 constexpr std::chrono::nanoseconds longest_pause = std::chrono::seconds(3);
 /// After its exit, a process can still be in the window.
 constexpr uint64_t remembered_ns = 60'000'000'000;
-/// Ranks that wait for one that does not come make no calls: for so long it is looked whether they do. One that lives
-/// is told of after two minutes, or later where its ranks have been far apart.
+/// Ranks that wait for one that does not come make no calls: passes go on for so long to find them. One that lives is
+/// reported after two minutes, or later where its ranks have been far apart.
 constexpr uint64_t silence_ns = 600'000'000'000;
 constexpr size_t max_communicators = 65'536;
 /// Calls and waits of ranks, between two passes.

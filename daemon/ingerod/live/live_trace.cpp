@@ -157,7 +157,7 @@ class LiveTrace::Subscriber final : public LiveStream {
             std::count_if(visible_.begin(), visible_.end(), [](const auto& one) { return !one.second; }));
     }
 
-    /// What others have in flight takes nothing of what this one may be told.
+    /// Calls in flight that this one may not see take no room from those that it may.
     void look_at(const InFlightCall& call, const Process* process) {
         if (filter_.errors || !wants(call.call) || !may_see(process)) return;
         if (in_flight_.size() < max_in_flight)
@@ -169,20 +169,20 @@ class LiveTrace::Subscriber final : public LiveStream {
         std::map<std::pair<uint32_t, uint64_t>, uint64_t> still;
         for (const InFlightCall& one : in_flight_) {
             const std::pair key{one.call.tid, one.call.start_ns};
-            const auto told = told_.find(key);
-            // Told when it is found, and again whenever it has lasted twice as long.
-            const bool tell = told == told_.end() || one.call.duration_ns >= told->second;
-            still[key] = tell ? 2 * one.call.duration_ns : told->second;
-            if (!tell) continue;
+            const auto known = reported_.find(key);
+            // Reported when it is found, and again whenever it has lasted twice as long.
+            const bool is_due = known == reported_.end() || one.call.duration_ns >= known->second;
+            still[key] = is_due ? 2 * one.call.duration_ns : known->second;
+            if (!is_due) continue;
             TracedCall traced;
             traced.call = one.call;
             traced.activity = one.activity;
             traced.activity_ns = one.activity_ns;
             accept(std::move(traced), clock);
         }
-        told_ = std::move(still);
+        reported_ = std::move(still);
         in_flight_.clear();
-        // Told as they come to be too many, not at each look.
+        // Counted as they come to be too many, not at each look.
         skipped_ += cut_ - std::min(cut_, cut_before_);
         cut_before_ = std::exchange(cut_, 0);
         return is_ready();
@@ -298,9 +298,10 @@ class LiveTrace::Subscriber final : public LiveStream {
     };
     std::map<Handle, Name> names_;
     bool asking_ = false;
-    std::map<std::pair<uint32_t, uint64_t>, uint64_t> told_;  ///< thread and start to how long it lasts when told again
-    std::vector<InFlightCall> in_flight_;                     ///< seen at this look
-    uint64_t cut_ = 0;                                        ///< that were more than are told
+    /// Thread and start to how long it lasts when it is reported again.
+    std::map<std::pair<uint32_t, uint64_t>, uint64_t> reported_;
+    std::vector<InFlightCall> in_flight_;  ///< seen at this look
+    uint64_t cut_ = 0;                     ///< that were more than max_in_flight
     uint64_t cut_before_ = 0;
     const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };
@@ -364,7 +365,7 @@ void LiveTrace::take_staged() {
         for (Subscriber* subscriber : subscribers_) subscriber->unstage();
     }
     const ClockTriple clock = ClockTriple::now();
-    // One that is told may end itself or others.
+    // One that is notified may end itself or others.
     for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
         if (subscribers_.contains(subscriber) && subscriber->accept(clock)) subscriber->tell_ready();
 }

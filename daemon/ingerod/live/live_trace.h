@@ -61,7 +61,7 @@ class LiveTrace {
     Result<std::unique_ptr<LiveStream>> subscribe(const Caller& caller, TraceFilter filter,
                                                   std::function<void()> on_ready);
     size_t subscribers() const { return subscribers_.size(); }
-    /// Calls in flight that one subscriber is told of at a look; what is beyond them counts as skipped.
+    /// Calls in flight that one subscriber gets at a look; what is beyond them counts as skipped.
     static constexpr size_t max_in_flight = 1'024;
     void set_in_flight_floor(uint64_t ns) { in_flight_floor_ns_ = ns; }
 

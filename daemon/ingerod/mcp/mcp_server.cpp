@@ -170,7 +170,7 @@ void McpServer::Impl::on_socket(SessionId id, uint32_t events) {
     Session& session = sessions.at(id);
     if (session.killed) return;
     if (events & EPOLLOUT) flush(session);
-    // One that closes its end is about to leave, or of no use: its pidfd tells which.
+    // One that closes its end is about to leave, or of no use: its pidfd shows which.
     if (!receive_some(id, session)) session.socket_source.reset();
 }
 
@@ -220,7 +220,7 @@ void McpServer::Impl::answer(SessionId id, const RpcRequest& request) {
     if (request.method == "status") return done(host.status(caller));
     if (request.method == "processes") return done(host.processes(caller));
     if (request.method == "check") return host.check(caller, done);
-    if (request.method == "commit") return host.commit(caller, [done](json told) { done(std::move(told)); });
+    if (request.method == "commit") return host.commit(caller, [done](json facts) { done(std::move(facts)); });
     // What comes with the package is nobody's in particular.
     if (request.method == "demo") {
         const json& scenario = request.params.contains("scenario") ? request.params["scenario"] : json("");

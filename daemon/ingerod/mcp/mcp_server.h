@@ -26,7 +26,7 @@ struct McpOptions {
     unsigned sessions_per_uid = 8;
     /// By which uids of one user count together.
     OwnerOf owner_of{};
-    /// A client was refused, told at most once a second; the text holds nothing of the client's. Default: a log line.
+    /// A client was refused; called at most once a second; the text holds nothing of the client's. Default: a log line.
     std::function<void(const Caller&, const std::string&)> on_refusal{};
 };
 

@@ -27,7 +27,7 @@ AttachThread::Pending AttachThread::attach(std::shared_ptr<UniqueFd> fd, std::ve
     job->done = std::move(done);
     ask([this, job] {
         attach_for(*job);
-        posted_.post([job] { tell(*job); });
+        posted_.post([job] { deliver(*job); });
     });
     return {*this, job};
 }
@@ -47,7 +47,7 @@ void AttachThread::attach_for(Job& job) {
 }
 
 // On the loop.
-void AttachThread::tell(Job& job) {
+void AttachThread::deliver(Job& job) {
     std::optional<Result<Attached>> result;
     Done done;
     {

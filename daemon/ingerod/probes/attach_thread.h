@@ -55,7 +55,7 @@ class AttachThread {
     void ask(std::function<void()> work);
     void work();
     void attach_for(Job& job);
-    static void tell(Job& job);
+    static void deliver(Job& job);
 
     const Attach attach_;
     PostedCalls posted_;

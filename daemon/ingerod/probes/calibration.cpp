@@ -52,7 +52,7 @@ constexpr size_t rounds = 9;
 constexpr unsigned calls_a_round = 200;
 constexpr size_t single_calls = 32;
 constexpr size_t cache_line = 64;
-/// Entries that differ by less are not told apart.
+/// Costs of entries that differ by less are not distinguished.
 constexpr double least_difference_ns = 10;
 constexpr double farthest = 1.5;
 

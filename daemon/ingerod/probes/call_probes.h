@@ -83,7 +83,7 @@ class CallProbes {
     uint32_t stack_cost_ns() const;
     /// When calls of what is attached to for slices only count. It lives as long as the probes.
     ingero_slice& slice();
-    /// Which processes are recorded: all, until it is told otherwise.
+    /// Decides which processes are recorded: all, until its enforce() is called.
     CaptureGate& gate();
 
     /// Measures what a call costs, about 100 ms; before records are read. Errors: internal, denied.

@@ -33,7 +33,7 @@ class CaptureGate {
     /// Threads keep the decision on their process. After one that takes a process out they all look again: that costs
     /// each one look-up.
     void drop_kept_decisions();
-    /// Those that called and are not recorded, or by their parent's decision only; each is told once.
+    /// Those that called and are not recorded, or by their parent's decision only; returns each once.
     std::vector<UndecidedProcess> take_undecided();
 
   private:

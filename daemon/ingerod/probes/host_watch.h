@@ -20,10 +20,10 @@ class HostWatch {
     /// Once it is loaded; the words are the kernel side's, mapped, and stay the caller's. Errors: internal.
     static Result<HostWatch> open(bpf_object* object, uint64_t* floor_ns, const uint64_t* lost);
 
-    /// Waits that take at least this long are told one by one, the others summed; 0: nothing is watched.
+    /// Waits that take at least this long are recorded one by one, the others summed; 0: nothing is watched.
     void set_floor(uint64_t ns);
     /// Attaches to what is no part of a call's own time. Once somebody calls: until then nothing of it is of use.
-    /// What cannot be attached to is logged and told by missing().
+    /// Logs what cannot be attached to; missing() lists it.
     void begin();
     /// Names of tracepoints that are not there, or cannot be attached to.
     const std::vector<std::string>& missing() const { return missing_; }

@@ -55,18 +55,18 @@ json probe_counts(const std::map<OpId, size_t>& functions, const OpCounters& cou
         const ingero_op_counters& count = counters[i];
         const auto sites = functions.find(ops[i].id);
         if (sites == functions.end() && (count.entries == 0 || !sees_all)) continue;
-        const auto told = [&](uint64_t of_all_users) { return sees_all ? json(of_all_users) : json(); };
+        const auto shown = [&](uint64_t of_all_users) { return sees_all ? json(of_all_users) : json(); };
         probes.push_back({{"source", std::string(source_name(op_source(ops[i].id)))},
                           {"op", op_name(ops[i].id)},
                           {"set", probe_set_of(ops[i].id)},
                           {"functions", sites == functions.end() ? 0 : sites->second},
-                          {"hits", told(count.entries)},
-                          {"records", told(count.records)},
-                          {"lost_ring", told(count.lost_ring)},
-                          {"lost_frames", told(count.lost_frames)},
-                          {"lost_depth", told(count.lost_depth)},
-                          {"thinned", told(count.thinned)},
-                          {"uncertain", told(count.uncertain)}});
+                          {"hits", shown(count.entries)},
+                          {"records", shown(count.records)},
+                          {"lost_ring", shown(count.lost_ring)},
+                          {"lost_frames", shown(count.lost_frames)},
+                          {"lost_depth", shown(count.lost_depth)},
+                          {"thinned", shown(count.thinned)},
+                          {"uncertain", shown(count.uncertain)}});
     }
     return probes;
 }

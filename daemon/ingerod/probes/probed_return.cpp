@@ -88,7 +88,7 @@ UretprobeCall try_uretprobe(bool filtered) {
 
 ProbedReturn judge_probed_return(UretprobeCall plain, UretprobeCall filtered, std::optional<bool> in_btf) {
     if (filtered == UretprobeCall::trap) return ProbedReturn::passes_filters;
-    // Under a filter of our own, which keeps the call from us, the kernel's types tell whether there is one.
+    // Under a filter of our own, which keeps the call from us, the kernel's types show whether there is one.
     const bool is_kept_from_us = plain == UretprobeCall::refused || plain == UretprobeCall::untold;
     if (plain == UretprobeCall::unknown_call || (is_kept_from_us && in_btf && !*in_btf))
         return ProbedReturn::without_call;

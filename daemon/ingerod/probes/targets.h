@@ -46,7 +46,7 @@ uint8_t op_index(OpId op);
 /// others, and of those that are free: 0.
 const std::vector<OpId>& ops_by_thin_slot();
 
-/// May be called so often that its probes alone cost too much, and tells nothing that holds for later calls.
+/// May be called so often that its probes alone cost too much, and says nothing that holds for later calls.
 bool is_hot(OpId op);
 
 struct ProbeSite {

@@ -1,4 +1,4 @@
-// What ingero-relay tells, one MessagePack map a measurement. Its bytes are foreign: part of it is a driver's library.
+// What ingero-relay sends, one MessagePack map a measurement. Its bytes are foreign: part of it is a driver's library.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace ingero {
 struct RelaySource {
     std::string name;    ///< "gpus", "ports"
     std::string state;   ///< "off", "starting", "polling", "absent", "failed", "hung", "crashed", "refused"
-    std::string reason;  ///< printable; empty where there is none to tell
+    std::string reason;  ///< printable; empty where there is none
 };
 
 struct GpuProcess {
@@ -33,7 +33,7 @@ struct RelaySample {
     std::vector<GpuProcess> processes;  ///< of a GPU; in the row's texts too
 };
 
-/// The GPUs that there are: told at the start, and when that changes.
+/// The GPUs that there are: sent at the start, and when that changes.
 struct RelayInventory {
     uint64_t time_ns = 0;  ///< CLOCK_MONOTONIC
     std::set<std::string> uuids;

@@ -44,8 +44,8 @@ constexpr uint64_t event_burst = 64;
 constexpr uint64_t event_period_ns = 1'000'000'000;
 constexpr uint64_t stale_ns = 10'000'000'000;
 
-/// Who may tell: root, whoever runs this, and the relay's user.
-std::set<uid_t> who_may_tell() {
+/// Who may report: root, whoever runs this, and the relay's user.
+std::set<uid_t> who_may_report() {
     std::set<uid_t> users = {0, geteuid()};
     if (const passwd* relay = getpwnam(relay_user)) users.insert(relay->pw_uid);
     return users;
@@ -62,7 +62,7 @@ struct RelayServer::Impl {
     };
     struct Known {
         TokenBucket bucket;
-        uint64_t told_ns = 0;
+        uint64_t reported_ns = 0;
     };
     struct Gpu {
         uint64_t time_ns = 0;
@@ -74,7 +74,7 @@ struct RelayServer::Impl {
     uint64_t interval_ns;
     std::function<void(StateRow)> store;
     std::function<uint64_t()> now_ns;
-    std::set<uid_t> tellers = who_may_tell();
+    std::set<uid_t> tellers = who_may_report();
     UniqueFd listener = {};
     std::string path = {};
     EventLoop::Source source;
@@ -93,7 +93,7 @@ struct RelayServer::Impl {
     void take(Connection& connection, const json& message);
     void take(RelaySample sample);
     void take(RelayInventory inventory);
-    bool may_tell(const std::string& source);
+    bool may_report(const std::string& source);
     TokenBucket bucket_of(const std::string& source) const;
     void tell_change(const std::string& uuid, std::string_view change, uint64_t time_ns);
     void tell_interval(const Connection& connection) const;
@@ -171,8 +171,8 @@ void RelayServer::Impl::take(Connection& connection, const json& message) {
         if (const auto more = refused_log.take()) spdlog::warn("{}{}", parsed.error().message, *more);
         return;
     }
-    if (auto* told = std::get_if<RelaySource>(&*parsed))
-        connection.sources[told->name] = std::move(*told);
+    if (auto* state = std::get_if<RelaySource>(&*parsed))
+        connection.sources[state->name] = std::move(*state);
     else if (auto* inventory = std::get_if<RelayInventory>(&*parsed))
         take(std::move(*inventory));
     else
@@ -184,17 +184,17 @@ TokenBucket RelayServer::Impl::bucket_of(const std::string& source) const {
     return {row_burst, interval_ns == 0 ? off_period_ns : std::max(interval_ns / least_share, least_period_ns)};
 }
 
-/// Whether this source is known, or can be, and has not told too much.
-bool RelayServer::Impl::may_tell(const std::string& source) {
+/// Whether this source is known, or can be, and has not reported too much.
+bool RelayServer::Impl::may_report(const std::string& source) {
     const uint64_t now = now_ns();
     auto found = known.find(source);
     if (found == known.end() && known.size() >= max_sources)
-        std::erase_if(known, [&](const auto& one) { return one.second.told_ns + forget_after_ns < now; });
+        std::erase_if(known, [&](const auto& one) { return one.second.reported_ns + forget_after_ns < now; });
     if (found == known.end()) {
         if (known.size() >= max_sources) return false;
         found = known.emplace(source, Known{bucket_of(source), 0}).first;
     }
-    found->second.told_ns = now;
+    found->second.reported_ns = now;
     return found->second.bucket.take(now);
 }
 
@@ -211,7 +211,7 @@ void RelayServer::Impl::tell_change(const std::string& uuid, std::string_view ch
     if (change == gpu_lost) gpus.erase(std::string(gpu_source).append(uuid));
     StateRow row{.time_ns = time_ns, .source = std::string(gpu_event_source).append(uuid), .values = {}, .number = 0};
     row.texts.emplace_back(gpu_change, change);
-    if (!may_tell(row.source)) return void(++refused);
+    if (!may_report(row.source)) return void(++refused);
     spdlog::warn("GPU {} was {}", uuid, change);
     ++rows;
     store(std::move(row));
@@ -219,7 +219,7 @@ void RelayServer::Impl::tell_change(const std::string& uuid, std::string_view ch
 
 void RelayServer::Impl::take(RelaySample sample) {
     StateRow& row = sample.row;
-    if (!may_tell(row.source)) return void(++refused);
+    if (!may_report(row.source)) return void(++refused);
     if (row.source.starts_with(gpu_source)) {
         Gpu& gpu = gpus[row.source];
         gpu.time_ns = row.time_ns;

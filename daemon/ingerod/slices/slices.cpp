@@ -66,7 +66,7 @@ void Slices::on_end(const ProcessKey& process) {
     programs_.erase(process);
     leaving_.erase(process);
     late_.erase(process);
-    told_.erase(process);
+    reported_.erase(process);
 }
 
 void Slices::on_exec(const ProcessKey& process) {
@@ -239,9 +239,9 @@ bool Slices::is_applied(uint64_t number) const {
 
 void Slices::tell_gaps(const Sliced& sliced) {
     for (const auto& [process, ops] : sliced) {
-        const auto told = told_.find(process);
-        const bool is_new = told == told_.end() && leaving_.erase(process) == 0;
-        if (!is_new && told != told_.end() && told->second == ops) continue;
+        const auto known = reported_.find(process);
+        const bool is_new = known == reported_.end() && leaving_.erase(process) == 0;
+        if (!is_new && known != reported_.end() && known->second == ops) continue;
         processes_.in_slices(process, {});
         processes_.in_slices(process, names_of(ops));
         if (is_new)
@@ -249,9 +249,9 @@ void Slices::tell_gaps(const Sliced& sliced) {
                 "process {} calls so often that tracing it exceeds the overhead budget; recorded in slices: {}",
                 process.pid, names_of(ops));
     }
-    for (const auto& [process, ops] : told_)
+    for (const auto& [process, ops] : reported_)
         if (!sliced.contains(process)) leaving_[process] = number_;
-    told_ = sliced;
+    reported_ = sliced;
     std::erase_if(leaving_, [this](const auto& one) {
         if (!is_applied(one.second)) return false;
         processes_.in_slices(one.first, {});
@@ -281,7 +281,7 @@ void Slices::tell_late(const Files& files) {
 
 std::optional<Slices::Stage> Slices::stage_of(const ProcessKey& process) const {
     Stage stage;
-    if (const auto sliced = told_.find(process); sliced != told_.end()) stage.ops = sliced->second;
+    if (const auto sliced = reported_.find(process); sliced != reported_.end()) stage.ops = sliced->second;
     if (const auto why = why_not_.find(process); why != why_not_.end()) stage.why_not = why->second;
     if (stage.ops.empty() && stage.why_not.empty()) return std::nullopt;
     if (!stage.ops.empty()) {

@@ -31,7 +31,7 @@ class Slices {
     Slices(EventLoop& loop, Processes& processes, const Libraries& libraries, ingero_slice& slice, Host host);
 
     void add(const StormReport& report);
-    /// It called, and is not among the known processes: nobody tells of its end, or of what it maps.
+    /// It called, and is not among the known processes: nothing reports its end, or what it maps.
     void note_unknown(const ProcessKey& process);
     void on_end(const ProcessKey& process);
     void on_exec(const ProcessKey& process);
@@ -84,13 +84,13 @@ class Slices {
     Files files_;
     std::set<ProcessKey> unknown_;             ///< that called
     std::map<ProcessKey, uint64_t> programs_;  ///< how many a process ran, where that was more than one
-    Sliced told_;                              ///< as the open gaps have it
+    Sliced reported_;                          ///< as the open gaps have it
     /// Whose gap ends once this number of the thread's was done.
     std::map<ProcessKey, uint64_t> leaving_, late_;
     std::map<ProcessKey, std::string> why_not_;
     LogThrottle trouble_log_;
     unsigned permille_ = 0;
-    uint64_t number_ = 0;                  ///< of what the thread was told last
+    uint64_t number_ = 0;                  ///< of the list that the thread got last
     std::unique_ptr<SliceThread> thread_;  ///< from when it is first needed
 };
 

@@ -1,5 +1,5 @@
-// Which processes are looked at in slices only: those whose calls cost them more than the budget although hardly any of
-// them leaves a record. Decides by what the kernel side tells of storms; does nothing itself. Not for several threads.
+// Which processes are recorded in slices only: those whose calls cost them more than the budget although hardly any of
+// them leaves a record. Decides by the storms that the kernel side reports; does nothing itself. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ constexpr uint64_t accept_pause_us = 1'000'000;
 constexpr size_t read_bytes = 64 << 10;
 /// Replies that a client has not read; it is not read from while there are more.
 constexpr size_t max_output_bytes = 64 << 10;
-/// Spans that are not stored yet: a disk that stands still is told, not waited for.
+/// Spans not stored yet; more are refused: a disk that stands still is not waited for.
 constexpr size_t max_waiting = 65'536;
 /// Spans that nobody waits for are stored together.
 constexpr uint64_t store_after_us = 200'000;
@@ -221,7 +221,7 @@ void SpanServer::Impl::on_io(uint64_t number, uint32_t events) {
     if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
         connection.cannot_write = true;
         connection.output.clear();
-        // It would be told again and again, while what it has sent is not read yet: that goes on by itself.
+        // epoll would report it again and again, while what it has sent is not read yet: that goes on by itself.
         if (!can_read(connection)) connection.io.reset();
     }
     if ((events & EPOLLOUT) != 0) write_to(connection);
@@ -343,7 +343,7 @@ SpanResult<SpanRow> SpanServer::Impl::to_row(Connection& connection, IncomingSpa
     }
     if (hash) {
         if (row.kind == SpanKind::request) row.id = (*hash)(row.id);
-        // Earlier emitters tell it by a label.
+        // Earlier emitters send it as a label.
         for (auto& [key, value] : row.labels)
             if (key == "request_id") value = (*hash)(value);
     }
@@ -408,19 +408,19 @@ void SpanServer::Impl::store_now() {
     storing = true;
     stored_ns = monotonic_now_ns();
     host.store(std::exchange(rows, {}),
-               [this, spans, bytes, told = std::exchange(replies, {}), is_alive = alive](bool stored) mutable {
+               [this, spans, bytes, due = std::exchange(replies, {}), is_alive = alive](bool stored) mutable {
                    if (!*is_alive) return;
                    storing = false;
-                   on_stored(spans, bytes, std::move(told), stored);
+                   on_stored(spans, bytes, std::move(due), stored);
                    store_soon();
                });
 }
 
-void SpanServer::Impl::on_stored(size_t spans, size_t bytes, std::vector<Reply> told, bool stored) {
+void SpanServer::Impl::on_stored(size_t spans, size_t bytes, std::vector<Reply> due, bool stored) {
     figures.waiting -= spans;
     waiting_bytes -= bytes;
     if (!stored) figures.refused[static_cast<size_t>(SpanRefusal::store_full)] += spans;
-    for (Reply& one : told) {
+    for (Reply& one : due) {
         if (!stored && one.accepted != 0) one.refused[SpanRefusal::store_full] += std::exchange(one.accepted, 0);
         reply(one);
     }

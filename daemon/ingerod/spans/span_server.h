@@ -1,4 +1,4 @@
-// The span socket: programs tell of requests, steps and labels (docs/spans.md). Loop thread only.
+// The span socket: programs report requests, steps and labels (docs/spans.md). Loop thread only.
 #pragma once
 
 #include <array>
@@ -46,14 +46,14 @@ class SpanServer {
     SpanServer(const SpanServer&) = delete;
     SpanServer& operator=(const SpanServer&) = delete;
 
-    /// What clients of a socket mostly speak, and are told in before they have spoken.
+    /// What clients of a socket mostly speak, and are answered in before they have spoken.
     enum class Form { messagepack, lines };
     /// Serves one more listening socket; `path` is removed in the end where it is given.
     void listen(UniqueFd socket, Form form, std::string path = {});
     void set_quota(const SpanQuota& quota);
     /// Ids of requests are kept as hashes from now on, or as they are.
     void set_hash(std::optional<SpanHash> hash);
-    /// A process is traced, or is gone: it works for those of its ancestors that tell of spans.
+    /// A process is traced, or is gone: it works for those of its ancestors that send spans.
     void on_process(const Process& process);
     /// It lives, but is traced no more.
     void forget(const ProcessKey& process);

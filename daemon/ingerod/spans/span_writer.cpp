@@ -97,7 +97,7 @@ SpanResult<SpanWriter> SpanWriter::identify(int socket, const ProcFs& proc) {
         identify_process({.uid = credentials.uid, .pid = pid, .groups = {}}, pidfd.get(), std::nullopt);
     writer.is_root_ = pidfd && identity.at_home && credentials.uid == 0;
     // Whoever has the pid now: the same process by its descriptor, or on kernels without one a process of the same
-    // user, for which the writer could tell as an equal, but not as root.
+    // user, for which the writer could send spans as an equal, but not as root.
     if (pidfd ? is_gone(pidfd.get()) : writer.process_.uid != writer.uid_) return refuse(SpanRefusal::no_such_process);
     writer.scope_ = scope_of(writer.process_);
     return writer;

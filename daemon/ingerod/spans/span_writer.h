@@ -1,4 +1,4 @@
-// Who writes to the span socket, as the kernel says, and whose spans they may tell. Loop thread only.
+// Who writes to the span socket, as the kernel says, and whose spans they may send. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct SpanOwner {
 };
 
 /// The scope group of a process: its service's, scope's or container's cgroup, else its descendants', which
-/// is_tree_scope() tells.
+/// is_tree_scope() recognises.
 std::string scope_of(const Process& process);
 bool is_tree_scope(std::string_view scope);
 
 class SpanWriter {
   public:
     SpanWriter() = default;  ///< nobody
-    /// Of a connected stream socket. Errors: no_such_process where who connected is gone, or cannot be told from a
-    /// successor of its pid; `proc` must outlive the writer.
+    /// Of a connected stream socket. Errors: no_such_process where who connected is gone, or cannot be distinguished
+    /// from a successor of its pid; `proc` must outlive the writer.
     static SpanResult<SpanWriter> identify(int socket, const ProcFs& proc);
 
     uint32_t uid() const { return uid_; }  ///< effective, in the daemon's numbering

@@ -180,7 +180,7 @@ void FrameNames::finish(const std::shared_ptr<Batch>& batch) {
     file.failures = 0;
     file.pending.erase(file.pending.begin(), file.pending.begin() + static_cast<long>(batch->rows.size()));
     if (!file.pending.empty()) waiting_.push(file.user, batch->file);
-    // That its path names another file by now is told over that it is stripped; its names are its own all the same.
+    // That its path names another file by now is stored rather than that it is stripped; its names are still its own.
     const bool replaced = file.row.state == FileState::rebuilt || file.row.state == FileState::deleted;
     const FileState state = replaced ? file.row.state : batch->state;
     const std::string build_id = file.row.build_id.empty() ? batch->build_id : file.row.build_id;

@@ -12,7 +12,7 @@ namespace ingero {
 
 namespace {
 
-/// A large program maps a few hundred libraries at its start: a little patience tells of them together.
+/// A large program maps a few hundred libraries at its start: a short wait handles them together.
 constexpr uint64_t gather_us = 5'000;
 constexpr uint64_t tick_us = 1'000'000;
 /// More new stacks in a second than any program has that runs the same loops; each costs a record and two rows.
@@ -173,7 +173,7 @@ std::shared_ptr<const NativeStacks::List> NativeStacks::keep(ProcessMappings& pr
             }};
 }
 
-/// Reads what the process has mapped now, and tells the kernel side where that is something else than before.
+/// Reads what the process has mapped now, and updates the kernel side where that has changed.
 void NativeStacks::refresh(ProcessMappings& process) {
     if (process.gone_ns != 0) return;
     const uint64_t from_ns = monotonic_now_ns();
@@ -213,9 +213,9 @@ void NativeStacks::publish(ProcessMappings& process) {
     if (process.generation == 0) ++process.generation;
     process.history.push_back({process.generation, process.list, process.read_ns});
     if (process.history.size() > kept_generations) process.history.pop_front();
-    if (const auto told = tables_.set_mappings(process.key, user_of(process), process.generation, mappings); !told)
+    if (const auto set = tables_.set_mappings(process.key, user_of(process), process.generation, mappings); !set)
         if (const auto more = log_.take())
-            spdlog::warn("stacks of process {} are cut short: {}{}", process.key.pid, told.error().message, *more);
+            spdlog::warn("stacks of process {} are cut short: {}{}", process.key.pid, set.error().message, *more);
     // Read of the program before: the kernel side forgot that one's list already, and this one came too late.
     if (tables_.exec_time(process.key.pid) < process.read_ns) return;
     tables_.forget(process.key);
@@ -349,7 +349,7 @@ void NativeStacks::on_stack(const ingero_stack_record& record) {
         if (i + 1 < count || row.end == StackEnd::whole) row.end = StackEnd::no_table;
         break;
     }
-    // A file that was deleted or replaced since is told by nothing else.
+    // Nothing else reports a file that was deleted or replaced since.
     if (process && monotonic_now_ns() - process->read_ns > reread_ns) on_executable_mapping(key.pid);
     store_.put_stack(std::move(row));
 }

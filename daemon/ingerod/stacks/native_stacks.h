@@ -1,5 +1,5 @@
-// Native stacks of traced processes: keeps the kernel side told of what they have mapped, and turns the addresses of
-// each new stack into places in files, which are stored and named. Loop thread only.
+// Native stacks of traced processes: keeps the kernel side's list of what they have mapped current, and turns the
+// addresses of each new stack into places in files, which are stored and named. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -124,7 +124,7 @@ class NativeStacks {
     std::map<uint32_t, ProcessMappings> processes_;  ///< by pid
     std::set<uint32_t> changed_;                     ///< pids whose mappings are to be read again
     std::set<uint32_t> changing_;                    ///< those of a round that has begun
-    std::set<uint32_t> outdated_;                    ///< pids whose tables are to be told anew
+    std::set<uint32_t> outdated_;                    ///< pids whose tables are to be set anew
     EventLoop::Source work_timer_;
     EventLoop::Source tick_timer_;
     MappedFilePtr anonymous_;

@@ -15,7 +15,7 @@ constexpr size_t max_subject_bytes = 256;
 
 }  // namespace
 
-// The store knows a gap by its start, process and reason: of two libraries mapped at one instant one is told 1 ns late.
+// The store identifies a gap by start, process and reason: of two libraries mapped at one instant one is put 1 ns late.
 uint64_t CoverageGaps::free_from_ns(const GapId& id, uint64_t from_ns) const {
     std::vector<uint64_t> taken;
     for (auto gap = open_.lower_bound({id.process, id.reason, {}});
@@ -46,9 +46,9 @@ void CoverageGaps::count(const GapId& id, uint32_t uid, uint64_t from_ns, bool o
     if (first)
         row = {.process = id.process, .uid = uid, .from_ns = from_ns, .reason = GapReason::too_many, .subject = {}};
     row.subject = "further gaps of this process, counted but not listed: " + std::to_string(rest.count);
-    if (first) return tell(rest.gap, of_root_too);
+    if (first) return store_or_sum(rest.gap, of_root_too);
     // The number that is stored while they last is half of the true one at least.
-    if (rest.gap.told && (rest.count & (rest.count - 1)) == 0) put_(row);
+    if (rest.gap.stored && (rest.count & (rest.count - 1)) == 0) put_(row);
 }
 
 void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
@@ -64,10 +64,10 @@ void CoverageGaps::sum(uint32_t uid, uint64_t from_ns) {
     put_(summed.row);
 }
 
-void CoverageGaps::tell(Open& gap, bool of_root_too) {
+void CoverageGaps::store_or_sum(Open& gap, bool of_root_too) {
     const uint32_t uid = gap.row.uid;
-    gap.told = (uid == 0 && !of_root_too) || rates_.take(owners_ ? owners_->owner_of(uid) : uid, monotonic_now_ns());
-    if (gap.told)
+    gap.stored = (uid == 0 && !of_root_too) || rates_.take(owners_ ? owners_->owner_of(uid) : uid, monotonic_now_ns());
+    if (gap.stored)
         put_(gap.row);
     else
         sum(uid, gap.row.from_ns);
@@ -82,7 +82,7 @@ void CoverageGaps::open(const GapId& id, uint32_t uid, uint64_t from_ns, const s
     gap.row.from_ns = free_from_ns(id, from_ns);
     gap.row.reason = id.reason;
     gap.row.subject = to_valid_utf8(subject.substr(0, max_subject_bytes));
-    tell(gap, of_root_too);
+    store_or_sum(gap, of_root_too);
     open_.emplace(id, std::move(gap));
 }
 
@@ -90,7 +90,7 @@ void CoverageGaps::end(Open& gap, uint64_t to_ns) {
     GapRow& row = gap.row;
     // One that closes as it opens still says that it was there: 0 would mean that it lasts.
     row.to_ns = std::max(to_ns, row.from_ns + 1);
-    if (gap.told) {
+    if (gap.stored) {
         put_(std::move(row));
     } else if (const auto summed = summed_.find(row.uid); summed != summed_.end() && --summed->second.open == 0) {
         summed->second.row.to_ns = std::max(to_ns, summed->second.row.from_ns + 1);

@@ -1,5 +1,4 @@
-// What is not seen of single processes, and since when: open gaps, told to the store as they open and close. Loop
-// thread only.
+// What is not recorded of single processes, and since when: open gaps, stored as they open and close. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace ingero {
 struct GapId {
     ProcessKey process;
     GapReason reason = GapReason::late_attach;
-    FileId file;  ///< the library; where there is none, whatever tells two gaps apart
+    FileId file;  ///< the library; where there is none, whatever distinguishes two gaps
     auto operator<=>(const GapId&) const = default;
 };
 
@@ -48,7 +47,7 @@ class CoverageGaps {
   private:
     struct Open {
         GapRow row;
-        bool told = true;  ///< to the store
+        bool stored = true;  ///< false: in a sum only
     };
     /// Gaps of one user that are summed: open while one of them is.
     struct Summed {
@@ -64,7 +63,7 @@ class CoverageGaps {
 
     Gaps::iterator close(Gaps::iterator gap, uint64_t to_ns);
     void end(Open& gap, uint64_t to_ns);
-    void tell(Open& gap, bool of_root_too);
+    void store_or_sum(Open& gap, bool of_root_too);
     bool has_most(const ProcessKey& process) const;
     void count(const GapId& id, uint32_t uid, uint64_t from_ns, bool of_root_too);
     void end_rest(std::map<ProcessKey, Rest>::iterator rest, uint64_t to_ns);

@@ -57,7 +57,7 @@ bool is_on_root_mount(int fd) {
 /// What one version of the runtime has and others do not: a program does not say which one it was linked with.
 constexpr std::array runtime_marks = {"cudaGetDeviceProperties_v2", "cudaMemPrefetchBatchAsync"};
 
-/// 0 where nothing tells.
+/// 0 where no symbol shows it.
 unsigned major_inside(const std::vector<FunctionSymbol>& symbols) {
     const auto has = [&](std::string_view name) {
         return std::any_of(symbols.begin(), symbols.end(), [&](const auto& symbol) { return symbol.name == name; });

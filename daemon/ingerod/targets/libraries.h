@@ -80,7 +80,7 @@ struct LibraryEntry {
     size_t stepped = 0;  ///< functions whose first instruction is single-stepped
 
     std::string name() const { return path.substr(path.rfind('/') + 1); }
-    /// Root's file, and no program: that there is one tells nothing of any user.
+    /// Root's file, and no program: that there is one reveals nothing about any user.
     bool is_system_wide() const { return !file.is_program && read_as.st_uid == 0; }
 };
 
@@ -96,7 +96,7 @@ class Libraries {
         std::function<void(const LibraryKey&)> on_let_go = [](const LibraryKey&) {};
         /// The probe set is turned off.
         std::function<bool(std::string_view)> off = [](std::string_view) { return false; };
-        /// A known process has it: it is told of when that is gone.
+        /// A known process has it: watch_for_disuse() follows when that is gone.
         std::function<bool(const LibraryKey&)> in_use = [](const LibraryKey&) { return true; };
         /// Of the known processes that map it.
         std::function<std::vector<uint32_t>(const LibraryKey&)> uids = [](const LibraryKey&) {

@@ -1,5 +1,5 @@
-// Which programs that are not traced are told of by name: `[processes] named_others`. Whatever happens to have the CPU
-// that a traced thread wants, or wakes it, would else be named in what is stored, and in what is handed on of it.
+// Which programs that are not traced are recorded by name: `[processes] named_others`. Any program that happens to have
+// the CPU that a traced thread wants, or wakes it, would else be named in the store, and in what is passed on from it.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class OtherNames {
     explicit OtherNames(std::vector<std::string> shown);
 
     bool hides_any() const { return !shows_all_; }
-    /// Of the kernel's own work the name is always told: it decides what is a suspect.
+    /// Always true for the kernel's own work: its name decides what is a suspect.
     bool shows(std::string_view name) const;
     /// The names of who else is in the row read "program-PID" where they are not to be shown. Its own threads' stay.
     void hide(Event& event) const;

@@ -260,8 +260,8 @@ bool Processes::has_row(const ProcessKey& key) const {
     return ended_.has_row(key);
 }
 
-// Another program: what it maps is found anew, and so is whether it is to be traced. A loop of them is looked at now
-// and then: meanwhile records tell what it maps.
+// Another program: what it maps is found anew, and so is whether it is to be traced. A loop of them is inspected now
+// and then: meanwhile records show what it maps.
 void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     const ProcessKey key = entry.process.key;
     drop_libraries(entry);
@@ -331,7 +331,7 @@ void Processes::on_program(uint32_t pid, const Mapping& mapping, uint64_t time_n
 void Processes::on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why) {
     const auto facts = proc_.read_process(pid);
     if (!facts && facts.error().code == ErrorCode::deadline) return unreadable_.add(pid, time_ns);
-    // Gone without a trace: then root alone is told, since whose it was is not known.
+    // Gone without a trace: then root alone sees the gap, since whose process it was is not known.
     const ProcessKey key = facts ? facts->key : ProcessKey{pid, 0};
     const GapId id{key, GapReason::refused, mapping.file};
     // A host may start any number of programs as root that come and go before they are looked at.
@@ -460,7 +460,7 @@ void Processes::set_policy(CapturePolicy policy) {
     for (const uint32_t pid : included) scan_process(pid, monotonic_now_ns());
 }
 
-// A forked child maps what its parent did without a record of it: its first call tells of it.
+// A forked child maps what its parent did without a record of it: its first call reveals it.
 void Processes::read_undecided() {
     for (const UndecidedProcess& one : gate_.take_undecided()) {
         ProcessEntry* entry = observe(one.key.pid, one.time_ns);

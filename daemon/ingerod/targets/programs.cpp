@@ -117,8 +117,8 @@ void Programs::take_answer(Question question, const Result<json>& answer) {
     if (files_fault) return settle(question.key, Verdict::unreadable, answer.error().message);
     // The worker's fault, which says nothing of the file: another is asked, once.
     if (!std::exchange(known->second.asked_twice, true)) return questions_.push_back(std::move(question));
-    tell(std::exchange(known->second.waiting, {}),
-         answer ? "a worker's answer about its symbols is invalid" : answer.error().message);
+    report(std::exchange(known->second.waiting, {}),
+           answer ? "a worker's answer about its symbols is invalid" : answer.error().message);
     known_.erase(known);
 }
 
@@ -127,12 +127,12 @@ void Programs::settle(const Key& key, Verdict verdict, const std::string& why) {
     known.verdict = verdict;
     known.why = why;
     const std::vector<Sight> waiting = std::exchange(known.waiting, {});
-    if (verdict == Verdict::unreadable) return tell(waiting, why);
+    if (verdict == Verdict::unreadable) return report(waiting, why);
     if (verdict != Verdict::has_runtime) return;
     for (const Sight& sight : waiting) callbacks_.on_found(sight.pid, sight.mapping, sight.time_ns);
 }
 
-void Programs::tell(const std::vector<Sight>& sights, const std::string& why) const {
+void Programs::report(const std::vector<Sight>& sights, const std::string& why) const {
     for (const Sight& sight : sights) callbacks_.on_unexamined(sight.pid, sight.mapping, sight.time_ns, why);
 }
 

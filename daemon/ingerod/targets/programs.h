@@ -1,7 +1,7 @@
 // Programs with the CUDA runtime linked into them, found among all that are started on the host: by the functions in
 // their own symbol tables. Loop thread only.
 //
-// Most programs are stripped, which their section headers tell; of the others a worker reads the symbols, once a file.
+// Most programs are stripped, which their section headers show; of the others a worker reads the symbols, once a file.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class Programs {
     void take_answer(Question question, const Result<nlohmann::json>& answer);
     void settle(const Key& key, Verdict verdict, const std::string& why = {});
     bool is_without(FileId file) const;
-    void tell(const std::vector<Sight>& sights, const std::string& why) const;
+    void report(const std::vector<Sight>& sights, const std::string& why) const;
 
     const ProcFs& proc_;
     WorkerPool& workers_;

@@ -1,5 +1,5 @@
-// Processes of which it cannot be read what they map, since they, or others of their user, hold that up: each is told
-// of as a gap, and looked at again until it can be. Loop thread only.
+// Processes whose mappings cannot be read, since they, or others of their user, block that: each is reported as a gap,
+// and tried again until they can be. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class UnreadableProcesses {
         /// Looks at the process, and calls add() where it still cannot be read. What it maps may have been mapped since
         /// then.
         std::function<void(uint32_t pid, uint64_t since_ns)> look;
-        /// Of one that was told of with set_spared().
+        /// Of one that set_spared() named.
         std::function<void(const ProcessKey&, uint64_t time_ns)> on_spared;
     };
     /// All but `callbacks` must outlive it.
@@ -33,10 +33,10 @@ class UnreadableProcesses {
     void add(uint32_t pid, uint64_t since_ns);
     /// It is spared, and that is known of nobody who can be read.
     void set_spared(const ProcessKey& key, uint64_t time_ns);
-    /// What was told of it up to then no longer holds.
+    /// What set_spared() noted of it up to then no longer holds.
     void forget_spared(uint32_t pid, uint64_t until_ns);
 
-    static constexpr uint64_t max_processes = 1'024;  ///< gaps of more than these are not told
+    static constexpr uint64_t max_processes = 1'024;  ///< gaps of more than these are not stored
 
   private:
     struct One {

@@ -100,7 +100,7 @@ struct Worker {
     std::string outgoing;
     size_t sent = 0;
     std::string violation;          ///< why it was killed, where it broke the protocol
-    std::optional<Error> given_up;  ///< why it was killed, where a client is told only once it has ended
+    std::optional<Error> given_up;  ///< why it was killed, where a client gets it only once it has ended
     EventLoop::Source socket_source;
     EventLoop::Source exit_source;
     EventLoop::Source timer;
@@ -416,9 +416,9 @@ void WorkerPool::Impl::finish(Worker& worker, RpcResponse response) {
         return code == ErrorCode::not_found || code == ErrorCode::internal;
     };
     bool spent = response.error && is_of_the_worker(response.error->code);
-    // A client was told of an error already.
-    if (const json* told = worker.job->has_client() && response.result.is_string() ? &response.result : nullptr)
-        spent = is_of_the_worker(error_code_from_string(told->get_ref<const std::string&>()));
+    // A client has its error already; the result names it.
+    if (const json* code = worker.job->has_client() && response.result.is_string() ? &response.result : nullptr)
+        spent = is_of_the_worker(error_code_from_string(code->get_ref<const std::string&>()));
     Done done = std::move(worker.job->done);
     worker.job.reset();
     if (response.error)
