@@ -6,19 +6,7 @@
 #include <functional>
 
 #include "core/diagnosis/detector.h"
-#include "core/diagnosis/detectors/checkpoint_stall.h"
-#include "core/diagnosis/detectors/cold_start.h"
-#include "core/diagnosis/detectors/data_starvation.h"
-#include "core/diagnosis/detectors/device_fault.h"
-#include "core/diagnosis/detectors/gpu_leak.h"
-#include "core/diagnosis/detectors/gpu_oom.h"
-#include "core/diagnosis/detectors/graph_recapture.h"
-#include "core/diagnosis/detectors/idle_in_tool_call.h"
-#include "core/diagnosis/detectors/late_ranks.h"
-#include "core/diagnosis/detectors/nccl_hang.h"
-#include "core/diagnosis/detectors/network_retransmit.h"
-#include "core/diagnosis/detectors/slow_request.h"
-#include "core/diagnosis/detectors/throttling.h"
+#include "core/diagnosis/detectors/detectors.h"
 
 namespace ingero {
 

@@ -1,5 +1,5 @@
-// A problem that can be found: what proves it, what that needs, and the code that does. A further one is a file of its
-// own and a line in catalogue.cpp.
+// A problem that can be found: what proves it, what that needs, and the code that does. A further one is a file in
+// detectors/, with a line in detectors.h and one in catalogue.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/diagnosis/detectors/network_retransmit.h"
 #include "core/model/time.h"
 
 namespace ingero {

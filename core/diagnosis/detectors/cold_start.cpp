@@ -1,7 +1,6 @@
-#include "core/diagnosis/detectors/cold_start.h"
-
 #include <algorithm>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 
 namespace ingero {

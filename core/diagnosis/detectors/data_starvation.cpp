@@ -1,10 +1,9 @@
-#include "core/diagnosis/detectors/data_starvation.h"
-
 #include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/model/format.h"
 #include "core/model/host_event.h"

@@ -1,11 +1,10 @@
-#include "core/diagnosis/detectors/device_fault.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <deque>
 #include <tuple>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 #include "core/model/error_names.h"
 
@@ -21,6 +20,13 @@ constexpr size_t max_sequences = 16;   ///< a function
 constexpr size_t max_culprits = 16;
 /// How long before the first error its launch is looked for.
 constexpr uint64_t look_back_ns = 10'000'000'000;
+
+/// A return code after which every call of the context fails: an illegal address, an assert and the like. Numbers as of
+/// CUDA 10.1, the same in runtime and driver.
+bool is_sticky_error(int32_t return_code) {
+    constexpr std::array sticky = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719};
+    return std::find(sticky.begin(), sticky.end(), return_code) != sticky.end();
+}
 /// cudaStreamPerThread, CU_STREAM_PER_THREAD.
 constexpr uint64_t per_thread_stream = 2;
 
@@ -294,11 +300,6 @@ class DeviceFault final : public Detector {
 };
 
 }  // namespace
-
-bool is_sticky_error(int32_t return_code) {
-    constexpr std::array sticky = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719};
-    return std::find(sticky.begin(), sticky.end(), return_code) != sticky.end();
-}
 
 std::unique_ptr<Detector> make_device_fault(const DetectorContext& context) {
     return std::make_unique<DeviceFault>(context);

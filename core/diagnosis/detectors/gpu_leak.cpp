@@ -1,8 +1,7 @@
-#include "core/diagnosis/detectors/gpu_leak.h"
-
 #include <algorithm>
 #include <array>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/live/live_memory.h"
 #include "core/model/format.h"

@@ -1,8 +1,7 @@
-#include "core/diagnosis/detectors/graph_recapture.h"
-
 #include <algorithm>
 #include <array>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 
 namespace ingero {

@@ -1,9 +1,8 @@
-#include "core/diagnosis/detectors/idle_in_tool_call.h"
-
 #include <map>
 #include <string>
 #include <utility>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/model/format.h"
 #include "core/model/host_event.h"

@@ -1,10 +1,9 @@
-#include "core/diagnosis/detectors/late_ranks.h"
-
 #include <algorithm>
 #include <optional>
 #include <set>
 #include <span>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/evidence/late_arrival.h"
 #include "core/diagnosis/evidence/meanwhile.h"

@@ -1,5 +1,3 @@
-#include "core/diagnosis/detectors/nccl_hang.h"
-
 #include <signal.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/findings.h"
 #include "core/model/collective.h"

@@ -1,10 +1,10 @@
-#include "core/diagnosis/detectors/network_retransmit.h"
-
 #include <map>
 #include <string>
 #include <utility>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
+#include "core/diagnosis/finding_text.h"
 #include "core/model/format.h"
 #include "core/model/host_event.h"
 

@@ -1,5 +1,3 @@
-#include "core/diagnosis/detectors/slow_request.h"
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -7,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/diagnosis/findings.h"
 #include "core/wire/utf8.h"

@@ -1,11 +1,10 @@
-#include "core/diagnosis/detectors/throttling.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/diagnosis/findings.h"
 #include "core/query/gpus.h"
