@@ -30,8 +30,8 @@
 #include "core/symbols/unwind_table.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
-#include "daemon/ingerod/probes/bpf_syscall.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "daemon/ingerod/probes/kernel/bpf_syscall.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
 #include "rivals_bpf.skel.h"
 

@@ -21,7 +21,7 @@
 #include "bench/rivals.h"
 #include "bench/store_rows.h"
 #include "core/model/time.h"
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 
 using namespace ingero;
 using namespace ingero::bench;

@@ -13,7 +13,7 @@
 #include "core/diagnosis/detector.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
-#include "core/query/demos.h"
+#include "core/query/sources/demos.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
 #include "core/wire/client.h"

@@ -13,7 +13,7 @@
 
 #include "core/mcp/message.h"
 #include "core/mcp/session.h"
-#include "core/query/demos.h"
+#include "core/query/sources/demos.h"
 #include "core/wire/client.h"
 #include "ctl/ask/stored.h"
 #include "ctl/command.h"

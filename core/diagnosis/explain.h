@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/diagnosis/evidence/excess.h"
+#include "core/query/answers/stats.h"
 #include "core/query/coverage.h"
-#include "core/query/stats.h"
 
 namespace ingero {
 

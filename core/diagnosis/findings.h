@@ -15,7 +15,7 @@
 #include "core/diagnosis/detector.h"
 #include "core/diagnosis/evidence/cycles.h"
 #include "core/diagnosis/explain.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/query/key_index.h"
 #include "core/query/thread_key.h"
 

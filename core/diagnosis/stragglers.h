@@ -16,7 +16,7 @@
 #include "core/diagnosis/evidence/late_arrival.h"
 #include "core/diagnosis/evidence/meanwhile.h"
 #include "core/diagnosis/explain.h"
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 
 namespace ingero {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/query/answers/stats.h"
 #include "core/query/coverage.h"
-#include "core/query/stats.h"
 #include "core/sql/events/event_cursor.h"
 #include "core/store/store.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "core/sql/events/event_index.h"
 #include "core/store/rows/history.h"
 #include "core/store/store.h"

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/model/format.h"
+#include "core/model/text/format.h"
 #include "core/model/time.h"
 
 namespace ingero {

@@ -4,8 +4,8 @@
 #include <set>
 #include <vector>
 
-#include "core/model/process.h"
-#include "core/query/stats.h"
+#include "core/model/process/process.h"
+#include "core/query/answers/stats.h"
 
 namespace ingero {
 

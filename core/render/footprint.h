@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/model/footprint.h"
+#include "core/model/process/footprint.h"
 #include "core/render/render.h"
 
 namespace ingero {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "core/diagnosis/explain.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
+#include "core/query/answers/stacks.h"
+#include "core/query/answers/stats.h"
+#include "core/query/answers/wait_chains.h"
 #include "core/query/coverage.h"
-#include "core/query/stacks.h"
-#include "core/query/stats.h"
-#include "core/query/wait_chains.h"
 #include "core/sql/sql.h"
 
 namespace ingero {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model/format.h"
+#include "core/model/text/format.h"
 
 namespace ingero {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/query/timeline.h"
+#include "core/query/answers/timeline.h"
 #include "core/render/render.h"
 
 namespace ingero {

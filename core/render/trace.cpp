@@ -5,8 +5,8 @@
 
 #include "core/model/call_time.h"
 #include "core/model/collective.h"
-#include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/model/text/error_names.h"
 #include "core/render/json/values.h"
 #include "core/render/table.h"
 #include "core/render/text.h"

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "core/model/format.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
+#include "core/model/text/format.h"
 #include "core/model/time.h"
 
 namespace ingero {

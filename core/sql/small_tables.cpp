@@ -12,9 +12,9 @@
 
 #include "core/model/call_time.h"
 #include "core/model/op.h"
+#include "core/query/answers/stacks.h"
 #include "core/query/communicators.h"
 #include "core/query/coverage.h"
-#include "core/query/stacks.h"
 #include "core/spans/scope.h"
 #include "core/sql/catalogue.h"
 #include "core/wire/utf8.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/model/result.h"
+#include "core/query/answers/stats.h"
 #include "core/query/coverage.h"
-#include "core/query/stats.h"
 #include "core/store/store.h"
 
 namespace ingero {

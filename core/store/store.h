@@ -18,7 +18,7 @@
 
 #include "core/model/call_time.h"
 #include "core/model/event.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/result.h"
 #include "core/model/stack.h"
 #include "core/model/time.h"

@@ -1,7 +1,7 @@
 // ingeroctl demo: recorded scenarios, explained. Needs neither a daemon nor a GPU.
 #include <memory>
 
-#include "core/query/demos.h"
+#include "core/query/sources/demos.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
 #include "ctl/command.h"

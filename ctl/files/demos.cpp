@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/query/demos.h"
+#include "core/query/sources/demos.h"
 
 namespace ingero::ctl {
 

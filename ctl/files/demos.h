@@ -1,4 +1,4 @@
-// Stores of the recorded scenarios, core/query/demos.h.
+// Stores of the recorded scenarios, core/query/sources/demos.h.
 #pragma once
 
 #include <optional>

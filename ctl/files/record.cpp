@@ -11,7 +11,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/query/recording.h"
+#include "core/query/sources/recording.h"
 #include "core/store/rows/batch_stream.h"
 #include "core/wire/utf8.h"
 #include "ctl/files/footprint.h"

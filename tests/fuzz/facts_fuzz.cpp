@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model/process_facts.h"
+#include "core/model/process/process_facts.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "core/model/op.h"
-#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
 

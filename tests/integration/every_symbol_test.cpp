@@ -10,7 +10,7 @@
 
 #include "core/model/op.h"
 #include "core/symbols/elf_symbols.h"
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
 #include "tests/support/side_by_side.h"

@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "core/symbols/elf_symbols.h"
-#include "daemon/ingerod/probes/kernel_features.h"
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/attach/targets.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 #include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"

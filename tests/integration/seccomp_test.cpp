@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 #include "test_paths.h"
 #include "tests/integration/attach_target.h"
 #include "tests/support/daemon.h"

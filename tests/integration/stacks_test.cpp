@@ -1,5 +1,5 @@
 // Native stacks end to end: a program calls from the end of a chain of known functions, and the daemon names it.
-#include "core/query/stacks.h"
+#include "core/query/answers/stacks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

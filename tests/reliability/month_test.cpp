@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "tests/unit/store_fixture.h"
 
 namespace ingero {

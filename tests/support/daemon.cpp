@@ -14,8 +14,8 @@
 #include <map>
 #include <ostream>
 
-#include "daemon/ingerod/probes/kernel_features.h"
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/attach/targets.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 #include "test_paths.h"
 
 namespace ingero::test {

@@ -1,5 +1,5 @@
 // Who attaches waits for whoever maps the file; the loop does not, and what is given up is gone before what comes next.
-#include "daemon/ingerod/probes/attach_thread.h"
+#include "daemon/ingerod/probes/attach/attach_thread.h"
 
 #include <gmock/gmock.h>
 

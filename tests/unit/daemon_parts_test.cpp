@@ -20,9 +20,9 @@
 #include "daemon/ingerod/config/config.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
-#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/attach/targets.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 #include "daemon/ingerod/probes/probe_figures.h"
-#include "daemon/ingerod/probes/targets.h"
 #include "daemon/ingerod/targets/other_names.h"
 #include "daemon/ingerod/targets/programs.h"
 

@@ -1,5 +1,5 @@
 // What is told of GPUs from the rows of a store: the latest of each, however many there are, and what happened to them.
-#include "core/query/gpus.h"
+#include "core/query/answers/gpus.h"
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 // The functions of a file that are attached to for each process alone, and the thread that does so in slices, on
 // stand-ins for links.
-#include "daemon/ingerod/probes/hot_sites.h"
+#include "daemon/ingerod/probes/attach/hot_sites.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

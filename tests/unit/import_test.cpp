@@ -10,7 +10,7 @@
 
 #include "core/import/trace_stacks.h"
 #include "core/model/op.h"
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "tests/unit/trace_fixture.h"
 
 namespace ingero {

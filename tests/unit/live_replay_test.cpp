@@ -12,7 +12,7 @@
 #include "core/diagnosis/explain.h"
 #include "core/diagnosis/live/live_window.h"
 #include "core/query/communicators.h"
-#include "core/query/demos.h"
+#include "core/query/sources/demos.h"
 #include "core/store/store.h"
 #include "ctl/files/demos.h"
 #include "tests/support/daemon.h"

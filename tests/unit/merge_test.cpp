@@ -10,7 +10,7 @@
 
 #include "core/model/op.h"
 #include "core/query/coverage.h"
-#include "core/query/node_snapshot.h"
+#include "core/query/sources/node_snapshot.h"
 #include "core/store/rows/rows.h"
 #include "core/store/verify.h"
 #include "tests/unit/store_fixture.h"

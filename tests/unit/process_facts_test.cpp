@@ -1,5 +1,5 @@
 // What a process is part of: from recorded /proc trees, and from hostile ones.
-#include "core/model/process_facts.h"
+#include "core/model/process/process_facts.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // What `ingeroctl record` copies by: pages of one process's rows, and the bytes they come as.
-#include "core/query/recording.h"
+#include "core/query/sources/recording.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

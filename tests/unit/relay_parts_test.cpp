@@ -13,7 +13,7 @@
 #include <fstream>
 #include <limits>
 
-#include "core/query/gpus.h"
+#include "core/query/answers/gpus.h"
 #include "core/store/rows/rows.h"
 #include "core/store/rows/state_names.h"
 #include "core/wire/value.h"

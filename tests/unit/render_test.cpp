@@ -13,9 +13,9 @@
 #include <fstream>
 #include <limits>
 
-#include "core/model/error_names.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
+#include "core/model/text/error_names.h"
 #include "test_paths.h"
 #include "tests/unit/render_fixture.h"
 

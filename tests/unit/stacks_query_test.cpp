@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/model/op.h"
-#include "core/query/stacks.h"
+#include "core/query/answers/stacks.h"
 #include "core/render/render.h"
 #include "core/wire/value.h"
 #include "tests/support/memory_snapshot.h"

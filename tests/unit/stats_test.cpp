@@ -1,4 +1,4 @@
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -10,8 +10,8 @@
 #include <functional>
 #include <random>
 
+#include "core/model/figures/quantile_sketch.h"
 #include "core/model/op.h"
-#include "core/model/quantile_sketch.h"
 #include "core/query/launch_queue.h"
 #include "core/query/sampler.h"
 #include "tests/support/memory_snapshot.h"

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "core/model/call_time.h"
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "core/store/rows/rows.h"
 #include "tests/unit/history_fixture.h"
 

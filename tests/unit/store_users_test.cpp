@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "core/store/verify.h"
 #include "tests/unit/store_fixture.h"
 

@@ -1,5 +1,5 @@
 // compute_timeline over rows in memory, and against what going through all calls in order finds.
-#include "core/query/timeline.h"
+#include "core/query/answers/timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "core/import/import.h"
+#include "core/query/answers/stacks.h"
+#include "core/query/answers/stats.h"
 #include "core/query/coverage.h"
-#include "core/query/stacks.h"
-#include "core/query/stats.h"
 #include "tests/unit/files.h"
 
 namespace ingero::test {

@@ -1,5 +1,5 @@
 // Waits followed from who waited to whoever ended them, on a real store.
-#include "core/query/wait_chains.h"
+#include "core/query/answers/wait_chains.h"
 
 #include <gmock/gmock.h>
 

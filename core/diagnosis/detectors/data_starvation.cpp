@@ -5,8 +5,8 @@
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
-#include "core/model/format.h"
 #include "core/model/host_event.h"
+#include "core/model/text/format.h"
 
 namespace ingero {
 

@@ -6,7 +6,7 @@
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
-#include "core/model/error_names.h"
+#include "core/model/text/error_names.h"
 
 namespace ingero {
 

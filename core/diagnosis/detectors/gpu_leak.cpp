@@ -4,7 +4,7 @@
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/live/live_memory.h"
-#include "core/model/format.h"
+#include "core/model/text/format.h"
 #include "core/query/sampler.h"
 
 namespace ingero {

@@ -4,8 +4,8 @@
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/live/live_memory.h"
-#include "core/model/error_names.h"
-#include "core/model/format.h"
+#include "core/model/text/error_names.h"
+#include "core/model/text/format.h"
 
 namespace ingero {
 

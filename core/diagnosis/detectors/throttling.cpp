@@ -7,7 +7,7 @@
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/diagnosis/findings.h"
-#include "core/query/gpus.h"
+#include "core/query/answers/gpus.h"
 #include "core/store/rows/state_names.h"
 
 namespace ingero {

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/time.h"
 #include "core/query/key_index.h"
 #include "core/query/thread_key.h"

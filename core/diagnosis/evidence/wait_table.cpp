@@ -7,7 +7,7 @@
 
 #include "core/model/call_time.h"
 #include "core/model/host_event.h"
-#include "core/model/syscall_names.h"
+#include "core/model/text/syscall_names.h"
 
 namespace ingero {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/diagnosis/explain.h"
-#include "core/query/wait_chains.h"
+#include "core/query/answers/wait_chains.h"
 #include "core/store/store.h"
 
 namespace ingero {

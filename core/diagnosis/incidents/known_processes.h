@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/time.h"
 
 namespace ingero {

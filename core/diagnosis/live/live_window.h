@@ -13,7 +13,7 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/model/event.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/time.h"
 #include "core/query/communicators.h"
 #include "core/store/rows/history.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/model/text/error_names.h"
 #include "core/render/incidents.h"
 #include "core/render/json/values.h"
 #include "core/render/render.h"

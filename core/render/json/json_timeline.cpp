@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "core/model/call_time.h"
-#include "core/model/error_names.h"
 #include "core/model/op.h"
+#include "core/model/text/error_names.h"
 #include "core/render/json/values.h"
 #include "core/render/timeline.h"
 

@@ -1,5 +1,5 @@
 #include "core/model/host_event.h"
-#include "core/model/syscall_names.h"
+#include "core/model/text/syscall_names.h"
 #include "core/render/incidents.h"
 #include "core/render/json/values.h"
 #include "core/render/render.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/model/op.h"
+#include "core/query/answers/stats.h"
 #include "core/query/coverage.h"
 #include "core/query/kernel_names.h"
-#include "core/query/stats.h"
 #include "core/store/store.h"
 
 namespace ingero {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string_view>
 
-#include "core/model/error_names.h"
 #include "core/model/op.h"
-#include "core/model/syscall_names.h"
+#include "core/model/text/error_names.h"
+#include "core/model/text/syscall_names.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/events/event_cursor.h"
 #include "core/sql/events/event_index.h"

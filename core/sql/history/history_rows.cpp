@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "core/model/op.h"
+#include "core/query/answers/gpus.h"
 #include "core/query/coverage.h"
-#include "core/query/gpus.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/history/history_columns.h"
 #include "core/sql/history/request_event_rows.h"

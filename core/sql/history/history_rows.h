@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/model/time.h"
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "core/store/store.h"
 
 struct sqlite3_context;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/model/event.h"
-#include "core/model/quantile_sketch.h"
+#include "core/model/figures/quantile_sketch.h"
 #include "core/model/time.h"
 
 namespace ingero {

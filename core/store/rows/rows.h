@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/result.h"
 #include "core/store/store.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/ingerod/config/config.h"
-#include "daemon/ingerod/probes/kernel_features.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 
 namespace ingero {
 

@@ -9,7 +9,7 @@
 #include "core/symbols/elf_symbols.h"
 #include "daemon/ingerod/check/check.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 
 namespace ingero {
 

@@ -16,8 +16,8 @@
 #include "core/wire/child_process.h"
 #include "daemon/ingerod/check/symbol_reader.h"
 #include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 #include "daemon/ingerod/probes/call_probes.h"
-#include "daemon/ingerod/probes/targets.h"
 #include "daemon/probe_target/target.h"
 
 namespace ingero {

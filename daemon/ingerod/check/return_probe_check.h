@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/ingerod/check/check.h"
-#include "daemon/ingerod/probes/probed_return.h"
+#include "daemon/ingerod/probes/attach/probed_return.h"
 
 namespace ingero {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/diagnosis/stragglers.h"
-#include "core/model/process_facts.h"
+#include "core/model/process/process_facts.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/spans/span_limits.h"
 

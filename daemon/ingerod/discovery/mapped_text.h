@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/limits/shares.h"

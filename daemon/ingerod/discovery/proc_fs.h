@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/process.h"
-#include "core/model/process_facts.h"
+#include "core/model/process/process.h"
+#include "core/model/process/process_facts.h"
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/bounded_calls.h"

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "daemon/ingerod/probes/bpf_syscall.h"
-#include "daemon/ingerod/probes/libbpf_log.h"
+#include "daemon/ingerod/probes/kernel/bpf_syscall.h"
+#include "daemon/ingerod/probes/kernel/libbpf_log.h"
 #include "footprint_bpf.skel.h"
 
 namespace ingero {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bpf/footprint.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/result.h"
 
 namespace ingero {

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "bpf/footprint.h"
-#include "core/model/footprint.h"
+#include "core/model/process/footprint.h"
 
 namespace ingero {
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/result.h"
 #include "daemon/ingerod/control/control_backend.h"
 #include "daemon/ingerod/discovery/proc_fs.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/model/event.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/stack.h"
 #include "core/store/store.h"
 #include "daemon/ingerod/ingest/commit_queue.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bpf/event.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/targets/processes.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/store/rows/history.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/diagnosis/live/live_window.h"
 #include "core/diagnosis/stragglers.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/time.h"
 #include "daemon/ingerod/loop/event_loop.h"
 

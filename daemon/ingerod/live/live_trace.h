@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/model/in_flight_call.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/control/control_backend.h"

@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/query/demos.h"
+#include "core/query/sources/demos.h"
 #include "core/wire/child_process.h"
 #include "core/wire/rpc.h"
 #include "core/wire/worker_protocol.h"

@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 
 namespace ingero {
 

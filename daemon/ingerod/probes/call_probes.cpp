@@ -25,10 +25,10 @@
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/limits/shortage.h"
 #include "daemon/ingerod/probes/as_read.h"
-#include "daemon/ingerod/probes/attached_links.h"
-#include "daemon/ingerod/probes/bpf_syscall.h"
-#include "daemon/ingerod/probes/libbpf_log.h"
-#include "daemon/ingerod/probes/syscall_table.h"
+#include "daemon/ingerod/probes/attach/attached_links.h"
+#include "daemon/ingerod/probes/kernel/bpf_syscall.h"
+#include "daemon/ingerod/probes/kernel/libbpf_log.h"
+#include "daemon/ingerod/probes/kernel/syscall_table.h"
 
 namespace ingero {
 

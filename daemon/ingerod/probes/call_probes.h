@@ -13,13 +13,13 @@
 #include "bpf/event.h"
 #include "bpf/stack_event.h"
 #include "core/model/result.h"
+#include "daemon/ingerod/probes/attach/hot_sites.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/host_watch.h"
-#include "daemon/ingerod/probes/hot_sites.h"
 #include "daemon/ingerod/probes/in_flight.h"
-#include "daemon/ingerod/probes/kernel_features.h"
-#include "daemon/ingerod/probes/targets.h"
+#include "daemon/ingerod/probes/kernel/kernel_features.h"
 
 namespace ingero {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/model/time.h"
-#include "daemon/ingerod/probes/in_parallel.h"
+#include "daemon/ingerod/probes/attach/in_parallel.h"
 
 namespace ingero {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bpf/event.h"
-#include "daemon/ingerod/probes/hot_sites.h"
+#include "daemon/ingerod/probes/attach/hot_sites.h"
 
 namespace ingero {
 

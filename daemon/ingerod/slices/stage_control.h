@@ -11,7 +11,7 @@
 
 #include "bpf/event.h"
 #include "core/model/op.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 
 namespace ingero {
 

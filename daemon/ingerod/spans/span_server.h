@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/unique_fd.h"
 #include "core/spans/span.h"
 #include "daemon/ingerod/discovery/proc_fs.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/result.h"
 
 namespace ingero {

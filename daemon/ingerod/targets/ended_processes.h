@@ -5,7 +5,7 @@
 #include <deque>
 #include <map>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 
 namespace ingero {
 

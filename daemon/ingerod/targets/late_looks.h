@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/loop/event_loop.h"
 

@@ -26,7 +26,7 @@
 #include "daemon/ingerod/limits/uid_owners.h"
 #include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/probes/as_read.h"
-#include "daemon/ingerod/probes/attach_thread.h"
+#include "daemon/ingerod/probes/attach/attach_thread.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/workers/worker_pool.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bpf/event.h"
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/limits/shares.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/limits/uid_owners.h"

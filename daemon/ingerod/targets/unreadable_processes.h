@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "core/model/process.h"
+#include "core/model/process/process.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/limits/uid_owners.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/query/stats.h"
+#include "core/query/answers/stats.h"
 #include "core/render/render.h"
 #include "core/store/store.h"
 
