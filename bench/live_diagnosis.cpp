@@ -65,7 +65,7 @@ double share_at(uint64_t calls_a_second, uint64_t seconds, size_t& ret_passes, s
             diagnosis.put_process(process);
         }
         given += wanted;
-        diagnosis.add(std::move(events), 0);
+        diagnosis.add(std::move(events));
         events = {};
     });
     loop.run();

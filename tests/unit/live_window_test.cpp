@@ -246,7 +246,7 @@ TEST_F(AHang, is_proven_where_calls_were_lost_before_it_alone) {
     auto findings = found_at(200 * second);
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].verdict, Verdict::proven);
-    lose(op::cudaMalloc, 199 * second);
+    lose(op::cudaMalloc, 150 * second);
     EXPECT_EQ(found_at(200 * second).at(0).verdict, Verdict::proven) << "it says nothing of the hang";
     lose(op::ncclAllReduce, 200 * second);
     findings = found_at(300 * second);

@@ -34,7 +34,7 @@ class LiveDiagnosis {
     ~LiveDiagnosis();
 
     /// From the ingest thread.
-    void add(std::vector<Event> events, std::span<const LossRow> losses);
+    void add(std::vector<Event> events, std::span<const LossRow> losses = {});
     /// Any thread.
     void add_spans(const std::vector<SpanRow>& spans);
     void add_state(const StateRow& state);
