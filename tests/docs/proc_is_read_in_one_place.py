@@ -35,7 +35,7 @@ OWN_FILE = "a file of the installation's or the administrator's"
 # (file, beginning of the call or text): why.
 ALLOWED = {
     ("check/host_checks.cpp", "std::ifstream file(path)"): "fixed names in the kernel's own folders",
-    ("probes/kernel_features.cpp", "std::ifstream(type_file)"): "a fixed name in the kernel's own folder",
+    ("probes/kernel/kernel_features.cpp", "std::ifstream(type_file)"): "a fixed name in the kernel's own folder",
     ("check/host_checks.cpp", "std::filesystem::exists(at"): OWN_FILE,
     ("check/host_checks.cpp", "faccessat(AT_FDCWD, at.c_str()"): OWN_FILE,
     ("check/library_check.cpp", "glob(pattern"): "fixed folders of libraries",
@@ -65,8 +65,8 @@ ALLOWED = {
     ("control/peer.cpp", "openat(process_directory"): "BoundedCalls makes the call",
     ("control/peer.cpp", "open((\"/proc/\" + std::to_string(pid))"): "BoundedCalls makes the call",
     ("control/peer.cpp", "/proc/"): "BoundedCalls makes the call",
-    ("probes/hot_sites.cpp", 'std::ifstream file("/proc/"'): "stat waits for no process, and nobody for this thread",
-    ("probes/hot_sites.cpp", "/proc/"): "stat waits for no process, and nobody for this thread",
+    ("probes/attach/hot_sites.cpp", 'std::ifstream file("/proc/"'): "stat waits for no process, and nobody for this thread",
+    ("probes/attach/hot_sites.cpp", "/proc/"): "stat waits for no process, and nobody for this thread",
     ("spans/span_hash.cpp", "open(fresh.c_str()"): OWN_FILE,
     ("spans/span_hash.cpp", "::open(key_file.c_str()"): OWN_FILE,
     ("stacks/frame_names.cpp", "open(path.c_str()"): "below /usr/lib/debug, which is root's",

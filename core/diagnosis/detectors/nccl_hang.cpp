@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -235,12 +236,12 @@ class NcclHang final : public Detector {
         return false;
     }
 
-    /// Of those that could show that a rank has entered, come back or given up.
-    static uint64_t lost_calls(const Stuck& stuck, const JudgementContext& context) {
+    /// Calls of these classes that were lost since the missing ranks did what is the last that is known of them.
+    static uint64_t lost_calls(const Stuck& stuck, const JudgementContext& context,
+                               std::initializer_list<OpClass> classes) {
         uint64_t from_ns = stuck.entered.ranks.front().start_ns;
         for (const Member& member : stuck.missing) from_ns = std::min(from_ns, member.last_ns);
-        return context.lost_calls(from_ns, context.recorded_until_ns,
-                                  {OpClass::collective, OpClass::sync, OpClass::communicator});
+        return context.lost_calls(from_ns, context.recorded_until_ns, classes);
     }
 
     static std::string rank_text(const Member& member, const JudgementContext& context) {
@@ -278,11 +279,12 @@ class NcclHang final : public Detector {
         proven = proven && !stuck.died_inside;
         if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
         if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
-        const uint64_t lost = lost_calls(stuck, context);
-        const bool known = !context.lossy && lost == 0;
+        const uint64_t lost = lost_calls(stuck, context, {OpClass::collective, OpClass::communicator});
+        const bool known = !context.lossy && lost == 0 && lost_calls(stuck, context, {OpClass::sync}) == 0;
         finding.verdict = proven && known ? Verdict::proven : Verdict::partial;
         finding.explained_fraction = finding.verdict == Verdict::proven ? 1 : 0.5;
-        // One that lives may have come: nothing else is known of it.
+        // One that lives may have come. That calls which wait were lost does not show it: those of ranks that are
+        // killed as they hang are.
         const bool may_have_come = lost != 0 && !proven && !stuck.died_inside;
         if (may_have_come) {
             finding.verdict = Verdict::insufficient_evidence;
