@@ -239,6 +239,18 @@ class OldNcclHang : public Ranks {
         add_process(3, last_exited_ns);
     }
     std::vector<Finding> hangs_in(uint64_t from_ns, uint64_t to_ns) { return explain(to_ns, from_ns)["nccl-hang"]; }
+    /// Whether what the ranks did last is found in so many blocks.
+    bool is_known(size_t max_blocks) {
+        const auto processes = snapshot_.processes();
+        const auto communicators = Communicators::read(snapshot_);
+        if (!processes || !communicators) return false;
+        const KnownProcesses known(*processes);
+        const Window window{since_ns_ + 2 * hour, since_ns_ + 2 * hour + second};
+        const auto past =
+            read_past_collectives(snapshot_, {0, window, {}}, {window.from_ns - 600 * second, window.to_ns}, 1,
+                                  *communicators, known, max_blocks);
+        return past && past->has_value();
+    }
     std::vector<Finding> hangs() { return hangs_in(since_ns_ + 2 * hour, since_ns_ + 2 * hour + 300 * second); }
 
     uint64_t since_ns_ = 0;
@@ -370,19 +382,35 @@ TEST_F(OldNcclHang, OfCallsThatWereLostThenNothingIsProven) {
 
 TEST_F(OldNcclHang, IsUnknownWhereTooMuchWouldHaveToBeRead) {
     add_processes(since_ns_ + 5 * ms);
-    const auto processes = snapshot_.processes();
-    const auto communicators = Communicators::read(snapshot_);
-    ASSERT_TRUE(processes && communicators);
-    const KnownProcesses known(*processes);
-    const Window window{since_ns_ + 2 * hour, since_ns_ + 2 * hour + second};
-    const auto read = [&](size_t max_blocks) {
-        auto past = read_past_collectives(snapshot_, {0, window, {}}, {window.from_ns - 600 * second, window.to_ns}, 1,
-                                          *communicators, known, max_blocks);
-        EXPECT_TRUE(past);
-        return past && past->has_value();
-    };
-    EXPECT_TRUE(read(100));
-    EXPECT_FALSE(read(0));
+    EXPECT_TRUE(is_known(100));
+    EXPECT_FALSE(is_known(0));
+}
+
+TEST_F(OldNcclHang, IsKnownThoughAnotherCommunicatorIsNot) {
+    now_ += 300 * second;
+    collective(3, ++sequence_, now_);
+    for (uint32_t rank = 0; rank < 4; ++rank) call("cudaStreamSync", rank, now_ + ms, ms);
+    now_ += second;
+    for (int number = 0; number < 1'000; ++number) step(usual(4));
+    for (uint32_t rank = 0; rank < 3; ++rank) collective(rank, sequence_ + 1, now_);
+    since_ns_ = now_;
+    add_processes(since_ns_ + 5 * ms);
+    make(2, other_world);
+    EXPECT_TRUE(is_known(3)) << "what was never entered is looked for in all blocks";
+}
+
+TEST_F(OldNcclHang, OfAnotherUsersGapsNothingDepends) {
+    add_processes(since_ns_ + 5 * ms);
+    GapRow gap;
+    gap.uid = 4'711;
+    gap.from_ns = since_ns_ + 100 * second;
+    gap.reason = GapReason::gave_way;
+    snapshot_.add(gap);
+    EXPECT_THAT(hangs(), SizeIs(1));
+    gap.uid = 0;
+    gap.process.start_ns = 1;
+    snapshot_.add(gap);
+    EXPECT_THAT(hangs(), IsEmpty()) << "the ranks' own user";
 }
 
 }  // namespace

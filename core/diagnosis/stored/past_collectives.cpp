@@ -32,7 +32,8 @@ struct Entered {
 struct Group {
     std::map<ProcessKey, Entered> ranks;
     uint64_t made_ns = UINT64_MAX;
-    uint64_t first_ns = UINT64_MAX, latest_ns = 0;  ///< collectives that were found
+    uint64_t first_ns = UINT64_MAX, latest_ns = 0;  ///< start and end of the collectives that were found
+    size_t known_from = SIZE_MAX;                   ///< number of the block from which on it is known
 
     uint32_t lowest() const {
         uint32_t sequence = UINT32_MAX;
@@ -46,6 +47,8 @@ struct Group {
     }
     /// What one has not entered, or what all entered last.
     uint32_t waited_for() const { return lowest() < highest() ? lowest() + 1 : highest(); }
+    /// Of each rank it is known what it entered since.
+    uint64_t known_since_ns() const { return lowest() == 0 ? made_ns : first_ns; }
     /// When those that wait entered what they wait for is known.
     bool is_known() const {
         const uint32_t sequence = waited_for();
@@ -80,6 +83,7 @@ class PastReader {
         const auto begin = go_back();
         if (!begin) return tl::unexpected(begin.error());
         if (*begin == blocks_.size()) return std::nullopt;  // what detectors are shown is enough
+        looked_into_ = 0;
         if (auto left_out = leave_out_gaps(); !left_out) return tl::unexpected(left_out.error());
         if (groups_.empty()) return std::nullopt;
         return go_forth(*begin);
@@ -173,27 +177,30 @@ class PastReader {
         entered.first = std::min(entered.first, collective->sequence);
         entered.last = std::max(entered.last, collective->sequence);
         group->first_ns = std::min(group->first_ns, row.start_ns);
-        group->latest_ns = std::max(group->latest_ns, row.start_ns);
+        group->latest_ns = std::max(group->latest_ns, saturating_end_ns(row));
     }
 
     /// To where each group is known, or began; groups that are not by then, within limits, are dropped. The number of
     /// the block to go on from.
     Result<size_t> go_back() {
         size_t number = blocks_.size();
-        while (number > 0) {
-            const RecordedBlock& block = blocks_[number - 1];
-            const bool all_known = std::all_of(groups_.begin(), groups_.end(), [&](const auto& one) {
-                return one.second.is_known() || block.recorded_ns < one.second.made_ns;
-            });
-            if (all_known) break;
-            if (looked_into_ >= max_blocks_) {
-                keep_groups([](const Group& group) { return group.is_known(); });
-                break;
+        for (;; --number) {
+            bool all_known = true;
+            for (auto& [hash, group] : groups_) {
+                if (group.known_from != SIZE_MAX) continue;
+                if (group.is_known() || number == 0 || blocks_[number - 1].recorded_ns < group.made_ns)
+                    group.known_from = number;
+                all_known = all_known && group.known_from != SIZE_MAX;
             }
-            --number;
+            if (all_known || looked_into_ >= max_blocks_) break;
+            const RecordedBlock& block = blocks_[number - 1];
             if (auto read = read_before(block, is_collective); !read) return tl::unexpected(read.error());
             for (const Event& row : rows_) note(row);
         }
+        // Of a communicator that nobody has entered nobody waits for anything.
+        keep_groups([](const Group& group) { return group.known_from != SIZE_MAX && group.highest() != 0; });
+        number = blocks_.size();
+        for (const auto& [hash, group] : groups_) number = std::min(number, group.known_from);
         if (number == blocks_.size()) return number;
         const uint64_t links_from_ns = saturating_subtract(blocks_[number].recorded_ns, links_ns);
         while (number > 0 && blocks_[number - 1].recorded_ns > links_from_ns) --number;
@@ -202,26 +209,31 @@ class PastReader {
 
     /// Of a time in which calls were not seen nothing is said.
     Result<void> leave_out_gaps() {
-        const auto gaps = snapshot_.gaps(boot_.boot_index, {from_ns_, shown_.from_ns});
+        const auto gaps = snapshot_.gaps(boot_.boot_index, {from_ns_, shown_.to_ns});
         if (!gaps) return tl::unexpected(gaps.error());
         keep_groups([&](const Group& group) {
             return std::none_of(gaps->begin(), gaps->end(), [&](const GapRow& gap) {
                 // Collectives and what waits for them are never sliced; names and waits of threads are not looked for.
                 if (gap.reason == GapReason::sliced) return false;
-                if (gap.reason == GapReason::too_many && is_of_anyone(gap)) return false;
-                const bool is_over = gap.to_ns != 0 && gap.to_ns <= group.first_ns;
-                return !is_over && (gap.process.pid == 0 || group.ranks.contains(gap.process));
+                if (gap.reason == GapReason::too_many && gap.subject.ends_with(" were not kept")) return false;
+                const bool is_over = gap.to_ns != 0 && gap.to_ns <= group.known_since_ns();
+                return !is_over && concerns(gap, group);
             });
         });
         return {};
     }
 
+    bool concerns(const GapRow& gap, const Group& group) const {
+        if (gap.process.pid != 0) return group.ranks.contains(gap.process);
+        return is_of_anyone(gap) || std::any_of(group.ranks.begin(), group.ranks.end(), [&](const auto& rank) {
+                   const Process* process = processes_.find(rank.first);
+                   return !process || process->uid == gap.uid;
+               });
+    }
+
     Result<std::optional<PastCollectives>> go_forth(size_t number) {
         PastCollectives past{CollectiveFeed(communicators_), recorded_from_ns_, shown_.from_ns, std::set<uint64_t>()};
-        for (const auto& [hash, group] : groups_) {
-            past.first_ns = std::min(past.first_ns, group.lowest() == 0 ? group.made_ns : group.first_ns);
-            past.hashes->insert(hash);
-        }
+        for (const auto& [hash, group] : groups_) past.hashes->insert(hash);
         for (size_t count = 1; number < blocks_.size(); ++number, ++count) {
             if (looked_into_ >= max_blocks_) return std::nullopt;
             auto read = read_before(blocks_[number], CollectiveWaitsDeriver::wants);
@@ -236,11 +248,13 @@ class PastReader {
             keep_waiting(past.feed, blocks_[number].recorded_ns);
             if (groups_.empty()) return std::nullopt;
         }
+        for (const auto& [hash, group] : groups_) past.first_ns = std::min(past.first_ns, group.known_since_ns());
         return std::optional(std::move(past));
     }
 
     /// Drops the groups in which whoever waited has come back.
-    void keep_waiting(CollectiveFeed feed, uint64_t until_ns) {
+    void keep_waiting(CollectiveFeed& feed, uint64_t until_ns) {
+        feed.forget_past();
         const std::vector<OpenCollectives> open = feed.derived().open();
         std::erase_if(groups_, [&](const auto& one) {
             if (saturating_add(one.second.latest_ns, apart_ns) > until_ns) return false;
