@@ -399,6 +399,20 @@ TEST_F(OldNcclHang, IsKnownThoughAnotherCommunicatorIsNot) {
     EXPECT_TRUE(is_known(3)) << "what was never entered is looked for in all blocks";
 }
 
+// Rank 3 lives and entered its last collective long before the others entered theirs.
+TEST_F(NcclHang, IsFoundAmongTheCallsOfOthersWhereverTheTimeThatIsReadBegins) {
+    make(4);
+    for (int number = 0; number < 10; ++number) step(usual(4));
+    const uint64_t since_ns = now_ + 800 * second, end_ns = since_ns + 1'000 * second;
+    for (uint32_t rank = 0; rank < 3; ++rank) collective(rank, sequence_ + 1, since_ns + rank * ms);
+    for (uint64_t at_ns = now_; at_ns < end_ns; at_ns += 8 * ms) call("cudaStreamSync", 9, at_ns, us);
+    for (const uint64_t age_ns : {200 * second, 400 * second, 480 * second, 700 * second, 1'000 * second}) {
+        const auto found = explain(since_ns + age_ns, since_ns + age_ns - 100 * second)["nccl-hang"];
+        ASSERT_THAT(found, SizeIs(1)) << age_ns / second;
+        EXPECT_EQ(found[0].culprits.at(0).pid, 103u);
+    }
+}
+
 TEST_F(OldNcclHang, OfAnotherUsersGapsNothingDepends) {
     add_processes(since_ns_ + 5 * ms);
     GapRow gap;

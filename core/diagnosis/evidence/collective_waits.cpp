@@ -346,8 +346,9 @@ void CollectiveFeed::communicators_changed() {
         if (one.row.hash != 0) processes_.insert(one.row.process);
 }
 
-void CollectiveFeed::forget_past() {
-    pass_on(waiting_.size());
+void CollectiveFeed::forget_past(uint64_t settled_ns) {
+    pass_on(static_cast<size_t>(
+        std::count_if(waiting_.begin(), waiting_.end(), [&](const Event& one) { return one.start_ns < settled_ns; })));
     deriver_.forget_past();
 }
 

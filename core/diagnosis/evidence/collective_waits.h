@@ -122,8 +122,10 @@ class CollectiveFeed {
     void take(const Event& event);
     /// All that were taken.
     const CollectiveWaitsDeriver& derived();
-    /// As CollectiveWaitsDeriver has it.
-    void forget_past();
+    /// As CollectiveWaitsDeriver has it, of calls that began before; later ones wait for what may come before them.
+    void forget_past(uint64_t settled_ns = UINT64_MAX);
+    /// Without those.
+    const CollectiveWaitsDeriver& settled() const { return deriver_; }
 
   private:
     void pass_on(size_t count);

@@ -172,7 +172,7 @@ class PastReader {
     void note(const Event& row) {
         const auto collective = collective_of(row);
         Group* const group = group_of(row, collective);
-        if (!group) return;
+        if (!group || (group->known_from != SIZE_MAX && row.start_ns < group->first_ns)) return;
         Entered& entered = group->ranks[row.process()];
         entered.first = std::min(entered.first, collective->sequence);
         entered.last = std::max(entered.last, collective->sequence);
@@ -244,8 +244,9 @@ class PastReader {
                 note(row);
                 past.feed.take(row);
             }
-            if (count % blocks_between_looks != 0) continue;
-            keep_waiting(past.feed, blocks_[number].recorded_ns);
+            // From the time shown on, collectives are not in the feed.
+            if (count % blocks_between_looks != 0 || blocks_[number].recorded_ns >= shown_.from_ns) continue;
+            keep_waiting(past, blocks_[number].recorded_ns);
             if (groups_.empty()) return std::nullopt;
         }
         for (const auto& [hash, group] : groups_) past.first_ns = std::min(past.first_ns, group.known_since_ns());
@@ -253,15 +254,17 @@ class PastReader {
     }
 
     /// Drops the groups in which whoever waited has come back.
-    void keep_waiting(CollectiveFeed& feed, uint64_t until_ns) {
-        feed.forget_past();
-        const std::vector<OpenCollectives> open = feed.derived().open();
+    void keep_waiting(PastCollectives& past, uint64_t until_ns) {
+        past.feed.forget_past(saturating_subtract(until_ns, apart_ns));
+        const std::vector<OpenCollectives> open = past.feed.settled().open();
         std::erase_if(groups_, [&](const auto& one) {
-            if (saturating_add(one.second.latest_ns, apart_ns) > until_ns) return false;
+            if (saturating_add(one.second.latest_ns, 2 * apart_ns) > until_ns) return false;
             const uint32_t sequence = one.second.waited_for();
-            return std::none_of(open.begin(), open.end(), [&](const OpenCollectives& waits) {
+            const bool is_over = std::none_of(open.begin(), open.end(), [&](const OpenCollectives& waits) {
                 return waits.hash == one.first && waits.first_sequence <= sequence && sequence <= waits.last_sequence;
             });
+            if (is_over) past.hashes->erase(one.first);
+            return is_over;
         });
         keep_groups([](const Group&) { return true; });
     }
