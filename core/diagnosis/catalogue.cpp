@@ -81,7 +81,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "as for collective-wait, of eight ranges or more", "as for collective-wait", nullptr},
     {"nccl-hang", "A collective that cannot end",
      "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "
-     "entered another; partial where it may still come",
+     "entered another; partial where it may still come, low where it is the root of a broadcast, in which others wait "
+     "for work",
      "collectives and synchronisations of all ranks on the host since the process began, or since before the hang",
      "ranks of other hosts; why a rank does not come; hangs inside NCCL or the network", make_nccl_hang},
     {"data-starvation", "The device waits for data",

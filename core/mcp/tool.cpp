@@ -244,16 +244,15 @@ std::vector<Argument> with_window(std::vector<Argument> own, bool is_paged) {
                    .description = "Only this process",
                    .least = 1,
                    .most = 0x7fff'ffff});
-    all.push_back({"node", Argument::Type::text, "Only this node, of a stored trace that has several"});
-    all.push_back(
-        {"compact", Argument::Type::boolean, "Smaller answer: tables as columns and rows, absent values left out"});
+    all.push_back(node_argument);
+    all.push_back(compact_argument);
     if (!is_paged) return all;
     all.push_back({.name = "limit",
                    .type = Argument::Type::integer,
                    .description = "At most this many rows",
                    .least = 1,
                    .most = max_limit});
-    all.push_back({"cursor", Argument::Type::text, "Cursor of the page before; repeat all other arguments"});
+    all.push_back(cursor_argument);
     return all;
 }
 

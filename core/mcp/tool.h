@@ -41,6 +41,19 @@ struct Argument {
     std::vector<std::string_view> choices = {};
 };
 
+// Those that many tools take.
+inline const Argument node_argument = {"node", Argument::Type::text,
+                                       "Only this node, of a stored trace that has several"};
+inline const Argument compact_argument = {"compact", Argument::Type::boolean,
+                                          "Smaller answer: tables as columns and rows, absent values left out"};
+inline const Argument limit_argument = {.name = "limit",
+                                        .type = Argument::Type::integer,
+                                        .description = "At most this many rows (default: 50)",
+                                        .least = 1,
+                                        .most = 1'000};
+inline const Argument cursor_argument = {"cursor", Argument::Type::text,
+                                         "Cursor of the page before; repeat all other arguments"};
+
 /// A member of an answer. `type`: text, integer, number, boolean, object, texts, any; "?" after it: or null. With
 /// `columns`, "name:type name:type ...", it is a table: a list of such objects.
 struct Part {

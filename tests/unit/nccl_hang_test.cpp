@@ -222,6 +222,29 @@ TEST_F(NcclHang, OfARankThatLivesIsUncertainWhereItsCallMayBeLost) {
                 HasSubstr("; insufficient evidence: 1 call that could show it was lost"));
 }
 
+TEST_F(NcclHang, WorkersThatWaitForTheRootOfABroadcastMayBeIdle) {
+    make(3);
+    for (int number = 0; number < 50; ++number) step(usual(3));
+    for (uint32_t rank = 1; rank < 3; ++rank)
+        collective(rank, sequence_ + 1, now_, 4'096, world, "ncclBroadcast").args[2] |= uint64_t{1}
+                                                                                        << INGERO_COLLECTIVE_PEER_SHIFT;
+    auto found = explain(now_ + 500 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].severity, Severity::low) << "no incident";
+    EXPECT_THAT(found["nccl-hang"][0].summary, HasSubstr("rank 0 (pid 100) has not, the root of this broadcast"));
+    // Another rank that has not come is no root.
+    collective(0, sequence_ + 1, now_, 4'096, world, "ncclBroadcast").args[2] |= uint64_t{1}
+                                                                                 << INGERO_COLLECTIVE_PEER_SHIFT;
+    for (uint32_t rank = 0; rank < 3; ++rank) call("cudaStreamSync", rank, now_ + ms, ms);
+    now_ += second;
+    for (const uint32_t rank : {0U, 2U})
+        collective(rank, sequence_ + 2, now_, 4'096, world, "ncclBroadcast").args[2] |= uint64_t{1}
+                                                                                        << INGERO_COLLECTIVE_PEER_SHIFT;
+    found = explain(now_ + 500 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].severity, Severity::medium);
+}
+
 /// Rank 3 of four has ended, or does something else for hours: the others have entered a collective and wait for it.
 class OldNcclHang : public Ranks {
   protected:
@@ -411,6 +434,37 @@ TEST_F(NcclHang, IsFoundAmongTheCallsOfOthersWhereverTheTimeThatIsReadBegins) {
         ASSERT_THAT(found, SizeIs(1)) << age_ns / second;
         EXPECT_EQ(found[0].culprits.at(0).pid, 103u);
     }
+}
+
+TEST_F(OldNcclHang, OfGapsInOtherCallsNothingDepends) {
+    add_processes(since_ns_ + 5 * ms);
+    GapRow gap;
+    gap.from_ns = since_ns_ + 100 * second;
+    gap.reason = GapReason::turned_off;
+    gap.subject = "probe set memory";
+    snapshot_.add(gap);
+    EXPECT_THAT(hangs(), SizeIs(1));
+    gap.subject = "probe set sync";
+    snapshot_.add(gap);
+    EXPECT_THAT(hangs(), IsEmpty());
+}
+
+// The other is over.
+TEST_F(NcclHang, IsFoundThoughAnotherCommunicatorWasLastUsedLongBefore) {
+    hash_ = other_world;
+    make(4, other_world);
+    for (int number = 0; number < 100; ++number) step(usual(4));
+    now_ += 100 * second;
+    hash_ = world;
+    sequence_ = 0;
+    make(4);
+    for (int number = 0; number < 20'000; ++number) step({us, us, us, us}, true, 10 * us);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+        add_process(rank);
+        collective(rank, sequence_ + 1, now_);
+    }
+    add_process(3, now_ + 5 * ms);
+    EXPECT_THAT(explain(now_ + 2'000 * second, now_ + 1'900 * second)["nccl-hang"], SizeIs(1));
 }
 
 TEST_F(OldNcclHang, OfAnotherUsersGapsNothingDepends) {

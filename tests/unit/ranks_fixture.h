@@ -35,6 +35,7 @@ class Ranks : public testing::Test {
             row.process = process_of(rank);
             row.id = hash;
             row.hash = hash;
+            row.seen_ns = now_ - ms;
             row.rank = static_cast<int32_t>(rank);
             row.ranks = of ? of : ranks;
             row.origin = CommunicatorOrigin::init_rank;

@@ -236,6 +236,15 @@ class NcclHang final : public Detector {
         return false;
     }
 
+    /// Of a broadcast it is the root alone that has not come: the others may wait there for something to do.
+    static bool waits_for_root(const Stuck& stuck) {
+        if (stuck.missing.size() != 1) return false;
+        const std::optional<uint32_t>& missing = stuck.missing[0].communicator->rank;
+        return missing && std::all_of(stuck.entered.ranks.begin(), stuck.entered.ranks.end(), [&](const auto& one) {
+                   return (one.op == op::ncclBroadcast || one.op == op::ncclBcast) && one.root == missing;
+               });
+    }
+
     /// Calls of these classes that were lost since the missing ranks did what is the last that is known of them.
     static uint64_t lost_calls(const Stuck& stuck, const JudgementContext& context,
                                std::initializer_list<OpClass> classes) {
@@ -291,7 +300,7 @@ class NcclHang final : public Detector {
             finding.explained_fraction = 0;
         } else if (proven)
             finding.severity = Severity::high;
-        else if (stuck.died_inside || stuck.waited_ns >= missing_medium_from_ns)
+        else if (stuck.died_inside || (stuck.waited_ns >= missing_medium_from_ns && !waits_for_root(stuck)))
             finding.severity = Severity::medium;
         finding.lost_ns = stuck.waited_ns;
         // While it lasts, each pass over the live window finds it to have lasted a second more.
@@ -313,6 +322,8 @@ class NcclHang final : public Detector {
         else
             finding.summary += missing + (stuck.missing.size() == 1 ? " has" : " have") + " not" +
                                (stuck.died_inside ? " been recorded leaving it" : "") + (why.empty() ? "" : ": " + why);
+        if (!proven && waits_for_root(stuck))
+            finding.summary += ", the root of this broadcast: the others may wait there for work";
         if (may_have_come)
             finding.summary +=
                 "; insufficient evidence: " + std::to_string(lost) +

@@ -93,8 +93,8 @@ struct CollectiveWaitsDeriver::Impl {
         skew.sequence = collective.sequence;
         if (skew.ranks.size() < max_waits)
             skew.ranks.push_back({event.process(), communicator->rank, event.start_ns, 0, event.tid, event.op,
-                                  collective.datatype == INGERO_DATATYPE_UNKNOWN ? 0 : collective.bytes,
-                                  event.sequence});
+                                  collective.datatype == INGERO_DATATYPE_UNKNOWN ? 0 : collective.bytes, event.sequence,
+                                  collective.root});
         if (ranks.skews.size() > max_ranges) ranks.skews.erase(ranks.skews.begin());
 
         if (open.size() >= max_processes && !open.contains(event.process())) open.erase(open.begin());

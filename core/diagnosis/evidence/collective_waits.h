@@ -60,6 +60,7 @@ struct EnqueueSkew {
         OpId op = 0;
         uint64_t bytes = 0;  ///< 0: not known
         uint64_t call = 0;   ///< its sequence in the store
+        std::optional<uint32_t> root = {};
     };
     std::vector<Enqueue> ranks;  ///< in order of time
     uint64_t skew_ns() const { return ranks.empty() ? 0 : ranks.back().late_ns; }

@@ -1,6 +1,7 @@
 #include "core/diagnosis/stored/past_collectives.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <utility>
@@ -23,6 +24,8 @@ constexpr uint64_t links_ns = 60'000'000'000;
 /// Rows of different CPUs are recorded no further apart.
 constexpr uint64_t apart_ns = 10'000'000'000;
 constexpr size_t blocks_between_looks = 32;
+/// What rows to decode cost, in blocks of which only the pids are decoded.
+constexpr size_t price_of_rows = 8;
 
 struct Entered {
     uint32_t first = UINT32_MAX, last = 0;  ///< sequence numbers; none: last is 0
@@ -68,7 +71,7 @@ class PastReader {
           recorded_from_ns_(recorded_from_ns),
           communicators_(communicators),
           processes_(processes),
-          max_blocks_(max_blocks) {}
+          budget_(max_blocks * price_of_rows) {}
 
     Result<std::optional<PastCollectives>> read() {
         if (recorded_from_ns_ == 0 || recorded_from_ns_ >= shown_.from_ns) return std::nullopt;
@@ -79,14 +82,14 @@ class PastReader {
         blocks_ = std::move(*blocks);
         if (auto seen = see_shown(); !seen) return tl::unexpected(seen.error());
         if (groups_.empty()) return std::nullopt;
-        looked_into_ = 0;
-        const auto begin = go_back();
-        if (!begin) return tl::unexpected(begin.error());
-        if (*begin == blocks_.size()) return std::nullopt;  // what detectors are shown is enough
-        looked_into_ = 0;
+        spent_ = 0;
+        const auto from = go_back();
+        if (!from) return tl::unexpected(from.error());
+        if (*from == blocks_.size()) return std::nullopt;  // what detectors are shown is enough
+        spent_ = 0;
         if (auto left_out = leave_out_gaps(); !left_out) return tl::unexpected(left_out.error());
         if (groups_.empty()) return std::nullopt;
-        return go_forth(*begin);
+        return go_forth(*from);
     }
 
   private:
@@ -183,23 +186,29 @@ class PastReader {
     /// To where each group is known, or began; groups that are not by then, within limits, are dropped. The number of
     /// the block to go on from.
     Result<size_t> go_back() {
-        size_t number = blocks_.size();
-        for (;; --number) {
+        bool has_more = true;
+        for (size_t number = blocks_.size();; --number) {
             bool all_known = true;
             for (auto& [hash, group] : groups_) {
                 if (group.known_from != SIZE_MAX) continue;
-                if (group.is_known() || number == 0 || blocks_[number - 1].recorded_ns < group.made_ns)
-                    group.known_from = number;
+                const bool began = number == 0 || blocks_[number - 1].recorded_ns < group.made_ns;
+                if (began || (has_more && group.is_known())) group.known_from = number;
                 all_known = all_known && group.known_from != SIZE_MAX;
             }
-            if (all_known || looked_into_ >= max_blocks_) break;
+            if (all_known || spent_ >= budget_) break;
             const RecordedBlock& block = blocks_[number - 1];
             if (auto read = read_before(block, is_collective); !read) return tl::unexpected(read.error());
             for (const Event& row : rows_) note(row);
+            has_more = !rows_.empty();
         }
         // Of a communicator that nobody has entered nobody waits for anything.
         keep_groups([](const Group& group) { return group.known_from != SIZE_MAX && group.highest() != 0; });
-        number = blocks_.size();
+        return begin();
+    }
+
+    /// The block to go on from, for all groups that are left.
+    size_t begin() const {
+        size_t number = blocks_.size();
         for (const auto& [hash, group] : groups_) number = std::min(number, group.known_from);
         if (number == blocks_.size()) return number;
         const uint64_t links_from_ns = saturating_subtract(blocks_[number].recorded_ns, links_ns);
@@ -213,14 +222,29 @@ class PastReader {
         if (!gaps) return tl::unexpected(gaps.error());
         keep_groups([&](const Group& group) {
             return std::none_of(gaps->begin(), gaps->end(), [&](const GapRow& gap) {
-                // Collectives and what waits for them are never sliced; names and waits of threads are not looked for.
-                if (gap.reason == GapReason::sliced) return false;
-                if (gap.reason == GapReason::too_many && gap.subject.ends_with(" were not kept")) return false;
+                if (says_nothing_of_ranks(gap)) return false;
                 const bool is_over = gap.to_ns != 0 && gap.to_ns <= group.known_since_ns();
                 return !is_over && concerns(gap, group);
             });
         });
         return {};
+    }
+
+    /// Neither collectives are missing nor what waits for them.
+    static bool says_nothing_of_ranks(const GapRow& gap) {
+        constexpr std::array others = {"probe set launch", "probe set memory", "probe set copy", "probe set graph"};
+        switch (gap.reason) {
+            case GapReason::sliced:
+                return true;
+            case GapReason::turned_off:
+                return std::find(others.begin(), others.end(), gap.subject) != others.end();
+            case GapReason::late_attach:
+                return gap.subject == "launches and copies";
+            case GapReason::too_many:
+                return gap.subject.ends_with(" were not kept");  // names, and waits of threads
+            default:
+                return false;
+        }
     }
 
     bool concerns(const GapRow& gap, const Group& group) const {
@@ -235,7 +259,7 @@ class PastReader {
         PastCollectives past{CollectiveFeed(communicators_), recorded_from_ns_, shown_.from_ns, std::set<uint64_t>()};
         for (const auto& [hash, group] : groups_) past.hashes->insert(hash);
         for (size_t count = 1; number < blocks_.size(); ++number, ++count) {
-            if (looked_into_ >= max_blocks_) return std::nullopt;
+            if (spent_ >= budget_) return std::nullopt;
             auto read = read_before(blocks_[number], CollectiveWaitsDeriver::wants);
             if (!read) return tl::unexpected(read.error());
             for (const Event& row : rows_) {
@@ -248,6 +272,7 @@ class PastReader {
             if (count % blocks_between_looks != 0 || blocks_[number].recorded_ns >= shown_.from_ns) continue;
             keep_waiting(past, blocks_[number].recorded_ns);
             if (groups_.empty()) return std::nullopt;
+            number = std::max(number, saturating_subtract(begin(), 1));
         }
         for (const auto& [hash, group] : groups_) past.first_ns = std::min(past.first_ns, group.known_since_ns());
         return std::optional(std::move(past));
@@ -296,11 +321,11 @@ class PastReader {
         if (auto opened = view_.open(block.bytes); !opened) return opened;
         const auto first_pid = pids_.lower_bound(view_.header().min_tgid);
         if (first_pid == pids_.end() || *first_pid > view_.header().max_tgid) return {};
-        bool looked_into = false;
+        bool inspected = false, found = false;
         for (size_t segment = 0; segment < view_.ops().size(); ++segment) {
             const Op* const op = find_op(view_.ops()[segment].op);
             if (!op || !wants(*op)) continue;
-            looked_into = true;
+            inspected = true;
             columns_.open(view_, segment);
             if (auto decoded = columns_.decode(ColumnId::tgid); !decoded) return decoded;
             wanted_.clear();
@@ -308,9 +333,10 @@ class PastReader {
             for (size_t row = 0; row < pids.size(); ++row)
                 if (pids_.contains(static_cast<uint32_t>(pids[row]))) wanted_.push_back(static_cast<uint16_t>(row));
             if (wanted_.empty()) continue;
+            found = true;
             if (auto visited = visit(segment); !visited) return visited;
         }
-        if (looked_into) ++looked_into_;
+        if (inspected) spent_ += found ? price_of_rows : 1;
         return {};
     }
 
@@ -320,14 +346,14 @@ class PastReader {
     const uint64_t recorded_from_ns_;
     const Communicators& communicators_;
     const KnownProcesses& processes_;
-    const size_t max_blocks_;
+    const size_t budget_;
 
     uint64_t from_ns_ = 0;              ///< the first that any group was made, as far as it was recorded
     std::map<uint64_t, Group> groups_;  ///< by hash
     std::set<uint32_t> pids_;           ///< of their ranks
     std::set<ProcessKey> busy_;         ///< entered a collective in the time shown
     std::vector<RecordedBlock> blocks_;
-    size_t looked_into_ = 0;
+    size_t spent_ = 0;
     BlockView view_;
     SegmentColumns columns_;
     std::vector<uint16_t> wanted_;

@@ -15,8 +15,8 @@ namespace ingero {
 
 /// Nothing where no rank can have waited since before `shown`, the time of which detectors are shown all calls: the
 /// boot's window and the history before it. `recorded_from_ns`: when the session began that was recorded without a gap
-/// until then. `max_blocks` are looked into: beyond these it stays unknown what ranks did before. `communicators` must
-/// outlive the result. Errors: corrupt.
+/// until then. Of `max_blocks` rows are decoded: beyond these it stays unknown what ranks did before. `communicators`
+/// must outlive the result. Errors: corrupt.
 Result<std::optional<PastCollectives>> read_past_collectives(const StoreSnapshot& snapshot, const BootWindow& boot,
                                                              const Window& shown, uint64_t recorded_from_ns,
                                                              const Communicators& communicators,

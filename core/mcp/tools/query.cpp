@@ -59,15 +59,7 @@ std::vector<Tool> process_tools() {
     return {{.name = "list_processes",
              .title = "Traced processes",
              .description = "The processes that are traced, or were: ranks, containers, jobs, devices and memory.",
-             .arguments = {{"node", Argument::Type::text, "Only this node, of a stored trace that has several"},
-                           {"compact", Argument::Type::boolean,
-                            "Smaller answer: tables as columns and rows, absent values left out"},
-                           {.name = "limit",
-                            .type = Argument::Type::integer,
-                            .description = "At most this many rows (default: 50)",
-                            .least = 1,
-                            .most = 1'000},
-                           {"cursor", Argument::Type::text, "Cursor of the page before; repeat all other arguments"}},
+             .arguments = {node_argument, compact_argument, limit_argument, cursor_argument},
              .parts = {{.name = "processes",
                         .type = "table",
                         .columns = "pid:integer comm:text state:text start_time_ns:integer? command:text? unit:text? "
@@ -84,8 +76,7 @@ std::vector<Tool> check_tools() {
              .description =
                  "Whether the tracer records what it should: its state, what is attached, what is missing and "
                  "how to fix it, events recorded and lost, overhead. For a stored trace it returns coverage only.",
-             .arguments = {{"compact", Argument::Type::boolean,
-                            "Smaller answer: tables as columns and rows, absent values left out"}},
+             .arguments = {compact_argument},
              .parts = {{"state", "text"},
                        {"version", "text?"},
                        {"ready", "boolean?"},
