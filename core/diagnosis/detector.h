@@ -45,6 +45,7 @@ struct DetectorContext {
 
 class DrainedGaps;
 class GapCauses;
+struct GpuStates;
 class WaitTable;
 
 /// What finding needs to know of the window.
@@ -65,8 +66,8 @@ struct JudgementContext {
     const GapCauses* gaps = nullptr;
     const DrainedGaps* drained = nullptr;
     const WaitTable* waits = nullptr;
-    const std::vector<StateRow>* states = nullptr;  ///< of GPUs, in the window
-    const std::vector<SpanRow>* spans = nullptr;    ///< that overlap the window, and who registered for their scopes
+    const std::vector<GpuStates>* gpus = nullptr;  ///< what was measured of them in the window
+    const std::vector<SpanRow>* spans = nullptr;   ///< that overlap the window, and who registered for their scopes
 
     /// learnt_from_ns, or later where rows of the process were dropped.
     uint64_t learnt_from(const ProcessKey& process) const;

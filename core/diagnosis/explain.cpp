@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/diagnosis/evidence/expected.h"
+#include "core/diagnosis/evidence/gpu_states.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/judge.h"
 #include "core/diagnosis/stored/past_collectives.h"
@@ -16,7 +17,6 @@
 #include "core/query/kernel_names.h"
 #include "core/spans/span.h"
 #include "core/store/block/block_rows.h"
-#include "core/store/rows/state_names.h"
 
 namespace ingero {
 
@@ -108,27 +108,19 @@ class BootExplainer {
     std::vector<Event> rows_;  ///< of one block
 };
 
-constexpr size_t max_states = 65'536;
 constexpr size_t max_spans = 262'144;
 
 /// What was recorded in the window besides calls.
 struct WindowHistory {
-    std::vector<StateRow> states;  ///< of GPUs
-    std::vector<SpanRow> spans;    ///< and who registered for their scopes
+    std::vector<GpuStates> gpus;
+    std::vector<SpanRow> spans;  ///< and who registered for their scopes
 };
 
 Result<WindowHistory> read_history(const StoreSnapshot& snapshot, const BootWindow& boot, const Filter& filter) {
     WindowHistory history;
-    std::optional<Error> error;
-    auto scanned = snapshot.scan_states(boot.boot_index, boot.monotonic, [&](const StateHead& head) {
-        if (!head.source.starts_with(gpu_source)) return true;
-        auto row = read_state(head);
-        if (!row) error = row.error();
-        if (row) history.states.push_back(std::move(*row));
-        return !error && history.states.size() < max_states;
-    });
-    if (error) return tl::unexpected(*error);
-    if (!scanned) return tl::unexpected(scanned.error());
+    auto gpus = read_gpu_states(snapshot, boot.boot_index, boot.monotonic);
+    if (!gpus) return tl::unexpected(gpus.error());
+    history.gpus = std::move(*gpus);
     auto spans = snapshot.spans(boot.boot_index, boot.monotonic);
     if (!spans) return tl::unexpected(spans.error());
     std::set<std::string> scopes;
@@ -385,7 +377,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         context.calls_left_out = context.imported && !counted;
         auto history = read_history(snapshot, boots[number], filter);
         if (!history) return tl::unexpected(history.error());
-        context.states = &history->states;
+        context.gpus = &history->gpus;
         context.spans = &history->spans;
         auto findings = explainers[number]->judge().findings(context);
         explainers[number]->judge().ledger().add_rejected(findings, rejected);

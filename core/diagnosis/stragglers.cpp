@@ -48,6 +48,11 @@ const MeanwhilePart* StragglerEpisode::cause() const {
     return !most.is_known() || most.ns < lost_ns - lost_ns / 2 ? nullptr : &most;
 }
 
+const RankCondition* StragglerEpisode::condition() const {
+    const MeanwhilePart* most = cause();
+    return likely_condition(conditions, most ? std::string_view(most->kind) : std::string_view());
+}
+
 std::string rank_text(const StragglerEpisode& episode, const std::string& comm) {
     const std::string who = episode.rank ? "rank " + std::to_string(*episode.rank) : std::string("a rank");
     const std::string pid = "pid " + std::to_string(visible_pid(episode.process.pid));
@@ -82,9 +87,12 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
                       (cause ? "meanwhile it was " + meanwhile_text(*cause) + " for " + format_duration(cause->ns) +
                                    " of " + format_duration(episode.lost_ns)
                              : std::string("no single cause explains the delay"));
-    finding.fix = "Compare what " + who +
-                  " does between its collectives with the other ranks: its share of the work, " +
-                  "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+    const RankCondition* condition = episode.condition();
+    if (condition) finding.summary += "; " + condition->text;
+    finding.fix = condition ? condition->fix
+                            : "Compare what " + who +
+                                  " does between its collectives with the other ranks: its share of the work, " +
+                                  "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
     finding.confirm = "Run explain --verify with the incident's id after the change: the rank should come last in " +
                       std::string("few ranges, or by less than ") + format_duration(episode.threshold_ns) + ".";
     Event& event = finding.worst.event;
@@ -96,6 +104,17 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.worst.excess_ns = finding.worst.explained_ns = episode.worst_ns;
     finding.worst.cause = finding.kind;
     return finding;
+}
+
+void add_conditions(StragglerEpisode& episode, const std::map<uint64_t, CommunicatorTotals>& totals,
+                    std::span<const GpuStates> gpus, const KnownProcesses& processes) {
+    const auto communicator = totals.find(episode.hash);
+    if (communicator == totals.end()) return;
+    std::vector<ProcessKey> others;
+    for (const auto& [key, member] : communicator->second.members)
+        if (key != std::pair(episode.process, episode.communicator)) others.push_back(key.first);
+    episode.conditions =
+        rank_conditions(episode.process, others, {episode.since_ns, episode.latest_ns}, gpus, processes);
 }
 
 StragglerWatch::StragglerWatch(const Communicators& communicators, const StragglerOptions& options, std::string seed)
@@ -376,6 +395,12 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
         for (StragglerEpisode& open : watch.open()) found.episodes.push_back(std::move(open));
         for (StragglerChange& change : changes)
             if (change.resolved) found.episodes.push_back(std::move(change.episode));
+        if (!found.episodes.empty()) {
+            const auto gpus = read_gpu_states(snapshot, boot.boot_index, boot.monotonic);
+            if (!gpus) return tl::unexpected(gpus.error());
+            const KnownProcesses known(*processes);
+            for (StragglerEpisode& one : found.episodes) add_conditions(one, found.communicators, *gpus, known);
+        }
         if (filter.pid)
             std::erase_if(found.episodes, [&](const StragglerEpisode& one) { return one.process.pid != *filter.pid; });
         std::stable_sort(found.episodes.begin(), found.episodes.end(),

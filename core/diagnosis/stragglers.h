@@ -15,6 +15,7 @@
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/evidence/late_arrival.h"
 #include "core/diagnosis/evidence/meanwhile.h"
+#include "core/diagnosis/evidence/rank_conditions.h"
 #include "core/diagnosis/explain.h"
 #include "core/query/answers/stats.h"
 
@@ -52,10 +53,13 @@ struct StragglerEpisode {
     uint64_t lost_ns = 0;      ///< that the rank that waited longest waited, summed over ranges since since_ns
     uint64_t late_ranges = 0;  ///< since since_ns
     uint64_t worst_ns = 0;
-    std::vector<MeanwhilePart> meanwhile;  ///< sums to lost_ns
+    std::vector<MeanwhilePart> meanwhile;   ///< sums to lost_ns
+    std::vector<RankCondition> conditions;  ///< of the latest time, as far as add_conditions() was called
 
     /// What it did for half of the time or more; nullptr where there is no such thing, or it is not known.
     const MeanwhilePart* cause() const;
+    /// What of its GPU or of its place may be why; nullptr where there is no such thing, or the cause is another.
+    const RankCondition* condition() const;
 };
 
 struct StragglerChange {
@@ -86,6 +90,10 @@ struct CommunicatorTotals {
 std::string rank_text(const StragglerEpisode& episode, const std::string& comm);
 /// The episode as a finding: `comm` of the process.
 Finding straggler_finding(const StragglerEpisode& episode, const std::string& comm, const ClockTriple& clock);
+
+/// From measurements of the last seconds of the episode. `totals`: of its communicator.
+void add_conditions(StragglerEpisode& episode, const std::map<uint64_t, CommunicatorTotals>& totals,
+                    std::span<const GpuStates> gpus, const KnownProcesses& processes);
 
 class StragglerWatch {
   public:

@@ -345,6 +345,7 @@ inline constexpr auto columns_of_gpu_samples = std::to_array<SqlColumnInfo>({
     {"nvlink_replays", "INTEGER", "of all links"},
     {"nvlink_recoveries", "INTEGER", "of all links"},
     {"numa_node", "INTEGER", "nearest to the GPU"},
+    {"local_cpus", "TEXT", "list of the CPUs next to the GPU"},
     {"processes", "TEXT", "JSON list of {pid, memory_bytes}, of 128 at most"},
     {"processes_running", "INTEGER", "processes on the GPU"},
     {"node", "TEXT", "machine"},

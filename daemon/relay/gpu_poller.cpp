@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct Gpu {
     std::string name;
     std::string pci;
     std::optional<int> numa_node;
+    std::string local_cpus;  ///< list of the CPUs next to it; may be empty
 };
 
 /// From the first byte 0 on there is nothing; a library need not have written one.
@@ -63,14 +65,22 @@ std::string text_of(F function, nvml::Device device) {
     return bounded(text.data(), text.size());
 }
 
-// "00000000:3B:00.0" there, "0000:3b:00.0" in sysfs.
-std::optional<int> numa_node_of(const std::string& sysfs, const std::string& pci) {
+/// What sysfs says of a device: the first line of one of its files.
+std::string pci_line(const std::string& sysfs, const std::string& pci, const char* file) {
+    // "00000000:3B:00.0" there, "0000:3b:00.0" in sysfs.
     std::string place = pci.size() == 16 && pci.starts_with("0000") ? pci.substr(4) : pci;
     for (char& c : place) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (place.empty() || place.find_first_not_of("0123456789abcdef:.") != std::string::npos) return std::nullopt;
-    std::ifstream file(sysfs + "/bus/pci/devices/" + place + "/numa_node");
+    std::string line;
+    if (place.empty() || place.find_first_not_of("0123456789abcdef:.") != std::string::npos) return line;
+    std::ifstream stream(sysfs + "/bus/pci/devices/" + place + "/" + file);
+    std::getline(stream, line);
+    return line;
+}
+
+std::optional<int> numa_node_of(const std::string& sysfs, const std::string& pci) {
+    std::istringstream line(pci_line(sysfs, pci, "numa_node"));
     int node = -1;
-    if (!(file >> node) || node < 0) return std::nullopt;
+    if (!(line >> node) || node < 0) return std::nullopt;
     return node;
 }
 
@@ -238,6 +248,7 @@ Sent send_sample(const nvml::Functions& call, const Gpu& gpu) {
                                {"uuid", gpu.uuid},
                                {"name", gpu.name},
                                {"pci", gpu.pci},
+                               {"local_cpus", gpu.local_cpus},
                                {"values", sample.take_values()},
                                {"processes", std::move(processes)}});
     return is_read ? Sent::sent : Sent::unread;
@@ -261,7 +272,8 @@ Result<std::string> find_library(const std::string& given) {
 std::vector<Gpu> find_gpus(const nvml::Library& library, const PollerOptions& options, unsigned count) {
     std::vector<Gpu> gpus;
     for (unsigned index = 0; index < std::min(count, max_devices); ++index) {
-        Gpu gpu{.handle = nullptr, .index = index, .uuid = {}, .name = {}, .pci = {}, .numa_node = {}};
+        Gpu gpu{
+            .handle = nullptr, .index = index, .uuid = {}, .name = {}, .pci = {}, .numa_node = {}, .local_cpus = {}};
         // One that has fallen off the bus is left out; the others are reported.
         if (library.call.device_by_index(index, &gpu.handle) != nvml::success) continue;
         gpu.uuid = text_of<96>(library.call.uuid, gpu.handle);
@@ -271,6 +283,7 @@ std::vector<Gpu> find_gpus(const nvml::Library& library, const PollerOptions& op
         if (library.call.pci_info && library.call.pci_info(gpu.handle, &pci) == nvml::success)
             gpu.pci = bounded(pci.bus_id, sizeof(pci.bus_id));
         gpu.numa_node = numa_node_of(options.sysfs, gpu.pci);
+        gpu.local_cpus = pci_line(options.sysfs, gpu.pci, "local_cpulist");
         gpus.push_back(std::move(gpu));
     }
     return gpus;

@@ -132,34 +132,89 @@ TEST_F(Collectives, ranks_whose_fellow_has_ended_hang) {
     EXPECT_THAT(first["nccl-hang"]["culprits"][0]["name"].get<std::string>(), HasSubstr("rank 3"));
 }
 
+/// ingero-relay with a libnvidia-ml that says what a script says.
+class Relay {
+  public:
+    Relay(const std::string& script, const std::string& run_directory) {
+        // Below folders that are root's alone.
+        EXPECT_TRUE(mkdtemp(trusted_.data()));
+        chmod(trusted_.c_str(), 0755);
+        std::filesystem::copy_file(std::string(STANDIN_LIB) + "/nvml-now/libnvidia-ml.so.1",
+                                   trusted_ + "/libnvidia-ml.so.1");
+        std::ofstream(trusted_ + "/nvml.script") << script;
+        relay_.emplace(std::vector<std::string>{RELAY_PROGRAM, "--socket", run_directory + "/relay.sock", "--library",
+                                                trusted_ + "/libnvidia-ml.so.1", "--sysfs", trusted_ + "/sys"});
+    }
+    ~Relay() {
+        relay_->signal(SIGTERM);
+        relay_->wait();
+        std::filesystem::remove_all(trusted_);
+    }
+    Relay(const Relay&) = delete;
+    Relay& operator=(const Relay&) = delete;
+
+  private:
+    std::string trusted_ = std::string(TRUSTED_DIRECTORY) + "/ingero-relay-XXXXXX";
+    std::optional<Child> relay_;
+};
+
+TEST_F(Collectives, a_gpu_that_throttles_is_named_for_the_rank_that_waits_for_it) {
+    Daemon daemon(directory_ / "run", config("[relay]\ngpu_poll = \"100ms\"\n"));
+    Child ranks = start(daemon, {"loop", "--ranks", "4", "--processes", "4", "--steps", "600", "--sync-every", "1",
+                                 "--compute-ms", "10", "--late-rank", "2", "--late-ms", "15", "--late-on-device"});
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+    const auto ask_until = [&](auto has) {
+        json answer = daemon.call("stragglers");
+        while (!has(answer) && std::chrono::steady_clock::now() < until) answer = daemon.call("stragglers");
+        EXPECT_TRUE(has(answer)) << answer.dump(1);
+        return answer;
+    };
+    const json seen = ask_until([](const json& answer) {
+        return !answer["communicators"].empty() && answer["communicators"][0]["ranks"].size() == 4;
+    });
+    std::string script = "gpus 4\n";
+    for (const json& rank : seen["communicators"][0]["ranks"]) {
+        const std::string gpu = std::to_string(rank["rank"].get<int>());
+        script += gpu + ".uuid GPU-" + gpu + "\n" + gpu + ".processes " + std::to_string(rank["pid"].get<int>()) +
+                  " 1024\n" + gpu +
+                  (gpu == "2" ? ".throttle 64\n2.clock1 990\n" : ".throttle 0\n" + gpu + ".clock1 1980\n");
+    }
+    const Relay relay(script, directory_ / "run");
+    const json late = ask_until([](const json& answer) {
+        return !answer["stragglers"].empty() && !answer["stragglers"][0]["conditions"].empty();
+    });
+    ranks.signal(SIGTERM);
+    ranks.wait();
+    EXPECT_EQ(late["stragglers"][0]["rank"], 2);
+    EXPECT_EQ(late["stragglers"][0]["cause"]["kind"], "device-wait") << late["stragglers"][0].dump(1);
+    const json found = explain(daemon, "standin-collect");
+    const json incidents =
+        daemon.call("query", {{"sql", "SELECT summary FROM incidents WHERE kind = 'straggler'"}})["rows"];
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    const std::string why =
+        "its GPU 2 ran at 990 MHz, throttled (hw_thermal_slowdown), those of other ranks at 1980 MHz";
+    auto first = expect_kinds("straggler, throttled", found, {"collective-wait", "straggler"});
+    EXPECT_THAT(first["straggler"]["summary"].get<std::string>(), HasSubstr(why));
+    EXPECT_THAT(first["collective-wait"]["summary"].get<std::string>(), HasSubstr(why));
+    ASSERT_EQ(incidents.size(), 1u) << incidents;
+    EXPECT_THAT(incidents[0][0].get<std::string>(), HasSubstr(why));
+}
+
 TEST_F(Other, a_gpu_that_throttles_is_named_for_the_slow_steps) {
-    // Below folders that are root's alone.
-    std::string trusted = std::string(TRUSTED_DIRECTORY) + "/ingero-throttling-XXXXXX";
-    ASSERT_TRUE(mkdtemp(trusted.data()));
-    chmod(trusted.c_str(), 0755);
-    std::filesystem::copy_file(std::string(STANDIN_LIB) + "/nvml-now/libnvidia-ml.so.1",
-                               trusted + "/libnvidia-ml.so.1");
     std::string throttle = "0.throttle", clock = "0.clock1";
     for (int poll = 0; poll < 45; ++poll) {
         throttle += " 0";
         clock += " 1980";
     }
-    std::ofstream(trusted + "/nvml.script") << "gpus 1\n0.uuid GPU-11111111-2222-3333-4444-555555555555\n"
-                                            << throttle << " 64\n"
-                                            << clock << " 990\n";
+    const std::string script =
+        "gpus 1\n0.uuid GPU-11111111-2222-3333-4444-555555555555\n" + throttle + " 64\n" + clock + " 990\n";
     Daemon daemon(directory_ / "run", config("[relay]\ngpu_poll = \"100ms\"\n"));
-    std::optional<Child> relay;
+    std::optional<Relay> relay;
     const json found = findings(
         daemon, {"train", "--duration", "8", "--cpu", "0", "--standin", "at=cudaStreamSynchronize:1600+:spin=5000"},
-        [&](int) {
-            relay.emplace(std::vector<std::string>{RELAY_PROGRAM, "--socket", directory_ / "run" + "/relay.sock",
-                                                   "--library", trusted + "/libnvidia-ml.so.1", "--sysfs",
-                                                   trusted + "/sys"});
-        });
-    relay->signal(SIGTERM);
-    relay->wait();
+        [&](int) { relay.emplace(script, directory_ / "run"); });
+    relay.reset();
     ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
-    std::filesystem::remove_all(trusted);
     auto first = expect_kinds("throttling", found, {"throttling"});
     EXPECT_THAT(first["throttling"]["culprits"][0]["name"].get<std::string>(), HasSubstr("hw_thermal_slowdown"));
 }

@@ -93,6 +93,7 @@ TEST_F(RelayTest, figures_are_those_that_the_library_says) {
     Workload workload({"calls", "--count", "10", "--op", "launch"});
     ASSERT_TRUE(daemon_->wait_traced(workload.pid()));
     sys("bus/pci/devices/0000:3b:00.0/numa_node", "1");
+    sys("bus/pci/devices/0000:3b:00.0/local_cpulist", "16-31,48-63");
     start_relay(library(std::string(one_gpu) +
                         "0.utilization 87\n0.memory_utilization 43\n0.memory_used 34359738368\n"
                         "0.memory_total 85899345920\n0.clock0 1410\n0.clock1 1400\n0.clock2 2619\n0.max_clock1 1980\n"
@@ -110,6 +111,7 @@ TEST_F(RelayTest, figures_are_those_that_the_library_says) {
         {"index", 0},
         {"name", "Stand-in"},
         {"pci", "00000000:3B:00.0"},
+        {"local_cpus", "16-31,48-63"},
         {"utilization_percent", 87},
         {"memory_utilization_percent", 43},
         {"memory_used_bytes", 34359738368},

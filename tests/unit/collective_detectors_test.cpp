@@ -76,6 +76,34 @@ TEST_F(LateRanks, WhatTheLateOneMetOnItsOwnThreadIsItsCause) {
                                                     HasSubstr(" to cpu-contention (stress-hog)")))));
 }
 
+TEST_F(LateRanks, WhatIsWorseOfItsGpuStandsBesideWhatIsNotKnown) {
+    make(4);
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    for (int number = 0; number < 100; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[3] += 20 * ms;
+        step(compute);
+    }
+    for (uint64_t at_ns = now_ - second; at_ns < now_; at_ns += 100 * ms) {
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            StateRow row;
+            row.time_ns = at_ns;
+            row.source = "gpu:GPU-" + std::to_string(rank);
+            row.values = {{"gpu_index", rank}, {"pcie_width", rank == 3 ? 1 : 16}, {"pcie_max_width", 16}};
+            row.texts = {{"processes", "[[" + std::to_string(100 + rank) + ",1024]]"}};
+            snapshot_.add(row);
+        }
+    }
+    auto found = explain();
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    EXPECT_THAT(found["straggler"][0].summary,
+                HasSubstr("do not show what it did meanwhile; its GPU 3 is on 1 of 16 PCIe lanes"));
+    EXPECT_THAT(found["straggler"][0].fix, HasSubstr("lspci"));
+    ASSERT_THAT(found["collective-wait"], SizeIs(3));
+    EXPECT_THAT(found["collective-wait"],
+                Each(Field(&Finding::summary, HasSubstr("its GPU 3 is on 1 of 16 PCIe lanes"))));
+}
+
 // Between its calls: as `ingeroctl stragglers` tells it too.
 TEST_F(LateRanks, WhatTheLateOneWaitedForBetweenItsCallsIsItsCause) {
     const auto [told, culprit] = late_by([&](uint64_t at_ns) { slept(2, at_ns - 20 * ms, 19 * ms, 300); });

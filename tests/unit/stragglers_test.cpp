@@ -235,6 +235,65 @@ TEST_F(Stragglers, WhatTheLateOneDidMeanwhileIsItsCause) {
     EXPECT_EQ(finding.culprits.at(0).name, "stress-hog");
 }
 
+// Rank 2 waits for its device, which throttles.
+TEST_F(Stragglers, AGpuThatThrottlesIsNamedWhereTheLateRankWaitsForIt) {
+    const auto measure = [&](uint64_t until_ns) {
+        for (uint64_t at_ns = 0; at_ns < until_ns; at_ns += 200 * ms) {
+            for (uint32_t rank = 0; rank < 4; ++rank) {
+                StateRow row;
+                row.time_ns = at_ns;
+                row.source = "gpu:GPU-" + std::to_string(rank);
+                row.values = {{"gpu_index", rank},
+                              {"throttle_reasons", rank == 2 ? 0x40 : 0},
+                              {"sm_clock_mhz", rank == 2 ? 990 : 1'980}};
+                row.texts = {{"processes", "[[" + std::to_string(process_of(rank).pid) + ",1024]]"}};
+                snapshot_.add(row);
+            }
+        }
+    };
+    const auto run = [&](const std::function<void(uint64_t)>& meanwhile) {
+        make(4, ++hash_);
+        for (int i = 0; i < 100; ++i) {
+            const uint64_t from_ns = now_;
+            steps(1, 20 * ms, 2, 30 * ms);
+            meanwhile(from_ns + 21 * ms);
+        }
+    };
+    run([&](uint64_t at_ns) {
+        Event& call = add(*op_of_name("cudaStreamSync"), 2, at_ns, 28 * ms);
+        call.stream = 0x99;
+    });
+    run([&](uint64_t at_ns) {
+        Event& wait = waits(2, at_ns, 28 * ms);
+        wait.blocked_reason = BlockedReason::futex;
+        wait.waker_kind = WakerKind::task;
+        wait.waker_tgid = 777;
+        wait.waker_comm = to_comm("other-program");
+    });
+    measure(now_);
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(2));
+    for (const StragglerEpisode& one : found) {
+        ASSERT_THAT(one.conditions, SizeIs(1));
+        EXPECT_EQ(one.conditions[0].kind, "throttling");
+        const Finding finding = straggler_finding(one, "trainer-2", {0, 0, 0});
+        ASSERT_TRUE(one.cause());
+        if (one.cause()->kind == "device-wait") {
+            EXPECT_THAT(finding.summary, HasSubstr("; its GPU 2 ran at 990 MHz, throttled (hw_thermal_slowdown), those "
+                                                   "of other ranks at 1980 MHz"));
+            EXPECT_THAT(finding.fix, HasSubstr("too hot"));
+        } else {
+            EXPECT_EQ(one.cause()->kind, "lock-wait") << "who waits for another program's lock is late by that";
+            EXPECT_THAT(finding.summary, testing::Not(HasSubstr("GPU")));
+        }
+    }
+    const nlohmann::json answered = to_json(answer(), AnswerContext());
+    for (const auto& one : answered["stragglers"]) {
+        EXPECT_EQ(one["conditions"].size(), 1u);
+        EXPECT_EQ(one["conditions"][0]["kind"], "throttling");
+    }
+}
+
 TEST_F(Stragglers, TimeWithoutWaitsIsOwnWorkOnlyWhereWaitsAreWatched) {
     steps(100, 20 * ms, 2, 30 * ms);
     auto found = episodes();

@@ -7,6 +7,7 @@
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/evidence/late_arrival.h"
 #include "core/diagnosis/evidence/meanwhile.h"
+#include "core/diagnosis/evidence/rank_conditions.h"
 #include "core/diagnosis/findings.h"
 
 namespace ingero {
@@ -31,16 +32,24 @@ constexpr uint64_t latest_ns = 10'000'000'000;
 /// For all late ranks of a window: what is beyond them is not known.
 constexpr size_t max_waits_looked_at = 1'000'000;
 
+/// A process and its communicator.
+using Rank = std::pair<ProcessKey, uint64_t>;
+
+Rank key_of(const RankWait& wait) {
+    return {wait.process, wait.communicator};
+}
+
 /// Of one process: for whom, and how long.
 using Waits = std::vector<std::pair<const LateArrival*, const Waited*>>;
 
 /// Ranges of one communicator, in order of their end, as far as this host's ranks show who was last.
 struct Ranges {
     std::vector<LateArrival> all;
-    uint64_t step_ns = 0;                                  ///< median from one to the next
-    uint64_t usual_lateness_ns = 0;                        ///< median
-    size_t ranks = 0;                                      ///< on this host
-    std::set<std::pair<ProcessKey, uint64_t>> stragglers;  ///< processes and communicators that nearly always come last
+    uint64_t step_ns = 0;            ///< median from one to the next
+    uint64_t usual_lateness_ns = 0;  ///< median
+    std::set<Rank> ranks;            ///< on this host, of any range
+    size_t most_ranks = 0;           ///< in one range
+    std::set<Rank> stragglers;       ///< that nearly always come last
 };
 
 /// What took the most of a slow call of a rank.
@@ -87,19 +96,22 @@ class LateRanks final : public Detector {
         std::map<uint64_t, Ranges> communicators;
         for (const CollectiveRange& range : feed_->derived().finish().ranges) {
             Ranges& ranges = communicators[range.hash];
-            ranges.ranks = std::max(ranges.ranks, range.waits.size());
+            ranges.most_ranks = std::max(ranges.most_ranks, range.waits.size());
+            for (const RankWait& wait : range.waits) ranges.ranks.insert(key_of(wait));
             auto arrival = late_arrival(range);
             if (arrival && arrival->end_ns >= context_.window.from_ns) ranges.all.push_back(std::move(*arrival));
         }
         std::map<ProcessKey, Waits> waiters;
+        std::map<Rank, const Ranges*> ranges_of;
         for (auto& [hash, ranges] : communicators) {
             measure(ranges);
+            for (const Rank& rank : ranges.ranks) ranges_of.emplace(rank, &ranges);
             for (const LateArrival& arrival : ranges.all) {
                 if (!counts(ranges, arrival)) continue;
                 for (const Waited& one : arrival.waited) waiters[one.rank.process].emplace_back(&arrival, &one);
             }
         }
-        for (const auto& [process, waits] : waiters) find_wait(process, waits, context, ret_findings);
+        for (const auto& [process, waits] : waiters) find_wait(process, waits, ranges_of, context, ret_findings);
         for (const auto& [hash, ranges] : communicators) find_straggler(hash, ranges, context, ret_findings);
     }
 
@@ -114,11 +126,10 @@ class LateRanks final : public Detector {
         }
         ranges.step_ns = median_of(std::move(steps));
         ranges.usual_lateness_ns = median_of(std::move(lateness));
-        std::set<std::pair<ProcessKey, uint64_t>> seen;
+        std::set<Rank> seen;
         for (const LateArrival& arrival : ranges.all)
-            if (seen.emplace(arrival.late.process, arrival.late.communicator).second &&
-                straggles(ranges, ranges.all, arrival.late))
-                ranges.stragglers.emplace(arrival.late.process, arrival.late.communicator);
+            if (const Rank late = key_of(arrival.late); seen.insert(late).second && straggles(ranges, ranges.all, late))
+                ranges.stragglers.insert(late);
     }
 
     static bool is_late(const Ranges& ranges, const LateArrival& arrival) {
@@ -129,16 +140,15 @@ class LateRanks final : public Detector {
     static bool counts(const Ranges& ranges, const LateArrival& arrival) {
         if (!is_late(ranges, arrival)) return false;
         return arrival.lateness_ns / odd_from >= ranges.usual_lateness_ns ||
-               ranges.stragglers.contains({arrival.late.process, arrival.late.communicator});
+               ranges.stragglers.contains(key_of(arrival.late));
     }
 
-    static bool straggles(const Ranges& ranges, std::span<const LateArrival> some, const RankWait& rank) {
+    static bool straggles(const Ranges& ranges, std::span<const LateArrival> some, const Rank& rank) {
         if (some.size() < enough_ranges) return false;
         const auto late = std::count_if(some.begin(), some.end(), [&](const LateArrival& one) {
-            return is_late(ranges, one) && one.late.process == rank.process &&
-                   one.late.communicator == rank.communicator;
+            return is_late(ranges, one) && key_of(one.late) == rank;
         });
-        const double from = ranges.ranks > 2 ? straggles_from : straggles_from_of_two;
+        const double from = ranges.most_ranks > 2 ? straggles_from : straggles_from_of_two;
         return static_cast<double>(late) >= from * static_cast<double>(some.size());
     }
 
@@ -172,8 +182,13 @@ class LateRanks final : public Detector {
         add_parts(meanwhile.parts, meanwhile_parts(waits, late.process, time));
     }
 
-    /// What it did for half of that time or more, as the end of a sentence, and who or what that was.
-    static std::string meanwhile_clause(const Meanwhile& meanwhile, const std::string& late, Culprit& ret_culprit) {
+    struct Clause {
+        std::string text;  ///< the end of a sentence
+        std::string kind;  ///< as MeanwhilePart has it; empty: not known
+    };
+
+    /// What it did for half of that time or more, and who or what that was.
+    static Clause meanwhile_clause(const Meanwhile& meanwhile, const std::string& late, Culprit& ret_culprit) {
         const auto is_most = [&](uint64_t ns) { return ns >= meanwhile.late_ns - meanwhile.late_ns / 2; };
         const auto by_ns = [](const auto& a, const auto& b) { return a.second < b.second; };
         const auto cause = std::max_element(meanwhile.causes.begin(), meanwhile.causes.end(), by_ns);
@@ -185,13 +200,13 @@ class LateRanks final : public Detector {
             std::string text = "meanwhile " + late + " lost " + format_duration(ns) + " of " +
                                format_duration(meanwhile.late_ns) + " to " + std::string(to_string(what.first));
             if (!name.empty()) text += " (" + std::string(name) + ")";
-            return text;
+            return {text, std::string(to_string(what.first))};
         }
         const auto most = std::max_element(meanwhile.parts.begin(), meanwhile.parts.end(),
                                            [](const auto& a, const auto& b) { return a.ns < b.ns; });
-        if (most == meanwhile.parts.end()) return "the late rank's calls do not show what it did meanwhile";
+        if (most == meanwhile.parts.end()) return {"the late rank's calls do not show what it did meanwhile", ""};
         if (!most->is_known() || !is_most(most->ns))
-            return "neither the late rank's calls nor its waits show what it did meanwhile";
+            return {"neither the late rank's calls nor its waits show what it did meanwhile", ""};
         const std::string text = meanwhile_text(*most);
         ret_culprit.ns = most->ns;
         if (most->pid != 0) {
@@ -200,8 +215,30 @@ class LateRanks final : public Detector {
         } else {
             ret_culprit.name += ", " + text;
         }
-        return "meanwhile " + late + " was " + text + " for " + format_duration(most->ns) + " of " +
-               format_duration(meanwhile.late_ns);
+        return {"meanwhile " + late + " was " + text + " for " + format_duration(most->ns) + " of " +
+                    format_duration(meanwhile.late_ns),
+                most->kind};
+    }
+
+    /// Adds what of the rank's GPU or of its place may be why it did so, and gives the fix for that; empty where there
+    /// is no such thing.
+    static std::string add_condition(Clause& clause, const Rank& rank, const Ranges& ranges,
+                                     const JudgementContext& context) {
+        if (!context.gpus || context.gpus->empty() || !context.processes) return {};
+        std::vector<ProcessKey> others;
+        for (const Rank& other : ranges.ranks)
+            if (other != rank) others.push_back(other.first);
+        Window late{UINT64_MAX, 0};
+        for (const LateArrival& one : ranges.all) {
+            if (key_of(one.late) != rank || !is_late(ranges, one)) continue;
+            late.from_ns = std::min(late.from_ns, saturating_subtract(one.late.arrival_ns, one.lateness_ns));
+            late.to_ns = std::max(late.to_ns, one.end_ns);
+        }
+        const auto conditions = rank_conditions(rank.first, others, late, *context.gpus, *context.processes);
+        const RankCondition* likely = likely_condition(conditions, clause.kind);
+        if (!likely) return {};
+        clause.text += "; " + likely->text;
+        return likely->fix;
     }
 
     static std::string rank_text(const RankWait& rank, const JudgementContext& context) {
@@ -225,9 +262,8 @@ class LateRanks final : public Detector {
         finding.worst.cause = finding.kind;
     }
 
-    void find_wait(const ProcessKey& process, const Waits& waits, const JudgementContext& context,
-                   std::vector<Finding>& ret_findings) const {
-        using Rank = std::pair<ProcessKey, uint64_t>;
+    void find_wait(const ProcessKey& process, const Waits& waits, const std::map<Rank, const Ranges*>& ranges_of,
+                   const JudgementContext& context, std::vector<Finding>& ret_findings) const {
         Finding finding = make_finding("collective-wait", process, "", context);
         std::map<Rank, uint64_t> late;
         std::map<Rank, std::vector<const LateArrival*>> arrivals;
@@ -236,7 +272,7 @@ class LateRanks final : public Detector {
         uint64_t at_once_ns = 0;
         for (const auto& [arrival, waited] : waits) {
             if (waited->at_once) at_once_ns = saturating_add(at_once_ns, waited->ns);
-            const Rank who{arrival->late.process, arrival->late.communicator};
+            const Rank who = key_of(arrival->late);
             late[who] = saturating_add(late[who], waited->ns);
             arrivals[who].push_back(arrival);
             finding.lost_ns = saturating_add(finding.lost_ns, waited->ns);
@@ -260,16 +296,19 @@ class LateRanks final : public Detector {
         show(finding, longest->rank, longest->ns);
         Meanwhile meanwhile;
         for (const auto& [arrival, waited] : waits)
-            if (Rank{arrival->late.process, arrival->late.communicator} == ranked[0].second)
-                add(meanwhile, *arrival, waited->ns, context);
+            if (key_of(arrival->late) == ranked[0].second) add(meanwhile, *arrival, waited->ns, context);
         Culprit of_the_late_one;
         const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
         const auto& number = arrivals[ranked[0].second][0]->late.rank;
-        const std::string why =
+        Clause why =
             meanwhile_clause(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
+        const std::string hardware_fix = add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
-                          some_ranges(waits.size()) + "; " + why + doubt_text(finding);
-        finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
+                          some_ranges(waits.size()) + "; " + why.text + doubt_text(finding);
+        finding.fix =
+            !hardware_fix.empty()
+                ? hardware_fix
+                : "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
                       std::to_string(visible_pid(ranked[0].second.first.pid)) +
                       "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons.";
         finding.confirm = "Run explain again after the change: " + self + " should wait for nobody longer than " +
@@ -303,7 +342,7 @@ class LateRanks final : public Detector {
             while (!latest.empty() && latest.front().end_ns < from_ns) latest = latest.subspan(1);
         }
         for (const LateArrival& last : latest) {
-            if (!straggles(ranges, latest, last.late)) continue;
+            if (!straggles(ranges, latest, key_of(last.late))) continue;
             return report_straggler(hash, ranges, latest, last.late, context, ret_findings);
         }
     }
@@ -318,8 +357,7 @@ class LateRanks final : public Detector {
         const LateArrival* worst = nullptr;
         uint64_t at_once_ns = 0;
         for (const LateArrival& one : ranges.all) {
-            if (!is_late(ranges, one) || one.late.process != rank.process || one.late.communicator != rank.communicator)
-                continue;
+            if (!is_late(ranges, one) || key_of(one.late) != key_of(rank)) continue;
             finding.lost_ns = saturating_add(finding.lost_ns, one.lateness_ns);
             if (one.late.arrival_call >= context_.options.new_from_sequence)
                 finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.lateness_ns);
@@ -338,22 +376,25 @@ class LateRanks final : public Detector {
         show(finding, worst->late, worst->lateness_ns);
         const std::string who = rank_text(rank, context);
         Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
-        const std::string why = meanwhile_clause(meanwhile, "it", cause);
+        Clause why = meanwhile_clause(meanwhile, "it", cause);
+        const std::string hardware_fix = add_condition(why, key_of(rank), ranges, context);
         finding.culprits = {cause};
         const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
-            return is_late(ranges, one) && one.late.process == rank.process &&
-                   one.late.communicator == rank.communicator;
+            return is_late(ranges, one) && key_of(one.late) == key_of(rank);
         });
-        finding.summary = who + " came last to the collectives of " + std::to_string(ranges.ranks) +
+        finding.summary = who + " came last to the collectives of " + std::to_string(ranges.most_ranks) +
                           " ranks of this host in " + std::to_string(late) + " of " +
                           std::to_string(ranges.all.size()) + " ranges";
         if (late != ranges.all.size() && latest.size() < ranges.all.size())
             finding.summary +=
                 " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
-        finding.summary += ", late by a median of " + format_duration(median_of(std::move(lateness))) + "; " + why +
-                           doubt_text(finding);
-        finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
-                      "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+        finding.summary += ", late by a median of " + format_duration(median_of(std::move(lateness))) + "; " +
+                           why.text + doubt_text(finding);
+        finding.fix = !hardware_fix.empty()
+                          ? hardware_fix
+                          : "Compare what " + who +
+                                " does between its collectives with the other ranks: its share of the " +
+                                "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
         finding.confirm = "Run explain again after the change: no rank should come last in most ranges.";
         ret_findings.push_back(std::move(finding));
     }

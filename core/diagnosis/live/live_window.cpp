@@ -224,6 +224,16 @@ void LiveWindow::add_state(const StateRow& state) {
     if (impl_->states.size() > max_states) impl_->states.pop_front();
 }
 
+std::vector<GpuStates> LiveWindow::gpus_since(uint64_t from_ns) const {
+    std::vector<StateRow> states;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        std::copy_if(impl_->states.begin(), impl_->states.end(), std::back_inserter(states),
+                     [&](const StateRow& state) { return state.time_ns >= from_ns; });
+    }
+    return gpu_states(states);
+}
+
 void LiveWindow::trim(uint64_t now_monotonic_ns) {
     const uint64_t oldest = saturating_subtract(now_monotonic_ns, impl_->options.history_ns);
     const std::lock_guard lock(impl_->mutex);
@@ -253,7 +263,6 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     std::optional<PastCollectives> collectives;
     JudgementContext context;
     std::vector<SpanRow> spans;
-    std::vector<StateRow> states;
     const uint64_t judged_from_ns = saturating_subtract(now.monotonic_ns, impl_->options.judged_ns);
     ExplainOptions options;
     options.slow_calls = 0;
@@ -275,8 +284,6 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
                      [&](const SpanRow& span) { return span.end_ns > judged_from_ns; });
         if (!spans.empty()) spans.insert(spans.end(), impl_->registered.begin(), impl_->registered.end());
-        std::copy_if(impl_->states.begin(), impl_->states.end(), std::back_inserter(states),
-                     [&](const StateRow& state) { return state.time_ns >= judged_from_ns; });
     }
     if (kept_from_ns == 0) {
         kept_from_ns = UINT64_MAX;
@@ -324,7 +331,8 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     context.clock = now;
     context.processes = &known;
     context.spans = &spans;
-    context.states = &states;
+    const std::vector<GpuStates> gpus = gpus_since(judged_from_ns);
+    context.gpus = &gpus;
     return judge.findings(context);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/diagnosis/evidence/gpu_states.h"
 #include "core/diagnosis/explain.h"
 #include "core/model/event.h"
 #include "core/model/process/process.h"
@@ -42,6 +43,8 @@ class LiveWindow {
     /// Of processes whose calls are added: of collectives that can not end more is known than of the calls that are
     /// kept. By the thread that makes passes.
     void set_communicators(Communicators communicators);
+    /// Measured from then on, CLOCK_MONOTONIC, as far as they are kept.
+    std::vector<GpuStates> gpus_since(uint64_t from_ns) const;
     /// Drops what is too old.
     void trim(uint64_t now_monotonic_ns);
     /// Calls that no pass has seen.

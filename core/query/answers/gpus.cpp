@@ -124,6 +124,7 @@ json gpu_json(const std::string& uuid, const StateRow& row, uint64_t time_ns, co
                 {"index", number_of(row, "gpu_index")},
                 {"name", text_of(row, "name")},
                 {"pci", text_of(row, "pci")},
+                {"local_cpus", text_of(row, "local_cpus")},
                 {"node", node},
                 {"time_ns", time_ns},
                 {"lost_ns", is_lost ? json(*happened.lost_ns) : json()},

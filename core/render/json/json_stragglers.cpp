@@ -39,6 +39,9 @@ json to_json(const MeanwhilePart& part) {
 json to_json(const StragglerEpisode& episode, const ClockTriple& clock, const AnswerContext& context) {
     json meanwhile = json::array();
     for (const MeanwhilePart& part : episode.meanwhile) meanwhile.push_back(to_json(part));
+    json conditions = json::array();
+    for (const RankCondition& one : episode.conditions)
+        conditions.push_back({{"kind", one.kind}, {"text", to_valid_utf8(one.text)}, {"fix", one.fix}});
     const MeanwhilePart* cause = episode.cause();
     return {{"id", episode.id},
             {"communicator", hex(episode.hash)},
@@ -57,7 +60,8 @@ json to_json(const StragglerEpisode& episode, const ClockTriple& clock, const An
             {"lost_ns", episode.lost_ns},
             {"worst_ns", episode.worst_ns},
             {"cause", cause ? to_json(*cause) : json(nullptr)},
-            {"meanwhile", std::move(meanwhile)}};
+            {"meanwhile", std::move(meanwhile)},
+            {"conditions", std::move(conditions)}};
 }
 
 json waits_of(const CommunicatorTotals& totals) {

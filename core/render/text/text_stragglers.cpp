@@ -47,6 +47,11 @@ std::string straggler_text(const json& one, const TextStyle& style) {
         result += labelled(first ? "Meanwhile" : "", duration(part, "ns") + "  " + words(part, "text"), style);
         first = false;
     }
+    first = true;
+    for (const json& condition : list(one, "conditions")) {
+        result += labelled(first ? "Hardware" : "", words(condition, "text"), style);
+        first = false;
+    }
     return result + labelled("Incident", words(one, "id"), style);
 }
 

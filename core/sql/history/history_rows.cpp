@@ -348,6 +348,7 @@ constexpr Column<StateRow> gpu_sample_columns[] = {
     {"nvlink_replays", [](auto& row, auto&, Out out) { give_whole(value_of(row, "nvlink_replays"), out); }},
     {"nvlink_recoveries", [](auto& row, auto&, Out out) { give_whole(value_of(row, "nvlink_recoveries"), out); }},
     {"numa_node", [](auto& row, auto&, Out out) { give_whole(value_of(row, "numa_node"), out); }},
+    {"local_cpus", [](auto& row, auto&, Out out) { give_text(row, "local_cpus", out); }},
     {"processes", [](auto& row, auto&, Out out) { give_processes(row, out); }},
     {"processes_running", [](auto& row, auto&, Out out) { give_whole(value_of(row, "processes_running"), out); }},
     {"node", [](auto&, auto& boot, Out out) { out.text(boot.node); }},

@@ -102,6 +102,7 @@ struct LiveDiagnosis::Impl {
             for (StragglerChange& change : stragglers.quiet(now.monotonic_ns))
                 pass.stragglers.push_back(std::move(change));
             pass.late_now = stragglers.open();
+            add_conditions_to(pass, known);
             pause = std::clamp((thread_time() - before) * pause_by_pass, pass_period, longest_pause);
             lock.lock();
             // A loop that is behind gets the latest, with what the one before had newly lost.
@@ -109,6 +110,15 @@ struct LiveDiagnosis::Impl {
             finished = std::move(pass);
             wake.ring();
         }
+    }
+
+    void add_conditions_to(DiagnosisPass& pass, const std::vector<Process>& known) const {
+        if (pass.stragglers.empty() && pass.late_now.empty()) return;
+        const std::vector<GpuStates> gpus = window.gpus_since(0);
+        if (gpus.empty()) return;
+        const KnownProcesses processes(known);
+        for (auto& [resolved, episode] : pass.stragglers) add_conditions(episode, stragglers.totals(), gpus, processes);
+        for (StragglerEpisode& episode : pass.late_now) add_conditions(episode, stragglers.totals(), gpus, processes);
     }
 
     bool may_hang(uint64_t now_ns) const {

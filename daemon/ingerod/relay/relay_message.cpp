@@ -110,6 +110,8 @@ Result<RelayMessage> read_gpu(const json& message, RelaySample sample) {
     if (!is_name(uuid)) return wrong("a GPU without a valid UUID");
     if (!read_values(message, sample.row)) return wrong("bad values of a GPU");
     for (const char* name : {"name", "pci"}) read_text(message, name, sample.row);
+    // Cut short it would be another list.
+    if (text_of(message, "local_cpus").size() <= max_text_bytes) read_text(message, "local_cpus", sample.row);
     if (!read_processes(message, sample)) return wrong("bad processes of a GPU");
     sample.row.source = std::string(gpu_source).append(uuid);
     return sample;

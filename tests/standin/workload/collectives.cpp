@@ -70,11 +70,13 @@ struct Plan {
     uint64_t late_from = 1, late_until = UINT64_MAX;
     int late_rank = -1, leaving_rank = -1;
     uint64_t leave_at = 0;
-    bool gate = false;
+    bool gate = false, late_on_device = false;
 };
 
 constexpr int bytes8 = 0, int32 = 2, float32 = 7, half = 6, unknown_datatype = 99;
 constexpr int sum = 0, maximum = 2;
+constexpr int device_to_device = 3;
+constexpr double device_bytes_per_ms = 16e6;  ///< copy_gbps of the stand-in, unless it is set
 
 class Rank {
   public:
@@ -85,14 +87,22 @@ class Rank {
 
     void loop() {
         ncclComm_t world = init(0);
+        void* on_device = nullptr;
+        const auto late_bytes = size_t(plan_.late_ms * device_bytes_per_ms);
+        if (plan_.late_on_device) expect(runtime_.cudaMalloc(&on_device, late_bytes));
         uint64_t next = monotonic_ns();
         std::mt19937_64 random(static_cast<uint64_t>(rank_));
         std::uniform_real_distribution<> jitter(0, plan_.jitter_ms);
         for (uint64_t step = 1; step <= plan_.steps && !stopping(); ++step) {
             const bool late = rank_ == plan_.late_rank && step >= plan_.late_from && step < plan_.late_until;
-            const double ms = plan_.compute_ms + (late ? plan_.late_ms : 0) + jitter(random);
+            const double late_ms = late ? plan_.late_ms : 0;
+            const double ms = plan_.compute_ms + (plan_.late_on_device ? 0 : late_ms) + jitter(random);
             next = monotonic_ns() + uint64_t(ms * 1e6);
             wait_until_ns(next, Pace::sleep);
+            if (late && plan_.late_on_device) {
+                expect(runtime_.cudaMemcpyAsync(on_device, on_device, late_bytes, device_to_device, stream_));
+                synchronize();
+            }
             if (rank_ == plan_.leaving_rank && step == plan_.leave_at) _exit(1);
             expect(nccl_.ncclAllReduce(nullptr, nullptr, 1024, float32, sum, world, stream_));
             if (step % plan_.sync_every == 0) synchronize();
@@ -282,6 +292,7 @@ int main(int count, char** arguments) {
     app.add_option("--compute-ms", plan.compute_ms, "of a step, asleep");
     app.add_option("--late-rank", plan.late_rank, "computes longer than the others");
     app.add_option("--late-ms", plan.late_ms, "how much longer, each step");
+    app.add_flag("--late-on-device", plan.late_on_device, "it waits for its device meanwhile, else it is asleep");
     app.add_option("--leaving-rank", plan.leaving_rank, "its process ends in the middle");
     app.add_option("--leave-at", plan.leave_at, "the step before whose collective it does");
     app.add_option("--late-from", plan.late_from, "the step from which on it does");
