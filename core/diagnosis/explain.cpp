@@ -289,12 +289,12 @@ class ExcessGroups {
         for (auto* groups : {&answer.by_process, &answer.by_gpu}) {
             std::stable_sort(groups->begin(), groups->end(),
                              [](const auto& a, const auto& b) { return a.sums.excess_ns > b.sums.excess_ns; });
-            if (groups->size() > max_told_groups) groups->resize(max_told_groups);
+            if (groups->size() > max_listed_groups) groups->resize(max_listed_groups);
         }
     }
 
   private:
-    static constexpr size_t max_told_groups = 256;
+    static constexpr size_t max_listed_groups = 256;
     ExcessSums whole_;
     std::map<ProcessKey, ExcessGroup> processes_;
     std::map<std::string, ExcessGroup> gpus_;
@@ -305,7 +305,7 @@ class ExcessGroups {
 Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& given) {
     ExplainAnswer answer;
     ExplainOptions options = given;
-    options.tells_groups = true;
+    options.with_groups = true;
     answer.window = filter.window;
     auto covered = coverage(snapshot, filter.window, {.uid = filter.uid, .pid = filter.pid});
     if (!covered) return tl::unexpected(covered.error());

@@ -91,7 +91,7 @@ struct ExplainOptions {
     size_t slow_calls = 10;              ///< listed
     uint64_t new_from_sequence = 0;      ///< the first row that no earlier pass over a moving window had
     size_t slices = 0;                   ///< equal parts of the window, each with its own sums
-    bool tells_groups = false;           ///< of processes and devices
+    bool with_groups = false;            ///< of processes and devices
 };
 
 /// How much longer than usual the calls of one process, or on one GPU, took.

@@ -274,8 +274,8 @@ void Ledger::add_kind(KindLedger& kind, Cause cause, const Event& event, const C
         in_call && ns >= options_.call_floor_ns && static_cast<double>(time.duration_ns) >= ratio_floor;
     // A call says more than a wait between calls that is not much longer.
     const uint64_t worth = in_call ? saturating_multiply(ns, 4) : ns;
-    if (worth > kind.worst_tells) {
-        kind.worst_tells = worth;
+    if (worth > kind.worst_worth) {
+        kind.worst_worth = worth;
         kind.worst = make_slow_call(event, time, op, assignment, clock_);
     }
     add_bounded(kind.by_thread, event.tid, all_ns);

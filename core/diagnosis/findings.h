@@ -37,7 +37,7 @@ struct KindLedger {
     uint64_t between_calls_ns = 0;  ///< the part of waited_ns that passed there
     uint64_t waits = 0;             ///< there
     bool over_call_floor = false;
-    uint64_t worst_tells = 0;  ///< ns in it, of a call four times
+    uint64_t worst_worth = 0;  ///< ns in it, of a call four times
     SlowCall worst;
     std::map<uint32_t, uint64_t> by_thread;  ///< waited
     std::map<uint32_t, CycleLoss> lost_by_thread;

@@ -44,7 +44,7 @@ Judge::Judge(const DetectorContext& context, EventFilter filter, SlowCalls& slow
       processes_(context.processes),
       clock_(context.clock),
       ledger_(context.options, context.window, context.clock),
-      tells_groups_(context.options.tells_groups),
+      with_groups_(context.options.with_groups),
       excess_(context.window, context.options.slices),
       slow_(slow),
       totals_(totals) {
@@ -455,7 +455,7 @@ void Judge::judge(const Event& returned, bool queue_full) {
     totals_.calls = saturating_add(totals_.calls, returned.weight);
     if (returned.split_uncertain()) totals_.uncertain = saturating_add(totals_.uncertain, returned.weight);
     ledger_.saw(returned);
-    if (tells_groups_) excess_.saw(returned);
+    if (with_groups_) excess_.saw(returned);
     const Op* op = ops_(returned.op);
     const auto [baseline, first] = expected_.of(returned, op);
     const bool is_longer = !baseline || returned.duration_ns > baseline->expected_ns();
@@ -483,14 +483,14 @@ void Judge::judge(const Event& returned, bool queue_full) {
         assignment.expected_ns = baseline->expected_ns();
         assignment.excess_ns = time.duration_ns - assignment.expected_ns;
         stand_for_all(event, assignment);
-        if (tells_groups_) excess_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
+        if (with_groups_) excess_.add_uncertain(event, assignment.of_all(assignment.excess_ns));
         cycles_.judge(returned, op, nullptr);
     } else {
         assignment = name_preemptors(event, assign(event, time, op, *baseline, first_use, queue_full));
         assignment = name_resent(event, std::move(assignment));
         ledger_.add(event, time, op, assignment);
         cycles_.judge(returned, op, &assignment);
-        if (tells_groups_) excess_.add(event, assignment);
+        if (with_groups_) excess_.add(event, assignment);
         for (const auto& detector : detectors_) detector->judged({event, time, op, assignment, first_use});
     }
     totals_.excess_ns = saturating_add(totals_.excess_ns, assignment.of_all(assignment.excess_ns));

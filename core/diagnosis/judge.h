@@ -76,7 +76,7 @@ class Judge {
     /// Of all detectors, in no order.
     std::vector<Finding> findings(const JudgementContext& context) const;
     const Ledger& ledger() const { return ledger_; }
-    /// Empty unless ExplainOptions::tells_groups.
+    /// Empty unless ExplainOptions::with_groups.
     const Excess& excess() const { return excess_; }
 
   private:
@@ -126,7 +126,7 @@ class Judge {
     ClockTriple clock_;
     ExpectedTimes expected_;
     Ledger ledger_;
-    bool tells_groups_;
+    bool with_groups_;
     Excess excess_;
     LaunchQueues queues_;
     OpLookup ops_;

@@ -42,7 +42,7 @@ struct ProcessKeyHash {
 };
 
 /// A process's start as /proc has it, of the kernel's own.
-constexpr uint64_t told_start_ns(uint64_t kernel_start_ns) {
+constexpr uint64_t reported_start_ns(uint64_t kernel_start_ns) {
     return kernel_start_ns / INGERO_START_UNIT_NS * INGERO_START_UNIT_NS;
 }
 

@@ -465,7 +465,7 @@ Result<SqlAnswer> SqlEngine::Impl::run(const StoreSnapshot& snapshot, const SqlQ
     context.snapshot = &snapshot;
     context.filter = asked.filter;
     if (asked.whole_trace) context.filter.window = {0, last};
-    context.told = answer.window;
+    context.coverage_window = answer.window;
     context.deadline = begin + asked.deadline;
     named.clear();
     refused.reset();

@@ -255,7 +255,7 @@ int serve(EventLoop& loop, Manager& manager, const Journal& journal, const Optio
         if (bus) bus->changed();
     });
     manager.on_incident([&](const IncidentChange& change) {
-        if (bus) bus->tell(change);
+        if (bus) bus->emit(change);
     });
     manager.on_straggler(
         [&](const Straggler& straggler) {

@@ -111,7 +111,7 @@ void Manager::put_process(const Process& process) {
 }
 
 void Manager::measure_rates() {
-    tell_loss();
+    log_loss();
     // A disk that fills up, or has room again, is no change of a process or a library.
     if (state() != journaled_state_) changed();
     std::set<ProcessKey> traced;
@@ -127,19 +127,19 @@ void Manager::measure_rates() {
     }
 }
 
-void Manager::tell_loss() {
+void Manager::log_loss() {
     const IngestFigures figures = ingest_->figures();
     const uint64_t lost = figures.lost + figures.commits.dropped, now = monotonic_now_ns();
     if (std::exchange(seen_lost_, lost) != lost) {
         changed();
         notices_.send({{"event", "events-lost"}, {"events_lost", lost}}, std::nullopt);
     }
-    if (lost == told_lost_ || now - loss_told_ns_ < loss_period_ns) return;
+    if (lost == logged_lost_ || now - loss_logged_ns_ < loss_period_ns) return;
     journal_.send(
         MessageKind::loss, LOG_WARNING,
-        std::to_string(lost - told_lost_) + " calls were not recorded, " + std::to_string(lost) + " since the start");
-    told_lost_ = lost;
-    loss_told_ns_ = now;
+        std::to_string(lost - logged_lost_) + " calls were not recorded, " + std::to_string(lost) + " since the start");
+    logged_lost_ = lost;
+    loss_logged_ns_ = now;
 }
 
 std::string Manager::state() const {
@@ -194,16 +194,16 @@ void Manager::begin_coverage() {
     ingest_->set_covered_since(*first_covered_ns_);
 }
 
-// Calls tell_change() once for all that changes in a turn of the loop: it goes through all processes.
+// Calls report_change() once for all that changes in a turn of the loop: it goes through all processes.
 void Manager::changed() {
     if (!change_.active())
         change_ = loop_.defer([this] {
             change_.reset();
-            tell_change();
+            report_change();
         });
 }
 
-void Manager::tell_change() {
+void Manager::report_change() {
     begin_coverage();
     if (processes_->all().empty()) {
         // What is counted until there is another is nobody's.

@@ -145,7 +145,7 @@ class Manager : public BusBackend {
     uint32_t store(const IncidentChange& change, const ClockTriple& now);
     void keep_detail(const IncidentRow& row);
     Result<nlohmann::json> take_up_config();
-    void tell_loss();
+    void log_loss();
     void measure_rates();
     void rescan_soon();
     void read_names_later();
@@ -167,7 +167,7 @@ class Manager : public BusBackend {
     void watch_snapshot();
     void begin_coverage();
     void changed();
-    void tell_change();
+    void report_change();
 
     EventLoop& loop_;
     const Journal& journal_;
@@ -219,8 +219,8 @@ class Manager : public BusBackend {
     LogThrottle lost_mappings_log_;
     size_t sockets_ = 0;
     uint64_t seen_lost_ = 0;
-    uint64_t told_lost_ = 0;  ///< by the journal
-    uint64_t loss_told_ns_ = 0;
+    uint64_t logged_lost_ = 0;  ///< by the journal
+    uint64_t loss_logged_ns_ = 0;
     std::string journaled_state_;
     std::function<void()> on_change_;
     std::function<void(const IncidentChange&)> on_incident_;

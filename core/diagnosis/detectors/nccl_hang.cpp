@@ -89,7 +89,7 @@ class NcclHang final : public Detector {
             auto stuck = look_at(hash, members, derived, open, context);
             if (stuck) all.push_back(std::move(*stuck));
         }
-        for (const Stuck& stuck : all) tell(stuck, all, context, ret_findings);
+        for (const Stuck& stuck : all) report(stuck, all, context, ret_findings);
     }
 
   private:
@@ -261,8 +261,8 @@ class NcclHang final : public Detector {
                (name.empty() ? pid : name + ", " + pid) + ")";
     }
 
-    void tell(const Stuck& stuck, const std::vector<Stuck>& all, const JudgementContext& context,
-              std::vector<Finding>& ret_findings) const {
+    void report(const Stuck& stuck, const std::vector<Stuck>& all, const JudgementContext& context,
+                std::vector<Finding>& ret_findings) const {
         const auto longest = std::min_element(
             stuck.waiting.begin(), stuck.waiting.end(),
             [&](const Member& a, const Member& b) { return entered_ns(stuck, a) < entered_ns(stuck, b); });

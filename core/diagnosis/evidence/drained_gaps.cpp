@@ -104,7 +104,7 @@ DrainedGaps::Device* DrainedGaps::device_of(const Event& event) {
     const auto [device, added] = devices.by_ordinal.try_emplace(event.device);
     if (added) {
         ++devices_;
-        device->second.told.steps = StepTimes(window_);
+        device->second.observed.steps = StepTimes(window_);
     }
     return last_device_ = &device->second;
 }
@@ -112,7 +112,7 @@ DrainedGaps::Device* DrainedGaps::device_of(const Event& event) {
 void DrainedGaps::take(const Event& event, const Op& op) {
     Device* const device = device_of(event);
     if (!device) return;
-    DrainedDevice& told = device->told;
+    DrainedDevice& observed = device->observed;
     if (!enqueues(op) && op.op_class != OpClass::sync) {
         if (device->drained_ns != 0 && (device->in_calls.size() < max_threads || device->in_calls.contains(event.tid)))
             add_in_call(*device, event);
@@ -120,9 +120,9 @@ void DrainedGaps::take(const Event& event, const Op& op) {
     }
     const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
     const uint64_t start_ns = std::max(event.start_ns, window_.from_ns);
-    told.from_ns = told.to_ns == 0 ? start_ns : std::min(told.from_ns, start_ns);
-    told.to_ns = std::max(told.to_ns, end_ns);
-    told.calls_ns = saturating_add(told.calls_ns, saturating_multiply(event.duration_ns, event.times()));
+    observed.from_ns = observed.to_ns == 0 ? start_ns : std::min(observed.from_ns, start_ns);
+    observed.to_ns = std::max(observed.to_ns, end_ns);
+    observed.calls_ns = saturating_add(observed.calls_ns, saturating_multiply(event.duration_ns, event.times()));
     if (enqueues(op)) enqueue(*device, event, op);
     if (!op.waits_for_device || event.return_code != 0) return;
     if (op.id == op::cudaEventSynchronize || op.id == op::cuEventSynchronize) return;  // of which stream, is not known
@@ -146,11 +146,11 @@ void DrainedGaps::add_in_call(Device& device, const Event& event) {
 /// A call that lasts, as one that copies from pageable memory, is known when it ends: what others took for gaps
 /// meanwhile was none.
 void DrainedGaps::cut_gaps(Device& device, const Event& event) {
-    auto& gaps = device.told.gaps;
+    auto& gaps = device.observed.gaps;
     while (!gaps.empty() && gaps.back().time.to_ns > event.start_ns) {
         DrainedGap& gap = gaps.back();
         const uint64_t to_ns = std::max(event.start_ns, gap.time.from_ns);
-        device.told.drained_ns = saturating_subtract(device.told.drained_ns, gap.time.to_ns - to_ns);
+        device.observed.drained_ns = saturating_subtract(device.observed.drained_ns, gap.time.to_ns - to_ns);
         if (to_ns == gap.time.from_ns) {
             gaps.pop_back();
             --gaps_;
@@ -166,8 +166,8 @@ void DrainedGaps::cut_gaps(Device& device, const Event& event) {
 
 void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
     cut_gaps(device, event);
-    device.told.enqueues = saturating_add(device.told.enqueues, event.weight);
-    ++device.told.enqueue_rows;
+    device.observed.enqueues = saturating_add(device.observed.enqueues, event.weight);
+    ++device.observed.enqueue_rows;
     if (device.drained_ns != 0) {
         end_gap(device, event, event.start_ns);
         device.busy_from_ns = std::max(event.start_ns, device.drained_ns);
@@ -210,7 +210,7 @@ void DrainedGaps::synchronised(Device& device, const Event& event, bool all) {
     if (device.busy != 0 || device.overflowed || (device.streams.empty() && !all)) return;
     device.drained_ns = std::max<uint64_t>(saturating_end_ns(event), 1);
     if (const uint64_t from_ns = std::exchange(device.busy_from_ns, 0); from_ns != 0)
-        device.told.steps.add(device.drained_ns, saturating_subtract(device.drained_ns, from_ns), event.sequence);
+        device.observed.steps.add(device.drained_ns, saturating_subtract(device.drained_ns, from_ns), event.sequence);
     device.in_calls.clear();
 }
 
@@ -228,15 +228,15 @@ void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
     gap.bytes_back = device.bytes_back;
     device.bytes_back = 0;
     device.in_calls.clear();
-    device.told.drained_ns = saturating_add(device.told.drained_ns, gap.time.length_ns());
+    device.observed.drained_ns = saturating_add(device.observed.drained_ns, gap.time.length_ns());
     if (gap.time.length_ns() < shortest_ns_) return;
-    device.told.gaps.push_back(gap);
+    device.observed.gaps.push_back(gap);
     if (++gaps_ > max_gaps) drop_short();
 }
 
 void DrainedGaps::drop(const Devices& gone) {
     for (const auto& [ordinal, device] : gone.by_ordinal) {
-        gaps_ -= device.told.gaps.size();
+        gaps_ -= device.observed.gaps.size();
         streams_ -= device.streams.size();
         --devices_;
     }
@@ -247,7 +247,7 @@ void DrainedGaps::drop_short() {
         shortest_ns_ *= 2;
         for (auto& [process, devices] : processes_)
             for (auto& [ordinal, device] : devices.by_ordinal)
-                gaps_ -= std::erase_if(device.told.gaps,
+                gaps_ -= std::erase_if(device.observed.gaps,
                                        [&](const DrainedGap& gap) { return gap.time.length_ns() < shortest_ns_; });
     }
 }

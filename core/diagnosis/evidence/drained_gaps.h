@@ -94,7 +94,7 @@ class DrainedGaps {
     template <class Visit>
     void visit(Visit visit) const {
         for (const auto& [process, devices] : processes_)
-            for (const auto& [ordinal, device] : devices.by_ordinal) visit(process, ordinal, device.told);
+            for (const auto& [ordinal, device] : devices.by_ordinal) visit(process, ordinal, device.observed);
     }
 
     struct Stream {
@@ -102,7 +102,7 @@ class DrainedGaps {
         bool busy = false;
     };
     struct Device {
-        DrainedDevice told;
+        DrainedDevice observed;
         std::map<uint64_t, Stream> streams;
         size_t busy = 0;
         uint64_t busy_from_ns = 0;  ///< of the step under way; 0: not known
@@ -117,7 +117,7 @@ class DrainedGaps {
     struct Devices {
         std::map<uint16_t, Device> by_ordinal;
         bool is_evidence() const { return false; }
-        uint64_t worth() const { return by_ordinal.empty() ? 0 : by_ordinal.begin()->second.told.enqueues; }
+        uint64_t worth() const { return by_ordinal.empty() ? 0 : by_ordinal.begin()->second.observed.enqueues; }
     };
 
   private:

@@ -29,8 +29,8 @@ struct EventPlan {
 /// What a running statement has. Tables point to it: it stays, its content is of one statement.
 struct SqlContext {
     const StoreSnapshot* snapshot = nullptr;
-    Filter filter;  ///< whose rows, and of which time
-    Window told;    ///< what coverage is reported for: the same, but of a whole trace its extent
+    Filter filter;           ///< whose rows, and of which time
+    Window coverage_window;  ///< what coverage is reported for: the same, but of a whole trace its extent
     EventCursor::Clock::time_point deadline = EventCursor::Clock::time_point::max();
     std::optional<Error> error;  ///< why a table failed
     std::deque<EventPlan> plans;

@@ -67,7 +67,7 @@ struct BusService::Impl {
 
     void on_connected() {
         manager = std::make_unique<ManagerObject>(connection.bus(), backend, group);
-        told_losses = backend.figures().events_lost;
+        sent_losses = backend.figures().events_lost;
         incidents_look = state_look = losses_look = {.wanted = true};
         published = false;
         run_soon();
@@ -185,22 +185,22 @@ struct BusService::Impl {
     void send_one(bool about_incidents, bool about_losses, Clock::time_point now) {
         if (about_losses) {
             losses_look.done(now, losses_pause);
-            told_losses = losses;
+            sent_losses = losses;
             manager->emitEventsLostChanged(losses);
         } else if (properties_changed) {
             properties_changed = false;
-            manager->tell_changes();
+            manager->emit_changes();
         } else if (about_incidents && !incidents.settled()) {
             incidents.step(connection.bus(), true);
         } else if (about_incidents) {
-            manager->tell(*queue.pop());
+            manager->emit(*queue.pop());
         }
     }
 
     bool losses_grew() {
         losses = backend.figures().events_lost;
-        if (losses <= told_losses) losses_look.wanted = false;
-        return losses > told_losses;
+        if (losses <= sent_losses) losses_look.wanted = false;
+        return losses > sent_losses;
     }
 
     /// Sets the time of the next round, where there will be one without a call from outside.
@@ -224,7 +224,7 @@ struct BusService::Impl {
     Look state_look;
     Look losses_look;
     uint64_t losses = 0;
-    uint64_t told_losses = 0;
+    uint64_t sent_losses = 0;
     bool properties_changed = false;
     bool published = false;  ///< all objects there were when the connection came
     bool waits_for_burst = false;
@@ -241,7 +241,7 @@ BusService::BusService(EventLoop& loop, BusBackend& backend, BusOptions options)
 
 BusService::~BusService() = default;
 
-void BusService::tell(const IncidentChange& change) {
+void BusService::emit(const IncidentChange& change) {
     if (!impl_->manager) return;
     impl_->queue.push(change);
     impl_->wake(impl_->incidents_look);

@@ -36,7 +36,7 @@ class BusService {
 
     /// Bounded and coalesced by incident: an update overtakes an earlier one that has not left, a closing takes the
     /// place of updates. Objects and properties follow at once, signals as the burst allows.
-    void tell(const IncidentChange& change);
+    void emit(const IncidentChange& change);
     void straggler_detected(const Straggler& straggler);
     void straggler_resolved(const std::string& id, uint64_t at_realtime_ns);
     /// Processes, state, probes or figures may read differently: objects and PropertiesChanged follow, coalesced.

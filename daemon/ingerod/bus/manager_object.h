@@ -29,10 +29,10 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     ManagerObject(sdbus::IConnection& bus, BusBackend& backend, std::optional<gid_t> privileged_group);
     ~ManagerObject();
 
-    void tell(const Notice& notice);
-    /// Whether State or Probes differ from what subscribers were last sent; tell_changes() signals that.
+    void emit(const Notice& notice);
+    /// Whether State or Probes differ from what subscribers were last sent; emit_changes() signals that.
     bool look_for_changes();
-    void tell_changes();
+    void emit_changes();
 
   private:
     using Probe = sdbus::Struct<std::string, std::string, bool>;
@@ -88,8 +88,8 @@ class ManagerObject final : public sdbus::AdaptorInterfaces<io::ingero::Ingero1_
     PendingCalls calls_;
     PublicFigures figures_;  ///< of a moment ago: GetAll reads all properties one by one
     std::chrono::steady_clock::time_point figures_due_{};
-    std::string told_state_;
-    std::vector<Probe> told_probes_;
+    std::string sent_state_;
+    std::vector<Probe> sent_probes_;
     std::vector<bus::PropertyName> changed_;  ///< properties that are still to be signalled
 };
 

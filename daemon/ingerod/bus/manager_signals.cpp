@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t ns_per_us = 1'000;
 
-void tell_incident(io::ingero::Ingero1_adaptor& bus, IncidentChange::What what, const Incident& incident) {
+void emit_incident(io::ingero::Ingero1_adaptor& bus, IncidentChange::What what, const Incident& incident) {
     const std::string id = bus_text(incident.id), severity(to_string(incident.severity));
     const uint64_t lost_us = incident.lost_ns / ns_per_us;
     switch (what) {
@@ -25,7 +25,7 @@ void tell_incident(io::ingero::Ingero1_adaptor& bus, IncidentChange::What what, 
     }
 }
 
-void tell_straggler(io::ingero::Ingero1_adaptor& bus, const Notice& notice, const Straggler& straggler) {
+void emit_straggler(io::ingero::Ingero1_adaptor& bus, const Notice& notice, const Straggler& straggler) {
     const std::string id = bus_text(straggler.id);
     if (notice.what == Notice::What::closed)
         return bus.emitStragglerResolved(id, notice.resolved_realtime_ns / ns_per_us);
@@ -36,11 +36,11 @@ void tell_straggler(io::ingero::Ingero1_adaptor& bus, const Notice& notice, cons
 
 }  // namespace
 
-void ManagerObject::tell(const Notice& notice) {
+void ManagerObject::emit(const Notice& notice) {
     if (const auto* incident = std::get_if<Incident>(&notice.about))
-        tell_incident(*this, notice.what, *incident);
+        emit_incident(*this, notice.what, *incident);
     else
-        tell_straggler(*this, notice, std::get<Straggler>(notice.about));
+        emit_straggler(*this, notice, std::get<Straggler>(notice.about));
 }
 
 bool ManagerObject::look_for_changes() {
@@ -48,18 +48,18 @@ bool ManagerObject::look_for_changes() {
     const auto note = [&](const char* property) {
         if (std::find(changed_.begin(), changed_.end(), property) == changed_.end()) changed_.emplace_back(property);
     };
-    if (std::string state = State(); state != told_state_) {
-        told_state_ = std::move(state);
+    if (std::string state = State(); state != sent_state_) {
+        sent_state_ = std::move(state);
         note("State");
     }
-    if (auto probes = Probes(); probes != told_probes_) {
-        told_probes_ = std::move(probes);
+    if (auto probes = Probes(); probes != sent_probes_) {
+        sent_probes_ = std::move(probes);
         note("Probes");
     }
     return !changed_.empty();
 }
 
-void ManagerObject::tell_changes() {
+void ManagerObject::emit_changes() {
     getObject().emitPropertiesChangedSignal(io::ingero::Ingero1_adaptor::INTERFACE_NAME, changed_);
     changed_.clear();
 }

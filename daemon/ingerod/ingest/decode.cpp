@@ -16,7 +16,7 @@ void copy_entry(const Record& record, Event& event) {
     event.op = record.op;
     event.depth = record.depth;
     event.start_ns = record.start_ns;
-    event.process_start_ns = told_start_ns(record.process_start_ns);
+    event.process_start_ns = reported_start_ns(record.process_start_ns);
     for (size_t i = 0; i < event.args.size(); ++i) event.args[i] = record.args[i];
     event.stream = record.stream;
     event.tgid = record.tgid;
@@ -85,7 +85,7 @@ bool decode_function(std::span<const std::byte> bytes, FunctionRow& row, uint64_
     if (bytes.size() < sizeof(record)) return false;
     memcpy(&record, bytes.data(), sizeof(record));
     if (record.type != INGERO_RECORD_FUNCTION) return false;
-    row.process = {record.tgid, told_start_ns(record.process_start_ns)};
+    row.process = {record.tgid, reported_start_ns(record.process_start_ns)};
     row.handle = record.handle;
     row.seen_ns = record.time_ns;
     row.name.assign(record.name, strnlen(record.name, INGERO_MAX_NAME - 1));
@@ -98,7 +98,7 @@ bool decode_communicator(std::span<const std::byte> bytes, CommunicatorRow& row)
     if (bytes.size() < sizeof(record)) return false;
     memcpy(&record, bytes.data(), sizeof(record));
     if (record.type != INGERO_RECORD_COMMUNICATOR) return false;
-    row = {.process = {record.tgid, told_start_ns(record.process_start_ns)},
+    row = {.process = {record.tgid, reported_start_ns(record.process_start_ns)},
            .id = record.id,
            .handle = record.handle,
            .hash = record.hash,
@@ -119,7 +119,7 @@ bool decode_storm(std::span<const std::byte> bytes, StormReport& report) {
     if (bytes.size() < sizeof(record)) return false;
     memcpy(&record, bytes.data(), sizeof(record));
     if (record.type != INGERO_RECORD_STORM) return false;
-    report = {.process = {record.tgid, told_start_ns(record.process_start_ns)},
+    report = {.process = {record.tgid, reported_start_ns(record.process_start_ns)},
               .time_ns = record.time_ns,
               .elapsed_ns = record.elapsed_ns,
               .other_calls = record.calls[0],
@@ -147,7 +147,7 @@ bool decode_wait(std::span<const std::byte> bytes, WaitRow& row) {
     event.flags = record.flags & (INGERO_CALL_SPLIT_UNCERTAIN | INGERO_CALL_IN_IOWAIT);
     event.start_ns = record.start_ns;
     event.duration_ns = record.duration_ns;
-    event.process_start_ns = told_start_ns(record.process_start_ns);
+    event.process_start_ns = reported_start_ns(record.process_start_ns);
     event.device = INGERO_DEVICE_UNKNOWN;
     copy_waits(record, event);
     event.longest_sleep_ns = record.blocked_ns;
@@ -187,7 +187,7 @@ bool decode_socket(std::span<const std::byte> bytes, SocketRow& row) {
     row.event.stream = record.ports;
     row.event.return_code = record.error;
     row.event.tgid = record.tgid;
-    row.event.process_start_ns = told_start_ns(record.process_start_ns);
+    row.event.process_start_ns = reported_start_ns(record.process_start_ns);
     return true;
 }
 

@@ -83,7 +83,7 @@ struct Ingest::Impl {
     void take_wait(WaitRow& row);
     void add_event(Event& event);
     void take_put_events();
-    void tell_names_refused(const ProcessKey& process, uint64_t now_ns);
+    void log_names_refused(const ProcessKey& process, uint64_t now_ns);
 
     void post(std::function<void()> call) { posted.post(std::move(call)); }
 
@@ -184,7 +184,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
         const std::lock_guard lock(mutex);
         if (!names.take(function.process, now)) {
             ++names_refused;
-            return tell_names_refused(function.process, now);
+            return log_names_refused(function.process, now);
         }
         if (name_address == 0) return commits.put(std::move(function));
         unread_names.emplace_back(std::move(function), name_address);
@@ -197,7 +197,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
             const std::lock_guard lock(mutex);
             if (!names.take(communicator.process, now)) {
                 ++names_refused;
-                return tell_names_refused(communicator.process, now);
+                return log_names_refused(communicator.process, now);
             }
             commits.put(communicator);
         }
@@ -243,7 +243,7 @@ void Ingest::Impl::take_put_events() {
     for (Event& event : taken) add_event(event);
 }
 
-void Ingest::Impl::tell_names_refused(const ProcessKey& process, uint64_t now_ns) {
+void Ingest::Impl::log_names_refused(const ProcessKey& process, uint64_t now_ns) {
     if (const auto unsaid = names_refused_log.take(now_ns))
         spdlog::warn(
             "process {} and others of its user have more functions and communicators than ingerod keeps names of: some "

@@ -124,7 +124,7 @@ void HostRows::on_change(const ingero_process_record& change) {
     event.op = change.change == INGERO_PROCESS_EXEC ? op_exec : op_exit;
     event.start_ns = change.time_ns;
     event.tgid = event.tid = change.tgid;
-    event.process_start_ns = told_start_ns(change.process_start_ns);
+    event.process_start_ns = reported_start_ns(change.process_start_ns);
     event.return_code = change.change == INGERO_PROCESS_EXIT ? change.exit_code : 0;
     event.device = INGERO_DEVICE_UNKNOWN;
     store_.put_event(event);

@@ -202,7 +202,7 @@ class LiveTrace::Subscriber final : public LiveStream {
         return trace_chunk(rows, std::exchange(skipped_, 0));
     }
 
-    void tell_ready() { on_ready_(); }
+    void report_ready() { on_ready_(); }
 
   private:
     bool wants(const Event& call) const {
@@ -267,7 +267,7 @@ class LiveTrace::Subscriber final : public LiveStream {
                 name.asked_ns = start_ns;
                 name.again_ns = std::min(name.again_ns == 0 ? ask_again_ns : 2 * name.again_ns, ask_again_at_most_ns);
             }
-            tell_ready();
+            report_ready();
         });
         return !asking_;
     }
@@ -367,7 +367,7 @@ void LiveTrace::take_staged() {
     const ClockTriple clock = ClockTriple::now();
     // One that is notified may end itself or others.
     for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
-        if (subscribers_.contains(subscriber) && subscriber->accept(clock)) subscriber->tell_ready();
+        if (subscribers_.contains(subscriber) && subscriber->accept(clock)) subscriber->report_ready();
 }
 
 void LiveTrace::look_in_flight() {
@@ -383,7 +383,7 @@ void LiveTrace::look_in_flight() {
     }
     const ClockTriple clock = ClockTriple::now();
     for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))
-        if (subscribers_.contains(subscriber) && subscriber->end_look(clock)) subscriber->tell_ready();
+        if (subscribers_.contains(subscriber) && subscriber->end_look(clock)) subscriber->report_ready();
 }
 
 }  // namespace ingero

@@ -15,19 +15,19 @@ class LogThrottle {
 
     /// What to put behind the line: of how many like it nothing was said before; nullopt: say nothing.
     std::optional<std::string> take(uint64_t now_ns = monotonic_now_ns()) {
-        if (told_ns_ != 0 && now_ns - told_ns_ < period_ns) {
-            ++untold_;
+        if (logged_ns_ != 0 && now_ns - logged_ns_ < period_ns) {
+            ++unlogged_;
             return std::nullopt;
         }
-        told_ns_ = now_ns;
-        const uint64_t untold = untold_;
-        untold_ = 0;
-        return untold == 0 ? std::string() : " (and " + std::to_string(untold) + " more like this before)";
+        logged_ns_ = now_ns;
+        const uint64_t unlogged = unlogged_;
+        unlogged_ = 0;
+        return unlogged == 0 ? std::string() : " (and " + std::to_string(unlogged) + " more like this before)";
     }
 
   private:
-    uint64_t told_ns_ = 0;
-    uint64_t untold_ = 0;
+    uint64_t logged_ns_ = 0;
+    uint64_t unlogged_ = 0;
 };
 
 }  // namespace ingero

@@ -95,8 +95,8 @@ struct RelayServer::Impl {
     void take(RelayInventory inventory);
     bool may_report(const std::string& source);
     TokenBucket bucket_of(const std::string& source) const;
-    void tell_change(const std::string& uuid, std::string_view change, uint64_t time_ns);
-    void tell_interval(const Connection& connection) const;
+    void report_change(const std::string& uuid, std::string_view change, uint64_t time_ns);
+    void send_interval(const Connection& connection) const;
 };
 
 void RelayServer::Impl::wait_for_clients() {
@@ -132,10 +132,10 @@ void RelayServer::Impl::accept_client() {
     Connection& connection = connections[fd];
     connection.fd = std::move(client);
     connection.source = loop.add_io(fd, EPOLLIN, [this, fd](uint32_t) { on_readable(fd); });
-    tell_interval(connection);
+    send_interval(connection);
 }
 
-void RelayServer::Impl::tell_interval(const Connection& connection) const {
+void RelayServer::Impl::send_interval(const Connection& connection) const {
     const std::string message = encode_value({{"gpu_poll_ns", interval_ns}});
     // A relay that reads nothing has its old interval.
     [[maybe_unused]] const ssize_t sent =
@@ -202,12 +202,12 @@ void RelayServer::Impl::take(RelayInventory inventory) {
     const auto before = std::exchange(there, inventory.uuids);
     if (!before) return;
     for (const std::string& uuid : *before)
-        if (!inventory.uuids.contains(uuid)) tell_change(uuid, gpu_lost, inventory.time_ns);
+        if (!inventory.uuids.contains(uuid)) report_change(uuid, gpu_lost, inventory.time_ns);
     for (const std::string& uuid : inventory.uuids)
-        if (!before->contains(uuid)) tell_change(uuid, gpu_found, inventory.time_ns);
+        if (!before->contains(uuid)) report_change(uuid, gpu_found, inventory.time_ns);
 }
 
-void RelayServer::Impl::tell_change(const std::string& uuid, std::string_view change, uint64_t time_ns) {
+void RelayServer::Impl::report_change(const std::string& uuid, std::string_view change, uint64_t time_ns) {
     if (change == gpu_lost) gpus.erase(std::string(gpu_source).append(uuid));
     StateRow row{.time_ns = time_ns, .source = std::string(gpu_event_source).append(uuid), .values = {}, .number = 0};
     row.texts.emplace_back(gpu_change, change);
@@ -261,7 +261,7 @@ void RelayServer::listen(UniqueFd socket, std::string path) {
 void RelayServer::set_interval(uint64_t interval_ns) {
     if (std::exchange(impl_->interval_ns, interval_ns) == interval_ns) return;
     for (auto& [source, one] : impl_->known) one.bucket = impl_->bucket_of(source);
-    for (const auto& [fd, connection] : impl_->connections) impl_->tell_interval(connection);
+    for (const auto& [fd, connection] : impl_->connections) impl_->send_interval(connection);
 }
 
 json RelayServer::status() const {

@@ -87,8 +87,8 @@ void Slices::tick() {
     control_.tick(now_ns);
     Files files = plan();
     if (!apply(files)) files.clear();
-    tell_gaps(sliced_in(files));
-    tell_late(files);
+    report_gaps(sliced_in(files));
+    report_late(files);
     files_ = std::move(files);
     last_tick_ns_ = now_ns;
     if (!control_.is_calm() || !files_.empty() || !late_.empty() || !leaving_.empty()) start_timer();
@@ -237,7 +237,7 @@ bool Slices::is_applied(uint64_t number) const {
     return number <= figures.applied && figures.trouble.empty();
 }
 
-void Slices::tell_gaps(const Sliced& sliced) {
+void Slices::report_gaps(const Sliced& sliced) {
     for (const auto& [process, ops] : sliced) {
         const auto known = reported_.find(process);
         const bool is_new = known == reported_.end() && leaving_.erase(process) == 0;
@@ -261,7 +261,7 @@ void Slices::tell_gaps(const Sliced& sliced) {
 }
 
 // A process that began to call after the file's functions were no longer attached to for all.
-void Slices::tell_late(const Files& files) {
+void Slices::report_late(const Files& files) {
     std::erase_if(late_, [this](const auto& one) {
         if (!is_applied(one.second)) return false;
         processes_.is_attached(one.first, monotonic_now_ns());

@@ -69,8 +69,8 @@ class Slices {
     std::set<ProcessKey> find_callers();
     bool apply(const Files& files);
     static Sliced sliced_in(const Files& files);
-    void tell_gaps(const Sliced& sliced);
-    void tell_late(const Files& files);
+    void report_gaps(const Sliced& sliced);
+    void report_late(const Files& files);
     bool is_applied(uint64_t number) const;
 
     EventLoop& loop_;

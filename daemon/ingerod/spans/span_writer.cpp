@@ -122,7 +122,7 @@ SpanResult<uint32_t> SpanWriter::translate(uint32_t pid, LookupBudget& budget) c
     return refuse(SpanRefusal::no_such_process);
 }
 
-bool SpanWriter::may_tell_of(const Process& target) const {
+bool SpanWriter::may_report(const Process& target) const {
     if (is_root_) return true;
     // Of itself with the user that it had, also where a program was started that runs as another.
     if (target.key == process_.key) return target.uid == process_.uid;
@@ -138,7 +138,7 @@ SpanResult<Process> SpanWriter::find(uint32_t pid, LookupBudget& budget) const {
     if (!translated) return refuse(translated.error());
     auto process = proc_->read_process(*translated);
     if (!process) return refuse(SpanRefusal::no_such_process);
-    if (!may_tell_of(*process)) return refuse(SpanRefusal::not_yours);
+    if (!may_report(*process)) return refuse(SpanRefusal::not_yours);
     // Still the one that was asked about: what lies between could have been another of the same pid.
     const auto again = proc_->read_process(*translated);
     if (!again || again->key != process->key) return refuse(SpanRefusal::no_such_process);

@@ -48,7 +48,7 @@ class SpanWriter {
   private:
     SpanResult<Process> find(uint32_t pid, LookupBudget& budget) const;
     SpanResult<uint32_t> translate(uint32_t pid, LookupBudget& budget) const;
-    bool may_tell_of(const Process& target) const;
+    bool may_report(const Process& target) const;
 
     const ProcFs* proc_ = nullptr;
     uint32_t uid_ = 0;

@@ -319,8 +319,9 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
     // Mapped since, or no file: what is mapped now says which. Reading may have met the next program already; and where
     // it came too late for this one, what there is may be of the one before.
     const uint64_t now = monotonic_now_ns();
-    const bool is_told = changed_.erase(process->key.pid) + changing_.erase(process->key.pid) != 0;
-    if (process->gone_ns == 0 && record.time_ns > process->tried_ns && (is_told || now - process->tried_ns >= stray_ns))
+    const bool is_reported = changed_.erase(process->key.pid) + changing_.erase(process->key.pid) != 0;
+    if (process->gone_ns == 0 && record.time_ns > process->tried_ns &&
+        (is_reported || now - process->tried_ns >= stray_ns))
         refresh(*process);
     if (are_parted(process->read_ns) || are_parted(monotonic_now_ns())) return add_unknown() && innermost;
     if (process->list && add_from(*process->list)) return innermost;
@@ -329,7 +330,7 @@ bool NativeStacks::resolve(ProcessMappings* process, const ingero_stack_record& 
 }
 
 void NativeStacks::on_stack(const ingero_stack_record& record) {
-    const ProcessKey key{record.tgid, told_start_ns(record.process_start_ns)};
+    const ProcessKey key{record.tgid, reported_start_ns(record.process_start_ns)};
     ProcessMappings* process = find(key);
     if (!process) {
         add_process(key);

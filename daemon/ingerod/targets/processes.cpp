@@ -295,8 +295,8 @@ void Processes::refuse(ProcessEntry& process, FileId file, const std::string& na
 
 void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std::string& why) {
     const uint64_t now = monotonic_now_ns();
-    if (now - refusal_told_ns_ < refusal_period_ns) return;
-    refusal_told_ns_ = now;
+    if (now - refusal_logged_ns_ < refusal_period_ns) return;
+    refusal_logged_ns_ = now;
     spdlog::warn("not traced: {} of process {}: {}", escape_text(what), pid, escape_text(why));
 }
 
@@ -523,7 +523,7 @@ void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_re
 
 void Processes::on_change(const ingero_process_record& change) {
     // Starts in the unit of /proc. A record of an earlier process of this pid says nothing of this one.
-    const ProcessKey key{change.tgid, told_start_ns(change.process_start_ns)};
+    const ProcessKey key{change.tgid, reported_start_ns(change.process_start_ns)};
     if (change.change == INGERO_PROCESS_SPARED) return on_spared(key, change.time_ns);
     const auto known = processes_.find(change.tgid);
     if (known == processes_.end() || known->second.process.key != key) {

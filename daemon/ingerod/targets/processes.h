@@ -189,7 +189,7 @@ class Processes {
     std::map<ProcessKey, std::optional<Process>> gone_unseen_;
     EndedProcesses ended_;  ///< one that [capture] left out has no row
     EventLoop::Source undecided_timer_;
-    uint64_t refusal_told_ns_ = 0;
+    uint64_t refusal_logged_ns_ = 0;
 };
 
 }  // namespace ingero
