@@ -20,6 +20,10 @@ Communicators::Communicators(std::vector<CommunicatorRow> rows) {
         }
         communicators_.push_back(one);
     }
+    std::sort(communicators_.begin(), communicators_.end(),
+              [](const Communicator& a, const Communicator& b) { return a.row.seen_ns < b.row.seen_ns; });
+    number();
+    interrupt_splits();
     settle_splits();
     std::erase_if(communicators_, [](const Communicator& one) { return one.row.split != 0 && one.row.color < 0; });
     std::sort(communicators_.begin(), communicators_.end(), [](const Communicator& a, const Communicator& b) {
@@ -39,18 +43,23 @@ void Communicators::keep_if(const std::function<bool(const ProcessKey&)>& wanted
     number();
 }
 
+// Splits are numbered too: one of a communicator whose splits were not all seen may have another's hash.
+void Communicators::interrupt_splits() {
+    for (Communicator& one : communicators_) {
+        const Communicator* parent = one.row.split != 0 ? find(one.row.process, one.row.parent) : nullptr;
+        if (parent && parent->hash_at(one.row.seen_ns) != parent->row.hash) one.row.interrupted_ns = one.row.seen_ns;
+    }
+}
+
 // A part may itself be split, and its ranks may be known before those of all its siblings: a settled split can settle
 // others. What was made earlier comes first, so that one round is nearly always enough.
 void Communicators::settle_splits() {
     constexpr int max_rounds = 64;
-    std::sort(communicators_.begin(), communicators_.end(),
-              [](const Communicator& a, const Communicator& b) { return a.row.seen_ns < b.row.seen_ns; });
     std::map<std::pair<uint64_t, uint32_t>, std::vector<size_t>> by_split;
     std::vector<const std::vector<size_t>*> open;  // in order of their first member
     for (size_t i = 0; i < communicators_.size(); ++i) {
         const CommunicatorRow& row = communicators_[i].row;
-        places_.emplace(std::pair(row.process, row.id), i);
-        if (row.split == 0 || row.parent_hash == 0) continue;
+        if (row.split == 0 || row.parent_hash == 0 || row.interrupted_ns == row.seen_ns) continue;
         std::vector<size_t>& members = by_split[{row.parent_hash, row.split}];
         if (members.empty()) open.push_back(&members);
         members.push_back(i);

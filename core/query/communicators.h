@@ -18,6 +18,11 @@ struct Communicator {
     /// seen.
     std::optional<uint32_t> rank;
     std::optional<uint32_t> ranks;
+
+    /// Of the ranks whose collectives have the same numbers as this one's that begins at that time; 0: not known.
+    uint64_t hash_at(uint64_t monotonic_ns) const {
+        return row.interrupted_ns == 0 || monotonic_ns < row.interrupted_ns ? row.hash : 0;
+    }
 };
 
 class Communicators {
@@ -35,6 +40,7 @@ class Communicators {
     const std::vector<Communicator>& all() const { return communicators_; }
 
   private:
+    void interrupt_splits();
     void settle_splits();
     void number();
     /// Of all members of one split; false where not all that it takes is known.

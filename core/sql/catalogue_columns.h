@@ -435,6 +435,9 @@ inline constexpr auto columns_of_communicators = std::to_array<SqlColumnInfo>({
     {"color", "INTEGER", "of the split; null: none"},
     {"key", "INTEGER", "of the split; null: none"},
     {"seen_at", "INTEGER", "when it was created or found: CLOCK_REALTIME, ns"},
+    {"interrupted_at", "INTEGER",
+     "from when on its ranks are not compared, since collectives may not have been seen: CLOCK_REALTIME, ns; null: "
+     "never"},
     {"node", "TEXT", "machine"},
 });
 

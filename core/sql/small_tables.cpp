@@ -370,6 +370,7 @@ Result<void> fill_communicators(Filler& filler, SqlContext& context) {
                     row.parent == 0 ? Value(nullptr) : number(row.parent),
                     is_part ? Value(int64_t{row.color}) : Value(nullptr),
                     is_part ? Value(int64_t{row.key}) : Value(nullptr), realtime(session, row.seen_ns),
+                    row.interrupted_ns == 0 ? Value(nullptr) : realtime(session, row.interrupted_ns),
                     session ? Value(session->node) : Value(nullptr)});
     }
     return filler.finish();

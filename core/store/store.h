@@ -132,6 +132,9 @@ struct CommunicatorRow {
     int32_t key = 0;           ///< of a split
     uint32_t split = 0;        ///< number of this split among the parent's, from 1; 0: none
     CommunicatorOrigin origin = CommunicatorOrigin::found;
+    /// CLOCK_MONOTONIC, from when on collectives of this rank may not have been seen, so that its numbers are no longer
+    /// those of the other ranks; 0: never.
+    uint64_t interrupted_ns = 0;
 };
 
 struct StoreOptions {

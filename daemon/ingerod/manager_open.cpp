@@ -263,6 +263,12 @@ Result<void> Manager::make_processes() {
                                  [this](const ProcessKey& key) {
                                      if (spans_) spans_->forget(key);
                                      if (slices_) slices_->note_unknown(key);
+                                 },
+                             .on_interrupted =
+                                 [this](std::optional<ProcessKey> key) {
+                                     for (const CommunicatorRow& row :
+                                          live_->interrupt_communicators(key, monotonic_now_ns()))
+                                         ingest_->put_communicator(row);
                                  }});
     processes_->set_facts(options_.config.facts);
     processes_->set_policy(std::move(*policy));

@@ -102,6 +102,48 @@ TEST_F(MissingEvidence, without_the_calls_of_nccl_no_late_rank_is_named_and_nobo
     EXPECT_THAT(answer["summary"].get<std::string>(), HasSubstr("probe set nccl was turned off"));
 }
 
+// All probes are let go and attached anew: some ranks make one more collective meanwhile than others.
+TEST_F(MissingEvidence, after_a_set_of_probes_was_turned_off_ranks_are_not_compared_by_numbers_of_before) {
+    if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << "SKIPPED: " << why;
+    const PrivateBus bus;
+    Subscriber names("sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'");
+    std::vector<std::string> options = config();
+    options.insert(options.end(), {"--bus", "system"});
+    Daemon daemon(directory_ / "run", options);
+    ASSERT_TRUE(names.read_until("NameOwnerChanged")) << daemon.process().output();
+    Child ranks({COLLECTIVES_PROGRAM, "--gate", "loop", "--ranks", "4", "--processes", "4", "--steps", "3000",
+                 "--sync-every", "1", "--compute-ms", "5", "--late-rank", "2", "--late-ms", "10"});
+    ASSERT_TRUE(ranks.wait_for_line("ready")) << ranks.errors();
+    ASSERT_TRUE(daemon.wait_traced(ranks.pid()));
+    ranks.write_line("go");
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto wait_for = [&](const std::string& sql, uint64_t least) {
+        uint64_t found = 0;
+        while (found < least && std::chrono::steady_clock::now() < until)
+            found = daemon.call("query", {{"sql", sql}})["rows"][0][0].get<uint64_t>();
+        EXPECT_GE(found, least) << sql;
+    };
+    wait_for("SELECT count(*) FROM collectives", 200);
+    ASSERT_EQ(call_manager({"SetProbe", "sb", "launch", "false"}).status, 0);
+    wait_for("SELECT count(*) FROM communicators WHERE interrupted_at IS NOT NULL", 4);
+    wait_for(
+        "SELECT count(*) FROM collectives WHERE start_ns > (SELECT max(interrupted_at) + 1000000000 FROM "
+        "communicators)",
+        200);
+    const json seen = daemon.call("stragglers");
+    const json after = daemon.call("query", {{"sql", "SELECT max(interrupted_at) FROM communicators"}})["rows"][0][0];
+    ranks.signal(SIGTERM);
+    ranks.wait();
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    ASSERT_EQ(seen["communicators"].size(), 1u);
+    const Finished stored = run({INGEROCTL_PROGRAM, "--db", directory_ / "run" + "/store", "--json", "query",
+                                 "SELECT count(*) FROM collectives WHERE start_ns < " + after.dump()});
+    ASSERT_EQ(stored.status, 0) << stored.errors;
+    // Each range has one collective of each of the four.
+    EXPECT_LE(seen["communicators"][0]["ranges"].get<uint64_t>(),
+              json::parse(stored.output)["rows"][0][0].get<uint64_t>() / 4 + 1);
+}
+
 TEST_F(MissingEvidence, what_was_lost_is_told_and_proves_nothing) {
     Daemon daemon(directory_ / "run", config());
     const int pid = daemon.process().pid();

@@ -51,6 +51,23 @@ TEST_F(LateRanks, TheOneOfFourThatIsSlowIsNamedByThoseThatWaitAndAsAStraggler) {
                                          HasSubstr("the late rank's calls do not show")));
 }
 
+TEST_F(LateRanks, AreComparedUpToWhereNumbersWereInterrupted) {
+    make(4, world, 0, now_ + second);
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    const uint64_t until_ns = now_ + second;
+    uint64_t before = 0;
+    for (int number = 0; number < 100; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[3] += 20 * ms;
+        step(compute);
+        before += now_ <= until_ns;
+    }
+    auto found = explain();
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    EXPECT_NEAR(static_cast<double>(found["straggler"][0].lost_ns), static_cast<double>(before) * 20.0 * ms, 30.0 * ms);
+    EXPECT_LT(before, 50u);
+}
+
 TEST_F(LateRanks, WhatTheLateOneMetOnItsOwnThreadIsItsCause) {
     make(4);
     for (int number = 0; number < 100; ++number) {

@@ -124,6 +124,35 @@ TEST(Communicators, OfASplitAreRankedByKeyAndThenByTheRankInTheParent) {
     EXPECT_EQ(communicators.all().size(), 7u);
 }
 
+// Its splits have other numbers than the other ranks' then, and so another's hash.
+TEST(Communicators, OfASplitOfOneThatWasInterruptedAreComparedWithNone) {
+    for (const bool is_before : {true, false}) {
+        std::vector<CommunicatorRow> rows;
+        for (uint32_t rank = 0; rank < 2; ++rank) {
+            CommunicatorRow parent = row_of(rank, 2);
+            CommunicatorRow part = split_of(parent, 0, 0);
+            part.seen_ns = 50;
+            CommunicatorRow again = split_of(part, 0, 0);
+            again.id = 7;
+            again.seen_ns = 60;
+            if (rank == 1) parent.interrupted_ns = is_before ? 40 : 70;
+            rows.insert(rows.end(), {parent, part, again});
+        }
+        const Communicators communicators(rows);
+        for (const uint64_t id : {uint64_t{1'101}, uint64_t{7}}) {
+            const Communicator* part = communicators.find(process_of(1), id);
+            ASSERT_TRUE(part);
+            EXPECT_EQ(part->hash_at(80) == 0, is_before) << id;
+            EXPECT_EQ(part->rank.has_value(), !is_before) << id;
+        }
+        const Communicator* parent = communicators.find(process_of(1), 11);
+        ASSERT_TRUE(parent);
+        EXPECT_NE(parent->hash_at(39), 0u);
+        EXPECT_EQ(parent->hash_at(75), 0u);
+        EXPECT_NE(communicators.find(process_of(0), 10)->hash_at(80), 0u);
+    }
+}
+
 TEST(Communicators, OfAPartThatWasSplitAgainAreRankedToo) {
     std::vector<CommunicatorRow> rows;
     for (uint32_t rank = 0; rank < 4; ++rank) {

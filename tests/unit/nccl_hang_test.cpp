@@ -38,6 +38,29 @@ TEST_F(NcclHang, OfARankThatHasEndedIsProvenAndNamesIt) {
     EXPECT_THAT(hang.evidence, SizeIs(3));
 }
 
+// Of one rank collectives may not have been seen: its numbers are not those of the others any more.
+TEST_F(NcclHang, IsNotTakenFromNumbersThatWereInterrupted) {
+    make(4, world, 0, now_ + 100 * ms);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+        add_process(rank);
+        collective(rank, sequence_ + 1, now_ + rank * ms);
+    }
+    add_process(3, now_ + 5 * ms);
+    expect_nothing(now_ + 20 * second);
+}
+
+TEST_F(NcclHang, IsFoundInAWindowBeforeNumbersWereInterrupted) {
+    make(4, world, 0, now_ + 1'000 * second);
+    for (int number = 0; number < 50; ++number) step(usual(4));
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+        add_process(rank);
+        collective(rank, sequence_ + 1, now_ + rank * ms);
+    }
+    add_process(3, now_ + 5 * ms);
+    EXPECT_THAT(explain(now_ + 20 * second)["nccl-hang"], SizeIs(1));
+}
+
 TEST_F(NcclHang, OfARankThatWasKilledInsideIsToldAndNotProven) {
     make(4);
     for (int number = 0; number < 50; ++number) step(usual(4));

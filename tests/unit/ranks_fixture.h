@@ -29,7 +29,7 @@ class Ranks : public testing::Test {
   protected:
     Ranks() : snapshot_(20'000 * second) {}
 
-    void make(uint32_t ranks, uint64_t hash = world, uint32_t of = 0) {
+    void make(uint32_t ranks, uint64_t hash = world, uint32_t of = 0, uint64_t interrupted_ns = 0) {
         for (uint32_t rank = 0; rank < ranks; ++rank) {
             CommunicatorRow row;
             row.process = process_of(rank);
@@ -39,6 +39,7 @@ class Ranks : public testing::Test {
             row.rank = static_cast<int32_t>(rank);
             row.ranks = of ? of : ranks;
             row.origin = CommunicatorOrigin::init_rank;
+            if (rank == 0) row.interrupted_ns = interrupted_ns;
             snapshot_.add(row);
         }
     }

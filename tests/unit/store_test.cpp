@@ -244,6 +244,7 @@ TEST_F(AStore, KeepsCommunicatorsByProcessAndId) {
     batch.communicators = {row, part};
     commit(*writer, batch);
     row.handle = 0x5000;  // given out later
+    row.interrupted_ns = 456;
     batch.communicators = {row};
     commit(*writer, batch);
     const auto rows = open_snapshot(directory_.path())->communicators();
@@ -252,6 +253,7 @@ TEST_F(AStore, KeepsCommunicatorsByProcessAndId) {
     const CommunicatorRow &first = (*rows)[0], &second = (*rows)[1];
     EXPECT_EQ(first.process, (ProcessKey{10, 1}));
     EXPECT_EQ(first.handle, 0x5000u);
+    EXPECT_EQ(first.interrupted_ns, 456u);
     EXPECT_EQ(first.rank, 3);
     EXPECT_EQ(first.ranks, 8u);
     EXPECT_EQ(first.hash, 0xfeedu);

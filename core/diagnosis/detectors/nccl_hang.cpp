@@ -85,7 +85,11 @@ class NcclHang final : public Detector {
         for (const OpenCollectives& one : derived.open()) open[{one.process, one.communicator}].push_back(one);
         std::vector<Stuck> all;
         for (auto& [hash, members] : communicators) {
-            if (members.size() < 2) continue;
+            // Since their numbers are no longer the same, what one has not entered another may have.
+            const bool is_interrupted = std::any_of(members.begin(), members.end(), [this](const Member& member) {
+                return member.communicator->hash_at(context_.window.to_ns) == 0;
+            });
+            if (members.size() < 2 || is_interrupted) continue;
             auto stuck = look_at(hash, members, derived, open, context);
             if (stuck) all.push_back(std::move(*stuck));
         }

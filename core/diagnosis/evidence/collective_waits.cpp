@@ -85,8 +85,8 @@ struct CollectiveWaitsDeriver::Impl {
     void enqueue(const Event& event, const Collective& collective) {
         if (!collective.is_numbered() || is_message(event.op)) return;
         const Communicator* communicator = communicators.find(event.process(), collective.communicator);
-        if (!communicator || communicator->row.hash == 0) return;
-        const uint64_t hash = communicator->row.hash;
+        const uint64_t hash = communicator ? communicator->hash_at(event.start_ns) : 0;
+        if (hash == 0) return;
         Ranks& ranks = ranks_of(hash);
         EnqueueSkew& skew = ranks.skews[collective.sequence];
         skew.hash = hash;

@@ -105,6 +105,8 @@ class PastReader {
             group.ranks[process];
             group.made_ns = std::min(group.made_ns, one.row.seen_ns);
         }
+        for (const Communicator& one : communicators_.all())
+            if (one.hash_at(boot_.monotonic.to_ns) != one.row.hash) groups_.erase(one.row.hash);
         keep_groups([this](const Group& group) { return group.ranks.size() > 1 && has_silent_rank(group); });
         from_ns_ = UINT64_MAX;
         for (const auto& [hash, group] : groups_) from_ns_ = std::min(from_ns_, group.made_ns);
@@ -168,7 +170,7 @@ class PastReader {
     Group* group_of(const Event& row, const std::optional<Collective>& collective) {
         if (!collective || row.return_code != 0 || !collective->is_numbered() || is_message(row.op)) return nullptr;
         const Communicator* communicator = communicators_.find(row.process(), collective->communicator);
-        const auto found = communicator ? groups_.find(communicator->row.hash) : groups_.end();
+        const auto found = communicator ? groups_.find(communicator->hash_at(row.start_ns)) : groups_.end();
         return found == groups_.end() ? nullptr : &found->second;
     }
 

@@ -11,7 +11,7 @@ namespace {
 using row_codec::RowReader;
 using row_codec::RowWriter;
 
-constexpr uint8_t row_version = 5;
+constexpr uint8_t row_version = 6;
 constexpr size_t max_environment = 32;
 
 template <class Codec, class Clock>
@@ -95,6 +95,7 @@ void fields(Codec& codec, Row& row) {
     codec(row.communicator.key);
     codec(row.communicator.split);
     codec(row.communicator.origin);
+    codec.since(6, row.communicator.interrupted_ns);
 }
 
 template <class Codec, class Row>

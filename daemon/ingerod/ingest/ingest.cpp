@@ -524,6 +524,10 @@ void Ingest::put_incident(IncidentRow incident) {
     impl_->commits.put(std::move(incident));
 }
 
+void Ingest::put_communicator(CommunicatorRow communicator) {
+    impl_->commits.put(std::move(communicator));
+}
+
 void Ingest::put_spans(std::vector<SpanRow> spans, std::function<void(bool)> done) {
     impl_->commits.put(std::move(spans), std::move(done));
 }

@@ -102,6 +102,8 @@ class Ingest {
     void lose_name();
     void put_state(StateRow state);
     void put_incident(IncidentRow incident);
+    /// One that was stored before, with what has changed.
+    void put_communicator(CommunicatorRow communicator);
     /// A row that no ring brings; its sequence is given here.
     void put_event(Event event);
     /// Commits the rows soon, by themselves where no calls are; `done` runs on the loop thread, with whether they are

@@ -254,6 +254,18 @@ void LiveDiagnosis::put_communicator(const CommunicatorRow& row) {
     impl_->communicators_changed = true;
 }
 
+std::vector<CommunicatorRow> LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns) {
+    const std::lock_guard lock(impl_->mutex);
+    std::vector<CommunicatorRow> changed;
+    for (auto& [key, row] : impl_->communicators) {
+        if ((process && row.process != *process) || row.hash == 0 || row.interrupted_ns != 0) continue;
+        row.interrupted_ns = at_ns;
+        changed.push_back(row);
+    }
+    impl_->communicators_changed = impl_->communicators_changed || !changed.empty();
+    return changed;
+}
+
 void LiveDiagnosis::set_straggler_options(const StragglerOptions& options) {
     const std::lock_guard lock(impl_->mutex);
     impl_->straggler_options = options;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ class LiveDiagnosis {
     void put_process(const Process& process);
     /// A new or changed communicator. Any thread.
     void put_communicator(const CommunicatorRow& row);
+    /// Of the process, or of all: what their ranks enter from then on (CLOCK_MONOTONIC) is not compared any more. Those
+    /// of which that was not so before, as they are now. Any thread.
+    std::vector<CommunicatorRow> interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns);
     void set_straggler_options(const StragglerOptions& options);
     /// Passes go on though no call comes in. Any thread.
     void keep_awake(bool awake);

@@ -402,6 +402,7 @@ void Processes::on_let_go(const LibraryKey& key) {
         gaps_.close({entry.process.key, GapReason::refused, key.file}, monotonic_now_ns());
         gaps_.open({entry.process.key, GapReason::late_attach, key.file}, entry.process.uid, monotonic_now_ns(),
                    library->name());
+        if (library->sets.contains("nccl")) callbacks_.on_interrupted(entry.process.key);
     }
 }
 
@@ -435,6 +436,7 @@ void Processes::apply_policy(ProcessEntry& entry) {
         return callbacks_.put_process(entry.process);
     }
     drop_libraries(entry);
+    callbacks_.on_interrupted(key);
     callbacks_.on_not_traced(key);
     gaps_.open({key, GapReason::excluded, {}}, entry.process.uid, now, *entry.excluded);
 }
@@ -574,6 +576,7 @@ ProcessEntry* Processes::find(const ProcessKey& key) {
 
 void Processes::look_again() {
     const uint64_t now = monotonic_now_ns();
+    callbacks_.on_interrupted(std::nullopt);
     libraries_.clear();
     for (auto& [pid, entry] : processes_) {
         if (!entry.excluded) gaps_.end_process(entry.process.key, now);

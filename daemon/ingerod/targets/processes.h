@@ -69,6 +69,9 @@ class Processes {
         std::function<void(uint32_t pid, const Mapping&, uint64_t time_ns)> look_at_program;
         std::function<void(const ProcessKey&)> on_exec;     ///< it runs another program: what it maps is to be read
         std::function<void(const ProcessKey&)> on_evicted;  ///< it lives, but nothing says when it ends
+        /// Collectives of the process, or of all of them, may be made unseen from now on: their numbers are not those
+        /// of other ranks any more.
+        std::function<void(std::optional<ProcessKey>)> on_interrupted;
     };
     /// `proc`, `libraries`, `gate` and `owners` must outlive it.
     Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, const UidOwners& owners,
