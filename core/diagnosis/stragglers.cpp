@@ -29,6 +29,7 @@ constexpr size_t max_pairs = 256;  ///< whom one rank waited for
 constexpr unsigned resolved_percent = 66;
 /// Of two ranks one is last half the time.
 constexpr unsigned late_percent_of_two = 70;
+constexpr size_t max_with_conditions = 64;  ///< episodes, those that lost the most
 
 std::string hex_id(const std::string& text) {
     char hex[17];
@@ -46,11 +47,6 @@ const MeanwhilePart* StragglerEpisode::cause() const {
     if (meanwhile.empty()) return nullptr;
     const MeanwhilePart& most = meanwhile.front();
     return !most.is_known() || most.ns < lost_ns - lost_ns / 2 ? nullptr : &most;
-}
-
-const RankCondition* StragglerEpisode::condition() const {
-    const MeanwhilePart* most = cause();
-    return likely_condition(conditions, most ? std::string_view(most->kind) : std::string_view());
 }
 
 std::string rank_text(const StragglerEpisode& episode, const std::string& comm) {
@@ -87,12 +83,11 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
                       (cause ? "meanwhile it was " + meanwhile_text(*cause) + " for " + format_duration(cause->ns) +
                                    " of " + format_duration(episode.lost_ns)
                              : std::string("no single cause explains the delay"));
-    const RankCondition* condition = episode.condition();
-    if (condition) finding.summary += "; " + condition->text;
-    finding.fix = condition ? condition->fix
-                            : "Compare what " + who +
-                                  " does between its collectives with the other ranks: its share of the work, " +
-                                  "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+    if (!episode.conditions.empty()) finding.summary += "; " + episode.conditions[0].text;
+    finding.fix = "Compare what " + who +
+                  " does between its collectives with the other ranks: its share of the work, " +
+                  "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+    if (!episode.conditions.empty()) finding.fix += " " + episode.conditions[0].fix;
     finding.confirm = "Run explain --verify with the incident's id after the change: the rank should come last in " +
                       std::string("few ranges, or by less than ") + format_duration(episode.threshold_ns) + ".";
     Event& event = finding.worst.event;
@@ -113,8 +108,8 @@ void add_conditions(StragglerEpisode& episode, const std::map<uint64_t, Communic
     std::vector<ProcessKey> others;
     for (const auto& [key, member] : communicator->second.members)
         if (key != std::pair(episode.process, episode.communicator)) others.push_back(key.first);
-    episode.conditions =
-        rank_conditions(episode.process, others, {episode.since_ns, episode.latest_ns}, gpus, processes);
+    episode.conditions = rank_conditions(episode.process, others, {episode.since_ns, episode.latest_ns},
+                                         episode.cause(), gpus, processes);
 }
 
 StragglerWatch::StragglerWatch(const Communicators& communicators, const StragglerOptions& options, std::string seed)
@@ -395,16 +390,19 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
         for (StragglerEpisode& open : watch.open()) found.episodes.push_back(std::move(open));
         for (StragglerChange& change : changes)
             if (change.resolved) found.episodes.push_back(std::move(change.episode));
-        if (!found.episodes.empty()) {
-            const auto gpus = read_gpu_states(snapshot, boot.boot_index, boot.monotonic);
-            if (!gpus) return tl::unexpected(gpus.error());
-            const KnownProcesses known(*processes);
-            for (StragglerEpisode& one : found.episodes) add_conditions(one, found.communicators, *gpus, known);
-        }
         if (filter.pid)
             std::erase_if(found.episodes, [&](const StragglerEpisode& one) { return one.process.pid != *filter.pid; });
         std::stable_sort(found.episodes.begin(), found.episodes.end(),
                          [](const auto& a, const auto& b) { return a.lost_ns > b.lost_ns; });
+        const KnownProcesses known(*processes);
+        for (size_t i = 0; i < std::min(found.episodes.size(), max_with_conditions); ++i) {
+            StragglerEpisode& one = found.episodes[i];
+            if (!one.cause()) continue;
+            // Without what cannot be read the answer is as it is without measurements.
+            const auto gpus =
+                read_gpu_states(snapshot, boot.boot_index, conditions_time({one.since_ns, one.latest_ns}));
+            if (gpus) add_conditions(one, found.communicators, *gpus, known);
+        }
         answer.boots.push_back(std::move(found));
     }
     return answer;

@@ -54,12 +54,10 @@ struct StragglerEpisode {
     uint64_t late_ranges = 0;  ///< since since_ns
     uint64_t worst_ns = 0;
     std::vector<MeanwhilePart> meanwhile;   ///< sums to lost_ns
-    std::vector<RankCondition> conditions;  ///< of the latest time, as far as add_conditions() was called
+    std::vector<RankCondition> conditions;  ///< that may be why, as far as add_conditions() was called
 
     /// What it did for half of the time or more; nullptr where there is no such thing, or it is not known.
     const MeanwhilePart* cause() const;
-    /// What of its GPU or of its place may be why; nullptr where there is no such thing, or the cause is another.
-    const RankCondition* condition() const;
 };
 
 struct StragglerChange {

@@ -537,6 +537,7 @@ void LmdbStoreWriter::make_room(uint64_t bytes) {
     txn = Transaction();
     const uint64_t limit = live - std::min(live, bytes);
     if (transact({}, nothing, limit) != 0 && transact({}, nothing, limit, false) != 0) return;
+    update_figures();  // also where what the room is for fails
     for (int i = 0; i < 2; ++i)
         if (transact({}, nothing, UINT64_MAX) != 0) return;
 }

@@ -54,9 +54,9 @@ json details_of(const StragglerEpisode& episode) {
         if (!cause->name.empty()) details["culprit"] = to_valid_utf8(cause->name);
         if (cause->pid != 0) details["culprit_pid"] = cause->pid;
     }
-    if (const RankCondition* condition = episode.condition()) {
-        details["condition"] = condition->kind;
-        details["condition_text"] = to_valid_utf8(condition->text);
+    if (!episode.conditions.empty()) {
+        details["condition"] = episode.conditions[0].kind;
+        details["condition_text"] = to_valid_utf8(episode.conditions[0].text);
     }
     return details;
 }

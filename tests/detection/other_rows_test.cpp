@@ -176,12 +176,14 @@ TEST_F(Collectives, a_gpu_that_throttles_is_named_for_the_rank_that_waits_for_it
     for (const json& rank : seen["communicators"][0]["ranks"]) {
         const std::string gpu = std::to_string(rank["rank"].get<int>());
         script += gpu + ".uuid GPU-" + gpu + "\n" + gpu + ".processes " + std::to_string(rank["pid"].get<int>()) +
-                  " 1024\n" + gpu + (gpu == "2" ? ".throttle 64\n" : ".throttle 0\n") + gpu +
-                  (gpu == "2" ? ".clock1 990\n" : ".clock1 1980\n");
+                  " 1024\n" + gpu + ".max_clock1 1980\n" + gpu + (gpu == "2" ? ".throttle 64\n" : ".throttle 0\n") +
+                  gpu + (gpu == "2" ? ".clock1 990\n" : ".clock1 1980\n");
     }
     const Relay relay(script, directory_ / "run");
     const std::string why =
-        "its GPU 2 ran at 990 MHz, throttled (hw_thermal_slowdown), those of other ranks at 1980 MHz";
+        "its GPU 2, throttled (hw_thermal_slowdown), ran at 50 % of its highest clock (990 MHz), those of other ranks "
+        "at "
+        "100 %";
     const std::string sql = "SELECT summary FROM incidents WHERE kind = 'straggler'";
     ask_until("query", {{"sql", sql}}, [&](const json& answer) {
         return answer["rows"].size() == 1 && answer["rows"][0][0].get<std::string>().find(why) != std::string::npos;

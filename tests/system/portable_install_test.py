@@ -136,7 +136,7 @@ def check_upgrades(host, version):
         file.write(OWN_LINE)
     own = config.read_text(encoding="utf-8")
     said = installer(host, "99.0").stderr
-    assert f"{CONFIG} has been changed and stays" in said, said
+    assert f"{CONFIG} was changed and is kept" in said, said
     assert config.read_text(encoding="utf-8") == own
     assert "of version 99.0" in host.system.path(f"{PREFIX}/99.0/share/system/ingerod.conf").read_text(encoding="utf-8")
     program = str(host.system.path(f"/proc/{host.main_pid()}/exe").readlink())

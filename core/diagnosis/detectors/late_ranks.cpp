@@ -2,6 +2,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
@@ -9,12 +10,14 @@
 #include "core/diagnosis/evidence/meanwhile.h"
 #include "core/diagnosis/evidence/rank_conditions.h"
 #include "core/diagnosis/findings.h"
+#include "core/model/call_time.h"
 
 namespace ingero {
 
 namespace {
 
-constexpr size_t max_calls = 65'536;  ///< slow ones of ranks, for what a late rank did meanwhile
+constexpr size_t max_calls = 65'536;          ///< slow ones of ranks, for what a late rank did meanwhile
+constexpr size_t max_device_waits = 131'072;  ///< of all ranks
 constexpr size_t max_culprits = 10;
 constexpr uint64_t late_from_ns = default_late_from_ns;
 constexpr uint64_t late_part = 100 / default_late_step_percent;
@@ -60,6 +63,13 @@ struct SlowPart {
     std::pair<Comm, uint32_t> suspect;
 };
 
+/// A call that waited for the device.
+struct DeviceWait {
+    Window time;
+    uint64_t ns = 0;  ///< of it
+    OpId op = 0;
+};
+
 /// What late ranks did while others waited, as far as their own threads' slow calls and their waits show it.
 struct Meanwhile {
     uint64_t late_ns = 0;
@@ -75,7 +85,16 @@ class LateRanks final : public Detector {
 
     bool wants(const Op& op) const override { return feed_ && !feed_->empty() && CollectiveWaitsDeriver::wants(op); }
     void before(const Event& event, const Op&) override { feed_->take(event); }
-    void see(const Event& event, const Op&) override { feed_->take(event); }
+    void see(const Event& event, const Op& op) override {
+        feed_->take(event);
+        if (!op.waits_for_device || event.duration_ns < late_from_ns / 2 || event.split_uncertain()) return;
+        if (device_wait_count_ >= max_device_waits || !feed_->has(event.process())) return;
+        const CallTime time = call_time(event);
+        const bool slept = cause_of_sleep(event.blocked_reason, &op, true) == Cause::device_wait;
+        ++device_wait_count_;
+        device_waits_[{event.process(), event.tid}].push_back(
+            {{event.start_ns, saturating_end_ns(event)}, time.on_cpu_ns + (slept ? time.blocked_ns : 0), event.op});
+    }
 
     void judged(const JudgedCall& call) override {
         if (!feed_ || !feed_->has(call.event.process()) || slow_calls_ >= max_calls) return;
@@ -92,6 +111,10 @@ class LateRanks final : public Detector {
         for (auto& [thread, parts] : slow_)
             std::sort(parts.begin(), parts.end(),
                       [](const SlowPart& a, const SlowPart& b) { return a.time.from_ns < b.time.from_ns; });
+        for (auto& [thread, waits] : device_waits_)
+            std::sort(waits.begin(), waits.end(),
+                      [](const DeviceWait& a, const DeviceWait& b) { return a.time.from_ns < b.time.from_ns; });
+        conditions_.clear();
         waits_to_look_at_ = max_waits_looked_at;
         std::map<uint64_t, Ranges> communicators;
         for (const CollectiveRange& range : feed_->derived().finish().ranges) {
@@ -159,18 +182,45 @@ class LateRanks final : public Detector {
         const RankWait& late = arrival.late;
         const Window time{saturating_subtract(late.arrival_ns, waited_ns), late.arrival_ns};
         add_waits(meanwhile, late, time, context);
+        add_device_waits(meanwhile, late, time);
         const auto calls = slow_.find({late.process, late.arrival_tid});
         if (calls == slow_.end()) return;
-        // Outermost calls of a thread follow each other: of those that begin before, one may reach into it.
-        auto part = std::upper_bound(calls->second.begin(), calls->second.end(), time.from_ns,
-                                     [](uint64_t ns, const SlowPart& one) { return ns < one.time.from_ns; });
-        if (part != calls->second.begin()) --part;
-        for (; part != calls->second.end() && part->time.from_ns < time.to_ns; ++part) {
+        for (auto part = first_of(calls->second, time); part != calls->second.end() && part->time.from_ns < time.to_ns;
+             ++part) {
             const Window both{std::max(part->time.from_ns, time.from_ns), std::min(part->time.to_ns, time.to_ns)};
             if (both.length_ns() == 0) continue;
             uint64_t& sum = meanwhile.causes[{part->cause, part->suspect}];
             sum = saturating_add(sum, std::min(both.length_ns(), part->ns));
         }
+    }
+
+    /// Outermost calls of a thread follow each other: of those that begin before, one may reach into it.
+    template <class Call>
+    static typename std::vector<Call>::const_iterator first_of(const std::vector<Call>& calls, const Window& time) {
+        auto call = std::upper_bound(calls.begin(), calls.end(), time.from_ns,
+                                     [](uint64_t ns, const Call& one) { return ns < one.time.from_ns; });
+        return call == calls.begin() ? call : call - 1;
+    }
+
+    /// In calls, which waits between them do not show.
+    void add_device_waits(Meanwhile& meanwhile, const RankWait& late, const Window& time) const {
+        const auto waits = device_waits_.find({late.process, late.arrival_tid});
+        if (waits == device_waits_.end()) return;
+        std::vector<MeanwhilePart> parts;
+        uint64_t sum_ns = 0;
+        for (auto one = first_of(waits->second, time); one != waits->second.end() && one->time.from_ns < time.to_ns;
+             ++one) {
+            const Window both{std::max(one->time.from_ns, time.from_ns), std::min(one->time.to_ns, time.to_ns)};
+            // Where in the call it lay is not known.
+            const uint64_t ns =
+                std::min(saturating_subtract(one->ns, one->time.length_ns() - both.length_ns()), both.length_ns());
+            if (ns == 0) continue;
+            sum_ns += ns;
+            add_parts(parts, {{"device-wait", op_name(one->op), 0, ns}});
+        }
+        add_parts(meanwhile.parts, parts);
+        for (MeanwhilePart& part : meanwhile.parts)
+            if (part.kind == "not-known") part.ns = saturating_subtract(part.ns, std::exchange(sum_ns, 0));
     }
 
     /// What its waits between calls were for. What is not seen of them says nothing.
@@ -183,8 +233,8 @@ class LateRanks final : public Detector {
     }
 
     struct Clause {
-        std::string text;  ///< the end of a sentence
-        std::string kind;  ///< as MeanwhilePart has it; empty: not known
+        std::string text;                        ///< the end of a sentence
+        std::optional<MeanwhilePart> part = {};  ///< by far the most, of its waits
     };
 
     /// What it did for half of that time or more, and who or what that was.
@@ -200,13 +250,13 @@ class LateRanks final : public Detector {
             std::string text = "meanwhile " + late + " lost " + format_duration(ns) + " of " +
                                format_duration(meanwhile.late_ns) + " to " + std::string(to_string(what.first));
             if (!name.empty()) text += " (" + std::string(name) + ")";
-            return {text, std::string(to_string(what.first))};
+            return {text};
         }
         const auto most = std::max_element(meanwhile.parts.begin(), meanwhile.parts.end(),
                                            [](const auto& a, const auto& b) { return a.ns < b.ns; });
-        if (most == meanwhile.parts.end()) return {"the late rank's calls do not show what it did meanwhile", ""};
+        if (most == meanwhile.parts.end()) return {"the late rank's calls do not show what it did meanwhile"};
         if (!most->is_known() || !is_most(most->ns))
-            return {"neither the late rank's calls nor its waits show what it did meanwhile", ""};
+            return {"neither the late rank's calls nor its waits show what it did meanwhile"};
         const std::string text = meanwhile_text(*most);
         ret_culprit.ns = most->ns;
         if (most->pid != 0) {
@@ -217,14 +267,23 @@ class LateRanks final : public Detector {
         }
         return {"meanwhile " + late + " was " + text + " for " + format_duration(most->ns) + " of " +
                     format_duration(meanwhile.late_ns),
-                most->kind};
+                *most};
     }
 
-    /// Adds what of the rank's GPU or of its place may be why it did so, and gives the fix for that; empty where there
-    /// is no such thing.
-    static std::string add_condition(Clause& clause, const Rank& rank, const Ranges& ranges,
-                                     const JudgementContext& context) {
-        if (!context.gpus || context.gpus->empty() || !context.processes) return {};
+    /// Adds what of a straggler's GPU or of its place may be why it did so. The fix for that, with a space before it;
+    /// empty where there is no such thing.
+    std::string add_condition(Clause& clause, const Rank& rank, const Ranges& ranges,
+                              const JudgementContext& context) const {
+        if (!ranges.stragglers.contains(rank) || !clause.part || !context.gpus || !context.processes) return {};
+        const auto [known, is_new] = conditions_.try_emplace({rank, clause.part->kind});
+        if (is_new) known->second = conditions_of(rank, ranges, *clause.part, context);
+        if (known->second.empty()) return {};
+        clause.text += "; " + known->second[0].text;
+        return " " + known->second[0].fix;
+    }
+
+    static std::vector<RankCondition> conditions_of(const Rank& rank, const Ranges& ranges, const MeanwhilePart& cause,
+                                                    const JudgementContext& context) {
         std::vector<ProcessKey> others;
         for (const Rank& other : ranges.ranks)
             if (other != rank) others.push_back(other.first);
@@ -234,11 +293,7 @@ class LateRanks final : public Detector {
             late.from_ns = std::min(late.from_ns, saturating_subtract(one.late.arrival_ns, one.lateness_ns));
             late.to_ns = std::max(late.to_ns, one.end_ns);
         }
-        const auto conditions = rank_conditions(rank.first, others, late, *context.gpus, *context.processes);
-        const RankCondition* likely = likely_condition(conditions, clause.kind);
-        if (!likely) return {};
-        clause.text += "; " + likely->text;
-        return likely->fix;
+        return rank_conditions(rank.first, others, late, &cause, *context.gpus, *context.processes);
     }
 
     static std::string rank_text(const RankWait& rank, const JudgementContext& context) {
@@ -305,12 +360,10 @@ class LateRanks final : public Detector {
         const std::string hardware_fix = add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + "; " + why.text + doubt_text(finding);
-        finding.fix =
-            !hardware_fix.empty()
-                ? hardware_fix
-                : "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
+        finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
                       std::to_string(visible_pid(ranked[0].second.first.pid)) +
-                      "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons.";
+                      "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons." +
+                      hardware_fix;
         finding.confirm = "Run explain again after the change: " + self + " should wait for nobody longer than " +
                           format_duration(late_from_ns) + ".";
         ret_findings.push_back(std::move(finding));
@@ -390,11 +443,8 @@ class LateRanks final : public Detector {
                 " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
         finding.summary += ", late by a median of " + format_duration(median_of(std::move(lateness))) + "; " +
                            why.text + doubt_text(finding);
-        finding.fix = !hardware_fix.empty()
-                          ? hardware_fix
-                          : "Compare what " + who +
-                                " does between its collectives with the other ranks: its share of the " +
-                                "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
+        finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
+                      "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs." + hardware_fix;
         finding.confirm = "Run explain again after the change: no rank should come last in most ranges.";
         ret_findings.push_back(std::move(finding));
     }
@@ -404,6 +454,10 @@ class LateRanks final : public Detector {
     mutable std::optional<CollectiveFeed> feed_;
     mutable std::map<std::pair<ProcessKey, uint32_t>, std::vector<SlowPart>> slow_;  ///< by thread
     size_t slow_calls_ = 0;
+    mutable std::map<std::pair<ProcessKey, uint32_t>, std::vector<DeviceWait>> device_waits_;  ///< by thread
+    size_t device_wait_count_ = 0;
+    mutable std::map<std::pair<Rank, std::string>, std::vector<RankCondition>>
+        conditions_;                                         ///< by what it did; in find()
     mutable size_t waits_to_look_at_ = max_waits_looked_at;  ///< yet, in find()
 };
 

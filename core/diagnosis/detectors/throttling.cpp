@@ -32,9 +32,9 @@ struct Steps {
 bool is_on(const GpuStates& gpu, uint32_t pid, size_t gpus) {
     bool names_any = false;
     for (const GpuMeasurement& one : gpu.times) {
-        names_any = names_any || !one.processes.empty();
-        if (std::any_of(one.processes.begin(), one.processes.end(), [&](const auto& its) { return its.pid == pid; }))
-            return true;
+        names_any = names_any || !one.processes->empty();
+        for (const GpuMeasurement::Process& process : *one.processes)
+            if (process.pid == pid) return true;
     }
     return !names_any && gpus == 1;
 }

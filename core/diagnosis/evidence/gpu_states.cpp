@@ -13,11 +13,12 @@ namespace ingero {
 namespace {
 
 // nvml.h, nvmlClocksEventReason*: those by which a GPU is slower than it is set to be.
-constexpr uint64_t power_cap = 0x4, hw_slowdown = 0x8, sw_thermal = 0x20, hw_thermal = 0x40, power_brake = 0x80;
-constexpr uint64_t throttles = power_cap | hw_slowdown | sw_thermal | hw_thermal | power_brake;
+constexpr uint64_t hw_slowdown = 0x8, sw_thermal = 0x20, hw_thermal = 0x40, power_brake = 0x80;
+constexpr uint64_t throttles = sw_power_cap | hw_slowdown | sw_thermal | hw_thermal | power_brake;
 /// A measurement says how it was in the time before it, as far as that goes.
 constexpr uint64_t longest_period_ns = 5'000'000'000;
-constexpr size_t max_states = 65'536;
+constexpr size_t max_samples = 65'536;
+constexpr size_t max_processes = 128;  ///< as many as ingero-relay reports of a GPU
 
 std::optional<double> value_of(const StateRow& row, std::string_view name) {
     for (const auto& [known, value] : row.values)
@@ -44,23 +45,22 @@ std::optional<double> sum_of(const StateRow& row, std::initializer_list<std::str
     return sum;
 }
 
-GpuMeasurement measurement_of(const StateRow& row) {
-    GpuMeasurement one;
-    one.time_ns = row.time_ns;
-    const double reasons = value_of(row, "throttle_reasons").value_or(-1);
-    if (reasons >= 0 && reasons < 1e15) one.throttle_reasons = static_cast<uint64_t>(reasons) & throttles;
-    one.clock_mhz = std::max(0.0, value_of(row, "sm_clock_mhz").value_or(0));
-    one.pcie_width = value_of(row, "pcie_width");
-    one.pcie_max_width = value_of(row, "pcie_max_width");
-    one.nvlinks = value_of(row, "nvlinks_active");
-    one.nvlink_errors = sum_of(row, {"nvlink_crc_errors", "nvlink_replays", "nvlink_recoveries"});
-    one.ecc_corrected = value_of(row, "ecc_corrected");
+/// 0 where it is none.
+double clock_of(const StateRow& row, std::string_view name) {
+    const double mhz = value_of(row, name).value_or(0);
+    return mhz > 0 && mhz < 1e6 ? mhz : 0;
+}
+
+std::vector<GpuMeasurement::Process> processes_of(const StateRow& row) {
+    std::vector<GpuMeasurement::Process> processes;
     for (const auto& process : gpu_processes(row)) {
+        const auto pid = process["pid"].get<uint64_t>();
         const auto& bytes = process["memory_bytes"];
-        one.processes.push_back(
-            {process["pid"].get<uint32_t>(), bytes.is_number_unsigned() ? bytes.get<uint64_t>() : 0});
+        if (processes.size() == max_processes) break;
+        if (pid > INT32_MAX) continue;
+        processes.push_back({static_cast<uint32_t>(pid), bytes.is_number_unsigned() ? bytes.get<uint64_t>() : 0});
     }
-    return one;
+    return processes;
 }
 
 }  // namespace
@@ -77,15 +77,36 @@ std::span<const GpuMeasurement> GpuStates::during(const Window& time) const {
     return {first, last};
 }
 
-std::vector<GpuStates> gpu_states(std::span<const StateRow> states) {
+std::optional<GpuSample> gpu_sample(const StateRow& row) {
+    if (!row.source.starts_with(gpu_source)) return std::nullopt;
+    GpuSample sample{row.source.substr(gpu_source.size()),
+                     number_of(row, "gpu_index"),
+                     number_of(row, "numa_node"),
+                     text_of(row, "local_cpus"),
+                     {}};
+    GpuMeasurement& one = sample.measurement;
+    one.time_ns = row.time_ns;
+    const double reasons = value_of(row, "throttle_reasons").value_or(-1);
+    if (reasons >= 0 && reasons < 1e15) one.throttle_reasons = static_cast<uint64_t>(reasons) & throttles;
+    one.clock_mhz = clock_of(row, "sm_clock_mhz");
+    one.max_clock_mhz = clock_of(row, "max_sm_clock_mhz");
+    one.pcie_width = value_of(row, "pcie_width");
+    one.pcie_max_width = value_of(row, "pcie_max_width");
+    one.nvlinks = value_of(row, "nvlinks_active");
+    one.nvlink_errors = sum_of(row, {"nvlink_crc_errors", "nvlink_replays", "nvlink_recoveries"});
+    one.ecc_corrected = value_of(row, "ecc_corrected");
+    one.processes = std::make_shared<const std::vector<GpuMeasurement::Process>>(processes_of(row));
+    return sample;
+}
+
+std::vector<GpuStates> gpu_states(std::span<const GpuSample> samples) {
     std::map<std::string, GpuStates> by_uuid;
-    for (const StateRow& row : states) {
-        if (!row.source.starts_with(gpu_source)) continue;
-        GpuStates& gpu = by_uuid[row.source.substr(gpu_source.size())];
-        gpu.index = number_of(row, "gpu_index");
-        gpu.numa_node = number_of(row, "numa_node");
-        gpu.local_cpus = text_of(row, "local_cpus");
-        gpu.times.push_back(measurement_of(row));
+    for (const GpuSample& sample : samples) {
+        GpuStates& gpu = by_uuid[sample.uuid];
+        gpu.index = sample.index;
+        gpu.numa_node = sample.numa_node;
+        gpu.local_cpus = sample.local_cpus;
+        gpu.times.push_back(sample.measurement);
     }
     std::vector<GpuStates> gpus;
     for (auto& [uuid, gpu] : by_uuid) {
@@ -102,18 +123,18 @@ std::vector<GpuStates> gpu_states(std::span<const StateRow> states) {
 }
 
 Result<std::vector<GpuStates>> read_gpu_states(const StoreSnapshot& snapshot, uint32_t boot, Window monotonic) {
-    std::vector<StateRow> rows;
+    std::vector<GpuSample> samples;
     std::optional<Error> error;
     const auto scanned = snapshot.scan_states(boot, monotonic, [&](const StateHead& head) {
         if (!head.source.starts_with(gpu_source)) return true;
-        auto row = read_state(head);
+        const auto row = read_state(head);
         if (!row) error = row.error();
-        if (row) rows.push_back(std::move(*row));
-        return !error && rows.size() < max_states;
+        if (auto sample = row ? gpu_sample(*row) : std::nullopt) samples.push_back(std::move(*sample));
+        return !error && samples.size() < max_samples;
     });
     if (error) return tl::unexpected(*error);
     if (!scanned) return tl::unexpected(scanned.error());
-    return gpu_states(rows);
+    return gpu_states(samples);
 }
 
 std::string throttle_text(uint64_t reasons) {

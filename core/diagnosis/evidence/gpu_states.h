@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,12 +15,15 @@
 
 namespace ingero {
 
+/// nvmlClocksEventReasonSwPowerCap: a GPU that works much is often at its power limit.
+inline constexpr uint64_t sw_power_cap = 0x4;
+
 /// What was measured of one GPU at once.
 struct GpuMeasurement {
     uint64_t from_ns = 0, time_ns = 0;  ///< CLOCK_MONOTONIC: it speaks for the time between them
     /// nvmlClocksEventReason*, those by which it is slower than it is set to be; absent: not known.
     std::optional<uint64_t> throttle_reasons;
-    double clock_mhz = 0;  ///< of its multiprocessors; 0: not known
+    double clock_mhz = 0, max_clock_mhz = 0;  ///< of its multiprocessors; 0: not known
     std::optional<double> pcie_width, pcie_max_width;
     std::optional<double> nvlinks;                       ///< that are up
     std::optional<double> nvlink_errors, ecc_corrected;  ///< since some time before
@@ -27,7 +31,16 @@ struct GpuMeasurement {
         uint32_t pid = 0;
         uint64_t memory_bytes = 0;  ///< 0: not known
     };
-    std::vector<Process> processes;
+    std::shared_ptr<const std::vector<Process>> processes;  ///< never null
+};
+
+/// A row of a store, read.
+struct GpuSample {
+    std::string uuid;
+    std::optional<uint32_t> index;
+    std::optional<uint32_t> numa_node;
+    std::string local_cpus;
+    GpuMeasurement measurement;
 };
 
 struct GpuStates {
@@ -43,8 +56,10 @@ struct GpuStates {
     std::span<const GpuMeasurement> during(const Window& time) const;
 };
 
-/// Of rows of other sources nothing; one a GPU, in order of UUID.
-std::vector<GpuStates> gpu_states(std::span<const StateRow> states);
+/// Nothing of a row of another source.
+std::optional<GpuSample> gpu_sample(const StateRow& row);
+/// One a GPU, in order of UUID.
+std::vector<GpuStates> gpu_states(std::span<const GpuSample> samples);
 /// Rows of GPUs of one boot, in a bounded number. `monotonic` is CLOCK_MONOTONIC. Errors: those of the store.
 Result<std::vector<GpuStates>> read_gpu_states(const StoreSnapshot& snapshot, uint32_t boot, Window monotonic);
 

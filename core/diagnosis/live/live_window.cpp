@@ -13,7 +13,6 @@
 #include "core/diagnosis/judge.h"
 #include "core/model/op.h"
 #include "core/store/block/block.h"
-#include "core/store/rows/state_names.h"
 
 namespace ingero {
 
@@ -23,7 +22,7 @@ namespace {
 constexpr uint64_t lossy_from = 10;
 constexpr size_t max_spans = 16'384;
 constexpr size_t max_registered = 4'096;
-constexpr size_t max_states = 4'096;
+constexpr size_t max_samples = 4'096;
 constexpr size_t max_losses = 256;              ///< of one op
 constexpr uint64_t loss_slot_ns = 250'000'000;  ///< those of so long are one: together, of more than the window
 
@@ -90,7 +89,7 @@ struct LiveWindow::Impl {
     std::set<std::pair<size_t, ProcessKey>> by_size;  ///< whoever has anything in `kept`
     std::deque<SpanRow> spans;                        ///< in order of arrival
     std::vector<SpanRow> registered;
-    std::deque<StateRow> states;
+    std::deque<GpuSample> samples;  ///< of GPUs
     Communicators communicators;
     CollectiveFeed forgotten{communicators};     ///< what ranks had done in calls that are no longer kept
     std::map<OpId, std::deque<LossRow>> losses;  ///< in order of time; of one op the oldest are one
@@ -218,20 +217,21 @@ void LiveWindow::set_communicators(Communicators communicators) {
 }
 
 void LiveWindow::add_state(const StateRow& state) {
-    if (!state.source.starts_with(gpu_source)) return;
+    auto sample = gpu_sample(state);
+    if (!sample) return;
     const std::lock_guard lock(impl_->mutex);
-    impl_->states.push_back(state);
-    if (impl_->states.size() > max_states) impl_->states.pop_front();
+    impl_->samples.push_back(std::move(*sample));
+    if (impl_->samples.size() > max_samples) impl_->samples.pop_front();
 }
 
 std::vector<GpuStates> LiveWindow::gpus_since(uint64_t from_ns) const {
-    std::vector<StateRow> states;
+    std::vector<GpuSample> samples;
     {
         const std::lock_guard lock(impl_->mutex);
-        std::copy_if(impl_->states.begin(), impl_->states.end(), std::back_inserter(states),
-                     [&](const StateRow& state) { return state.time_ns >= from_ns; });
+        std::copy_if(impl_->samples.begin(), impl_->samples.end(), std::back_inserter(samples),
+                     [&](const GpuSample& sample) { return sample.measurement.time_ns >= from_ns; });
     }
-    return gpu_states(states);
+    return gpu_states(samples);
 }
 
 void LiveWindow::trim(uint64_t now_monotonic_ns) {
@@ -239,7 +239,7 @@ void LiveWindow::trim(uint64_t now_monotonic_ns) {
     const std::lock_guard lock(impl_->mutex);
     impl_->drop_before(oldest);
     while (!impl_->spans.empty() && impl_->spans.front().end_ns < oldest) impl_->spans.pop_front();
-    while (!impl_->states.empty() && impl_->states.front().time_ns < oldest) impl_->states.pop_front();
+    while (!impl_->samples.empty() && impl_->samples.front().measurement.time_ns < oldest) impl_->samples.pop_front();
 }
 
 bool LiveWindow::has_new() const {

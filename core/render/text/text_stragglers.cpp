@@ -49,7 +49,7 @@ std::string straggler_text(const json& one, const TextStyle& style) {
     }
     first = true;
     for (const json& condition : list(one, "conditions")) {
-        result += labelled(first ? "Hardware" : "", words(condition, "text"), style);
+        result += labelled(first ? "Compared" : "", words(condition, "text"), style);
         first = false;
     }
     return result + labelled("Incident", words(one, "id"), style);

@@ -16,6 +16,7 @@ constexpr uint64_t max_age_ns = 60'000'000'000;
 /// Two clocks are read one after the other.
 constexpr uint64_t max_ahead_ns = 1'000'000'000;
 constexpr size_t max_text_bytes = 96;
+constexpr size_t max_list_bytes = 1'024;
 constexpr size_t max_reason_bytes = 300;
 constexpr double max_gpu_index = 1'024;
 /// Of a text in a store: cut short it would be none of JSON any more.
@@ -111,7 +112,8 @@ Result<RelayMessage> read_gpu(const json& message, RelaySample sample) {
     if (!read_values(message, sample.row)) return wrong("bad values of a GPU");
     for (const char* name : {"name", "pci"}) read_text(message, name, sample.row);
     // Cut short it would be another list.
-    if (text_of(message, "local_cpus").size() <= max_text_bytes) read_text(message, "local_cpus", sample.row);
+    if (const std::string_view cpus = text_of(message, "local_cpus"); !cpus.empty() && cpus.size() <= max_list_bytes)
+        sample.row.texts.emplace_back("local_cpus", plain(cpus, max_list_bytes));
     if (!read_processes(message, sample)) return wrong("bad processes of a GPU");
     sample.row.source = std::string(gpu_source).append(uuid);
     return sample;
