@@ -78,8 +78,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
     {"straggler", "One rank keeps coming last",
      "most of the latest 50 ranges of collectives, or of those of ten seconds, in which the same rank entered last, "
      "each time late by the same measure as a collective wait",
-     "as for collective-wait, of eight ranges or more; ingero-relay for what is worse of its GPU than of the others'",
-     "as for collective-wait; whether what is worse of its GPU is why", nullptr},
+     "as for collective-wait, of eight ranges or more; ingero-relay for what of its GPU is worse than of the others'",
+     "as for collective-wait; whether what is worse is why; GPUs that ranks share", nullptr},
     {"nccl-hang", "A collective that cannot end",
      "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "
      "entered another; partial where it may still come, low where it is the root of a broadcast, in which others wait "

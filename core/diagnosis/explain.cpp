@@ -219,6 +219,21 @@ std::string missing_evidence(const Coverage& coverage, uint64_t recorded, uint64
     return text;
 }
 
+/// The same of ranks that were left out; empty where none were.
+std::string missing_ranks(const Communicators& communicators, const KnownProcesses& processes,
+                          const std::vector<BootWindow>& boots) {
+    std::set<uint64_t> interrupted;
+    for (const Communicator& one : communicators.all())
+        for (const BootWindow& boot : boots)
+            if (one.hash_at(boot.monotonic.to_ns) != one.row.hash &&
+                processes.exited_ns(one.row.process) > boot.monotonic.from_ns)
+                interrupted.insert(one.row.hash);
+    if (interrupted.empty()) return {};
+    return "ranks of " + std::to_string(interrupted.size()) +
+           (interrupted.size() == 1 ? " communicator" : " communicators") +
+           " were not compared, since some of their collectives may not have been recorded";
+}
+
 std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const std::string& missing) {
     std::string text;
     if (!answer.findings.empty()) {
@@ -396,7 +411,9 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     answer.calls = totals.calls;
     answer.excess_ns = totals.excess_ns;
     answer.explained_ns = totals.explained_ns;
-    const std::string missing = missing_evidence(answer.coverage, totals.recorded, context.covered_ns);
+    std::string missing = missing_evidence(answer.coverage, totals.recorded, context.covered_ns);
+    if (const std::string ranks = missing_ranks(*communicators, known, boots); !ranks.empty())
+        missing += (missing.empty() ? "" : ", and ") + ranks;
     answer.healthy = answer.findings.empty() && missing.empty();
     answer.summary = summary_of(answer, totals, missing);
     return answer;

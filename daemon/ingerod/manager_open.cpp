@@ -179,7 +179,11 @@ void Manager::make_ingest(std::unique_ptr<StoreWriter> store) {
                           .on_events = [this](const auto& events, const auto& losses) { live_->add(events, losses); },
                           .on_call = [this](const Event& call) { live_trace_->offer(call); },
                           .on_drained = [this] { live_trace_->flush(); },
-                          .on_communicator = [this](const auto& row) { live_->put_communicator(row); },
+                          .on_communicator =
+                              [this](const auto& row) {
+                                  live_->put_communicator(
+                                      row, [this](const CommunicatorRow& now) { ingest_->put_communicator(now); });
+                              },
                           .hide_names = other_names_.hides_any() ? std::function<void(Event&)>([this](Event& event) {
                               other_names_.hide(event);
                           })
@@ -225,6 +229,7 @@ void Manager::make_libraries() {
         Libraries::Callbacks{.on_change = [this] { changed(); },
                              .on_settled = [this](const auto& key) { processes_->on_settled(key); },
                              .on_let_go = [this](const auto& key) { processes_->on_let_go(key); },
+                             .on_missed = [this](const auto& key) { processes_->on_missed(key); },
                              .off = [this](std::string_view set) { return disabled_sets_.contains(set); },
                              .in_use = [this](const auto& key) { return processes_->has_library(key); },
                              .uids = [this](const auto& key) { return processes_->uids_of(key); }});
@@ -265,10 +270,10 @@ Result<void> Manager::make_processes() {
                                      if (slices_) slices_->note_unknown(key);
                                  },
                              .on_interrupted =
-                                 [this](std::optional<ProcessKey> key) {
-                                     for (const CommunicatorRow& row :
-                                          live_->interrupt_communicators(key, monotonic_now_ns()))
+                                 [this](std::optional<ProcessKey> key, uint64_t time_ns) {
+                                     live_->interrupt_communicators(key, time_ns, [this](const CommunicatorRow& row) {
                                          ingest_->put_communicator(row);
+                                     });
                                  }});
     processes_->set_facts(options_.config.facts);
     processes_->set_policy(std::move(*policy));

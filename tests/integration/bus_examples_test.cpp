@@ -35,7 +35,7 @@ class BusExamples : public testing::Test {
             const Incident incident = make_incident("00000000000000" + std::to_string(10 + number % 90));
             daemon_->on_loop([&] {
                 daemon_->backend().open = {incident};
-                daemon_->service().tell({What::opened, incident});
+                daemon_->service().emit({What::opened, incident});
             });
             if (auto line = program.wait_for_line(beginning, std::chrono::milliseconds(100))) return line;
         }

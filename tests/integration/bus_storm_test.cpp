@@ -104,12 +104,12 @@ void raise_storm(BusDaemon& daemon) {
             for (int i = from; i < from + at_once; ++i) {
                 const Incident incident = make_incident(id_of(i));
                 open.push_back(incident);
-                daemon.service().tell({What::opened, incident});
-                daemon.service().tell({What::updated, incident});
+                daemon.service().emit({What::opened, incident});
+                daemon.service().emit({What::updated, incident});
                 const bool last = i == storm - 1;
                 if (last) return;
                 open.pop_back();
-                daemon.service().tell({What::closed, incident});
+                daemon.service().emit({What::closed, incident});
             }
         });
 }

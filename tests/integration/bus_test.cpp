@@ -112,7 +112,7 @@ TEST_F(Bus, AnIncidentIsToldOfOnceItsObjectIsThere) {
     const Incident incident = make_incident("00000000000000bb", 5'000'000);
     daemon_->on_loop([&] {
         daemon_->backend().open = {incident};
-        daemon_->service().tell({What::opened, incident});
+        daemon_->service().emit({What::opened, incident});
     });
     ASSERT_TRUE(signals.read_until("IncidentOpened"));
     EXPECT_EQ(signals.signals().back().first, incident.id);
@@ -121,7 +121,7 @@ TEST_F(Bus, AnIncidentIsToldOfOnceItsObjectIsThere) {
     EXPECT_EQ(lost.output, "t 5000\n") << lost.errors;
     daemon_->on_loop([&] {
         daemon_->backend().open.clear();
-        daemon_->service().tell({What::closed, incident});
+        daemon_->service().emit({What::closed, incident});
     });
     ASSERT_TRUE(signals.read_until("IncidentClosed"));
     ASSERT_TRUE(objects.read_until("InterfacesRemoved"));
@@ -134,7 +134,7 @@ TEST_F(Bus, IncidentsInQuickSuccessionAreToldOfOnceTheirObjectsAreThere) {
     for (int i = 0; i < incidents; ++i)
         daemon_->on_loop([&] {
             daemon_->backend().open.push_back(make_incident(std::to_string(i)));
-            daemon_->service().tell({What::opened, daemon_->backend().open.back()});
+            daemon_->service().emit({What::opened, daemon_->backend().open.back()});
         });
     std::set<std::string> added;
     for (int told = 0; told < incidents;) {
@@ -390,7 +390,7 @@ TEST_F(Bus, ABusThatIsKilledAndComesBackFindsThingsAsTheyAre) {
         daemon_->backend().traced = {process(300, 0)};
         daemon_->backend().open = {make_incident("00000000000000dd")};
         daemon_->service().changed();
-        daemon_->service().tell({What::opened, daemon_->backend().open[0]});
+        daemon_->service().emit({What::opened, daemon_->backend().open[0]});
     });
     bus_->start();
     ASSERT_TRUE(daemon_->wait_connected());

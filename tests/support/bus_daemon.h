@@ -164,7 +164,7 @@ class BusDaemon {
         return wait_until([this] { return service().connected(); });
     }
     void tell(IncidentChange::What what, const Incident& incident) {
-        on_loop([&] { service().tell({what, incident}); });
+        on_loop([&] { service().emit({what, incident}); });
     }
 
     FakeBusBackend& backend() { return backend_; }

@@ -150,6 +150,8 @@ TEST(Communicators, OfASplitOfOneThatWasInterruptedAreComparedWithNone) {
         EXPECT_NE(parent->hash_at(39), 0u);
         EXPECT_EQ(parent->hash_at(75), 0u);
         EXPECT_NE(communicators.find(process_of(0), 10)->hash_at(80), 0u);
+        EXPECT_NE(communicators.find(process_of(0), 1'001)->hash_at(80), 0u);
+        EXPECT_EQ(communicators.find(process_of(0), 1'001)->rank.has_value(), !is_before);
     }
 }
 

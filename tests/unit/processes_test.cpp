@@ -84,7 +84,8 @@ class WatchedProcesses : public testing::Test {
 
     const ProcFs proc_;
     test::ProcessParts parts_{proc_};
-    std::vector<ProcessKey> executed_, evicted_;
+    static constexpr ProcessKey everyone{};
+    std::vector<ProcessKey> executed_, evicted_, interrupted_;
     std::vector<GapRow> gaps_;
     std::map<ProcessKey, Process> rows_;
     Processes processes_{parts_.loop,
@@ -99,7 +100,9 @@ class WatchedProcesses : public testing::Test {
                           .put_gap = [this](GapRow gap) { gaps_.push_back(std::move(gap)); },
                           .look_at_program = [](uint32_t, const Mapping&, uint64_t) {},
                           .on_exec = [this](const ProcessKey& key) { executed_.push_back(key); },
-                          .on_evicted = [this](const ProcessKey& key) { evicted_.push_back(key); }}};
+                          .on_evicted = [this](const ProcessKey& key) { evicted_.push_back(key); },
+                          .on_interrupted = [this](std::optional<ProcessKey> key,
+                                                   uint64_t) { interrupted_.push_back(key.value_or(everyone)); }}};
 };
 
 using OfAUser = WatchedProcesses;
@@ -228,6 +231,17 @@ TEST_F(OfAUser, beyond_a_bound_the_oldest_is_no_longer_watched_and_a_gap_says_so
     EXPECT_EQ(gaps_[0].reason, GapReason::too_many);
     EXPECT_EQ(gaps_[0].uid, rows_.at(keys[0]).uid);
     EXPECT_EQ(gaps_[0].to_ns, 0U);
+}
+
+TEST_F(OfAUser, whose_calls_may_go_unseen_has_its_ranks_compared_no_more) {
+    const Child one, other;
+    for (const Child* child : {&one, &other}) processes_.on_call(key_of(*child));
+    processes_.on_change(change_of(key_of(one), INGERO_PROCESS_EXEC));
+    EXPECT_THAT(interrupted_, testing::IsEmpty());
+    processes_.on_change(change_of(key_of(one), INGERO_PROCESS_SPARED));
+    EXPECT_THAT(interrupted_, testing::ElementsAre(key_of(one)));
+    processes_.look_again();
+    EXPECT_THAT(interrupted_, testing::ElementsAre(key_of(one), everyone));
 }
 
 TEST_F(OfAUser, that_is_no_longer_watched_still_has_its_end_stored) {

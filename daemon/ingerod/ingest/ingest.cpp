@@ -199,10 +199,9 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
                 ++names_refused;
                 return log_names_refused(communicator.process, now);
             }
-            commits.put(communicator);
         }
-        if (callbacks.on_communicator) callbacks.on_communicator(communicator);
-        return;
+        if (!callbacks.on_communicator) return commits.put(communicator);
+        return callbacks.on_communicator(communicator);
     }
     ingero_stack_record stack;
     uint32_t type = 0;

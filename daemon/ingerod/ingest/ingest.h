@@ -73,7 +73,8 @@ class Ingest {
         std::function<void(const std::vector<Event>&, const std::vector<LossRow>&)> on_events;
         std::function<void(const Event&)> on_call;  ///< on the ingest thread, as it is read; may be left out
         std::function<void()> on_drained;           ///< on the ingest thread, after the calls of a turn
-        /// On the ingest thread, of each communicator that is stored; may be left out.
+        /// On the ingest thread, of each communicator that is to be stored, which it does by put_communicator(); may be
+        /// left out: then it is stored as it is.
         std::function<void(const CommunicatorRow&)> on_communicator = {};
         /// On the ingest thread, of each event before anybody gets it; may be left out.
         std::function<void(Event&)> hide_names = {};
@@ -102,7 +103,7 @@ class Ingest {
     void lose_name();
     void put_state(StateRow state);
     void put_incident(IncidentRow incident);
-    /// One that was stored before, with what has changed.
+    /// Any thread.
     void put_communicator(CommunicatorRow communicator);
     /// A row that no ring brings; its sequence is given here.
     void put_event(Event event);

@@ -34,6 +34,8 @@ constexpr uint64_t remembered_ns = 60'000'000'000;
 /// reported after two minutes, or later where its ranks have been far apart.
 constexpr uint64_t silence_ns = 600'000'000'000;
 constexpr size_t max_communicators = 65'536;
+/// So long after they were let go probes are attached again, unless the host is in trouble.
+constexpr uint64_t reattached_ns = 10'000'000'000;
 /// Calls and waits of ranks, between two passes.
 constexpr size_t max_of_ranks = 262'144;
 /// Calls come in order of their end, but for those of a turn of the rings.
@@ -143,7 +145,17 @@ struct LiveDiagnosis::Impl {
         return first != communicators.end() && first->first.first == process;
     }
 
+    /// Of one that was made around the time when probes were let go: what it enters first may not have been seen.
+    uint64_t interrupted_ns(const CommunicatorRow& row) const {
+        const uint64_t made_ns = row.id & ~uint64_t{0xfff};  // bpf/communicators.h, new_communicator_id()
+        const auto own = interrupted.find(row.process);
+        for (const uint64_t at_ns : {all_interrupted_ns, own == interrupted.end() ? 0 : own->second})
+            if (at_ns != 0 && made_ns < at_ns + reattached_ns) return std::max(made_ns, at_ns);
+        return 0;
+    }
+
     void forget_exited_others(uint64_t now_ns) {
+        std::erase_if(interrupted, [&](const auto& one) { return one.second + reattached_ns < now_ns; });
         std::erase_if(processes,
                       [&](const auto& one) { return is_gone(one.second, now_ns) && !has_communicators(one.first); });
     }
@@ -202,8 +214,10 @@ struct LiveDiagnosis::Impl {
     std::map<ProcessKey, Process> processes;
     std::map<std::pair<ProcessKey, uint64_t>, CommunicatorRow> communicators;  ///< by process and id
     bool communicators_changed = false;
-    std::set<ProcessKey> ranks;   ///< with communicators
-    std::vector<Event> of_ranks;  ///< since the latest pass
+    std::map<ProcessKey, uint64_t> interrupted;  ///< when probes of its NCCL were let go of late
+    uint64_t all_interrupted_ns = 0;             ///< the same of all processes; 0: never
+    std::set<ProcessKey> ranks;                  ///< with communicators
+    std::vector<Event> of_ranks;                 ///< since the latest pass
     uint64_t latest_end_ns = 0;
     StragglerOptions straggler_options;
     std::optional<DiagnosisPass> finished;
@@ -244,26 +258,35 @@ void LiveDiagnosis::put_process(const Process& process) {
     impl_->processes[process.key] = process;
 }
 
-void LiveDiagnosis::put_communicator(const CommunicatorRow& row) {
+void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicator& store) {
     const std::lock_guard lock(impl_->mutex);
     auto& all = impl_->communicators;
     const auto key = std::pair(row.process, row.id);
-    if (all.size() >= max_communicators && !all.contains(key)) all.erase(all.begin());
+    // One of a group is reported once more when its handle is known.
+    const auto known = all.find(key);
+    row.interrupted_ns = known != all.end() ? known->second.interrupted_ns : impl_->interrupted_ns(row);
+    if (all.size() >= max_communicators && known == all.end()) all.erase(all.begin());
     all[key] = row;
     if (row.hash != 0) impl_->ranks.insert(row.process);
     impl_->communicators_changed = true;
+    store(row);
 }
 
-std::vector<CommunicatorRow> LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns) {
+void LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns,
+                                            const StoreCommunicator& store) {
     const std::lock_guard lock(impl_->mutex);
-    std::vector<CommunicatorRow> changed;
+    if (!process)
+        impl_->all_interrupted_ns = at_ns;
+    else if (impl_->interrupted.size() < max_communicators)
+        impl_->interrupted[*process] = at_ns;
     for (auto& [key, row] : impl_->communicators) {
         if ((process && row.process != *process) || row.hash == 0 || row.interrupted_ns != 0) continue;
+        const auto owner = impl_->processes.find(row.process);
+        if (owner != impl_->processes.end() && owner->second.exited_ns != 0) continue;
         row.interrupted_ns = at_ns;
-        changed.push_back(row);
+        impl_->communicators_changed = true;
+        store(row);
     }
-    impl_->communicators_changed = impl_->communicators_changed || !changed.empty();
-    return changed;
 }
 
 void LiveDiagnosis::set_straggler_options(const StragglerOptions& options) {

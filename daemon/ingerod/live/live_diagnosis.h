@@ -41,11 +41,13 @@ class LiveDiagnosis {
     void add_state(const StateRow& state);
     /// A new or changed process, so that findings can name it; one that has exited is forgotten in time. Any thread.
     void put_process(const Process& process);
-    /// A new or changed communicator. Any thread.
-    void put_communicator(const CommunicatorRow& row);
-    /// Of the process, or of all: what their ranks enter from then on (CLOCK_MONOTONIC) is not compared any more. Those
-    /// of which that was not so before, as they are now. Any thread.
-    std::vector<CommunicatorRow> interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns);
+    using StoreCommunicator = std::function<void(const CommunicatorRow&)>;
+    /// A new or changed communicator, which is stored by `store` as it is from then on. Any thread.
+    void put_communicator(CommunicatorRow row, const StoreCommunicator& store);
+    /// Of the process, or of all: what their ranks enter from then on (CLOCK_MONOTONIC) is not compared any more, nor
+    /// of communicators that they make while probes are attached anew. Those of which that was not so before are stored
+    /// by `store`. Any thread.
+    void interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns, const StoreCommunicator& store);
     void set_straggler_options(const StragglerOptions& options);
     /// Passes go on though no call comes in. Any thread.
     void keep_awake(bool awake);

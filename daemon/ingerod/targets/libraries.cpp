@@ -173,10 +173,12 @@ void Libraries::reread_borrowers(FileId file) {
 
 void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
     unwatch(key, entry);
+    const bool had_probes = entry.attached != nullptr;
     detach(entry);
     entry.borrows = false;
     entry.state = LibraryState::reading;
     callbacks_.on_let_go(key);
+    if (had_probes) callbacks_.on_missed(key);
     entry.retry_timer = loop_.add_timer(
         retry_us << entry.attempts, [this, key] { find_again(key); }, settle_us);
 }

@@ -94,6 +94,8 @@ class Libraries {
         std::function<void(const LibraryKey&)> on_settled = [](const LibraryKey&) {};
         /// Of an attached one, which is read anew.
         std::function<void(const LibraryKey&)> on_let_go = [](const LibraryKey&) {};
+        /// One that had its probes has them no more for a while: after on_let_go().
+        std::function<void(const LibraryKey&)> on_missed = [](const LibraryKey&) {};
         /// The probe set is turned off.
         std::function<bool(std::string_view)> off = [](std::string_view) { return false; };
         /// A known process has it: watch_for_disuse() follows when that is gone.

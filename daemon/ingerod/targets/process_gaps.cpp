@@ -31,6 +31,16 @@ void Processes::is_attached(const ProcessKey& key, uint64_t since_ns) {
     gaps_.close({key, GapReason::late_attach, {}}, since_ns);
 }
 
+void Processes::on_missed(const LibraryKey& key) {
+    const LibraryEntry* library = libraries_.find(key);
+    if (!library || !library->sets.contains("nccl")) return;
+    const uint64_t now = monotonic_now_ns();
+    // Forked ranks map it too, and are known by their calls alone. What a user has of its own silences nobody else.
+    if (library->is_system_wide()) return callbacks_.on_interrupted(std::nullopt, now);
+    for (const auto& [pid, entry] : processes_)
+        if (entry.libraries.contains(key)) callbacks_.on_interrupted(entry.process.key, now);
+}
+
 void Processes::close_gaps() {
     gaps_.close_all(monotonic_now_ns());
 }

@@ -302,6 +302,7 @@ void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std
 
 // The kernel side leaves its calls alone, whatever it has mapped.
 void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
+    callbacks_.on_interrupted(key, time_ns);
     ProcessEntry* entry = observe(key.pid, time_ns);
     if (entry)
         unreadable_.forget_spared(key.pid, time_ns);
@@ -402,7 +403,6 @@ void Processes::on_let_go(const LibraryKey& key) {
         gaps_.close({entry.process.key, GapReason::refused, key.file}, monotonic_now_ns());
         gaps_.open({entry.process.key, GapReason::late_attach, key.file}, entry.process.uid, monotonic_now_ns(),
                    library->name());
-        if (library->sets.contains("nccl")) callbacks_.on_interrupted(entry.process.key);
     }
 }
 
@@ -436,7 +436,7 @@ void Processes::apply_policy(ProcessEntry& entry) {
         return callbacks_.put_process(entry.process);
     }
     drop_libraries(entry);
-    callbacks_.on_interrupted(key);
+    callbacks_.on_interrupted(key, now);
     callbacks_.on_not_traced(key);
     gaps_.open({key, GapReason::excluded, {}}, entry.process.uid, now, *entry.excluded);
 }
@@ -576,7 +576,7 @@ ProcessEntry* Processes::find(const ProcessKey& key) {
 
 void Processes::look_again() {
     const uint64_t now = monotonic_now_ns();
-    callbacks_.on_interrupted(std::nullopt);
+    callbacks_.on_interrupted(std::nullopt, now);
     libraries_.clear();
     for (auto& [pid, entry] : processes_) {
         if (!entry.excluded) gaps_.end_process(entry.process.key, now);

@@ -69,9 +69,10 @@ class Processes {
         std::function<void(uint32_t pid, const Mapping&, uint64_t time_ns)> look_at_program;
         std::function<void(const ProcessKey&)> on_exec;     ///< it runs another program: what it maps is to be read
         std::function<void(const ProcessKey&)> on_evicted;  ///< it lives, but nothing says when it ends
-        /// Collectives of the process, or of all of them, may be made unseen from now on: their numbers are not those
-        /// of other ranks any more.
-        std::function<void(std::optional<ProcessKey>)> on_interrupted;
+        /// Collectives of the process, or of all of them, may be made unseen since then (CLOCK_MONOTONIC): their
+        /// numbers are not those of other ranks any more.
+        std::function<void(std::optional<ProcessKey>, uint64_t time_ns)> on_interrupted = [](std::optional<ProcessKey>,
+                                                                                             uint64_t) {};
     };
     /// `proc`, `libraries`, `gate` and `owners` must outlive it.
     Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, const UidOwners& owners,
@@ -94,6 +95,8 @@ class Processes {
     void on_change(const ingero_process_record& change);
     void on_settled(const LibraryKey& library);
     void on_let_go(const LibraryKey& library);
+    /// It had its probes, and is attached to anew.
+    void on_missed(const LibraryKey& library);
     /// All libraries are let go and found anew.
     void look_again();
     void set_policy(CapturePolicy policy);
