@@ -270,8 +270,8 @@ Result<void> Manager::make_processes() {
                                      if (slices_) slices_->note_unknown(key);
                                  },
                              .on_interrupted =
-                                 [this](std::optional<ProcessKey> key, uint64_t time_ns) {
-                                     live_->interrupt_communicators(key, time_ns, [this](const CommunicatorRow& row) {
+                                 [this](std::optional<ProcessKey> key, const Window& time) {
+                                     live_->interrupt_communicators(key, time, [this](const CommunicatorRow& row) {
                                          ingest_->put_communicator(row);
                                      });
                                  }});

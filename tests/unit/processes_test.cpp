@@ -86,6 +86,7 @@ class WatchedProcesses : public testing::Test {
     test::ProcessParts parts_{proc_};
     static constexpr ProcessKey everyone{};
     std::vector<ProcessKey> executed_, evicted_, interrupted_;
+    uint64_t interrupted_until_ = 0;
     std::vector<GapRow> gaps_;
     std::map<ProcessKey, Process> rows_;
     Processes processes_{parts_.loop,
@@ -101,8 +102,11 @@ class WatchedProcesses : public testing::Test {
                           .look_at_program = [](uint32_t, const Mapping&, uint64_t) {},
                           .on_exec = [this](const ProcessKey& key) { executed_.push_back(key); },
                           .on_evicted = [this](const ProcessKey& key) { evicted_.push_back(key); },
-                          .on_interrupted = [this](std::optional<ProcessKey> key,
-                                                   uint64_t) { interrupted_.push_back(key.value_or(everyone)); }}};
+                          .on_interrupted =
+                              [this](std::optional<ProcessKey> key, const Window& time) {
+                                  interrupted_.push_back(key.value_or(everyone));
+                                  interrupted_until_ = time.to_ns;
+                              }}};
 };
 
 using OfAUser = WatchedProcesses;
@@ -240,8 +244,13 @@ TEST_F(OfAUser, whose_calls_may_go_unseen_has_its_ranks_compared_no_more) {
     EXPECT_THAT(interrupted_, testing::IsEmpty());
     processes_.on_change(change_of(key_of(one), INGERO_PROCESS_SPARED));
     EXPECT_THAT(interrupted_, testing::ElementsAre(key_of(one)));
+    EXPECT_EQ(interrupted_until_, UINT64_MAX) << "its threads stay under the filter";
+    processes_.on_change(change_of(key_of(one), INGERO_PROCESS_EXEC));
+    EXPECT_THAT(interrupted_, testing::ElementsAre(key_of(one), key_of(one)));
+    EXPECT_LE(interrupted_until_, monotonic_now_ns()) << "it runs another program";
     processes_.look_again();
-    EXPECT_THAT(interrupted_, testing::ElementsAre(key_of(one), everyone));
+    EXPECT_THAT(interrupted_, testing::ElementsAre(key_of(one), key_of(one), everyone));
+    EXPECT_GT(interrupted_until_, monotonic_now_ns()) << "its probes come back only then";
 }
 
 TEST_F(OfAUser, that_is_no_longer_watched_still_has_its_end_stored) {

@@ -34,8 +34,6 @@ constexpr uint64_t remembered_ns = 60'000'000'000;
 /// reported after two minutes, or later where its ranks have been far apart.
 constexpr uint64_t silence_ns = 600'000'000'000;
 constexpr size_t max_communicators = 65'536;
-/// So long after they were let go probes are attached again, unless the host is in trouble.
-constexpr uint64_t reattached_ns = 10'000'000'000;
 /// Calls and waits of ranks, between two passes.
 constexpr size_t max_of_ranks = 262'144;
 /// Calls come in order of their end, but for those of a turn of the rings.
@@ -145,17 +143,21 @@ struct LiveDiagnosis::Impl {
         return first != communicators.end() && first->first.first == process;
     }
 
-    /// Of one that was made around the time when probes were let go: what it enters first may not have been seen.
+    /// Of one that was made in such a time: what it enters first may not have been seen.
     uint64_t interrupted_ns(const CommunicatorRow& row) const {
         const uint64_t made_ns = row.id & ~uint64_t{0xfff};  // bpf/communicators.h, new_communicator_id()
         const auto own = interrupted.find(row.process);
-        for (const uint64_t at_ns : {all_interrupted_ns, own == interrupted.end() ? 0 : own->second})
-            if (at_ns != 0 && made_ns < at_ns + reattached_ns) return std::max(made_ns, at_ns);
+        for (const Window& time : {all_interrupted, own == interrupted.end() ? Window() : own->second})
+            if (made_ns < time.to_ns) return std::max(made_ns, time.from_ns);
         return 0;
     }
 
     void forget_exited_others(uint64_t now_ns) {
-        std::erase_if(interrupted, [&](const auto& one) { return one.second + reattached_ns < now_ns; });
+        std::erase_if(interrupted, [&](const auto& one) {
+            const auto process = processes.find(one.first);
+            const bool has_ended = process != processes.end() && process->second.exited_ns != 0;
+            return has_ended || one.second.to_ns < saturating_subtract(now_ns, remembered_ns);
+        });
         std::erase_if(processes,
                       [&](const auto& one) { return is_gone(one.second, now_ns) && !has_communicators(one.first); });
     }
@@ -214,10 +216,10 @@ struct LiveDiagnosis::Impl {
     std::map<ProcessKey, Process> processes;
     std::map<std::pair<ProcessKey, uint64_t>, CommunicatorRow> communicators;  ///< by process and id
     bool communicators_changed = false;
-    std::map<ProcessKey, uint64_t> interrupted;  ///< when probes of its NCCL were let go of late
-    uint64_t all_interrupted_ns = 0;             ///< the same of all processes; 0: never
-    std::set<ProcessKey> ranks;                  ///< with communicators
-    std::vector<Event> of_ranks;                 ///< since the latest pass
+    std::map<ProcessKey, Window> interrupted;  ///< when calls of NCCL may not have been seen, of late
+    Window all_interrupted;                    ///< the same of all processes
+    std::set<ProcessKey> ranks;                ///< with communicators
+    std::vector<Event> of_ranks;               ///< since the latest pass
     uint64_t latest_end_ns = 0;
     StragglerOptions straggler_options;
     std::optional<DiagnosisPass> finished;
@@ -272,18 +274,18 @@ void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicato
     store(row);
 }
 
-void LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns,
+void LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, const Window& time,
                                             const StoreCommunicator& store) {
     const std::lock_guard lock(impl_->mutex);
     if (!process)
-        impl_->all_interrupted_ns = at_ns;
+        impl_->all_interrupted = time;
     else if (impl_->interrupted.size() < max_communicators)
-        impl_->interrupted[*process] = at_ns;
+        impl_->interrupted[*process] = time;
     for (auto& [key, row] : impl_->communicators) {
         if ((process && row.process != *process) || row.hash == 0 || row.interrupted_ns != 0) continue;
         const auto owner = impl_->processes.find(row.process);
         if (owner != impl_->processes.end() && owner->second.exited_ns != 0) continue;
-        row.interrupted_ns = at_ns;
+        row.interrupted_ns = time.from_ns;
         impl_->communicators_changed = true;
         store(row);
     }

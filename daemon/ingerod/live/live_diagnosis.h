@@ -44,10 +44,10 @@ class LiveDiagnosis {
     using StoreCommunicator = std::function<void(const CommunicatorRow&)>;
     /// A new or changed communicator, which is stored by `store` as it is from then on. Any thread.
     void put_communicator(CommunicatorRow row, const StoreCommunicator& store);
-    /// Of the process, or of all: what their ranks enter from then on (CLOCK_MONOTONIC) is not compared any more, nor
-    /// of communicators that they make while probes are attached anew. Those of which that was not so before are stored
-    /// by `store`. Any thread.
-    void interrupt_communicators(std::optional<ProcessKey> process, uint64_t at_ns, const StoreCommunicator& store);
+    /// Of the process, or of all: what their ranks enter from the time's beginning on (CLOCK_MONOTONIC) is not compared
+    /// any more, nor of communicators that they make until its end. Those of which that was not so before are stored by
+    /// `store`. Any thread.
+    void interrupt_communicators(std::optional<ProcessKey> process, const Window& time, const StoreCommunicator& store);
     void set_straggler_options(const StragglerOptions& options);
     /// Passes go on though no call comes in. Any thread.
     void keep_awake(bool awake);

@@ -472,6 +472,7 @@ void Libraries::on_attached(const LibraryKey& key, const std::shared_ptr<UniqueF
     // Once more: what was written meanwhile is what the probes now lie in.
     const bool rewritten = watched && entry.watch < 0;
     if (const auto still = is_still_as_read(key, entry, fd, sites); rewritten || !still || !*still) {
+        callbacks_.on_missed(key);
         give_back(key, entry);
         unwatch(key, entry);
         return rewritten || still ? retry(key, fd, changed_meanwhile(), false) : later(key, file_held_up());

@@ -35,10 +35,11 @@ void Processes::on_missed(const LibraryKey& key) {
     const LibraryEntry* library = libraries_.find(key);
     if (!library || !library->sets.contains("nccl")) return;
     const uint64_t now = monotonic_now_ns();
+    const Window time{now, now + reattached_ns};
     // Forked ranks map it too, and are known by their calls alone. What a user has of its own silences nobody else.
-    if (library->is_system_wide()) return callbacks_.on_interrupted(std::nullopt, now);
+    if (library->is_system_wide()) return callbacks_.on_interrupted(std::nullopt, time);
     for (const auto& [pid, entry] : processes_)
-        if (entry.libraries.contains(key)) callbacks_.on_interrupted(entry.process.key, now);
+        if (entry.libraries.contains(key)) callbacks_.on_interrupted(entry.process.key, time);
 }
 
 void Processes::close_gaps() {

@@ -267,7 +267,10 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     drop_libraries(entry);
     gaps_.end_process(key, time_ns);
     // Records of several CPUs come in any order: this may be of the new program.
-    if (entry.spared_ns && *entry.spared_ns < time_ns) entry.spared_ns.reset();
+    if (entry.spared_ns && *entry.spared_ns < time_ns) {
+        entry.spared_ns.reset();
+        callbacks_.on_interrupted(key, {time_ns, time_ns});
+    }
     open_spared_gap(entry, time_ns);
     entry.has_facts = false;
     if (!late_.may_look(entry.owner)) return look_later(entry.owner, key, time_ns);
@@ -302,7 +305,8 @@ void Processes::warn_not_traced(const std::string& what, uint32_t pid, const std
 
 // The kernel side leaves its calls alone, whatever it has mapped.
 void Processes::on_spared(const ProcessKey& key, uint64_t time_ns) {
-    callbacks_.on_interrupted(key, time_ns);
+    // Of its threads under a filter, for as long as it runs this program.
+    callbacks_.on_interrupted(key, {time_ns, UINT64_MAX});
     ProcessEntry* entry = observe(key.pid, time_ns);
     if (entry)
         unreadable_.forget_spared(key.pid, time_ns);
@@ -436,7 +440,7 @@ void Processes::apply_policy(ProcessEntry& entry) {
         return callbacks_.put_process(entry.process);
     }
     drop_libraries(entry);
-    callbacks_.on_interrupted(key, now);
+    callbacks_.on_interrupted(key, {now, now});
     callbacks_.on_not_traced(key);
     gaps_.open({key, GapReason::excluded, {}}, entry.process.uid, now, *entry.excluded);
 }
@@ -576,7 +580,7 @@ ProcessEntry* Processes::find(const ProcessKey& key) {
 
 void Processes::look_again() {
     const uint64_t now = monotonic_now_ns();
-    callbacks_.on_interrupted(std::nullopt, now);
+    callbacks_.on_interrupted(std::nullopt, {now, now + reattached_ns});
     libraries_.clear();
     for (auto& [pid, entry] : processes_) {
         if (!entry.excluded) gaps_.end_process(entry.process.key, now);

@@ -69,10 +69,10 @@ class Processes {
         std::function<void(uint32_t pid, const Mapping&, uint64_t time_ns)> look_at_program;
         std::function<void(const ProcessKey&)> on_exec;     ///< it runs another program: what it maps is to be read
         std::function<void(const ProcessKey&)> on_evicted;  ///< it lives, but nothing says when it ends
-        /// Collectives of the process, or of all of them, may be made unseen since then (CLOCK_MONOTONIC): their
-        /// numbers are not those of other ranks any more.
-        std::function<void(std::optional<ProcessKey>, uint64_t time_ns)> on_interrupted = [](std::optional<ProcessKey>,
-                                                                                             uint64_t) {};
+        /// Collectives of the process, or of all of them, may be made unseen in that time (CLOCK_MONOTONIC): from then
+        /// on their numbers are not those of other ranks.
+        std::function<void(std::optional<ProcessKey>, const Window&)> on_interrupted = [](const auto&, const Window&) {
+        };
     };
     /// `proc`, `libraries`, `gate` and `owners` must outlive it.
     Processes(EventLoop& loop, const ProcFs& proc, Libraries& libraries, CaptureGate& gate, const UidOwners& owners,
@@ -97,6 +97,8 @@ class Processes {
     void on_let_go(const LibraryKey& library);
     /// It had its probes, and is attached to anew.
     void on_missed(const LibraryKey& library);
+    /// So long after they were let go probes are attached again, unless the host is in trouble.
+    static constexpr uint64_t reattached_ns = 10'000'000'000;
     /// All libraries are let go and found anew.
     void look_again();
     void set_policy(CapturePolicy policy);
