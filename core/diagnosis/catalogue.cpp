@@ -73,7 +73,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "the time from when a rank began to wait for its collectives to when the last rank of this host entered them, "
      "proven where it then went on at once",
      "collectives, synchronisations, communicators made while traced; two ranks on the host",
-     "ranks of other hosts; a device that is slow while its host runs ahead; ranks that wait by copying or polling",
+     "ranks of other hosts; a device that is slow while its host runs ahead; ranks that wait by copying or polling; "
+     "a root that comes last to its own broadcast",
      make_late_ranks},
     {"straggler", "One rank keeps coming last",
      "most of the latest 50 ranges of collectives, or of those of ten seconds, in which the same rank entered last, "

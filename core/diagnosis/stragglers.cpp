@@ -128,6 +128,7 @@ void StragglerWatch::communicators_changed() {
     for (const ProcessKey& process : processes_)
         if (!now.contains(process)) history_.forget(process);
     processes_ = std::move(now);
+    deriver_.forget_gone();
 }
 
 bool StragglerWatch::wants(const Event& event) {

@@ -171,10 +171,35 @@ TEST_F(LateRanks, NothingIsMadeUpOfWhatItsWaitsBetweenCallsDoNotShow) {
     EXPECT_THAT(told, HasSubstr(nothing));
 }
 
-TEST_F(LateRanks, AnotherThreadOfItsOwnIsNoCulprit) {
+// Autograd's thread, which enters the last collective, waits for the main one to have something for it.
+TEST_F(LateRanks, WaitingForAnotherThreadOfItsOwnIsNoLock) {
     const auto [told, culprit] = late_by([&](uint64_t at_ns) { slept(2, at_ns - 20 * ms, 19 * ms, 102); });
-    EXPECT_THAT(told, HasSubstr("meanwhile it was waiting for a lock for"));
-    EXPECT_EQ(culprit, "rank 2 (pid 102), waiting for a lock");
+    EXPECT_THAT(told, HasSubstr("neither the late rank's calls nor its waits show what it did meanwhile"));
+    EXPECT_EQ(culprit, "rank 2 (pid 102)");
+}
+
+// A server that has nothing to do: its workers wait for what rank 0 sends them.
+TEST_F(LateRanks, TheRootOfABroadcastIsNotLateToIt) {
+    const auto late_to = [&](uint64_t hash, uint32_t root) {
+        hash_ = hash;
+        make(4, hash);
+        const uint64_t from_ns = now_;
+        for (int number = 0; number < 100; ++number) {
+            const uint64_t last_ns = now_ + 30 * ms;
+            ++sequence_;
+            for (uint32_t rank = 0; rank < 4; ++rank) {
+                const uint64_t arrival_ns = rank == 0 ? last_ns : now_ + rank * us;
+                collective(rank, sequence_, arrival_ns, 4'096, hash, "ncclBroadcast").args[2] |=
+                    uint64_t{root + 1} << INGERO_COLLECTIVE_PEER_SHIFT;
+                call("cudaStreamSync", rank, arrival_ns + 10 * us, last_ns + ms - arrival_ns);
+            }
+            now_ = last_ns + 2 * ms;
+        }
+        auto found = explain(0, from_ns);
+        return found["straggler"].size() + found["collective-wait"].size();
+    };
+    EXPECT_EQ(late_to(world, 0), 0u);
+    EXPECT_EQ(late_to(other_world, 3), 4u);
 }
 
 TEST_F(LateRanks, AWaitThatClaimsMoreThanItsTimeIsToldForItsTime) {

@@ -108,6 +108,47 @@ TEST_F(NcclHang, RanksThatHaveBeenFarApartBeforeMayBeSoAgain) {
     expect_nothing(now_ + 60 * second);
 }
 
+// Data is indexed before the first step, and torch gives up after ten minutes.
+TEST_F(NcclHang, RanksThatHaveOnceBeenFarApartAreToldOfAfterTwoMinutesAtLowSeverity) {
+    make(2);
+    step({60 * second, 10 * ms});
+    collective(1, sequence_ + 1, now_);
+    expect_nothing(now_ + 100 * second);
+    auto found = explain(now_ + 130 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].severity, Severity::low);
+}
+
+// Rank 2 has not come to the second one: rank 1 waits for it there, and rank 0 for rank 1.
+TEST_F(NcclHang, OneThatWaitsItselfForAnotherIsNotTheOneToBlame) {
+    for (uint32_t rank = 0; rank < 3; ++rank) add_process(rank);
+    const auto make_of = [&](uint32_t first, uint64_t hash) {
+        for (uint32_t rank = first; rank < first + 2; ++rank) {
+            CommunicatorRow row;
+            row.process = process_of(rank);
+            row.id = row.hash = hash;
+            row.seen_ns = now_ - ms;
+            row.rank = static_cast<int32_t>(rank - first);
+            row.ranks = 2;
+            row.origin = CommunicatorOrigin::init_rank;
+            snapshot_.add(row);
+        }
+    };
+    make_of(0, world);
+    make_of(1, other_world);
+    collective(0, 1, now_);
+    collective(1, 1, now_, 4'096, other_world);
+    auto found = explain(now_ + 150 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(2));
+    for (const Finding& hang : found["nccl-hang"]) {
+        const bool is_first = hang.pid == 100;
+        EXPECT_EQ(hang.severity, is_first ? Severity::low : Severity::medium) << hang.summary;
+        EXPECT_EQ(hang.summary.find("waits itself in collective 1 of another communicator") != std::string::npos,
+                  is_first)
+            << hang.summary;
+    }
+}
+
 TEST_F(NcclHang, OfARankThatHasEndedIsToldSoonHoweverFarApartTheyHaveBeen) {
     make(2);
     step({5 * second, 10 * ms});

@@ -49,6 +49,7 @@ struct Stuck {
     EnqueueSkew entered;
     std::vector<Member> waiting, missing;
     uint64_t waited_ns = 0;    ///< by the first that waits
+    uint64_t usual_ns = 0;     ///< so long its ranks may be apart, as far apart as they have been
     std::string mismatch;      ///< how the calls differ; empty where ranks are missing
     bool died_inside = false;  ///< those missing entered it, and their processes failed before they had waited for it
 };
@@ -156,7 +157,8 @@ class NcclHang final : public Detector {
                     stuck.waited_ns = std::min(stuck.waited_ns, saturating_subtract(member.until_ns, died.until_ns));
         if (stuck.died_inside && (stuck.missing.empty() || stuck.waiting.empty())) return std::nullopt;
         if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return stuck;
-        const uint64_t floor = std::max(stuck_from_ns, missing ? saturating_multiply(apart_ns, apart_times) : 0);
+        if (missing) stuck.usual_ns = saturating_multiply(apart_ns, apart_times);
+        const uint64_t floor = std::max(stuck_from_ns, std::min(stuck.usual_ns, missing_medium_from_ns));
         return stuck.waited_ns >= floor ? std::optional(std::move(stuck)) : std::nullopt;
     }
 
@@ -249,6 +251,17 @@ class NcclHang final : public Detector {
                });
     }
 
+    /// Where the one that is missing waits itself; nullptr where it does not, or that is not known.
+    static const Stuck* waits_in_another(const Stuck& stuck, const std::vector<Stuck>& all) {
+        const ProcessKey& process = stuck.missing[0].communicator->row.process;
+        for (const Stuck& other : all)
+            if (other.hash != stuck.hash &&
+                std::any_of(other.waiting.begin(), other.waiting.end(),
+                            [&](const Member& member) { return member.communicator->row.process == process; }))
+                return &other;
+        return nullptr;
+    }
+
     /// Calls of these classes that were lost since the missing ranks did what is the last that is known of them.
     static uint64_t lost_calls(const Stuck& stuck, const JudgementContext& context,
                                std::initializer_list<OpClass> classes) {
@@ -291,6 +304,7 @@ class NcclHang final : public Detector {
         // Whether the device had done with it before is not seen, nor whether the others only come back late.
         proven = proven && !stuck.died_inside;
         if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
+        const Stuck* const waits = stuck.missing.size() == 1 ? waits_in_another(stuck, all) : nullptr;
         if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
         const uint64_t lost = lost_calls(stuck, context, {OpClass::collective, OpClass::communicator});
         const bool known = !context.lossy && lost == 0 && lost_calls(stuck, context, {OpClass::sync}) == 0;
@@ -304,7 +318,8 @@ class NcclHang final : public Detector {
             finding.explained_fraction = 0;
         } else if (proven)
             finding.severity = Severity::high;
-        else if (stuck.died_inside || (stuck.waited_ns >= missing_medium_from_ns && !waits_for_root(stuck)))
+        else if (stuck.died_inside || (stuck.waited_ns >= std::max(missing_medium_from_ns, stuck.usual_ns) &&
+                                       !waits_for_root(stuck) && !waits))
             finding.severity = Severity::medium;
         finding.lost_ns = stuck.waited_ns;
         // While it lasts, each pass over the live window finds it to have lasted a second more.
@@ -328,6 +343,9 @@ class NcclHang final : public Detector {
                                (stuck.died_inside ? " been recorded leaving it" : "") + (why.empty() ? "" : ": " + why);
         if (!proven && waits_for_root(stuck))
             finding.summary += ", the root of this broadcast: the others may wait there for work";
+        if (!proven && waits)
+            finding.summary += ", which waits itself in collective " + std::to_string(waits->sequence) +
+                               " of another communicator, whose finding says for whom";
         if (may_have_come)
             finding.summary +=
                 "; insufficient evidence: " + std::to_string(lost) +

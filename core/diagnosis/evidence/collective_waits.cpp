@@ -64,6 +64,7 @@ struct Open {
     uint64_t arrival_ns = 0;
     uint64_t arrival_call = 0;
     uint32_t arrival_tid = 0;
+    std::optional<uint32_t> broadcast_root;  ///< of the last
 };
 
 }  // namespace
@@ -99,6 +100,8 @@ struct CollectiveWaitsDeriver::Impl {
 
         if (open.size() >= max_processes && !open.contains(event.process())) open.erase(open.begin());
         std::vector<Open>& own = open[event.process()];
+        const bool is_broadcast = event.op == op::ncclBroadcast || event.op == op::ncclBcast;
+        const std::optional<uint32_t> broadcast_root = is_broadcast ? collective.root : std::nullopt;
         const auto found = std::find_if(own.begin(), own.end(), [&](const Open& one) {
             return one.communicator == collective.communicator && one.stream == event.stream;
         });
@@ -107,11 +110,12 @@ struct CollectiveWaitsDeriver::Impl {
             found->arrival_ns = event.start_ns;
             found->arrival_call = event.sequence;
             found->arrival_tid = event.tid;
+            found->broadcast_root = broadcast_root;
             return;
         }
         if (own.size() >= max_open) own.erase(own.begin());
         own.push_back({hash, collective.communicator, event.stream, event.tid, event.device, collective.sequence,
-                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid});
+                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid, broadcast_root});
     }
 
     // Frameworks put collectives on a stream of their own, and let the one that they synchronise with wait for an event
@@ -173,7 +177,8 @@ struct CollectiveWaitsDeriver::Impl {
                                    .lateness_ns = 0,
                                    .sync_op = sync.op,
                                    .sync_call = sync.sequence,
-                                   .arrival_call = one.arrival_call});
+                                   .arrival_call = one.arrival_call,
+                                   .broadcast_root = one.broadcast_root});
         if (ranks.ranges.size() > max_ranges) ranks.ranges.erase(ranks.ranges.begin());
     }
 
@@ -294,16 +299,10 @@ uint64_t CollectiveWaitsDeriver::released_ns(const ProcessKey& process, uint64_t
     return found == impl_->released.end() ? UINT64_MAX : found->second;
 }
 
-void CollectiveWaitsDeriver::forget_past() {
-    std::map<uint64_t, std::set<ProcessKey>> members;
-    std::map<uint64_t, bool> in_use;
+void CollectiveWaitsDeriver::forget_gone() {
     std::set<ProcessKey> processes;
-    for (const Communicator& one : impl_->communicators.all()) {
-        if (one.row.hash == 0) continue;
-        members[one.row.hash].insert(one.row.process);
-        in_use[one.row.hash] |= !impl_->released.contains({one.row.process, one.row.id});
-        processes.insert(one.row.process);
-    }
+    for (const Communicator& one : impl_->communicators.all())
+        if (one.row.hash != 0) processes.insert(one.row.process);
     const auto is_known = [this](const ProcessKey& process, uint64_t communicator) {
         return impl_->communicators.find(process, communicator) != nullptr;
     };
@@ -313,6 +312,17 @@ void CollectiveWaitsDeriver::forget_past() {
     std::erase_if(impl_->links, [&](const auto& one) { return !processes.contains(std::get<ProcessKey>(one)); });
     std::erase_if(impl_->synced_until, [&](const auto& one) { return !processes.contains(one.first.first); });
     std::erase_if(impl_->released, [&](const auto& one) { return !is_known(one.first.first, one.first.second); });
+}
+
+void CollectiveWaitsDeriver::forget_past() {
+    forget_gone();
+    std::map<uint64_t, std::set<ProcessKey>> members;
+    std::map<uint64_t, bool> in_use;
+    for (const Communicator& one : impl_->communicators.all()) {
+        if (one.row.hash == 0) continue;
+        members[one.row.hash].insert(one.row.process);
+        in_use[one.row.hash] |= !impl_->released.contains({one.row.process, one.row.id});
+    }
     std::erase_if(impl_->by_hash, [&](const auto& one) { return !in_use[one.first]; });
     for (auto& [hash, ranks] : impl_->by_hash) {
         ranks.ranges.clear();

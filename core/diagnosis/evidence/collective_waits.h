@@ -33,8 +33,9 @@ struct RankWait {
     uint64_t wait_ns = 0;      ///< in the synchronisation, less the time it could run and had no CPU
     uint64_t lateness_ns = 0;  ///< the longest wait of the range's ranks less its own
     OpId sync_op = 0;
-    uint64_t sync_call = 0;     ///< sequences in the store
-    uint64_t arrival_call = 0;  ///< of the last collective's
+    uint64_t sync_call = 0;                       ///< sequences in the store
+    uint64_t arrival_call = 0;                    ///< of the last collective's
+    std::optional<uint32_t> broadcast_root = {};  ///< of the last collective, where that is a broadcast
 };
 
 /// The collectives that the ranks of one communicator put on streams between two synchronisations, up to the one that
@@ -103,8 +104,11 @@ class CollectiveWaitsDeriver {
     /// From when on the rank used its communicator no more; UINT64_MAX where it may.
     uint64_t released_ns(const ProcessKey& process, uint64_t communicator) const;
 
-    /// Keeps of each communicator what shows which rank has not come: the last collective that all ranks on this host
-    /// have entered, some that follow it, and each rank's last. Forgets ranges, and whatever is of no rank any more.
+    /// Of processes and communicators that are known no more.
+    void forget_gone();
+    /// The same, and keeps of each communicator what shows which rank has not come: the last collective that all ranks
+    /// on this host have entered, some that follow it, and each rank's last. Forgets ranges, and whatever is of no rank
+    /// any more.
     void forget_past();
 
   private:

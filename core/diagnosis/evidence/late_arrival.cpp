@@ -18,6 +18,10 @@ std::optional<LateArrival> late_arrival(const CollectiveRange& range) {
     LateArrival arrival;
     arrival.late = *std::max_element(range.waits.begin(), range.waits.end(),
                                      [](const RankWait& a, const RankWait& b) { return a.arrival_ns < b.arrival_ns; });
+    const auto waits_for_root = [&](const RankWait& wait) {
+        return wait.broadcast_root && wait.broadcast_root == arrival.late.rank;
+    };
+    if (std::all_of(range.waits.begin(), range.waits.end(), waits_for_root)) return std::nullopt;
     for (const RankWait& wait : range.waits) {
         arrival.end_ns = std::max(arrival.end_ns, wait.sync_end_ns);
         if (wait.sync_end_ns < arrival.late.arrival_ns) return std::nullopt;

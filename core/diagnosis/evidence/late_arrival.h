@@ -31,7 +31,8 @@ struct LateArrival {
 };
 
 /// What is proven: from the time when a rank began to wait for its collectives up to when the last rank entered the
-/// last of them, that one had not come. Nothing where a rank left before, which then did not wait for them.
+/// last of them, that one had not come. Nothing where a rank left before, which then did not wait for them, nor where
+/// the last one is the root of a broadcast: the others may wait there for something to do.
 std::optional<LateArrival> late_arrival(const CollectiveRange& range);
 
 /// The upper of the middle two; 0 of none.

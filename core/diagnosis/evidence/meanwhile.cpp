@@ -46,8 +46,10 @@ MeanwhilePart slept(const Event& wait, const ProcessKey& process) {
     if (ran_out && wait.waker_kind == WakerKind::interrupt)
         return {"sleep", std::string(to_string(BlockedReason::timer))};
     const uint32_t holder = visible_pid(wait.waker_tgid);
-    if (part.kind != "lock-wait" || wait.waker_kind != WakerKind::task || holder == 0) return part;
-    if (wait.waker_tgid == process.pid || to_string_view(wait.waker_comm).empty()) return part;
+    if (part.kind != "lock-wait") return part;
+    // A futex may be a lock, or how one thread of a program gives another work.
+    if (wait.waker_kind != WakerKind::task || holder == 0 || wait.waker_tgid == process.pid) return {"wait", "thread"};
+    if (to_string_view(wait.waker_comm).empty()) return part;
     part.name = to_string_view(wait.waker_comm);
     part.pid = holder;
     return part;
@@ -227,6 +229,7 @@ std::string meanwhile_text(const MeanwhilePart& part) {
     if (part.kind == "device-wait") return "waiting for its device in " + part.name;
     if (part.name == "pipe") return "waiting for a pipe";
     if (part.name == "poll") return "waiting in poll";
+    if (part.name == "thread") return "waiting for another thread, or a lock";
     if (part.name == "child") return "waiting for a process that it started";
     if (part.name == "short") return "in short waits";
     if (part.kind == "wait") return "waiting, reason unknown";
@@ -245,8 +248,10 @@ void ThreadHistory::take(const Event& event) {
         watched_.insert(event.process());
     }
     const auto key = std::pair(event.process(), event.tid);
-    if (threads_.size() >= max_threads && !threads_.contains(key)) threads_.erase(threads_.begin());
-    Thread& thread = threads_[key];
+    if (threads_.size() >= max_threads && !threads_.contains(key)) make_room();
+    const auto [place, is_new] = threads_.try_emplace(key);
+    Thread& thread = place->second;
+    if (is_new && made_room_) thread.known_from_ns = event.start_ns;
     const uint64_t oldest_ns = saturating_subtract(saturating_end_ns(event), keep_ns_);
     if (event.op == op_waits_summed) {
         thread.sums.push_back(event);
@@ -258,6 +263,21 @@ void ThreadHistory::take(const Event& event) {
         thread.known_from_ns = std::max(thread.known_from_ns, saturating_end_ns(thread.rows.front()));
         thread.rows.pop_front();
     }
+}
+
+uint64_t ThreadHistory::Thread::latest_ns() const {
+    const uint64_t of_rows = rows.empty() ? 0 : saturating_end_ns(rows.back());
+    return sums.empty() ? of_rows : std::max(of_rows, saturating_end_ns(sums.back()));
+}
+
+/// A quarter of the threads goes, those of which there was nothing for longest: programs make some for each request.
+void ThreadHistory::make_room() {
+    std::vector<std::pair<uint64_t, std::pair<ProcessKey, uint32_t>>> by_latest;
+    for (const auto& [key, thread] : threads_) by_latest.emplace_back(thread.latest_ns(), key);
+    const auto some = by_latest.begin() + static_cast<std::ptrdiff_t>(by_latest.size() / 4);
+    std::nth_element(by_latest.begin(), some, by_latest.end());
+    for (auto one = by_latest.begin(); one != some; ++one) threads_.erase(one->second);
+    made_room_ = true;
 }
 
 void ThreadHistory::forget(const ProcessKey& process) {

@@ -25,7 +25,8 @@ struct MeanwhilePart {
     uint64_t ns = 0;
 
     bool is_known() const {
-        return kind != "not-known" && (kind != "wait" || (name != "other" && name != "none" && name != "short"));
+        return kind != "not-known" &&
+               (kind != "wait" || (name != "other" && name != "none" && name != "short" && name != "thread"));
     }
 };
 
@@ -52,9 +53,13 @@ class ThreadHistory {
         std::deque<Event> rows;      ///< waits, and calls that took long
         std::deque<Event> sums;      ///< of waits that are no rows
         uint64_t known_from_ns = 0;  ///< rows of before are forgotten
+
+        uint64_t latest_ns() const;
     };
+    void make_room();
     uint64_t keep_ns_;
     std::map<std::pair<ProcessKey, uint32_t>, Thread> threads_;
+    bool made_room_ = false;        ///< of a thread that comes now there may have been rows
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };
 
