@@ -108,6 +108,33 @@ TEST_F(NcclHang, RanksThatHaveBeenFarApartBeforeMayBeSoAgain) {
     expect_nothing(now_ + 60 * second);
 }
 
+// FSDP waits for an event of some layers before, to bound what is gathered ahead.
+TEST_F(NcclHang, WhoWaitedForAnEventMayStillWaitForAllThatItEnqueued) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2));
+    for (uint32_t rank = 0; rank < 2; ++rank) add_process(rank);
+    collective(0, sequence_ + 1, now_);
+    call("cudaEventSynchronize", 0, now_ + ms, ms);
+    collective(0, sequence_ + 2, now_ + 3 * ms);
+    auto found = explain(now_ + 150 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].culprits.at(0).pid, 101u);
+    EXPECT_THAT(found["nccl-hang"][0].summary, HasSubstr("in collective 51 "));
+    // Once it has waited for the stream that is over, whoever was not seen to come.
+    call("cudaStreamSync", 0, now_ + 5 * ms, ms);
+    expect_nothing(now_ + 150 * second);
+}
+
+TEST_F(NcclHang, WhoWaitedForAnEventAndIsKilledIsNotSaidToHaveDiedInside) {
+    make(2);
+    for (int number = 0; number < 50; ++number) step(usual(2));
+    step(usual(2), false);
+    for (uint32_t rank = 0; rank < 2; ++rank) call("cudaEventSynchronize", rank, now_ + ms, ms);
+    add_process(0);
+    add_process(1, now_ + 5 * ms, 9);
+    expect_nothing(now_ + 60 * second);
+}
+
 // Data is indexed before the first step, and torch gives up after ten minutes.
 TEST_F(NcclHang, RanksThatHaveOnceBeenFarApartAreToldOfAfterTwoMinutesAtLowSeverity) {
     make(2);

@@ -35,6 +35,12 @@ struct Member {
 
     bool waits_in(uint32_t sequence) const {
         return std::any_of(open.begin(), open.end(), [sequence](const OpenCollectives& one) {
+            return !one.event_waited && one.first_sequence <= sequence && sequence <= one.last_sequence;
+        });
+    }
+    /// Where not all have entered it nobody is past it.
+    bool may_wait_in(uint32_t sequence) const {
+        return std::any_of(open.begin(), open.end(), [sequence](const OpenCollectives& one) {
             return one.first_sequence <= sequence && sequence <= one.last_sequence;
         });
     }
@@ -145,7 +151,7 @@ class NcclHang final : public Detector {
                 continue;
             }
             // Whoever has got past it was not kept.
-            if (!member.waits_in(stuck.sequence)) return std::nullopt;
+            if (!(missing ? member.may_wait_in(stuck.sequence) : member.waits_in(stuck.sequence))) return std::nullopt;
             stuck.waiting.push_back(member);
             stuck.waited_ns =
                 std::max(stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(stuck, member)));

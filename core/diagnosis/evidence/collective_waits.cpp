@@ -137,21 +137,44 @@ struct CollectiveWaitsDeriver::Impl {
 
     void synchronize(const Event& sync, Reach reach) {
         const auto found = open.find(sync.process());
-        if (found == open.end()) return;
+        const auto behind = event_waited.find(sync.process());
+        if (found == open.end() && behind == event_waited.end()) return;
         // The driver's call inside the runtime's waits for the same.
         if (synced_until.size() >= max_threads) synced_until.clear();
         uint64_t& thread_end = synced_until[{sync.process(), sync.tid}];
         if (sync.start_ns < thread_end) return;
         thread_end = saturating_end_ns(sync);
-        std::erase_if(found->second, [&](const Open& one) {
-            const bool follows = one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream});
+        const auto waits_for = [&](const Open& one) {
             if (one.arrival_ns > sync.start_ns) return false;
-            const bool waited_for = (reach == Reach::stream && follows) ||
-                                    (reach == Reach::device && one.device == sync.device) ||
-                                    (reach == Reach::thread && one.tid == sync.tid);
-            if (waited_for) close(one, sync);
-            return waited_for;
+            const bool follows = one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream});
+            return (reach == Reach::stream && follows) || (reach == Reach::device && one.device == sync.device) ||
+                   (reach == Reach::thread && one.tid == sync.tid);
+        };
+        if (behind != event_waited.end() && reach != Reach::thread) std::erase_if(behind->second, waits_for);
+        if (found == open.end()) return;
+        std::erase_if(found->second, [&](const Open& one) {
+            if (!waits_for(one)) return false;
+            close(one, sync);
+            if (reach == Reach::thread) keep_behind_event(sync.process(), one);
+            return true;
         });
+    }
+
+    /// What the event was behind is not known: who hangs may have waited for an earlier one.
+    void keep_behind_event(const ProcessKey& process, const Open& one) {
+        if (event_waited.size() >= max_processes && !event_waited.contains(process))
+            event_waited.erase(event_waited.begin());
+        std::vector<Open>& own = event_waited[process];
+        const auto like = std::find_if(own.begin(), own.end(), [&](const Open& known) {
+            return known.communicator == one.communicator && known.stream == one.stream;
+        });
+        if (like != own.end()) {
+            like->last_sequence = one.last_sequence;
+            like->arrival_ns = one.arrival_ns;
+            return;
+        }
+        if (own.size() >= max_open) own.erase(own.begin());
+        own.push_back(one);
     }
 
     void close(const Open& one, const Event& sync) {
@@ -202,7 +225,7 @@ struct CollectiveWaitsDeriver::Impl {
     }
 
     const Communicators& communicators;
-    std::map<ProcessKey, std::vector<Open>> open;
+    std::map<ProcessKey, std::vector<Open>> open, event_waited;
     std::set<std::tuple<ProcessKey, uint64_t, uint64_t>> links;  ///< process, stream of collectives, stream after it
     std::map<std::pair<ProcessKey, uint32_t>, uint64_t> synced_until;  ///< by thread
     std::map<uint64_t, Ranks> by_hash;
@@ -283,9 +306,11 @@ std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_
 
 std::vector<OpenCollectives> CollectiveWaitsDeriver::open() const {
     std::vector<OpenCollectives> all;
-    for (const auto& [process, own] : impl_->open)
-        for (const Open& one : own)
-            all.push_back({process, one.hash, one.communicator, one.first_sequence, one.last_sequence});
+    for (const bool event_waited : {false, true})
+        for (const auto& [process, own] : event_waited ? impl_->event_waited : impl_->open)
+            for (const Open& one : own)
+                all.push_back(
+                    {process, one.hash, one.communicator, one.first_sequence, one.last_sequence, event_waited});
     return all;
 }
 
@@ -306,9 +331,11 @@ void CollectiveWaitsDeriver::forget_gone() {
     const auto is_known = [this](const ProcessKey& process, uint64_t communicator) {
         return impl_->communicators.find(process, communicator) != nullptr;
     };
-    for (auto& rank : impl_->open)
-        std::erase_if(rank.second, [&](const Open& one) { return !is_known(rank.first, one.communicator); });
-    std::erase_if(impl_->open, [](const auto& one) { return one.second.empty(); });
+    for (auto* some : {&impl_->open, &impl_->event_waited}) {
+        for (auto& rank : *some)
+            std::erase_if(rank.second, [&](const Open& one) { return !is_known(rank.first, one.communicator); });
+        std::erase_if(*some, [](const auto& one) { return one.second.empty(); });
+    }
     std::erase_if(impl_->links, [&](const auto& one) { return !processes.contains(std::get<ProcessKey>(one)); });
     std::erase_if(impl_->synced_until, [&](const auto& one) { return !processes.contains(one.first.first); });
     std::erase_if(impl_->released, [&](const auto& one) { return !is_known(one.first.first, one.first.second); });

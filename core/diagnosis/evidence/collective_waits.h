@@ -72,12 +72,14 @@ struct CollectiveWaits {
     std::vector<EnqueueSkew> skews;       ///< by communicator and sequence; only where several ranks were seen
 };
 
-/// Collectives of one rank on one stream that no synchronisation has waited for yet.
+/// Collectives of one rank on one stream that no synchronisation with a stream or device has waited for yet.
 struct OpenCollectives {
     ProcessKey process;
     uint64_t hash = 0;
     uint64_t communicator = 0;
     uint32_t first_sequence = 0, last_sequence = 0;
+    /// Its thread has since waited for an event, which need not be behind them.
+    bool event_waited = false;
 };
 
 /// Derives them call by call. Bounded: of a communicator it keeps the latest 4,096 ranges.
