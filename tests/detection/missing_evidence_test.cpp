@@ -45,6 +45,31 @@ class MissingEvidence : public Detection {
                                                 "workers:1", "--loader-us", "15000", "--loader-cpu", "1"};
 };
 
+/// On a bus of its own, by which its sets of probes are turned off.
+class DaemonOnBus {
+  public:
+    DaemonOnBus(const std::string& run_directory, std::vector<std::string> options)
+        : daemon_(run_directory, on_bus(std::move(options))) {
+        EXPECT_TRUE(names_.read_until("NameOwnerChanged")) << daemon_.process().output();
+    }
+    Daemon& operator*() { return daemon_; }
+    Daemon* operator->() { return &daemon_; }
+    static void turn_off(const std::string& set) {
+        const Finished off = call_manager({"SetProbe", "sb", set, "false"});
+        EXPECT_EQ(off.status, 0) << off.errors;
+    }
+
+  private:
+    static std::vector<std::string> on_bus(std::vector<std::string> options) {
+        options.insert(options.end(), {"--bus", "system"});
+        return options;
+    }
+
+    const PrivateBus bus_;
+    Subscriber names_{"sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'"};
+    Daemon daemon_;
+};
+
 TEST_F(MissingEvidence, without_waits_a_starved_device_is_seen_and_nobody_is_blamed) {
     Daemon daemon(directory_ / "run", config("wait_floor = \"off\"\n"));
     const json answer = explained(daemon, starving_);
@@ -62,17 +87,9 @@ TEST_F(MissingEvidence, without_waits_a_starved_device_is_seen_and_nobody_is_bla
 
 TEST_F(MissingEvidence, with_a_set_of_probes_turned_off_the_set_is_named) {
     if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << "SKIPPED: " << why;
-    const PrivateBus bus;
-    Subscriber names("sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'");
-    std::vector<std::string> options = config();
-    options.insert(options.end(), {"--bus", "system"});
-    Daemon daemon(directory_ / "run", options);
-    ASSERT_TRUE(names.read_until("NameOwnerChanged")) << daemon.process().output();
-    const json answer = explained(daemon, starving_, [](int) {
-        const Finished off = call_manager({"SetProbe", "sb", "sync", "false"});
-        ASSERT_EQ(off.status, 0) << off.errors;
-    });
-    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    DaemonOnBus daemon(directory_ / "run", config());
+    const json answer = explained(*daemon, starving_, [](int) { DaemonOnBus::turn_off("sync"); });
+    ASSERT_EQ(daemon->stop(), 0) << daemon->process().output();
     expect_nothing_proven("data-starvation, synchronisations off", answer, "data-starvation");
     EXPECT_THAT(answer["summary"].get<std::string>(), HasSubstr("insufficient evidence: "));
     EXPECT_THAT(answer["summary"].get<std::string>(), HasSubstr("probe set sync was turned off"));
@@ -80,23 +97,17 @@ TEST_F(MissingEvidence, with_a_set_of_probes_turned_off_the_set_is_named) {
 
 TEST_F(MissingEvidence, without_the_calls_of_nccl_no_late_rank_is_named_and_nobody_else) {
     if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << "SKIPPED: " << why;
-    const PrivateBus bus;
-    Subscriber names("sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'");
-    std::vector<std::string> options = config();
-    options.insert(options.end(), {"--bus", "system"});
-    Daemon daemon(directory_ / "run", options);
-    ASSERT_TRUE(names.read_until("NameOwnerChanged")) << daemon.process().output();
-    const Finished off = call_manager({"SetProbe", "sb", "nccl", "false"});
-    ASSERT_EQ(off.status, 0) << off.errors;
+    DaemonOnBus daemon(directory_ / "run", config());
+    DaemonOnBus::turn_off("nccl");
     Child ranks({COLLECTIVES_PROGRAM, "--gate", "loop", "--ranks", "4", "--processes", "4", "--steps", "100",
                  "--sync-every", "1", "--compute-ms", "10", "--late-rank", "2", "--late-ms", "15"});
     ASSERT_TRUE(ranks.wait_for_line("ready")) << ranks.errors();
-    ASSERT_TRUE(daemon.wait_traced(ranks.pid()));
+    ASSERT_TRUE(daemon->wait_traced(ranks.pid()));
     ranks.write_line("go");
     ASSERT_EQ(ranks.wait(), 0) << ranks.errors();
-    const Finished explain = run({INGEROCTL_PROGRAM, "--socket", daemon.socket(), "--json", "explain"});
+    const Finished explain = run({INGEROCTL_PROGRAM, "--socket", daemon->socket(), "--json", "explain"});
     ASSERT_EQ(explain.status, 0) << explain.errors;
-    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    ASSERT_EQ(daemon->stop(), 0) << daemon->process().output();
     const json answer = json::parse(explain.output, nullptr, false);
     expect_nothing_proven("collective-wait, NCCL off", answer, "collective-wait");
     EXPECT_THAT(answer["summary"].get<std::string>(), HasSubstr("probe set nccl was turned off"));
@@ -105,37 +116,32 @@ TEST_F(MissingEvidence, without_the_calls_of_nccl_no_late_rank_is_named_and_nobo
 // All probes are let go and attached anew: some ranks make one more collective meanwhile than others.
 TEST_F(MissingEvidence, after_a_set_of_probes_was_turned_off_ranks_are_not_compared_by_numbers_of_before) {
     if (const std::string why = why_no_bus(); !why.empty()) GTEST_SKIP() << "SKIPPED: " << why;
-    const PrivateBus bus;
-    Subscriber names("sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='io.ingero.Ingero1'");
-    std::vector<std::string> options = config();
-    options.insert(options.end(), {"--bus", "system"});
-    Daemon daemon(directory_ / "run", options);
-    ASSERT_TRUE(names.read_until("NameOwnerChanged")) << daemon.process().output();
+    DaemonOnBus daemon(directory_ / "run", config());
     Child ranks({COLLECTIVES_PROGRAM, "--gate", "loop", "--ranks", "4", "--processes", "4", "--steps", "3000",
                  "--sync-every", "1", "--compute-ms", "5", "--late-rank", "2", "--late-ms", "10"});
     ASSERT_TRUE(ranks.wait_for_line("ready")) << ranks.errors();
-    ASSERT_TRUE(daemon.wait_traced(ranks.pid()));
+    ASSERT_TRUE(daemon->wait_traced(ranks.pid()));
     ranks.write_line("go");
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     const auto wait_for = [&](const std::string& sql, uint64_t least) {
         uint64_t found = 0;
         while (found < least && std::chrono::steady_clock::now() < until)
-            found = daemon.call("query", {{"sql", sql}})["rows"][0][0].get<uint64_t>();
+            found = daemon->call("query", {{"sql", sql}})["rows"][0][0].get<uint64_t>();
         EXPECT_GE(found, least) << sql;
     };
     wait_for("SELECT count(*) FROM collectives", 200);
-    ASSERT_EQ(call_manager({"SetProbe", "sb", "launch", "false"}).status, 0);
+    DaemonOnBus::turn_off("launch");
     wait_for("SELECT count(*) FROM communicators WHERE interrupted_at IS NOT NULL", 4);
     wait_for(
         "SELECT count(*) FROM collectives WHERE start_ns > (SELECT max(interrupted_at) + 1000000000 FROM "
         "communicators)",
         200);
-    const json seen = daemon.call("stragglers");
-    const json answer = daemon.call("explain");
-    const json after = daemon.call("query", {{"sql", "SELECT max(interrupted_at) FROM communicators"}})["rows"][0][0];
+    const json seen = daemon->call("stragglers");
+    const json answer = daemon->call("explain");
+    const json after = daemon->call("query", {{"sql", "SELECT max(interrupted_at) FROM communicators"}})["rows"][0][0];
     ranks.signal(SIGTERM);
     ranks.wait();
-    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    ASSERT_EQ(daemon->stop(), 0) << daemon->process().output();
     ASSERT_EQ(seen["communicators"].size(), 1u);
     const Finished stored = run({INGEROCTL_PROGRAM, "--db", directory_ / "run" + "/store", "--json", "query",
                                  "SELECT count(*) FROM collectives WHERE start_ns < " + after.dump()});

@@ -88,8 +88,8 @@ TEST(ReturnProbes, fail_only_where_a_filter_sees_the_call) {
     EXPECT_EQ(state(Call::refused, Call::refused, true), State::fail);
     EXPECT_EQ(state(Call::refused, Call::refused, false), State::pass);
     EXPECT_EQ(state(Call::refused, Call::refused, std::nullopt), State::note);
-    EXPECT_EQ(state(Call::unlogged, Call::unlogged, true), State::note);
-    EXPECT_EQ(state(Call::unlogged, Call::unlogged, false), State::pass) << "a filter of ours ends the child";
+    EXPECT_EQ(state(Call::unknown, Call::unknown, true), State::note);
+    EXPECT_EQ(state(Call::unknown, Call::unknown, false), State::pass) << "a filter of ours ends the child";
 }
 
 TEST(ReturnProbes, are_tried_without_harm_to_the_one_who_asks) {

@@ -357,13 +357,14 @@ class LateRanks final : public Detector {
         const auto& number = arrivals[ranked[0].second][0]->late.rank;
         Clause why =
             meanwhile_clause(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
-        const std::string hardware_fix = add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
+        const std::string condition_fix =
+            add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + "; " + why.text + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
                       std::to_string(visible_pid(ranked[0].second.first.pid)) +
                       "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons." +
-                      hardware_fix;
+                      condition_fix;
         finding.confirm = "Run explain again after the change: " + self + " should wait for nobody longer than " +
                           format_duration(late_from_ns) + ".";
         ret_findings.push_back(std::move(finding));
@@ -430,7 +431,7 @@ class LateRanks final : public Detector {
         const std::string who = rank_text(rank, context);
         Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
         Clause why = meanwhile_clause(meanwhile, "it", cause);
-        const std::string hardware_fix = add_condition(why, key_of(rank), ranges, context);
+        const std::string condition_fix = add_condition(why, key_of(rank), ranges, context);
         finding.culprits = {cause};
         const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
             return is_late(ranges, one) && key_of(one.late) == key_of(rank);
@@ -444,7 +445,7 @@ class LateRanks final : public Detector {
         finding.summary += ", late by a median of " + format_duration(median_of(std::move(lateness))) + "; " +
                            why.text + doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
-                      "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs." + hardware_fix;
+                      "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs." + condition_fix;
         finding.confirm = "Run explain again after the change: no rank should come last in most ranges.";
         ret_findings.push_back(std::move(finding));
     }

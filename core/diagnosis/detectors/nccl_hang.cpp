@@ -350,8 +350,8 @@ class NcclHang final : public Detector {
         if (!proven && waits_for_root(stuck))
             finding.summary += ", the root of this broadcast: the others may wait there for work";
         if (!proven && waits)
-            finding.summary += ", which waits itself in collective " + std::to_string(waits->sequence) +
-                               " of another communicator, whose finding says for whom";
+            finding.summary +=
+                ", which waits itself in collective " + std::to_string(waits->sequence) + " of another communicator";
         if (may_have_come)
             finding.summary +=
                 "; insufficient evidence: " + std::to_string(lost) +

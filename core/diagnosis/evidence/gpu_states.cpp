@@ -130,7 +130,9 @@ Result<std::vector<GpuStates>> read_gpu_states(const StoreSnapshot& snapshot, ui
         const auto row = read_state(head);
         if (!row) error = row.error();
         if (auto sample = row ? gpu_sample(*row) : std::nullopt) samples.push_back(std::move(*sample));
-        return !error && samples.size() < max_samples;
+        // Of more than are kept the latest stay.
+        if (samples.size() == 2 * max_samples) samples.erase(samples.begin(), samples.begin() + max_samples);
+        return !error;
     });
     if (error) return tl::unexpected(*error);
     if (!scanned) return tl::unexpected(scanned.error());

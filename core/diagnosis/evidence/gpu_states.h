@@ -60,7 +60,7 @@ struct GpuStates {
 std::optional<GpuSample> gpu_sample(const StateRow& row);
 /// One a GPU, in order of UUID.
 std::vector<GpuStates> gpu_states(std::span<const GpuSample> samples);
-/// Rows of GPUs of one boot, in a bounded number. `monotonic` is CLOCK_MONOTONIC. Errors: those of the store.
+/// Rows of GPUs of one boot, of very many the latest. `monotonic` is CLOCK_MONOTONIC. Errors: those of the store.
 Result<std::vector<GpuStates>> read_gpu_states(const StoreSnapshot& snapshot, uint32_t boot, Window monotonic);
 
 /// "hw_thermal_slowdown, sw_power_cap".

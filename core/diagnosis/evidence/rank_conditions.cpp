@@ -102,8 +102,8 @@ class GpusByPid {
 
 /// How it was with one rank.
 struct Place {
-    const GpuStates* gpu = nullptr;  ///< null: not known, nor are the members below
-    size_t measured = 0, throttled = 0;
+    const GpuStates* gpu = nullptr;     ///< null: not known, nor are the members below
+    size_t measured = 0;                ///< whether it throttled
     uint64_t reasons = 0;               ///< that were there most of the time
     double clock_mhz = 0, speed = 0;    ///< means; speed is of the highest clock; 0: not known
     double width = 0, max_width = 0;    ///< at best; 0: not known

@@ -17,7 +17,7 @@ CheckResult check_return_probes(ProbedReturn found) {
                     "whose filter does not allow uretprobe, as in a container, is killed if its returns are probed. "
                     "ingerod traces no program under a filter here, and without uprobe-session none at all",
                     "update the kernel: 6.14 has the fix, and so have the stable kernels of 2025"};
-        case ProbedReturn::unlogged:
+        case ProbedReturn::unknown:
             break;
     }
     return {name, State::note,

@@ -70,10 +70,10 @@ UretprobeCall try_uretprobe(bool filtered) {
     const pid_t pid = fork();
     if (pid == 0) call_uretprobe(filtered);
     int status = 0;
-    if (pid < 0) return UretprobeCall::unlogged;
+    if (pid < 0) return UretprobeCall::unknown;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!WIFEXITED(status)) return UretprobeCall::unlogged;
+    if (!WIFEXITED(status)) return UretprobeCall::unknown;
     switch (WEXITSTATUS(status)) {
         case status_of_trap:
             return UretprobeCall::trap;
@@ -82,18 +82,18 @@ UretprobeCall try_uretprobe(bool filtered) {
         case status_of_unknown_call:
             return UretprobeCall::unknown_call;
         default:
-            return UretprobeCall::unlogged;
+            return UretprobeCall::unknown;
     }
 }
 
 ProbedReturn judge_probed_return(UretprobeCall plain, UretprobeCall filtered, std::optional<bool> in_btf) {
     if (filtered == UretprobeCall::trap) return ProbedReturn::passes_filters;
     // Under a filter of our own, which keeps the call from us, the kernel's types show whether there is one.
-    const bool is_kept_from_us = plain == UretprobeCall::refused || plain == UretprobeCall::unlogged;
+    const bool is_kept_from_us = plain == UretprobeCall::refused || plain == UretprobeCall::unknown;
     if (plain == UretprobeCall::unknown_call || (is_kept_from_us && in_btf && !*in_btf))
         return ProbedReturn::without_call;
     const bool has_call = plain == UretprobeCall::trap || (plain == UretprobeCall::refused && in_btf.value_or(false));
-    return has_call && filtered == UretprobeCall::refused ? ProbedReturn::meets_filters : ProbedReturn::unlogged;
+    return has_call && filtered == UretprobeCall::refused ? ProbedReturn::meets_filters : ProbedReturn::unknown;
 }
 
 ProbedReturn find_probed_return() {

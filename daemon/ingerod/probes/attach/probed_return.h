@@ -12,7 +12,7 @@ enum class UretprobeCall {
     unknown_call,  ///< ENOSYS: the kernel has none
     trap,          ///< SIGILL: the kernel has it, and it was reached
     refused,       ///< a seccomp filter answered in its place
-    unlogged,      ///< none of these, or the child could not be started
+    unknown,       ///< none of these, or the child could not be started
 };
 
 /// Tries it in a child; `filtered`: one with a seccomp filter that refuses this call alone.
@@ -23,7 +23,7 @@ enum class ProbedReturn {
     without_call,    ///< no system call is made
     passes_filters,  ///< by one that seccomp filters do not see
     meets_filters,   ///< by one that they see: a program under a filter may be ended
-    unlogged,
+    unknown,
 };
 
 /// What the two tries mean, and whether the kernel's BTF knows the call (nullopt: no BTF to be read).
