@@ -71,10 +71,11 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      make_device_fault},
     {"collective-wait", "A rank waits for a late rank",
      "the time from when a rank began to wait for its collectives to when the last rank of this host entered them, "
-     "proven where it then went on at once",
+     "where it then went on within as long again; proven where it did at once; low where the late rank waited itself, "
+     "for ranks of another communicator",
      "collectives, synchronisations, communicators made while traced; two ranks on the host",
-     "ranks of other hosts; a device that is slow while its host runs ahead; ranks that wait by copying or polling; "
-     "a root that comes last to its own broadcast",
+     "ranks of other hosts; a device that is slow while its host runs ahead; a rank that is late by less time than the "
+     "devices then need; ranks that wait by polling; a root that comes last to its own broadcast",
      make_late_ranks},
     {"straggler", "One rank keeps coming last",
      "most of the latest 50 ranges of collectives, or of those of ten seconds, in which the same rank entered last, "
@@ -84,7 +85,7 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
     {"nccl-hang", "A collective that cannot end",
      "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "
      "entered another; partial where it may still come, low where it is the root of a broadcast, in which others wait "
-     "for work",
+     "for work, or goes on with other work, up to five minutes",
      "collectives and synchronisations of all ranks on the host since the process began, or since before the hang",
      "ranks of other hosts; why a rank does not come; hangs inside NCCL or the network", make_nccl_hang},
     {"data-starvation", "The device waits for data",

@@ -24,6 +24,9 @@ constexpr uint64_t slice_ns = 1'000'000'000;
 /// Calls come in order of their end, but for those of a turn of the rings.
 constexpr uint64_t settled_after_ns = 500'000'000;
 constexpr size_t max_pairs = 256;  ///< whom one rank waited for
+/// Ranges that are kept, for each that counts: of a rank that alone synchronises with most, few show how late it is.
+constexpr size_t kept_ranges = 8;
+constexpr size_t max_judged = 64;  ///< ranges of a communicator that are not to be judged once more
 /// An episode ends where the rank is late in less than this part of what opens one: a rank at that limit is not
 /// reported again and again.
 constexpr unsigned resolved_percent = 66;
@@ -37,7 +40,7 @@ std::string hex_id(const std::string& text) {
     return hex;
 }
 
-std::pair<ProcessKey, uint64_t> key_of(const RankWait& rank) {
+RankKey key_of(const RankWait& rank) {
     return {rank.process, rank.communicator};
 }
 
@@ -64,8 +67,14 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.lost_ns = finding.newly_lost_ns = episode.lost_ns;
     finding.lost_all();
     finding.window_share = share_of(episode.lost_ns, saturating_subtract(episode.latest_ns, episode.since_ns));
-    finding.severity = severity_of(finding.window_share);
     const MeanwhilePart* cause = episode.cause();
+    const bool waited_for_ranks = cause && cause->kind == "rank-wait";
+    // Where it waited for ranks, one of another communicator may have been late first.
+    const bool may_be_led = episode.conditions.empty();
+    const uint64_t led_ns = may_be_led ? ns_of_kind(episode.meanwhile, "rank-wait") : 0;
+    if (!may_be_led || !waited_for_ranks)
+        finding.severity = severity_of(share_of(saturating_subtract(episode.at_once_ns, led_ns),
+                                                saturating_subtract(episode.latest_ns, episode.since_ns)));
     uint64_t known_ns = 0;
     const std::string who = rank_text(episode, comm);
     for (const MeanwhilePart& part : episode.meanwhile) {
@@ -75,7 +84,8 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
             finding.culprits.push_back({part.name.empty() ? meanwhile_text(part) : part.name, part.pid, part.ns, 0});
     }
     finding.explained_fraction = episode.lost_ns == 0 ? 0 : share_of(known_ns, episode.lost_ns);
-    finding.verdict = cause ? Verdict::proven : Verdict::partial;
+    const bool is_certain = verdict_of(share_of(episode.at_once_ns, episode.lost_ns), false) == Verdict::proven;
+    finding.verdict = cause && !waited_for_ranks && is_certain ? Verdict::proven : Verdict::partial;
     finding.summary = who + " came last to the collectives of " + std::to_string(episode.local_ranks) +
                       " ranks of this host in " + std::to_string(episode.late) + " of the latest " +
                       std::to_string(episode.of_ranges) + " ranges, late by a median of " +
@@ -84,6 +94,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
                                    " of " + format_duration(episode.lost_ns)
                              : std::string("no single cause explains the delay"));
     if (!episode.conditions.empty()) finding.summary += "; " + episode.conditions[0].text;
+    if (!is_certain) finding.summary += may_have_cost_nothing;
     finding.fix = "Compare what " + who +
                   " does between its collectives with the other ranks: its share of the work, " +
                   "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
@@ -132,17 +143,14 @@ void StragglerWatch::communicators_changed() {
 }
 
 bool StragglerWatch::wants(const Event& event) {
-    if (ThreadHistory::wants(event)) return true;
-    const Op* op = find_op(event.op);
-    return op && CollectiveWaitsDeriver::wants(*op);
+    return ThreadHistory::wants(event) || CollectiveWaitsDeriver::wants(event);
 }
 
 void StragglerWatch::take(std::span<const Event> events) {
     for (const Event& event : events) {
         if (!processes_.contains(event.process())) continue;
         history_.take(event);
-        const Op* op = find_op(event.op);
-        if (op && CollectiveWaitsDeriver::wants(*op)) waiting_.push_back(event);
+        if (CollectiveWaitsDeriver::wants(event)) waiting_.push_back(event);
     }
     if (waiting_.size() < max_waiting) return;
     std::stable_sort(waiting_.begin(), waiting_.end(), CollectiveWaitsDeriver::before);
@@ -165,28 +173,34 @@ std::vector<StragglerChange> StragglerWatch::settle(uint64_t until_ns) {
 }
 
 void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerChange>& changes) {
-    if (range.waits.size() < 2) return;
+    if (range.local_ranks() < 2) return;
     if (watched_.size() >= max_watched && !watched_.contains(range.hash)) return;
     Watched& watched = watched_[range.hash];
+    // One that synchronises much later than the others has a range of its own.
+    if (std::find(watched.judged.begin(), watched.judged.end(), range.last_sequence) != watched.judged.end()) return;
+    watched.judged.push_back(range.last_sequence);
+    if (watched.judged.size() > max_judged) watched.judged.pop_front();
     auto arrival = late_arrival(range);
-    std::vector<uint64_t> steps;
-    for (size_t i = 1; i < watched.latest.size(); ++i)
-        steps.push_back(saturating_subtract(watched.latest[i].arrival.end_ns, watched.latest[i - 1].arrival.end_ns));
-    const uint64_t step_ns = median_of(std::move(steps));
+    std::vector<const LateArrival*> latest;
+    for (size_t i = watched.latest.size() - std::min(watched.latest.size(), options_.ranges); i < watched.latest.size();
+         ++i)
+        latest.push_back(&watched.latest[i].arrival);
+    const uint64_t step_ns = step_of(latest);
     const uint64_t threshold_ns = std::max(options_.floor_ns, step_ns / 100 * options_.step_percent);
-    const bool is_late = arrival && arrival->lateness_ns >= threshold_ns;
+    const bool is_late = arrival && arrival->may_cost() && arrival->lateness_ns >= threshold_ns;
     add_totals(range, arrival ? &*arrival : nullptr, is_late);
     totals_[range.hash].step_ns = step_ns;
     if (!arrival) return;
-    watched.local_ranks = std::max(watched.local_ranks, range.waits.size());
+    watched.local_ranks = std::max(watched.local_ranks, range.local_ranks());
     watched.ranks = range.ranks;
     watched.last_end_ns = std::max(watched.last_end_ns, arrival->end_ns);
     if (is_late) {
         const auto open = watched.open.find(key_of(arrival->late));
         if (open != watched.open.end()) add_late(open->second, *arrival);
     }
+    arrival->waited.clear();
     watched.latest.push_back({std::move(*arrival), is_late});
-    if (watched.latest.size() > options_.ranges) watched.latest.pop_front();
+    if (watched.latest.size() > kept_ranges * options_.ranges) watched.latest.pop_front();
     open_or_close(range.hash, watched, threshold_ns, changes);
 }
 
@@ -205,7 +219,10 @@ void StragglerWatch::add_totals(const CollectiveRange& range, const LateArrival*
     for (const RankWait& wait : range.waits)
         if (RankTotals* one = member(wait)) ++one->ranges;
     if (!is_late) return;
+    const bool has_waited = std::any_of(range.waits.begin(), range.waits.end(),
+                                        [&](const RankWait& wait) { return key_of(wait) == key_of(arrival->late); });
     if (RankTotals* late = member(arrival->late)) {
+        late->ranges += has_waited ? 0 : 1;
         ++late->came_last;
         late->late_ns = saturating_add(late->late_ns, arrival->lateness_ns);
     }
@@ -221,28 +238,38 @@ void StragglerWatch::add_totals(const CollectiveRange& range, const LateArrival*
     }
 }
 
+std::vector<const StragglerWatch::Latest*> StragglerWatch::latest_of(const Watched& watched, const Rank& rank) const {
+    const uint64_t from_ns = saturating_subtract(watched.last_end_ns, options_.latest_ns);
+    std::vector<const Latest*> latest;
+    size_t recent = 0;
+    for (auto one = watched.latest.rbegin(); one != watched.latest.rend() && latest.size() < options_.ranges; ++one) {
+        if (!one->arrival.shows(rank)) continue;
+        latest.push_back(&*one);
+        recent += one->arrival.end_ns >= from_ns;
+    }
+    if (recent >= options_.least_ranges)
+        latest.resize(recent);
+    else if (latest.size() < options_.ranges)
+        latest.clear();
+    std::reverse(latest.begin(), latest.end());
+    return latest;
+}
+
 void StragglerWatch::open_or_close(uint64_t hash, Watched& watched, uint64_t threshold_ns,
                                    std::vector<StragglerChange>& changes) {
-    const uint64_t from_ns = saturating_subtract(watched.last_end_ns, options_.latest_ns);
-    auto first = watched.latest.begin();
-    const auto recent = std::find_if(watched.latest.begin(), watched.latest.end(),
-                                     [&](const Latest& one) { return one.arrival.end_ns >= from_ns; });
-    const auto of_late = static_cast<size_t>(watched.latest.end() - recent);
-    if (of_late >= options_.least_ranges)
-        first = recent;
-    else if (watched.latest.size() < options_.ranges)
-        return;
-    const auto count = static_cast<size_t>(watched.latest.end() - first);
-    std::map<Rank, size_t> late;
-    for (auto one = first; one != watched.latest.end(); ++one)
-        if (one->late) ++late[key_of(one->arrival.late)];
     unsigned percent = options_.late_percent;
     if (watched.local_ranks == 2) percent = std::max(percent, late_percent_of_two);
-
+    const auto late_of = [this, &watched](const Rank& rank, size_t& ret_of_ranges) {
+        std::vector<const Latest*> latest = latest_of(watched, rank);
+        ret_of_ranges = latest.size();
+        std::erase_if(latest, [&](const Latest* one) { return !one->late || key_of(one->arrival.late) != rank; });
+        return latest;
+    };
     for (auto open = watched.open.begin(); open != watched.open.end();) {
         StragglerEpisode& episode = open->second;
-        const size_t its = late.contains(open->first) ? late[open->first] : 0;
-        if (its * 10'000 >= size_t{percent} * resolved_percent * count) {
+        size_t of_ranges = 0;
+        const size_t late = late_of(open->first, of_ranges).size();
+        if (of_ranges == 0 || late * 10'000 >= size_t{percent} * resolved_percent * of_ranges) {
             ++open;
             continue;
         }
@@ -250,31 +277,26 @@ void StragglerWatch::open_or_close(uint64_t hash, Watched& watched, uint64_t thr
         changes.push_back({true, std::move(episode)});
         open = watched.open.erase(open);
     }
-    for (const auto& [rank, its] : late) {
-        const auto open = watched.open.find(rank);
-        if (open == watched.open.end() && its * 100 < size_t{percent} * count) continue;
-        std::vector<uint64_t> lateness;
-        const RankWait* who = nullptr;
-        for (auto one = first; one != watched.latest.end(); ++one) {
-            if (!one->late || key_of(one->arrival.late) != rank) continue;
-            lateness.push_back(one->arrival.lateness_ns);
-            who = &one->arrival.late;
-        }
-        const bool opens = open == watched.open.end();
-        StragglerEpisode& episode = opens ? watched.open[rank] : open->second;
-        if (opens) {
-            episode = begin(hash, watched, *who);
-            for (auto one = first; one != watched.latest.end(); ++one)
-                if (one->late && key_of(one->arrival.late) == rank) add_late(episode, one->arrival);
-        }
-        if (watched.latest.back().late && key_of(watched.latest.back().arrival.late) == rank) {
-            episode.lateness_ns = median_of(std::move(lateness));
-            episode.threshold_ns = threshold_ns;
-            episode.late = its;
-            episode.of_ranges = count;
-        }
-        if (opens) changes.push_back({false, episode});
+    if (!watched.latest.back().late) return;
+    const RankWait& who = watched.latest.back().arrival.late;
+    const Rank rank = key_of(who);
+    size_t of_ranges = 0;
+    const std::vector<const Latest*> late = late_of(rank, of_ranges);
+    const auto open = watched.open.find(rank);
+    const bool opens = open == watched.open.end();
+    if (opens && (of_ranges == 0 || late.size() * 100 < size_t{percent} * of_ranges)) return;
+    StragglerEpisode& episode = opens ? watched.open[rank] : open->second;
+    if (opens) {
+        episode = begin(hash, watched, who);
+        for (const Latest* one : late) add_late(episode, one->arrival);
     }
+    std::vector<uint64_t> lateness;
+    for (const Latest* one : late) lateness.push_back(one->arrival.lateness_ns);
+    episode.lateness_ns = median_of(std::move(lateness));
+    episode.threshold_ns = threshold_ns;
+    episode.late = late.size();
+    episode.of_ranges = of_ranges;
+    if (opens) changes.push_back({false, episode});
 }
 
 StragglerEpisode StragglerWatch::begin(uint64_t hash, const Watched& watched, const RankWait& rank) {
@@ -295,13 +317,21 @@ StragglerEpisode StragglerWatch::begin(uint64_t hash, const Watched& watched, co
 
 void StragglerWatch::add_late(StragglerEpisode& episode, const LateArrival& arrival) const {
     const uint64_t from_ns = saturating_subtract(arrival.late.arrival_ns, arrival.lateness_ns);
+    // Ranks that synchronise with different collectives may wait for it at the same time.
+    const Window time{std::max(from_ns, episode.counted_until_ns),
+                      std::max(arrival.late.arrival_ns, episode.counted_until_ns)};
+    episode.counted_until_ns = time.to_ns;
     if (episode.since_ns == 0 || from_ns < episode.since_ns) episode.since_ns = from_ns;
     episode.latest_ns = std::max(episode.latest_ns, arrival.end_ns);
-    episode.lost_ns = saturating_add(episode.lost_ns, arrival.lateness_ns);
+    episode.lost_ns = saturating_add(episode.lost_ns, time.length_ns());
+    if (arrival.at_once()) episode.at_once_ns = saturating_add(episode.at_once_ns, time.length_ns());
     episode.worst_ns = std::max(episode.worst_ns, arrival.lateness_ns);
     ++episode.late_ranges;
+    const auto waits_for_others = [&](const Event& call) {
+        return deriver_.waits_for_others(call.process(), call.tid, call.start_ns, episode.hash);
+    };
     add_parts(episode.meanwhile,
-              history_.parts(arrival.late.process, arrival.late.arrival_tid, {from_ns, arrival.late.arrival_ns}));
+              history_.parts(arrival.late.process, arrival.late.arrival_tid, time, waits_for_others));
 }
 
 std::vector<StragglerChange> StragglerWatch::quiet(uint64_t now_ns) {

@@ -51,8 +51,10 @@ struct StragglerEpisode {
     size_t late = 0;
     size_t of_ranges = 0;
     uint64_t lost_ns = 0;      ///< that the rank that waited longest waited, summed over ranges since since_ns
+    uint64_t at_once_ns = 0;   ///< of that, in ranges that the ranks then left at once
     uint64_t late_ranges = 0;  ///< since since_ns
     uint64_t worst_ns = 0;
+    uint64_t counted_until_ns = 0;          ///< CLOCK_MONOTONIC, in lost_ns
     std::vector<MeanwhilePart> meanwhile;   ///< sums to lost_ns
     std::vector<RankCondition> conditions;  ///< that may be why, as far as add_conditions() was called
 
@@ -121,6 +123,7 @@ class StragglerWatch {
     };
     struct Watched {
         std::deque<Latest> latest;
+        std::deque<uint32_t> judged;  ///< the last collectives of ranges, the latest
         size_t local_ranks = 0;
         std::optional<uint32_t> ranks;
         std::map<Rank, StragglerEpisode> open;
@@ -130,6 +133,8 @@ class StragglerWatch {
     void pass_on(uint64_t until_ns);
     void judge(const CollectiveRange& range, std::vector<StragglerChange>& changes);
     void add_totals(const CollectiveRange& range, const LateArrival* late, bool is_late);
+    /// Ranges that count for the rank, in order; none where they are too few.
+    std::vector<const Latest*> latest_of(const Watched& watched, const Rank& rank) const;
     void open_or_close(uint64_t hash, Watched& watched, uint64_t threshold_ns, std::vector<StragglerChange>& changes);
     StragglerEpisode begin(uint64_t hash, const Watched& watched, const RankWait& rank);
     void add_late(StragglerEpisode& episode, const LateArrival& arrival) const;

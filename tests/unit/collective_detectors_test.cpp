@@ -281,17 +281,152 @@ TEST_F(LateRanks, RanksThatAllWaitForASlowDeviceAccuseNobody) {
     expect_nothing();
 }
 
-TEST_F(LateRanks, WhereTheDevicesWereAtWorkAsLongNothingIsProven) {
+TEST_F(LateRanks, WhereTheDevicesWereAtWorkNearlyAsLongNothingIsProven) {
+    make(4);
+    for (int number = 0; number < 100; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[3] += 20 * ms;
+        step(compute, true, 15 * ms);
+    }
+    const auto found = explain();
+    EXPECT_THAT(found, SizeIs(2));
+    for (const auto& [kind, findings] : found) {
+        EXPECT_THAT(findings, Each(Field(&Finding::verdict, Verdict::partial))) << kind;
+        EXPECT_THAT(findings, Each(Field(&Finding::severity, Severity::low))) << kind;
+        EXPECT_THAT(findings, Each(Field(&Finding::summary, HasSubstr("so the wait may have cost nothing")))) << kind;
+    }
+}
+
+// It waits for an event of before the collective, and leaves by chance as the late one comes.
+TEST_F(LateRanks, WhoWaitsForAnEventShowsNotWhenTheOthersLeft) {
+    make(4);
+    for (int number = 0; number < 100; ++number) {
+        const uint64_t last_ns = now_ + 30 * ms, done_ns = last_ns + 30 * ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t own_ns = rank == 3 ? last_ns : now_ + 10 * ms + rank * us;
+            collective(rank, sequence_, own_ns);
+            const bool for_event = rank == 1;
+            call(for_event ? "cudaEventSynchronize" : "cudaStreamSync", rank, own_ns + 10 * us,
+                 (for_event ? last_ns + 100 * us : done_ns) - own_ns - 10 * us);
+        }
+        now_ = done_ns;
+    }
+    expect_nothing();
+}
+
+// Of programs whose devices are the bottleneck, one is always the last to have enqueued its work.
+TEST_F(LateRanks, WhereTheDevicesWereAtWorkForLongerNobodyIsLate) {
     make(4);
     for (int number = 0; number < 100; ++number) {
         std::vector<uint64_t> compute = usual(4);
         compute[3] += 20 * ms;
         step(compute, true, 30 * ms);
     }
-    for (const auto& [kind, findings] : explain()) {
-        EXPECT_THAT(findings, Each(Field(&Finding::verdict, Verdict::partial))) << kind;
-        EXPECT_THAT(findings, Each(Field(&Finding::summary, HasSubstr("so the wait may have cost nothing")))) << kind;
+    expect_nothing();
+}
+
+// Rank 0 waits for the first of two collectives, and writes a log for so long; the others but rank 3 wait for the
+// second. Rank 3 comes later than the others by 25 ms.
+class LateRanksThatSynchroniseApart : public LateRanks {
+  protected:
+    std::map<std::string, std::vector<Finding>> explain_steps(uint64_t log_ns, uint64_t late_ns = 25 * ms) {
+        make(4);
+        for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+        for (int number = 0; number < 100; ++number) {
+            std::vector<uint64_t> compute = usual(4);
+            compute[3] += late_ns;
+            const uint64_t first_ns = now_ + *std::max_element(compute.begin(), compute.end()) + ms;
+            const uint64_t done_ns = first_ns + log_ns + ms;
+            sequence_ += 2;
+            for (uint32_t rank = 0; rank < 4; ++rank) {
+                const uint64_t arrival_ns = now_ + compute[rank];
+                collective(rank, sequence_ - 1, arrival_ns);
+                if (rank == 0) call("cudaStreamSync", rank, arrival_ns + 10 * us, first_ns - arrival_ns - 10 * us);
+                collective(rank, sequence_, rank == 0 ? first_ns + log_ns : arrival_ns + 20 * us);
+                if (rank == 1 || rank == 2)
+                    call("cudaStreamSync", rank, arrival_ns + 30 * us, done_ns - arrival_ns - 30 * us);
+            }
+            now_ = done_ns + 100 * us;
+        }
+        return explain();
     }
+};
+
+TEST_F(LateRanksThatSynchroniseApart, NameTheOneThatDoesNotSynchroniseThere) {
+    auto found = explain_steps(us);
+    ASSERT_THAT(found["collective-wait"], SizeIs(1));
+    EXPECT_EQ(found["collective-wait"][0].pid, 100u);
+    EXPECT_THAT(found["collective-wait"][0].summary, HasSubstr("for rank 3 (trainer-3, pid 103)"));
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    const Finding& straggler = found["straggler"][0];
+    EXPECT_EQ(straggler.pid, 103u);
+    EXPECT_EQ(straggler.verdict, Verdict::proven);
+    EXPECT_THAT(straggler.summary, AllOf(HasSubstr("of 4 ranks of this host"), HasSubstr("in 100 of 100 ranges")));
+    EXPECT_NEAR(static_cast<double>(straggler.lost_ns), 100 * 25.0 * ms, 100 * 1.0 * ms);
+}
+
+TEST_F(LateRanksThatSynchroniseApart, NameTheOneThatGoesOnLateForWhatItDidSince) {
+    auto found = explain_steps(40 * ms, 0);
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    EXPECT_EQ(found["straggler"][0].pid, 100u);
+    EXPECT_NEAR(static_cast<double>(found["straggler"][0].lost_ns), 100 * 40.0 * ms, 100 * 1.0 * ms);
+    ASSERT_THAT(found["collective-wait"], SizeIs(2)) << "rank 3 waits for nothing";
+    for (const Finding& wait : found["collective-wait"])
+        EXPECT_NEAR(static_cast<double>(wait.lost_ns), 100 * 40.0 * ms, 100 * 1.0 * ms) << wait.summary;
+}
+
+// Rank 0 alone synchronises, and is the last one itself but for some steps.
+TEST_F(LateRanks, OneThatIsSeldomLateToTheOnlyOneThatSynchronisesIsNoStraggler) {
+    make(4);
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    for (int number = 0; number < 200; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[number % 10 == 0 ? 3 : 0] += 20 * ms;
+        const uint64_t done_ns = now_ + *std::max_element(compute.begin(), compute.end()) + ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) collective(rank, sequence_, now_ + compute[rank]);
+        call("cudaStreamSync", 0, now_ + compute[0] + 10 * us, done_ns - now_ - compute[0] - 10 * us);
+        now_ = done_ns;
+    }
+    EXPECT_THAT(explain()["straggler"], IsEmpty());
+}
+
+// Tensor and data parallel, and a pipeline: it is late since another communicator's rank was.
+TEST_F(LateRanks, OneThatWaitedForOtherRanksIsNotSaidToHaveWaitedForItsDevice) {
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    const auto found_with = [&](uint64_t hash, uint64_t awaited, const std::string& awaited_call) {
+        hash_ = hash;
+        make(4, hash);
+        make(4, awaited);
+        const uint64_t from_ns = now_;
+        for (int number = 0; number < 100; ++number) {
+            std::vector<uint64_t> compute = usual(4);
+            compute[3] += 20 * ms;
+            const uint64_t at_ns = now_ + compute[3] - 20 * ms;
+            if (!awaited_call.empty())
+                collective(3, static_cast<uint32_t>(number + 1), at_ns - 20 * us, 4'096, awaited, awaited_call);
+            call("cudaStreamSync", 3, at_ns, 19 * ms);
+            step(compute);
+        }
+        auto found = explain(0, from_ns);
+        EXPECT_THAT(found["straggler"], SizeIs(1));
+        EXPECT_THAT(found["collective-wait"], SizeIs(3));
+        for (const Finding& wait : found["collective-wait"])
+            EXPECT_EQ(wait.severity, awaited_call.empty() ? Severity::high : Severity::low) << wait.summary;
+        return found["straggler"].empty() ? Finding() : found["straggler"][0];
+    };
+    uint64_t hash = world;
+    for (const std::string name : {"ncclAllReduce", "ncclRecv"}) {
+        ++hash;
+        const Finding straggler = found_with(hash, hash + 100, name);
+        EXPECT_EQ(straggler.severity, Severity::low);
+        EXPECT_EQ(straggler.verdict, Verdict::partial);
+        EXPECT_THAT(straggler.summary, HasSubstr("meanwhile it was waiting for other ranks or for its device for 1."));
+    }
+    const Finding straggler = found_with(hash + 1, hash + 101, "");
+    EXPECT_EQ(straggler.severity, Severity::high);
+    EXPECT_EQ(straggler.verdict, Verdict::proven);
 }
 
 TEST_F(LateRanks, WhoLeftBeforeTheLastOneCameDidNotWaitForIt) {

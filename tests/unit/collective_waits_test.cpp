@@ -348,6 +348,115 @@ TEST(CollectiveWaits, KeepTheLatestOfStreamsThatNobodySynchronisesWith) {
     EXPECT_EQ(waits.ranges.back().last_sequence, streams);
 }
 
+TEST(CollectiveWaits, EndWithACopyToTheHostThatWaitsForItsStream) {
+    struct Case {
+        OpId op;
+        uint64_t direction;
+        bool ends;
+    };
+    for (const Case& one : {Case{op::cudaMemcpy, 2, true}, Case{op::cudaMemcpy, 1, false},
+                            Case{op::cudaMemcpy, 3, false}, Case{op::cudaMemcpyAsync, 2, false}}) {
+        std::vector<Event> events = {collective(0, 1, 10 * ms), call(one.op, 0, 20 * ms, 5 * ms)};
+        events.back().args[1] = one.direction;
+        EXPECT_EQ(collective_waits(events, two_ranks()).ranges.size(), one.ends ? 1u : 0u)
+            << op_name(one.op) << " " << one.direction;
+    }
+}
+
+// Rank 1 enters last and synchronises later on.
+TEST(CollectiveWaits, KnowWhoEnteredLastWhereverItSynchronises) {
+    const std::vector<Event> events = {collective(0, 1, 10 * ms),    call(stream_sync, 0, 3'000 * ms, 900 * ms),
+                                       collective(1, 1, 3'800 * ms), collective(1, 2, 3'900 * ms),
+                                       collective(0, 2, 4'000 * ms), call(stream_sync, 1, 4'100 * ms, 10 * ms)};
+    const auto expect_late = [](const std::vector<CollectiveRange>& ranges) {
+        ASSERT_EQ(ranges.size(), 2u);
+        ASSERT_TRUE(ranges[0].last_to_enter);
+        EXPECT_EQ(ranges[0].last_sequence, 1u);
+        EXPECT_EQ(ranges[0].last_to_enter->process, process_of(1));
+        EXPECT_EQ(ranges[0].last_to_enter->communicator, 11u);
+        EXPECT_EQ(ranges[0].last_to_enter->start_ns, 3'800 * ms);
+        EXPECT_EQ(ranges[0].local_ranks(), 2u);
+        ASSERT_TRUE(ranges[1].last_to_enter);
+        EXPECT_EQ(ranges[1].last_to_enter->process, process_of(0));
+    };
+    const Communicators communicators = two_ranks();
+    expect_late(collective_waits(events, communicators).ranges);
+    // Live, while the collective is older than what is judged and nobody has yet waited for it.
+    CollectiveWaitsDeriver deriver(communicators);
+    std::vector<CollectiveRange> ranges;
+    for (const Event& event : events) {
+        for (CollectiveRange& range : deriver.take_ranges(event.start_ns)) ranges.push_back(std::move(range));
+        deriver.take(event);
+    }
+    for (CollectiveRange& range : deriver.take_ranges(UINT64_MAX)) ranges.push_back(std::move(range));
+    expect_late(ranges);
+    EXPECT_EQ(deriver.finish().skews.size(), 1u) << "rank 0 may yet wait for it";
+}
+
+TEST(CollectiveWaits, KnowWhatElseASynchronisationWaitedFor) {
+    const auto others = [](OpId op, uint64_t communicator, uint64_t on_stream, uint64_t duration_ns) {
+        Event event = collective(0, 1, 10 * ms, op);
+        event.args[1] = communicator;
+        event.stream = on_stream;
+        CommunicatorRow other = row_of(0, 2, world + 1);
+        other.id = 77;
+        const Communicators all({row_of(0, 2), row_of(1, 2), other});
+        CollectiveWaitsDeriver deriver(all);
+        deriver.take(collective(0, 1, 5 * ms));
+        deriver.take(call(stream_sync, 0, 6 * ms, ms));
+        deriver.take(event);
+        deriver.take(call(stream_sync, 0, 20 * ms, duration_ns));
+        const uint32_t tid = process_of(0).pid;
+        EXPECT_NE(true, deriver.waits_for_others(process_of(0), tid + 1, 20 * ms, world));
+        EXPECT_NE(true, deriver.waits_for_others(process_of(1), tid, 20 * ms, world));
+        EXPECT_NE(true, deriver.waits_for_others(process_of(0), tid, 21 * ms, world));
+        return deriver.waits_for_others(process_of(0), tid, 20 * ms, world).value();
+    };
+    EXPECT_TRUE(others(all_reduce, 77, stream, 5 * ms));
+    EXPECT_TRUE(others(op::ncclRecv, 77, stream, 5 * ms));
+    EXPECT_TRUE(others(send, 10, stream, 5 * ms)) << "a message is between two ranks";
+    EXPECT_FALSE(others(all_reduce, 10, stream, 5 * ms));
+    EXPECT_FALSE(others(all_reduce, 77, 0x99, 5 * ms)) << "it synchronised with another stream";
+    EXPECT_FALSE(others(all_reduce, 77, stream, 10'000));
+}
+
+// What an event is behind is not known: the first wait for one may be for them, and later ones are not.
+TEST(CollectiveWaits, AMessageIsWaitedForByOneEventAndByItsStream) {
+    const Communicators communicators = two_ranks();
+    CollectiveWaitsDeriver deriver(communicators);
+    const uint32_t tid = process_of(0).pid;
+    deriver.take(collective(0, 1, 10 * ms));
+    deriver.take(collective(0, 1, 11 * ms, send));
+    for (const auto& [op, at_ms, for_others] : {std::tuple(event_sync, 20u, true),
+                                                {event_sync, 30u, false},
+                                                {stream_sync, 40u, true},
+                                                {stream_sync, 50u, false}}) {
+        deriver.take(call(op, 0, at_ms * ms, 5 * ms));
+        EXPECT_EQ(deriver.waits_for_others(process_of(0), tid, at_ms * ms, world), for_others) << at_ms;
+    }
+}
+
+// Of one that waits all the time the older half is forgotten, and of no other.
+TEST(CollectiveWaits, AreKnownThoughAnotherProcessWaitsAllTheTime) {
+    const Communicators communicators = two_ranks();
+    CollectiveWaitsDeriver deriver(communicators);
+    constexpr uint64_t many = 270'000;
+    for (uint64_t number = 0; number < many; ++number) {
+        const uint64_t at_ns = (number + 1) * ms;
+        deriver.take(collective(0, 1, at_ns, send));
+        deriver.take(call(stream_sync, 0, at_ns + 1'000, 900'000));
+        if (number != 0) continue;
+        deriver.take(collective(1, 1, at_ns, send));
+        deriver.take(call(stream_sync, 1, at_ns + 1'000, 900'000));
+    }
+    const auto waits = [&](uint32_t rank, uint64_t number) {
+        return deriver.waits_for_others(process_of(rank), process_of(rank).pid, number * ms + 1'000, world);
+    };
+    EXPECT_EQ(waits(0, 1), std::nullopt);
+    EXPECT_EQ(waits(0, many), true);
+    EXPECT_EQ(waits(1, 1), true);
+}
+
 TEST(CollectiveWaits, OfACallThatNeverEndsAreNotBeforeItsStart) {
     std::vector<Event> events = {collective(0, 1, 10 * ms), call(stream_sync, 0, 20 * ms, UINT64_MAX),
                                  collective(0, 2, 30 * ms), call(stream_sync, 0, 40 * ms, 5 * ms)};

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 namespace ingero {
 namespace {
 
@@ -58,6 +60,33 @@ TEST_F(InterruptedCommunicators, AreThoseOfTheProcessThatLives) {
     live_.put_process(ended);
     EXPECT_THAT(interrupt(ProcessKey{12, 1}, {5 * second, 5 * second}), ElementsAre(12));
     EXPECT_THAT(interrupt(std::nullopt, {6 * second, 6 * second}), ElementsAre(10));
+}
+
+// A program that makes new ones all the time, and others with a single one each.
+TEST_F(InterruptedCommunicators, AreThoseOfProgramsBesideWhichAnotherMakesMany) {
+    constexpr uint64_t many = 5'000, apart_ns = 0x1000;
+    for (const uint32_t pid : {10, 12}) put(row(pid, second));
+    for (uint64_t number = 0; number < many; ++number) put(row(11, second + number * apart_ns));
+    std::vector<CommunicatorRow> kept;
+    live_.interrupt_communicators(std::nullopt, {900 * second, 900 * second},
+                                  [&](const CommunicatorRow& row) { kept.push_back(row); });
+    ASSERT_EQ(kept.size(), 2u + 1'024);
+    EXPECT_EQ(kept.front().process.pid, 10u);
+    EXPECT_EQ(kept.back().process.pid, 12u);
+    EXPECT_EQ(kept[1].id, row(11, second).id) << "its first";
+    EXPECT_EQ(kept[1'024].id, row(11, second + (many - 1) * apart_ns).id) << "and its latest";
+}
+
+TEST_F(InterruptedCommunicators, AreThoseOfProgramsBesideWhichManyOthersMakeMany) {
+    constexpr uint32_t many = 66;
+    put(row(10, second));
+    for (uint32_t pid = 11; pid < 11 + many; ++pid)
+        for (uint64_t number = 0; number < 1'024; ++number) put(row(pid, second + number * 0x1000));
+    const std::vector<uint32_t> pids = interrupt(std::nullopt, {900 * second, 900 * second});
+    EXPECT_LE(pids.size(), 65'536u);
+    EXPECT_GT(pids.size(), 60'000u);
+    const std::set<uint32_t> kept(pids.begin(), pids.end());
+    EXPECT_EQ(kept.size(), 1u + many) << "each has its first and its latest";
 }
 
 TEST_F(InterruptedCommunicators, AreThoseTooThatAreMadeMeanwhile) {

@@ -101,6 +101,124 @@ TEST_F(NcclHang, ALongCheckpointOfOneRankIsNoneAtFirstAndNeverProven) {
     EXPECT_EQ(found.at("nccl-hang").at(0).culprits.at(0).pid, 100u);
 }
 
+// Rank 0 evaluates alone, or saves what it has.
+class NcclHangOfOneThatWorks : public NcclHang {
+  protected:
+    NcclHangOfOneThatWorks() {
+        make(4);
+        for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+        for (int number = 0; number < 50; ++number) step(usual(4));
+        from_ns_ = now_;
+        for (uint32_t rank = 1; rank < 4; ++rank) collective(rank, sequence_ + 1, from_ns_);
+    }
+    /// Its severity, and whether the summary says that the missing rank works.
+    std::pair<std::optional<Severity>, bool> found_at(uint64_t at_ns) {
+        const auto found = explain(from_ns_ + at_ns, from_ns_ + at_ns - std::min(at_ns, 200 * second));
+        const auto hangs = found.find("nccl-hang");
+        if (hangs == found.end() || hangs->second.size() != 1) return {std::nullopt, false};
+        const Finding& hang = hangs->second[0];
+        return {hang.severity, hang.summary.find("but its process goes on with other work") != std::string::npos};
+    }
+
+    uint64_t from_ns_ = 0;
+};
+
+using SaidToWork = std::pair<std::optional<Severity>, bool>;
+
+TEST_F(NcclHangOfOneThatWorks, IsOfMediumSeverityAfterTwoMinutesWhereItDoesNothing) {
+    EXPECT_EQ(found_at(100 * second), SaidToWork(Severity::low, false));
+    EXPECT_EQ(found_at(200 * second), SaidToWork(Severity::medium, false));
+}
+
+TEST_F(NcclHangOfOneThatWorks, IsOfLowSeverityForFiveMinutesWhereItSynchronises) {
+    for (uint64_t at_ns = 10 * second; at_ns < 350 * second; at_ns += 10 * second)
+        call("cudaStreamSync", 0, from_ns_ + at_ns, ms).stream = 0x99;
+    EXPECT_EQ(found_at(200 * second), SaidToWork(Severity::low, true));
+    EXPECT_EQ(found_at(290 * second), SaidToWork(Severity::low, true));
+    EXPECT_EQ(found_at(310 * second), SaidToWork(Severity::medium, true));
+    EXPECT_EQ(found_at(400 * second), SaidToWork(Severity::medium, false)) << "it has done nothing for a while";
+}
+
+TEST_F(NcclHangOfOneThatWorks, IsOfLowSeverityForFiveMinutesWhereItUsesADisk) {
+    for (uint64_t at_ns = 10 * second; at_ns < 350 * second; at_ns += 10 * second)
+        slept(0, from_ns_ + at_ns, 100 * ms, 300).blocked_reason = BlockedReason::disk;
+    EXPECT_EQ(found_at(200 * second), SaidToWork(Severity::low, true));
+    EXPECT_EQ(found_at(310 * second), SaidToWork(Severity::medium, true));
+}
+
+TEST_F(NcclHangOfOneThatWorks, IsOfMediumSeverityWhereItWaitsForALock) {
+    for (uint64_t at_ns = 10 * second; at_ns < 350 * second; at_ns += 10 * second)
+        slept(0, from_ns_ + at_ns, 100 * ms, 300);
+    EXPECT_EQ(found_at(200 * second), SaidToWork(Severity::medium, false));
+}
+
+// Two processes, each for two GPUs.
+class NcclHangOfTwoRanksAProcess : public NcclHang {
+  protected:
+    void make_world(uint64_t hash) {
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            CommunicatorRow row;
+            row.process = process_of(rank / 2);
+            row.id = id_of(hash, rank);
+            row.hash = hash;
+            row.seen_ns = now_ - ms;
+            row.rank = static_cast<int32_t>(rank);
+            row.ranks = 4;
+            row.origin = CommunicatorOrigin::init_rank;
+            snapshot_.add(row);
+        }
+        for (uint32_t process = 0; process < 2; ++process) add_process(process);
+    }
+    static uint64_t id_of(uint64_t hash, uint32_t rank) { return hash * 10 + rank; }
+    static uint64_t stream_of(uint64_t hash, uint32_t rank) { return hash * 100 + rank; }
+    void enter(uint64_t hash, uint32_t rank, uint32_t sequence) {
+        Event& event = collective(rank / 2, sequence, now_ + rank * 20 * us, 4'096, id_of(hash, rank));
+        event.stream = stream_of(hash, rank);
+        event.device = static_cast<uint16_t>(rank);
+    }
+    void steps(uint64_t hash, uint32_t from, uint32_t to) {
+        for (uint32_t sequence = from; sequence <= to; ++sequence) {
+            for (uint32_t rank = 0; rank < 4; ++rank) enter(hash, rank, sequence);
+            for (uint32_t rank = 0; rank < 4; ++rank) {
+                Event& sync = call("cudaStreamSync", rank / 2, now_ + 100 * us + rank * 100 * us, 50 * us);
+                sync.stream = stream_of(hash, rank);
+                sync.device = static_cast<uint16_t>(rank);
+            }
+            now_ += ms;
+        }
+    }
+};
+
+TEST_F(NcclHangOfTwoRanksAProcess, NamesTheRank) {
+    make_world(world);
+    steps(world, 1, 20);
+    for (const uint32_t rank : {0u, 2u, 3u}) enter(world, rank, 21);
+    for (const uint64_t age_ns : {150 * second, 1'500 * second}) {
+        auto found = explain(now_ + age_ns, now_ + age_ns - 100 * second);
+        ASSERT_THAT(found["nccl-hang"], SizeIs(1)) << age_ns;
+        ASSERT_THAT(found["nccl-hang"][0].culprits, SizeIs(1));
+        EXPECT_EQ(found["nccl-hang"][0].culprits[0].name, "rank 1 (trainer-0, pid 100)");
+        EXPECT_THAT(found["nccl-hang"][0].summary, HasSubstr("3 of 4 ranks"));
+    }
+}
+
+// One of the two waits in another communicator, and the other is late for both.
+TEST_F(NcclHangOfTwoRanksAProcess, IsNotProvenByWhatTheOtherRankOfTheProcessWaitsFor) {
+    for (const uint64_t hash : {world, other_world}) {
+        make_world(hash);
+        steps(hash, 1, 20);
+    }
+    for (const uint64_t hash : {world, other_world})
+        for (const uint32_t rank : {0u, 2u, 3u}) enter(hash, rank, 21);
+    expect_nothing(now_ + 20 * second);
+    auto found = explain(now_ + 150 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(2));
+    for (const Finding& hang : found["nccl-hang"]) {
+        EXPECT_EQ(hang.verdict, Verdict::partial);
+        EXPECT_EQ(hang.severity, Severity::medium);
+    }
+}
+
 TEST_F(NcclHang, RanksThatHaveBeenFarApartBeforeMayBeSoAgain) {
     make(2);
     step({5 * second, 10 * ms});

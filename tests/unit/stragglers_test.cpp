@@ -66,8 +66,8 @@ class Stragglers : public testing::Test {
         return snapshot_.add(event);
     }
     /// Each computes for its time, enters the next collective and waits until all have.
-    void step(const std::vector<uint64_t>& compute_ns) {
-        const uint64_t done_ns = now_ + *std::max_element(compute_ns.begin(), compute_ns.end()) + ms;
+    void step(const std::vector<uint64_t>& compute_ns, uint64_t device_ns = ms) {
+        const uint64_t done_ns = now_ + *std::max_element(compute_ns.begin(), compute_ns.end()) + device_ns;
         ++sequence_;
         for (uint32_t rank = 0; rank < compute_ns.size(); ++rank) {
             const uint64_t arrival_ns = now_ + compute_ns[rank];
@@ -293,6 +293,151 @@ TEST_F(Stragglers, AGpuThatThrottlesIsNamedWhereTheLateRankWaitsForIt) {
     size_t conditions = 0;
     for (const auto& one : answered) conditions += one["conditions"].size();
     EXPECT_EQ(conditions, 1u);
+}
+
+TEST_F(Stragglers, ByWhatOthersWereLateToIsOfLowSeverity) {
+    const auto finding_with = [&](bool of_another, OpId op) {
+        make(4, ++hash_);
+        const uint64_t late_to = hash_, awaited = of_another ? hash_ + 1 : hash_;
+        if (of_another) make(4, awaited);
+        hash_ = late_to;
+        for (int i = 0; i < 100; ++i) {
+            const uint64_t from_ns = now_ + 21 * ms;
+            steps(1, 20 * ms, 2, 30 * ms);
+            const uint32_t number = of_another ? static_cast<uint32_t>(i + 1) : 0;
+            add(op, 2, from_ns - 10 * us, 5 * us).args = {4'096, awaited,
+                                                          uint64_t{number} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            add(op::cudaStreamSync, 2, from_ns, 28 * ms);
+        }
+        for (const StragglerEpisode& one : episodes())
+            if (one.hash == late_to) return straggler_finding(one, "trainer-2", {0, 0, 0});
+        return Finding();
+    };
+    for (const OpId op : {op::ncclAllReduce, op::ncclRecv}) {
+        const Finding finding = finding_with(true, op);
+        EXPECT_THAT(finding.summary, HasSubstr("waiting for other ranks or for its device"));
+        EXPECT_EQ(finding.severity, Severity::low);
+        EXPECT_EQ(finding.verdict, Verdict::partial);
+    }
+    const Finding finding = finding_with(false, op::ncclAllReduce);
+    EXPECT_THAT(finding.summary, HasSubstr("waiting for its device in cudaStreamSync"));
+    EXPECT_EQ(finding.severity, Severity::high);
+}
+
+// Rank 1 synchronises when the others' range has been judged.
+TEST_F(Stragglers, ARangeCountsOnceHoweverLateOneOfItsRanksSynchronises) {
+    for (int i = 0; i < 20; ++i) {
+        const uint64_t arrival_ns = now_ + 50 * ms, last_ns = now_ + 350 * ms, done_ns = last_ns + ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t own_ns = rank == 3 ? last_ns : arrival_ns + rank * us;
+            add(op::ncclAllReduce, rank, own_ns, 5 * us).args = {
+                4'096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            const uint64_t from_ns = rank == 1 ? done_ns + 1'600 * ms : own_ns + 10 * us;
+            add(op::cudaStreamSync, rank, from_ns, rank == 1 ? us : done_ns - from_ns);
+        }
+        now_ += 2 * second;
+    }
+    StragglerOptions options;
+    options.latest_ns = 30 * second;
+    const StragglersAnswer found = answer({}, options);
+    ASSERT_THAT(found.boots, SizeIs(1));
+    ASSERT_THAT(found.boots[0].episodes, SizeIs(1));
+    EXPECT_EQ(found.boots[0].episodes[0].rank, 3u);
+    EXPECT_EQ(found.boots[0].episodes[0].late_ranges, 20u);
+    const CommunicatorTotals& totals = found.boots[0].communicators.at(hash_);
+    EXPECT_EQ(totals.ranges, 20u);
+    EXPECT_EQ(totals.step_ns, 2 * second);
+}
+
+// Rank 3 does not synchronise at all.
+TEST_F(Stragglers, OneThatNeverSynchronisesIsNamedAndCountedAllTheSame) {
+    for (int i = 0; i < 100; ++i) {
+        const uint64_t arrival_ns = now_ + 20 * ms, last_ns = now_ + 40 * ms, done_ns = last_ns + ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t own_ns = rank == 3 ? last_ns : arrival_ns + rank * us;
+            add(op::ncclAllReduce, rank, own_ns, 5 * us).args = {
+                4'096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            if (rank != 3) add(op::cudaStreamSync, rank, own_ns + 10 * us, done_ns - own_ns - 10 * us);
+        }
+        now_ = done_ns;
+    }
+    const nlohmann::json answered = to_json(answer(), {});
+    ASSERT_EQ(answered["stragglers"].size(), 1u);
+    EXPECT_EQ(answered["stragglers"][0]["rank"], 3);
+    const auto& late = answered["communicators"][0]["ranks"][3];
+    EXPECT_EQ(late["ranges"], 100);
+    EXPECT_EQ(late["late"], 100);
+}
+
+// Rank 0 waits for its device in each step, since it writes a log; the others run ahead and wait in every tenth alone.
+TEST_F(Stragglers, OneThatFollowsItsDeviceWhileOthersRunAheadIsNotLate) {
+    for (int number = 0; number < 300; ++number) {
+        const uint64_t done_ns = now_ + 100 * ms;
+        const uint64_t begun_ns = now_ - static_cast<uint64_t>(number % 10) * 99 * ms;
+        ++sequence_;
+        const bool all = number % 10 == 9;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t own_ns = rank == 0 ? now_ + 200 * us : begun_ns + 500 * us + rank * us;
+            add(op::ncclAllReduce, rank, own_ns, 5 * us).args = {
+                4'096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            if (rank == 0 || all) add(op::cudaStreamSync, rank, own_ns + 10 * us, done_ns - own_ns - 10 * us);
+        }
+        now_ = done_ns;
+    }
+    EXPECT_THAT(episodes(), IsEmpty());
+}
+
+// The ranges that it alone waits in show nothing of it.
+TEST_F(Stragglers, OneThatSynchronisesMoreOftenThanTheOthersIsNamed) {
+    for (int number = 0; number < 600; ++number) {
+        const uint64_t last_ns = now_ + 40 * ms, done_ns = last_ns + ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t own_ns = rank == 2 ? last_ns : now_ + 20 * ms + rank * us;
+            add(op::ncclAllReduce, rank, own_ns, 5 * us).args = {
+                4'096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            if (rank == 2 || number % 10 == 9)
+                add(op::cudaStreamSync, rank, own_ns + 10 * us, done_ns - own_ns - 10 * us);
+        }
+        now_ = done_ns;
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].rank, 2u);
+    EXPECT_EQ(found[0].late_ranges, 60u);
+    EXPECT_EQ(found[0].late, found[0].of_ranges);
+}
+
+TEST_F(Stragglers, WhereTheDevicesWereAtWorkNearlyAsLongNothingIsProven) {
+    for (int i = 0; i < 200; ++i) {
+        std::vector<uint64_t> compute(4, 20 * ms);
+        compute[2] += 15 * ms;
+        const uint64_t from_ns = now_;
+        step(compute, 10 * ms);
+        waits(2, from_ns + 20 * ms, 14 * ms).blocked_reason = BlockedReason::disk;
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    const Finding finding = straggler_finding(found[0], "trainer-2", {0, 0, 0});
+    EXPECT_EQ(finding.verdict, Verdict::partial);
+    EXPECT_EQ(finding.severity, Severity::low);
+}
+
+TEST_F(Stragglers, WhoseDevicesHaveWorkForLongerKeepNobodyWaiting) {
+    for (int i = 0; i < 200; ++i) {
+        std::vector<uint64_t> compute(4, 20 * ms);
+        compute[2] += 15 * ms;
+        step(compute, 16 * ms);
+    }
+    EXPECT_THAT(episodes(), IsEmpty());
+    for (int i = 0; i < 200; ++i) {
+        std::vector<uint64_t> compute(4, 20 * ms);
+        compute[2] += 15 * ms;
+        step(compute, 14 * ms);
+    }
+    EXPECT_THAT(episodes(), SizeIs(1));
 }
 
 // Requests, of which each has a thread for a moment.

@@ -35,8 +35,7 @@ constexpr uint64_t latest_ns = 10'000'000'000;
 /// For all late ranks of a window: what is beyond them is not known.
 constexpr size_t max_waits_looked_at = 1'000'000;
 
-/// A process and its communicator.
-using Rank = std::pair<ProcessKey, uint64_t>;
+using Rank = RankKey;
 
 Rank key_of(const RankWait& wait) {
     return {wait.process, wait.communicator};
@@ -119,10 +118,12 @@ class LateRanks final : public Detector {
         std::map<uint64_t, Ranges> communicators;
         for (const CollectiveRange& range : feed_->derived().finish().ranges) {
             Ranges& ranges = communicators[range.hash];
-            ranges.most_ranks = std::max(ranges.most_ranks, range.waits.size());
+            ranges.most_ranks = std::max(ranges.most_ranks, range.local_ranks());
             for (const RankWait& wait : range.waits) ranges.ranks.insert(key_of(wait));
             auto arrival = late_arrival(range);
-            if (arrival && arrival->end_ns >= context_.window.from_ns) ranges.all.push_back(std::move(*arrival));
+            if (!arrival) continue;
+            ranges.ranks.insert(key_of(arrival->late));
+            if (arrival->end_ns >= context_.window.from_ns) ranges.all.push_back(std::move(*arrival));
         }
         std::map<ProcessKey, Waits> waiters;
         std::map<Rank, const Ranges*> ranges_of;
@@ -131,7 +132,8 @@ class LateRanks final : public Detector {
             for (const Rank& rank : ranges.ranks) ranges_of.emplace(rank, &ranges);
             for (const LateArrival& arrival : ranges.all) {
                 if (!counts(ranges, arrival)) continue;
-                for (const Waited& one : arrival.waited) waiters[one.rank.process].emplace_back(&arrival, &one);
+                for (const Waited& one : arrival.waited)
+                    if (arrival.left_after_ns <= one.ns) waiters[one.rank.process].emplace_back(&arrival, &one);
             }
         }
         for (const auto& [process, waits] : waiters) find_wait(process, waits, ranges_of, context, ret_findings);
@@ -142,21 +144,24 @@ class LateRanks final : public Detector {
     static void measure(Ranges& ranges) {
         std::sort(ranges.all.begin(), ranges.all.end(),
                   [](const LateArrival& a, const LateArrival& b) { return a.end_ns < b.end_ns; });
-        std::vector<uint64_t> steps, lateness;
-        for (size_t i = 0; i < ranges.all.size(); ++i) {
-            if (i > 0) steps.push_back(ranges.all[i].end_ns - ranges.all[i - 1].end_ns);
-            lateness.push_back(ranges.all[i].lateness_ns);
+        std::vector<const LateArrival*> arrivals;
+        std::vector<uint64_t> lateness;
+        for (const LateArrival& one : ranges.all) {
+            arrivals.push_back(&one);
+            if (one.shows_lateness()) lateness.push_back(one.may_cost() ? one.lateness_ns : 0);
         }
-        ranges.step_ns = median_of(std::move(steps));
+        ranges.step_ns = step_of(arrivals);
         ranges.usual_lateness_ns = median_of(std::move(lateness));
         std::set<Rank> seen;
-        for (const LateArrival& arrival : ranges.all)
-            if (const Rank late = key_of(arrival.late); seen.insert(late).second && straggles(ranges, ranges.all, late))
+        for (const LateArrival& arrival : ranges.all) {
+            const Rank late = key_of(arrival.late);
+            if (seen.insert(late).second && straggles(ranges, showing(ranges, late), late))
                 ranges.stragglers.insert(late);
+        }
     }
 
     static bool is_late(const Ranges& ranges, const LateArrival& arrival) {
-        return arrival.lateness_ns >= std::max(late_from_ns, ranges.step_ns / late_part);
+        return arrival.may_cost() && arrival.lateness_ns >= std::max(late_from_ns, ranges.step_ns / late_part);
     }
 
     /// Some rank is always the last: what counts is one that nearly always is, or that comes much later than is usual.
@@ -166,13 +171,26 @@ class LateRanks final : public Detector {
                ranges.stragglers.contains(key_of(arrival.late));
     }
 
-    static bool straggles(const Ranges& ranges, std::span<const LateArrival> some, const Rank& rank) {
+    using Arrivals = std::vector<const LateArrival*>;
+
+    /// Ranges in which it would show that the rank came last.
+    static Arrivals showing(const Ranges& ranges, const Rank& rank) {
+        Arrivals some;
+        for (const LateArrival& one : ranges.all)
+            if (one.shows(rank)) some.push_back(&one);
+        return some;
+    }
+
+    static size_t late_in(const Ranges& ranges, const Arrivals& some, const Rank& rank) {
+        return static_cast<size_t>(std::count_if(some.begin(), some.end(), [&](const LateArrival* one) {
+            return is_late(ranges, *one) && key_of(one->late) == rank;
+        }));
+    }
+
+    static bool straggles(const Ranges& ranges, const Arrivals& some, const Rank& rank) {
         if (some.size() < enough_ranges) return false;
-        const auto late = std::count_if(some.begin(), some.end(), [&](const LateArrival& one) {
-            return is_late(ranges, one) && key_of(one.late) == rank;
-        });
         const double from = ranges.most_ranks > 2 ? straggles_from : straggles_from_of_two;
-        return static_cast<double>(late) >= from * static_cast<double>(some.size());
+        return static_cast<double>(late_in(ranges, some, rank)) >= from * static_cast<double>(some.size());
     }
 
     /// From when a rank began to wait for it, so long ago, up to its arrival, on the thread that arrived.
@@ -182,7 +200,7 @@ class LateRanks final : public Detector {
         const RankWait& late = arrival.late;
         const Window time{saturating_subtract(late.arrival_ns, waited_ns), late.arrival_ns};
         add_waits(meanwhile, late, time, context);
-        add_device_waits(meanwhile, late, time);
+        add_device_waits(meanwhile, arrival, time);
         const auto calls = slow_.find({late.process, late.arrival_tid});
         if (calls == slow_.end()) return;
         for (auto part = first_of(calls->second, time); part != calls->second.end() && part->time.from_ns < time.to_ns;
@@ -203,7 +221,8 @@ class LateRanks final : public Detector {
     }
 
     /// In calls, which waits between them do not show.
-    void add_device_waits(Meanwhile& meanwhile, const RankWait& late, const Window& time) const {
+    void add_device_waits(Meanwhile& meanwhile, const LateArrival& arrival, const Window& time) const {
+        const RankWait& late = arrival.late;
         const auto waits = device_waits_.find({late.process, late.arrival_tid});
         if (waits == device_waits_.end()) return;
         std::vector<MeanwhilePart> parts;
@@ -216,7 +235,11 @@ class LateRanks final : public Detector {
                 std::min(saturating_subtract(one->ns, one->time.length_ns() - both.length_ns()), both.length_ns());
             if (ns == 0) continue;
             sum_ns += ns;
-            add_parts(parts, {{"device-wait", op_name(one->op), 0, ns}});
+            MeanwhilePart part = device_wait_part(
+                feed_->settled().waits_for_others(late.process, late.arrival_tid, one->time.from_ns, arrival.hash),
+                one->op);
+            part.ns = ns;
+            add_parts(parts, {part});
         }
         add_parts(meanwhile.parts, parts);
         for (MeanwhilePart& part : meanwhile.parts)
@@ -338,7 +361,6 @@ class LateRanks final : public Detector {
         }
         finding.window_share = share_of(finding.lost_ns, context.covered_ns);
         if (finding.window_share < context_.options.window_floor && longest->ns < worth_a_word_ns) return;
-        finding.severity = severity_of(finding.window_share);
         judge(finding, at_once_ns, context);
         std::vector<std::pair<uint64_t, Rank>> ranked;
         for (const auto& [who, ns] : late) ranked.emplace_back(ns, who);
@@ -359,6 +381,7 @@ class LateRanks final : public Detector {
             meanwhile_clause(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
         const std::string condition_fix =
             add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
+        take_off_led(finding, why, at_once_ns, meanwhile, !condition_fix.empty(), context);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + "; " + why.text + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
@@ -373,58 +396,75 @@ class LateRanks final : public Detector {
     /// Up to the late one's arrival the others could not go on. Where they did not then go on at once, their own
     /// devices may have been at work as long.
     static void judge(Finding& finding, uint64_t at_once_ns, const JudgementContext& context) {
+        finding.severity = severity_of(share_of(at_once_ns, context.covered_ns));
         finding.explained_fraction = share_of(at_once_ns, finding.lost_ns);
         const Verdict verdict = verdict_of(finding.explained_fraction, context.lossy);
         finding.verdict = verdict == Verdict::proven ? verdict : Verdict::partial;
     }
+    /// Where the late rank waited for ranks of another communicator, one of these may have been late first.
+    static void take_off_led(Finding& finding, const Clause& why, uint64_t at_once_ns, const Meanwhile& meanwhile,
+                             bool has_condition, const JudgementContext& context) {
+        const bool by_ranks = why.part && why.part->kind == "rank-wait";
+        if (by_ranks) finding.verdict = Verdict::partial;
+        if (has_condition) return;
+        const uint64_t certain_ns = saturating_subtract(at_once_ns, ns_of_kind(meanwhile.parts, "rank-wait"));
+        finding.severity = by_ranks ? Severity::low : severity_of(share_of(certain_ns, context.covered_ns));
+    }
     static std::string doubt_text(const Finding& finding) {
         const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
-        return (is_sure ? "" : "; the devices may have been busy all that time, so the wait may have cost nothing") +
-               loss_text(finding, !is_sure);
+        return std::string(is_sure ? "" : may_have_cost_nothing) + loss_text(finding, !is_sure);
     }
 
     static std::string some_ranges(size_t number) { return number == 1 ? "once" : std::to_string(number) + " times"; }
 
     void find_straggler(uint64_t hash, const Ranges& ranges, const JudgementContext& context,
                         std::vector<Finding>& ret_findings) const {
-        if (ranges.all.empty()) return;
-        std::span<const LateArrival> latest = ranges.all;
-        if (latest.size() >= latest_ranges) {
-            latest = latest.last(latest_ranges);
-        } else {
-            const uint64_t from_ns = saturating_subtract(latest.back().end_ns, latest_ns);
-            while (!latest.empty() && latest.front().end_ns < from_ns) latest = latest.subspan(1);
-        }
-        for (const LateArrival& last : latest) {
-            if (!straggles(ranges, latest, key_of(last.late))) continue;
-            return report_straggler(hash, ranges, latest, last.late, context, ret_findings);
+        std::set<Rank> seen;
+        for (auto last = ranges.all.rbegin(); last != ranges.all.rend(); ++last) {
+            const Rank rank = key_of(last->late);
+            if (!seen.insert(rank).second) continue;
+            const Arrivals latest = latest_showing(ranges, rank);
+            if (straggles(ranges, latest, rank))
+                return report_straggler(hash, ranges, latest, last->late, context, ret_findings);
         }
     }
 
-    void report_straggler(uint64_t hash, const Ranges& ranges, std::span<const LateArrival> latest,
-                          const RankWait& rank, const JudgementContext& context,
-                          std::vector<Finding>& ret_findings) const {
+    static Arrivals latest_showing(const Ranges& ranges, const Rank& rank) {
+        Arrivals latest = showing(ranges, rank);
+        auto first = latest.end() - static_cast<std::ptrdiff_t>(std::min(latest.size(), latest_ranges));
+        if (latest.size() < latest_ranges) {
+            const uint64_t from_ns = saturating_subtract(ranges.all.back().end_ns, latest_ns);
+            while (first != latest.end() && (*first)->end_ns < from_ns) ++first;
+        }
+        latest.erase(latest.begin(), first);
+        return latest;
+    }
+
+    void report_straggler(uint64_t hash, const Ranges& ranges, const Arrivals& latest, const RankWait& rank,
+                          const JudgementContext& context, std::vector<Finding>& ret_findings) const {
         Finding finding = make_finding("straggler", rank.process, std::to_string(hash), context);
         Meanwhile meanwhile;
         Evidence evidence;
         std::vector<uint64_t> lateness;
         const LateArrival* worst = nullptr;
-        uint64_t at_once_ns = 0;
+        uint64_t at_once_ns = 0, counted_until_ns = 0;
         for (const LateArrival& one : ranges.all) {
             if (!is_late(ranges, one) || key_of(one.late) != key_of(rank)) continue;
-            finding.lost_ns = saturating_add(finding.lost_ns, one.lateness_ns);
+            // Ranks that synchronise with different collectives may wait for it at the same time.
+            const uint64_t ns = std::min(one.lateness_ns, saturating_subtract(one.late.arrival_ns, counted_until_ns));
+            counted_until_ns = std::max(counted_until_ns, one.late.arrival_ns);
+            finding.lost_ns = saturating_add(finding.lost_ns, ns);
             if (one.late.arrival_call >= context_.options.new_from_sequence)
-                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.lateness_ns);
+                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, ns);
             evidence.add(one.lateness_ns, one.late.arrival_call);
-            if (one.at_once) at_once_ns = saturating_add(at_once_ns, one.lateness_ns);
+            if (one.at_once()) at_once_ns = saturating_add(at_once_ns, ns);
             lateness.push_back(one.lateness_ns);
-            add(meanwhile, one, one.lateness_ns, context);
+            add(meanwhile, one, ns, context);
             if (!worst || one.lateness_ns > worst->lateness_ns) worst = &one;
         }
-        const size_t late = lateness.size();
+        const size_t late = lateness.size(), shown = showing(ranges, key_of(rank)).size();
         finding.window_share = share_of(finding.lost_ns, context.covered_ns);
         if (finding.window_share < context_.options.window_floor) return;
-        finding.severity = severity_of(finding.window_share);
         judge(finding, at_once_ns, context);
         finding.evidence = evidence.sequences();
         show(finding, worst->late, worst->lateness_ns);
@@ -432,16 +472,13 @@ class LateRanks final : public Detector {
         Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
         Clause why = meanwhile_clause(meanwhile, "it", cause);
         const std::string condition_fix = add_condition(why, key_of(rank), ranges, context);
+        take_off_led(finding, why, at_once_ns, meanwhile, !condition_fix.empty(), context);
         finding.culprits = {cause};
-        const auto late_of_latest = std::count_if(latest.begin(), latest.end(), [&](const LateArrival& one) {
-            return is_late(ranges, one) && key_of(one.late) == key_of(rank);
-        });
         finding.summary = who + " came last to the collectives of " + std::to_string(ranges.most_ranks) +
-                          " ranks of this host in " + std::to_string(late) + " of " +
-                          std::to_string(ranges.all.size()) + " ranges";
-        if (late != ranges.all.size() && latest.size() < ranges.all.size())
-            finding.summary +=
-                " (of the latest " + std::to_string(latest.size()) + ", " + std::to_string(late_of_latest) + ")";
+                          " ranks of this host in " + std::to_string(late) + " of " + std::to_string(shown) + " ranges";
+        if (late != shown && latest.size() < shown)
+            finding.summary += " (of the latest " + std::to_string(latest.size()) + ", " +
+                               std::to_string(late_in(ranges, latest, key_of(rank))) + ")";
         finding.summary += ", late by a median of " + format_duration(median_of(std::move(lateness))) + "; " +
                            why.text + doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +

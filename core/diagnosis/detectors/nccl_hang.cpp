@@ -8,6 +8,7 @@
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
+#include "core/diagnosis/evidence/wait_table.h"
 #include "core/diagnosis/findings.h"
 #include "core/model/collective.h"
 
@@ -24,12 +25,18 @@ constexpr uint64_t apart_times = 20;
 /// A rank that has not come may still come, as from a long checkpoint: it is reported late, with low severity.
 constexpr uint64_t missing_from_ns = 30'000'000'000;
 constexpr uint64_t missing_medium_from_ns = 120'000'000'000;
+/// The same of one that goes on working: it evaluates, or saves a checkpoint, while the others wait for it.
+constexpr uint64_t working_medium_from_ns = 300'000'000'000;
+/// It does where it has done something in the last so many seconds.
+constexpr uint64_t working_within_ns = 30'000'000'000;
+constexpr size_t max_waits_looked_at = 65'536;
 
 /// A rank on this host, and what it did last in the communicator.
 struct Member {
     const Communicator* communicator = nullptr;
     uint32_t last_sequence = 0;
     uint64_t last_ns = 0;                    ///< when it entered that, or had the communicator
+    uint32_t last_tid = 0;                   ///< of the thread that did; 0: none
     uint64_t until_ns = 0;                   ///< of its process or its communicator
     std::vector<OpenCollectives> open = {};  ///< nothing that waits for them has returned
 
@@ -46,7 +53,11 @@ struct Member {
     }
 };
 
-using OpenByRank = std::map<std::pair<ProcessKey, uint64_t>, std::vector<OpenCollectives>>;
+RankKey key_of(const Member& member) {
+    return {member.communicator->row.process, member.communicator->row.id};
+}
+
+using OpenByRank = std::map<RankKey, std::vector<OpenCollectives>>;
 
 /// A collective that not all have entered, or that they have entered in different ways.
 struct Stuck {
@@ -79,8 +90,16 @@ class NcclHang final : public Detector {
     }
 
     bool wants(const Op& op) const override { return feed_ && !feed_->empty() && CollectiveWaitsDeriver::wants(op); }
-    void before(const Event& event, const Op&) override { feed_->take(event); }
-    void see(const Event& event, const Op&) override { feed_->take(event); }
+    void before(const Event& event, const Op& op) override { see(event, op); }
+    void see(const Event& event, const Op& op) override {
+        feed_->take(event);
+        const bool is_work =
+            op.op_class == OpClass::collective || op.op_class == OpClass::sync || op.op_class == OpClass::copy;
+        if (!is_work || event.return_code != 0 || !feed_->has(event.process()) || !CollectiveWaitsDeriver::wants(event))
+            return;
+        uint64_t& last_ns = last_calls_[event.process()];
+        last_ns = std::max(last_ns, saturating_end_ns(event));
+    }
 
     void find(const JudgementContext& context, std::vector<Finding>& ret_findings) const override {
         if (!feed_ || feed_->empty()) return;
@@ -108,12 +127,12 @@ class NcclHang final : public Detector {
                                  const OpenByRank& open, const JudgementContext& context) const {
         const std::map<uint32_t, EnqueueSkew> entered = derived.entered(hash);
         if (entered.empty()) return std::nullopt;
-        std::map<ProcessKey, std::pair<uint32_t, uint64_t>> last;  ///< sequence, start
+        std::map<RankKey, std::tuple<uint32_t, uint64_t, uint32_t>> last;  ///< sequence, start, thread
         uint64_t apart_ns = 0;
         for (const auto& [sequence, skew] : entered) {
             Window time{UINT64_MAX, 0};
             for (const auto& one : skew.ranks) {
-                last[one.process] = {sequence, one.start_ns};
+                last[{one.process, one.communicator}] = {sequence, one.start_ns, one.tid};
                 time = {std::min(time.from_ns, one.start_ns), std::max(time.to_ns, one.start_ns)};
             }
             apart_ns = std::max(apart_ns, time.length_ns());
@@ -121,16 +140,16 @@ class NcclHang final : public Detector {
         uint32_t lowest = UINT32_MAX, highest = 0;
         for (Member& member : members) {
             const ProcessKey& process = member.communicator->row.process;
-            const auto known = last.find(process);
+            const auto known = last.find(key_of(member));
             // Of a rank that began before what is known, what it entered before that is not.
             if (known == last.end() && !knows_from_start(process, hash, context)) return std::nullopt;
             if (known != last.end())
-                std::tie(member.last_sequence, member.last_ns) = known->second;
+                std::tie(member.last_sequence, member.last_ns, member.last_tid) = known->second;
             else
                 member.last_ns = member.communicator->row.seen_ns;
             member.until_ns = std::min(context.known_until_ns(process, context_.window),
                                        derived.released_ns(process, member.communicator->row.id));
-            const auto still_open = open.find({process, member.communicator->row.id});
+            const auto still_open = open.find(key_of(member));
             if (still_open != open.end()) member.open = still_open->second;
             lowest = std::min(lowest, member.last_sequence);
             highest = std::max(highest, member.last_sequence);
@@ -191,7 +210,7 @@ class NcclHang final : public Detector {
 
     static uint64_t entered_ns(const Stuck& stuck, const Member& member) {
         for (const auto& one : stuck.entered.ranks)
-            if (one.process == member.communicator->row.process) return one.start_ns;
+            if (RankKey(one.process, one.communicator) == key_of(member)) return one.start_ns;
         return UINT64_MAX;
     }
 
@@ -233,19 +252,28 @@ class NcclHang final : public Detector {
             ret_why = "it has released the communicator";
             return true;
         }
-        const auto of = [](const std::vector<Member>& members, const ProcessKey& who) {
-            return std::any_of(members.begin(), members.end(),
-                               [&](const Member& one) { return one.communicator->row.process == who; });
-        };
         for (const Stuck& other : all) {
-            if (other.hash == stuck.hash || !of(other.waiting, process)) continue;
+            if (other.hash == stuck.hash || !is_the_rank(other, other.waiting, process) ||
+                !is_the_rank(stuck, stuck.missing, process))
+                continue;
             for (const Member& one : stuck.waiting) {
-                if (!of(other.missing, one.communicator->row.process)) continue;
+                const ProcessKey& waiting = one.communicator->row.process;
+                if (!is_the_rank(other, other.missing, waiting) || !is_the_rank(stuck, stuck.waiting, waiting))
+                    continue;
                 ret_why = "it waits in another communicator for a rank that waits here";
                 return true;
             }
         }
         return false;
+    }
+
+    /// The process is among those, and has no other rank there: which of its ranks is which in another communicator is
+    /// not known.
+    static bool is_the_rank(const Stuck& stuck, const std::vector<Member>& some, const ProcessKey& process) {
+        const auto is_its = [&](const Member& one) { return one.communicator->row.process == process; };
+        const auto ranks = std::count_if(stuck.waiting.begin(), stuck.waiting.end(), is_its) +
+                           std::count_if(stuck.missing.begin(), stuck.missing.end(), is_its);
+        return ranks == 1 && std::any_of(some.begin(), some.end(), is_its);
     }
 
     /// Of a broadcast it is the root alone that has not come: the others may wait there for something to do.
@@ -261,11 +289,35 @@ class NcclHang final : public Detector {
     static const Stuck* waits_in_another(const Stuck& stuck, const std::vector<Stuck>& all) {
         const ProcessKey& process = stuck.missing[0].communicator->row.process;
         for (const Stuck& other : all)
-            if (other.hash != stuck.hash &&
-                std::any_of(other.waiting.begin(), other.waiting.end(),
-                            [&](const Member& member) { return member.communicator->row.process == process; }))
+            if (other.hash != stuck.hash && is_the_rank(other, other.waiting, process) &&
+                is_the_rank(stuck, stuck.missing, process))
                 return &other;
         return nullptr;
+    }
+
+    /// All that are missing do something else meanwhile: they make calls that wait for their devices, or collectives of
+    /// other communicators, or wait for a disk.
+    bool goes_on_working(const Stuck& stuck, const JudgementContext& context) const {
+        uint64_t until_ns = 0;
+        for (const Member& one : stuck.waiting) until_ns = std::max(until_ns, one.until_ns);
+        const Window time{saturating_subtract(until_ns, working_within_ns), until_ns};
+        return std::all_of(stuck.missing.begin(), stuck.missing.end(), [&](const Member& member) {
+            const ProcessKey& process = member.communicator->row.process;
+            // What another of its ranks does says nothing of this one.
+            if (!is_the_rank(stuck, stuck.missing, process)) return false;
+            const auto last = last_calls_.find(process);
+            if (last != last_calls_.end() && last->second > std::max(time.from_ns, member.last_ns)) return true;
+            return has_used_disk(process, process.pid, time, context) ||
+                   has_used_disk(process, member.last_tid, time, context);
+        });
+    }
+    static bool has_used_disk(const ProcessKey& process, uint32_t tid, const Window& time,
+                              const JudgementContext& context) {
+        if (!context.waits || tid == 0) return false;
+        const auto waits = context.waits->waits_of(process, tid, time, max_waits_looked_at);
+        return std::any_of(waits.begin(), waits.end(), [](const Event& wait) {
+            return wait.blocked_reason == BlockedReason::disk || wait.blocked_reason == BlockedReason::network_fs;
+        });
     }
 
     /// Calls of these classes that were lost since the missing ranks did what is the last that is known of them.
@@ -311,6 +363,7 @@ class NcclHang final : public Detector {
         proven = proven && !stuck.died_inside;
         if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
         const Stuck* const waits = stuck.missing.size() == 1 ? waits_in_another(stuck, all) : nullptr;
+        const bool works = !proven && !waits && !stuck.died_inside && goes_on_working(stuck, context);
         if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
         const uint64_t lost = lost_calls(stuck, context, {OpClass::collective, OpClass::communicator});
         const bool known = !context.lossy && lost == 0 && lost_calls(stuck, context, {OpClass::sync}) == 0;
@@ -324,8 +377,10 @@ class NcclHang final : public Detector {
             finding.explained_fraction = 0;
         } else if (proven)
             finding.severity = Severity::high;
-        else if (stuck.died_inside || (stuck.waited_ns >= std::max(missing_medium_from_ns, stuck.usual_ns) &&
-                                       !waits_for_root(stuck) && !waits))
+        else if (stuck.died_inside ||
+                 (stuck.waited_ns >=
+                      std::max(works ? working_medium_from_ns : missing_medium_from_ns, stuck.usual_ns) &&
+                  !waits_for_root(stuck) && !waits))
             finding.severity = Severity::medium;
         finding.lost_ns = stuck.waited_ns;
         // While it lasts, each pass over the live window finds it to have lasted a second more.
@@ -333,7 +388,7 @@ class NcclHang final : public Detector {
         finding.newly_lost_ns = lasts ? std::min(stuck.waited_ns, pass_period_ns) : 0;
         finding.window_share = share_of(stuck.waited_ns, context.covered_ns);
         for (const auto& one : stuck.entered.ranks) {
-            if (one.process == longest->communicator->row.process) show(finding, one, stuck.waited_ns);
+            if (RankKey(one.process, one.communicator) == key_of(*longest)) show(finding, one, stuck.waited_ns);
             if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);
         }
         const std::string here = rank_text(*longest, context);
@@ -349,6 +404,10 @@ class NcclHang final : public Detector {
                                (stuck.died_inside ? " been recorded leaving it" : "") + (why.empty() ? "" : ": " + why);
         if (!proven && waits_for_root(stuck))
             finding.summary += ", the root of this broadcast: the others may wait there for work";
+        if (works && !waits_for_root(stuck))
+            finding.summary += std::string(", but ") +
+                               (stuck.missing.size() == 1 ? "its process goes" : "their processes go") +
+                               " on with other work, as for a checkpoint or an evaluation";
         if (!proven && waits)
             finding.summary +=
                 ", which waits itself in collective " + std::to_string(waits->sequence) + " of another communicator";
@@ -378,6 +437,9 @@ class NcclHang final : public Detector {
 
     DetectorContext context_;
     mutable std::optional<CollectiveFeed> feed_;  ///< puts calls in order when it is asked
+    /// When each process with communicators last came back from a call that waits for its device or enters a
+    /// collective.
+    std::map<ProcessKey, uint64_t> last_calls_;
 };
 
 }  // namespace

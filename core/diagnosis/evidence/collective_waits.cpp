@@ -17,9 +17,19 @@ namespace {
 /// What a synchronisation waits for.
 enum class Reach { none, stream, device, thread };
 
+constexpr uint64_t copied_to_host = 2;
+
+/// 0, and the handles of the two default streams.
+constexpr uint64_t last_named_stream = 2;
+
+/// One to the host returns once its stream has got there.
+bool is_waiting_copy(const Op& op) {
+    return op.op_class == OpClass::copy && op.waits_for_device;
+}
+
 // An event says nothing of its stream: what the same thread enqueued before is taken to be what it waits for.
-Reach reach_of(OpId op) {
-    switch (op) {
+Reach reach_of(const Event& event, const Op* op) {
+    switch (event.op) {
         case op::cudaStreamSync:
         case op::cuStreamSynchronize:
             return Reach::stream;
@@ -30,7 +40,7 @@ Reach reach_of(OpId op) {
         case op::cuEventSynchronize:
             return Reach::thread;
         default:
-            return Reach::none;
+            return op && is_waiting_copy(*op) && event.args[1] == copied_to_host ? Reach::stream : Reach::none;
     }
 }
 
@@ -51,10 +61,13 @@ constexpr size_t kept_latest = 32;
 constexpr size_t max_ranges = 4'096;    ///< a communicator; also sequence numbers with a skew
 constexpr size_t max_waiting = 16'384;  ///< calls, to be put in order
 constexpr size_t max_waits = 4'096;     ///< a range
+constexpr size_t max_syncs = 262'144;   ///< that waited for collectives or messages
+/// Shorter ones explain nothing.
+constexpr uint64_t long_sync_ns = 500'000;
 
 /// Collectives of one rank on one stream that nobody has synchronised with yet.
 struct Open {
-    uint64_t hash = 0;
+    uint64_t hash = 0;  ///< 0: messages, or collectives of ranks that are not compared
     uint64_t communicator = 0;
     uint64_t stream = 0;
     uint32_t tid = 0;
@@ -65,6 +78,8 @@ struct Open {
     uint64_t arrival_call = 0;
     uint32_t arrival_tid = 0;
     std::optional<uint32_t> broadcast_root;  ///< of the last
+    uint64_t free_from_ns = 0;               ///< the same
+    bool event_waited = false;               ///< since then its thread has waited for an event
 };
 
 }  // namespace
@@ -84,19 +99,29 @@ struct CollectiveWaitsDeriver::Impl {
     }
 
     void enqueue(const Event& event, const Collective& collective) {
-        if (!collective.is_numbered() || is_message(event.op)) return;
+        if (!collective.is_numbered()) return;
+        if (is_message(event.op)) return add_message(event, collective);
         const Communicator* communicator = communicators.find(event.process(), collective.communicator);
         const uint64_t hash = communicator ? communicator->hash_at(event.start_ns) : 0;
-        if (hash == 0) return;
+        if (hash == 0) return add_message(event, collective);  // of ranks that are not compared
+        if (hashes.size() >= max_processes && !hashes.contains(event.process())) hashes.erase(hashes.begin());
+        std::set<uint64_t>& used = hashes[event.process()];
+        if (used.size() < 2) used.insert(hash);
         Ranks& ranks = ranks_of(hash);
         EnqueueSkew& skew = ranks.skews[collective.sequence];
         skew.hash = hash;
         skew.sequence = collective.sequence;
         if (skew.ranks.size() < max_waits)
-            skew.ranks.push_back({event.process(), communicator->rank, event.start_ns, 0, event.tid, event.op,
+            skew.ranks.push_back({event.process(), communicator->row.id, communicator->rank, event.start_ns, 0,
+                                  event.tid, event.op,
                                   collective.datatype == INGERO_DATATYPE_UNKNOWN ? 0 : collective.bytes, event.sequence,
-                                  collective.root});
-        if (ranks.skews.size() > max_ranges) ranks.skews.erase(ranks.skews.begin());
+                                  collective.root, free_from(event, communicator->row.id)});
+        if (ranks.skews.size() > max_ranges) {
+            const auto oldest = ranks.skews.begin();
+            const auto range = ranks.ranges.find(oldest->first);
+            if (range != ranks.ranges.end()) note_entered(range->second, oldest->second);
+            ranks.skews.erase(oldest);
+        }
 
         if (open.size() >= max_processes && !open.contains(event.process())) open.erase(open.begin());
         std::vector<Open>& own = open[event.process()];
@@ -111,22 +136,50 @@ struct CollectiveWaitsDeriver::Impl {
             found->arrival_call = event.sequence;
             found->arrival_tid = event.tid;
             found->broadcast_root = broadcast_root;
+            found->free_from_ns = free_from(event, communicator->row.id);
             return;
         }
         if (own.size() >= max_open) own.erase(own.begin());
         own.push_back({hash, collective.communicator, event.stream, event.tid, event.device, collective.sequence,
-                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid, broadcast_root});
+                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid, broadcast_root,
+                       free_from(event, communicator->row.id)});
+    }
+
+    uint64_t free_from(const Event& collective, uint64_t communicator) const {
+        const auto found = left.find({collective.process(), communicator});
+        return found == left.end() || found->second > collective.start_ns ? 0 : found->second;
+    }
+
+    void add_message(const Event& event, const Collective& collective) {
+        if (messages.size() >= max_processes && !messages.contains(event.process())) messages.erase(messages.begin());
+        std::vector<Open>& own = messages[event.process()];
+        const auto known = std::find_if(own.begin(), own.end(), [&](const Open& one) {
+            return one.stream == event.stream && one.tid == event.tid && one.device == event.device;
+        });
+        if (known != own.end()) {
+            known->event_waited = false;
+            return;
+        }
+        if (own.size() >= max_open) own.erase(own.begin());
+        Open& message = own.emplace_back();
+        message.communicator = collective.communicator;
+        message.stream = event.stream;
+        message.tid = event.tid;
+        message.device = event.device;
+        message.arrival_ns = event.start_ns;
     }
 
     // Frameworks put collectives on a stream of their own, and let the one that they synchronise with wait for an event
     // behind them. Which event that is nothing says; a stream that did so once is taken to do it always, since records
     // of these calls may be thinned.
     void link(const Event& wait) {
-        const auto found = open.find(wait.process());
-        if (found == open.end()) return;
-        for (const Open& one : found->second)
-            if (one.stream != wait.stream && links.size() < max_links)
-                links.emplace(wait.process(), one.stream, wait.stream);
+        for (const auto* some : {&open, &messages}) {
+            const auto found = some->find(wait.process());
+            if (found == some->end()) continue;
+            for (const Open& one : found->second)
+                if (one.stream != wait.stream && links.size() < max_links)
+                    links.emplace(wait.process(), one.stream, wait.stream);
+        }
     }
 
     void release(const Event& event, const Op& op) {
@@ -138,7 +191,8 @@ struct CollectiveWaitsDeriver::Impl {
     void synchronize(const Event& sync, Reach reach) {
         const auto found = open.find(sync.process());
         const auto behind = event_waited.find(sync.process());
-        if (found == open.end() && behind == event_waited.end()) return;
+        const auto sent = messages.find(sync.process());
+        if (found == open.end() && behind == event_waited.end() && sent == messages.end()) return;
         // The driver's call inside the runtime's waits for the same.
         if (synced_until.size() >= max_threads) synced_until.clear();
         uint64_t& thread_end = synced_until[{sync.process(), sync.tid}];
@@ -146,18 +200,58 @@ struct CollectiveWaitsDeriver::Impl {
         thread_end = saturating_end_ns(sync);
         const auto waits_for = [&](const Open& one) {
             if (one.arrival_ns > sync.start_ns) return false;
-            const bool follows = one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream});
+            // Streams that CUDA names itself have the same names on each device.
+            const bool may_be_same = sync.stream > last_named_stream || one.device == sync.device ||
+                                     one.device == INGERO_DEVICE_UNKNOWN || sync.device == INGERO_DEVICE_UNKNOWN;
+            const bool follows =
+                may_be_same && (one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream}));
             return (reach == Reach::stream && follows) || (reach == Reach::device && one.device == sync.device) ||
                    (reach == Reach::thread && one.tid == sync.tid);
         };
-        if (behind != event_waited.end() && reach != Reach::thread) std::erase_if(behind->second, waits_for);
+        const auto noted = [&](Open& one) {
+            if (!waits_for(one)) return false;
+            // An event may be behind them, the first time.
+            if (reach != Reach::thread || !std::exchange(one.event_waited, true)) note_sync(sync, one.hash);
+            return reach != Reach::thread;
+        };
+        if (behind != event_waited.end() && reach != Reach::thread) std::erase_if(behind->second, noted);
+        if (sent != messages.end()) std::erase_if(sent->second, noted);
         if (found == open.end()) return;
         std::erase_if(found->second, [&](const Open& one) {
             if (!waits_for(one)) return false;
+            note_sync(sync, one.hash);
+            if (reach != Reach::thread) leave(sync, one.communicator);
             close(one, sync);
             if (reach == Reach::thread) keep_behind_event(sync.process(), one);
             return true;
         });
+    }
+
+    void leave(const Event& sync, uint64_t communicator) {
+        if (left.size() >= max_released) left.clear();
+        uint64_t& end_ns = left[{sync.process(), communicator}];
+        end_ns = std::max(end_ns, saturating_end_ns(sync));
+    }
+
+    void note_sync(const Event& sync, uint64_t hash) {
+        const auto used = hashes.find(sync.process());
+        const bool has_others = hash == 0 || (used != hashes.end() && used->second.size() > 1);
+        if (sync.duration_ns < long_sync_ns || !has_others) return;
+        sync_count += syncs[sync.process()].of_others.emplace(sync.start_ns, sync.tid, hash).second;
+        if (sync_count > max_syncs) forget_syncs();
+    }
+
+    /// The older half of the process that has the most.
+    void forget_syncs() {
+        const auto most = std::max_element(syncs.begin(), syncs.end(), [](const auto& a, const auto& b) {
+            return a.second.of_others.size() < b.second.of_others.size();
+        });
+        auto& of_others = most->second.of_others;
+        const size_t forgotten = of_others.size() - of_others.size() / 2;
+        const auto first = std::next(of_others.begin(), static_cast<std::ptrdiff_t>(forgotten));
+        most->second.known_from_ns = std::get<0>(*std::prev(first)) + 1;
+        of_others.erase(of_others.begin(), first);
+        sync_count -= forgotten;
     }
 
     /// What the event was behind is not known: who hangs may have waited for an earlier one.
@@ -194,6 +288,7 @@ struct CollectiveWaitsDeriver::Impl {
                                    .enqueue_start_ns = one.enqueue_start_ns,
                                    .arrival_ns = one.arrival_ns,
                                    .arrival_tid = one.arrival_tid,
+                                   .free_from_ns = one.free_from_ns,
                                    .sync_start_ns = sync.start_ns,
                                    .sync_end_ns = saturating_end_ns(sync),
                                    .wait_ns = saturating_subtract(sync.duration_ns, sync.runnable_ns),
@@ -205,7 +300,17 @@ struct CollectiveWaitsDeriver::Impl {
         if (ranks.ranges.size() > max_ranges) ranks.ranges.erase(ranks.ranges.begin());
     }
 
-    static void complete(CollectiveRange& range) {
+    static void note_entered(CollectiveRange& range, const EnqueueSkew& skew) {
+        std::set<RankKey> entered;
+        for (const EnqueueSkew::Enqueue& one : skew.ranks) entered.emplace(one.process, one.communicator);
+        range.entered = entered.size();
+        range.last_to_enter = *std::max_element(skew.ranks.begin(), skew.ranks.end(),
+                                                [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+    }
+
+    static void complete(CollectiveRange& range, const Ranks& ranks) {
+        const auto skew = ranks.skews.find(range.last_sequence);
+        if (skew != ranks.skews.end()) note_entered(range, skew->second);
         uint64_t longest_ns = 0;
         range.first_sequence = range.waits.front().first_sequence;
         for (const RankWait& wait : range.waits) {
@@ -225,9 +330,18 @@ struct CollectiveWaitsDeriver::Impl {
     }
 
     const Communicators& communicators;
-    std::map<ProcessKey, std::vector<Open>> open, event_waited;
+    std::map<ProcessKey, std::vector<Open>> open, event_waited, messages;
+    std::map<ProcessKey, std::set<uint64_t>> hashes;  ///< of the communicators that each has used
+    struct Syncs {
+        /// Start and thread of calls that waited for collectives of that hash; 0: for messages.
+        std::set<std::tuple<uint64_t, uint32_t, uint64_t>> of_others;
+        uint64_t known_from_ns = 0;
+    };
+    std::map<ProcessKey, Syncs> syncs;  ///< of processes that use several communicators, or messages
+    size_t sync_count = 0;              ///< in all
     std::set<std::tuple<ProcessKey, uint64_t, uint64_t>> links;  ///< process, stream of collectives, stream after it
     std::map<std::pair<ProcessKey, uint32_t>, uint64_t> synced_until;  ///< by thread
+    std::map<RankKey, uint64_t> left;  ///< when a rank last came back from waiting for a stream or device
     std::map<uint64_t, Ranks> by_hash;
     std::map<std::pair<ProcessKey, uint64_t>, uint64_t> released;  ///< by process and communicator
 };
@@ -241,7 +355,16 @@ CollectiveWaitsDeriver::~CollectiveWaitsDeriver() = default;
 
 bool CollectiveWaitsDeriver::wants(const Op& op) {
     return op.op_class == OpClass::collective || op.op_class == OpClass::sync || is_stream_wait(op.id) ||
-           op.op_class == OpClass::communicator;
+           op.op_class == OpClass::communicator || is_waiting_copy(op);
+}
+
+bool CollectiveWaitsDeriver::wants(const Event& event) {
+    const Op* const op = find_op(event.op);
+    return op && wants(*op) && (!is_waiting_copy(*op) || event.args[1] == copied_to_host);
+}
+
+bool CollectiveWaitsDeriver::is_event_wait(OpId op) {
+    return op == op::cudaEventSynchronize || op == op::cuEventSynchronize;
 }
 
 bool CollectiveWaitsDeriver::before(const Event& a, const Event& b) {
@@ -256,7 +379,7 @@ void CollectiveWaitsDeriver::take(const Event& event) {
         impl_->enqueue(event, *collective);
     else if (is_stream_wait(event.op))
         impl_->link(event);
-    else if (const Reach reach = reach_of(event.op); reach != Reach::none)
+    else if (const Reach reach = reach_of(event, op); reach != Reach::none)
         impl_->synchronize(event, reach);
 }
 
@@ -266,7 +389,7 @@ CollectiveWaits CollectiveWaitsDeriver::finish() const {
     for (const auto& [hash, ranks] : impl_->by_hash) {
         for (const auto& [sequence, range] : ranks.ranges) {
             by_end.emplace_back(Impl::first_end(range), range);
-            Impl::complete(by_end.back().second);
+            Impl::complete(by_end.back().second, ranks);
         }
         for (const auto& [sequence, seen] : ranks.skews) {
             if (seen.ranks.size() < 2) continue;
@@ -283,18 +406,24 @@ CollectiveWaits CollectiveWaitsDeriver::finish() const {
 
 std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_ns) {
     std::vector<std::pair<uint64_t, CollectiveRange>> by_end;
+    std::set<std::pair<uint64_t, uint32_t>> awaited;
+    for (const auto& [process, own] : impl_->open)
+        for (const Open& one : own) awaited.emplace(one.hash, one.last_sequence);
     for (auto& [hash, ranks] : impl_->by_hash) {
-        std::erase_if(ranks.skews, [&](const auto& skew) { return skew.second.ranks.front().start_ns < until_ns; });
         for (auto range = ranks.ranges.begin(); range != ranks.ranges.end();) {
             const uint64_t end_ns = Impl::first_end(range->second);
             if (end_ns >= until_ns) {
                 ++range;
                 continue;
             }
-            Impl::complete(range->second);
+            Impl::complete(range->second, ranks);
             by_end.emplace_back(end_ns, std::move(range->second));
             range = ranks.ranges.erase(range);
         }
+        std::erase_if(ranks.skews, [&, hash = hash](const auto& skew) {
+            return skew.second.ranks.front().start_ns < until_ns && !ranks.ranges.contains(skew.first) &&
+                   !awaited.contains({hash, skew.first});
+        });
     }
     std::erase_if(impl_->by_hash,
                   [](const auto& one) { return one.second.ranges.empty() && one.second.skews.empty(); });
@@ -302,6 +431,20 @@ std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_
     std::vector<CollectiveRange> ranges;
     for (auto& [end, range] : by_end) ranges.push_back(std::move(range));
     return ranges;
+}
+
+std::optional<bool> CollectiveWaitsDeriver::waits_for_others(const ProcessKey& process, uint32_t tid,
+                                                             uint64_t call_start_ns, uint64_t hash) const {
+    const auto known = impl_->syncs.find(process);
+    if (known == impl_->syncs.end()) return false;
+    if (call_start_ns < known->second.known_from_ns) return std::nullopt;
+    const auto& all = known->second.of_others;
+    for (auto one = all.lower_bound({call_start_ns, tid, 0}); one != all.end(); ++one) {
+        const auto& [start_ns, thread, awaited] = *one;
+        if (start_ns != call_start_ns || thread != tid) break;
+        if (awaited != hash) return true;
+    }
+    return false;
 }
 
 std::vector<OpenCollectives> CollectiveWaitsDeriver::open() const {
@@ -336,33 +479,43 @@ void CollectiveWaitsDeriver::forget_gone() {
             std::erase_if(rank.second, [&](const Open& one) { return !is_known(rank.first, one.communicator); });
         std::erase_if(*some, [](const auto& one) { return one.second.empty(); });
     }
+    std::erase_if(impl_->messages, [&](const auto& one) { return !processes.contains(one.first); });
+    std::erase_if(impl_->hashes, [&](const auto& one) { return !processes.contains(one.first); });
+    std::erase_if(impl_->syncs, [&](const auto& one) {
+        const bool is_gone = !processes.contains(one.first);
+        if (is_gone) impl_->sync_count -= one.second.of_others.size();
+        return is_gone;
+    });
     std::erase_if(impl_->links, [&](const auto& one) { return !processes.contains(std::get<ProcessKey>(one)); });
     std::erase_if(impl_->synced_until, [&](const auto& one) { return !processes.contains(one.first.first); });
+    std::erase_if(impl_->left, [&](const auto& one) { return !is_known(one.first.first, one.first.second); });
     std::erase_if(impl_->released, [&](const auto& one) { return !is_known(one.first.first, one.first.second); });
 }
 
 void CollectiveWaitsDeriver::forget_past() {
     forget_gone();
-    std::map<uint64_t, std::set<ProcessKey>> members;
+    impl_->syncs.clear();
+    impl_->sync_count = 0;
+    std::map<uint64_t, std::set<RankKey>> members;
     std::map<uint64_t, bool> in_use;
     for (const Communicator& one : impl_->communicators.all()) {
         if (one.row.hash == 0) continue;
-        members[one.row.hash].insert(one.row.process);
+        members[one.row.hash].emplace(one.row.process, one.row.id);
         in_use[one.row.hash] |= !impl_->released.contains({one.row.process, one.row.id});
     }
     std::erase_if(impl_->by_hash, [&](const auto& one) { return !in_use[one.first]; });
     for (auto& [hash, ranks] : impl_->by_hash) {
         ranks.ranges.clear();
         if (ranks.skews.empty()) continue;
-        std::map<ProcessKey, uint32_t> last;
+        std::map<RankKey, uint32_t> last;
         for (const auto& [sequence, skew] : ranks.skews)
-            for (const EnqueueSkew::Enqueue& one : skew.ranks) last[one.process] = sequence;
+            for (const EnqueueSkew::Enqueue& one : skew.ranks) last[{one.process, one.communicator}] = sequence;
         std::set<uint32_t> kept;
-        for (const auto& [process, sequence] : last) kept.insert(sequence);
+        for (const auto& [rank, sequence] : last) kept.insert(sequence);
         // Who has entered none may be the one that does not come where the first is known; else it is not seen.
         const bool from_first = ranks.skews.begin()->first <= 1;
         uint32_t lowest = UINT32_MAX;
-        for (const ProcessKey& member : members[hash])
+        for (const RankKey& member : members[hash])
             if (from_first || last.contains(member)) lowest = std::min(lowest, last[member]);
         size_t later = ranks.skews.size(), after_lowest = 0;
         std::erase_if(ranks.skews, [&](const auto& skew) {
@@ -390,7 +543,7 @@ void CollectiveFeed::forget_past(uint64_t settled_ns) {
 }
 
 void CollectiveFeed::take(const Event& event) {
-    if (!processes_.contains(event.process())) return;
+    if (!processes_.contains(event.process()) || !CollectiveWaitsDeriver::wants(event)) return;
     waiting_.push_back(event);
     // Blocks overlap a little: half of them wait for what may come before.
     if (waiting_.size() >= max_waiting) pass_on(max_waiting / 2);

@@ -4,12 +4,14 @@
 // waited least came last, and no clocks need be compared.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/model/event.h"
@@ -17,6 +19,9 @@
 #include "core/query/communicators.h"
 
 namespace ingero {
+
+/// A process and its CommunicatorRow::id: one process may have several ranks.
+using RankKey = std::pair<ProcessKey, uint64_t>;
 
 /// One rank's part in a range.
 struct RankWait {
@@ -28,6 +33,9 @@ struct RankWait {
     uint64_t enqueue_start_ns = 0;  ///< CLOCK_MONOTONIC, of the range's first collective
     uint64_t arrival_ns = 0;        ///< the same of its last: before it no rank can have left
     uint32_t arrival_tid = 0;       ///< of the thread that made that call
+    /// Until then it waited itself for a stream or its device, behind an earlier collective of theirs; 0: not known. No
+    /// device can have been further by then.
+    uint64_t free_from_ns = 0;
     uint64_t sync_start_ns = 0;
     uint64_t sync_end_ns = 0;
     uint64_t wait_ns = 0;      ///< in the synchronisation, less the time it could run and had no CPU
@@ -38,22 +46,13 @@ struct RankWait {
     std::optional<uint32_t> broadcast_root = {};  ///< of the last collective, where that is a broadcast
 };
 
-/// The collectives that the ranks of one communicator put on streams between two synchronisations, up to the one that
-/// each has as its last.
-struct CollectiveRange {
-    uint64_t hash = 0;  ///< of the communicator
-    uint32_t first_sequence = 0;
-    uint32_t last_sequence = 0;
-    std::optional<uint32_t> ranks;  ///< of the communicator, on whichever hosts
-    std::vector<RankWait> waits;    ///< of the ranks that were seen, by rank
-};
-
 /// When the ranks put one collective on their streams.
 struct EnqueueSkew {
     uint64_t hash = 0;
     uint32_t sequence = 0;
     struct Enqueue {
         ProcessKey process;
+        uint64_t communicator = 0;  ///< CommunicatorRow::id within the process
         std::optional<uint32_t> rank;
         uint64_t start_ns = 0;  ///< CLOCK_MONOTONIC
         uint64_t late_ns = 0;   ///< after the first
@@ -62,9 +61,25 @@ struct EnqueueSkew {
         uint64_t bytes = 0;  ///< 0: not known
         uint64_t call = 0;   ///< its sequence in the store
         std::optional<uint32_t> root = {};
+        uint64_t free_from_ns = 0;  ///< as RankWait has it
     };
     std::vector<Enqueue> ranks;  ///< in order of time
     uint64_t skew_ns() const { return ranks.empty() ? 0 : ranks.back().late_ns; }
+};
+
+/// The collectives that the ranks of one communicator put on streams between two synchronisations, up to the one that
+/// each has as its last.
+struct CollectiveRange {
+    uint64_t hash = 0;  ///< of the communicator
+    uint32_t first_sequence = 0;
+    uint32_t last_sequence = 0;
+    std::optional<uint32_t> ranks;  ///< of the communicator, on whichever hosts
+    std::vector<RankWait> waits;    ///< of those that synchronised with it, by rank
+    /// Who was the last to enter the last one, whether it synchronised there or not; nothing: not known.
+    std::optional<EnqueueSkew::Enqueue> last_to_enter = {};
+    size_t entered = 0;  ///< ranks of this host that entered it
+
+    size_t local_ranks() const { return std::max(waits.size(), entered); }
 };
 
 struct CollectiveWaits {
@@ -92,6 +107,10 @@ class CollectiveWaitsDeriver {
     ~CollectiveWaitsDeriver();
 
     static bool wants(const Op& op);
+    /// Of calls of these ops: whether it says anything.
+    static bool wants(const Event& event);
+    /// What was waited for need not be all that was put on a stream before.
+    static bool is_event_wait(OpId op);
     /// The order in which calls are to be taken: of start.
     static bool before(const Event& a, const Event& b);
     void take(const Event& event);
@@ -100,6 +119,11 @@ class CollectiveWaitsDeriver {
     /// before are.
     std::vector<CollectiveRange> take_ranges(uint64_t until_ns);
 
+    /// Whether what the thread waited for in its call that began then was also, or instead, a collective of another
+    /// communicator than that of this hash, or a message: other ranks, so that it need not have been its device.
+    /// Nothing where that is forgotten.
+    std::optional<bool> waits_for_others(const ProcessKey& process, uint32_t tid, uint64_t call_start_ns,
+                                         uint64_t hash) const;
     std::vector<OpenCollectives> open() const;
     /// Who entered what, by sequence; one rank alone too. Empty where the communicator has none.
     std::map<uint32_t, EnqueueSkew> entered(uint64_t hash) const;
@@ -157,9 +181,10 @@ struct PastCollectives {
 
 /// `events` are one boot's, in any order; what is none of collectives, synchronisations and waits of streams for events
 /// is passed over. A collective is waited for by who synchronises with its stream or device, or with a stream that
-/// waits for an event behind it, and by the thread's own wait for an event. Collectives of communicators without a
-/// hash, which were made before they were traced, are left out: which of their ranks belong together is not known.
-/// Sends and receives are too, since two ranks alone leave them together.
+/// waits for an event behind it, and by the thread's own wait for an event; a copy to the host that waits for its
+/// stream is such a synchronisation. Collectives of communicators without a hash, which were made before they were
+/// traced, are left out: which of their ranks belong together is not known. Sends and receives are too, since two ranks
+/// alone leave them together.
 CollectiveWaits collective_waits(std::span<const Event> events, const Communicators& communicators);
 
 }  // namespace ingero

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/diagnosis/evidence/collective_waits.h"
@@ -14,26 +16,47 @@ namespace ingero {
 inline constexpr uint64_t default_late_from_ns = 2'000'000;
 inline constexpr unsigned default_late_step_percent = 5;
 
+/// The end of what is said of lateness that is not certain.
+inline constexpr std::string_view may_have_cost_nothing =
+    "; the devices may have been busy all that time, so the wait may have cost nothing";
+
 struct Waited {
     RankWait rank;
     uint64_t ns = 0;
-    /// It left soon after the late one came: so that was what it waited for, and not its own device.
-    bool at_once = false;
+    bool at_once = false;  ///< as LateArrival says it
 };
 
 /// One range in which a rank of this host came last.
 struct LateArrival {
-    RankWait late;
+    uint64_t hash = 0;         ///< of the communicator
+    RankWait late;             ///< its part of the range; no more than its arrival where it did not synchronise there
     uint64_t lateness_ns = 0;  ///< that some rank waited for it
-    bool at_once = false;      ///< as of that rank
-    uint64_t end_ns = 0;       ///< of the range
+    /// From its arrival until the first rank had left: up to so long the devices had work yet, whoever came last.
+    uint64_t left_after_ns = 0;
+    uint64_t end_ns = 0;                 ///< of the range
+    RankKey first_waiter;                ///< of those that synchronised there, by rank
+    std::optional<RankKey> only_waiter;  ///< where one alone synchronised there
     std::vector<Waited> waited;
+
+    /// Whether it would show that the rank came last.
+    bool shows(const RankKey& rank) const { return only_waiter != rank; }
+    /// Whether it shows how late a rank was: not where that one alone synchronised.
+    bool shows_lateness() const { return shows({late.process, late.communicator}); }
+    /// The ranks left soon after it came: so that was what they waited for, and not their own devices.
+    bool at_once() const { return left_after_ns <= lateness_ns / 2; }
+    /// Where the devices had work for longer than it was late, it may have kept nobody waiting.
+    bool may_cost() const { return left_after_ns <= lateness_ns; }
 };
 
 /// What is proven: from the time when a rank began to wait for its collectives up to when the last rank entered the
 /// last of them, that one had not come. Nothing where a rank left before, which then did not wait for them, nor where
-/// the last one is the root of a broadcast: the others may wait there for something to do.
+/// the last one is the root of a broadcast: the others may wait there for something to do, nor where it was held up
+/// itself most of that time in an earlier collective of theirs.
 std::optional<LateArrival> late_arrival(const CollectiveRange& range);
+
+/// From one to the next, the median, in order of their end; of ranges of the same ranks, since others may synchronise
+/// with other collectives. 0: not known.
+uint64_t step_of(std::span<const LateArrival* const> arrivals);
 
 /// The upper of the middle two; 0 of none.
 uint64_t median_of(std::vector<uint64_t> values);

@@ -91,23 +91,27 @@ const MeanwhilePart short_waits{"wait", "short"};
 /// What a thread did in a time, added in order: whatever a store claims, each nanosecond counts once.
 class Account {
   public:
-    Account(const ProcessKey& process, const Window& time)
-        : process_(process), time_(time), counted_until_ns_(time.from_ns) {}
+    Account(const ProcessKey& process, const Window& time, ThreadHistory::WaitsForOthers waits_for_others = {})
+        : process_(process),
+          time_(time),
+          waits_for_others_(std::move(waits_for_others)),
+          counted_until_ns_(time.from_ns) {}
 
-    /// Between calls, or in a call of `op` that ended at `call_end_ns`.
-    void add_wait(const Event& wait, const Op* op = nullptr, uint64_t call_end_ns = UINT64_MAX) {
-        const uint64_t end_ns = std::min(saturating_end_ns(wait), call_end_ns);
-        const uint64_t woken_ns = std::min(saturating_add(wait.start_ns, wait.blocked_ns), end_ns);
-        if (wait.split_uncertain()) return put({"not-known", ""}, take(wait.start_ns, end_ns));
-        put(slept_in(wait, op), take(wait.start_ns, woken_ns));
-        put_runnable(wait, take(woken_ns, end_ns));
-    }
+    /// Between calls.
+    void add_wait(const Event& wait) { add_wait(wait, slept(wait, process_), UINT64_MAX); }
 
     /// `waits` are those inside it that are rows of their own, in order of start: all that are not short, where
     /// `is_watched`.
     void add_call(const Event& call, std::span<const Event* const> waits, bool is_watched) {
         const Op* op = find_op(call.op);
-        const MeanwhilePart on_cpu{op && op->waits_for_device ? "device-wait" : "own-work", op_name(call.op)};
+        const MeanwhilePart device_wait = wait_for_device(call);
+        const MeanwhilePart on_cpu =
+            op && op->waits_for_device ? device_wait : MeanwhilePart{"own-work", op_name(call.op)};
+        // In a call that waits for the device a thread sleeps for that, in whatever the driver sleeps.
+        const auto slept_in = [&](const Event& row) {
+            const bool for_device = op && cause_of_sleep(row.blocked_reason, op, true) == Cause::device_wait;
+            return for_device ? device_wait : slept(row, process_);
+        };
         const uint64_t end_ns = saturating_end_ns(call), counted_before_ns = counted_ns_;
         const uint64_t both_ns =
             overlap(std::max(call.start_ns, counted_until_ns_), end_ns, time_.from_ns, time_.to_ns);
@@ -116,7 +120,7 @@ class Account {
             return put({"not-known", op_name(call.op)}, take(call.start_ns, end_ns));
         uint64_t short_ns = time.blocked_ns + time.runnable_ns;
         for (const Event* wait : waits) {
-            add_wait(*wait, op, end_ns);
+            add_wait(*wait, slept_in(*wait), end_ns);
             short_ns = saturating_subtract(short_ns, wait->duration_ns);
         }
         uint64_t left_ns = both_ns - std::min(counted_ns_ - counted_before_ns, both_ns);
@@ -130,7 +134,7 @@ class Account {
         } else {
             // Where in the call each lay is not known: what is beyond the time that is asked for may be any of them.
             const uint64_t beyond_ns = time.duration_ns - both_ns;
-            put_left(slept_in(call, op), saturating_subtract(time.blocked_ns, beyond_ns));
+            put_left(slept_in(call), saturating_subtract(time.blocked_ns, beyond_ns));
             const uint64_t runnable_ns = std::min(saturating_subtract(time.runnable_ns, beyond_ns), left_ns);
             put_runnable(call, runnable_ns);
             left_ns -= runnable_ns;
@@ -153,11 +157,17 @@ class Account {
     }
 
   private:
-    /// In a call that waits for the device a thread sleeps for that, in whatever the driver sleeps.
-    MeanwhilePart slept_in(const Event& row, const Op* op) const {
-        if (op && cause_of_sleep(row.blocked_reason, op, true) == Cause::device_wait)
-            return {"device-wait", op_name(op->id)};
-        return slept(row, process_);
+    /// Of which what it slept for is `sleep`, up to `until_ns`.
+    void add_wait(const Event& wait, MeanwhilePart sleep, uint64_t until_ns) {
+        const uint64_t end_ns = std::min(saturating_end_ns(wait), until_ns);
+        const uint64_t woken_ns = std::min(saturating_add(wait.start_ns, wait.blocked_ns), end_ns);
+        if (wait.split_uncertain()) return put({"not-known", ""}, take(wait.start_ns, end_ns));
+        put(std::move(sleep), take(wait.start_ns, woken_ns));
+        put_runnable(wait, take(woken_ns, end_ns));
+    }
+
+    MeanwhilePart wait_for_device(const Event& call) const {
+        return device_wait_part(waits_for_others_ ? waits_for_others_(call) : std::optional(false), call.op);
     }
 
     /// `ns` of the time in which the thread of the row could run and had no CPU.
@@ -192,6 +202,7 @@ class Account {
 
     ProcessKey process_;
     Window time_;
+    ThreadHistory::WaitsForOthers waits_for_others_;
     std::vector<MeanwhilePart> parts_;
     uint64_t counted_until_ns_ = 0, counted_ns_ = 0;
 };
@@ -227,6 +238,7 @@ std::string meanwhile_text(const MeanwhilePart& part) {
     if (part.kind == "sleep") return "asleep until a " + part.name + " ran out";
     if (part.kind == "own-work") return part.name.empty() ? "at work between its calls" : "at work in " + part.name;
     if (part.kind == "device-wait") return "waiting for its device in " + part.name;
+    if (part.kind == "rank-wait") return "waiting for other ranks or for its device";
     if (part.name == "pipe") return "waiting for a pipe";
     if (part.name == "poll") return "waiting in poll";
     if (part.name == "thread") return "waiting for another thread, or a lock";
@@ -293,7 +305,8 @@ std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const P
     return account.finish({"not-known", ""});
 }
 
-std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint32_t tid, const Window& time) const {
+std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint32_t tid, const Window& time,
+                                                const WaitsForOthers& waits_for_others) const {
     static const Thread nothing;
     const auto found = threads_.find({process, tid});
     const Thread& thread = found == threads_.end() ? nothing : found->second;
@@ -311,7 +324,7 @@ std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint3
         return std::tuple(a->start_ns, a->depth) < std::tuple(b->start_ns, b->depth);
     };
     std::stable_sort(rows.begin(), rows.end(), comes_before);
-    Account account(process, time);
+    Account account(process, time, waits_for_others);
     for (auto row = rows.begin(); row != rows.end();) {
         const Event& first = **row++;
         if (is_call(first.op)) {
@@ -328,6 +341,18 @@ std::vector<MeanwhilePart> ThreadHistory::parts(const ProcessKey& process, uint3
     account.add_left(short_waits, summed_ns(thread.sums, time));
     account.add_left({"not-known", ""}, overlap(0, thread.known_from_ns, time.from_ns, time.to_ns));
     return account.finish({"own-work", ""});
+}
+
+MeanwhilePart device_wait_part(std::optional<bool> for_others, OpId op) {
+    if (!for_others) return {"not-known", op_name(op)};
+    return *for_others ? MeanwhilePart{"rank-wait", ""} : MeanwhilePart{"device-wait", op_name(op)};
+}
+
+uint64_t ns_of_kind(const std::vector<MeanwhilePart>& parts, std::string_view kind) {
+    uint64_t ns = 0;
+    for (const MeanwhilePart& part : parts)
+        if (part.kind == kind) ns = saturating_add(ns, part.ns);
+    return ns;
 }
 
 void add_parts(std::vector<MeanwhilePart>& sum, const std::vector<MeanwhilePart>& more) {

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,7 +21,8 @@ namespace ingero {
 /// A part of the time, of one kind and one culprit.
 struct MeanwhilePart {
     std::string kind;  ///< "cpu-contention", "cpu-quota", "wake-up", "own-io-wait", "lock-wait", "memory-reclaim",
-                       ///< "network", "driver-wait", "device-wait", "sleep", "wait", "own-work", "not-known"
+                       ///< "network", "driver-wait", "device-wait", "rank-wait", "sleep", "wait", "own-work",
+                       ///< "not-known"
     std::string name;  ///< who had the CPU or the lock, what was waited for, the call; may be empty
     uint32_t pid = 0;  ///< 0: no process, or not known
     uint64_t ns = 0;
@@ -44,9 +47,13 @@ class ThreadHistory {
     void take(const Event& event);
     void forget(const ProcessKey& process);
 
+    /// Of a thread's call that waits for the device: whether it may have been for other ranks; nothing: not known.
+    using WaitsForOthers = std::function<std::optional<bool>(const Event& call)>;
+
     /// Sums to `time`, the largest first. Where the process's waits are recorded, what is neither a wait nor a call
     /// that took long is "own-work", but for what short waits took at that time.
-    std::vector<MeanwhilePart> parts(const ProcessKey& process, uint32_t tid, const Window& time) const;
+    std::vector<MeanwhilePart> parts(const ProcessKey& process, uint32_t tid, const Window& time,
+                                     const WaitsForOthers& waits_for_others = nullptr) const;
 
   private:
     struct Thread {
@@ -66,6 +73,12 @@ class ThreadHistory {
 /// The same from a window's waits between calls, of one thread of `process`, in order of start. What they do not show
 /// is "not-known": its calls, work, and waits too short to be recorded one by one.
 std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process, const Window& time);
+
+/// What a thread waited for in a call that waits for its device, where that may have been for other ranks.
+MeanwhilePart device_wait_part(std::optional<bool> for_others, OpId op);
+
+/// Of the time of all parts, that of one kind.
+uint64_t ns_of_kind(const std::vector<MeanwhilePart>& parts, std::string_view kind);
 
 /// Adds parts of the same kind and culprit together, the largest first.
 void add_parts(std::vector<MeanwhilePart>& sum, const std::vector<MeanwhilePart>& more);

@@ -298,7 +298,7 @@ Window conditions_time(const Window& late) {
 std::vector<RankCondition> rank_conditions(const ProcessKey& rank, std::span<const ProcessKey> others,
                                            const Window& late, const MeanwhilePart* cause,
                                            std::span<const GpuStates> gpus, const KnownProcesses& processes) {
-    const bool waits_for_device = cause && cause->kind == "device-wait";
+    const bool waits_for_device = cause && (cause->kind == "device-wait" || cause->kind == "rank-wait");
     const bool works_in_call = cause && cause->kind == "own-work" && !cause->name.empty();
     if ((!waits_for_device && !works_in_call) || gpus.empty()) return {};
     if (std::find(others.begin(), others.end(), rank) != others.end()) return {};

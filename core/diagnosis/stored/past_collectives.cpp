@@ -33,19 +33,19 @@ struct Entered {
 
 /// The ranks of this host with one hash.
 struct Group {
-    std::map<ProcessKey, Entered> ranks;
+    std::map<RankKey, Entered> ranks;
     uint64_t made_ns = UINT64_MAX;
     uint64_t first_ns = UINT64_MAX, latest_ns = 0;  ///< start and end of the collectives that were found
     size_t known_from = SIZE_MAX;                   ///< number of the block from which on it is known
 
     uint32_t lowest() const {
         uint32_t sequence = UINT32_MAX;
-        for (const auto& [process, entered] : ranks) sequence = std::min(sequence, entered.last);
+        for (const auto& [rank, entered] : ranks) sequence = std::min(sequence, entered.last);
         return sequence;
     }
     uint32_t highest() const {
         uint32_t sequence = 0;
-        for (const auto& [process, entered] : ranks) sequence = std::max(sequence, entered.last);
+        for (const auto& [rank, entered] : ranks) sequence = std::max(sequence, entered.last);
         return sequence;
     }
     /// What one has not entered, or what all entered last.
@@ -102,7 +102,7 @@ class PastReader {
             const auto boot = boots->find(process);
             if (one.row.hash == 0 || (boot != boots->end() && boot->second != boot_.boot_index)) continue;
             Group& group = groups_[one.row.hash];
-            group.ranks[process];
+            group.ranks[{process, one.row.id}];
             group.made_ns = std::min(group.made_ns, one.row.seen_ns);
         }
         for (const Communicator& one : communicators_.all())
@@ -120,12 +120,13 @@ class PastReader {
         std::erase_if(groups_, [&](const auto& one) { return !wanted(one.second); });
         pids_.clear();
         for (const auto& [hash, group] : groups_)
-            for (const auto& [process, entered] : group.ranks) pids_.insert(process.pid);
+            for (const auto& [rank, entered] : group.ranks) pids_.insert(rank.first.pid);
     }
 
     bool has_silent_rank(const Group& group) const {
         return std::any_of(group.ranks.begin(), group.ranks.end(), [this](const auto& rank) {
-            return processes_.exited_ns(rank.first) > boot_.monotonic.from_ns && !busy_.contains(rank.first);
+            const ProcessKey& process = rank.first.first;
+            return processes_.exited_ns(process) > boot_.monotonic.from_ns && !busy_.contains(process);
         });
     }
 
@@ -178,7 +179,7 @@ class PastReader {
         const auto collective = collective_of(row);
         Group* const group = group_of(row, collective);
         if (!group || (group->known_from != SIZE_MAX && row.start_ns < group->first_ns)) return;
-        Entered& entered = group->ranks[row.process()];
+        Entered& entered = group->ranks[{row.process(), collective->communicator}];
         entered.first = std::min(entered.first, collective->sequence);
         entered.last = std::max(entered.last, collective->sequence);
         group->first_ns = std::min(group->first_ns, row.start_ns);
@@ -232,7 +233,7 @@ class PastReader {
         return {};
     }
 
-    /// Neither collectives are missing nor what waits for them.
+    /// Neither collectives are missing nor, but for copies to the host, what waits for them.
     static bool says_nothing_of_ranks(const GapRow& gap) {
         constexpr std::array others = {"probe set launch", "probe set memory", "probe set copy", "probe set graph"};
         switch (gap.reason) {
@@ -250,11 +251,14 @@ class PastReader {
     }
 
     bool concerns(const GapRow& gap, const Group& group) const {
-        if (gap.process.pid != 0) return group.ranks.contains(gap.process);
-        return is_of_anyone(gap) || std::any_of(group.ranks.begin(), group.ranks.end(), [&](const auto& rank) {
-                   const Process* process = processes_.find(rank.first);
-                   return !process || process->uid == gap.uid;
-               });
+        const bool of_one = gap.process.pid != 0;
+        if (!of_one && is_of_anyone(gap)) return true;
+        return std::any_of(group.ranks.begin(), group.ranks.end(), [&](const auto& rank) {
+            const ProcessKey& key = rank.first.first;
+            if (of_one) return key == gap.process;
+            const Process* process = processes_.find(key);
+            return !process || process->uid == gap.uid;
+        });
     }
 
     Result<std::optional<PastCollectives>> go_forth(size_t number) {

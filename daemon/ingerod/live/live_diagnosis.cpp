@@ -34,6 +34,7 @@ constexpr uint64_t remembered_ns = 60'000'000'000;
 /// reported after two minutes, or later where its ranks have been far apart.
 constexpr uint64_t silence_ns = 600'000'000'000;
 constexpr size_t max_communicators = 65'536;
+constexpr ptrdiff_t max_communicators_of_process = 1'024;
 /// Calls and waits of ranks, between two passes.
 constexpr size_t max_of_ranks = 262'144;
 /// Calls come in order of their end, but for those of a turn of the rings.
@@ -141,6 +142,31 @@ struct LiveDiagnosis::Impl {
     bool has_communicators(const ProcessKey& process) const {
         const auto first = communicators.lower_bound({process, 0});
         return first != communicators.end() && first->first.first == process;
+    }
+
+    ptrdiff_t communicators_of(const ProcessKey& process) const {
+        const auto first = communicators.lower_bound({process, 0});
+        return std::distance(first, communicators.upper_bound({process, UINT64_MAX}));
+    }
+
+    /// For one more of the process. Its first ones are of the whole job, and its latest are in use.
+    void make_room_for_communicator(const ProcessKey& process) {
+        const ptrdiff_t count = communicators_of(process);
+        if (count >= max_communicators_of_process)
+            communicators.erase(std::next(communicators.lower_bound({process, 0}), count / 2));
+        if (communicators.size() < max_communicators) return;
+        ProcessKey most = process;
+        ptrdiff_t most_count = count;
+        for (auto one = communicators.begin(); one != communicators.end();) {
+            const ProcessKey other = one->first.first;
+            const ptrdiff_t its = communicators_of(other);
+            if (its > most_count) std::tie(most, most_count) = std::tuple(other, its);
+            std::advance(one, its);
+        }
+        // Many at once, since all were looked at.
+        const auto first = communicators.lower_bound({most, 0});
+        communicators.erase(std::next(first, most_count / 4),
+                            std::next(first, std::max(most_count / 4 + 1, most_count - most_count / 4)));
     }
 
     /// Of one that was made in such a time: what it enters first may not have been seen.
@@ -267,7 +293,7 @@ void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicato
     // One of a group is reported once more when its handle is known.
     const auto known = all.find(key);
     row.interrupted_ns = known != all.end() ? known->second.interrupted_ns : impl_->interrupted_ns(row);
-    if (all.size() >= max_communicators && known == all.end()) all.erase(all.begin());
+    if (known == all.end()) impl_->make_room_for_communicator(row.process);
     all[key] = row;
     if (row.hash != 0) impl_->ranks.insert(row.process);
     impl_->communicators_changed = true;
