@@ -1,6 +1,6 @@
-// Perfetto's protobuf trace: a TracePacket a begin and an end. Field numbers are those of the published schema,
-// https://perfetto.dev/docs/reference/trace-packet-proto. The reader sorts by time, and packets of one time stay in the
-// order of the file.
+// Perfetto's protobuf trace: a TracePacket a begin and an end, and two a wake-up. Field numbers are those of the
+// published schema, https://perfetto.dev/docs/reference/trace-packet-proto. The reader sorts by time, and packets of
+// one time stay in the order of the file.
 #include "core/export/protobuf.h"
 #include "core/export/slices.h"
 
@@ -34,8 +34,8 @@ constexpr uint32_t pid = 1, tid = 2;
 }
 namespace event {
 constexpr uint32_t category_iids = 3, annotations = 4, type = 9, name_iid = 10, track_uuid = 11, categories = 22,
-                   name = 23;
-constexpr uint64_t slice_begin = 1, slice_end = 2;
+                   name = 23, flow_ids = 47, terminating_flow_ids = 48;
+constexpr uint64_t slice_begin = 1, slice_end = 2, instant = 3;
 }  // namespace event
 namespace interned {
 constexpr uint32_t categories = 1, names = 2, annotation_names = 3, iid = 1, name = 2;
@@ -124,6 +124,25 @@ class PerfettoWriter final : public SliceWriter {
         write_begin_and_end(out, event_, number_of(track), start_ns, start_ns + length_ns, interned_.bytes());
     }
 
+    /// Two instants of one time, with an arrow from the first to the second.
+    void write_wake_up(std::string& out, const Track& waker, const Track& woken, const Slice& wait) override {
+        const uint64_t flow = number_of_flow(wait);
+        const auto write = [&](const Track& track, std::string_view name, uint32_t end_of_flow) {
+            interned_.clear();
+            event_.clear();
+            event_.text(event::categories, "wake-up");
+            event_.text(event::name, name);
+            annotate({EventColumn::id, false, static_cast<int64_t>(wait.id), {}});
+            event_.number(event::type, event::instant);
+            event_.number(event::track_uuid, number_of(track));
+            event_.fixed64(end_of_flow, flow);
+            write_event(out, event_, wait.waker.at_ns, interned_.bytes());
+        };
+        const std::string who = wait.waker.comm.empty() ? std::string() : wait.waker.comm + " ";
+        write(waker, who + "wakes " + std::to_string(wait.tid), event::flow_ids);
+        write(woken, "woken", event::terminating_flow_ids);
+    }
+
     void write_history(std::string& out, const Track& track, const HistorySlice& slice) override {
         event_.clear();
         event_.text(event::categories, to_string(slice.kind));
@@ -170,17 +189,18 @@ class PerfettoWriter final : public SliceWriter {
                              std::string_view interned) {
         event.number(event::type, event::slice_begin);
         event.number(event::track_uuid, track);
-        packet_.clear();
-        packet_.number(packet::timestamp, start_ns);
-        if (!interned.empty()) packet_.text(packet::interned_data, interned);
-        packet_.message(packet::track_event, event);
-        write_packet(out, packet_, packet::needs_state);
+        write_event(out, event, start_ns, interned);
         end_.clear();
         end_.number(event::type, event::slice_end);
         end_.number(event::track_uuid, track);
+        write_event(out, end_, end_ns, {});
+    }
+
+    void write_event(std::string& out, const ProtoMessage& event, uint64_t at_ns, std::string_view interned) {
         packet_.clear();
-        packet_.number(packet::timestamp, end_ns);
-        packet_.message(packet::track_event, end_);
+        packet_.number(packet::timestamp, at_ns);
+        if (!interned.empty()) packet_.text(packet::interned_data, interned);
+        packet_.message(packet::track_event, event);
         write_packet(out, packet_, packet::needs_state);
     }
 

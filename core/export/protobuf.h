@@ -18,6 +18,11 @@ class ProtoMessage {
         varint(uint64_t{field} << 3);
         varint(value);
     }
+    void fixed64(uint32_t field, uint64_t value) {
+        constexpr uint64_t eight_bytes = 1;
+        varint(uint64_t{field} << 3 | eight_bytes);
+        for (unsigned byte = 0; byte < 8; ++byte) bytes_ += static_cast<char>(value >> (8 * byte));
+    }
     /// string, bytes, and embedded messages.
     void text(uint32_t field, std::string_view value) {
         constexpr uint64_t length_delimited = 2;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/model/call_time.h"
+#include "core/model/host_event.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {
@@ -18,7 +19,7 @@ constexpr uint32_t most_nodes = 1u << (31 - pid_bits);
 constexpr size_t most_text_bytes = 8 << 20;
 
 constexpr auto argument_columns = std::to_array<EventColumn>(
-    {EventColumn::id, EventColumn::runnable_ns, EventColumn::blocked_ns, EventColumn::blocked_on,
+    {EventColumn::id, EventColumn::runnable_ns, EventColumn::blocked_ns, EventColumn::blocked_on, EventColumn::waker,
      EventColumn::preemptor, EventColumn::bytes, EventColumn::direction, EventColumn::kernel, EventColumn::stream,
      EventColumn::device, EventColumn::error, EventColumn::weight, EventColumn::time_weight, EventColumn::stack_hash,
      EventColumn::split_uncertain, EventColumn::last_wait_ns, EventColumn::tail_ns});
@@ -176,6 +177,15 @@ Result<void> SliceWriter::keep(EventCursor& rows) {
     }
     for (const SliceArgument& argument : slice.arguments)
         if (argument.column == EventColumn::blocked_on) slice.blocked_on = argument.text;
+    slice.waker.tid = 0;
+    if (slice.op == op_wait && value(ColumnId::waker_kind) == static_cast<uint64_t>(WakerKind::task)) {
+        slice.waker.pid = static_cast<uint32_t>(value(ColumnId::waker_tgid));
+        slice.waker.tid = static_cast<uint32_t>(value(ColumnId::argument_0));
+        slice.waker.at_ns = saturating_add(slice.start_ns, time.blocked_ns);
+        slice.waker.comm.clear();
+        for (const SliceArgument& argument : slice.arguments)
+            if (argument.column == EventColumn::waker) slice.waker.comm = argument.text;
+    }
     if (row.error()) error = row.error();
     if (error) return tl::unexpected(*error);
     return {};
@@ -195,6 +205,22 @@ void SliceWriter::write(std::string& out, const Slice& slice) {
     describe(out, track);
     write_slice(out, track, slice);
     if (kind == Track::calls && slice.depth == 0) write_parts(out, slice);
+    if (slice.waker.tid == 0 || slice.waker.pid == 0) return;
+    const ProcessKey waker = process_at(slice.boot, slice.waker.pid, slice.waker.at_ns);
+    const Track waking{slice.boot, waker, slice.waker.tid, kind, 0};
+    describe(out, waking);
+    write_wake_up(out, waking, track, slice);
+}
+
+/// One that is not in the store, or not for the caller to see, has the pid alone.
+ProcessKey SliceWriter::process_at(uint32_t boot, uint32_t pid, uint64_t at_ns) const {
+    const auto& processes = context_.index.processes();
+    for (auto next = processes.upper_bound({pid, UINT64_MAX}); next != processes.begin();) {
+        const ProcessKey& key = (--next)->first;
+        if (key.pid != pid) break;
+        if (process_start({boot, key, 0, Track::calls, 0}) <= at_ns && context_.index.shows(key)) return key;
+    }
+    return {pid, 0};
 }
 
 void SliceWriter::write_parts(std::string& out, const Slice& slice) {
@@ -252,6 +278,11 @@ uint64_t SliceWriter::process_start(const Track& track) const {
 uint64_t SliceWriter::number_of_process(const Track& track) {
     const std::array<uint64_t, 3> parts = {track.boot + 1, track.process.pid, track.process.start_ns};
     return XXH3_64bits(parts.data(), sizeof parts) | 1;  // 0 is Perfetto's own
+}
+
+uint64_t SliceWriter::number_of_flow(const Slice& wait) {
+    const std::array<uint64_t, 2> parts = {wait.boot, wait.id};
+    return XXH3_64bits(parts.data(), sizeof parts) | 1;
 }
 
 uint64_t SliceWriter::number_of(const Track& track) {

@@ -42,6 +42,13 @@ struct Slice {
     uint64_t runnable_ns = 0;  ///< with blocked_ns at most the duration
     uint64_t blocked_ns = 0;
     std::string blocked_on;
+    /// The thread that ended a wait, and when; tid 0: an interrupt, not known, or no wait.
+    struct Waker {
+        uint32_t pid = 0, tid = 0;
+        uint64_t at_ns = 0;  ///< CLOCK_REALTIME
+        std::string comm;
+    };
+    Waker waker;
     std::vector<SliceArgument> arguments;
 };
 
@@ -82,6 +89,9 @@ class SliceWriter : public PageWriter {
     virtual void write_part(std::string& out, const Track& track, const Slice& call, std::string_view name,
                             uint64_t start_ns, uint64_t length_ns) = 0;
 
+    /// That `waker` woke the thread of the wait, whose track is `woken`. Nothing where a format has no such thing.
+    virtual void write_wake_up(std::string&, const Track& /*waker*/, const Track& /*woken*/, const Slice& /*wait*/) {}
+
     virtual void write_history(std::string& out, const Track& track, const HistorySlice& slice) = 0;
 
     /// For a program that knows one machine only: those of a store's further nodes come after all that there can be.
@@ -94,6 +104,8 @@ class SliceWriter : public PageWriter {
     /// The same number for the same track in every page.
     static uint64_t number_of(const Track& track);
     static uint64_t number_of_process(const Track& track);
+    /// Of what follows from a wait, in the trace.
+    static uint64_t number_of_flow(const Slice& wait);
 
     const PageContext context_;
 
@@ -104,6 +116,7 @@ class SliceWriter : public PageWriter {
     void write(std::string& out, const Slice& slice);
     void write(std::string& out, const HistorySlice& slice);
     void write_parts(std::string& out, const Slice& slice);
+    ProcessKey process_at(uint32_t boot, uint32_t pid, uint64_t at_ns) const;
     void describe(std::string& out, const Track& track);
 
     std::vector<uint32_t> nodes_;  ///< by boot

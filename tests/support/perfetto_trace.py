@@ -1,7 +1,7 @@
 """Reads a Perfetto trace as Perfetto's trace processor does, with the protobuf library and the field numbers of the
 published schema (perfetto.dev/docs/reference/trace-packet-proto): perfetto_trace.py FILE. Prints one JSON object:
-{"slices": [{"name", "category", "ts", "dur", "depth", "track", "args"}], "packets": n}. A track is {"name", "pid",
-"tid", "process"}, from the descriptors. A field that the schema does not have, a slice without an end, and a number that
+{"slices": [{"name", "category", "ts", "dur", "depth", "track", "args"}], "flows": [[n, n]], "packets": n}. A track is
+{"name", "pid", "tid", "process"}, from the descriptors; a flow leads from the slice of one number to that of another. A field that the schema does not have, a slice without an end, and a number that
 stands for nothing are errors."""
 
 import json
@@ -14,7 +14,7 @@ except ImportError:
     print("SKIPPED: no python3-protobuf")
     sys.exit(77)
 
-TYPES = {"u64": 4, "i32": 5, "i64": 3, "bool": 8, "string": 9, "u32": 13, "enum": 5}
+TYPES = {"u64": 4, "f64": 6, "i32": 5, "i64": 3, "bool": 8, "string": 9, "u32": 13, "enum": 5}
 # Name: (number, type); a type in brackets is repeated, a name of a message embeds it.
 SCHEMA = {
     "Trace": {"packet": (1, ["TracePacket"])},
@@ -34,7 +34,7 @@ SCHEMA = {
     "ThreadDescriptor": {"pid": (1, "i32"), "tid": (2, "i32"), "thread_name": (5, "string")},
     "TrackEvent": {"category_iids": (3, ["u64"]), "debug_annotations": (4, ["DebugAnnotation"]), "type": (9, "enum"),
                    "name_iid": (10, "u64"), "track_uuid": (11, "u64"), "categories": (22, ["string"]),
-                   "name": (23, "string")},
+                   "name": (23, "string"), "flow_ids": (47, ["f64"]), "terminating_flow_ids": (48, ["f64"])},
     "DebugAnnotation": {"name_iid": (1, "u64"), "bool_value": (2, "bool"), "uint_value": (3, "u64"),
                         "int_value": (4, "i64"), "string_value": (6, "string"), "name": (10, "string")},
     "InternedData": {"event_categories": (1, ["Interned"]), "event_names": (2, ["Interned"]),
@@ -43,7 +43,7 @@ SCHEMA = {
     "Interned": {"iid": (1, "u64"), "name": (2, "string")},
 }
 REALTIME = 1
-BEGIN, END = 1, 2
+BEGIN, END, INSTANT = 1, 2, 3
 CLEARED, NEEDS_STATE = 1, 2
 
 
@@ -76,7 +76,7 @@ def check_known(message) -> None:
 
 class Reader:
     def __init__(self):
-        self.tracks, self.interned, self.events, self.clocks = {}, {}, [], []
+        self.tracks, self.interned, self.events, self.clocks, self.flows = {}, {}, [], [], []
         self.names = {}  # never to stand for something else
         self.valid = False
         self.default_clock = None
@@ -130,7 +130,8 @@ class Reader:
         categories = list(event.categories) + [self.text("event_categories", iid) for iid in event.category_iids]
         name = event.name or (self.text("event_names", event.name_iid) if event.name_iid else None)
         return {"type": event.type, "track": event.track_uuid, "name": name, "args": args,
-                "category": ",".join(categories)}
+                "category": ",".join(categories), "flows": list(event.flow_ids),
+                "ends_flows": list(event.terminating_flow_ids)}
 
     def place(self, uuid: int) -> dict:
         track = self.tracks[uuid]
@@ -147,14 +148,26 @@ class Reader:
             track = self.tracks[track.parent_uuid]
 
     def slices(self) -> list[dict]:
-        done, open_slices = [], {}
+        done, open_slices, open_flows = [], {}, {}
         places = {uuid: self.place(uuid) for uuid in self.tracks}
         for time, _, event in sorted(self.events, key=lambda entry: entry[:2]):
             stack = open_slices.setdefault(event["track"], [])
+            if event["type"] in (BEGIN, INSTANT):
+                # A flow leads on from the slice that had it before.
+                for flow in event["ends_flows"]:
+                    if flow not in open_flows:
+                        raise SystemExit("a flow ends that has not begun")
+                    self.flows.append([open_flows.pop(flow), len(done)])
+                for flow in event["flows"]:
+                    if flow in open_flows:
+                        raise SystemExit("two flows have one number")
+                    open_flows[flow] = len(done)
+                done.append({"name": event["name"], "category": event["category"], "args": event["args"], "ts": time,
+                             "dur": 0, "depth": len(stack), "track": places[event["track"]]})
             if event["type"] == BEGIN:
-                stack.append({"name": event["name"], "category": event["category"], "args": event["args"], "ts": time,
-                              "dur": None, "depth": len(stack), "track": places[event["track"]]})
-                done.append(stack[-1])
+                stack.append(done[-1])
+            elif event["type"] == INSTANT:
+                pass
             elif event["type"] == END and stack:
                 top = stack.pop()
                 top["dur"] = time - top["ts"]
@@ -162,6 +175,8 @@ class Reader:
                 raise SystemExit("an end without a begin, or an event that is neither")
         if any(open_slices.values()):
             raise SystemExit("a slice without an end")
+        if open_flows:
+            raise SystemExit("a flow without an end")
         return done
 
 
@@ -174,7 +189,8 @@ def main() -> int:
         reader.read(packet)
     if len(reader.clocks) != 1 or reader.clocks[0].primary_trace_clock != REALTIME:
         raise SystemExit("the trace does not say once which clock it has")
-    print(json.dumps({"packets": len(trace.packet), "slices": reader.slices()}))
+    slices = reader.slices()
+    print(json.dumps({"packets": len(trace.packet), "slices": slices, "flows": reader.flows}))
     return 0
 
 

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/export/slices.h"
+#include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/render/render.h"
 #include "core/wire/child_process.h"
@@ -136,7 +137,9 @@ class Export : public testing::Test {
         EXPECT_TRUE(ran);
         if (!ran || (WIFEXITED(ran->status) && WEXITSTATUS(ran->status) == 77)) return {};
         EXPECT_EQ(ran->status, 0) << ran->text;
-        return json::parse(ran->text, nullptr, false).value("slices", json());
+        const json trace = json::parse(ran->text, nullptr, false);
+        flows_ = trace.value("flows", json::array());
+        return trace.value("slices", json());
     }
 
     SpanRow& add_span(SpanKind kind, const std::string& id, uint64_t start_ns, uint64_t end_ns) {
@@ -172,6 +175,7 @@ class Export : public testing::Test {
     std::vector<SpanRow> spans_;
     std::vector<IncidentRow> incidents_;
     size_t pages_ = 0;
+    json flows_;  ///< of the latest Perfetto trace: the numbers of two slices each
     uint64_t events_ = 0;
 };
 
@@ -250,6 +254,44 @@ TEST_F(Export, PerfettoHasEachCallOnItsThreadAndNested) {
     EXPECT_EQ(calls[3]["args"]["direction"], "H2D");
     EXPECT_EQ(calls[6]["args"]["error"], "cudaErrorMemoryAllocation");
     EXPECT_EQ(calls[3]["track"]["process"], "train");
+}
+
+TEST_F(Export, PerfettoHasWhoWokeAThread) {
+    Made made;
+    const auto add_wait = [&](uint64_t start_ns, uint32_t waker_pid, uint32_t waker_tid) {
+        Event& wait = made.add(op_wait, 10, 0, start_ns, 1'000);
+        wait.blocked_ns = 700;
+        wait.runnable_ns = 300;
+        wait.waker_kind = waker_pid == 0 ? WakerKind::interrupt : WakerKind::task;
+        wait.waker_tgid = waker_pid;
+        wait.waker_comm = to_comm(waker_pid == 0 ? "" : "worker");
+        wait.args[0] = waker_tid;
+    };
+    made.add(launch, 10, 0, 10'000, 100);
+    add_wait(20'000, 10, 12);  // a thread of its own, which the trace has no other calls of
+    add_wait(30'000, 77, 78);  // one of a process that is not in the store
+    add_wait(40'000, 0, 0);
+    made.add(launch, 10, 0, 50'000, 100);
+    write("node-1", made.events);
+    const json slices = read_perfetto(all_pages(ExportFormat::perfetto));
+    if (slices.is_null()) GTEST_SKIP() << "SKIPPED: no python3-protobuf";
+    EXPECT_GT(pages_, 1u);
+    const auto place_of = [](const json& slice) {
+        return std::tuple(slice["name"].get<std::string>(), slice["track"]["pid"].get<int>(),
+                          slice["track"]["tid"].get<int>(), slice["ts"].get<uint64_t>() - (realtime_ns - boot_ns));
+    };
+    ASSERT_THAT(flows_, SizeIs(2));
+    for (const auto& [number, pid, tid, at_ns] : {std::tuple(0, 10, 12, 20'700u), {1, 77, 78, 30'700u}}) {
+        const json& from = slices[flows_[number][0].get<size_t>()];
+        const json& to = slices[flows_[number][1].get<size_t>()];
+        EXPECT_EQ(place_of(from), std::tuple("worker wakes 10", pid, tid, at_ns));
+        EXPECT_EQ(from["track"]["name"], "kernel: HOST");
+        EXPECT_EQ(place_of(to), std::tuple("woken", 10, 10, at_ns));
+        EXPECT_EQ(to["track"]["name"], "kernel: HOST");
+        EXPECT_EQ(to["depth"], 1) << "it is not within the wait";
+        EXPECT_EQ(from["args"]["id"], to["args"]["id"]);
+        EXPECT_EQ(from["track"]["process"], pid == 10 ? json("train") : json());
+    }
 }
 
 TEST_F(Export, ChromeHasTheSameSlices) {
