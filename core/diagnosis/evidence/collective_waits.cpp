@@ -420,8 +420,8 @@ std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_
             by_end.emplace_back(end_ns, std::move(range->second));
             range = ranks.ranges.erase(range);
         }
-        std::erase_if(ranks.skews, [&, hash = hash](const auto& skew) {
-            return skew.second.ranks.front().start_ns < until_ns && !ranks.ranges.contains(skew.first) &&
+        std::erase_if(ranks.skews, [&, hash = hash, &known = ranks.ranges](const auto& skew) {
+            return skew.second.ranks.front().start_ns < until_ns && !known.contains(skew.first) &&
                    !awaited.contains({hash, skew.first});
         });
     }
