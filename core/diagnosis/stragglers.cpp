@@ -71,10 +71,10 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     const bool waited_for_ranks = cause && cause->kind == "rank-wait";
     // Where it waited for ranks, one of another communicator may have been late first.
     const bool may_be_led = episode.conditions.empty();
-    const uint64_t led_ns = may_be_led ? ns_of_kind(episode.meanwhile, "rank-wait") : 0;
-    if (!may_be_led || !waited_for_ranks)
-        finding.severity = severity_of(share_of(saturating_subtract(episode.at_once_ns, led_ns),
-                                                saturating_subtract(episode.latest_ns, episode.since_ns)));
+    const double led = may_be_led ? share_of(ns_of_kind(episode.meanwhile, "rank-wait"), episode.lost_ns) : 0;
+    const double certain = std::max(
+        share_of(episode.at_once_ns, saturating_subtract(episode.latest_ns, episode.since_ns)), episode.certain_share);
+    if (!may_be_led || !waited_for_ranks) finding.severity = severity_of(certain * (1 - led));
     uint64_t known_ns = 0;
     const std::string who = rank_text(episode, comm);
     for (const MeanwhilePart& part : episode.meanwhile) {
@@ -99,8 +99,11 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
                   " does between its collectives with the other ranks: its share of the work, " +
                   "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";
     if (!episode.conditions.empty()) finding.fix += " " + episode.conditions[0].fix;
-    finding.confirm = "Run explain --verify with the incident's id after the change: the rank should come last in " +
-                      std::string("few ranges, or by less than ") + format_duration(episode.threshold_ns) + ".";
+    finding.confirm = std::string(finding.severity == Severity::low
+                                      ? "Run stragglers again after the change"
+                                      : "Run explain --verify with the incident's id after the change") +
+                      ": the rank should come last in few ranges, or by less than " +
+                      format_duration(episode.threshold_ns) + ".";
     Event& event = finding.worst.event;
     event.tgid = episode.process.pid;
     event.process_start_ns = episode.process.start_ns;
@@ -187,7 +190,7 @@ void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerCh
         latest.push_back(&watched.latest[i].arrival);
     const uint64_t step_ns = step_of(latest);
     const uint64_t threshold_ns = std::max(options_.floor_ns, step_ns / 100 * options_.step_percent);
-    const bool is_late = arrival && arrival->may_cost() && arrival->lateness_ns >= threshold_ns;
+    const bool is_late = arrival && this->is_late(*arrival, threshold_ns);
     add_totals(range, arrival ? &*arrival : nullptr, is_late);
     totals_[range.hash].step_ns = step_ns;
     if (!arrival) return;
@@ -198,10 +201,21 @@ void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerCh
         const auto open = watched.open.find(key_of(arrival->late));
         if (open != watched.open.end()) add_late(open->second, *arrival);
     }
-    arrival->waited.clear();
+    std::vector<Waited>().swap(arrival->waited);
     watched.latest.push_back({std::move(*arrival), is_late});
     if (watched.latest.size() > kept_ranges * options_.ranges) watched.latest.pop_front();
     open_or_close(range.hash, watched, threshold_ns, changes);
+}
+
+bool StragglerWatch::is_late(LateArrival& arrival, uint64_t threshold_ns) const {
+    if (arrival.lateness_ns < threshold_ns) return false;
+    if (arrival.may_cost()) return true;
+    // Frameworks enter collectives on a thread of their own, and wait for data on the main one.
+    for (const uint32_t tid : {arrival.late.arrival_tid, arrival.late.process.pid}) {
+        const auto parts = history_.parts(arrival.late.process, tid, arrival.lateness());
+        if (waited_elsewhere_ns(parts) >= arrival.lateness_ns / 2) arrival.waited_elsewhere = true;
+    }
+    return arrival.may_cost();
 }
 
 void StragglerWatch::add_totals(const CollectiveRange& range, const LateArrival* arrival, bool is_late) {
@@ -269,7 +283,10 @@ void StragglerWatch::open_or_close(uint64_t hash, Watched& watched, uint64_t thr
         StragglerEpisode& episode = open->second;
         size_t of_ranges = 0;
         const size_t late = late_of(open->first, of_ranges).size();
-        if (of_ranges == 0 || late * 10'000 >= size_t{percent} * resolved_percent * of_ranges) {
+        // Where it alone synchronises any more, or too seldom to tell.
+        const bool is_past = saturating_subtract(watched.last_end_ns, episode.latest_ns) > history_ns;
+        const bool is_late = late * 10'000 >= size_t{percent} * resolved_percent * of_ranges;
+        if (of_ranges == 0 ? !is_past : is_late) {
             ++open;
             continue;
         }
@@ -291,7 +308,14 @@ void StragglerWatch::open_or_close(uint64_t hash, Watched& watched, uint64_t thr
         for (const Latest* one : late) add_late(episode, one->arrival);
     }
     std::vector<uint64_t> lateness;
-    for (const Latest* one : late) lateness.push_back(one->arrival.lateness_ns);
+    uint64_t certain_ns = 0;
+    for (const Latest* one : late) {
+        lateness.push_back(one->arrival.lateness_ns);
+        if (one->arrival.at_once()) certain_ns = saturating_add(certain_ns, one->arrival.lateness_ns);
+    }
+    if (!late.empty())
+        episode.certain_share =
+            share_of(certain_ns, watched.latest.back().arrival.end_ns - late.front()->arrival.lateness().from_ns);
     episode.lateness_ns = median_of(std::move(lateness));
     episode.threshold_ns = threshold_ns;
     episode.late = late.size();

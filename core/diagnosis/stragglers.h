@@ -50,6 +50,7 @@ struct StragglerEpisode {
     uint64_t threshold_ns = 0;
     size_t late = 0;
     size_t of_ranges = 0;
+    double certain_share = 0;  ///< of their time, that in which others surely waited for it
     uint64_t lost_ns = 0;      ///< that the rank that waited longest waited, summed over ranges since since_ns
     uint64_t at_once_ns = 0;   ///< of that, in ranges that the ranks then left at once
     uint64_t late_ranges = 0;  ///< since since_ns
@@ -136,6 +137,8 @@ class StragglerWatch {
     /// Ranges that count for the rank, in order; none where they are too few.
     std::vector<const Latest*> latest_of(const Watched& watched, const Rank& rank) const;
     void open_or_close(uint64_t hash, Watched& watched, uint64_t threshold_ns, std::vector<StragglerChange>& changes);
+    /// Late by more than the devices then needed, or as far as is seen of what it did.
+    bool is_late(LateArrival& arrival, uint64_t threshold_ns) const;
     StragglerEpisode begin(uint64_t hash, const Watched& watched, const RankWait& rank);
     void add_late(StragglerEpisode& episode, const LateArrival& arrival) const;
 

@@ -17,6 +17,8 @@ constexpr unsigned pid_bits = 22;
 constexpr uint32_t most_nodes = 1u << (31 - pid_bits);
 /// Of the first page.
 constexpr size_t most_text_bytes = 8 << 20;
+/// Processes of one number that are looked at.
+constexpr int most_of_one_pid = 16;
 
 constexpr auto argument_columns = std::to_array<EventColumn>(
     {EventColumn::id, EventColumn::runnable_ns, EventColumn::blocked_ns, EventColumn::blocked_on, EventColumn::waker,
@@ -178,10 +180,14 @@ Result<void> SliceWriter::keep(EventCursor& rows) {
     for (const SliceArgument& argument : slice.arguments)
         if (argument.column == EventColumn::blocked_on) slice.blocked_on = argument.text;
     slice.waker.tid = 0;
-    if (slice.op == op_wait && value(ColumnId::waker_kind) == static_cast<uint64_t>(WakerKind::task)) {
+    const bool is_woken = slice.op == op_wait && (value(ColumnId::flags) & INGERO_CALL_SPLIT_UNCERTAIN) == 0 &&
+                          value(ColumnId::waker_kind) == static_cast<uint64_t>(WakerKind::task);
+    if (is_woken) {
         slice.waker.pid = static_cast<uint32_t>(value(ColumnId::waker_tgid));
         slice.waker.tid = static_cast<uint32_t>(value(ColumnId::argument_0));
-        slice.waker.at_ns = saturating_add(slice.start_ns, time.blocked_ns);
+        // Within the wait: a slice ends before what else is of that time.
+        slice.waker.at_ns =
+            std::min(saturating_add(slice.start_ns, time.blocked_ns), std::max(slice.end_ns, slice.start_ns + 1) - 1);
         slice.waker.comm.clear();
         for (const SliceArgument& argument : slice.arguments)
             if (argument.column == EventColumn::waker) slice.waker.comm = argument.text;
@@ -213,12 +219,27 @@ void SliceWriter::write(std::string& out, const Slice& slice) {
 }
 
 /// One that is not in the store, or not for the caller to see, has the pid alone.
-ProcessKey SliceWriter::process_at(uint32_t boot, uint32_t pid, uint64_t at_ns) const {
+ProcessKey SliceWriter::process_at(uint32_t boot, uint32_t pid, uint64_t at_ns) {
+    if (!boots_of_processes_) {
+        auto boots = context_.snapshot.process_boots();
+        boots_of_processes_.emplace(boots ? std::move(*boots) : std::map<ProcessKey, uint32_t>());
+    }
+    const EventIndex::Boot& recorded = context_.index.boots()[boot];
+    const ClockTriple& clock = recorded.window.clock;
     const auto& processes = context_.index.processes();
-    for (auto next = processes.upper_bound({pid, UINT64_MAX}); next != processes.begin();) {
-        const ProcessKey& key = (--next)->first;
+    // The last that had started by then.
+    auto next =
+        processes.upper_bound({pid, saturating_subtract(saturating_add(at_ns, clock.boottime_ns), clock.realtime_ns)});
+    for (int tries = 0; tries < most_of_one_pid && next != processes.begin(); ++tries) {
+        const auto& [key, entry] = *--next;
         if (key.pid != pid) break;
-        if (process_start({boot, key, 0, Track::calls, 0}) <= at_ns && context_.index.shows(key)) return key;
+        const auto of_boot = boots_of_processes_->find(key);
+        const uint64_t exited_ns = entry.process.exited_ns;
+        const bool was_there = exited_ns == 0 || clock.to_realtime(exited_ns) >= at_ns;
+        if (of_boot == boots_of_processes_->end() || of_boot->second != recorded.window.boot_index || !was_there)
+            continue;
+        if (context_.index.shows(key)) return key;
+        break;
     }
     return {pid, 0};
 }

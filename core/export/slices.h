@@ -8,6 +8,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -116,11 +117,12 @@ class SliceWriter : public PageWriter {
     void write(std::string& out, const Slice& slice);
     void write(std::string& out, const HistorySlice& slice);
     void write_parts(std::string& out, const Slice& slice);
-    ProcessKey process_at(uint32_t boot, uint32_t pid, uint64_t at_ns) const;
+    ProcessKey process_at(uint32_t boot, uint32_t pid, uint64_t at_ns);
     void describe(std::string& out, const Track& track);
 
     std::vector<uint32_t> nodes_;  ///< by boot
     LastProcess last_;
+    std::optional<std::map<ProcessKey, uint32_t>> boots_of_processes_;  ///< once asked for
     std::vector<Slice> kept_;
     size_t kept_count_ = 0;
     std::map<Track, std::vector<Lane>> lanes_;  ///< by the track of lane 0

@@ -233,7 +233,12 @@ class Manager : public BusBackend {
         nlohmann::json detail;  ///< the rows around its worst call; null: not known yet
         uint64_t worst = 0;     ///< the call they are of
     };
-    std::map<std::string, IncidentProcess> incident_processes_;   ///< of open incidents, by id
+    std::map<std::string, IncidentProcess> incident_processes_;  ///< of open incidents, by id
+    struct StragglerOwner {
+        std::optional<uint32_t> uid;
+        std::string comm;
+    };
+    std::map<std::string, StragglerOwner> straggler_owners_;      ///< of those that are not over, by id
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
 };
 

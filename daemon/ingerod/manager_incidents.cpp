@@ -105,26 +105,23 @@ void Manager::on_pass(const DiagnosisPass& pass) {
 }
 
 void Manager::on_stragglers(const DiagnosisPass& pass) {
-    const auto put = [&](const StragglerEpisode& episode, const std::string& comm) {
-        if (const auto change = incidents_.put(episode.id, straggler_finding(episode, comm, pass.at), pass.at))
-            report(*change, pass.at);
+    const auto put = [&](const StragglerEpisode& episode, const std::string& comm, bool is_over = false) {
+        const Finding finding = straggler_finding(episode, comm, pass.at);
+        if (const auto change = incidents_.put(episode.id, finding, pass.at, is_over)) report(*change, pass.at);
     };
-    const auto comm_of = [&](const StragglerEpisode& episode) {
-        if (const ProcessEntry* known = processes_->find(episode.process)) return known->process.comm;
-        const auto before = incident_processes_.find(episode.id);
-        return before == incident_processes_.end() ? std::string() : before->second.comm;
-    };
-    const auto uid_of = [&](const StragglerEpisode& episode) -> std::optional<uint32_t> {
-        if (const ProcessEntry* known = processes_->find(episode.process)) return known->process.uid;
-        const auto before = incident_processes_.find(episode.id);
-        return before == incident_processes_.end() ? std::nullopt : std::optional(before->second.uid);
+    // Its process may be forgotten before it is over.
+    const auto owner_of = [&](const StragglerEpisode& episode) -> StragglerOwner {
+        if (const ProcessEntry* known = processes_->find(episode.process))
+            return {known->process.uid, known->process.comm};
+        const auto before = straggler_owners_.find(episode.id);
+        return before == straggler_owners_.end() ? StragglerOwner() : before->second;
     };
     for (const auto& [resolved, episode] : pass.stragglers) {
-        const std::string comm = comm_of(episode);
-        const std::optional<uint32_t> uid = uid_of(episode);
+        const auto [uid, comm] = owner_of(episode);
         // What it lost since the latest pass counts too.
-        put(episode, comm);
+        put(episode, comm, resolved);
         if (!resolved) {
+            straggler_owners_[episode.id] = {uid, comm};
             const Straggler straggler = {.id = episode.id,
                                          .scope = "local",
                                          .subject = rank_text(episode, comm),
@@ -138,10 +135,11 @@ void Manager::on_stragglers(const DiagnosisPass& pass) {
         }
         const uint64_t at_ns = pass.at.to_realtime(episode.resolved_ns);
         if (const auto change = incidents_.end(episode.id, at_ns)) report(*change, pass.at);
+        straggler_owners_.erase(episode.id);
         if (on_straggler_resolved_) on_straggler_resolved_(episode.id, at_ns);
         notices_.send({{"event", "straggler-resolved"}, {"id", episode.id}, {"at_ns", at_ns}}, uid);
     }
-    for (const StragglerEpisode& episode : pass.late_now) put(episode, comm_of(episode));
+    for (const StragglerEpisode& episode : pass.late_now) put(episode, owner_of(episode).comm);
 }
 
 void Manager::report(const IncidentChange& change, const ClockTriple& now) {

@@ -392,6 +392,24 @@ TEST_F(LateRanks, OneThatIsSeldomLateToTheOnlyOneThatSynchronisesIsNoStraggler) 
     EXPECT_THAT(explain()["straggler"], IsEmpty());
 }
 
+TEST_F(LateRanks, OneThatWaitsForItsDataIsNamedWhateverTheDevicesHaveToDoThen) {
+    make(4);
+    for (int number = 0; number < 100; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[2] += 100 * ms;
+        slept(2, now_ + ms, 100 * ms, 300);
+        step(compute, true, 200 * ms);
+    }
+    auto found = explain();
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    const Finding& straggler = found["straggler"][0];
+    EXPECT_EQ(straggler.pid, 102u);
+    EXPECT_EQ(straggler.severity, Severity::low);
+    EXPECT_EQ(straggler.verdict, Verdict::partial);
+    EXPECT_THAT(straggler.summary, HasSubstr("waiting for a lock of pt_data_worker (pid 300)"));
+    EXPECT_THAT(found["collective-wait"], SizeIs(3));
+}
+
 // Tensor and data parallel, and a pipeline: it is late since another communicator's rank was.
 TEST_F(LateRanks, OneThatWaitedForOtherRanksIsNotSaidToHaveWaitedForItsDevice) {
     for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);

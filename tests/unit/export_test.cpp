@@ -271,6 +271,8 @@ TEST_F(Export, PerfettoHasWhoWokeAThread) {
     add_wait(20'000, 10, 12);  // a thread of its own, which the trace has no other calls of
     add_wait(30'000, 77, 78);  // one of a process that is not in the store
     add_wait(40'000, 0, 0);
+    add_wait(45'000, 10, 12);
+    made.events.back().flags |= INGERO_CALL_SPLIT_UNCERTAIN;  // when is not known
     made.add(launch, 10, 0, 50'000, 100);
     write("node-1", made.events);
     const json slices = read_perfetto(all_pages(ExportFormat::perfetto));

@@ -158,6 +158,24 @@ TEST_F(Incidents, the_number_of_open_ones_is_bounded_and_the_rest_is_counted) {
     EXPECT_EQ(ids.size(), 256u);
 }
 
+TEST_F(Incidents, of_whom_others_tell_open_once_they_are_severe_enough) {
+    Finding late = contention(200 * ms, Severity::low);
+    late.kind = "straggler";
+    EXPECT_FALSE(tracker.put("abc", late, at(now)));
+    EXPECT_FALSE(tracker.waiting());
+    EXPECT_FALSE(tracker.end("abc", epoch + now));
+    late.severity = Severity::medium;
+    EXPECT_FALSE(tracker.put("abc", late, at(now), true)) << "it is over";
+    const auto opened = tracker.put("abc", late, at(now));
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(opened->what, What::opened);
+    late.severity = Severity::low;
+    late.lost_ns *= 2;
+    const auto updated = tracker.put("abc", late, at(now));
+    ASSERT_TRUE(updated) << "it stays one";
+    EXPECT_EQ(updated->what, What::updated);
+}
+
 TEST_F(Incidents, of_whom_others_tell_begin_and_end_as_they_say) {
     Finding late = contention(200 * ms);
     late.kind = "straggler";

@@ -425,6 +425,87 @@ TEST_F(Stragglers, WhereTheDevicesWereAtWorkNearlyAsLongNothingIsProven) {
     EXPECT_EQ(finding.severity, Severity::low);
 }
 
+// The loader of one, after each step: its device has nothing to do meanwhile, and has as much to do then as the
+// others'.
+TEST_F(Stragglers, OneThatWaitsForItsDataIsNamedWhateverTheDevicesHaveToDoThen) {
+    for (const uint32_t tid_of_wait : {102u, 900u}) {
+        make(4, ++hash_);
+        for (int i = 0; i < 100; ++i) {
+            std::vector<uint64_t> compute(4, 20 * ms);
+            compute[2] += 100 * ms;
+            Event& wait = waits(2, now_ + ms, 100 * ms);
+            wait.blocked_reason = BlockedReason::pipe;
+            wait.waker_kind = WakerKind::task;
+            wait.tid = tid_of_wait;
+            step(compute, 200 * ms);
+        }
+        const auto found = episodes();
+        const auto named = std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.hash == hash_; });
+        ASSERT_EQ(named != found.end(), tid_of_wait == 102) << "what its other threads wait for says nothing";
+        if (named == found.end()) continue;
+        EXPECT_EQ(named->rank, 2u);
+        ASSERT_TRUE(named->cause());
+        EXPECT_EQ(meanwhile_text(*named->cause()), "waiting for a pipe");
+        const Finding finding = straggler_finding(*named, "trainer-2", {0, 0, 0});
+        EXPECT_EQ(finding.severity, Severity::low);
+        EXPECT_EQ(finding.verdict, Verdict::partial);
+        EXPECT_THAT(finding.summary, HasSubstr("so the wait may have cost nothing"));
+    }
+}
+
+// All wait for the loss, behind the collective of the step before; the device of rank 2 needs longer for it.
+TEST_F(Stragglers, OneWhoseOwnDeviceIsSlowInAnEarlierSynchronisationIsNamed) {
+    for (int i = 0; i < 100; ++i) {
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t loss_ns = now_ + (rank == 2 ? 30 : 0) * ms + rank * us;
+            add(op::ncclAllReduce, rank, loss_ns + ms, 5 * us).args = {
+                4'096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            // Up to the next loss, 10 ms of work after the last one came.
+            add(op::cudaStreamSync, rank, loss_ns + 2 * ms, 39 * ms);
+        }
+        now_ += 41 * ms;
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].rank, 2u);
+    ASSERT_TRUE(found[0].cause());
+    EXPECT_EQ(found[0].cause()->kind, "device-wait");
+    EXPECT_EQ(straggler_finding(found[0], "", {0, 0, 0}).severity, Severity::high);
+}
+
+// Then it alone synchronises any more, which shows nothing of how late it is.
+TEST_F(Stragglers, OneOfWhichNothingIsSeenForHalfAMinuteIsOneNoLonger) {
+    steps(100, 20 * ms, 1, 10 * ms);
+    const uint64_t late_until_ns = now_;
+    for (int i = 0; i < 400; ++i) {
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            add(op::ncclAllReduce, rank, now_ + ms + rank * us, 5 * us).args = {
+                4'096, hash_, uint64_t{sequence_} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+            if (rank == 1) add(op::cudaStreamSync, rank, now_ + 2 * ms, 90 * ms);
+        }
+        now_ += 100 * ms;
+    }
+    const auto found = episodes();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].rank, 1u);
+    EXPECT_EQ(found[0].resolved_ns, late_until_ns);
+}
+
+// It was late by little for long, and is by much now.
+TEST_F(Stragglers, SeverityFollowsTheLatestRanges) {
+    for (int i = 0; i < 4'000; ++i) {
+        std::vector<uint64_t> compute(4, 20 * ms);
+        compute[2] += 3 * ms;
+        step(compute, 2 * ms);
+    }
+    const auto severity = [&] { return straggler_finding(episodes().at(0), "", {0, 0, 0}).severity; };
+    EXPECT_EQ(severity(), Severity::low);
+    steps(60, 20 * ms, 2, 30 * ms);
+    EXPECT_EQ(severity(), Severity::high);
+}
+
 TEST_F(Stragglers, WhoseDevicesHaveWorkForLongerKeepNobodyWaiting) {
     for (int i = 0; i < 200; ++i) {
         std::vector<uint64_t> compute(4, 20 * ms);

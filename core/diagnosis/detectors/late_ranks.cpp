@@ -122,6 +122,7 @@ class LateRanks final : public Detector {
             for (const RankWait& wait : range.waits) ranges.ranks.insert(key_of(wait));
             auto arrival = late_arrival(range);
             if (!arrival) continue;
+            see_waits(*arrival, context);
             ranges.ranks.insert(key_of(arrival->late));
             if (arrival->end_ns >= context_.window.from_ns) ranges.all.push_back(std::move(*arrival));
         }
@@ -133,7 +134,8 @@ class LateRanks final : public Detector {
             for (const LateArrival& arrival : ranges.all) {
                 if (!counts(ranges, arrival)) continue;
                 for (const Waited& one : arrival.waited)
-                    if (arrival.left_after_ns <= one.ns) waiters[one.rank.process].emplace_back(&arrival, &one);
+                    if (arrival.left_after_ns <= one.ns || arrival.waited_elsewhere)
+                        waiters[one.rank.process].emplace_back(&arrival, &one);
             }
         }
         for (const auto& [process, waits] : waiters) find_wait(process, waits, ranges_of, context, ret_findings);
@@ -141,6 +143,19 @@ class LateRanks final : public Detector {
     }
 
   private:
+    void see_waits(LateArrival& arrival, const JudgementContext& context) const {
+        if (arrival.lateness_ns < late_from_ns || arrival.may_cost()) return;
+        if (!context.waits || !context.waits->knows(arrival.late.process)) return;
+        // Frameworks enter collectives on a thread of their own, and wait for data on the main one.
+        for (const uint32_t tid : {arrival.late.arrival_tid, arrival.late.process.pid}) {
+            const auto waits =
+                context.waits->waits_of(arrival.late.process, tid, arrival.lateness(), waits_to_look_at_);
+            waits_to_look_at_ -= waits.size();
+            const auto parts = meanwhile_parts(waits, arrival.late.process, arrival.lateness());
+            if (waited_elsewhere_ns(parts) >= arrival.lateness_ns / 2) arrival.waited_elsewhere = true;
+        }
+    }
+
     static void measure(Ranges& ranges) {
         std::sort(ranges.all.begin(), ranges.all.end(),
                   [](const LateArrival& a, const LateArrival& b) { return a.end_ns < b.end_ns; });
@@ -407,8 +422,8 @@ class LateRanks final : public Detector {
         const bool by_ranks = why.part && why.part->kind == "rank-wait";
         if (by_ranks) finding.verdict = Verdict::partial;
         if (has_condition) return;
-        const uint64_t certain_ns = saturating_subtract(at_once_ns, ns_of_kind(meanwhile.parts, "rank-wait"));
-        finding.severity = by_ranks ? Severity::low : severity_of(share_of(certain_ns, context.covered_ns));
+        const double led = share_of(ns_of_kind(meanwhile.parts, "rank-wait"), std::max<uint64_t>(meanwhile.late_ns, 1));
+        finding.severity = by_ranks ? Severity::low : severity_of(share_of(at_once_ns, context.covered_ns) * (1 - led));
     }
     static std::string doubt_text(const Finding& finding) {
         const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
@@ -424,8 +439,9 @@ class LateRanks final : public Detector {
             const Rank rank = key_of(last->late);
             if (!seen.insert(rank).second) continue;
             const Arrivals latest = latest_showing(ranges, rank);
-            if (straggles(ranges, latest, rank))
-                return report_straggler(hash, ranges, latest, last->late, context, ret_findings);
+            if (straggles(ranges, latest, rank) &&
+                report_straggler(hash, ranges, latest, last->late, context, ret_findings))
+                return;
         }
     }
 
@@ -440,7 +456,8 @@ class LateRanks final : public Detector {
         return latest;
     }
 
-    void report_straggler(uint64_t hash, const Ranges& ranges, const Arrivals& latest, const RankWait& rank,
+    /// Whether it is worth a finding.
+    bool report_straggler(uint64_t hash, const Ranges& ranges, const Arrivals& latest, const RankWait& rank,
                           const JudgementContext& context, std::vector<Finding>& ret_findings) const {
         Finding finding = make_finding("straggler", rank.process, std::to_string(hash), context);
         Meanwhile meanwhile;
@@ -464,7 +481,7 @@ class LateRanks final : public Detector {
         }
         const size_t late = lateness.size(), shown = showing(ranges, key_of(rank)).size();
         finding.window_share = share_of(finding.lost_ns, context.covered_ns);
-        if (finding.window_share < context_.options.window_floor) return;
+        if (finding.window_share < context_.options.window_floor) return false;
         judge(finding, at_once_ns, context);
         finding.evidence = evidence.sequences();
         show(finding, worst->late, worst->lateness_ns);
@@ -485,6 +502,7 @@ class LateRanks final : public Detector {
                       "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs." + condition_fix;
         finding.confirm = "Run explain again after the change: no rank should come last in most ranges.";
         ret_findings.push_back(std::move(finding));
+        return true;
     }
 
     DetectorContext context_;

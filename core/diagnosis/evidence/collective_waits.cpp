@@ -19,9 +19,6 @@ enum class Reach { none, stream, device, thread };
 
 constexpr uint64_t copied_to_host = 2;
 
-/// 0, and the handles of the two default streams.
-constexpr uint64_t last_named_stream = 2;
-
 /// One to the host returns once its stream has got there.
 bool is_waiting_copy(const Op& op) {
     return op.op_class == OpClass::copy && op.waits_for_device;
@@ -61,6 +58,7 @@ constexpr size_t kept_latest = 32;
 constexpr size_t max_ranges = 4'096;    ///< a communicator; also sequence numbers with a skew
 constexpr size_t max_waiting = 16'384;  ///< calls, to be put in order
 constexpr size_t max_waits = 4'096;     ///< a range
+constexpr size_t max_first_left = 64;   ///< a communicator
 constexpr size_t max_syncs = 262'144;   ///< that waited for collectives or messages
 /// Shorter ones explain nothing.
 constexpr uint64_t long_sync_ns = 500'000;
@@ -91,6 +89,8 @@ struct CollectiveWaitsDeriver::Impl {
     struct Ranks {
         std::map<uint32_t, CollectiveRange> ranges;  ///< by last sequence
         std::map<uint32_t, EnqueueSkew> skews;       ///< by sequence
+        /// When the first rank came back from waiting up to that sequence; the latest of them.
+        std::map<uint32_t, uint64_t> first_left;
     };
 
     Ranks& ranks_of(uint64_t hash) {
@@ -115,7 +115,7 @@ struct CollectiveWaitsDeriver::Impl {
             skew.ranks.push_back({event.process(), communicator->row.id, communicator->rank, event.start_ns, 0,
                                   event.tid, event.op,
                                   collective.datatype == INGERO_DATATYPE_UNKNOWN ? 0 : collective.bytes, event.sequence,
-                                  collective.root, free_from(event, communicator->row.id)});
+                                  collective.root, free_from(event, ranks, communicator->row.id)});
         if (ranks.skews.size() > max_ranges) {
             const auto oldest = ranks.skews.begin();
             const auto range = ranks.ranges.find(oldest->first);
@@ -136,18 +136,23 @@ struct CollectiveWaitsDeriver::Impl {
             found->arrival_call = event.sequence;
             found->arrival_tid = event.tid;
             found->broadcast_root = broadcast_root;
-            found->free_from_ns = free_from(event, communicator->row.id);
+            found->free_from_ns = free_from(event, ranks, communicator->row.id);
             return;
         }
         if (own.size() >= max_open) own.erase(own.begin());
         own.push_back({hash, collective.communicator, event.stream, event.tid, event.device, collective.sequence,
                        collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid, broadcast_root,
-                       free_from(event, communicator->row.id)});
+                       free_from(event, ranks, communicator->row.id)});
     }
 
-    uint64_t free_from(const Event& collective, uint64_t communicator) const {
+    uint64_t free_from(const Event& collective, const Ranks& ranks, uint64_t communicator) const {
         const auto found = left.find({collective.process(), communicator});
-        return found == left.end() || found->second > collective.start_ns ? 0 : found->second;
+        if (found == left.end() || found->second.end_ns > collective.start_ns) return 0;
+        // Others that left later ones sooner: what it waited for since was its own device.
+        uint64_t free_ns = found->second.end_ns;
+        for (auto one = ranks.first_left.lower_bound(found->second.sequence); one != ranks.first_left.end(); ++one)
+            free_ns = std::min(free_ns, one->second);
+        return free_ns;
     }
 
     void add_message(const Event& event, const Collective& collective) {
@@ -200,37 +205,39 @@ struct CollectiveWaitsDeriver::Impl {
         thread_end = saturating_end_ns(sync);
         const auto waits_for = [&](const Open& one) {
             if (one.arrival_ns > sync.start_ns) return false;
-            // Streams that CUDA names itself have the same names on each device.
-            const bool may_be_same = sync.stream > last_named_stream || one.device == sync.device ||
-                                     one.device == INGERO_DEVICE_UNKNOWN || sync.device == INGERO_DEVICE_UNKNOWN;
-            const bool follows =
-                may_be_same && (one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream}));
+            const bool follows = one.stream == sync.stream || links.contains({sync.process(), one.stream, sync.stream});
             return (reach == Reach::stream && follows) || (reach == Reach::device && one.device == sync.device) ||
                    (reach == Reach::thread && one.tid == sync.tid);
         };
-        const auto noted = [&](Open& one) {
-            if (!waits_for(one)) return false;
-            // An event may be behind them, the first time.
-            if (reach != Reach::thread || !std::exchange(one.event_waited, true)) note_sync(sync, one.hash);
-            return reach != Reach::thread;
+        // An event may be behind what was put on a stream before, the first time that the thread waits for one.
+        const auto note = [&](std::vector<Open>& some) {
+            for (Open& one : some)
+                if (waits_for(one) && (reach != Reach::thread || !std::exchange(one.event_waited, true)))
+                    note_sync(sync, one.hash);
+            if (reach != Reach::thread) std::erase_if(some, waits_for);
         };
-        if (behind != event_waited.end() && reach != Reach::thread) std::erase_if(behind->second, noted);
-        if (sent != messages.end()) std::erase_if(sent->second, noted);
+        if (behind != event_waited.end() && reach != Reach::thread) note(behind->second);
+        if (sent != messages.end()) note(sent->second);
         if (found == open.end()) return;
         std::erase_if(found->second, [&](const Open& one) {
             if (!waits_for(one)) return false;
             note_sync(sync, one.hash);
-            if (reach != Reach::thread) leave(sync, one.communicator);
+            if (reach != Reach::thread) leave(sync, one);
             close(one, sync);
             if (reach == Reach::thread) keep_behind_event(sync.process(), one);
             return true;
         });
     }
 
-    void leave(const Event& sync, uint64_t communicator) {
+    void leave(const Event& sync, const Open& one) {
         if (left.size() >= max_released) left.clear();
-        uint64_t& end_ns = left[{sync.process(), communicator}];
-        end_ns = std::max(end_ns, saturating_end_ns(sync));
+        const uint64_t end_ns = saturating_end_ns(sync);
+        Left& rank = left[{sync.process(), one.communicator}];
+        if (end_ns >= rank.end_ns) rank = {one.last_sequence, end_ns};
+        std::map<uint32_t, uint64_t>& first_left = ranks_of(one.hash).first_left;
+        uint64_t& first_ns = first_left.try_emplace(one.last_sequence, end_ns).first->second;
+        first_ns = std::min(first_ns, end_ns);
+        if (first_left.size() > max_first_left) first_left.erase(first_left.begin());
     }
 
     void note_sync(const Event& sync, uint64_t hash) {
@@ -341,7 +348,12 @@ struct CollectiveWaitsDeriver::Impl {
     size_t sync_count = 0;              ///< in all
     std::set<std::tuple<ProcessKey, uint64_t, uint64_t>> links;  ///< process, stream of collectives, stream after it
     std::map<std::pair<ProcessKey, uint32_t>, uint64_t> synced_until;  ///< by thread
-    std::map<RankKey, uint64_t> left;  ///< when a rank last came back from waiting for a stream or device
+    /// When a rank last came back from waiting for a stream or device, and up to which collective.
+    struct Left {
+        uint32_t sequence = 0;
+        uint64_t end_ns = 0;
+    };
+    std::map<RankKey, Left> left;
     std::map<uint64_t, Ranks> by_hash;
     std::map<std::pair<ProcessKey, uint64_t>, uint64_t> released;  ///< by process and communicator
 };
@@ -425,8 +437,9 @@ std::vector<CollectiveRange> CollectiveWaitsDeriver::take_ranges(uint64_t until_
                    !awaited.contains({hash, skew.first});
         });
     }
-    std::erase_if(impl_->by_hash,
-                  [](const auto& one) { return one.second.ranges.empty() && one.second.skews.empty(); });
+    std::erase_if(impl_->by_hash, [](const auto& one) {
+        return one.second.ranges.empty() && one.second.skews.empty() && one.second.first_left.empty();
+    });
     std::stable_sort(by_end.begin(), by_end.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<CollectiveRange> ranges;
     for (auto& [end, range] : by_end) ranges.push_back(std::move(range));
@@ -469,8 +482,14 @@ uint64_t CollectiveWaitsDeriver::released_ns(const ProcessKey& process, uint64_t
 
 void CollectiveWaitsDeriver::forget_gone() {
     std::set<ProcessKey> processes;
-    for (const Communicator& one : impl_->communicators.all())
-        if (one.row.hash != 0) processes.insert(one.row.process);
+    std::set<uint64_t> known;
+    for (const Communicator& one : impl_->communicators.all()) {
+        if (one.row.hash == 0) continue;
+        processes.insert(one.row.process);
+        known.insert(one.row.hash);
+    }
+    for (auto& [hash, ranks] : impl_->by_hash)
+        if (!known.contains(hash)) ranks.first_left.clear();
     const auto is_known = [this](const ProcessKey& process, uint64_t communicator) {
         return impl_->communicators.find(process, communicator) != nullptr;
     };

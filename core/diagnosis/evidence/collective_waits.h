@@ -33,8 +33,8 @@ struct RankWait {
     uint64_t enqueue_start_ns = 0;  ///< CLOCK_MONOTONIC, of the range's first collective
     uint64_t arrival_ns = 0;        ///< the same of its last: before it no rank can have left
     uint32_t arrival_tid = 0;       ///< of the thread that made that call
-    /// Until then it waited itself for a stream or its device, behind an earlier collective of theirs; 0: not known. No
-    /// device can have been further by then.
+    /// Until then it waited itself for a stream or its device, behind an earlier collective of theirs, which no rank
+    /// had left sooner: no device can have been further by then. 0: not known.
     uint64_t free_from_ns = 0;
     uint64_t sync_start_ns = 0;
     uint64_t sync_end_ns = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/diagnosis/evidence/collective_waits.h"
+#include "core/model/time.h"
 
 namespace ingero {
 
@@ -33,8 +34,9 @@ struct LateArrival {
     uint64_t lateness_ns = 0;  ///< that some rank waited for it
     /// From its arrival until the first rank had left: up to so long the devices had work yet, whoever came last.
     uint64_t left_after_ns = 0;
-    uint64_t end_ns = 0;                 ///< of the range
-    RankKey first_waiter;                ///< of those that synchronised there, by rank
+    bool waited_elsewhere = false;  ///< most of its lateness it was off the CPU, and not for its device or other ranks
+    uint64_t end_ns = 0;            ///< of the range
+    RankKey first_waiter;           ///< of those that synchronised there, by rank
     std::optional<RankKey> only_waiter;  ///< where one alone synchronised there
     std::vector<Waited> waited;
 
@@ -44,8 +46,10 @@ struct LateArrival {
     bool shows_lateness() const { return shows({late.process, late.communicator}); }
     /// The ranks left soon after it came: so that was what they waited for, and not their own devices.
     bool at_once() const { return left_after_ns <= lateness_ns / 2; }
-    /// Where the devices had work for longer than it was late, it may have kept nobody waiting.
-    bool may_cost() const { return left_after_ns <= lateness_ns; }
+    /// Where the devices had work for longer than it was late, it may have kept nobody waiting, as where its host runs
+    /// ahead; but one that waits for its data after each step begins the next one late.
+    bool may_cost() const { return left_after_ns <= lateness_ns || waited_elsewhere; }
+    Window lateness() const { return {late.arrival_ns - lateness_ns, late.arrival_ns}; }
 };
 
 /// What is proven: from the time when a rank began to wait for its collectives up to when the last rank entered the

@@ -348,6 +348,14 @@ MeanwhilePart device_wait_part(std::optional<bool> for_others, OpId op) {
     return *for_others ? MeanwhilePart{"rank-wait", ""} : MeanwhilePart{"device-wait", op_name(op)};
 }
 
+uint64_t waited_elsewhere_ns(const std::vector<MeanwhilePart>& parts) {
+    uint64_t ns = 0;
+    for (const MeanwhilePart& part : parts)
+        if (part.is_known() && part.kind != "own-work" && part.kind != "device-wait" && part.kind != "rank-wait")
+            ns = saturating_add(ns, part.ns);
+    return ns;
+}
+
 uint64_t ns_of_kind(const std::vector<MeanwhilePart>& parts, std::string_view kind) {
     uint64_t ns = 0;
     for (const MeanwhilePart& part : parts)

@@ -77,6 +77,10 @@ std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const P
 /// What a thread waited for in a call that waits for its device, where that may have been for other ranks.
 MeanwhilePart device_wait_part(std::optional<bool> for_others, OpId op);
 
+/// Of the time of all parts, that in which the thread was off the CPU for what is known, and not for its device or for
+/// other ranks.
+uint64_t waited_elsewhere_ns(const std::vector<MeanwhilePart>& parts);
+
 /// Of the time of all parts, that of one kind.
 uint64_t ns_of_kind(const std::vector<MeanwhilePart>& parts, std::string_view kind);
 

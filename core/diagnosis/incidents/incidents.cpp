@@ -154,11 +154,11 @@ std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>&
 }
 
 std::optional<IncidentChange> IncidentTracker::put(const std::string& id, const Finding& finding,
-                                                   const ClockTriple& now) {
+                                                   const ClockTriple& now, bool is_over) {
     auto& all = impl_->put;
     const auto known = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.first.id == id; });
     const bool is_new = known == all.end();
-    if (is_new && impl_->is_full()) return std::nullopt;
+    if (is_new && (is_over || finding.severity < impl_->options.open_from || impl_->is_full())) return std::nullopt;
     auto& [incident, reported] = is_new ? all.emplace_back() : *known;
     take_over(incident, finding);
     incident.finding = finding;

@@ -59,8 +59,9 @@ class IncidentTracker {
     /// Findings of a kind whose incidents put() has are left to it.
     std::vector<IncidentChange> observe(const std::vector<Finding>& findings, const ClockTriple& now);
     /// Opens or updates an incident of which others know when it begins and ends; returns nothing for an unchanged
-    /// one. The finding's lost_ns is all that it lost.
-    std::optional<IncidentChange> put(const std::string& id, const Finding& finding, const ClockTriple& now);
+    /// one, nor for one that is not severe enough to be opened, or is over. The finding's lost_ns is all that it lost.
+    std::optional<IncidentChange> put(const std::string& id, const Finding& finding, const ClockTriple& now,
+                                      bool is_over = false);
     /// It is over.
     std::optional<IncidentChange> end(const std::string& id, uint64_t at_realtime_ns);
 
