@@ -71,8 +71,9 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      make_device_fault},
     {"collective-wait", "A rank waits for a late rank",
      "the time from when a rank began to wait for its collectives to when the last rank of this host entered them, "
-     "where it then went on within as long again; proven where it did at once; low where the late rank waited itself, "
-     "for ranks of another communicator",
+     "where it then went on within as long again, or the late rank had waited most of that time for something else "
+     "than its device; proven where it went on at once; low where the late rank waited for ranks of another "
+     "communicator",
      "collectives, synchronisations, communicators made while traced; two ranks on the host",
      "ranks of other hosts; a device that is slow while its host runs ahead; a rank that is late by less time than the "
      "devices then need; ranks that wait by polling; a root that comes last to its own broadcast",

@@ -410,6 +410,37 @@ TEST_F(LateRanks, OneThatWaitsForItsDataIsNamedWhateverTheDevicesHaveToDoThen) {
     EXPECT_THAT(found["collective-wait"], SizeIs(3));
 }
 
+// As long as its host comes later, its device has nothing to do; or has work from before.
+TEST_F(LateRanks, OneWhoseDeviceHasNothingToDoMeanwhileSurelyCostsThat) {
+    const auto found_with = [&](uint64_t hash, bool launches_first) {
+        hash_ = hash;
+        make(4, hash);
+        const uint64_t from_ns = now_;
+        for (int number = 0; number < 100; ++number) {
+            std::vector<uint64_t> compute = usual(4);
+            compute[2] += 100 * ms;
+            for (uint32_t rank = 0; rank < 4; ++rank) {
+                const uint64_t at_ns = rank == 2 && !launches_first ? compute[2] - ms : ms;
+                call("cudaLaunchKernel", rank, now_ + at_ns, 6 * us).args[0] = 0x1000;
+            }
+            step(compute, true, 200 * ms);
+        }
+        return explain(0, from_ns);
+    };
+    auto found = found_with(world, false);
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    const Finding& straggler = found["straggler"][0];
+    EXPECT_EQ(straggler.pid, 102u);
+    EXPECT_EQ(straggler.severity, Severity::high);
+    EXPECT_EQ(straggler.verdict, Verdict::proven);
+    EXPECT_NEAR(static_cast<double>(straggler.lost_ns), 100 * 100.0 * ms, 100 * 1.0 * ms);
+    EXPECT_THAT(found["collective-wait"], SizeIs(3));
+    EXPECT_THAT(found["collective-wait"], Each(Field(&Finding::verdict, Verdict::proven)));
+    found = found_with(other_world, true);
+    EXPECT_THAT(found["straggler"], IsEmpty());
+    EXPECT_THAT(found["collective-wait"], IsEmpty());
+}
+
 // Tensor and data parallel, and a pipeline: it is late since another communicator's rank was.
 TEST_F(LateRanks, OneThatWaitedForOtherRanksIsNotSaidToHaveWaitedForItsDevice) {
     for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);

@@ -54,6 +54,18 @@ TEST_F(NcclHang, IsNotTakenFromNumbersThatWereInterrupted) {
     expect_nothing(now_ + 20 * second);
 }
 
+// The one that is missing may have come since, unseen.
+TEST_F(NcclHang, IsNotSaidOnceNumbersWereInterruptedSince) {
+    constexpr uint64_t interrupted_ns = 1'000 * second;
+    make(4, world, 0, interrupted_ns);
+    now_ = interrupted_ns - second;
+    for (int number = 0; number < 20; ++number) step(usual(4));
+    for (uint32_t rank = 0; rank < 3; ++rank) collective(rank, sequence_ + 1, now_ + rank * ms);
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    ASSERT_LT(end_ns_, interrupted_ns);
+    expect_nothing(now_ + 150 * second);
+}
+
 TEST_F(NcclHang, IsFoundInAWindowBeforeNumbersWereInterrupted) {
     make(4, world, 0, now_ + 1'000 * second);
     for (int number = 0; number < 50; ++number) step(usual(4));

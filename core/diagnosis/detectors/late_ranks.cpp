@@ -6,6 +6,7 @@
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
+#include "core/diagnosis/evidence/drained_gaps.h"
 #include "core/diagnosis/evidence/late_arrival.h"
 #include "core/diagnosis/evidence/meanwhile.h"
 #include "core/diagnosis/evidence/rank_conditions.h"
@@ -115,6 +116,7 @@ class LateRanks final : public Detector {
                       [](const DeviceWait& a, const DeviceWait& b) { return a.time.from_ns < b.time.from_ns; });
         conditions_.clear();
         waits_to_look_at_ = max_waits_looked_at;
+        find_idle(context);
         std::map<uint64_t, Ranges> communicators;
         for (const CollectiveRange& range : feed_->derived().finish().ranges) {
             Ranges& ranges = communicators[range.hash];
@@ -134,7 +136,7 @@ class LateRanks final : public Detector {
             for (const LateArrival& arrival : ranges.all) {
                 if (!counts(ranges, arrival)) continue;
                 for (const Waited& one : arrival.waited)
-                    if (arrival.left_after_ns <= one.ns || arrival.waited_elsewhere)
+                    if (arrival.left_after_ns <= one.ns || arrival.waited_elsewhere || arrival.idle_ns > one.ns / 2)
                         waiters[one.rank.process].emplace_back(&arrival, &one);
             }
         }
@@ -143,8 +145,40 @@ class LateRanks final : public Detector {
     }
 
   private:
+    /// When devices of ranks had nothing to do, of those of which more is seen than collectives.
+    void find_idle(const JudgementContext& context) const {
+        idle_.clear();
+        if (!context.drained) return;
+        context.drained->visit([this](const ProcessKey& process, uint16_t, const DrainedDevice& device) {
+            if (!feed_->has(process)) return;
+            std::vector<Window>& idle = idle_[process];
+            for (const DrainedGap& gap : device.gaps) {
+                const Op* const op = find_op(gap.op);
+                if (gap.after_launch && op && op->op_class != OpClass::collective) idle.push_back(gap.time);
+            }
+        });
+        for (auto& [process, idle] : idle_)
+            std::sort(idle.begin(), idle.end(), [](const Window& a, const Window& b) { return a.to_ns < b.to_ns; });
+    }
+
+    uint64_t idle_ns(const ProcessKey& process, const Window& time) const {
+        const auto idle = idle_.find(process);
+        if (idle == idle_.end()) return 0;
+        auto gap = std::upper_bound(idle->second.begin(), idle->second.end(), time.from_ns,
+                                    [](uint64_t ns, const Window& one) { return ns < one.to_ns; });
+        uint64_t ns = 0, until_ns = time.from_ns;  // of several devices each time once
+        for (; gap != idle->second.end() && until_ns < time.to_ns; ++gap) {
+            const Window both{std::max(gap->from_ns, until_ns), std::min(gap->to_ns, time.to_ns)};
+            ns += both.length_ns();
+            until_ns = std::max(until_ns, both.to_ns);
+        }
+        return ns;
+    }
+
     void see_waits(LateArrival& arrival, const JudgementContext& context) const {
-        if (arrival.lateness_ns < late_from_ns || arrival.may_cost()) return;
+        if (arrival.lateness_ns < late_from_ns || arrival.at_once()) return;
+        arrival.idle_ns = idle_ns(arrival.late.process, arrival.lateness());
+        if (arrival.may_cost()) return;
         if (!context.waits || !context.waits->knows(arrival.late.process)) return;
         // Frameworks enter collectives on a thread of their own, and wait for data on the main one.
         for (const uint32_t tid : {arrival.late.arrival_tid, arrival.late.process.pid}) {
@@ -362,9 +396,9 @@ class LateRanks final : public Detector {
         std::map<Rank, std::vector<const LateArrival*>> arrivals;
         Evidence evidence;
         const Waited* longest = nullptr;
-        uint64_t at_once_ns = 0;
+        uint64_t certain_ns = 0;
         for (const auto& [arrival, waited] : waits) {
-            if (waited->at_once) at_once_ns = saturating_add(at_once_ns, waited->ns);
+            certain_ns = saturating_add(certain_ns, arrival->certain_ns(waited->ns));
             const Rank who = key_of(arrival->late);
             late[who] = saturating_add(late[who], waited->ns);
             arrivals[who].push_back(arrival);
@@ -376,7 +410,7 @@ class LateRanks final : public Detector {
         }
         finding.window_share = share_of(finding.lost_ns, context.covered_ns);
         if (finding.window_share < context_.options.window_floor && longest->ns < worth_a_word_ns) return;
-        judge(finding, at_once_ns, context);
+        judge(finding, certain_ns, context);
         std::vector<std::pair<uint64_t, Rank>> ranked;
         for (const auto& [who, ns] : late) ranked.emplace_back(ns, who);
         std::sort(ranked.rbegin(), ranked.rend());
@@ -396,7 +430,7 @@ class LateRanks final : public Detector {
             meanwhile_clause(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
         const std::string condition_fix =
             add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
-        take_off_led(finding, why, at_once_ns, meanwhile, !condition_fix.empty(), context);
+        take_off_led(finding, why, certain_ns, meanwhile, !condition_fix.empty(), context);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
                           some_ranges(waits.size()) + "; " + why.text + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
@@ -409,21 +443,21 @@ class LateRanks final : public Detector {
     }
 
     /// Up to the late one's arrival the others could not go on. Where they did not then go on at once, their own
-    /// devices may have been at work as long.
-    static void judge(Finding& finding, uint64_t at_once_ns, const JudgementContext& context) {
-        finding.severity = severity_of(share_of(at_once_ns, context.covered_ns));
-        finding.explained_fraction = share_of(at_once_ns, finding.lost_ns);
+    /// devices may have been at work as long, unless its device had nothing to do meanwhile.
+    static void judge(Finding& finding, uint64_t certain_ns, const JudgementContext& context) {
+        finding.severity = severity_of(share_of(certain_ns, context.covered_ns));
+        finding.explained_fraction = share_of(certain_ns, finding.lost_ns);
         const Verdict verdict = verdict_of(finding.explained_fraction, context.lossy);
         finding.verdict = verdict == Verdict::proven ? verdict : Verdict::partial;
     }
     /// Where the late rank waited for ranks of another communicator, one of these may have been late first.
-    static void take_off_led(Finding& finding, const Clause& why, uint64_t at_once_ns, const Meanwhile& meanwhile,
+    static void take_off_led(Finding& finding, const Clause& why, uint64_t certain_ns, const Meanwhile& meanwhile,
                              bool has_condition, const JudgementContext& context) {
         const bool by_ranks = why.part && why.part->kind == "rank-wait";
         if (by_ranks) finding.verdict = Verdict::partial;
         if (has_condition) return;
         const double led = share_of(ns_of_kind(meanwhile.parts, "rank-wait"), std::max<uint64_t>(meanwhile.late_ns, 1));
-        finding.severity = by_ranks ? Severity::low : severity_of(share_of(at_once_ns, context.covered_ns) * (1 - led));
+        finding.severity = by_ranks ? Severity::low : severity_of(share_of(certain_ns, context.covered_ns) * (1 - led));
     }
     static std::string doubt_text(const Finding& finding) {
         const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
@@ -464,7 +498,7 @@ class LateRanks final : public Detector {
         Evidence evidence;
         std::vector<uint64_t> lateness;
         const LateArrival* worst = nullptr;
-        uint64_t at_once_ns = 0, counted_until_ns = 0;
+        uint64_t certain_ns = 0, counted_until_ns = 0;
         for (const LateArrival& one : ranges.all) {
             if (!is_late(ranges, one) || key_of(one.late) != key_of(rank)) continue;
             // Ranks that synchronise with different collectives may wait for it at the same time.
@@ -474,7 +508,7 @@ class LateRanks final : public Detector {
             if (one.late.arrival_call >= context_.options.new_from_sequence)
                 finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, ns);
             evidence.add(one.lateness_ns, one.late.arrival_call);
-            if (one.at_once()) at_once_ns = saturating_add(at_once_ns, ns);
+            certain_ns = saturating_add(certain_ns, one.at_once() ? ns : one.certain_ns(ns));
             lateness.push_back(one.lateness_ns);
             add(meanwhile, one, ns, context);
             if (!worst || one.lateness_ns > worst->lateness_ns) worst = &one;
@@ -482,14 +516,14 @@ class LateRanks final : public Detector {
         const size_t late = lateness.size(), shown = showing(ranges, key_of(rank)).size();
         finding.window_share = share_of(finding.lost_ns, context.covered_ns);
         if (finding.window_share < context_.options.window_floor) return false;
-        judge(finding, at_once_ns, context);
+        judge(finding, certain_ns, context);
         finding.evidence = evidence.sequences();
         show(finding, worst->late, worst->lateness_ns);
         const std::string who = rank_text(rank, context);
         Culprit cause{who, visible_pid(rank.process.pid), meanwhile.late_ns, 0};
         Clause why = meanwhile_clause(meanwhile, "it", cause);
         const std::string condition_fix = add_condition(why, key_of(rank), ranges, context);
-        take_off_led(finding, why, at_once_ns, meanwhile, !condition_fix.empty(), context);
+        take_off_led(finding, why, certain_ns, meanwhile, !condition_fix.empty(), context);
         finding.culprits = {cause};
         finding.summary = who + " came last to the collectives of " + std::to_string(ranges.most_ranks) +
                           " ranks of this host in " + std::to_string(late) + " of " + std::to_string(shown) + " ranges";
@@ -512,6 +546,7 @@ class LateRanks final : public Detector {
     size_t slow_calls_ = 0;
     mutable std::map<std::pair<ProcessKey, uint32_t>, std::vector<DeviceWait>> device_waits_;  ///< by thread
     size_t device_wait_count_ = 0;
+    mutable std::map<ProcessKey, std::vector<Window>> idle_;  ///< in order of their end; in find()
     mutable std::map<std::pair<Rank, std::string>, std::vector<RankCondition>>
         conditions_;                                         ///< by what it did; in find()
     mutable size_t waits_to_look_at_ = max_waits_looked_at;  ///< yet, in find()

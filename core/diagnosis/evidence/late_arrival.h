@@ -2,6 +2,7 @@
 // range alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,6 +36,7 @@ struct LateArrival {
     /// From its arrival until the first rank had left: up to so long the devices had work yet, whoever came last.
     uint64_t left_after_ns = 0;
     bool waited_elsewhere = false;  ///< most of its lateness it was off the CPU, and not for its device or other ranks
+    uint64_t idle_ns = 0;           ///< of its lateness, its device had nothing to do
     uint64_t end_ns = 0;            ///< of the range
     RankKey first_waiter;           ///< of those that synchronised there, by rank
     std::optional<RankKey> only_waiter;  ///< where one alone synchronised there
@@ -48,7 +50,11 @@ struct LateArrival {
     bool at_once() const { return left_after_ns <= lateness_ns / 2; }
     /// Where the devices had work for longer than it was late, it may have kept nobody waiting, as where its host runs
     /// ahead; but one that waits for its data after each step begins the next one late.
-    bool may_cost() const { return left_after_ns <= lateness_ns || waited_elsewhere; }
+    bool may_cost() const { return left_after_ns <= lateness_ns || waited_elsewhere || idle_ns > lateness_ns / 2; }
+    /// Of what a rank waited for it, the time that this surely cost.
+    uint64_t certain_ns(uint64_t waited_ns) const {
+        return left_after_ns <= waited_ns / 2 ? waited_ns : std::min(waited_ns, idle_ns);
+    }
     Window lateness() const { return {late.arrival_ns - lateness_ns, late.arrival_ns}; }
 };
 
