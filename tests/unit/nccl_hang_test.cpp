@@ -214,6 +214,17 @@ TEST_F(NcclHangOfTwoRanksAProcess, NamesTheRank) {
     }
 }
 
+TEST_F(NcclHangOfTwoRanksAProcess, IsNotPutOffByWhatTheOtherRankOfTheProcessDoes) {
+    make_world(world);
+    steps(world, 1, 20);
+    for (const uint32_t rank : {0u, 2u, 3u}) enter(world, rank, 21);
+    for (uint64_t at_ns = 10 * second; at_ns < 150 * second; at_ns += 10 * second)
+        call("cudaStreamSync", 0, now_ + at_ns, ms).stream = 0x99;
+    auto found = explain(now_ + 150 * second);
+    ASSERT_THAT(found["nccl-hang"], SizeIs(1));
+    EXPECT_EQ(found["nccl-hang"][0].severity, Severity::medium);
+}
+
 // One of the two waits in another communicator, and the other is late for both.
 TEST_F(NcclHangOfTwoRanksAProcess, IsNotProvenByWhatTheOtherRankOfTheProcessWaitsFor) {
     for (const uint64_t hash : {world, other_world}) {
