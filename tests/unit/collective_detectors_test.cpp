@@ -376,6 +376,40 @@ TEST_F(LateRanksThatSynchroniseApart, NameTheOneThatGoesOnLateForWhatItDidSince)
         EXPECT_NEAR(static_cast<double>(wait.lost_ns), 100 * 40.0 * ms, 100 * 1.0 * ms) << wait.summary;
 }
 
+// A thread of rank 0 enters the second one while its main thread waits for the first; the others wait for the second.
+TEST_F(LateRanks, WhatOthersWaitForAtTheSameTimeIsLostOnce) {
+    make(4);
+    for (int number = 0; number < 100; ++number) {
+        const uint64_t last_ns = now_ + 30 * ms, done_ns = last_ns + ms;
+        sequence_ += 2;
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const uint64_t own_ns = rank == 3 ? last_ns : now_ + 10 * ms + rank * us;
+            collective(rank, sequence_ - 1, own_ns).tid = 900 + rank;
+            collective(rank, sequence_, own_ns + 20 * us).tid = 900 + rank;
+            if (rank != 3)
+                call("cudaStreamSync", rank, own_ns + (rank == 0 ? 10 : 30) * us, done_ns - own_ns - 30 * us);
+        }
+        now_ = done_ns;
+    }
+    auto found = explain();
+    ASSERT_THAT(found["straggler"], SizeIs(1));
+    EXPECT_EQ(found["straggler"][0].pid, 103u);
+    EXPECT_NEAR(static_cast<double>(found["straggler"][0].lost_ns), 100 * 20.0 * ms, 100 * 0.5 * ms);
+}
+
+TEST_F(LateRanks, JitterOfHealthyOnesOfWhichOneAloneSynchronisesNamesNobody) {
+    make(4);
+    for (int number = 0; number < 1'000; ++number) {
+        const std::vector<uint64_t> compute = usual(4, 0.3);
+        const uint64_t done_ns = now_ + *std::max_element(compute.begin(), compute.end()) + ms;
+        ++sequence_;
+        for (uint32_t rank = 0; rank < 4; ++rank) collective(rank, sequence_, now_ + compute[rank]);
+        call("cudaStreamSync", 0, now_ + compute[0] + 10 * us, done_ns - now_ - compute[0] - 10 * us);
+        now_ = done_ns;
+    }
+    expect_nothing();
+}
+
 // Rank 0 alone synchronises, and is the last one itself but for some steps.
 TEST_F(LateRanks, OneThatIsSeldomLateToTheOnlyOneThatSynchronisesIsNoStraggler) {
     make(4);

@@ -393,6 +393,19 @@ TEST(CollectiveWaits, KnowWhoEnteredLastWhereverItSynchronises) {
     EXPECT_EQ(deriver.finish().skews.size(), 1u) << "rank 0 may yet wait for it";
 }
 
+// Jobs with hundreds of collectives a step.
+TEST(CollectiveWaits, KnowWhoEnteredLastOnceThatIsLongAgo) {
+    std::vector<Event> events = {collective(0, 1, 10 * ms), call(stream_sync, 0, 11 * ms, 30 * ms),
+                                 collective(1, 1, 40 * ms)};
+    for (uint32_t sequence = 2; sequence <= 5'000; ++sequence)
+        events.push_back(collective(0, sequence, 50 * ms + sequence * uint64_t{1'000}));
+    const CollectiveWaits waits = collective_waits(events, two_ranks());
+    ASSERT_EQ(waits.ranges.size(), 1u);
+    ASSERT_TRUE(waits.ranges[0].last_to_enter);
+    EXPECT_EQ(waits.ranges[0].last_to_enter->process, process_of(1));
+    EXPECT_EQ(waits.ranges[0].local_ranks(), 2u);
+}
+
 TEST(CollectiveWaits, KnowWhatElseASynchronisationWaitedFor) {
     const auto others = [](OpId op, uint64_t communicator, uint64_t on_stream, uint64_t duration_ns) {
         Event event = collective(0, 1, 10 * ms, op);

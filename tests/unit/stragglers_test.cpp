@@ -209,6 +209,33 @@ TEST_F(Stragglers, LatenessBelowAPartOfTheStepIsNone) {
     EXPECT_THAT(episodes({.floor_ns = 50 * ms, .step_percent = 1}), IsEmpty());
 }
 
+// Each of three ranks waits for another of three collectives: a step is from one such wait to the next.
+TEST_F(Stragglers, AStepIsOneOfTheSameRanksWhereOthersSynchroniseElsewhere) {
+    const auto run = [&](uint64_t late_ns) {
+        make(4, ++hash_);
+        for (int i = 0; i < 100; ++i) {
+            const uint64_t last_ns = now_ + 90 * ms + late_ns, done_ns = last_ns + ms;
+            for (uint32_t rank = 0; rank < 4; ++rank) {
+                const uint64_t own_ns = rank == 3 ? last_ns : now_ + 90 * ms;
+                for (uint32_t number = 0; number < 3; ++number) {
+                    Event& entered = add(op::ncclAllReduce, rank, own_ns + number * 10 * us, us);
+                    entered.tid = 900 + rank;
+                    entered.args = {
+                        4'096, hash_,
+                        uint64_t{3 * static_cast<uint32_t>(i) + number + 1} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+                }
+                const uint64_t from_ns = own_ns + rank * 10 * us + 5 * us;
+                if (rank != 3) add(op::cudaStreamSync, rank, from_ns, done_ns + rank * us - from_ns);
+            }
+            now_ = done_ns + 10 * us;
+        }
+        const auto found = episodes();
+        return std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.hash == hash_; });
+    };
+    EXPECT_FALSE(run(3 * ms)) << "less than a twentieth of a step";
+    EXPECT_TRUE(run(8 * ms));
+}
+
 TEST_F(Stragglers, WhatTheLateOneDidMeanwhileIsItsCause) {
     for (int i = 0; i < 100; ++i) {
         const uint64_t from_ns = now_;
