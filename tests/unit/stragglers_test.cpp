@@ -351,6 +351,31 @@ TEST_F(Stragglers, ByWhatOthersWereLateToIsOfLowSeverity) {
     EXPECT_EQ(finding.severity, Severity::high);
 }
 
+// For less than half of the time: the rest is its own.
+TEST_F(Stragglers, SeverityIsOfTheTimeInWhichItDidNotWaitForOthers) {
+    const auto severity_with = [&](bool waits_for_others) {
+        make(4, ++hash_);
+        const uint64_t late_to = hash_, awaited = hash_ + 1;
+        make(4, awaited);
+        hash_ = late_to;
+        for (int i = 0; i < 100; ++i) {
+            const uint64_t from_ns = now_ + 201 * ms;
+            step({200 * ms, 200 * ms, 240 * ms, 200 * ms});
+            if (waits_for_others) {
+                add(op::ncclAllReduce, 2, from_ns - 10 * us, 5 * us).args = {
+                    4'096, awaited, uint64_t{static_cast<uint32_t>(i) + 1} << INGERO_COLLECTIVE_SEQUENCE_SHIFT | 7};
+                add(op::cudaStreamSync, 2, from_ns, 18 * ms);
+            }
+            waits(2, from_ns + 19 * ms, 10 * ms).blocked_reason = BlockedReason::disk;
+        }
+        for (const StragglerEpisode& one : episodes())
+            if (one.hash == late_to) return straggler_finding(one, "", {0, 0, 0}).severity;
+        return Severity::low;
+    };
+    EXPECT_EQ(severity_with(false), Severity::high);
+    EXPECT_EQ(severity_with(true), Severity::medium);
+}
+
 // Rank 1 synchronises when the others' range has been judged.
 TEST_F(Stragglers, ARangeCountsOnceHoweverLateOneOfItsRanksSynchronises) {
     for (int i = 0; i < 20; ++i) {
