@@ -476,6 +476,28 @@ TEST_F(LateRanks, OneWhoseDeviceHasNothingToDoMeanwhileSurelyCostsThat) {
     EXPECT_THAT(found["collective-wait"], IsEmpty());
 }
 
+// Which of several devices is the rank's is not known.
+TEST_F(LateRanks, OneOfAProcessWithSeveralDevicesIsNotSaidToLeaveItsOwnIdle) {
+    make(4);
+    for (int number = 0; number < 100; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[2] += 100 * ms;
+        for (uint32_t rank = 0; rank < 4; ++rank) call("cudaLaunchKernel", rank, now_ + ms, 6 * us).args[0] = 0x1000;
+        for (const auto& [name, at_ns] : {std::pair("cudaLaunchKernel", ms),
+                                          {"cudaStreamSync", 2 * ms},
+                                          {"cudaLaunchKernel", 99 * ms},
+                                          {"cudaStreamSync", 100 * ms}}) {
+            Event& other = call(name, 2, now_ + at_ns, 6 * us);
+            other.device = 7;
+            other.stream = 0x88;
+        }
+        step(compute, true, 200 * ms);
+    }
+    auto found = explain();
+    EXPECT_THAT(found["straggler"], IsEmpty());
+    EXPECT_THAT(found["collective-wait"], IsEmpty());
+}
+
 // Tensor and data parallel, and a pipeline: it is late since another communicator's rank was.
 TEST_F(LateRanks, OneThatWaitedForOtherRanksIsNotSaidToHaveWaitedForItsDevice) {
     for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);

@@ -145,13 +145,16 @@ class LateRanks final : public Detector {
     }
 
   private:
-    /// When devices of ranks had nothing to do, of those of which more is seen than collectives.
+    /// When devices of ranks had nothing to do, of those of which more is seen than collectives. Which of several is
+    /// the rank's is not known.
     void find_idle(const JudgementContext& context) const {
         idle_.clear();
         if (!context.drained) return;
         context.drained->visit([this](const ProcessKey& process, uint16_t, const DrainedDevice& device) {
             if (!feed_->has(process)) return;
-            std::vector<Window>& idle = idle_[process];
+            const auto [place, is_first] = idle_.try_emplace(process);
+            std::vector<Window>& idle = place->second;
+            if (!is_first) return idle.clear();
             for (const DrainedGap& gap : device.gaps) {
                 const Op* const op = find_op(gap.op);
                 if (gap.after_launch && op && op->op_class != OpClass::collective) idle.push_back(gap.time);
@@ -166,13 +169,10 @@ class LateRanks final : public Detector {
         if (idle == idle_.end()) return 0;
         auto gap = std::upper_bound(idle->second.begin(), idle->second.end(), time.from_ns,
                                     [](uint64_t ns, const Window& one) { return ns < one.to_ns; });
-        uint64_t ns = 0, until_ns = time.from_ns;  // of several devices each time once
-        for (; gap != idle->second.end() && until_ns < time.to_ns; ++gap) {
-            const Window both{std::max(gap->from_ns, until_ns), std::min(gap->to_ns, time.to_ns)};
-            ns += both.length_ns();
-            until_ns = std::max(until_ns, both.to_ns);
-        }
-        return ns;
+        uint64_t ns = 0;
+        for (; gap != idle->second.end() && gap->from_ns < time.to_ns; ++gap)
+            ns += Window{std::max(gap->from_ns, time.from_ns), std::min(gap->to_ns, time.to_ns)}.length_ns();
+        return std::min(ns, time.length_ns());
     }
 
     void see_waits(LateArrival& arrival, const JudgementContext& context) const {

@@ -72,7 +72,7 @@ std::optional<LateArrival> late_arrival(const CollectiveRange& range) {
             std::min(waited_ns, saturating_subtract(arrival.late.arrival_ns, arrival.late.free_from_ns));
         if (ns == 0) continue;
         arrival.lateness_ns = std::max(arrival.lateness_ns, ns);
-        arrival.waited.push_back({wait, ns, arrival.left_after_ns <= ns / 2});
+        arrival.waited.push_back({wait, ns});
     }
     if (arrival.lateness_ns < with_earlier_ns / 2) return std::nullopt;
     return arrival;

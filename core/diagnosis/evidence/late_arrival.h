@@ -25,7 +25,6 @@ inline constexpr std::string_view may_have_cost_nothing =
 struct Waited {
     RankWait rank;
     uint64_t ns = 0;
-    bool at_once = false;  ///< as LateArrival says it
 };
 
 /// One range in which a rank of this host came last.
