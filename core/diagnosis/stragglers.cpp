@@ -52,6 +52,16 @@ const MeanwhilePart* StragglerEpisode::cause() const {
     return !most.is_known() || most.ns < lost_ns - lost_ns / 2 ? nullptr : &most;
 }
 
+Severity StragglerEpisode::severity() const {
+    const MeanwhilePart* most = cause();
+    // Where it waited for ranks, one of another communicator may have been late first.
+    const bool may_be_led = conditions.empty();
+    if (may_be_led && most && most->kind == "rank-wait") return Severity::low;
+    const double led = may_be_led ? share_of(ns_of_kind(meanwhile, "rank-wait"), lost_ns) : 0;
+    const double at_once = share_of(at_once_ns, saturating_subtract(latest_ns, since_ns));
+    return severity_of(std::max(at_once, certain_share) * (1 - led));
+}
+
 std::string rank_text(const StragglerEpisode& episode, const std::string& comm) {
     const std::string who = episode.rank ? "rank " + std::to_string(*episode.rank) : std::string("a rank");
     const std::string pid = "pid " + std::to_string(visible_pid(episode.process.pid));
@@ -69,12 +79,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.window_share = share_of(episode.lost_ns, saturating_subtract(episode.latest_ns, episode.since_ns));
     const MeanwhilePart* cause = episode.cause();
     const bool waited_for_ranks = cause && cause->kind == "rank-wait";
-    // Where it waited for ranks, one of another communicator may have been late first.
-    const bool may_be_led = episode.conditions.empty();
-    const double led = may_be_led ? share_of(ns_of_kind(episode.meanwhile, "rank-wait"), episode.lost_ns) : 0;
-    const double certain = std::max(
-        share_of(episode.at_once_ns, saturating_subtract(episode.latest_ns, episode.since_ns)), episode.certain_share);
-    if (!may_be_led || !waited_for_ranks) finding.severity = severity_of(certain * (1 - led));
+    finding.severity = episode.severity();
     uint64_t known_ns = 0;
     const std::string who = rank_text(episode, comm);
     for (const MeanwhilePart& part : episode.meanwhile) {

@@ -61,6 +61,8 @@ struct StragglerEpisode {
 
     /// What it did for half of the time or more; nullptr where there is no such thing, or it is not known.
     const MeanwhilePart* cause() const;
+    /// Of what others surely lost by it. One that is low opens no incident.
+    Severity severity() const;
 };
 
 struct StragglerChange {

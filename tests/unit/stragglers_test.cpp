@@ -15,6 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 TEST_F(Stragglers, OneThatKeepsComingLastIsNamedFromWhenItBeganToWhenItEnded) {
@@ -39,6 +40,9 @@ TEST_F(Stragglers, OneThatKeepsComingLastIsNamedFromWhenItBeganToWhenItEnded) {
     EXPECT_EQ(one.late_ranges, 200u);
     EXPECT_NEAR(static_cast<double>(one.lost_ns), 200 * 15.0 * ms, 200 * 1.0 * ms);
     EXPECT_EQ(one.threshold_ns, 2 * ms);
+    const nlohmann::json answered = to_json(answer(), AnswerContext());
+    EXPECT_EQ(answered["stragglers"][0]["severity"], "high");
+    EXPECT_THAT(text_stragglers(answered), HasSubstr("  Incident    " + one.id));
 }
 
 TEST_F(Stragglers, OneThatStillComesLastIsNotResolved) {
@@ -362,6 +366,9 @@ TEST_F(Stragglers, WhereTheDevicesWereAtWorkNearlyAsLongNothingIsProven) {
     const Finding finding = straggler_finding(found[0], "trainer-2", {0, 0, 0});
     EXPECT_EQ(finding.verdict, Verdict::partial);
     EXPECT_EQ(finding.severity, Severity::low);
+    const nlohmann::json answered = to_json(answer(), AnswerContext());
+    EXPECT_EQ(answered["stragglers"][0]["severity"], "low");
+    EXPECT_THAT(text_stragglers(answered), Not(HasSubstr("Incident"))) << "it opens none";
 }
 
 // The loader of one, after each step: its device has nothing to do meanwhile, and has as much to do then as the

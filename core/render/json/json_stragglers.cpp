@@ -49,6 +49,7 @@ json to_json(const StragglerEpisode& episode, const ClockTriple& clock, const An
             {"rank", or_null(episode.rank)},
             {"pid", pid_or_null(episode.process.pid)},
             {"comm", comm_of(episode.process, context)},
+            {"severity", std::string(to_string(episode.severity()))},
             {"since_ns", clock.to_realtime(episode.since_ns)},
             {"detected_ns", clock.to_realtime(episode.detected_ns)},
             {"resolved_ns", episode.resolved_ns == 0 ? json(nullptr) : json(clock.to_realtime(episode.resolved_ns))},

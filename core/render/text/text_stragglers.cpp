@@ -52,6 +52,8 @@ std::string straggler_text(const json& one, const TextStyle& style) {
         result += labelled(first ? "Compared" : "", words(condition, "text"), style);
         first = false;
     }
+    // A low one opens none.
+    if (words(one, "severity") == "low") return result;
     return result + labelled("Incident", words(one, "id"), style);
 }
 
