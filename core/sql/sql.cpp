@@ -13,6 +13,8 @@
 #include "core/sql/catalogue.h"
 #include "core/sql/events/event_table.h"
 #include "core/sql/functions.h"
+#include "core/sql/groups/grouped_statement.h"
+#include "core/sql/groups/groups_table.h"
 #include "core/sql/history/history_table.h"
 #include "core/sql/small_tables.h"
 #include "core/wire/utf8.h"
@@ -134,6 +136,12 @@ bool may_be_read(std::string_view table) {
            std::find(tables_of_sqlite.begin(), tables_of_sqlite.end(), table) != tables_of_sqlite.end();
 }
 
+bool is_groups_table(std::string_view table) {
+    for (size_t number = 0; number < most_groupings; ++number)
+        if (groups_table(number) == table) return true;
+    return false;
+}
+
 /// A statement that does more than read.
 Error changes(std::string_view what) {
     return {ErrorCode::denied, "a query only reads, and this would do more: " + to_valid_utf8(what),
@@ -184,6 +192,7 @@ struct SqlEngine::Impl {
     std::set<std::string> filled;  ///< tables that have rows
     std::optional<Error> refused;
     bool answering = false;  ///< a caller's statement: the authorizer is strict
+    bool by_groups = false;  ///< one that was written anew, which may read tables of groups
 
     Result<void> open();
     Result<void> execute(const std::string& sql);
@@ -193,6 +202,8 @@ struct SqlEngine::Impl {
     Result<void> fill_tables();
     Result<void> read_rows(sqlite3_stmt* statement, size_t limit, SqlAnswer& ret_answer);
     Result<void> read_plan(const std::string& sql, SqlAnswer& ret_answer);
+    /// By groups, where the statement can be answered so; else nothing has been done.
+    Result<bool> read_by_groups(sqlite3_stmt* as_asked, SqlAnswer& ret_answer);
     Result<void> empty_tables();
     /// What SQLite's code and message mean for who asked. At once, before another call changes them.
     Error explain_failure(int code);
@@ -225,6 +236,7 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
             // SQLite reports named subqueries without a column.
             const bool is_subquery = second && *second == '\0' && !table.starts_with("sqlite_");
             if (is_subquery || may_be_read(table)) return SQLITE_OK;
+            if (by_groups && is_groups_table(table)) return SQLITE_OK;
             if (!refused)
                 refused = Error{ErrorCode::denied, "a query cannot read " + to_valid_utf8(name), table_hint()};
             return SQLITE_DENY;
@@ -285,11 +297,15 @@ Result<void> SqlEngine::Impl::open() {
                                          : "PRAGMA temp_store = MEMORY");
         !done)
         return done;
-    if (register_event_table(raw, context) != SQLITE_OK || register_history_tables(raw, context) != SQLITE_OK ||
-        register_functions(raw, context) != SQLITE_OK)
+    if (register_event_table(raw, context) != SQLITE_OK || register_group_tables(raw, context) != SQLITE_OK ||
+        register_history_tables(raw, context) != SQLITE_OK || register_functions(raw, context) != SQLITE_OK)
         return fail(ErrorCode::internal, std::string("SQLite: ") + sqlite3_errmsg(raw));
-    const char* kept_modules[] = {"ingero_events", "ingero_history", "json_each", "json_tree", nullptr};
-    if (sqlite3_drop_modules(raw, kept_modules) != SQLITE_OK)
+    std::vector<std::string> groups;
+    for (size_t number = 0; number < most_groupings; ++number) groups.push_back(groups_table(number));
+    std::vector<const char*> kept_modules = {"ingero_events", "ingero_history", "json_each", "json_tree"};
+    for (const std::string& name : groups) kept_modules.push_back(name.c_str());
+    kept_modules.push_back(nullptr);
+    if (sqlite3_drop_modules(raw, kept_modules.data()) != SQLITE_OK)
         return fail(ErrorCode::internal, "SQLite did not remove the table types that ingero does not use");
     std::string schema = "BEGIN;";
     for (const SqlTableInfo& table : sql_tables()) {
@@ -319,6 +335,7 @@ Result<void> SqlEngine::Impl::open() {
     for (const char* own : {"json_each('[]')", "json_tree('[]')", "pragma_table_info('ops')",
                             "pragma_table_xinfo('ops')", "pragma_table_list", "pragma_function_list"})
         (void)execute("SELECT 1 FROM " + std::string(own) + " LIMIT 1");
+    for (const std::string& name : groups) (void)execute("SELECT 1 FROM " + name);
     sqlite3_set_authorizer(raw, on_authorize, this);
     sqlite3_progress_handler(raw, steps_between_looks, on_progress, this);
     return {};
@@ -426,10 +443,47 @@ Result<void> SqlEngine::Impl::read_plan(const std::string& sql, SqlAnswer& ret_a
         const size_t depth = depths[parent];
         depths[id] = depth + 1;
         const auto* detail = reinterpret_cast<const char*>(sqlite3_column_text(raw, 3));
-        ret_answer.rows.push_back({std::string(depth * 2, ' ') + plan_words(to_valid_utf8(detail ? detail : ""))});
+        std::string words = plan_words(to_valid_utf8(detail ? detail : ""));
+        for (size_t number = 0; number < context.groupings.size(); ++number)
+            if (const size_t at = words.find(groups_table(number)); at != std::string::npos)
+                words.replace(at, groups_table(number).size(), context.groupings[number].table);
+        ret_answer.rows.push_back({std::string(depth * 2, ' ') + words});
     }
     ret_answer.columns = {{"plan", "text"}};
     return {};
+}
+
+Result<bool> SqlEngine::Impl::read_by_groups(sqlite3_stmt* as_asked, SqlAnswer& ret_answer) {
+    auto grouped = grouped_statement(query->sql);
+    if (!grouped) return false;
+    context.groupings = std::move(grouped->groupings);
+    by_groups = true;
+    SqlAnswer answer;
+    auto statement = prepare(grouped->sql);
+    Result<void> read;
+    if (statement && query->explain)
+        read = read_plan(grouped->sql, answer);
+    else if (statement)
+        read = read_rows(statement->get(), query->limit, answer);
+    by_groups = false;
+    if (!statement || !read) {
+        // Whatever else was wrong, the statement as it was asked for finds it too.
+        const Error error = statement ? read.error() : statement.error();
+        if (!context.groups_failed && error.code == ErrorCode::deadline) return tl::unexpected(error);
+        context.error.reset();
+        context.groupings.clear();
+        refused.reset();
+        return false;
+    }
+    ret_answer.rows = std::move(answer.rows);
+    ret_answer.truncated = answer.truncated;
+    ret_answer.columns = std::move(answer.columns);
+    if (query->explain) return true;
+    for (size_t column = 0; column < ret_answer.columns.size(); ++column) {
+        const char* name = sqlite3_column_name(as_asked, static_cast<int>(column));
+        ret_answer.columns[column].name = to_valid_utf8(name ? name : "");
+    }
+    return true;
 }
 
 Error SqlEngine::Impl::explain_failure(int code) {
@@ -477,7 +531,11 @@ Result<SqlAnswer> SqlEngine::Impl::run(const StoreSnapshot& snapshot, const SqlQ
     answering = true;
     auto statement = prepare(asked.sql);
     if (!statement) return tl::unexpected(statement.error());
-    if (asked.explain) {
+    auto grouped = asked.explain ? read_by_groups(statement->get(), answer) : Result<bool>(false);
+    if (!grouped) return tl::unexpected(grouped.error());
+    if (*grouped) {
+        // The plan of the statement as it is answered.
+    } else if (asked.explain) {
         if (auto read = read_plan(asked.sql, answer); !read) return tl::unexpected(read.error());
     } else {
         answering = false;
@@ -486,7 +544,11 @@ Result<SqlAnswer> SqlEngine::Impl::run(const StoreSnapshot& snapshot, const SqlQ
         if (!done && done.error().code == ErrorCode::limit) return tl::unexpected(explain_failure(SQLITE_NOMEM));
         if (!done && done.error().code == ErrorCode::deadline) return tl::unexpected(explain_failure(SQLITE_INTERRUPT));
         if (!done) return tl::unexpected(done.error());
-        if (auto read = read_rows(statement->get(), asked.limit, answer); !read) return tl::unexpected(read.error());
+        grouped = read_by_groups(statement->get(), answer);
+        if (!grouped) return tl::unexpected(grouped.error());
+        if (!*grouped)
+            if (auto read = read_rows(statement->get(), asked.limit, answer); !read)
+                return tl::unexpected(read.error());
     }
     answer.elapsed_ns = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(EventCursor::Clock::now() - begin).count());

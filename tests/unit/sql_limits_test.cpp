@@ -175,12 +175,17 @@ TEST_F(SqlTest, ADamagedBlockIsToldOfAndNotLeftOut) {
 }
 
 TEST_F(SqlTest, PlansAreInWords) {
-    const std::string sql =
-        "SELECT op, COUNT(*) FROM events WHERE timestamp > 5 AND pid = 100 AND op LIKE 'cuda%' GROUP BY op";
-    EXPECT_THAT(plan(sql), HasSubstr("reads events: rows where "));
-    for (const char* part : {"timestamp >", "pid =", "op LIKE", "; grouped by op"})
-        EXPECT_THAT(plan(sql), HasSubstr(part));
-    EXPECT_THAT(plan("SELECT tid, COUNT(*) FROM events GROUP BY tid"), HasSubstr("sorts the rows for GROUP BY"));
+    const std::string from = " FROM events WHERE timestamp > 5 AND pid = 100 AND op LIKE 'cuda%' GROUP BY op";
+    const std::string rows = plan("SELECT op, percentile(duration, 50)" + from);
+    const std::string sums = plan("SELECT op, timestamp / 60, count(*)" + from + ", 2");
+    for (const std::string& words : {rows, sums}) {
+        EXPECT_THAT(words, HasSubstr("reads events: rows where "));
+        for (const char* part : {"timestamp >", "pid =", "op LIKE"}) EXPECT_THAT(words, HasSubstr(part));
+    }
+    EXPECT_THAT(rows, HasSubstr("; grouped by op"));
+    EXPECT_THAT(sums, HasSubstr("; summed by op, timestamp / 60"));
+    EXPECT_THAT(plan("SELECT tid, percentile(duration, 50) FROM events GROUP BY tid"),
+                HasSubstr("sorts the rows for GROUP BY"));
 }
 
 /// One process of a boot that began at `booted_ns` of the wall clock.

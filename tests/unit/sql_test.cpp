@@ -144,10 +144,42 @@ TEST_F(SqlTest, RowsComeInOrderOfTime) {
 }
 
 TEST_F(SqlTest, GroupsOfProcessesNeedNoSorting) {
-    const std::string sql = "SELECT pid, op, COUNT(*) FROM events GROUP BY pid, op";
-    EXPECT_THAT(plan(sql), Not(HasSubstr("sorts")));
-    EXPECT_EQ(rows(sql), rows("SELECT +pid, +op, COUNT(*) FROM events GROUP BY 1, 2 ORDER BY 1, 2"));
+    const std::string sql = "SELECT pid, op, COUNT(*), percentile(duration, 50) FROM events GROUP BY ";
+    EXPECT_THAT(plan(sql + "pid, op"), Not(HasSubstr("sorts")));
+    EXPECT_EQ(rows(sql + "pid, op"), rows(sql + "+pid, +op"));
     EXPECT_EQ(rows("SELECT DISTINCT pid FROM events ORDER BY pid DESC"), (json{{300}, {200}, {100}}));
+}
+
+TEST_F(SqlTest, TheLongestCallsAreFoundWithoutSortingAll) {
+    const std::string later = " WHERE timestamp >= " + std::to_string(realtime_offset + 700'000'000);
+    for (const std::string& where : std::vector<std::string>{
+             "", " WHERE pid = 100", " WHERE op = 'cudaMalloc' AND duration_ns < 60000",
+             " WHERE pid IN (100, 300) AND duration > 50000", " WHERE duration % 3 = 1", " WHERE ret_code <> 0", later})
+        for (const std::string order : {"duration DESC", "duration_ns DESC", "duration", "duration ASC"})
+            for (const std::string limit :
+                 {" LIMIT 0", " LIMIT 1", " LIMIT 300", " LIMIT 20 OFFSET 7", " LIMIT 5 OFFSET 19998",
+                  " LIMIT 100 OFFSET 100000", " LIMIT (SELECT 3)", " LIMIT -1 OFFSET 19990"}) {
+                const std::string rest = " FROM events" + where + " ORDER BY ";
+                const json found = rows("SELECT duration, op, pid, tid, id" + rest + order + limit);
+                std::string compared = order;
+                compared.insert(0, "+");
+                json durations = json::array();
+                for (const json& row : found) {
+                    durations.push_back({row[0]});
+                    const Event& event = rows_[row[4].get<size_t>() - 1];
+                    EXPECT_EQ(row[0], event.duration_ns);
+                    EXPECT_EQ(row[1], op_name(event.op));
+                    EXPECT_EQ(row[3], event.tid);
+                }
+                EXPECT_EQ(durations, rows("SELECT duration" + rest + compared + limit)) << where << order << limit;
+                std::set<json> ids;
+                for (const json& row : found) ids.insert(row[4]);
+                EXPECT_EQ(ids.size(), found.size()) << "a row is there twice";
+            }
+    const std::string sql = "SELECT id, duration FROM events WHERE pid = 100 ORDER BY duration DESC LIMIT 5";
+    EXPECT_THAT(plan(sql), HasSubstr("; the longest"));
+    EXPECT_THAT(plan(sql), Not(HasSubstr("sorts")));
+    EXPECT_THAT(plan("SELECT id FROM events WHERE duration % 2 = 0 ORDER BY duration LIMIT 5"), HasSubstr("sorts"));
 }
 
 TEST_F(SqlTest, TheLastWaitIsNullWhereItIsNotKnown) {

@@ -61,7 +61,7 @@ Result<void> EventCursor::check_deadline() const {
 }
 
 Result<void> EventCursor::start(EventSelection selection, EventOrder order, const std::vector<GroupTerm>& terms,
-                                Clock::time_point deadline) {
+                                Clock::time_point deadline, size_t most_rows) {
     selection_ = std::move(selection);
     if (const auto& filter = index_.filter(); filter.pid) selection_.pid.keep({*filter.pid, *filter.pid});
     order_ = order;
@@ -76,6 +76,7 @@ Result<void> EventCursor::start(EventSelection selection, EventOrder order, cons
     for (const ValueRange* range :
          {&selection_.start_ns, &selection_.duration_ns, &selection_.pid, &selection_.tid, &selection_.id})
         if (range->is_empty()) return {};
+    if (order_ >= EventOrder::by_duration) return start_by_duration(most_rows);
     if (order_ >= EventOrder::by_start) return start_by_time();
     if (order_ == EventOrder::grouped) {
         if (auto planned = plan_groups(terms); !planned) return planned;
@@ -264,6 +265,7 @@ void EventCursor::stand_on(Reader& reader, const EventIndex::Segment& segment, u
 }
 
 Result<void> EventCursor::next_segment_or_row() {
+    if (order_ >= EventOrder::by_duration) return next_by_duration();
     return order_ < EventOrder::by_start ? next_segment() : next_by_time();
 }
 
@@ -281,6 +283,64 @@ Result<void> EventCursor::next_segment() {
         stand_on(only_reader_, segment, picked_all_ ? picked_first_ : picked_[0]);
         return {};
     }
+    return {};
+}
+
+// Segments that may have the first rows come first, and the rest is not looked at once none can have one of them.
+
+Result<void> EventCursor::start_by_duration(size_t most_rows) {
+    ranked_.clear();
+    next_ranked_ = 0;
+    if (most_rows == 0) return {};
+    const bool descending = order_ == EventOrder::by_duration_descending;
+    const auto best_of = [&](uint32_t number) {
+        const EventIndex::Segment& segment = index_.segments()[number];
+        const ValueRange durations = shown(segment.min_ns, segment.max_ns);
+        return descending ? durations.most : durations.least;
+    };
+    const auto before = [&](int64_t a, int64_t b) { return descending ? a > b : a < b; };
+    std::vector<uint32_t> segments;
+    for (const EventIndex::Block& block : index_.blocks()) {
+        if (!wants(block)) continue;
+        for (uint32_t segment = block.first_segment; segment < block.first_segment + block.segments; ++segment)
+            if (wants(index_.segments()[segment])) segments.push_back(segment);
+    }
+    std::stable_sort(segments.begin(), segments.end(),
+                     [&](uint32_t a, uint32_t b) { return before(best_of(a), best_of(b)); });
+    const auto in_order = [&](const Ranked& a, const Ranked& b) { return before(a.duration_ns, b.duration_ns); };
+    for (const uint32_t number : segments) {
+        // On top of the heap is the last of the first rows.
+        if (ranked_.size() == most_rows && !before(best_of(number), ranked_.front().duration_ns)) break;
+        if (auto in_time = check_deadline(); !in_time) return in_time;
+        const EventIndex::Segment& segment = index_.segments()[number];
+        if (auto opened = open(only_reader_, index_.blocks()[segment.block]); !opened) return opened;
+        if (auto picked = pick(only_reader_, segment, {}); !picked) return picked;
+        const auto durations = column(only_reader_, segment, ColumnId::duration);
+        if (!durations) return tl::unexpected(durations.error());
+        const size_t count = picked_all_ ? segment.rows : picked_.size();
+        for (size_t i = 0; i < count; ++i) {
+            const auto row = static_cast<uint32_t>(picked_all_ ? picked_first_ + i : picked_[i]);
+            const Ranked ranked{as_signed((*durations)[row - picked_first_]), number, row};
+            if (ranked_.size() == most_rows) {
+                if (!in_order(ranked, ranked_.front())) continue;
+                std::pop_heap(ranked_.begin(), ranked_.end(), in_order);
+                ranked_.pop_back();
+            }
+            ranked_.push_back(ranked);
+            std::push_heap(ranked_.begin(), ranked_.end(), in_order);
+        }
+    }
+    std::sort_heap(ranked_.begin(), ranked_.end(), in_order);
+    return next_by_duration();
+}
+
+Result<void> EventCursor::next_by_duration() {
+    at_end_ = true;
+    if (next_ranked_ == ranked_.size()) return {};
+    const Ranked& ranked = ranked_[next_ranked_++];
+    const EventIndex::Segment& segment = index_.segments()[ranked.segment];
+    if (auto opened = open(only_reader_, index_.blocks()[segment.block]); !opened) return opened;
+    stand_on(only_reader_, segment, ranked.row);
     return {};
 }
 

@@ -39,7 +39,8 @@ struct EventSelection {
     bool errors_only = false;  ///< segments without a failed call are left out, other rows are not looked at
 };
 
-enum class EventOrder : uint8_t { any, grouped, by_start, by_start_descending };
+/// By duration it is the first rows alone, of all that pass.
+enum class EventOrder : uint8_t { any, grouped, by_start, by_start_descending, by_duration, by_duration_descending };
 
 /// What is the same in all rows of a group.
 enum class GroupField : uint8_t { source, op, source_num, op_num, pid, constant };
@@ -48,16 +49,23 @@ struct GroupTerm {
     bool descending = false;
 };
 
+/// Rows of one segment that passed a selection.
+struct SegmentRows {
+    size_t first = 0;  ///< in the block
+    size_t count = 0;
+    const uint32_t* picked = nullptr;  ///< in the block; nullptr: those from `first` on
+};
+
 class EventCursor {
   public:
     using Clock = std::chrono::steady_clock;
 
     explicit EventCursor(const EventIndex& index) : index_(index) {}
 
-    /// `terms`: with EventOrder::grouped. Stands on the first row then, or at the end. Past `deadline` it fails.
-    /// Errors: corrupt, deadline.
+    /// `terms`: with EventOrder::grouped; `most_rows`: by duration. Stands on the first row then, or at the end. Past
+    /// `deadline` it fails. Errors: corrupt, deadline.
     Result<void> start(EventSelection selection, EventOrder order, const std::vector<GroupTerm>& terms,
-                       Clock::time_point deadline);
+                       Clock::time_point deadline, size_t most_rows = 0);
     bool at_end() const { return at_end_; }
     Result<void> next() {
         if (step()) return {};
@@ -70,6 +78,17 @@ class EventCursor {
         row_ = picked_all_ ? row_ + 1 : picked_[position_];
         return true;
     }
+
+    // Segment by segment, where the order is any: from start() on it stands on the first one with rows.
+    SegmentRows segment_rows() const { return {picked_first_, end_, picked_all_ ? nullptr : picked_.data()}; }
+    /// By the row's number in the block; decoded are those of the segment. Errors: corrupt.
+    Result<const uint64_t*> block_column(ColumnId id) {
+        if (auto decoded = column(*reader_, *segment_, id); !decoded) return tl::unexpected(decoded.error());
+        return reader_->values[static_cast<size_t>(id)].data();
+    }
+    uint16_t op_number() const { return segment_->op; }
+    uint32_t boot_number() const { return block_->boot; }
+    Result<void> next_segment();
 
     // Of the row it stands on.
     const EventIndex::OpEntry& op() const { return index_.ops()[segment_->op]; }
@@ -123,9 +142,10 @@ class EventCursor {
     Result<void> check_deadline() const;
 
     Result<void> next_segment_or_row();
-    Result<void> next_segment();
     Result<void> start_by_time();
     Result<void> next_by_time();
+    Result<void> start_by_duration(size_t most_rows);
+    Result<void> next_by_duration();
     Result<void> open_by_time(const EventIndex::Block& block);
     int64_t start_of(const Reader& reader) const;
     void stand_on(Reader& reader, const EventIndex::Segment& segment, uint32_t row);
@@ -151,6 +171,15 @@ class EventCursor {
     bool picked_all_ = false;
     uint32_t picked_first_ = 0;
     std::vector<uint32_t> picked_;
+
+    // By duration: the rows, in order.
+    struct Ranked {
+        int64_t duration_ns = 0;
+        uint32_t segment = 0;
+        uint32_t row = 0;  ///< in the block
+    };
+    std::vector<Ranked> ranked_;
+    size_t next_ranked_ = 0;
 
     // In order of start: blocks not yet open in the order they will be, and those open, as a heap.
     std::vector<const EventIndex::Block*> to_open_;

@@ -24,11 +24,11 @@ struct LastProcess {
 
 /// Writes columns of the row that a cursor stands on to a sink, as SQL shows them. `Sink` accepts a value by number(),
 /// lasting_text() (which lives as long as the index) or passing_text(), and nothing for null. Where decoding fails,
-/// error() returns why at the end.
-template <class Sink>
+/// error() returns why at the end. `Rows` stands on the row, as an EventCursor does.
+template <class Rows, class Sink>
 class EventRow {
   public:
-    EventRow(const EventIndex& index, EventCursor& rows, LastProcess& last, Sink& sink)
+    EventRow(const EventIndex& index, Rows& rows, LastProcess& last, Sink& sink)
         : index_(index), rows_(rows), last_(last), sink_(sink) {}
 
     void give(EventColumn column);
@@ -68,14 +68,14 @@ class EventRow {
     void call(EventColumn column);
 
     const EventIndex& index_;
-    EventCursor& rows_;
+    Rows& rows_;
     LastProcess& last_;
     Sink& sink_;
     std::optional<Error> error_;
 };
 
-template <class Sink>
-void EventRow<Sink>::times(EventColumn column) {
+template <class Rows, class Sink>
+void EventRow<Rows, Sink>::times(EventColumn column) {
     const uint64_t duration = value(ColumnId::duration);
     const uint64_t runnable = std::min(value(ColumnId::runnable), duration);
     const uint64_t blocked = std::min(value(ColumnId::blocked), duration - runnable);
@@ -84,8 +84,8 @@ void EventRow<Sink>::times(EventColumn column) {
     if (column == EventColumn::blocked_ns) number(blocked);
 }
 
-template <class Sink>
-void EventRow<Sink>::identity(EventColumn column) {
+template <class Rows, class Sink>
+void EventRow<Rows, Sink>::identity(EventColumn column) {
     switch (column) {
         case EventColumn::comm:
             if (const auto* found = entry()) lasting_text(found->process.comm);
@@ -113,8 +113,8 @@ void EventRow<Sink>::identity(EventColumn column) {
     }
 }
 
-template <class Sink>
-void EventRow<Sink>::waits(EventColumn column) {
+template <class Rows, class Sink>
+void EventRow<Rows, Sink>::waits(EventColumn column) {
     switch (column) {
         case EventColumn::blocked_on: {
             const auto reason = static_cast<BlockedReason>(value(ColumnId::blocked_reason));
@@ -165,8 +165,8 @@ void EventRow<Sink>::waits(EventColumn column) {
     }
 }
 
-template <class Sink>
-void EventRow<Sink>::call(EventColumn column) {
+template <class Rows, class Sink>
+void EventRow<Rows, Sink>::call(EventColumn column) {
     switch (column) {
         case EventColumn::kernel:
             if (is(OpClass::launch)) {
@@ -207,8 +207,8 @@ void EventRow<Sink>::call(EventColumn column) {
     }
 }
 
-template <class Sink>
-void EventRow<Sink>::give(EventColumn column) {
+template <class Rows, class Sink>
+void EventRow<Rows, Sink>::give(EventColumn column) {
     switch (column) {
         case EventColumn::id:
             return number(ColumnId::sequence);

@@ -9,20 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "core/sql/events/event_conditions.h"
 #include "core/sql/events/event_cursor.h"
 #include "core/sql/events/event_index.h"
+#include "core/sql/groups/grouping.h"
 
 namespace ingero {
 
 /// A way to answer with events: what xBestIndex offered and SQLite may take.
 struct EventPlan {
-    struct Condition {
-        int column = 0;           ///< of EventColumn; -1 is the row's number
-        unsigned char operation;  ///< SQLITE_INDEX_CONSTRAINT_*
-    };
-    std::vector<Condition> conditions;  ///< in the order of the values that xFilter gets
+    std::vector<EventCondition> conditions;  ///< in the order of the values that xFilter gets
     EventOrder order = EventOrder::any;
     std::vector<GroupTerm> terms;
+    /// By duration: values of LIMIT and OFFSET, in this order, follow those of the conditions.
+    bool has_limit = false, has_offset = false;
     std::string words;
 };
 
@@ -34,6 +34,8 @@ struct SqlContext {
     EventCursor::Clock::time_point deadline = EventCursor::Clock::time_point::max();
     std::optional<Error> error;  ///< why a table failed
     std::deque<EventPlan> plans;
+    std::vector<Grouping> groupings;  ///< of the tables of groups
+    bool groups_failed = false;       ///< groups turned out to be no way to answer the statement
     uint64_t percentile_values = 0;
 
     /// Read when first asked for. nullptr: `error` says why not.

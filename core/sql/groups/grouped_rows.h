@@ -1,0 +1,87 @@
+// Rows of events put into groups: how many there are, and sums over them, from the columns of the blocks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/sql/events/event_cursor.h"
+#include "core/sql/groups/grouping.h"
+
+namespace ingero {
+
+struct GroupSum {
+    __int128 sum = 0;
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    uint64_t count = 0;  ///< that were not null
+
+    void add(int64_t value) {
+        sum += value;
+        least = std::min(least, value);
+        most = std::max(most, value);
+        ++count;
+    }
+};
+
+class GroupedRows {
+  public:
+    GroupedRows(const EventIndex& index, const Grouping& grouping);
+
+    /// False where groups are no way to answer: there are too many, or SQLite's sums would be rounded or overflow.
+    /// Errors: corrupt, deadline.
+    Result<bool> read(EventSelection selection, EventCursor::Clock::time_point deadline);
+
+    const EventIndex& index() const { return index_; }
+    size_t groups() const { return rows_.size(); }
+    uint64_t rows(size_t group) const { return rows_[group]; }
+    const EventIndex::OpEntry& op(size_t group) const { return index_.ops()[of(group)[0] >> 32]; }
+    const EventIndex::Boot& boot(size_t group) const { return index_.boots()[static_cast<uint32_t>(of(group)[0])]; }
+    /// nullptr where the groups do not come from that column.
+    const uint64_t* stored(size_t group, ColumnId id) const;
+    int64_t bucket(size_t group, size_t number) const {
+        return static_cast<int64_t>(of(group)[1 + stored_.size() + number]);
+    }
+    const GroupSum& sum(size_t group, size_t number) const { return sums_[group * grouping_.sums.size() + number]; }
+
+  private:
+    static constexpr size_t most_keys = 1 + Grouping::most_stored + Grouping::most_buckets;
+    static constexpr size_t most_groups = 65'536;
+    using Key = std::array<uint64_t, most_keys>;
+
+    /// Of the rows of a segment, a column as SQL shows it.
+    struct Values {
+        std::span<const int64_t> all;
+        std::vector<int64_t> own;    ///< where they are not stored so
+        std::vector<uint8_t> given;  ///< 0: null; empty: none is
+    };
+
+    std::span<const uint64_t> of(size_t group) const { return std::span(keys_).subspan(group * width_, width_); }
+    Result<bool> add_segment(EventCursor& cursor);
+    /// Fills group_of_; false where there are too many groups.
+    Result<bool> find_groups(EventCursor& cursor, const SegmentRows& rows);
+    size_t group_of(const Key& key);
+    void grow();
+    uint64_t hash(std::span<const uint64_t> key) const;
+    Result<std::span<const uint64_t>> column(EventCursor& cursor, const SegmentRows& rows, ColumnId id, size_t place);
+    Result<void> fill(EventCursor& cursor, const SegmentRows& rows, EventColumn column, Values& ret_values);
+    Result<bool> add_sums(EventCursor& cursor, const SegmentRows& rows);
+    bool is_exact() const;
+
+    const EventIndex& index_;
+    const Grouping& grouping_;
+    std::vector<ColumnId> stored_;
+    size_t width_;
+    std::vector<uint64_t> keys_;  ///< op and boot, then what is stored, then buckets: of each group
+    std::vector<uint64_t> rows_;
+    std::vector<GroupSum> sums_;
+    std::vector<uint32_t> table_;  ///< of hashes: a group's number and one
+    // Of the segment at hand.
+    std::optional<size_t> only_group_;
+    std::vector<uint32_t> group_of_;
+    std::array<std::vector<uint64_t>, most_keys> picked_;
+    std::array<Values, 2> values_;
+};
+
+}  // namespace ingero
