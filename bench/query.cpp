@@ -1,5 +1,6 @@
-// SQL through the virtual tables against SQLite with its indices: the same rows, the same questions, in one run on one
-// core. Answers are compared. Our times are those of a worker's answer: a snapshot, the statement, its rows as JSON.
+// SQL through the virtual tables against SQLite with its indices, and against DuckDB where its library is there: the
+// same rows, the same questions, in one run on one core. Answers are compared. Our times are those of a worker's
+// answer: a snapshot, the statement, its rows as JSON.
 #include <sched.h>
 #include <stdlib.h>
 
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/duckdb.h"
 #include "bench/figures.h"
 #include "bench/rivals.h"
 #include "bench/store_rows.h"
@@ -84,6 +86,14 @@ std::vector<Shape> make_shapes(Window window) {
     };
 }
 
+/// Dividing whole numbers is another operator there.
+std::string for_duckdb(std::string sql) {
+    const std::string divided = "timestamp / ";
+    for (size_t at = sql.find(divided); at != std::string::npos; at = sql.find(divided, at + 1))
+        sql.replace(at, divided.size(), "timestamp // ");
+    return sql;
+}
+
 uint64_t sum_of(const nlohmann::json& rows) {
     uint64_t sum = 0;
     for (const auto& row : rows)
@@ -99,7 +109,7 @@ uint64_t sum_of(const nlohmann::json& rows) {
 int main(int argc, char** argv) {
     bool as_json = false;
     uint64_t rows = 1'000'000;
-    std::string trace, below;
+    std::string trace, below, library = DUCKDB_LIBRARY;
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];
         const auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : std::string(); };
@@ -109,10 +119,12 @@ int main(int argc, char** argv) {
             rows = strtoull(value().c_str(), nullptr, 10);
         } else if (argument == "--trace") {
             trace = value();
+        } else if (argument == "--duckdb") {
+            library = value();
         } else if (argument == "--directory") {
             below = value();
         } else {
-            fprintf(stderr, "usage: query [--json] [--rows N] [--trace FILE] [--directory DIR]\n");
+            fprintf(stderr, "usage: query [--json] [--rows N] [--trace FILE] [--directory DIR] [--duckdb LIBRARY]\n");
             return 2;
         }
     }
@@ -127,6 +139,8 @@ int main(int argc, char** argv) {
     const std::string ours = place.path() + "/ours";
     std::filesystem::create_directory(ours);
     Sqlite sqlite(place.path() + "/events.db", false);
+    std::string why_no_duckdb;
+    const auto duckdb = Duckdb::open(library, place.path() + "/events.duckdb", why_no_duckdb);
     uint64_t first = UINT64_MAX, last = 0;
     {
         StoreOptions options;
@@ -146,9 +160,11 @@ int main(int argc, char** argv) {
             batch.covered_until_ns = last;
             must(writer->commit(batch));
             sqlite.commit(batch.events, wall_offset);
+            if (duckdb) duckdb->commit(batch.events, wall_offset);
         }
         must(writer->end_session());
         sqlite.bytes();
+        if (duckdb) duckdb->checkpoint();
     }
     auto reader = must(StoreReader::open(ours));
     auto engine = must(SqlEngine::open());
@@ -156,7 +172,7 @@ int main(int argc, char** argv) {
     const auto shapes = make_shapes({middle, middle + (last - first) / 100});
 
     std::vector<Row> table;
-    std::vector<double> ratios, filter_ratios;
+    std::vector<double> ratios, filter_ratios, duckdb_ratios;
     double refusals = 0;
     for (size_t i = 0; i < shapes.size(); ++i) {
         const Shape& shape = shapes[i];
@@ -187,6 +203,19 @@ int main(int argc, char** argv) {
                          shape.kind == Shape::Kind::extra    ? ""
                          : shape.kind == Shape::Kind::filter ? "goal: at most 0.5"
                                                              : "goal: at most 1"});
+        if (duckdb) {
+            const std::string sql = for_duckdb(shape.theirs);
+            uint64_t answer = 0;
+            const double ms = median_ms(our_rounds, [&] { answer = duckdb->ask(sql); });
+            // A mean is rounded in its own way.
+            constexpr uint64_t rounded = 100;
+            if (answer - our_answer + rounded > 2 * rounded)
+                fail_with(shape.label + ": the answers differ: " + number(our_answer) + ", " + number(answer));
+            table.push_back({"  DuckDB", "duckdb_" + figure + "_ms", ms, "ms", ""});
+            table.push_back({"  ours / DuckDB", "duckdb_" + figure + "_ratio", our_ms / ms, "x",
+                             shape.kind == Shape::Kind::extra ? "" : "goal: at most 4"});
+            if (shape.kind != Shape::Kind::extra) duckdb_ratios.push_back(our_ms / ms);
+        }
         if (shape.kind == Shape::Kind::extra) continue;
         ratios.push_back(ratio);
         if (shape.kind == Shape::Kind::filter) filter_ratios.push_back(ratio);
@@ -199,13 +228,23 @@ int main(int argc, char** argv) {
     table.push_back({"filters and ranges, worst", "pushdown_ratio", worst(filter_ratios), "x", "goal: at most 0.5"});
     table.push_back({"filters and ranges, median", "pushdown_ratio_median", median(filter_ratios), "x", ""});
     table.push_back({"of the twelve, refused and not in these", "sql_refused", refusals, "", "goal: none"});
+    if (duckdb) {
+        table.push_back({"ours / DuckDB, median", "duckdb_ratio", median(duckdb_ratios), "x", "goal: at most 1"});
+        table.push_back({"ours / DuckDB, worst", "duckdb_ratio_worst", worst(duckdb_ratios), "x", "goal: at most 4"});
+    }
     const uint64_t end = wall_offset + last;
     const double explain_ms = median_ms(3, [&] {
         const auto snapshot = must(reader->snapshot());
         must(explain(*snapshot, Filter{.window = {end - explained_ns, end}, .uid = {}, .pid = {}}));
     });
     table.push_back({"explain over the last 5 minutes", "explain_ms", explain_ms, "ms", "goal: under 300"});
-    if (!as_json) printf("%llu rows: %s.\n", static_cast<unsigned long long>(rows), source.description.c_str());
+    if (!as_json) {
+        printf("%llu rows: %s.\n", static_cast<unsigned long long>(rows), source.description.c_str());
+        if (duckdb)
+            printf("DuckDB %s, one thread.\n", duckdb->version().c_str());
+        else
+            printf("Not compared with DuckDB: %s.\n", why_no_duckdb.c_str());
+    }
     print("query", table, as_json);
     return 0;
 }

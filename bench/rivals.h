@@ -68,6 +68,24 @@ inline double median_ms(int rounds, const std::function<void()>& run) {
     return bench::median(ms);
 }
 
+/// A row of the published tables but for its id, in the order of their columns from timestamp to cgroup_id.
+inline std::array<uint64_t, 12> columns_of(const Event& event, uint64_t wall_offset) {
+    // As stack hashes are: anything of 64 bits.
+    const uint64_t stack = event.stack * 0x9e37'79b9'7f4a'7c15ULL;
+    return {event.start_ns + wall_offset,
+            event.tgid,
+            event.tid,
+            uint64_t{event.op} >> 8,
+            uint64_t{event.op} & 0xff,
+            event.duration_ns,
+            0,
+            event.args[0],
+            event.args[1],
+            static_cast<uint64_t>(event.return_code),
+            stack,
+            1};
+}
+
 /// Its table of events and that table's indices, WAL, synchronous=NORMAL, prepared inserts, and otherwise SQLite's
 /// defaults.
 class Sqlite {
@@ -108,20 +126,7 @@ class Sqlite {
                 sqlite3_bind_text(insert, 1, id.data(), static_cast<int>(id.size()), SQLITE_STATIC);
             else
                 sqlite3_bind_null(insert, 1);
-            // As stack hashes are: anything of 64 bits.
-            const uint64_t stack = event.stack * 0x9e37'79b9'7f4a'7c15ULL;
-            const std::array<uint64_t, 12> numbers = {event.start_ns + wall_offset,
-                                                      event.tgid,
-                                                      event.tid,
-                                                      uint64_t{event.op} >> 8,
-                                                      uint64_t{event.op} & 0xff,
-                                                      event.duration_ns,
-                                                      0,
-                                                      event.args[0],
-                                                      event.args[1],
-                                                      static_cast<uint64_t>(event.return_code),
-                                                      stack,
-                                                      1};
+            const auto numbers = columns_of(event, wall_offset);
             for (size_t i = 0; i < numbers.size(); ++i)
                 sqlite3_bind_int64(insert, static_cast<int>(i) + 2, static_cast<int64_t>(numbers[i]));
             if (with_text_ids_) {

@@ -267,7 +267,7 @@ SpanResult<void> place_in_time(IncomingSpan& span, const SpanRules& rules) {
     // Before any conversion: a time that no clock could show would wrap around.
     const uint64_t now = span.realtime ? rules.now.realtime_ns : rules.now.monotonic_ns;
     if (row.end_ns > now && row.end_ns - now > span_future_ns) return refuse(SpanRefusal::in_future);
-    if (row.end_ns - row.start_ns > max_span_ns) return refuse(SpanRefusal::too_long);
+    if (row.end_ns - row.start_ns > rules.longest_ns) return refuse(SpanRefusal::too_long);
     if (span.realtime) {
         // The monotonic clock cannot say when that was.
         if (row.start_ns < rules.now.realtime_ns - rules.now.monotonic_ns) return refuse(SpanRefusal::too_old);

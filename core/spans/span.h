@@ -59,6 +59,7 @@ std::string registration_id(std::string_view scope);
 struct SpanRules {
     ClockTriple now;         ///< at receipt
     uint64_t oldest_ns = 0;  ///< CLOCK_MONOTONIC of the oldest event kept; 0: none
+    uint64_t longest_ns = max_span_ns;
 };
 inline constexpr uint64_t span_future_ns = 1'000'000'000;
 

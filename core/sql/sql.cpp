@@ -233,10 +233,14 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
         case SQLITE_READ: {
             const std::string table = lower(name);
             named.insert(table);
+            if (is_groups_table(table) && !by_groups) {
+                if (!refused) refused = Error{ErrorCode::denied, "a query cannot read " + table, table_hint()};
+                return SQLITE_DENY;
+            }
             // SQLite reports named subqueries without a column.
             const bool is_subquery = second && *second == '\0' && !table.starts_with("sqlite_");
             if (is_subquery || may_be_read(table)) return SQLITE_OK;
-            if (by_groups && is_groups_table(table)) return SQLITE_OK;
+            if (is_groups_table(table)) return SQLITE_OK;
             if (!refused)
                 refused = Error{ErrorCode::denied, "a query cannot read " + to_valid_utf8(name), table_hint()};
             return SQLITE_DENY;
@@ -253,6 +257,7 @@ int SqlEngine::Impl::authorize(int action, const char* first, const char* second
         case SQLITE_PRAGMA: {
             // These only describe.
             const std::string pragma = lower(name);
+            if (second && is_groups_table(lower(second))) break;
             if (pragma == "table_info" || pragma == "table_xinfo" || pragma == "table_list" ||
                 pragma == "function_list")
                 return SQLITE_OK;
@@ -443,18 +448,19 @@ Result<void> SqlEngine::Impl::read_plan(const std::string& sql, SqlAnswer& ret_a
         const size_t depth = depths[parent];
         depths[id] = depth + 1;
         const auto* detail = reinterpret_cast<const char*>(sqlite3_column_text(raw, 3));
-        std::string words = plan_words(to_valid_utf8(detail ? detail : ""));
-        for (size_t number = 0; number < context.groupings.size(); ++number)
-            if (const size_t at = words.find(groups_table(number)); at != std::string::npos)
-                words.replace(at, groups_table(number).size(), context.groupings[number].table);
-        ret_answer.rows.push_back({std::string(depth * 2, ' ') + words});
+        ret_answer.rows.push_back({std::string(depth * 2, ' ') + plan_words(to_valid_utf8(detail ? detail : ""))});
     }
     ret_answer.columns = {{"plan", "text"}};
     return {};
 }
 
 Result<bool> SqlEngine::Impl::read_by_groups(sqlite3_stmt* as_asked, SqlAnswer& ret_answer) {
-    auto grouped = grouped_statement(query->sql);
+    std::optional<GroupedStatement> grouped;
+    try {
+        grouped = grouped_statement(query->sql);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
     if (!grouped) return false;
     context.groupings = std::move(grouped->groupings);
     by_groups = true;
@@ -472,12 +478,14 @@ Result<bool> SqlEngine::Impl::read_by_groups(sqlite3_stmt* as_asked, SqlAnswer& 
         if (!context.groups_failed && error.code == ErrorCode::deadline) return tl::unexpected(error);
         context.error.reset();
         context.groupings.clear();
+        context.groups_failed = false;
         refused.reset();
         return false;
     }
     ret_answer.rows = std::move(answer.rows);
     ret_answer.truncated = answer.truncated;
     ret_answer.columns = std::move(answer.columns);
+    ret_answer.by_groups = true;
     if (query->explain) return true;
     for (size_t column = 0; column < ret_answer.columns.size(); ++column) {
         const char* name = sqlite3_column_name(as_asked, static_cast<int>(column));

@@ -43,6 +43,7 @@ struct SqlAnswer {
     std::vector<SqlColumn> columns;
     nlohmann::json rows = nlohmann::json::array();  ///< arrays of null, numbers and texts; blobs as "x'00ff'"
     bool truncated = false;                         ///< there are more rows, or a text was cut
+    bool by_groups = false;                         ///< rows of events were not gone through one by one
     uint64_t elapsed_ns = 0;
 };
 

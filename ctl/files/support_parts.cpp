@@ -30,7 +30,7 @@ constexpr const char* most_lines = "2000";
 
 /// Whose values say nothing of who uses the host. Of ingerod.conf(5) those that are missing are names, paths and
 /// patterns.
-constexpr std::array<std::string_view, 20> shown_keys = {
+constexpr std::array<std::string_view, 23> shown_keys = {
     "capture.stacks",
     "capture.overhead_budget",
     "capture.slices",
@@ -45,6 +45,9 @@ constexpr std::array<std::string_view, 20> shown_keys = {
     "relay.gpu_poll",
     "spans.hash_ids",
     "spans.rate",
+    "spans.burst",
+    "spans.connections",
+    "spans.max_span",
     "store.max_size",
     "store.max_age",
     "store.rollup_age",

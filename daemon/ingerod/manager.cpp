@@ -320,8 +320,8 @@ Result<json> Manager::take_up_config() {
     if (processes_->traced() != 0) probes_->host().begin();
     config.in_flight_floor_ns = loaded->in_flight_floor_ns;
     live_trace_->set_in_flight_floor(config.in_flight_floor_ns);
-    config.span_rate = loaded->span_rate;
-    spans_->set_quota(config.span_quota());
+    config.spans = loaded->spans;
+    spans_->set_quota(config.spans);
     config.stragglers = loaded->stragglers;
     live_->set_straggler_options(config.stragglers);
     config.worker_count = loaded->worker_count;

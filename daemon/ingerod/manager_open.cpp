@@ -337,7 +337,7 @@ Result<void> Manager::open_spans() {
                              },
                          .waiting_bytes = std::min<uint64_t>(32 << 20, options_.config.store_max_size_bytes / 64),
                          .owner_of = owner_of()},
-        options_.config.span_quota());
+        options_.config.spans);
     spans_->set_hash(std::move(*hash));
     return {};
 }

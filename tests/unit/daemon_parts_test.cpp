@@ -292,7 +292,9 @@ TEST(Config, sets_every_key_and_names_the_line_of_a_bad_one) {
     EXPECT_EQ(config.worker_deadline, std::chrono::milliseconds(5000));
     for (const char* text :
          {"\n\n[store]\nmax_size = 5", "\n\n[store]\nmax_age = \"1m\"", "\n\n[store]\npath = \"relative\"",
-          "\n\n[workers]\ncount = 99", "\n\n[workers]\ndeadline = \"soon\"", "\n\n[nowhere]\nx = 1", "\n\nstore = 1"}) {
+          "\n\n[spans]\nburst = -1", "\n\n[spans]\nconnections = 241", "\n\n[spans]\nmax_span = \"25h\"",
+          "\n\n[spans]\nmax_span = 5", "\n\n[workers]\ncount = 99", "\n\n[workers]\ndeadline = \"soon\"",
+          "\n\n[nowhere]\nx = 1", "\n\nstore = 1"}) {
         const auto result = apply_config_text(config, text, "c");
         ASSERT_FALSE(result) << text;
         EXPECT_TRUE(result.error().message.starts_with("c:4: ") || result.error().message.starts_with("c:3: "))
@@ -312,7 +314,8 @@ TEST(Config, is_read_again_as_it_was_written) {
         "[diagnosis]\nclose_after = \"90s\"\nstraggler_floor = \"2500us\"\nstraggler_step_percent = 7\n"
         "straggler_late_percent = 70\nstraggler_ranges = 60\n[processes]\ncmdline = \"comm\"\nenviron_allow = "
         "[\"JOB\"]\n"
-        "named_others = []\n[relay]\ngpu_poll = \"250ms\"\n[spans]\nhash_ids = true\nrate = 10\n[store]\npath = "
+        "named_others = []\n[relay]\ngpu_poll = \"250ms\"\n[spans]\nhash_ids = true\nrate = 10\nburst = 7\nconnections "
+        "= 3\nmax_span = \"90s\"\n[store]\npath = "
         "\"/s\"\n"
         "max_size = \"1536MiB\"\nmax_age = \"36h\"\nrollup_age = \"90d\"\n[workers]\ncount = 3\nmemory = \"128MiB\"\n"
         "deadline = \"5s\"\n",
@@ -321,7 +324,7 @@ TEST(Config, is_read_again_as_it_was_written) {
     const auto applied = apply_config_text(again, text, "c");
     ASSERT_TRUE(applied) << applied.error().message << "\n" << text;
     EXPECT_THAT(changed_keys(config, again), testing::IsEmpty()) << text;
-    EXPECT_THAT(changed_keys(Config(), again), testing::SizeIs(27)) << "each key has another value than by default";
+    EXPECT_THAT(changed_keys(Config(), again), testing::SizeIs(30)) << "each key has another value than by default";
     for (const char* line : {"max_size = \"1536MiB\"", "max_age = \"36h\"", "wait_floor = \"off\"", "[workers]"})
         EXPECT_THAT(text, testing::HasSubstr(line));
     EXPECT_THAT(to_text(Config()), testing::HasSubstr("max_age = \"30d\""));

@@ -58,6 +58,17 @@ TEST(SpanLimitsTest, ARateIsAUsersHoweverOftenTheyConnect) {
     EXPECT_EQ(take_all(limits, one, 100 * second), 200u) << "never more than the burst";
 }
 
+TEST(SpanLimitsTest, WithoutABurstItIsTwiceTheRateAndAnotherQuotaIsTakenUp) {
+    SpanLimits limits({.connections_per_user = 1, .spans_per_s = 100});
+    const auto one = user(1);
+    EXPECT_EQ(take_all(limits, one, 10 * second), 200u);
+    ASSERT_TRUE(limits.connect(one));
+    EXPECT_FALSE(limits.connect(one));
+    limits.set_quota({.connections_per_user = 2, .spans_per_s = 100, .burst = 7});
+    EXPECT_EQ(take_all(limits, one, 10 * second), 7u);
+    EXPECT_TRUE(limits.connect(one));
+}
+
 TEST(SpanLimitsTest, CgroupsThatAUserMakesAreOneGroup) {
     const std::string slice = "/user.slice/user-1000.slice";
     EXPECT_EQ(SpanLimits::group_of(slice + "/user@1000.service/a.service"), slice);

@@ -265,7 +265,7 @@ TEST(SpanStream, RepliesInTheFormOfTheStream) {
 class PlaceInTime : public testing::Test {
   protected:
     static constexpr uint64_t second = 1'000'000'000;
-    const SpanRules rules_{.now = {.monotonic_ns = 1'000'000 * second,
+    SpanRules rules_{.now = {.monotonic_ns = 1'000'000 * second,
                                    .boottime_ns = 1'000'000 * second,
                                    .realtime_ns = 1'800'000'000 * second},
                            .oldest_ns = 500'000 * second};
@@ -293,6 +293,9 @@ TEST_F(PlaceInTime, HoldsASpanAgainstTheClock) {
     EXPECT_EQ(refusal(span(now - 24 * 3'600 * second - 1, now)), SpanRefusal::too_long);
     EXPECT_EQ(refusal(span(499'999 * second, 500'000 * second - 1)), SpanRefusal::too_old);
     EXPECT_EQ(refusal(span(499'999 * second, 500'000 * second)), std::nullopt);
+    rules_.longest_ns = 10 * second;
+    EXPECT_EQ(refusal(span(now - 10 * second, now)), std::nullopt);
+    EXPECT_EQ(refusal(span(now - 10 * second - 1, now)), SpanRefusal::too_long);
 }
 
 TEST_F(PlaceInTime, TurnsTheWallClockIntoTheMonotonicOne) {

@@ -262,11 +262,11 @@ std::optional<AnsweredCondition> answer_condition(sqlite3_index_info* info, int 
     answered.share_left = share_left(subject, condition.op);
     if (!condition.usable || answered.share_left == 0 || compares_otherwise(info, number, subject, condition.op))
         return std::nullopt;
-    answered.column = condition.iColumn < 0 ? EventColumn::id : static_cast<EventColumn>(condition.iColumn);
+    const auto column = condition.iColumn < 0 ? EventColumn::id : static_cast<EventColumn>(condition.iColumn);
     answered.complete = is_name(subject) ? condition.op == SQLITE_INDEX_CONSTRAINT_EQ : is_comparison(condition.op);
     answered.exact = answered_exactly(info, number, subject, condition.op);
     answered.words =
-        std::string(event_columns()[static_cast<size_t>(answered.column)].name).append(operation_text(condition.op));
+        std::string(event_columns()[static_cast<size_t>(column)].name).append(operation_text(condition.op));
     return answered;
 }
 

@@ -21,7 +21,6 @@ struct EventCondition {
 };
 
 struct AnsweredCondition {
-    EventColumn column = EventColumn::id;
     double share_left = 1;  ///< of the rows, roughly
     bool complete = false;  ///< what is left is what SQLite would leave
     bool exact = false;     ///< and that is known before its value is

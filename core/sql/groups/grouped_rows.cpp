@@ -1,6 +1,8 @@
 #include "core/sql/groups/grouped_rows.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "core/model/call_time.h"
 
@@ -18,6 +20,7 @@ GroupedRows::GroupedRows(const EventIndex& index, const Grouping& grouping)
       grouping_(grouping),
       stored_(grouping.stored()),
       width_(1 + stored_.size() + grouping.buckets.size()),
+      most_(grouping.sums.size()),
       table_(256) {}
 
 const uint64_t* GroupedRows::stored(size_t group, ColumnId id) const {
@@ -70,13 +73,30 @@ Result<bool> GroupedRows::read(EventSelection selection, EventCursor::Clock::tim
         if (!added || !*added) return added;
         if (auto next = cursor.next_segment(); !next) return tl::unexpected(next.error());
     }
-    return is_exact();
+    return is_exact() && (!grouping_.one_process || has_one_process_each());
 }
 
-bool GroupedRows::is_exact() const {
+/// Whether no pid, and no thread, was that of two processes one after the other.
+bool GroupedRows::has_one_process_each() const {
+    std::map<std::pair<ColumnId, uint64_t>, std::pair<uint64_t, uint64_t>> processes;
+    const auto value = [&](size_t group, ColumnId id) {
+        const uint64_t* const found = stored(group, id);
+        return found ? *found : 0;
+    };
+    for (size_t group = 0; group < groups(); ++group)
+        for (const ColumnId id : {ColumnId::tgid, ColumnId::tid}) {
+            const uint64_t* const number = stored(group, id);
+            if (!number) continue;
+            const std::pair process(value(group, ColumnId::tgid), value(group, ColumnId::process_start));
+            if (processes.try_emplace({id, *number}, process).first->second != process) return false;
+        }
+    return true;
+}
+
+bool GroupedRows::is_exact() {
     for (size_t number = 0; number < grouping_.sums.size(); ++number) {
         if (!grouping_.sums[number].summed) continue;
-        __int128 most = 0;
+        __int128& most = most_[number];
         for (size_t group = 0; group < groups(); ++group) {
             const GroupSum& one = sum(group, number);
             if (one.count == 0) continue;
@@ -158,13 +178,13 @@ Result<bool> GroupedRows::find_groups(EventCursor& cursor, const SegmentRows& ro
             from[i] = to[i] = 0;
             if (static_cast<int64_t>(value) >= 0) {
                 from[i] = key[i] * widths[i];
-                to[i] = saturating_add(from[i], widths[i]);
+                to[i] = std::min(saturating_add(from[i], widths[i]), uint64_t{1} << 63);
             }
         }
         if (!same) group = group_of(key);
         known = true;
         group_of_[row] = static_cast<uint32_t>(group);
-        if (rows_.size() > most_groups) return false;
+        if (rows_.size() > most_groups || bytes() > most_bytes) return false;
     }
     return true;
 }

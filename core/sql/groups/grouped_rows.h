@@ -29,7 +29,8 @@ class GroupedRows {
   public:
     GroupedRows(const EventIndex& index, const Grouping& grouping);
 
-    /// False where groups are no way to answer: there are too many, or SQLite's sums would be rounded or overflow.
+    /// False where groups are no way to answer: there are too many, SQLite's sums would be rounded or overflow, or what
+    /// is to follow from a pid does not. SQLite may read several times for one statement, and add all that.
     /// Errors: corrupt, deadline.
     Result<bool> read(EventSelection selection, EventCursor::Clock::time_point deadline);
 
@@ -48,6 +49,7 @@ class GroupedRows {
   private:
     static constexpr size_t most_keys = 1 + Grouping::most_stored + Grouping::most_buckets;
     static constexpr size_t most_groups = 65'536;
+    static constexpr size_t most_bytes = 32 << 20;
     using Key = std::array<uint64_t, most_keys>;
 
     /// Of the rows of a segment, a column as SQL shows it.
@@ -57,6 +59,7 @@ class GroupedRows {
         std::vector<uint8_t> given;  ///< 0: null; empty: none is
     };
 
+    size_t bytes() const { return keys_.size() * sizeof(uint64_t) + sums_.size() * sizeof(GroupSum); }
     std::span<const uint64_t> of(size_t group) const { return std::span(keys_).subspan(group * width_, width_); }
     Result<bool> add_segment(EventCursor& cursor);
     /// Fills group_of_; false where there are too many groups.
@@ -67,7 +70,8 @@ class GroupedRows {
     Result<std::span<const uint64_t>> column(EventCursor& cursor, const SegmentRows& rows, ColumnId id, size_t place);
     Result<void> fill(EventCursor& cursor, const SegmentRows& rows, EventColumn column, Values& ret_values);
     Result<bool> add_sums(EventCursor& cursor, const SegmentRows& rows);
-    bool is_exact() const;
+    bool is_exact();
+    bool has_one_process_each() const;
 
     const EventIndex& index_;
     const Grouping& grouping_;
@@ -76,6 +80,7 @@ class GroupedRows {
     std::vector<uint64_t> keys_;  ///< op and boot, then what is stored, then buckets: of each group
     std::vector<uint64_t> rows_;
     std::vector<GroupSum> sums_;
+    std::vector<__int128> most_;   ///< of each sum, how far it may be from 0, over all that was read
     std::vector<uint32_t> table_;  ///< of hashes: a group's number and one
     // Of the segment at hand.
     std::optional<size_t> only_group_;

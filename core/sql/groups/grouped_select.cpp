@@ -36,6 +36,7 @@ void GroupedSelect::find_clauses() {
     at += distinct_ ? 1 : 0;
     list_ = {at, at};
     const auto begin = [&](SqlSpan& clause, size_t words) {
+        if (clause.first != 0) throw NotUnderstood();  // as in IS DISTINCT FROM
         now->last = at;
         at += words;
         clause = {at, at};
@@ -81,7 +82,7 @@ GroupedSelect::Item GroupedSelect::item(SqlSpan span) const {
     Item item;
     item.span = span;
     const SqlToken& last = tokens_[span.last - 1];
-    if (span.size() < 2 || !last.is_name() || (is_keyword(last))) return item;
+    if (span.size() < 2 || !last.is_name() || is_keyword(last)) return item;
     const SqlToken& before = tokens_[span.last - 2];
     const bool named = before.is_word("as");
     // What ends a value, with a name behind it.
@@ -97,16 +98,16 @@ GroupedSelect::Item GroupedSelect::item(SqlSpan span) const {
 }
 
 /// Of a group, a column that it is not grouped by has the value of some row; which one, SQLite alone knows.
-void GroupedSelect::check_groups(const std::vector<Item>& items) const {
+void GroupedSelect::check_groups() const {
     if (group_.empty() && !aggregated_) {
         if (!distinct_) throw NotUnderstood();
         return;
     }
-    for (const Item& item : items)
+    for (const Item& item : items_)
         if (!is_determined(item.span, item.atoms)) throw NotUnderstood();
 }
 
-std::string GroupedSelect::order(SqlSpan term, const std::vector<Item>& items) {
+std::string GroupedSelect::order(SqlSpan term) {
     SqlSpan value = term;
     std::string direction;
     const auto drop = [&](size_t words) {
@@ -117,17 +118,13 @@ std::string GroupedSelect::order(SqlSpan term, const std::vector<Item>& items) {
     if (value.size() > 1 && (tokens_[value.last - 1].is_word("asc") || tokens_[value.last - 1].is_word("desc")))
         drop(1);
     const SqlToken& token = tokens_[value.first];
-    const bool is_alias =
-        value.size() == 1 && token.is_name() && std::any_of(items.begin(), items.end(), [&](const Item& item) {
-            return !item.alias.empty() && item.alias == token.name;
-        });
-    if (is_alias || (value.size() == 1 && token.kind == Kind::integer))
+    if (value.size() == 1 && ((token.is_name() && is_alias(token)) || token.kind == Kind::integer))
         return std::string(token.text) + " " + direction;
     Atoms atoms;
     std::string text = expression(value, &atoms);
-    const bool is_item = std::any_of(items.begin(), items.end(),
-                                     [&](const Item& item) { return same_text(item.span) == same_text(value); });
-    if (!is_item && !(group_.empty() ? atoms.empty() && aggregated_ : is_determined(value, atoms)))
+    if (group_.empty() ? atoms.empty() && aggregated_ : is_determined(value, atoms)) return text + " " + direction;
+    const std::string compared = same_text(value);
+    if (std::none_of(items_.begin(), items_.end(), [&](const Item& item) { return item.compared == compared; }))
         throw NotUnderstood();
     return text + " " + direction;
 }
@@ -135,11 +132,12 @@ std::string GroupedSelect::order(SqlSpan term, const std::vector<Item>& items) {
 std::string GroupedSelect::write(Grouping& ret_grouping, size_t number) {
     grouping_ = &ret_grouping;
     find_clauses();
-    std::vector<Item> items;
-    for (const SqlSpan& part : split(list_)) items.push_back(item(part));
+    for (const SqlSpan& part : split(list_)) items_.push_back(item(part));
     std::string list, groups;
-    for (Item& one : items) {
+    for (Item& one : items_) {
+        if (one.span.size() == 1 && tokens_[one.span.first].is_symbol("*")) throw NotUnderstood();
         one.text = expression(one.span, &one.atoms);
+        one.compared = same_text(one.span);
         list += (list.empty() ? " " : ", ") + one.text;
         size_t next = 0;
         const bool is_column = column_at(one.span.first, next) && next == one.span.last;
@@ -159,24 +157,25 @@ std::string GroupedSelect::write(Grouping& ret_grouping, size_t number) {
             if (part.size() == 1 && token.kind == Kind::integer) {
                 size_t place = 0;
                 std::from_chars(token.text.data(), token.text.data() + token.text.size(), place);
-                if (place == 0 || place > items.size()) throw NotUnderstood();
+                if (place == 0 || place > items_.size()) throw NotUnderstood();
                 text = token.text;
-                part = items[place - 1].span;
+                part = items_[place - 1].span;
             } else if (part.size() == 1 && token.is_name() && !column_at(part.first, next)) {
-                const auto named =
-                    std::find_if(items.begin(), items.end(), [&](const Item& one) { return one.alias == token.name; });
-                if (named == items.end()) throw NotUnderstood();
+                const auto named = std::find_if(items_.begin(), items_.end(),
+                                                [&](const Item& one) { return one.alias == token.name; });
+                if (named == items_.end()) throw NotUnderstood();
                 text = token.text;
                 part = named->span;
             }
             Atoms atoms;
             const bool before = std::exchange(aggregated_, false);
-            std::string own = expression(part, &atoms);
+            const std::string value = expression(part, &atoms);
             if (aggregated_) throw NotUnderstood();
             aggregated_ = before;
-            if (atoms.size() == 1 && *atoms.begin() == own) group_atoms_.insert(own);
+            if (atoms.size() == 1 && (value == own(*atoms.begin()) || value == "+" + own(*atoms.begin())))
+                group_atoms_.insert(*atoms.begin());
             group_texts_.insert(same_text(part));
-            groups += (groups.empty() ? " " : ", ") + (text.empty() ? own : text);
+            groups += (groups.empty() ? " " : ", ") + (text.empty() ? value : text);
         }
     }
     std::string having;
@@ -187,10 +186,18 @@ std::string GroupedSelect::write(Grouping& ret_grouping, size_t number) {
     }
     std::string orders;
     if (!order_.empty())
-        for (const SqlSpan& part : split(order_)) orders += (orders.empty() ? " " : ", ") + order(part, items);
-    check_groups(items);
-    std::string text = "SELECT" + std::string(distinct_ ? " DISTINCT" : "") + list + " FROM " + groups_table(number);
-    if (!where_.empty()) text += " WHERE " + condition(where_);
+        for (const SqlSpan& part : split(order_)) orders += (orders.empty() ? " " : ", ") + order(part);
+    check_groups();
+    // Which of the distinct rows, an order alone says.
+    if (distinct_ && !limit_.empty() && order_.empty()) throw NotUnderstood();
+    // The first or the latest time is that of one row, which is found at once.
+    const auto& sums = grouping_->sums;
+    if (items_.size() == 1 && group_.empty() && sums.size() == 1 && !sums[0].summed &&
+        (sums[0].column == EventColumn::timestamp || sums[0].column == EventColumn::start_ns))
+        throw NotUnderstood();
+    std::string text = "SELECT" + std::string(distinct_ ? " DISTINCT" : "") + list + " FROM " + groups_table(number) +
+                       " AS " + quoted_name(qualifier_);
+    if (!where_.empty()) text += " WHERE " + condition();
     if (!groups.empty()) text += " GROUP BY" + groups;
     if (!having.empty()) text += " HAVING " + having;
     if (!orders.empty()) text += " ORDER BY" + orders;

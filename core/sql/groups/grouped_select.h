@@ -48,13 +48,14 @@ class GroupedSelect {
     std::string write(Grouping& ret_grouping, size_t number);
 
   private:
-    /// A column that the value of an expression comes from, outside of aggregates: its own text.
+    /// Names of columns that the value of an expression comes from, outside of aggregates.
     using Atoms = std::set<std::string>;
     struct Item {
         SqlSpan span;       ///< without its alias
         std::string alias;  ///< in lower case
         SqlSpan alias_span;
         std::string text;
+        std::string compared;  ///< same_text()
         Atoms atoms;
     };
 
@@ -64,14 +65,19 @@ class GroupedSelect {
     std::string expression(SqlSpan span, Atoms* ret_atoms);
     std::string aggregate(std::string_view function, SqlSpan arguments);
     std::string of_case(std::string_view function, SqlSpan arguments);
-    std::string condition(SqlSpan span);
-    std::string order(SqlSpan term, const std::vector<Item>& items);
+    std::string condition();
+    std::vector<bool> within_or(SqlSpan span) const;
+    bool is_compared(size_t at, size_t behind) const;
+    void check_numbered(size_t at, size_t behind) const;
+    std::string order(SqlSpan term);
+    bool is_alias(const SqlToken& token) const;
     std::string atom(size_t at, size_t& ret_next, Atoms* ret_atoms);
     std::optional<EventColumn> column_at(size_t at, size_t& ret_next) const;
-    const std::string& key(EventColumn column);
+    std::string own(std::string_view column) const;
+    std::string key(EventColumn column);
     size_t sum(EventColumn column, std::optional<EventColumn> times, bool summed);
     bool is_divided(size_t at, size_t behind) const;
-    void check_groups(const std::vector<Item>& items) const;
+    void check_groups() const;
     bool follows(const std::string& atom) const;
     bool is_determined(SqlSpan span, const Atoms& atoms) const;
     std::string same_text(SqlSpan span) const;
@@ -84,6 +90,7 @@ class GroupedSelect {
     SqlSpan list_, where_, group_, having_, order_, limit_;
     bool distinct_ = false, aggregated_ = false;
     std::string qualifier_;  ///< of the table
+    std::vector<Item> items_;
     std::set<std::string> group_texts_;
     Atoms group_atoms_;
 };

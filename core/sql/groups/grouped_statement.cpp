@@ -77,9 +77,11 @@ size_t StatementWriter::match(size_t at, size_t last) const {
 std::optional<GroupedStatement> grouped_statement(std::string_view sql) {
     const auto tokens = sql_tokens(sql);
     if (!tokens) return std::nullopt;
-    // What it names might be events.
-    if (std::any_of(tokens->begin(), tokens->end(), [](const SqlToken& one) { return one.is_word("with"); }))
-        return std::nullopt;
+    // What WITH names might be events, and a name of ours an alias.
+    const auto is_refused = [](const SqlToken& one) {
+        return one.is_word("with") || one.is_word("explain") || (one.is_name() && one.name.starts_with('~'));
+    };
+    if (std::any_of(tokens->begin(), tokens->end(), is_refused)) return std::nullopt;
     size_t last = tokens->size();
     while (last > 0 && (*tokens)[last - 1].is_symbol(";")) --last;
     StatementWriter writer(*tokens);

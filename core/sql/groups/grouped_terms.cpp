@@ -63,16 +63,16 @@ std::optional<EventColumn> GroupedSelect::column_at(size_t at, size_t& ret_next)
     return tokens_[at].is_name() ? event_column(tokens_[at].name) : std::nullopt;
 }
 
-const std::string& GroupedSelect::key(EventColumn column) {
-    static const std::vector<std::string> names = [] {
-        std::vector<std::string> all;
-        for (const SqlColumnInfo& one : event_columns()) all.push_back(quoted_name(one.name));
-        return all;
-    }();
+/// With the table's name: by itself it might be that of an alias.
+std::string GroupedSelect::own(std::string_view column) const {
+    return quoted_name(qualifier_) + "." + quoted_name(column);
+}
+
+std::string GroupedSelect::key(EventColumn column) {
     if (!key_sources(column)) throw NotUnderstood();
     if (!grouping_->has_key(column)) grouping_->keys.push_back(column);
     if (grouping_->stored().size() > Grouping::most_stored) throw NotUnderstood();
-    return names[static_cast<size_t>(column)];
+    return own(event_columns()[static_cast<size_t>(column)].name);
 }
 
 size_t GroupedSelect::sum(EventColumn column, std::optional<EventColumn> times, bool summed) {
@@ -91,8 +91,12 @@ bool GroupedSelect::is_divided(size_t at, size_t behind) const {
     if (behind + 1 >= span_.last || !tokens_[behind].is_symbol("/") || tokens_[behind + 1].kind != Kind::integer)
         return false;
     const SqlToken& before = tokens_[at - 1];
-    const bool begins = before.is_symbol("(") || before.is_symbol(",") || before.is_word("select") ||
-                        before.is_word("distinct") || before.is_word("by");
+    constexpr auto words = std::to_array<std::string_view>(
+        {"and", "by", "case", "distinct", "else", "having", "not", "or", "select", "then", "when"});
+    constexpr auto symbols =
+        std::to_array<std::string_view>({"(", ",", "+", "=", "==", "<>", "!=", "<", "<=", ">", ">="});
+    const bool begins = (before.kind == Kind::word && is_one_of(words, before.name)) ||
+                        (before.kind == Kind::symbol && is_one_of(symbols, before.text));
     if (!begins || behind + 2 >= span_.last) return begins;
     const SqlToken& after = tokens_[behind + 2];
     return !after.is_symbol("||") && !after.is_symbol("->") && !after.is_symbol("->>") && !after.is_symbol(".") &&
@@ -102,7 +106,7 @@ bool GroupedSelect::is_divided(size_t at, size_t behind) const {
 std::string GroupedSelect::atom(size_t at, size_t& ret_next, Atoms* ret_atoms) {
     const auto column = column_at(at, ret_next);
     if (!column) throw NotUnderstood();
-    std::string text;
+    std::string text, name(event_columns()[static_cast<size_t>(*column)].name);
     if (can_be_divided(*column) && is_divided(at, ret_next)) {
         const std::string_view digits = tokens_[ret_next + 1].text;
         Grouping::Bucket bucket{*column, 0};
@@ -114,13 +118,21 @@ std::string GroupedSelect::atom(size_t at, size_t& ret_next, Atoms* ret_atoms) {
             if (buckets.size() == Grouping::most_buckets) throw NotUnderstood();
             found = buckets.insert(found, bucket);
         }
-        text = quoted_name(group_columns::bucket(static_cast<size_t>(found - buckets.begin())));
+        name = group_columns::bucket(static_cast<size_t>(found - buckets.begin()));
+        // A quotient has no affinity, as a column has.
+        text = "+" + own(name);
         ret_next += 2;
     } else {
         text = key(*column);
     }
-    if (ret_atoms) ret_atoms->insert(text);
+    if (ret_atoms) ret_atoms->insert(name);
     return text;
+}
+
+/// Of an item, which is looked at by itself.
+bool GroupedSelect::is_alias(const SqlToken& token) const {
+    return std::any_of(items_.begin(), items_.end(),
+                       [&](const Item& item) { return !item.alias.empty() && item.alias == token.name; });
 }
 
 /// `ret_atoms`: nullptr within an aggregate.
@@ -146,6 +158,9 @@ std::string GroupedSelect::expression(SqlSpan span, Atoms* ret_atoms) {
             add(token.text);
             ++at;
         } else if (is_keyword(token)) {
+            add(token.text);
+            ++at;
+        } else if (size_t next = 0; token.is_name() && !column_at(at, next) && is_alias(token)) {
             add(token.text);
             ++at;
         } else if (token.is_name()) {
@@ -177,7 +192,7 @@ std::string GroupedSelect::of_case(std::string_view function, SqlSpan arguments)
     }
     if (cases != 1) throw NotUnderstood();
     const std::string value = "(" + expression(arguments, nullptr) + ")";
-    const std::string rows = quoted_name(group_columns::rows);
+    const std::string rows = own(group_columns::rows);
     const std::string count = "sum((" + value + " IS NOT NULL) * " + rows + ")";
     if (function == "count") return "coalesce(" + count + ", 0)";
     if (function == "min" || function == "max") return std::string(function) + "(" + value + ")";
@@ -187,8 +202,9 @@ std::string GroupedSelect::of_case(std::string_view function, SqlSpan arguments)
 
 std::string GroupedSelect::aggregate(std::string_view function, SqlSpan arguments) {
     if (arguments.empty()) throw NotUnderstood();
-    const std::string rows = quoted_name(group_columns::rows);
-    if (arguments.size() == 1 && tokens_[arguments.first].is_symbol("*")) {
+    const std::string rows = own(group_columns::rows);
+    const SqlToken& only = tokens_[arguments.first];
+    if (arguments.size() == 1 && (only.is_symbol("*") || (only.kind == Kind::integer && function == "count"))) {
         if (function != "count") throw NotUnderstood();
         return "coalesce(sum(" + rows + "), 0)";
     }
@@ -206,18 +222,18 @@ std::string GroupedSelect::aggregate(std::string_view function, SqlSpan argument
     }
     if (!column || next != arguments.last) return of_case(function, arguments);
     if (!can_be_summed(*column)) {
-        const std::string& name = key(*column);
+        if (times) throw NotUnderstood();
+        const std::string name = key(*column);
         if (function == "min" || function == "max") return std::string(function) + "(" + name + ")";
         if (function == "count") return "coalesce(sum((" + name + " IS NOT NULL) * " + rows + "), 0)";
         throw NotUnderstood();
     }
     const bool summed = function == "sum" || function == "avg" || function == "total";
     const size_t number = sum(*column, times, summed);
-    const std::string sum_of = quoted_name(group_columns::sum(number)),
-                      count_of = quoted_name(group_columns::count(number));
+    const std::string sum_of = own(group_columns::sum(number)), count_of = own(group_columns::count(number));
     if (function == "count") return "coalesce(sum(" + count_of + "), 0)";
-    if (function == "min") return "min(" + quoted_name(group_columns::least(number)) + ")";
-    if (function == "max") return "max(" + quoted_name(group_columns::most(number)) + ")";
+    if (function == "min") return "min(" + own(group_columns::least(number)) + ")";
+    if (function == "max") return "max(" + own(group_columns::most(number)) + ")";
     if (function == "avg") return "(CAST(sum(" + sum_of + ") AS REAL) / sum(" + count_of + "))";
     return std::string(function) + "(" + sum_of + ")";
 }
@@ -240,19 +256,18 @@ std::string GroupedSelect::same_text(SqlSpan span) const {
 /// Whether the statement groups by what a column's value follows from.
 bool GroupedSelect::follows(const std::string& atom) const {
     const auto grouped = [&](std::initializer_list<const char*> names) {
-        return std::all_of(names.begin(), names.end(),
-                           [&](const char* name) { return group_atoms_.contains(quoted_name(name)); });
+        return std::all_of(names.begin(), names.end(), [&](const char* name) { return group_atoms_.contains(name); });
     };
-    const auto is = [&](std::initializer_list<const char*> names) {
-        return std::any_of(names.begin(), names.end(), [&](const char* name) { return atom == quoted_name(name); });
-    };
+    const auto is = [&](std::initializer_list<std::string_view> names) { return is_one_of(names, atom); };
     if (group_atoms_.contains(atom)) return true;
     if (is({"op_num", "op"})) return grouped({"op", "source"}) || grouped({"op_num", "source_num"});
     if (is({"source_num", "source"})) return grouped({"source"}) || grouped({"source_num"});
     if (is({"device", "gpu_id"})) return grouped({"device"}) || grouped({"gpu_id"});
-    // Of a pid that was used again, the value is that of one of its processes, as it was.
-    if (is({"comm", "cgroup_id", "rank", "local_rank", "world_size"})) return grouped({"pid"}) || grouped({"tid"});
-    return is({"pid"}) && grouped({"tid"});
+    const bool is_of_process = is({"comm", "cgroup_id", "rank", "local_rank", "world_size"});
+    if (!is_of_process && !is({"pid"})) return false;
+    if (!(is_of_process && grouped({"pid"})) && !grouped({"tid"})) return false;
+    grouping_->one_process = true;
+    return true;
 }
 
 bool GroupedSelect::is_determined(SqlSpan span, const Atoms& atoms) const {
@@ -260,17 +275,73 @@ bool GroupedSelect::is_determined(SqlSpan span, const Atoms& atoms) const {
            group_texts_.contains(same_text(span));
 }
 
-std::string GroupedSelect::condition(SqlSpan span) {
+/// Whether an OR is beside the token, or beside parentheses that it is in: blocks do not answer what is there.
+std::vector<bool> GroupedSelect::within_or(SqlSpan span) const {
+    std::vector<bool> within(span.size()), ors = {false};
+    std::vector<size_t> opened = {span.first};
+    const auto close = [&](size_t end) {
+        if (ors.back())
+            std::fill(within.begin() + static_cast<std::ptrdiff_t>(opened.back() - span.first),
+                      within.begin() + static_cast<std::ptrdiff_t>(end - span.first), true);
+        ors.pop_back();
+        opened.pop_back();
+    };
+    for (size_t at = span.first; at < span.last; ++at) {
+        if (tokens_[at].is_symbol("(")) {
+            ors.push_back(false);
+            opened.push_back(at);
+        } else if (tokens_[at].is_symbol(")")) {
+            if (ors.size() == 1) throw NotUnderstood();
+            close(at);
+        } else if (tokens_[at].is_word("or")) {
+            ors.back() = true;
+        }
+    }
+    if (ors.size() != 1) throw NotUnderstood();
+    close(span.last);
+    return within;
+}
+
+/// Whether the column, which blocks answer, is compared by itself.
+bool GroupedSelect::is_compared(size_t at, size_t behind) const {
+    const auto compares = [&](size_t place) {
+        return place > where_.first && place < where_.last &&
+               is_one_of(std::to_array<std::string_view>({"=", "==", "<", "<=", ">", ">="}), tokens_[place].text);
+    };
+    if (behind >= where_.last) return compares(at - 1);
+    return compares(behind) || compares(at - 1) || tokens_[behind].is_word("between") || tokens_[behind].is_word("in");
+}
+
+/// An operation or a source has a name and a number. SQLite knows of the name alone; where blocks answer, of both.
+void GroupedSelect::check_numbered(size_t at, size_t behind) const {
+    const auto is_number = [&](size_t place) {
+        return place >= where_.first && place < where_.last &&
+               (tokens_[place].kind == Kind::integer || tokens_[place].kind == Kind::number);
+    };
+    for (size_t place = behind; place < where_.last && !tokens_[place].is_symbol(")"); ++place) {
+        if (tokens_[place].is_word("and") || tokens_[place].is_word("or")) break;
+        if (is_number(place)) throw NotUnderstood();
+    }
+    if (at >= where_.first + 2 && is_number(at - 2)) throw NotUnderstood();
+}
+
+std::string GroupedSelect::condition() {
     std::string text;
     const auto add = [&](std::string_view more) { text.append(text.empty() ? "" : " ").append(more); };
-    for (size_t at = span.first; at < span.last;) {
+    const std::vector<bool> within = within_or(where_);
+    for (size_t at = where_.first; at < where_.last;) {
         const SqlToken& token = tokens_[at];
-        if (token.is_symbol("(") && at + 1 < span.last && tokens_[at + 1].is_word("select")) {
+        const bool opens = at + 1 < where_.last && tokens_[at + 1].is_symbol("(");
+        if (token.is_symbol("(") && at + 1 < where_.last && tokens_[at + 1].is_word("select")) {
             const size_t close = match(at);
             add("( " + writer_.write({at + 1, close}) + " )");
             at = close + 1;
             continue;
         }
+        // Others may have another value for each row.
+        if (token.kind == Kind::word && opens && !is_keyword(token) && !is_one_of(scalar_functions, token.name))
+            throw NotUnderstood();
+        const size_t first = at;
         size_t next = at + 1;
         const auto column = token.is_name() ? column_at(at, next) : std::nullopt;
         if (!column) {
@@ -280,12 +351,27 @@ std::string GroupedSelect::condition(SqlSpan span) {
             continue;
         }
         at = next;
-        add(quoted_name(event_columns()[static_cast<size_t>(*column)].name));
-        // These the blocks answer; the others' values are the same in a group.
-        static constexpr auto answered = std::to_array<EventColumn>(
-            {EventColumn::id, EventColumn::timestamp, EventColumn::start_ns, EventColumn::duration,
-             EventColumn::duration_ns, EventColumn::pid, EventColumn::tid});
-        if (!is_one_of(answered, *column)) key(*column);
+        add(own(event_columns()[static_cast<size_t>(*column)].name));
+        const bool is_answered = !within[first - where_.first] && is_compared(first, next);
+        switch (*column) {
+            case EventColumn::id:
+            case EventColumn::timestamp:
+            case EventColumn::start_ns:
+            case EventColumn::duration:
+            case EventColumn::duration_ns:
+                if (!is_answered) throw NotUnderstood();
+                break;
+            case EventColumn::pid:
+            case EventColumn::tid:
+                if (!is_answered) key(*column);
+                break;
+            case EventColumn::op:
+            case EventColumn::source:
+                if (within[first - where_.first]) check_numbered(first, next);
+                break;
+            default:
+                key(*column);  // the same in a group, where SQLite looks at it
+        }
     }
     return text;
 }

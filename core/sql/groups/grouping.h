@@ -41,6 +41,7 @@ struct Grouping {
     std::vector<EventColumn> keys;
     std::vector<Bucket> buckets;
     std::vector<Sum> sums;
+    bool one_process = false;  ///< of a pid and of a thread there must be one process, or there is no such answer
 
     bool has_key(EventColumn column) const;
     /// Of the store, that the keys come from, each once.

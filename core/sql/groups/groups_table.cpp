@@ -101,6 +101,12 @@ int best_index(sqlite3_vtab* raw, sqlite3_index_info* info) {
         for (int i = 0; i < info->nConstraint; ++i) {
             const auto answered = answer_condition(info, i);
             if (!answered) continue;
+            // Of a list each value would be read for by itself; where groups have one each, SQLite picks them. But it
+            // does not know that operations and sources have numbers.
+            const int column = info->aConstraint[i].iColumn;
+            const auto known = static_cast<EventColumn>(column);
+            if (column >= 0 && grouping->has_key(known) && !is_of_operation(known) && sqlite3_vtab_in(info, i, -1))
+                continue;
             plan.conditions.push_back({info->aConstraint[i].iColumn, info->aConstraint[i].op});
             info->aConstraintUsage[i].argvIndex = static_cast<int>(plan.conditions.size());
             info->aConstraintUsage[i].omit = answered->complete ? 1 : 0;

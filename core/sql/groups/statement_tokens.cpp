@@ -42,6 +42,25 @@ size_t end_of_quoted(std::string_view sql, size_t at, char quote) {
     return std::string_view::npos;
 }
 
+/// As SQLite has it: digits, a fraction, an exponent; or 0x and digits.
+size_t end_of_number(std::string_view sql, size_t at) {
+    const auto is = [&](size_t place, std::string_view any) {
+        return place < sql.size() && any.find(sql[place]) != std::string_view::npos;
+    };
+    constexpr std::string_view digits = "0123456789";
+    if (sql[at] == '0' && is(at + 1, "xX") && is(at + 2, "0123456789abcdefABCDEF")) {
+        for (at += 2; is(at, "0123456789abcdefABCDEF");) ++at;
+        return at;
+    }
+    while (is(at, digits)) ++at;
+    if (is(at, "."))
+        for (++at; is(at, digits);) ++at;
+    const size_t exponent = at + (is(at + 1, "+-") ? 2 : 1);
+    if (is(at, "eE") && is(exponent, digits))
+        for (at = exponent; is(at, digits);) ++at;
+    return at;
+}
+
 std::string lower(std::string_view text) {
     std::string result(text);
     for (char& c : result)
@@ -72,6 +91,8 @@ size_t skip_blanks(std::string_view sql, size_t at) {
 std::optional<std::vector<SqlToken>> sql_tokens(std::string_view sql) {
     using Kind = SqlToken::Kind;
     std::vector<SqlToken> tokens;
+    // Which SQLite takes for a blank.
+    if (sql.find("\xef\xbb\xbf") != std::string_view::npos) return std::nullopt;
     for (size_t at = skip_blanks(sql, 0); at < sql.size(); at = skip_blanks(sql, at)) {
         const char c = sql[at];
         SqlToken token;
@@ -85,17 +106,10 @@ std::optional<std::vector<SqlToken>> sql_tokens(std::string_view sql) {
             // A name with a quote in it is none of ours.
             if (end != std::string_view::npos) token.name = lower(sql.substr(at + 1, end - at - 2));
         } else if (is_digit(c) || (c == '.' && end < sql.size() && is_digit(sql[end]))) {
-            while (end < sql.size() && is_of_name(sql[end])) ++end;
-            const bool whole = std::all_of(sql.begin() + static_cast<std::ptrdiff_t>(at),
-                                           sql.begin() + static_cast<std::ptrdiff_t>(end), is_digit);
+            end = end_of_number(sql, at);
+            const auto begin = sql.begin() + static_cast<std::ptrdiff_t>(at);
+            const bool whole = std::all_of(begin, sql.begin() + static_cast<std::ptrdiff_t>(end), is_digit);
             token.kind = whole ? Kind::integer : Kind::number;
-            // A fraction, and a sign of an exponent.
-            while (end < sql.size() &&
-                   (is_of_name(sql[end]) || sql[end] == '.' ||
-                    ((sql[end] == '+' || sql[end] == '-') && (sql[end - 1] == 'e' || sql[end - 1] == 'E')))) {
-                token.kind = Kind::number;
-                ++end;
-            }
         } else if (begins_name(c)) {
             while (end < sql.size() && is_of_name(sql[end])) ++end;
             token.kind = Kind::word;
@@ -110,10 +124,10 @@ std::optional<std::vector<SqlToken>> sql_tokens(std::string_view sql) {
                                              [&](std::string_view one) { return sql.substr(at).starts_with(one); });
             if (symbol == symbols.end()) return std::nullopt;
             end = at + symbol->size();
-            token.name = *symbol;
         }
         if (end == std::string_view::npos) return std::nullopt;
         token.text = sql.substr(at, end - at);
+        if (tokens.size() == most_sql_tokens) return std::nullopt;
         tokens.push_back(std::move(token));
         at = end;
     }

@@ -19,14 +19,17 @@ struct SqlToken {
     };
     Kind kind = Kind::symbol;
     std::string_view text;  ///< of the statement
-    std::string name;       ///< of a word or a name: in lower case, without quotes; of a symbol: itself
+    std::string name;       ///< of a word or a name: in lower case, without quotes
 
     bool is_name() const { return kind == Kind::word || kind == Kind::quoted; }
     bool is_word(std::string_view lower) const { return kind == Kind::word && name == lower; }
     bool is_symbol(std::string_view symbol) const { return kind == Kind::symbol && text == symbol; }
 };
 
-/// Without comments. Nothing where a text or a quoted name has no end, or a character is none of SQL's.
+inline constexpr size_t most_sql_tokens = 20'000;
+
+/// Without comments. Nothing where a text or a quoted name has no end, a character is none of SQL's, or there are too
+/// many.
 std::optional<std::vector<SqlToken>> sql_tokens(std::string_view sql);
 
 }  // namespace ingero

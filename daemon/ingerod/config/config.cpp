@@ -161,10 +161,22 @@ Result<void> set_gpu_poll(Config& config, const toml::node& node) {
     return {};
 }
 
-Result<void> set_span_rate(Config& config, const toml::node& node) {
+Result<void> set_span_connections(Config& config, const toml::node& node) {
     const auto value = node.value_exact<int64_t>();
-    if (!value || *value < 1 || *value > 100'000) return wrong("must be a number from 1 to 100000");
-    config.span_rate = static_cast<uint64_t>(*value);
+    const SpanQuota all;
+    if (!value || *value < 1 || *value > all.unprivileged_connections)
+        return wrong("must be a number from 1 to " + std::to_string(all.unprivileged_connections));
+    config.spans.connections_per_user = config.spans.connections_per_group = static_cast<unsigned>(*value);
+    return {};
+}
+
+Result<void> set_max_span(Config& config, const toml::node& node) {
+    const auto value = node.value_exact<std::string>();
+    if (!value) return wrong("must be a time in quotes, such as \"1h\"");
+    const auto ns = parse_duration_ns(*value);
+    if (!ns) return wrong(ns.error().message);
+    if (*ns < 1'000'000'000 || *ns > max_span_ns) return wrong("must be from 1s to 24h");
+    config.spans.max_span_ns = *ns;
     return {};
 }
 
@@ -228,16 +240,20 @@ Result<void> set_straggler_floor(Config& config, const toml::node& node) {
     return {};
 }
 
-/// A whole number in a range.
-template <class T>
-Setter straggler_number(T StragglerOptions::*member, int64_t least, int64_t most) {
-    return [member, least, most](Config& config, const toml::node& node) -> Result<void> {
+/// A whole number in a range, of `part` of the configuration.
+template <class Part, class T>
+Setter number_of(Part Config::*part, T Part::*member, int64_t least, int64_t most) {
+    return [part, member, least, most](Config& config, const toml::node& node) -> Result<void> {
         const auto value = node.value_exact<int64_t>();
         if (!value || *value < least || *value > most)
             return wrong("must be a number from " + std::to_string(least) + " to " + std::to_string(most));
-        config.stragglers.*member = static_cast<T>(*value);
+        config.*part.*member = static_cast<T>(*value);
         return {};
     };
+}
+template <class T>
+Setter straggler_number(T StragglerOptions::*member, int64_t least, int64_t most) {
+    return number_of(&Config::stragglers, member, least, most);
 }
 
 Result<void> set_worker_deadline(Config& config, const toml::node& node) {
@@ -332,6 +348,12 @@ Key straggler_key(Setter set, T StragglerOptions::*member, bool on_reload, As as
 }
 
 template <class T, class As = AsItIs>
+Key span_key(Setter set, T SpanQuota::*member, As as = {}) {
+    return key_of(
+        std::move(set), [member](const Config& config) -> const T& { return config.spans.*member; }, true, as);
+}
+
+template <class T, class As = AsItIs>
 Key key(Setter set, T Config::*member, bool on_reload, As as = {}) {
     return key_of(
         std::move(set), [member](const Config& config) -> const T& { return config.*member; }, on_reload, as);
@@ -362,7 +384,11 @@ const std::map<std::string, Key>& config_keys() {
         {"processes.named_others", key(set_named_others, &Config::named_others, false)},
         {"relay.gpu_poll", key(set_gpu_poll, &Config::gpu_poll_ns, true, as_time_or_off)},
         {"spans.hash_ids", key(truth(&Config::hash_span_ids), &Config::hash_span_ids, false)},
-        {"spans.rate", key(set_span_rate, &Config::span_rate, true)},
+        {"spans.rate",
+         span_key(number_of(&Config::spans, &SpanQuota::spans_per_s, 1, 100'000), &SpanQuota::spans_per_s)},
+        {"spans.burst", span_key(number_of(&Config::spans, &SpanQuota::burst, 0, 1'000'000), &SpanQuota::burst)},
+        {"spans.connections", span_key(set_span_connections, &SpanQuota::connections_per_user)},
+        {"spans.max_span", span_key(set_max_span, &SpanQuota::max_span_ns, exact_duration)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size",
          key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false, exact_size)},

@@ -33,18 +33,11 @@ struct Config {
     uint64_t close_after_ns = 15'000'000'000;  ///< [diagnosis] close_after
     StragglerOptions stragglers;               ///< [diagnosis] straggler_*
     bool hash_span_ids = false;                ///< [spans] hash_ids
-    uint64_t span_rate = 5'000;                ///< [spans] rate: a second, of a user and of a service
+    SpanQuota spans;                           ///< [spans] rate, burst, connections, max_span
     uint64_t gpu_poll_ns = 1'000'000'000;      ///< [relay] gpu_poll; 0: off
     unsigned worker_count = 2;
     uint64_t worker_memory_bytes = 512ULL << 20;
     std::chrono::milliseconds worker_deadline{30'000};
-
-    SpanQuota span_quota() const {
-        SpanQuota quota;
-        quota.spans_per_s = span_rate;
-        quota.burst = 2 * span_rate;
-        return quota;
-    }
 };
 
 /// Lays the text's keys over `config`. Errors: bad_request, as "NAME:LINE: what".

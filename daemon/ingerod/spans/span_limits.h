@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "core/store/rows/history.h"
 #include "daemon/ingerod/limits/token_bucket.h"
 
 namespace ingero {
@@ -15,8 +16,9 @@ struct SpanQuota {
     unsigned unprivileged_connections = 240;  ///< of these, those that are not root's
     unsigned connections_per_user = 16;
     unsigned connections_per_group = 16;
-    uint64_t spans_per_s = 5'000;  ///< a user, and a group
-    uint64_t burst = 10'000;
+    uint64_t spans_per_s = 5'000;                ///< a user, and a group
+    uint64_t burst = 0;                          ///< of them at once; 0: twice as many as a second
+    uint64_t max_span_ns = ingero::max_span_ns;  ///< from its start to its end;
 };
 
 /// What looking at processes for somebody may cost the loop. A scan reads all of /proc.
@@ -56,7 +58,10 @@ class SpanLimits {
   private:
     struct Share {
         explicit Share(const SpanQuota& quota) : spans(bucket(quota)) {}
-        static TokenBucket bucket(const SpanQuota& quota) { return {quota.burst, 1'000'000'000 / quota.spans_per_s}; }
+        static TokenBucket bucket(const SpanQuota& quota) {
+            const uint64_t burst = quota.burst == 0 ? 2 * quota.spans_per_s : quota.burst;
+            return {burst, 1'000'000'000 / quota.spans_per_s};
+        }
         unsigned connections = 0;
         TokenBucket spans;
         TokenBucket arrivals{64, 50'000'000};

@@ -328,7 +328,8 @@ void SpanServer::Impl::take(Connection& connection, SpanFrame frame) {
 SpanResult<SpanRow> SpanServer::Impl::to_row(Connection& connection, IncomingSpan span) {
     if (figures.waiting >= max_waiting || waiting_bytes >= host.waiting_bytes)
         return tl::unexpected(SpanRefusal::store_full);
-    if (auto placed = place_in_time(span, {.now = now, .oldest_ns = oldest_ns}); !placed)
+    if (auto placed = place_in_time(span, {.now = now, .oldest_ns = oldest_ns, .longest_ns = quota.max_span_ns});
+        !placed)
         return tl::unexpected(placed.error());
     auto owner = connection.writer.owner(span.pid, span.start_ticks, limits.lookups_of(connection.party));
     if (!owner) return tl::unexpected(owner.error());
