@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/diagnosis/assign.h"
+#include "core/diagnosis/label_spans.h"
 #include "core/model/host_event.h"
 #include "core/query/event_filter.h"
 #include "core/query/op_lookup.h"
@@ -271,10 +272,10 @@ Result<void> RequestsOfBoot::read_spans() {
     if (!spans) return tl::unexpected(spans.error());
     if (spans->size() > max_spans)
         return fail(ErrorCode::limit, "more than 1,000,000 spans are in the window", "ask for a shorter window");
-    for (SpanRow& span : *spans) {
-        if (query_.filter.uid && span.uid != *query_.filter.uid) continue;
+    if (query_.filter.uid) std::erase_if(*spans, [&](const SpanRow& span) { return span.uid != *query_.filter.uid; });
+    if (query_.kind == SpanKind::step || query_.kind == SpanKind::phase) spans_ = spans_of_labels(*spans, query_.kind);
+    for (SpanRow& span : *spans)
         if (span.kind == query_.kind) spans_.push_back(std::move(span));
-    }
     std::stable_sort(spans_.begin(), spans_.end(), [](const SpanRow& a, const SpanRow& b) {
         return std::tie(a.start_ns, a.end_ns, a.process, a.id) < std::tie(b.start_ns, b.end_ns, b.process, b.id);
     });

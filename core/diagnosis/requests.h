@@ -19,7 +19,7 @@ extern const char* const ranking_note;
 struct RequestsQuery {
     /// Spans that overlap the window, of the user; of a process: its calls, and the spans of the scope groups it is in.
     Filter filter;
-    SpanKind kind = SpanKind::request;  ///< or step
+    SpanKind kind = SpanKind::request;  ///< or step, or phase
     std::optional<std::string> id;      ///< only those; as it is, or as to_valid_utf8() makes it
     uint64_t slower_than_ns = 0;        ///< at least so long
     size_t limit = 20;                  ///< rows, the longest; 0: all

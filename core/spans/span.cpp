@@ -249,6 +249,12 @@ SpanResult<IncomingSpan> to_annotation(const json& map) {
     return span;
 }
 
+std::string_view span_kind_name(SpanKind kind) {
+    for (const auto& [name, known] : kinds)
+        if (known == kind) return name;
+    return "other";
+}
+
 std::string registration_id(std::string_view scope) {
     constexpr size_t digits = 16;
     std::string id("scope:");

@@ -56,6 +56,9 @@ SpanResult<IncomingSpan> to_annotation(const nlohmann::json& fields);
 /// Under which id the processes of a scope group are registered: rows of kind `scope`.
 std::string registration_id(std::string_view scope);
 
+/// "request" and so on, as spans are sent; "other" for one that this version does not know.
+std::string_view span_kind_name(SpanKind kind);
+
 struct SpanRules {
     ClockTriple now;         ///< at receipt
     uint64_t oldest_ns = 0;  ///< CLOCK_MONOTONIC of the oldest event kept; 0: none

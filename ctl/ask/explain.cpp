@@ -25,6 +25,7 @@ struct ExplainOptions {
     std::optional<uint32_t> limit;
     bool by_request = false;
     bool by_step = false;
+    bool by_phase = false;
     bool per_process = false;
     bool per_gpu = false;
     std::string incident;
@@ -48,24 +49,27 @@ bool has_finding_at(const json& answer, const std::string& threshold) {
 
 /// Of what it can show one thing is chosen at most.
 bool asks_for_two(const ExplainOptions& explain) {
-    const bool chosen[] = {explain.by_request,    explain.by_step,           explain.per_process,
-                           explain.per_gpu,       !explain.incident.empty(), !explain.verify.empty(),
-                           !explain.diff.empty(), !explain.fail_on.empty()};
+    const bool chosen[] = {explain.by_request,      explain.by_step,       explain.by_phase,
+                           explain.per_process,     explain.per_gpu,       !explain.incident.empty(),
+                           !explain.verify.empty(), !explain.diff.empty(), !explain.fail_on.empty()};
     return std::count(std::begin(chosen), std::end(chosen), true) > 1;
 }
 
 int run(const Options& options, const ExplainOptions& explain) {
     if (asks_for_two(explain))
-        return usage_error("explain", {ErrorCode::bad_request,
-                                       "--by-request, --by-step, --per-process, --per-gpu, --incident, --verify, "
-                                       "--diff and --fail-on exclude each other",
-                                       "choose one"});
-    if (explain.by_request || explain.by_step)
+        return usage_error("explain",
+                           {ErrorCode::bad_request,
+                            "--by-request, --by-step, --by-phase, --per-process, --per-gpu, --incident, --verify, "
+                            "--diff and --fail-on exclude each other",
+                            "choose one"});
+    if (explain.by_request || explain.by_step || explain.by_phase)
         return run_requests(options, "explain", explain.window, explain.requests, explain.limit,
-                            explain.by_step ? "step" : "request");
+                            explain.by_step    ? "step"
+                            : explain.by_phase ? "phase"
+                                               : "request");
     if (explain.requests.is_given() || explain.limit)
         return usage_error("explain", {ErrorCode::bad_request, "--request, --slower-than and --limit choose requests",
-                                       "add --by-request or --by-step"});
+                                       "add --by-request, --by-step or --by-phase"});
     if (!explain.incident.empty()) return run_incident(options, explain.window, explain.incident);
     if (!explain.verify.empty()) return run_verify(options, explain.window, explain.verify);
     if (!explain.diff.empty()) return run_diff(options, explain.window, explain.diff[0], explain.diff[1]);
@@ -101,6 +105,7 @@ void add_explain(CLI::App& app, Command& command) {
         ->check(one_of({"low", "medium", "high"}));
     subcommand->add_flag("--by-request", explain->by_request, "The requests of the window, the longest first");
     subcommand->add_flag("--by-step", explain->by_step, "The training steps of the window, the longest first");
+    subcommand->add_flag("--by-phase", explain->by_phase, "The phases of programs in the window, the longest first");
     subcommand->add_flag("--per-process", explain->per_process,
                          "How much longer than usual the calls of each process took, and why");
     subcommand->add_flag("--per-gpu", explain->per_gpu,
@@ -120,7 +125,7 @@ void add_explain(CLI::App& app, Command& command) {
     explain->requests.add_to(*subcommand);
     subcommand
         ->add_option("-n,--limit", explain->limit,
-                     "With --by-request or --by-step: at most this many, the longest first (default: 20)")
+                     "With --by-request, --by-step or --by-phase: at most this many, the longest first (default: 20)")
         ->type_name("ROWS")
         ->check(whole_number(1, 10'000));
     add_examples(*subcommand, {{"What made calls slow in the last hour?", "ingeroctl explain --since 1h"},

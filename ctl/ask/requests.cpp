@@ -11,7 +11,7 @@
 namespace ingero::ctl {
 
 void RequestsOptions::add_to(CLI::App& command) {
-    command.add_option("--request", request, "Only the request, or step, with this id, as an answer prints it")
+    command.add_option("--request", request, "Only the request, step or phase with this id, as an answer prints it")
         ->type_name("ID");
     command.add_option("--slower-than", slower_than, "Only those that took at least this long, such as 500ms or 2s")
         ->type_name("DURATION");

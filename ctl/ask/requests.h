@@ -17,8 +17,8 @@ struct RequestsOptions {
     bool is_given() const { return !request.empty() || !slower_than.empty(); }
 };
 
-/// `limit`: rows; as many as usual where it is not given. `by`: "request" or "step". Returns the exit code; `command`
-/// is named in errors.
+/// `limit`: rows; as many as usual where it is not given. `by`: "request", "step" or "phase". Returns the exit code;
+/// `command` is named in errors.
 int run_requests(const Options& options, const char* command, const WindowOptions& window,
                  const RequestsOptions& requests, std::optional<uint32_t> limit, const char* by);
 

@@ -440,11 +440,11 @@ Result<json> RequestHandler::requests(const json& params) {
     const auto slower_than = number(params, "slower_than_ns", std::numeric_limits<int64_t>::max());
     if (!slower_than) return tl::unexpected(slower_than.error());
     const json by = params.value("by", json("request")), id = params.value("request", json());
-    if (by != "request" && by != "step")
-        return fail(ErrorCode::bad_request, "parameter by is not one of request, step");
+    if (by != "request" && by != "step" && by != "phase")
+        return fail(ErrorCode::bad_request, "parameter by is not one of request, step, phase");
     if (!id.is_null() && !id.is_string()) return fail(ErrorCode::bad_request, "parameter request is not a string");
     RequestsQuery wanted;
-    wanted.kind = by == "step" ? SpanKind::step : SpanKind::request;
+    wanted.kind = by == "step" ? SpanKind::step : by == "phase" ? SpanKind::phase : SpanKind::request;
     if (id.is_string()) wanted.id = id.get<std::string>();
     wanted.slower_than_ns = slower_than->value_or(0);
     wanted.limit = query->limit == 0 ? default_requests : std::min(query->limit, most_requests);

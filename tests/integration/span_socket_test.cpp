@@ -251,6 +251,37 @@ TEST_F(SpanSocket, annotations_of_the_earlier_agent_are_taken_at_their_path_and_
     }
 }
 
+TEST_F(SpanSocket, moments_that_earlier_emitters_label_are_steps_with_the_calls_between_them) {
+    Daemon daemon(directory_ / "run");
+    Workload workload({"calls", "--count", "100000000", "--rate", "500", "--pace", "sleep", "--op", "launch"});
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    SpanClient client(annotations());
+    uint64_t sent = 0;
+    const auto label = [&](json labels) {
+        const json line = {{"labels", std::move(labels)}, {"pid", workload.pid()}, {"ack", ++sent}};
+        ASSERT_TRUE(client.send_bytes(line.dump() + "\n"));
+        const auto reply = client.reply_line();
+        ASSERT_TRUE(reply);
+        ASSERT_EQ(json::parse(*reply), accepted(sent, 1));
+    };
+    const auto recorded = [&] { return daemon.status()["events"]["recorded"].get<uint64_t>(); };
+    label({{"step", "1"}, {"epoch", "0"}});
+    workload.open_gate();
+    ASSERT_TRUE(wait_until([&] { return recorded() >= 100; }));
+    label({{"step", "2"}, {"epoch", "0"}});
+    const uint64_t before = recorded();
+    ASSERT_TRUE(wait_until([&] { return recorded() >= before + 100; }));
+    label({{"phase", "epoch_end"}, {"epoch", "0"}});
+    const json answer = daemon.call_when_stored("requests", {{"since_ns", 60 * second}, {"by", "step"}});
+    EXPECT_EQ(answer["by"], "step");
+    ASSERT_EQ(answer["requests"].size(), 2u) << answer;
+    for (const json& step : answer["requests"]) {
+        EXPECT_THAT(step["id"], testing::AnyOf("1", "2"));
+        EXPECT_EQ(step["pid"], workload.pid());
+        EXPECT_GE(step["events"]["launches"], 50) << step;
+    }
+}
+
 TEST_F(SpanSocket, a_command_runs_within_its_span_and_its_own_options_are_its_own) {
     Daemon daemon(directory_ / "run");
     const std::vector<std::string> annotate = {INGEROCTL_PROGRAM, "annotate", "--spans", socket(), "--kind", "phase"};

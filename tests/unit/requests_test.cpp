@@ -32,6 +32,47 @@ TEST_F(Requests, AreRankedByMeasuredDurationWhateverTheyTellOfTokens) {
     EXPECT_EQ(ask(query).found, 3u);
 }
 
+// As emitters for the earlier agent label a training: a moment where each step begins.
+TEST_F(Requests, MomentsWithALabelAreStepsUpToTheNext) {
+    const auto moment = [&](uint64_t at, std::vector<std::pair<std::string, std::string>> labels,
+                            ProcessKey process = server) {
+        SpanRow row = make_span("", at, at, process);
+        row.kind = SpanKind::label;
+        row.labels = std::move(labels);
+        add(row);
+    };
+    moment(0, {{"epoch", "0"}});
+    moment(3 * second, {{"step", "2"}, {"epoch", "0"}});
+    moment(second, {{"step", "1"}, {"epoch", "0"}});
+    moment(2 * second, {{"step", "other"}}, engine);
+    moment(8 * second, {{"epoch", "0"}, {"phase", "epoch_end"}});
+    moment(9 * second, {{"phase", "evaluation"}});
+    moment(10 * second, {{"lr", "0.1"}});
+    moment(11 * second, {{"phase", ""}});
+    moment(11 * second, {{"step", "3"}});
+    moment(14 * second, {{"phase", "checkpoint"}});
+    SpanRow reported = make_span("reported", 4 * second, 5 * second);
+    reported.kind = SpanKind::step;
+    add(reported);
+    add(make_call(launch, 2 * second, ms));
+    add(make_call(launch, 4 * second, ms));
+    add(make_call(launch, 7 * second, ms));
+    add(make_call(launch, 8'500 * ms, ms));
+    RequestsQuery query;
+    query.kind = SpanKind::step;
+    const RequestsAnswer steps = ask(query);
+    ASSERT_THAT(ids(steps), ElementsAre("2", "3", "1", "reported")) << "one that nothing ends is none";
+    EXPECT_EQ(steps.requests[0].duration_ns, 5 * second) << "it ends with its epoch";
+    EXPECT_EQ(calls(steps, "2"), 2u);
+    EXPECT_EQ(calls(steps, "1"), 1u);
+    EXPECT_EQ(calls(steps, "3"), 0u);
+    query.kind = SpanKind::phase;
+    const RequestsAnswer phases = ask(query);
+    ASSERT_THAT(ids(phases), ElementsAre("evaluation"));
+    EXPECT_EQ(phases.requests[0].duration_ns, 2 * second);
+    EXPECT_THAT(ask().requests, IsEmpty()) << "no request";
+}
+
 TEST_F(Requests, OfEqualDurationStandByArrival) {
     add(make_span("second", 2 * second, 3 * second));
     add(make_span("first", second, 2 * second));

@@ -266,9 +266,9 @@ class PlaceInTime : public testing::Test {
   protected:
     static constexpr uint64_t second = 1'000'000'000;
     SpanRules rules_{.now = {.monotonic_ns = 1'000'000 * second,
-                                   .boottime_ns = 1'000'000 * second,
-                                   .realtime_ns = 1'800'000'000 * second},
-                           .oldest_ns = 500'000 * second};
+                             .boottime_ns = 1'000'000 * second,
+                             .realtime_ns = 1'800'000'000 * second},
+                     .oldest_ns = 500'000 * second};
 
     static IncomingSpan span(uint64_t start, uint64_t end, bool realtime = false) {
         IncomingSpan span;

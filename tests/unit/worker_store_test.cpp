@@ -210,7 +210,7 @@ TEST_F(WorkerStoreTest, answers_requests_by_id_duration_user_and_number) {
     EXPECT_EQ(ids({{"limit", 1}}), (json{"request-200"}));
     EXPECT_EQ(ids({{"uid", 100}}), (json{"request-100"}));
     EXPECT_EQ(ids({{"from_ns", 1}, {"to_ns", 2}}), json::array());
-    for (const json& wrong : {json{{"by", "phase"}}, json{{"request", 7}}, json{{"slower_than_ns", -1}}})
+    for (const json& wrong : {json{{"by", "label"}}, json{{"request", 7}}, json{{"slower_than_ns", -1}}})
         EXPECT_EQ(ask("requests", wrong).error().code, ErrorCode::bad_request) << wrong;
     EXPECT_EQ(ask("waits", {{"by", "op"}}).error().code, ErrorCode::bad_request);
 }

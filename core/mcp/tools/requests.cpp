@@ -36,12 +36,13 @@ std::vector<Tool> request_tools() {
         {.name = "get_requests",
          .title = "Requests by duration",
          .description =
-             "Requests (or training steps) that programs reported, the longest first: queueing, time to the first "
+             "Requests (or training steps, or phases) that programs reported, the longest first: queueing, time to the "
+             "first "
              "token, "
              "calls that overlap them, where their time went, the longest stall and who caused it, who else was in the "
              "engine (occupied_by). notes hold for every row: repeat them with any figure that you report.",
          .arguments =
-             with_window({{.name = "by", .description = "default: request", .choices = {"request", "step"}},
+             with_window({{.name = "by", .description = "default: request", .choices = {"request", "step", "phase"}},
                           {"request", Argument::Type::text, "Only this id"},
                           {"slower_than", Argument::Type::text, "Only those at least this long, such as 500ms"}}),
          .parts = {{"notes", "texts"},

@@ -3,6 +3,7 @@
 #include "core/model/op.h"
 #include "core/render/json/values.h"
 #include "core/render/requests.h"
+#include "core/spans/span.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {
@@ -80,7 +81,7 @@ json to_json(const RequestsAnswer& answer, const AnswerContext& context) {
     for (const RequestStats& request : answer.requests)
         requests.push_back(request_json(request, answer.counts_collectives));
     json result = answer_head("requests", context, answer.window, answer.coverage);
-    result["by"] = answer.kind == SpanKind::step ? "step" : "request";
+    result["by"] = std::string(span_kind_name(answer.kind));
     result["notes"] = {shared_calls_note, ranking_note};
     result["found"] = answer.found;
     result["requests"] = std::move(requests);

@@ -41,8 +41,11 @@ std::string pairs_text(const json& pairs) {
 }
 
 /// What answers; with all details also what the request's program reported of it, and what its calls were.
-std::string table_text(const json& requests, bool steps, const TextStyle& style) {
-    std::vector<Column> columns = {{steps ? "STEP" : "REQUEST", Align::left, true},
+std::string table_text(const json& requests, const std::string& kind, const TextStyle& style) {
+    std::vector<Column> columns = {{kind == "step"    ? "STEP"
+                                    : kind == "phase" ? "PHASE"
+                                                      : "REQUEST",
+                                    Align::left, true},
                                    {"STARTED", Align::left, false, 2},
                                    {"TOOK", Align::right},
                                    {"MAINLY", Align::left, false, 1},
@@ -118,12 +121,12 @@ std::string request_text(const json& request, const TextStyle& style) {
 
 std::string text_requests(const json& answer, const TextStyle& style) {
     const json& requests = list(answer, "requests");
-    const bool steps = words(answer, "by") == "step";
+    const std::string by = words(answer, "by"), kind = by == "step" || by == "phase" ? by : "request";
     std::string result;
     if (requests.empty()) {
-        result = std::string("No ") + (steps ? "step" : "request") + " in this window\n";
+        result = "No " + kind + " in this window\n";
     } else {
-        result = table_text(requests, steps, style);
+        result = table_text(requests, kind, style);
         if (const auto found = number(answer, "found"); found && *found > requests.size())
             result += "The longest " + format_count(requests.size()) + " of " + format_count(*found) + "\n";
         result += "\n" + request_text(requests.front(), style);

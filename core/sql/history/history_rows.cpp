@@ -11,6 +11,7 @@
 #include "core/model/op.h"
 #include "core/query/answers/gpus.h"
 #include "core/query/coverage.h"
+#include "core/spans/span.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/history/history_columns.h"
 #include "core/sql/history/request_event_rows.h"
@@ -56,26 +57,6 @@ class Rows final : public HistoryRows {
 
 // Spans.
 
-std::string_view name_of(SpanKind kind) {
-    switch (kind) {
-        case SpanKind::request:
-            return "request";
-        case SpanKind::step:
-            return "step";
-        case SpanKind::phase:
-            return "phase";
-        case SpanKind::label:
-            return "label";
-        case SpanKind::sample:
-            return "sample";
-        case SpanKind::scope:
-            return "scope";
-        case SpanKind::not_kept:
-            break;
-    }
-    return "other";
-}
-
 std::string labels_of(const SpanRow& row) {
     json labels = json::object();
     for (const auto& [name, value] : row.labels) labels[to_valid_utf8(name)] = to_valid_utf8(value);
@@ -116,7 +97,7 @@ constexpr Column<SpanRow> span_columns[] = {
     {"prompt_tokens", [](auto& row, auto&, Out out) { out.number(row.prompt_tokens); }},
     {"output_tokens", [](auto& row, auto&, Out out) { out.number(row.output_tokens); }},
     {"node", [](auto&, auto& boot, Out out) { out.text(boot.node); }},
-    {"kind", [](auto& row, auto&, Out out) { out.text(name_of(row.kind)); }},
+    {"kind", [](auto& row, auto&, Out out) { out.text(span_kind_name(row.kind)); }},
     {"labels", [](auto& row, auto&, Out out) { out.text(labels_of(row)); }},
     {"numbers", [](auto& row, auto&, Out out) { out.text(numbers_of(row)); }},
     {"uid", [](auto& row, auto&, Out out) { out.number(row.uid); }},

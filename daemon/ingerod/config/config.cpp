@@ -348,9 +348,9 @@ Key straggler_key(Setter set, T StragglerOptions::*member, bool on_reload, As as
 }
 
 template <class T, class As = AsItIs>
-Key span_key(Setter set, T SpanQuota::*member, As as = {}) {
+Key span_key(Setter set, T SpanQuota::*member, bool on_reload, As as = {}) {
     return key_of(
-        std::move(set), [member](const Config& config) -> const T& { return config.spans.*member; }, true, as);
+        std::move(set), [member](const Config& config) -> const T& { return config.spans.*member; }, on_reload, as);
 }
 
 template <class T, class As = AsItIs>
@@ -385,10 +385,10 @@ const std::map<std::string, Key>& config_keys() {
         {"relay.gpu_poll", key(set_gpu_poll, &Config::gpu_poll_ns, true, as_time_or_off)},
         {"spans.hash_ids", key(truth(&Config::hash_span_ids), &Config::hash_span_ids, false)},
         {"spans.rate",
-         span_key(number_of(&Config::spans, &SpanQuota::spans_per_s, 1, 100'000), &SpanQuota::spans_per_s)},
-        {"spans.burst", span_key(number_of(&Config::spans, &SpanQuota::burst, 0, 1'000'000), &SpanQuota::burst)},
-        {"spans.connections", span_key(set_span_connections, &SpanQuota::connections_per_user)},
-        {"spans.max_span", span_key(set_max_span, &SpanQuota::max_span_ns, exact_duration)},
+         span_key(number_of(&Config::spans, &SpanQuota::spans_per_s, 1, 100'000), &SpanQuota::spans_per_s, true)},
+        {"spans.burst", span_key(number_of(&Config::spans, &SpanQuota::burst, 0, 1'000'000), &SpanQuota::burst, true)},
+        {"spans.connections", span_key(set_span_connections, &SpanQuota::connections_per_user, true)},
+        {"spans.max_span", span_key(set_max_span, &SpanQuota::max_span_ns, true, exact_duration)},
         {"store.path", key(absolute_path(&Config::store_path), &Config::store_path, false)},
         {"store.max_size",
          key(size(&Config::store_max_size_bytes, 16ULL << 20), &Config::store_max_size_bytes, false, exact_size)},
