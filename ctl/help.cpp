@@ -186,14 +186,15 @@ Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
     auto unknown = app.remaining(true);
     // What a command of its own is given is none of ours.
     if (command && command->get_prefix_command() && !unknown.empty()) unknown.resize(1);
-    // CLI11 reports what is missing before the word that it did not know.
-    for (const std::string& word : unknown)
-        if (word.starts_with('-') && word != "--" && word != "-") return unknown_option(app, command, word);
     const std::string see_help = "see 'ingeroctl " + (command ? command->get_name() + " " : "") + "--help'";
-    if (!command && !unknown.empty())
+    // The options behind a misspelt command are that one's.
+    if (!command && !unknown.empty() && !unknown.front().starts_with('-'))
         return {ErrorCode::bad_request,
                 "unknown command '" + unknown.front() + "'" + did_you_mean(closest(unknown.front(), commands_of(app))),
                 see_help};
+    // CLI11 reports what is missing before the word that it did not know.
+    for (const std::string& word : unknown)
+        if (word.starts_with('-') && word != "--" && word != "-") return unknown_option(app, command, word);
     if (!command && dynamic_cast<const CLI::RequiredError*>(&error))
         return {ErrorCode::bad_request, "a command is missing", see_help};
     if (command && !unknown.empty() && dynamic_cast<const CLI::ExtrasError*>(&error))

@@ -181,6 +181,15 @@ bool JudgementContext::knows_from_start(const ProcessKey& process) const {
     return learnt_from_ns != 0 && started_ns(process, clock) >= learnt_from(process);
 }
 
+uint64_t JudgementContext::time_of(const ProcessKey& process) const {
+    constexpr uint64_t least_ns = 10'000'000'000;
+    const Process* const known = processes ? processes->find(process) : nullptr;
+    if (!known || window.length_ns() == 0) return covered_ns;
+    const uint64_t from_ns = std::max(window.from_ns, known->first_seen_ns);
+    const uint64_t to_ns = std::min(window.to_ns, processes->exited_ns(process));
+    return std::min(std::max(saturating_subtract(to_ns, from_ns), least_ns), covered_ns);
+}
+
 uint64_t JudgementContext::known_until_ns(const ProcessKey& process, const Window& window) const {
     const uint64_t exited_ns = processes ? processes->exited_ns(process) : UINT64_MAX;
     return std::min({window.to_ns, recorded_until_ns, exited_ns});

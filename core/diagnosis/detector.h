@@ -51,6 +51,7 @@ class WaitTable;
 /// What finding needs to know of the window.
 struct JudgementContext {
     uint64_t covered_ns = 0;  ///< of the window, by sessions
+    Window window;            ///< CLOCK_MONOTONIC of the boot; empty: not known
     std::string boot_id;
     bool lossy = false;  ///< so much was lost that nothing is proven
     /// From here on, up to recorded_until_ns, all that was recorded was looked at: the window and the history before
@@ -69,6 +70,9 @@ struct JudgementContext {
     const std::vector<GpuStates>* gpus = nullptr;  ///< what was measured of them in the window
     const std::vector<SpanRow>* spans = nullptr;   ///< that overlap the window, and who registered for their scopes
 
+    /// What shares of a process's time are of: the covered time in which it was there. Of less than the live window
+    /// shares say little: it is not less, but where less is covered.
+    uint64_t time_of(const ProcessKey& process) const;
     /// learnt_from_ns, or later where rows of the process were dropped.
     uint64_t learnt_from(const ProcessKey& process) const;
     /// Whatever the process did, it did since then.

@@ -376,6 +376,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
         const Window& window = boots[number].monotonic;
+        context.window = window;
         context.learnt_from_ns = 0;
         if (recorded[number].from_ns != 0)
             context.learnt_from_ns = std::max(recorded[number].from_ns, with_history(window).from_ns);

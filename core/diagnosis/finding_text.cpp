@@ -128,11 +128,10 @@ void write_lock_wait(Finding& finding, const KindLedger& kind) {
     const bool own = culprit.pid == finding.pid;
     std::string what = "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " released";
     if (culprit.pid == 0) what = "a lock";
-    write_sleep(
-        finding, kind, what,
-        "See what the thread that released it did before (ingeroctl stacks --off-cpu). Inside one process that is "
-        "mostly another CUDA call of the same context: allocate from a pool, load modules before serving, and "
-        "keep calls that synchronise the device off the launching thread.");
+    write_sleep(finding, kind, what,
+                "See what the thread that released it waited for itself (ingeroctl waits). Inside one process that is "
+                "mostly another CUDA call of the same context: allocate from a pool, load modules before serving, and "
+                "keep calls that synchronise the device off the launching thread.");
 }
 
 /// `until`: how the sleeps ended, or what for.

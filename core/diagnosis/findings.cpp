@@ -300,7 +300,8 @@ uint64_t Ledger::active_ns(const ProcessKey& process, const KindLedger& kind) co
 std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, const KindLedger& kind,
                                      const JudgementContext& context) const {
     const bool slow_calls = kind.over_call_floor && kind.waited_ns >= active_ns(process, kind) / active_share;
-    const double waited_share = share_of(most_waited(kind), context.covered_ns);
+    const uint64_t time_ns = context.time_of(process);
+    const double waited_share = share_of(most_waited(kind), time_ns);
     if (kind.waited_ns == 0 || (!slow_calls && waited_share < options_.window_floor)) return std::nullopt;
 
     Finding finding;
@@ -316,10 +317,10 @@ std::optional<Finding> Ledger::judge(const ProcessKey& process, Cause cause, con
     const Loss most = busiest(kind);
     // That a thread sleeps there is as it should be, as far as its cycles do not show that they are longer for it.
     if (is_between_calls(cause) &&
-        (share_of(most.low_ns, context.covered_ns) < options_.window_floor || most.low_ns < most.point_ns / 2))
+        (share_of(most.low_ns, time_ns) < options_.window_floor || most.low_ns < most.point_ns / 2))
         return std::nullopt;
-    finding.window_share = share_of(most.point_ns, context.covered_ns);
-    finding.severity = severity_of(share_of(most.low_ns, context.covered_ns));
+    finding.window_share = share_of(most.point_ns, time_ns);
+    finding.severity = severity_of(share_of(most.low_ns, time_ns));
     finding.explained_fraction = share_of(kind.explained_ns, kind.host_excess_ns);
     finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
     // Who had the time is not all: a proof says what it cost.
@@ -359,12 +360,12 @@ std::vector<Finding> Ledger::findings(const JudgementContext& context) const {
                     finding->lost_ns = finding->waited_ns / 2;
                     finding->lost_low_ns = 0;
                     finding->newly_lost_ns = kind->newly_waited_ns;
-                    finding->window_share = share_of(most_waited(*kind), context.covered_ns) / 2;
+                    finding->window_share = share_of(most_waited(*kind), context.time_of(key)) / 2;
                 }
             }
             if (!finding && process.hidden[cause]) {
                 kind = process.hidden[cause].get();
-                if (share_of(most_waited(*kind), context.covered_ns) >= hidden_floors * options_.window_floor)
+                if (share_of(most_waited(*kind), context.time_of(key)) >= hidden_floors * options_.window_floor)
                     finding = judge(key, static_cast<Cause>(cause), *kind, context);
                 if (finding) {
                     finding->hidden = true;

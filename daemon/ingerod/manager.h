@@ -142,6 +142,7 @@ class Manager : public BusBackend {
     void on_stragglers(const DiagnosisPass& pass);
     void report(const IncidentChange& change, const ClockTriple& now);
     /// Returns whose the process is.
+    std::optional<Process> process_of(const ProcessKey& key) const;
     uint32_t store(const IncidentChange& change, const ClockTriple& now);
     void keep_detail(const IncidentRow& row);
     Result<nlohmann::json> take_up_config();

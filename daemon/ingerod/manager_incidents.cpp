@@ -111,8 +111,7 @@ void Manager::on_stragglers(const DiagnosisPass& pass) {
     };
     // Its process may be forgotten before it is over.
     const auto owner_of = [&](const StragglerEpisode& episode) -> StragglerOwner {
-        if (const ProcessEntry* known = processes_->find(episode.process))
-            return {known->process.uid, known->process.comm};
+        if (const auto known = process_of(episode.process)) return {known->uid, known->comm};
         const auto before = straggler_owners_.find(episode.id);
         return before == straggler_owners_.end() ? StragglerOwner() : before->second;
     };
@@ -162,12 +161,18 @@ void Manager::report(const IncidentChange& change, const ClockTriple& now) {
     notices_.send(notice_of(change), uid);
 }
 
+/// Of one that has just ended too: an incident may open after that, and is its owner's.
+std::optional<Process> Manager::process_of(const ProcessKey& key) const {
+    if (const ProcessEntry* known = processes_->find(key)) return known->process;
+    return live_->process(key);
+}
+
 uint32_t Manager::store(const IncidentChange& change, const ClockTriple& now) {
     const Incident& incident = change.incident;
     IncidentProcess& process = incident_processes_[incident.id];
-    if (const ProcessEntry* known = processes_->find(incident.process)) {
-        process.uid = known->process.uid;
-        process.comm = known->process.comm;
+    if (const auto known = process_of(incident.process)) {
+        process.uid = known->uid;
+        process.comm = known->comm;
     }
     IncidentRow row;
     row.id = incident.id;

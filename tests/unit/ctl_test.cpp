@@ -237,6 +237,9 @@ TEST(Ctl, AMistypedWordIsToldWithWhatMayBeMeant) {
         return err.substr(0, err.find('\n'));
     };
     EXPECT_EQ(why({"expain"}), "ingeroctl: usage: unknown command 'expain'; did you mean 'explain'?");
+    EXPECT_EQ(why({"expain", "--since", "1h"}), "ingeroctl: usage: unknown command 'expain'; did you mean 'explain'?");
+    EXPECT_EQ(why({"--db", "demo:straggler", "requests-", "-n", "3"}),
+              "ingeroctl: usage: unknown command 'requests-'; did you mean 'requests'?");
     EXPECT_EQ(why({"incid"}), "ingeroctl: usage: unknown command 'incid'; did you mean 'incidents'?");
     EXPECT_EQ(why({"bogus"}), "ingeroctl: usage: unknown command 'bogus'");
     EXPECT_EQ(why({"\x1b[2J"}), "ingeroctl: usage: unknown command '\\x1b[2J'");

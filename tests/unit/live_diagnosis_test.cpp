@@ -43,6 +43,21 @@ class InterruptedCommunicators : public testing::Test {
     LiveDiagnosis live_{loop_, "boot", {}, [](const DiagnosisPass&) {}};
 };
 
+TEST(LiveDiagnosis, KnowsWhoseProcessItWasAfterItsEnd) {
+    EventLoop loop;
+    LiveDiagnosis live(loop, "boot", {}, [](const DiagnosisPass&) {});
+    Process process;
+    process.key = {10, 1};
+    process.uid = 1'000;
+    EXPECT_FALSE(live.process(process.key));
+    live.put_process(process);
+    process.exited_ns = monotonic_now_ns();
+    live.put_process(process);
+    ASSERT_TRUE(live.process(process.key));
+    EXPECT_EQ(live.process(process.key)->uid, 1'000u);
+    EXPECT_FALSE(live.process({10, 2})) << "another one with its pid";
+}
+
 TEST_F(InterruptedCommunicators, AreStoredOnceAndStaySo) {
     EXPECT_EQ(put(row(10, second, 0)), 0u);
     EXPECT_EQ(put(row(11, second)), 0u);

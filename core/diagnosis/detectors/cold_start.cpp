@@ -86,7 +86,7 @@ class ColdStart final : public Detector {
               std::vector<Finding>& ret_findings) const {
         uint64_t busiest = 0;
         for (const auto& [tid, ns] : uses.by_thread) busiest = std::max(busiest, ns);
-        const double share = share_of(busiest, context.covered_ns);
+        const double share = share_of(busiest, context.time_of(process));
         const bool is_long = uses.over_call_floor && uses.lost_ns >= floors_together * context_.options.call_floor_ns;
         if (!is_long && share < context_.options.window_floor) return;
         Finding finding = make_finding("cold-start", process, "", context);

@@ -257,7 +257,7 @@ class DeviceFault final : public Detector {
         finding.lost_ns = saturating_subtract(fault.last_ns, error.start_ns);
         const bool newly = error.sequence >= context_.options.new_from_sequence;
         finding.newly_lost_ns = newly ? std::max<uint64_t>(finding.lost_ns, 1) : 0;
-        finding.window_share = share_of(finding.lost_ns, context.covered_ns);
+        finding.window_share = share_of(finding.lost_ns, context.time_of(finding.worst.event.process()));
         finding.worst = make_slow_call(error, call_time(error), find_op(error.op), {}, context_.clock);
         finding.worst.cause = name;
         for (const uint64_t function : functions) {

@@ -148,7 +148,7 @@ class GpuOom final : public Detector {
         finding.severity = Severity::high;
         finding.lost_ns = memory.failing_ns;
         finding.newly_lost_ns = memory.newly ? std::max<uint64_t>(memory.failing_ns, 1) : 0;
-        finding.window_share = share_of(memory.failing_ns, context.covered_ns);
+        finding.window_share = share_of(memory.failing_ns, context.time_of(process));
         finding.verdict = judgement.exact && failure.memory.bytes > 0 ? Verdict::proven : Verdict::partial;
         finding.explained_fraction = finding.verdict == Verdict::proven ? 1 : 0;
         finding.worst =

@@ -120,7 +120,7 @@ class GraphRecapture final : public Detector {
     void find(const ProcessKey& process, const Graphs& graphs, const JudgementContext& context,
               std::vector<Finding>& ret_findings) const {
         const uint64_t made = std::max(graphs.captures, graphs.instantiations);
-        const double share = share_of(graphs.busiest_ns, context.covered_ns);
+        const double share = share_of(graphs.busiest_ns, context.time_of(process));
         if (made < habit || share < context_.options.window_floor) return;
         if (graphs.replays_in_window >= made * worth_replays) return;
         const Window time{std::max(graphs.first_replay_ns, context_.window.from_ns),

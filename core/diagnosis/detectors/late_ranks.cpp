@@ -408,7 +408,7 @@ class LateRanks final : public Detector {
             evidence.add(waited->ns, waited->rank.sync_call);
             if (!longest || waited->ns > longest->ns) longest = waited;
         }
-        finding.window_share = share_of(finding.lost_ns, context.covered_ns);
+        finding.window_share = share_of(finding.lost_ns, context.time_of(finding.worst.event.process()));
         if (finding.window_share < context_.options.window_floor && longest->ns < worth_a_word_ns) return;
         judge(finding, certain_ns, context);
         std::vector<std::pair<uint64_t, Rank>> ranked;
@@ -445,7 +445,7 @@ class LateRanks final : public Detector {
     /// Up to the late one's arrival the others could not go on. Where they did not then go on at once, their own
     /// devices may have been at work as long, unless its device had nothing to do meanwhile.
     static void judge(Finding& finding, uint64_t certain_ns, const JudgementContext& context) {
-        finding.severity = severity_of(share_of(certain_ns, context.covered_ns));
+        finding.severity = severity_of(share_of(certain_ns, context.time_of(finding.worst.event.process())));
         finding.explained_fraction = share_of(certain_ns, finding.lost_ns);
         const Verdict verdict = verdict_of(finding.explained_fraction, context.lossy);
         finding.verdict = verdict == Verdict::proven ? verdict : Verdict::partial;
@@ -457,7 +457,9 @@ class LateRanks final : public Detector {
         if (by_ranks) finding.verdict = Verdict::partial;
         if (has_condition) return;
         const double led = share_of(ns_of_kind(meanwhile.parts, "rank-wait"), std::max<uint64_t>(meanwhile.late_ns, 1));
-        finding.severity = by_ranks ? Severity::low : severity_of(share_of(certain_ns, context.covered_ns) * (1 - led));
+        finding.severity =
+            by_ranks ? Severity::low
+                     : severity_of(share_of(certain_ns, context.time_of(finding.worst.event.process())) * (1 - led));
     }
     static std::string doubt_text(const Finding& finding) {
         const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
@@ -514,7 +516,7 @@ class LateRanks final : public Detector {
             if (!worst || one.lateness_ns > worst->lateness_ns) worst = &one;
         }
         const size_t late = lateness.size(), shown = showing(ranges, key_of(rank)).size();
-        finding.window_share = share_of(finding.lost_ns, context.covered_ns);
+        finding.window_share = share_of(finding.lost_ns, context.time_of(finding.worst.event.process()));
         if (finding.window_share < context_.options.window_floor) return false;
         judge(finding, certain_ns, context);
         finding.evidence = evidence.sequences();

@@ -386,7 +386,7 @@ class NcclHang final : public Detector {
         // While it lasts, each pass over the live window finds it to have lasted a second more.
         const bool lasts = longest->until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
         finding.newly_lost_ns = lasts ? std::min(stuck.waited_ns, pass_period_ns) : 0;
-        finding.window_share = share_of(stuck.waited_ns, context.covered_ns);
+        finding.window_share = share_of(stuck.waited_ns, context.time_of(finding.worst.event.process()));
         for (const auto& one : stuck.entered.ranks) {
             if (RankKey(one.process, one.communicator) == key_of(*longest)) show(finding, one, stuck.waited_ns);
             if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);

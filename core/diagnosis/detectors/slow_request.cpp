@@ -216,7 +216,7 @@ class SlowRequests final : public Detector {
                     {"request " + to_valid_utf8(one.span->id) + ": " + one.longest->why, 0, one.stalled_ns, 0});
         }
         // Requests overlap: of the window, what their users waited for longest.
-        finding.window_share = share_of(slow[0].stalled_ns, context.covered_ns);
+        finding.window_share = share_of(slow[0].stalled_ns, context.time_of(worst.process));
         finding.severity = severity_of(static_cast<double>(slow.size()) / static_cast<double>(group.requests.size()));
         finding.explained_fraction = share_of(finding.lost_ns, excess_ns);
         finding.verdict = verdict_of(finding.explained_fraction, context.lossy);

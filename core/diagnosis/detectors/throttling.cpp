@@ -86,7 +86,7 @@ class Throttling final : public Detector {
         Finding finding = make_finding("throttling", process, gpu.uuid + ":" + std::to_string(ordinal), context);
         finding.lost_ns = static_cast<uint64_t>(static_cast<double>(throttled.busy_ns) * (1 - 1 / slower));
         finding.newly_lost_ns = static_cast<uint64_t>(static_cast<double>(throttled.newly_busy_ns) * (1 - 1 / slower));
-        finding.window_share = share_of(finding.lost_ns, context.covered_ns);
+        finding.window_share = share_of(finding.lost_ns, context.time_of(process));
         if (finding.window_share < options_.window_floor) return;
         // Work that waits for memory slows down by less than the clock does; what is slower by more has another reason.
         const bool clocks = throttled.clock_count != 0 && other.clock_count != 0;

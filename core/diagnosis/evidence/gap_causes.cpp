@@ -134,7 +134,7 @@ void GapLoss::add(const AccountedGap& gap, uint64_t ns) {
 void GapLoss::fill(Finding& finding, const JudgementContext& context) const {
     finding.lost_ns = lost_ns_;
     finding.newly_lost_ns = newly_lost_ns_;
-    finding.window_share = share_of(lost_ns_, context.covered_ns);
+    finding.window_share = share_of(lost_ns_, context.time_of(finding.worst.event.process()));
     finding.severity = severity_of(finding.window_share);
     finding.evidence = evidence_.sequences();
     finding.between_calls = true;

@@ -321,6 +321,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         for (const Block& block : blocks) judge.look_back(rows_of(block, {0, more.to_ns}));
     // Shares are of the whole window also where calls are known for less: little time is little evidence.
     context.covered_ns = judged_ns;
+    context.window = window;
     context.boot_id = impl_->boot_id;
     uint64_t lost = 0;
     for (const LossRow& row : context.losses)

@@ -286,6 +286,12 @@ void LiveDiagnosis::put_process(const Process& process) {
     impl_->processes[process.key] = process;
 }
 
+std::optional<Process> LiveDiagnosis::process(const ProcessKey& key) const {
+    const std::lock_guard lock(impl_->mutex);
+    const auto found = impl_->processes.find(key);
+    return found == impl_->processes.end() ? std::nullopt : std::optional(found->second);
+}
+
 void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicator& store) {
     const std::lock_guard lock(impl_->mutex);
     auto& all = impl_->communicators;

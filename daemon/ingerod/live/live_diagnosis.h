@@ -41,6 +41,8 @@ class LiveDiagnosis {
     void add_state(const StateRow& state);
     /// A new or changed process, so that findings can name it; one that has exited is forgotten in time. Any thread.
     void put_process(const Process& process);
+    /// What was put of it last; nothing where it was not, or has been forgotten. Any thread.
+    std::optional<Process> process(const ProcessKey& key) const;
     using StoreCommunicator = std::function<void(const CommunicatorRow&)>;
     /// A new or changed communicator, which is stored by `store` as it is from then on. Any thread.
     void put_communicator(CommunicatorRow row, const StoreCommunicator& store);
