@@ -123,7 +123,8 @@ TEST_F(ARollup, HasTheQuantilesOfItsCallsWithinItsAccuracy) {
 }
 
 TEST_F(ARollup, IsRightAfterTheWriterWasKilled) {
-    constexpr int batches_a_round = 25;
+    // No more in all than rollups have room for, should no round be ended before its last batch.
+    constexpr int batches_a_round = 20;
     std::mt19937 random(11);
     SumsByOp sums;
     // Full, so that each round rolls rows up.
@@ -141,7 +142,6 @@ TEST_F(ARollup, IsRightAfterTheWriterWasKilled) {
         const pid_t child = fork();
         if (child == 0) {
             const auto writer = start();
-            // No more than what rollups have room for, however fast the machine is.
             for (int count = 0; count < batches_a_round; ++count) {
                 if (count == whole) setitimer(ITIMER_PROF, &end, nullptr);  // SIGPROF ends it
                 if (!writer->commit(next_batch())) _exit(2);
