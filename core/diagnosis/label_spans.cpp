@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 namespace ingero {
 
@@ -30,9 +31,9 @@ const std::string* begins(const SpanRow& row, SpanKind kind) {
 
 }  // namespace
 
-std::vector<SpanRow> spans_of_labels(std::span<const SpanRow> moments, SpanKind kind) {
-    std::map<std::tuple<ProcessKey, uint32_t>, std::vector<const SpanRow*>> of_process;
-    for (const SpanRow& row : moments)
+std::vector<SpanRow> spans_of_labels(std::span<SpanRow> moments, SpanKind kind) {
+    std::map<std::tuple<ProcessKey, uint32_t>, std::vector<SpanRow*>> of_process;
+    for (SpanRow& row : moments)
         if (row.kind == SpanKind::label && row.start_ns == row.end_ns && ends(row, kind))
             of_process[{row.process, row.uid}].push_back(&row);
     std::vector<SpanRow> spans;
@@ -46,9 +47,10 @@ std::vector<SpanRow> spans_of_labels(std::span<const SpanRow> moments, SpanKind 
             const std::string* const id = begins(*rows[i], kind);
             const uint64_t length_ns = rows[i + 1]->start_ns - rows[i]->start_ns;
             if (!id || length_ns == 0 || length_ns > max_span_ns) continue;
-            SpanRow& span = spans.emplace_back(*rows[i]);
+            std::string own = *id;
+            SpanRow& span = spans.emplace_back(std::move(*rows[i]));
             span.kind = kind;
-            span.id = *id;
+            span.id = std::move(own);
             span.end_ns = rows[i + 1]->start_ns;
         }
     }

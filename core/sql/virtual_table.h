@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "core/sql/events/event_table.h"
@@ -51,6 +52,19 @@ int guarded(VirtualTable& table, Body body) {
         return fail_with(table, {ErrorCode::internal, error.what(), ""});
     }
 }
+
+/// What a column of a row goes to, for EventRow. Nothing given is null.
+struct SqliteSink {
+    sqlite3_context* out;
+
+    void number(uint64_t value) { sqlite3_result_int64(out, static_cast<int64_t>(value)); }
+    void lasting_text(std::string_view text) {
+        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
+    }
+    void passing_text(std::string_view text) {
+        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+    }
+};
 
 /// Table and Cursor derive from what is above, and have no virtual functions: SQLite takes the address of `base` for
 /// theirs.

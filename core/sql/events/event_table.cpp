@@ -199,19 +199,6 @@ int at_end(sqlite3_vtab_cursor* raw) {
     return reinterpret_cast<Cursor*>(raw)->rows->at_end();
 }
 
-/// What a column of a row goes to. Nothing given is null.
-struct SqliteSink {
-    sqlite3_context* out;
-
-    void number(uint64_t value) { sqlite3_result_int64(out, static_cast<int64_t>(value)); }
-    void lasting_text(std::string_view text) {
-        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
-    }
-    void passing_text(std::string_view text) {
-        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
-    }
-};
-
 int column(sqlite3_vtab_cursor* raw, sqlite3_context* out, int number) {
     Cursor& cursor = *reinterpret_cast<Cursor*>(raw);
     return guarded(*cursor.table, [&] {

@@ -20,51 +20,35 @@ GroupedRows::GroupedRows(const EventIndex& index, const Grouping& grouping)
       grouping_(grouping),
       stored_(grouping.stored()),
       width_(1 + stored_.size() + grouping.buckets.size()),
-      most_(grouping.sums.size()),
-      table_(256) {}
+      most_(grouping.sums.size()) {}
 
 const uint64_t* GroupedRows::stored(size_t group, ColumnId id) const {
     const auto place = std::find(stored_.begin(), stored_.end(), id);
-    return place == stored_.end() ? nullptr : &of(group)[1 + static_cast<size_t>(place - stored_.begin())];
+    return place == stored_.end() ? nullptr : &key(group)[1 + static_cast<size_t>(place - stored_.begin())];
 }
 
-uint64_t GroupedRows::hash(std::span<const uint64_t> key) const {
+uint64_t GroupedRows::Key::hash() const {
+    static_assert(most_keys % 3 == 0);
     uint64_t value = 0;
-    for (const uint64_t part : key) {
-        value = (value ^ part) * 0x9e3779b97f4a7c15;
-        value ^= value >> 32;
-    }
+    for (size_t i = 0; i < parts.size(); i += 3) value = hash_words(value, parts[i], parts[i + 1], parts[i + 2]);
     return value;
 }
 
-void GroupedRows::grow() {
-    table_.assign(table_.size() * 2, 0);
-    for (size_t group = 0; group < rows_.size(); ++group) {
-        size_t place = hash(of(group)) & (table_.size() - 1);
-        while (table_[place] != 0) place = (place + 1) & (table_.size() - 1);
-        table_[place] = static_cast<uint32_t>(group + 1);
+std::optional<uint32_t> GroupedRows::group_of(const Key& key) {
+    const uint32_t group = index_of_groups_.find_or_add(key);
+    if (group == KeyIndex<Key>::none) return std::nullopt;
+    if (group == rows_.size()) {
+        rows_.push_back(0);
+        sums_.resize(sums_.size() + grouping_.sums.size());
+        if (sums_.size() * sizeof(GroupSum) > most_bytes) return std::nullopt;
     }
-}
-
-/// Adds one where there is none yet.
-size_t GroupedRows::group_of(const Key& key) {
-    const std::span wanted(key.data(), width_);
-    size_t place = hash(wanted) & (table_.size() - 1);
-    for (; table_[place] != 0; place = (place + 1) & (table_.size() - 1))
-        if (std::ranges::equal(of(table_[place] - 1), wanted)) return table_[place] - 1;
-    keys_.insert(keys_.end(), wanted.begin(), wanted.end());
-    rows_.push_back(0);
-    sums_.resize(sums_.size() + grouping_.sums.size());
-    table_[place] = static_cast<uint32_t>(rows_.size());
-    if (rows_.size() * 2 > table_.size()) grow();
-    return rows_.size() - 1;
+    return group;
 }
 
 Result<bool> GroupedRows::read(EventSelection selection, EventCursor::Clock::time_point deadline) {
-    keys_.clear();
+    index_of_groups_ = KeyIndex<Key>(most_groups);
     rows_.clear();
     sums_.clear();
-    table_.assign(table_.size(), 0);
     EventCursor cursor(index_);
     if (auto started = cursor.start(std::move(selection), EventOrder::any, {}, deadline); !started)
         return tl::unexpected(started.error());
@@ -134,11 +118,12 @@ Result<std::span<const uint64_t>> GroupedRows::column(EventCursor& cursor, const
 }
 
 Result<bool> GroupedRows::find_groups(EventCursor& cursor, const SegmentRows& rows) {
-    Key key{};
+    Key whole;
+    auto& key = whole.parts;
     key[0] = uint64_t{cursor.op_number()} << 32 | cursor.boot_number();
     if (width_ == 1) {
-        only_group_ = group_of(key);
-        return true;
+        only_group_ = group_of(whole);
+        return only_group_.has_value();
     }
     std::array<std::span<const uint64_t>, most_keys> columns;
     for (size_t i = 0; i < stored_.size(); ++i) {
@@ -159,7 +144,7 @@ Result<bool> GroupedRows::find_groups(EventCursor& cursor, const SegmentRows& ro
         widths[first_bucket + i] = static_cast<uint64_t>(bucket.width);
     }
     group_of_.resize(rows.count);
-    size_t group = 0;
+    std::optional<uint32_t> group;
     bool known = false;
     for (size_t row = 0; row < rows.count; ++row) {
         bool same = known;
@@ -181,10 +166,10 @@ Result<bool> GroupedRows::find_groups(EventCursor& cursor, const SegmentRows& ro
                 to[i] = std::min(saturating_add(from[i], widths[i]), uint64_t{1} << 63);
             }
         }
-        if (!same) group = group_of(key);
+        if (!same) group = group_of(whole);
+        if (!group) return false;
         known = true;
-        group_of_[row] = static_cast<uint32_t>(group);
-        if (rows_.size() > most_groups || bytes() > most_bytes) return false;
+        group_of_[row] = *group;
     }
     return true;
 }

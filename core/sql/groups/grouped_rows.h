@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/query/key_index.h"
 #include "core/sql/events/event_cursor.h"
 #include "core/sql/groups/grouping.h"
 
@@ -35,22 +36,27 @@ class GroupedRows {
     Result<bool> read(EventSelection selection, EventCursor::Clock::time_point deadline);
 
     const EventIndex& index() const { return index_; }
-    size_t groups() const { return rows_.size(); }
+    size_t groups() const { return index_of_groups_.size(); }
     uint64_t rows(size_t group) const { return rows_[group]; }
-    const EventIndex::OpEntry& op(size_t group) const { return index_.ops()[of(group)[0] >> 32]; }
-    const EventIndex::Boot& boot(size_t group) const { return index_.boots()[static_cast<uint32_t>(of(group)[0])]; }
+    const EventIndex::OpEntry& op(size_t group) const { return index_.ops()[key(group)[0] >> 32]; }
+    const EventIndex::Boot& boot(size_t group) const { return index_.boots()[static_cast<uint32_t>(key(group)[0])]; }
     /// nullptr where the groups do not come from that column.
     const uint64_t* stored(size_t group, ColumnId id) const;
     int64_t bucket(size_t group, size_t number) const {
-        return static_cast<int64_t>(of(group)[1 + stored_.size() + number]);
+        return static_cast<int64_t>(key(group)[1 + stored_.size() + number]);
     }
     const GroupSum& sum(size_t group, size_t number) const { return sums_[group * grouping_.sums.size() + number]; }
 
   private:
     static constexpr size_t most_keys = 1 + Grouping::most_stored + Grouping::most_buckets;
     static constexpr size_t most_groups = 65'536;
-    static constexpr size_t most_bytes = 32 << 20;
-    using Key = std::array<uint64_t, most_keys>;
+    static constexpr size_t most_bytes = 32 << 20;  ///< of sums
+    /// Operation and boot, then what is stored, then buckets; what there is not is 0.
+    struct Key {
+        std::array<uint64_t, most_keys> parts{};
+        bool operator==(const Key&) const = default;
+        uint64_t hash() const;
+    };
 
     /// Of the rows of a segment, a column as SQL shows it.
     struct Values {
@@ -59,14 +65,14 @@ class GroupedRows {
         std::vector<uint8_t> given;  ///< 0: null; empty: none is
     };
 
-    size_t bytes() const { return keys_.size() * sizeof(uint64_t) + sums_.size() * sizeof(GroupSum); }
-    std::span<const uint64_t> of(size_t group) const { return std::span(keys_).subspan(group * width_, width_); }
+    const std::array<uint64_t, most_keys>& key(size_t group) const {
+        return index_of_groups_.key(static_cast<uint32_t>(group)).parts;
+    }
     Result<bool> add_segment(EventCursor& cursor);
     /// Fills group_of_; false where there are too many groups.
     Result<bool> find_groups(EventCursor& cursor, const SegmentRows& rows);
-    size_t group_of(const Key& key);
-    void grow();
-    uint64_t hash(std::span<const uint64_t> key) const;
+    /// Adds one where there is none yet; nothing where there are too many.
+    std::optional<uint32_t> group_of(const Key& key);
     Result<std::span<const uint64_t>> column(EventCursor& cursor, const SegmentRows& rows, ColumnId id, size_t place);
     Result<void> fill(EventCursor& cursor, const SegmentRows& rows, EventColumn column, Values& ret_values);
     Result<bool> add_sums(EventCursor& cursor, const SegmentRows& rows);
@@ -76,14 +82,13 @@ class GroupedRows {
     const EventIndex& index_;
     const Grouping& grouping_;
     std::vector<ColumnId> stored_;
-    size_t width_;
-    std::vector<uint64_t> keys_;  ///< op and boot, then what is stored, then buckets: of each group
+    size_t width_;  ///< of keys
+    KeyIndex<Key> index_of_groups_{most_groups};
     std::vector<uint64_t> rows_;
     std::vector<GroupSum> sums_;
-    std::vector<__int128> most_;   ///< of each sum, how far it may be from 0, over all that was read
-    std::vector<uint32_t> table_;  ///< of hashes: a group's number and one
+    std::vector<__int128> most_;  ///< of each sum, how far it may be from 0, over all that was read
     // Of the segment at hand.
-    std::optional<size_t> only_group_;
+    std::optional<uint32_t> only_group_;
     std::vector<uint32_t> group_of_;
     std::array<std::vector<uint64_t>, most_keys> picked_;
     std::array<Values, 2> values_;

@@ -136,9 +136,8 @@ std::string GroupedSelect::write(Grouping& ret_grouping, size_t number) {
     std::string list, groups;
     for (Item& one : items_) {
         if (one.span.size() == 1 && tokens_[one.span.first].is_symbol("*")) throw NotUnderstood();
-        one.text = expression(one.span, &one.atoms);
+        list += (list.empty() ? " " : ", ") + expression(one.span, &one.atoms);
         one.compared = same_text(one.span);
-        list += (list.empty() ? " " : ", ") + one.text;
         size_t next = 0;
         const bool is_column = column_at(one.span.first, next) && next == one.span.last;
         if (!one.alias_span.empty()) {

@@ -54,7 +54,6 @@ class GroupedSelect {
         SqlSpan span;       ///< without its alias
         std::string alias;  ///< in lower case
         SqlSpan alias_span;
-        std::string text;
         std::string compared;  ///< same_text()
         Atoms atoms;
     };

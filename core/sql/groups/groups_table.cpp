@@ -193,18 +193,6 @@ struct GroupRow {
     }
 };
 
-struct Sink {
-    sqlite3_context* out;
-
-    void number(uint64_t value) { sqlite3_result_int64(out, static_cast<int64_t>(value)); }
-    void lasting_text(std::string_view text) {
-        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
-    }
-    void passing_text(std::string_view text) {
-        sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
-    }
-};
-
 void give_sum(const Cursor& cursor, sqlite3_context* out, int place) {
     const auto number = static_cast<size_t>(place / columns_of_sum);
     if (number >= cursor.table->grouping()->sums.size()) return;
@@ -233,7 +221,7 @@ int column(sqlite3_vtab_cursor* raw, sqlite3_context* out, int number) {
                 return SQLITE_ERROR;
             }
             GroupRow group{rows, cursor.group};
-            Sink sink{out};
+            SqliteSink sink{out};
             EventRow row(rows.index(), group, cursor.process, sink);
             row.give(static_cast<EventColumn>(number));
             if (row.error()) return fail_with(*cursor.table, *row.error());
