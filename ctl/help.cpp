@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <sstream>
 
+#include "core/model/text/closest_word.h"
 #include "core/render/table.h"
 
 namespace ingero::ctl {
@@ -36,37 +38,6 @@ class HelpFormatter final : public CLI::Formatter {
     }
 };
 
-/// Letters to insert, drop, change or swap with the next one, to make one word of the other.
-size_t distance(const std::string& a, const std::string& b) {
-    std::vector<size_t> before_last, last(b.size() + 1), row(b.size() + 1);
-    for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
-    for (size_t i = 1; i <= a.size(); ++i) {
-        row[0] = i;
-        for (size_t j = 1; j <= b.size(); ++j) {
-            row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = std::min(row[j], before_last[j - 2] + 1);
-        }
-        before_last = last;
-        last = row;
-    }
-    return last[b.size()];
-}
-
-/// Empty where none is close: two letters in five at most differ, or it is the beginning of one.
-std::string closest(const std::string& word, const std::vector<std::string>& known) {
-    std::string best;
-    size_t best_distance = word.size() * 2 / 5 + 1;
-    for (const std::string& one : known) {
-        const bool is_beginning = word.size() > 2 && one.starts_with(word);
-        const size_t apart = is_beginning ? 1 : distance(word, one);
-        if (apart >= best_distance) continue;
-        best = one;
-        best_distance = apart;
-    }
-    return best;
-}
-
 std::vector<std::string> commands_of(const CLI::App& app) {
     std::vector<std::string> names;
     for (const CLI::App* command : app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
@@ -79,10 +50,6 @@ void add_options(const CLI::App& app, std::vector<std::string>& names) {
         for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
 }
 
-std::string did_you_mean(const std::string& word) {
-    return word.empty() ? "" : "; did you mean '" + word + "'?";
-}
-
 Error unknown_option(const CLI::App& app, const CLI::App* command, const std::string& given) {
     const std::string option = given.substr(0, given.find('='));
     const std::string of = command ? " of '" + command->get_name() + "'" : "";
@@ -91,7 +58,7 @@ Error unknown_option(const CLI::App& app, const CLI::App* command, const std::st
     add_options(app, known);
     if (command) add_options(*command, known);
     std::string what = "unknown option '" + option + "'" + of;
-    if (const std::string meant = closest(option, known); !meant.empty())
+    if (const std::string meant = closest_word(option, known); !meant.empty())
         return {ErrorCode::bad_request, what + did_you_mean(meant), hint};
     std::string others;
     for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -190,16 +157,21 @@ Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
     // The options behind a misspelt command are that one's.
     if (!command && !unknown.empty() && !unknown.front().starts_with('-'))
         return {ErrorCode::bad_request,
-                "unknown command '" + unknown.front() + "'" + did_you_mean(closest(unknown.front(), commands_of(app))),
+                "unknown command '" + unknown.front() + "'" + did_you_mean(closest_word(unknown.front(), commands_of(app))),
                 see_help};
     // CLI11 reports what is missing before the word that it did not know.
     for (const std::string& word : unknown)
         if (word.starts_with('-') && word != "--" && word != "-") return unknown_option(app, command, word);
     if (!command && dynamic_cast<const CLI::RequiredError*>(&error))
         return {ErrorCode::bad_request, "a command is missing", see_help};
-    if (command && !unknown.empty() && dynamic_cast<const CLI::ExtrasError*>(&error))
-        return {ErrorCode::bad_request, "unexpected word '" + unknown.front() + "' after '" + command->get_name() + "'",
-                see_help};
+    if (command && !unknown.empty() && dynamic_cast<const CLI::ExtrasError*>(&error)) {
+        const std::string what = "unexpected word '" + unknown.front() + "' after '" + command->get_name() + "'";
+        std::error_code ignored;
+        const bool is_recording = unknown.front().starts_with("demo:") || std::filesystem::exists(unknown.front(), ignored);
+        return {ErrorCode::bad_request, what,
+                is_recording ? "to ask a recording: ingeroctl --db " + unknown.front() + " " + command->get_name()
+                             : see_help};
+    }
     return {ErrorCode::bad_request, reason_of(error), see_help};
 }
 

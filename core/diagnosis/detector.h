@@ -69,6 +69,7 @@ struct JudgementContext {
     const WaitTable* waits = nullptr;
     const std::vector<GpuStates>* gpus = nullptr;  ///< what was measured of them in the window
     const std::vector<SpanRow>* spans = nullptr;   ///< that overlap the window, and who registered for their scopes
+    size_t new_spans_from = 0;  ///< place in `spans` of the first that no earlier pass over a live window had
 
     /// What shares of a process's time are of: the covered time in which it was there. Of less than the live window
     /// shares say little: it is not less, but where less is covered.

@@ -234,7 +234,19 @@ std::string missing_ranks(const Communicators& communicators, const KnownProcess
            " were not compared, since some of their collectives may not have been recorded";
 }
 
-std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const std::string& missing) {
+/// Why nothing was judged. `visible`: the processes that the answer may speak of.
+std::string nothing_recorded(const Filter& filter, const std::vector<Process>& processes, EventFilter& visible) {
+    if (!filter.pid) return "nothing to explain: no CUDA call was recorded in the window";
+    const std::string subject = "process " + std::to_string(*filter.pid);
+    const bool known = std::any_of(processes.begin(), processes.end(),
+                                   [&](const Process& process) { return visible.matches(process.key); });
+    if (known) return "nothing to explain: no CUDA call of " + subject + " was recorded in the window";
+    return "nothing to explain: " + subject +
+           " was never traced; 'ingeroctl processes' lists those that are, 'ingeroctl check' says what cannot be";
+}
+
+std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const std::string& missing,
+                       const std::string& nothing) {
     std::string text;
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
@@ -245,7 +257,7 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
         text = "insufficient evidence: " + missing + "; no finding in the " + std::to_string(totals.calls) +
                " calls that were recorded";
     } else if (totals.calls == 0) {
-        text = "nothing to explain: no CUDA call was recorded in the window";
+        text = nothing;
     } else {
         text = "nothing slow found: " + std::to_string(totals.calls) + " calls took " +
                format_duration(totals.excess_ns) + " longer than usual";
@@ -416,7 +428,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     if (const std::string ranks = missing_ranks(*communicators, known, boots); !ranks.empty())
         missing += (missing.empty() ? "" : ", and ") + ranks;
     answer.healthy = answer.findings.empty() && missing.empty();
-    answer.summary = summary_of(answer, totals, missing);
+    answer.summary = summary_of(answer, totals, missing, nothing_recorded(filter, *processes, visible));
     return answer;
 }
 

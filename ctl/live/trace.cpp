@@ -97,7 +97,7 @@ void add_trace(CLI::App& app, Command& command) {
     subcommand->add_flag("--errors", trace->errors, "Only calls that failed");
     subcommand->add_flag("--in-flight", trace->in_flight,
                          "Only calls that have been in flight for longer than [capture] inflight_floor");
-    subcommand->add_option("--count", trace->count, "End after this many calls (default: run until interrupted)")
+    subcommand->add_option("-n,--count", trace->count, "End after this many calls (default: run until interrupted)")
         ->type_name("CALLS")
         ->check(whole_number(1, uint64_t{1} << 53));
     subcommand->add_option("--duration", trace->duration, "End after this long, such as 10s")->type_name("DURATION");

@@ -282,6 +282,22 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
     EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: the window has no start");
 }
 
+TEST(Ctl, ARecordingThatIsNamedAsAWordIsToldHowToAskIt) {
+    for (const std::string recording : {"demo:straggler", "/tmp"})
+        EXPECT_EQ(run({"explain", recording}).err,
+                  "ingeroctl: usage: unexpected word '" + recording + "' after 'explain'\n" +
+                      "hint: to ask a recording: ingeroctl --db " + recording + " explain\n");
+}
+
+TEST(Ctl, AMistypedScenarioIsToldWithWhatMayBeMeant) {
+    const std::string why =
+        "there is no recorded scenario 'cpu-contentoin'; did you mean 'cpu-contention'?\n"
+        "hint: 'ingeroctl demo' lists them\n";
+    EXPECT_EQ(run({"demo", "cpu-contentoin"}).err, "ingeroctl: demo: " + why);
+    EXPECT_EQ(run({"--db", "demo:cpu-contentoin", "explain"}).err, "ingeroctl: explain: " + why);
+    EXPECT_THAT(run({"demo", "nope"}).err, HasSubstr("there is no recorded scenario 'nope'\nhint: "));
+}
+
 // By the name that was typed.
 TEST(Ctl, AStoreThatCannotBeOpenedIsToldWithWhatIsWanted) {
     const Outcome outcome = run({"--db", "/nonexistent", "explain", "--verify", "a"});

@@ -23,6 +23,21 @@ TEST(Explain, AnEmptyWindowSaysThatNothingWasRecorded) {
     EXPECT_THAT(answer.summary, HasSubstr("no CUDA call was recorded"));
 }
 
+TEST(Explain, AProcessWithoutCallsIsDistinguishedFromOneThatWasNeverTraced) {
+    Workload work;
+    for (int step = 0; step < 100; ++step) healthy_step(work);
+    const auto summary_of = [&](uint32_t pid, std::optional<uint32_t> uid = {}) {
+        return work.explain({.window = {}, .uid = uid, .pid = pid}).summary;
+    };
+    EXPECT_THAT(summary_of(hog), HasSubstr("nothing to explain: process " + std::to_string(hog) + " was never traced"));
+    Process idle;
+    idle.key = {4'000, 7};
+    idle.uid = 1'000;
+    work.snapshot.add(idle);
+    EXPECT_EQ(summary_of(4'000), "nothing to explain: no CUDA call of process 4000 was recorded in the window");
+    EXPECT_THAT(summary_of(4'000, 1'001), HasSubstr("was never traced")) << "of others nothing is said";
+}
+
 TEST(Explain, AHogThatPreemptsAllTheTimeIsNamed) {
     Workload work;
     contended_syncs(work);

@@ -216,5 +216,32 @@ TEST_F(SlowRequests, AreNamedInTheLiveWindowToo) {
     EXPECT_EQ(live[0].culprits.at(0).name, stored[0].culprits.at(0).name);
 }
 
+// They are told of when they have ended, and the calls that held them up are known long before.
+TEST_F(SlowRequests, AreNewInTheLiveWindowWhenTheyAreToldOf) {
+    serve(200, {50, 100, 150}, true);
+    LiveWindow window("boot-0", {.since_ns = 1});
+    window.add(snapshot_.events());
+    window.add_spans({spans_.begin(), spans_.begin() + 120});
+    const auto processes = snapshot_.processes();
+    const auto pass = [&] {
+        const uint64_t now = now_ + 1;
+        auto live = window.pass({now, now, MemorySnapshot::realtime_at_zero_ns + now}, *processes);
+        std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
+        return live;
+    };
+    EXPECT_TRUE(window.has_new());
+    const auto first = pass();
+    ASSERT_THAT(first, SizeIs(1));
+    EXPECT_EQ(first[0].newly_lost_ns, first[0].lost_ns);
+    EXPECT_FALSE(window.has_new());
+    EXPECT_EQ(pass().at(0).newly_lost_ns, 0u);
+    window.add_spans({spans_.begin() + 120, spans_.end()});
+    EXPECT_TRUE(window.has_new());
+    const auto last = pass();
+    ASSERT_THAT(last, SizeIs(1));
+    EXPECT_GT(last[0].lost_ns, first[0].lost_ns);
+    EXPECT_EQ(last[0].newly_lost_ns, last[0].lost_ns - first[0].lost_ns);
+}
+
 }  // namespace
 }  // namespace ingero::test

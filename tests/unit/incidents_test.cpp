@@ -99,6 +99,14 @@ TEST_F(Incidents, high_severity_opens_at_once_and_low_never) {
     EXPECT_EQ(observe({contention(2 * second, Severity::high)}).size(), 1u);
 }
 
+TEST_F(Incidents, what_has_grown_graver_only_as_the_window_moved_on_opens_nothing) {
+    observe({contention(50 * ms)});
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(observe({contention(0, Severity::high)}).empty());
+    Finding waits = contention(0, Severity::high);
+    waits.newly_waited_ns = ms;
+    EXPECT_EQ(observe({waits}).size(), 1u) << "what it costs is not known until its cycle has ended";
+}
+
 TEST_F(Incidents, what_is_not_proven_opens_nothing) {
     Finding unexplained = contention(second, Severity::high);
     unexplained.verdict = Verdict::unexplained;

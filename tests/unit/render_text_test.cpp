@@ -36,7 +36,7 @@ TEST(RenderText, ExplainReadsLikeAVerdict) {
             " cudaLaunchKernel 3.01 ms, usually 20 µs\n"
             "              [#=.....................-] 3.2 % on CPU, 3.3 % device, 90 % no CPU, 3.3 % asleep\n"
             "              asleep for 100 µs: disk, woken by kworker (12)\n"
-            "  Ruled out   disk wait 3.9 ms\n"
+            "  Other time  disk wait 3.9 ms\n"
             "  Fix         Pin stress-ng to other CPUs.\n"
             "  Check       Runnable time stays below 1 ms.\n"
             "  Evidence    cpu-contention, proven, 93 % of the time explained; 2 events; finding cpu-contention-4242\n"
@@ -192,12 +192,12 @@ TEST(RenderText, WhatWasNotRecordedIsToldByItsLength) {
             {"from_ns", from_s * 1'000'000'000}, {"to_ns", to_s * 1'000'000'000}, {"partial", partial}, {"reason", ""}};
     };
     EXPECT_THAT(told({gap(900, 1'003, false), gap(1'002, 1'004, false), gap(1'005, 1'006, true)}),
-                HasSubstr(" (10 s): 4 s not recorded, 1 s in part (--coverage)"));
+                HasSubstr(" (10 s): 4 s not recorded, 1 s not in full (--coverage)"));
     EXPECT_THAT(told({gap(900, 1'003, false), gap(1'002, 1'003, true)}),
                 HasSubstr(" (10 s): all but 3 s recorded (--coverage)"));
     EXPECT_THAT(told({gap(1'002, 1'003, true), gap(1'002, 1'005, true)}),
-                HasSubstr(": 3 s recorded in part (--coverage)"));
-    EXPECT_THAT(told({gap(900, 2'000, true)}), HasSubstr(": recorded in part (--coverage)"));
+                HasSubstr(": 3 s not recorded in full (--coverage)"));
+    EXPECT_THAT(told({gap(900, 2'000, true)}), HasSubstr(": not recorded in full (--coverage)"));
     EXPECT_THAT(told({gap(900, 2'000, false)}), HasSubstr(": nothing recorded (--coverage)"));
     EXPECT_TRUE(told({}).ends_with(": not all recorded")) << "there is nothing to list";
 }

@@ -201,7 +201,7 @@ TEST(StacksText, EscapesNamesAndTakesTheSeparatorOutOfThem) {
     const auto json = to_json(stacks_of(snapshot), {});
     EXPECT_EQ(folded_stacks(json), "cudaLaunchKernel;[truncated];evil:name\\n\\x1b[2J 5\n");
     EXPECT_THAT(text_stacks(json), HasSubstr("      evil;name\\n\\x1b[2J  (liba.so)\n"));
-    EXPECT_THAT(text_stacks(json), HasSubstr("[truncated: no-rule]"));
+    EXPECT_THAT(text_stacks(json), HasSubstr("[truncated: no rule to unwind this code]"));
 }
 
 TEST(StoredStacks, ComeBackAsTheyWereAndIdsGoOnInTheNextSession) {

@@ -57,7 +57,7 @@ uint64_t overlap(const Window& a, const Window& b) {
 
 class SlowRequests final : public Detector {
   public:
-    explicit SlowRequests(const DetectorContext& context) : options_(context.options), clock_(context.clock) {}
+    explicit SlowRequests(const DetectorContext& context) : clock_(context.clock) {}
 
     void judged(const JudgedCall& call) override {
         // What calls wait for the device is the device's work, of which requests have more and less.
@@ -73,7 +73,8 @@ class SlowRequests final : public Detector {
         std::string why(cause == Cause::first_use ? "cold-start" : to_string(cause));
         if (cause != Cause::first_use) {
             const Comm comm = suspect_of(cause, call.event).first;
-            if (const std::string_view who = to_string_view(comm); !who.empty()) why += " (" + std::string(who) + ")";
+            const std::string_view who = to_string_view(comm);
+            if (!who.empty() && who != to_string(BlockedReason::other)) why += " (" + std::string(who) + ")";
         }
         add({{call.event.start_ns, saturating_end_ns(call.event)},
              ns,
@@ -209,7 +210,8 @@ class SlowRequests final : public Detector {
             excess_ns = saturating_add(excess_ns, one.excess_ns);
             finding.lost_ns = saturating_add(finding.lost_ns, one.stalled_ns);
             evidence.add(one.stalled_ns, one.longest->call);
-            if (one.longest->call >= options_.new_from_sequence)
+            // A request is reported when it has ended, which may be long after its stall.
+            if (static_cast<size_t>(one.span - context.spans->data()) >= context.new_spans_from)
                 finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.stalled_ns);
             if (finding.culprits.size() < max_named)
                 finding.culprits.push_back(
@@ -249,7 +251,6 @@ class SlowRequests final : public Detector {
         ret_findings.push_back(std::move(finding));
     }
 
-    ExplainOptions options_;
     ClockTriple clock_;
     std::vector<Stall> stalls_;  ///< a heap, the shortest on top
 };

@@ -83,7 +83,9 @@ struct IncidentTracker::Impl {
         }
         one.last_seen_ns = now.monotonic_ns;
         if (finding.newly_lost_ns != 0) ++one.passes;
-        if (one.passes < options.passes_to_open && finding.severity < Severity::high) return;
+        // What has grown graver only since the window moved on is over.
+        const bool is_new = finding.newly_lost_ns != 0 || finding.newly_waited_ns != 0;
+        if (one.passes < options.passes_to_open && (finding.severity < Severity::high || !is_new)) return;
         if (is_full()) return;
         Incident incident;
         incident.kind = finding.kind;

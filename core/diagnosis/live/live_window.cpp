@@ -88,6 +88,7 @@ struct LiveWindow::Impl {
     std::map<ProcessKey, Kept> kept;
     std::set<std::pair<size_t, ProcessKey>> by_size;  ///< whoever has anything in `kept`
     std::deque<SpanRow> spans;                        ///< in order of arrival
+    size_t new_spans = 0;                             ///< the latest so many of `spans` no pass has seen
     std::vector<SpanRow> registered;
     std::deque<GpuSample> samples;  ///< of GPUs
     Communicators communicators;
@@ -207,6 +208,7 @@ void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
         if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
         impl_->spans.push_back(span);
         if (impl_->spans.size() > max_spans) impl_->spans.pop_front();
+        impl_->new_spans = std::min(impl_->new_spans + 1, impl_->spans.size());
     }
 }
 
@@ -239,12 +241,13 @@ void LiveWindow::trim(uint64_t now_monotonic_ns) {
     const std::lock_guard lock(impl_->mutex);
     impl_->drop_before(oldest);
     while (!impl_->spans.empty() && impl_->spans.front().end_ns < oldest) impl_->spans.pop_front();
+    impl_->new_spans = std::min(impl_->new_spans, impl_->spans.size());
     while (!impl_->samples.empty() && impl_->samples.front().measurement.time_ns < oldest) impl_->samples.pop_front();
 }
 
 bool LiveWindow::has_new() const {
     const std::lock_guard lock(impl_->mutex);
-    return impl_->last_sequence > impl_->seen_sequence;
+    return impl_->last_sequence > impl_->seen_sequence || impl_->new_spans != 0;
 }
 
 bool LiveWindow::empty() const {
@@ -281,8 +284,12 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
             context.losses.insert(context.losses.end(), losses.begin(), losses.end());
         for (const auto& [process, own] : impl_->kept)
             if (own.dropped_until_ns != 0) dropped_until.emplace(process, own.dropped_until_ns);
-        std::copy_if(impl_->spans.begin(), impl_->spans.end(), std::back_inserter(spans),
-                     [&](const SpanRow& span) { return span.end_ns > judged_from_ns; });
+        const auto is_judged = [&](const SpanRow& span) { return span.end_ns > judged_from_ns; };
+        const auto first_new = impl_->spans.end() - static_cast<std::ptrdiff_t>(impl_->new_spans);
+        std::copy_if(impl_->spans.begin(), first_new, std::back_inserter(spans), is_judged);
+        context.new_spans_from = spans.size();
+        std::copy_if(first_new, impl_->spans.end(), std::back_inserter(spans), is_judged);
+        impl_->new_spans = 0;
         if (!spans.empty()) spans.insert(spans.end(), impl_->registered.begin(), impl_->registered.end());
     }
     if (kept_from_ns == 0) {

@@ -3,6 +3,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/model/text/closest_word.h"
 
 namespace ingero {
 
@@ -47,13 +51,14 @@ Result<json> read_demos() {
 }
 
 Result<json> find_demo(const json& scenarios, const std::string& name) {
-    std::string names;
+    std::vector<std::string> names;
     for (const json& one : scenarios) {
-        const std::string known = one.value("name", "");
-        if (known == name) return one;
-        names += (names.empty() ? "" : ", ") + known;
+        names.push_back(one.value("name", ""));
+        if (names.back() == name) return one;
     }
-    return fail(ErrorCode::not_found, "there is no such scenario: " + name, "there are " + names);
+    return fail(ErrorCode::not_found,
+                "there is no recorded scenario '" + name + "'" + did_you_mean(closest_word(name, names)),
+                "'ingeroctl demo' lists them");
 }
 
 Result<json> read_explained_demo(const std::string& name) {

@@ -143,10 +143,10 @@ std::string gaps_text(const json& answer) {
     const uint64_t missing_ns = gaps_ns(answer, whole, false), partial_ns = gaps_ns(answer, whole, true) - missing_ns;
     if (missing_ns != 0 && missing_ns == whole.length_ns()) return "nothing recorded";
     if (missing_ns != 0 && partial_ns != 0)
-        return format_duration(missing_ns) + " not recorded, " + format_duration(partial_ns) + " in part";
+        return format_duration(missing_ns) + " not recorded, " + format_duration(partial_ns) + " not in full";
     if (missing_ns != 0) return "all but " + format_duration(missing_ns) + " recorded";
     if (partial_ns == 0) return "";
-    return (partial_ns == whole.length_ns() ? "" : format_duration(partial_ns) + " ") + "recorded in part";
+    return (partial_ns == whole.length_ns() ? "" : format_duration(partial_ns) + " ") + "not recorded in full";
 }
 
 /// Empty where all was recorded.

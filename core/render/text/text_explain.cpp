@@ -158,7 +158,7 @@ std::string rejected_line(const json& finding, const TextStyle& style) {
         if (!style.details && !is_much) continue;
         result += (result.empty() ? "" : ", ") + text::words(one, "hypothesis") + " " + text::duration(one, "ns");
     }
-    return result.empty() ? "" : labelled("Ruled out", result, style);
+    return result.empty() ? "" : labelled("Other time", result, style);
 }
 
 /// The summary without what it cost, which has a line of its own.

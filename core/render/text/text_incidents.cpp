@@ -132,7 +132,7 @@ std::string text_incident(const json& answer, const TextStyle& style) {
     }
     first = true;
     for (const json& one : list(finding, "rejected")) {
-        result += labelled(first ? "Ruled out" : "", words(one, "hypothesis") + ": " + duration(one, "ns"), style);
+        result += labelled(first ? "Other time" : "", words(one, "hypothesis") + ": " + duration(one, "ns"), style);
         first = false;
     }
     for (const auto& [label, key] : {std::pair("Fix", "fix"), std::pair("Check", "confirm")})

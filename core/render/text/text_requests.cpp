@@ -83,7 +83,7 @@ std::string table_text(const json& requests, const std::string& kind, const Text
     return table.render(style.width);
 }
 
-std::string request_text(const json& request, const TextStyle& style) {
+std::string request_text(const json& request, const std::string& kind, const TextStyle& style) {
     std::string took = words(request, "id") + ": started " + moment(request, "start_ns", style) + ", took " +
                        duration(request, "rank_by_ns");
     if (number(request, "queue_ns")) took += "; scheduled after " + duration(request, "queue_ns");
@@ -92,8 +92,10 @@ std::string request_text(const json& request, const TextStyle& style) {
     const json& events = member(request, "events");
     const std::string errors =
         number(events, "errors").value_or(0) == 0 ? "" : ", " + count(events, "errors") + " of them failed";
-    result += labelled(
-        "Calls", count(events, "calls") + errors + "; a fair share is " + duration(request, "fair_share_ns"), style);
+    result += labelled("Calls",
+                       count(events, "calls") + errors + "; " + duration(request, "fair_share_ns") +
+                           " where each is divided among the " + kind + "s that it overlaps",
+                       style);
     if (const std::string bar = split_line(member(request, "split")); !bar.empty()) result += labelled("", bar, style);
     if (const json& stall = member(request, "longest_stall"); stall.is_object())
         result += labelled("Stalled",
@@ -129,7 +131,7 @@ std::string text_requests(const json& answer, const TextStyle& style) {
         result = table_text(requests, kind, style);
         if (const auto found = number(answer, "found"); found && *found > requests.size())
             result += "The longest " + format_count(requests.size()) + " of " + format_count(*found) + "\n";
-        result += "\n" + request_text(requests.front(), style);
+        result += "\n" + request_text(requests.front(), kind, style);
     }
     result += "\n" + window_line(answer, style) + coverage_lines(answer, style) + "\n";
     // Whole lines, however narrow the terminal: they are looked for word by word.

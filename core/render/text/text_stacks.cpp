@@ -1,6 +1,8 @@
 // Stacks for a reader, and folded: a line a stack, outermost frame first, as flame graph tools read them.
 #include <algorithm>
+#include <utility>
 
+#include "core/model/stack.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
 
@@ -77,6 +79,17 @@ std::string frame_line(const json& frame, const TextStyle& style) {
     return std::string(indent, ' ') + name + paint(where, Colour::dim, style) + "\n";
 }
 
+/// In words, where they say more than the code does.
+std::string why_truncated(const json& stack) {
+    const std::string end = words(stack, "end");
+    for (const auto& [code, said] : {std::pair{StackEnd::no_table, "no call frame information"},
+                                     {StackEnd::no_rule, "no rule to unwind this code"},
+                                     {StackEnd::no_memory, "the stack's memory makes no sense"},
+                                     {StackEnd::too_deep, "deeper than 64 frames"}})
+        if (end == to_string(code)) return said;
+    return end;
+}
+
 /// The separators of the folded form are taken out of names.
 std::string folded_name(std::string name) {
     std::replace(name.begin(), name.end(), ';', ':');
@@ -97,7 +110,7 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
                   (weight == "off_cpu_ns" ? " off CPU" : "") + ", " + count(stack, "count") + " calls\n";
         for (const json& frame : list(stack, "frames")) result += frame_line(frame, style);
         if (flag(stack, "truncated"))
-            result += "      " + paint("[truncated: " + words(stack, "end") + "]", Colour::yellow, style) + "\n";
+            result += "      " + paint("[truncated: " + why_truncated(stack) + "]", Colour::yellow, style) + "\n";
     }
     if (flag(answer, "more")) result += "\nMore stacks were left out: -n shows more.\n";
     const auto without = number(answer, "calls_without_stack");

@@ -217,7 +217,10 @@ struct LiveDiagnosis::Impl {
         later.stragglers = std::move(earlier.stragglers);
         for (Finding& finding : later.findings)
             for (const Finding& before : earlier.findings)
-                if (before.id == finding.id) finding.newly_lost_ns += before.newly_lost_ns;
+                if (before.id == finding.id) {
+                    finding.newly_lost_ns += before.newly_lost_ns;
+                    finding.newly_waited_ns += before.newly_waited_ns;
+                }
     }
 
     void deliver() {
