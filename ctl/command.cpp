@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -121,6 +122,13 @@ std::string to_text(const Options& options, const json& answer, const Renderer& 
                         : renderer(answer, style_of(options));
 }
 
+bool write_all(const std::string& text) {
+    errno = 0;
+    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+    report("output", {ErrorCode::internal, errno_message("cannot write", errno), ""}, exit_failed);
+    return false;
+}
+
 }  // namespace
 
 void choose_zone(const Options& options) {
@@ -131,13 +139,11 @@ void choose_zone(const Options& options) {
 
 bool print(const Options& options, const json& answer, const Renderer& renderer) {
     const std::string text = to_text(options, answer, renderer);
-    if (!options.json) return print_text(options, text);
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return options.json ? write_all(text) : print_text(options, text);
 }
 
 bool print_text(const Options& options, const std::string& text) {
-    if (options.pages && is_longer_than_terminal(text) && show_in_pager(text)) return true;
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return (options.pages && is_longer_than_terminal(text) && show_in_pager(text)) || write_all(text);
 }
 
 bool print_line(const Options& options, const json& line, const Renderer& renderer) {

@@ -57,6 +57,9 @@ Error unknown_option(const CLI::App& app, const CLI::App* command, const std::st
     std::vector<std::string> known;
     add_options(app, known);
     if (command) add_options(*command, known);
+    if (command && std::find(known.begin(), known.end(), option) != known.end())
+        return {ErrorCode::bad_request, "'" + option + "' is an option" + of,
+                "write it after '" + command->get_name() + "'"};
     std::string what = "unknown option '" + option + "'" + of;
     if (const std::string meant = closest_word(option, known); !meant.empty())
         return {ErrorCode::bad_request, what + did_you_mean(meant), hint};
@@ -106,12 +109,14 @@ CLI::Validator whole_number(uint64_t least, uint64_t most, const std::string& wh
     const std::string range = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
     const std::string wanted = what.empty() ? range : what;
     return CLI::Validator(
-        [=](const std::string& text) {
+        [=](std::string& text) {
             uint64_t value = 0;
             const char* const end = text.data() + text.size();
             const auto [at, error] = std::from_chars(text.data(), end, value);
             const bool fits = error == std::errc{} && at == end && value >= least && value <= most;
-            return fits ? std::string() : not_wanted(wanted, text);
+            if (!fits) return not_wanted(wanted, text);
+            text = std::to_string(value);  // 010 is ten
+            return std::string();
         },
         "");
 }
@@ -156,9 +161,10 @@ Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
     const std::string see_help = "see 'ingeroctl " + (command ? command->get_name() + " " : "") + "--help'";
     // The options behind a misspelt command are that one's.
     if (!command && !unknown.empty() && !unknown.front().starts_with('-'))
-        return {ErrorCode::bad_request,
-                "unknown command '" + unknown.front() + "'" + did_you_mean(closest_word(unknown.front(), commands_of(app))),
-                see_help};
+        return {
+            ErrorCode::bad_request,
+            "unknown command '" + unknown.front() + "'" + did_you_mean(closest_word(unknown.front(), commands_of(app))),
+            see_help};
     // CLI11 reports what is missing before the word that it did not know.
     for (const std::string& word : unknown)
         if (word.starts_with('-') && word != "--" && word != "-") return unknown_option(app, command, word);
@@ -167,7 +173,8 @@ Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
     if (command && !unknown.empty() && dynamic_cast<const CLI::ExtrasError*>(&error)) {
         const std::string what = "unexpected word '" + unknown.front() + "' after '" + command->get_name() + "'";
         std::error_code ignored;
-        const bool is_recording = unknown.front().starts_with("demo:") || std::filesystem::exists(unknown.front(), ignored);
+        const bool is_recording =
+            unknown.front().starts_with("demo:") || std::filesystem::exists(unknown.front(), ignored);
         return {ErrorCode::bad_request, what,
                 is_recording ? "to ask a recording: ingeroctl --db " + unknown.front() + " " + command->get_name()
                              : see_help};

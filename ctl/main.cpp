@@ -1,5 +1,8 @@
 // ingeroctl: asks the local ingerod and prints its answers.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -29,7 +32,10 @@ void add_global_options(CLI::App& app, Options& options) {
         ->type_name("PATH")
         ->envname("INGERO_SOCKET")
         ->default_str(std::string(default_control_socket));
-    app.add_option("--db", options.db, "Ask a closed store or a SQLite trace of the earlier agent, not the daemon")
+    app.add_option("--db", options.db,
+                   "Instead of the daemon, ask a store that no running ingerod uses, a SQLite trace of the earlier Go "
+                   "agent, or "
+                   "a recorded scenario: demo:NAME")
         ->type_name("PATH");
     app.add_flag("--json", options.json, "Print one line of JSON; its member schema names the schema");
     app.add_flag("--all", options.all, "Print all details: further columns and lines, whole names, the slowest calls");
@@ -107,6 +113,25 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
     return words;
 }
 
+/// An option whose value is empty, such as that of a variable that is not set: it would count as one that is not given.
+/// Empty where there is none.
+std::string option_without_value(const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->get_positional() || option->count() == 0 || option->get_items_expected_max() == 0) continue;
+        const auto& values = option->results();
+        if (std::find(values.begin(), values.end(), "") != values.end()) return option->get_name();
+    }
+    for (const CLI::App* command : app.get_subcommands())
+        if (std::string name = option_without_value(*command); !name.empty()) return name;
+    return {};
+}
+
+/// A file that is opened later must not become standard output. What is written to one that is closed fails.
+void keep_standard_descriptors() {
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int run(int argc, char** argv) {
     CLI::App app("Finds the host-side causes of slow GPU programs.", "ingeroctl");
     Options options;
@@ -127,6 +152,8 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return usage_error("usage", explain_usage(app, error));
     }
+    if (const std::string option = option_without_value(app); !option.empty())
+        return usage_error("usage", {ErrorCode::bad_request, option + " wants a value, not an empty one", ""});
     const auto chosen = app.get_subcommands();
     options.command = chosen.empty() ? "usage" : chosen.front()->get_name();
     options.pages = !options.no_pager && !chosen.empty() && !runs_programs(options.command);
@@ -140,6 +167,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    keep_standard_descriptors();
     try {
         return run(argc, argv);
     } catch (const std::exception& error) {

@@ -24,17 +24,17 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "calls with their time split (kernel's scheduler); waits between calls",
      "why the other task ran; waits between calls that are too short to be recorded one by one", nullptr},
     {"noisy-neighbour", "A task of another container or service has the CPU",
-     "as for cpu-contention, where the task that ran belongs to another control group",
-     "as for cpu-contention; the control group of the other task, which is read while it runs",
+     "as for cpu-contention, where the task that ran belongs to another cgroup",
+     "as for cpu-contention; the cgroup of the other task, which is read while it runs",
      "as for cpu-contention; memory and caches", nullptr},
     {"own-io-wait", "The thread waits for a disk or a network file system",
-     "the time in which a call's thread slept in input or output of its own, and came back from it; between calls only "
-     "with work under way for the device, and where the thread's cycles are longer for it",
-     "calls with their time split; waits", "which file; between calls, what is read with no work under way", nullptr},
+     "the time in which a call's thread slept for disk or network file system I/O; between calls only while the device "
+     "still had work, and where the thread's loop iterations took longer for it",
+     "calls with their time split; waits", "which file; between calls, reads while the device had no work", nullptr},
     {"lock-wait", "The thread waits for a lock",
-     "the time in which a call's thread slept on a futex and came back from it, and who woke it; between calls only in "
-     "steps of 5 ms, as Python's threads wait for their interpreter, with work under way for the device, and where the "
-     "thread's cycles are longer for it",
+     "the time in which a call's thread slept on a futex until another thread woke it, and which one; between calls "
+     "only in steps of 5 ms, as Python's threads wait for the GIL, while the device still had work, and where the "
+     "thread's loop iterations took longer for it",
      "calls with their time split; waits",
      "what the holder did with the lock; between calls, other locks, and any lock while another thread waits for the "
      "device",
@@ -79,9 +79,9 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "devices then need; ranks that wait by polling; a root that comes last to its own broadcast",
      make_late_ranks},
     {"straggler", "One rank keeps coming last",
-     "most of the latest 50 ranges of collectives, or of those of ten seconds, in which the same rank entered last, "
-     "each time late by the same measure as a collective wait",
-     "as for collective-wait, of eight ranges or more; ingero-relay for what of its GPU is worse than of the others'",
+     "most of the latest 50 rounds of collectives (those between two synchronisations), or of those of ten seconds, in "
+     "which the same rank entered last, each time late by the same measure as a collective wait",
+     "as for collective-wait, of eight rounds or more; ingero-relay for what of its GPU is worse than of the others'",
      "as for collective-wait; whether what is worse is why; GPUs that ranks share", nullptr},
     {"nccl-hang", "A collective that cannot end",
      "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "

@@ -1,9 +1,11 @@
 #include "core/diagnosis/explain.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -25,6 +27,10 @@ namespace {
 constexpr size_t max_rejected = 16;
 /// One call lost in ten: the missing ones could have shown otherwise.
 constexpr uint64_t lossy_from = 10;
+/// One call in ten that fails is no healthy program's.
+constexpr uint64_t failing_from = 10;
+/// Of the time: where calls took so much longer than usual in all, something was slow, whatever it was.
+constexpr double slow_from = 0.2;
 
 /// What is learnt from.
 Window with_history(const Window& window) {
@@ -241,12 +247,17 @@ std::string nothing_recorded(const Filter& filter, const std::vector<Process>& p
     const bool known = std::any_of(processes.begin(), processes.end(),
                                    [&](const Process& process) { return visible.matches(process.key); });
     if (known) return "nothing to explain: no CUDA call of " + subject + " was recorded in the window";
-    return "nothing to explain: " + subject +
-           " was never traced; 'ingeroctl processes' lists those that are, 'ingeroctl check' says what cannot be";
+    return "nothing to explain: no traced " + subject +
+           " that you may see; 'ingeroctl processes' lists the traced ones, 'ingeroctl check' shows what this host "
+           "cannot trace";
 }
 
-std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const std::string& missing,
-                       const std::string& nothing) {
+bool fails_often(const JudgedTotals& totals) {
+    return totals.failed != 0 && totals.failed >= totals.calls / failing_from;
+}
+
+std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, uint64_t covered_ns,
+                       const std::string& missing, const std::string& nothing) {
     std::string text;
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
@@ -259,15 +270,19 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
     } else if (totals.calls == 0) {
         text = nothing;
     } else {
-        text = "nothing slow found: " + std::to_string(totals.calls) + " calls took " +
-               format_duration(totals.excess_ns) + " longer than usual";
+        const bool is_slow = share_of(totals.excess_ns, covered_ns) >= slow_from;
+        text = (is_slow ? "no cause found: " : "nothing slow found: ") + format_count(totals.calls, "call", "calls") +
+               " together took " + format_duration(totals.excess_ns) + " longer than usual";
         if (!answer.rejected.empty())
             text += ", mostly " + answer.rejected[0].hypothesis + " (" + format_duration(answer.rejected[0].ns) + ")";
     }
+    if (fails_often(totals))
+        text += "; " + format_count(totals.failed) + " of the " + format_count(totals.calls, "call", "calls") +
+                " failed: 'ingeroctl stats' counts the errors";
     if (totals.uncertain) {
         text += "; " + std::to_string(totals.uncertain) +
-                (totals.uncertain == 1 ? " call was left out: its time split is an estimate"
-                                       : " calls were left out: their time split is an estimate");
+                (totals.uncertain == 1 ? " call has no cause assigned: its time split is an estimate"
+                                       : " calls have no cause assigned: their time split is an estimate");
     }
     return text;
 }
@@ -329,7 +344,17 @@ class ExcessGroups {
 
 }  // namespace
 
-Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& given) {
+namespace {
+
+/// What is found by comparing ranks with each other.
+bool is_of_ranks(const Finding& finding) {
+    constexpr std::array<std::string_view, 3> kinds = {"collective-wait", "straggler", "nccl-hang"};
+    return std::find(kinds.begin(), kinds.end(), finding.kind) != kinds.end();
+}
+
+/// `of_ranks`: instead of findings of that kind that the calls of the one process show.
+Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& given,
+                              std::optional<std::vector<Finding>> of_ranks) {
     ExplainAnswer answer;
     ExplainOptions options = given;
     options.with_groups = true;
@@ -415,6 +440,10 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         if (auto named = name_functions(snapshot, findings); !named) return tl::unexpected(named.error());
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
     }
+    if (of_ranks) {
+        std::erase_if(answer.findings, is_of_ranks);
+        std::move(of_ranks->begin(), of_ranks->end(), std::back_inserter(answer.findings));
+    }
     std::sort(answer.findings.begin(), answer.findings.end(), [](const Finding& a, const Finding& b) {
         return std::tie(b.severity, b.lost_ns, a.id) < std::tie(a.severity, a.lost_ns, b.id);
     });
@@ -427,9 +456,33 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     std::string missing = missing_evidence(answer.coverage, totals.recorded, context.covered_ns);
     if (const std::string ranks = missing_ranks(*communicators, known, boots); !ranks.empty())
         missing += (missing.empty() ? "" : ", and ") + ranks;
-    answer.healthy = answer.findings.empty() && missing.empty();
-    answer.summary = summary_of(answer, totals, missing, nothing_recorded(filter, *processes, visible));
+    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals);
+    answer.summary =
+        summary_of(answer, totals, context.covered_ns, missing, nothing_recorded(filter, *processes, visible));
     return answer;
+}
+
+}  // namespace
+
+Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filter, const ExplainOptions& options) {
+    if (!filter.pid) return explain(snapshot, filter, options, std::nullopt);
+    auto communicators = Communicators::read(snapshot);
+    if (!communicators) return tl::unexpected(communicators.error());
+    const auto& all = communicators->all();
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const Communicator& one) { return one.row.process.pid == *filter.pid; }))
+        return explain(snapshot, filter, options, std::nullopt);
+    // One rank alone says nothing of the others.
+    Filter of_all = filter;
+    of_all.pid.reset();
+    ExplainOptions without_lists = options;
+    without_lists.slow_calls = without_lists.slices = 0;
+    auto compared = explain(snapshot, of_all, without_lists, std::nullopt);
+    if (!compared) return compared;
+    std::erase_if(compared->findings, [&](const Finding& finding) {
+        return !is_of_ranks(finding) || finding.worst.event.tgid != *filter.pid;
+    });
+    return explain(snapshot, filter, options, std::move(compared->findings));
 }
 
 }  // namespace ingero

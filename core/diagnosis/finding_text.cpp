@@ -52,8 +52,8 @@ const Culprit& first_culprit(const Finding& finding) {
 
 /// What the waits cost the process, as a sentence of its own after another.
 std::string cost_text(const Finding& finding) {
-    if (finding.hidden && finding.lost_high_ns == 0) return "; these calls took no longer for it than is usual";
-    if (finding.lost_high_ns == 0) return "; the program's cycles show no time lost to that";
+    if (finding.hidden && finding.lost_high_ns == 0) return "; no time lost: these calls took their usual time";
+    if (finding.lost_high_ns == 0) return "; no time lost: the program's loop iterations took no longer";
     const std::string cost = "; that cost the program ";
     if (finding.lost_ns == 0) return cost + "at most " + format_duration(finding.lost_high_ns);
     std::string text = cost + format_duration(finding.lost_ns);
@@ -86,15 +86,15 @@ void write_contention(Finding& finding, const KindLedger& kind) {
             "the quota before each of its periods ends (cpu.stat: nr_throttled).";
     } else if (finding.kind == to_string(Cause::noisy_neighbour)) {
         finding.fix =
-            "It belongs to another control group: limit that one (CPUQuota=, CPUWeight= of its unit, the container's "
-            "CPU limit), or keep " +
-            culprit_text(culprit) + " off " + cpus_text(kind, who) + " by AllowedCPUs= there.";
+            culprit_text(culprit) +
+            " is in another cgroup. Limit that cgroup: CPUQuota= or CPUWeight= of its unit, or the container's CPU "
+            "limit. Or keep it off " +
+            cpus_text(kind, who) + " with AllowedCPUs= of its unit.";
     } else if (culprit.name == other_tasks && culprit.pid == 0) {
         finding.fix =
-            "Reserve CPUs for " + who +
-            " by AllowedCPUs= on its unit, or raise CPUWeight= there: no single task had most of the time; top "
-            "shows which tasks share " +
-            cpus_text(kind, who) + ".";
+            "No single task took most of the time; the system's top shows which tasks run there. Raise CPUWeight= of "
+            "the unit of " +
+            who + ", or set AllowedCPUs= on the other units so that they leave " + cpus_text(kind, who) + " free.";
     } else if (own) {
         finding.fix =
             "Its own threads compete: give " + who +
@@ -102,11 +102,11 @@ void write_contention(Finding& finding, const KindLedger& kind) {
             "unit).";
     } else {
         finding.fix = "Keep " + culprit_text(culprit) + " off " + cpus_text(kind, who) +
-                      ": set AllowedCPUs= on its unit, or " + "taskset -p; or reserve CPUs for " + who +
-                      " by AllowedCPUs= on its own unit, or raise CPUWeight= there.";
+                      ": set AllowedCPUs= on its unit, or give it other CPUs: 'taskset -cp CPUS " +
+                      std::to_string(culprit.pid) + "'. Or raise CPUWeight= of the unit of " + who + ".";
     }
     finding.confirm = "Run explain again over a window of the same length: the runnable time of " + who +
-                      " should be under 1 % of it";
+                      " should be under 1 % of the window";
     if (is_call(finding.worst.event.op) && !finding.hidden)
         finding.confirm += ", and " + op_name(finding.worst.event.op) + " should take about " +
                            format_duration(finding.worst.expected_ns);
@@ -128,10 +128,11 @@ void write_lock_wait(Finding& finding, const KindLedger& kind) {
     const bool own = culprit.pid == finding.pid;
     std::string what = "a lock that " + (own ? "its own threads" : culprit_text(culprit)) + " released";
     if (culprit.pid == 0) what = "a lock";
-    write_sleep(finding, kind, what,
-                "See what the thread that released it waited for itself (ingeroctl waits). Inside one process that is "
-                "mostly another CUDA call of the same context: allocate from a pool, load modules before serving, and "
-                "keep calls that synchronise the device off the launching thread.");
+    write_sleep(
+        finding, kind, what,
+        "Find out why the lock was held so long: 'ingeroctl waits' follows the chain of waits. Within one process "
+        "the holder is usually in another CUDA call of the same context: allocate from a pool, load modules "
+        "before serving, and keep calls that synchronise the GPU off the launching thread.");
 }
 
 /// `until`: how the sleeps ended, or what for.
@@ -139,17 +140,18 @@ void write_sleep_between_calls(Finding& finding, const KindLedger& kind, const s
                                const std::string& fix) {
     finding.summary = process_text(finding) + " slept " + format_duration(finding.waited_ns) + " in " +
                       std::to_string(kind.waits) + (kind.waits == 1 ? " wait" : " waits") +
-                      " between its calls, with work under way for its device, " + until + cost_text(finding);
+                      " between its calls while its GPU still had work, " + until + cost_text(finding);
     finding.fix = fix;
-    finding.confirm = "Run explain again over a window of the same length: that time should be under 1 % of it.";
+    finding.confirm =
+        "Run explain again over a window of the same length: these waits should take under 1 % of the window.";
 }
 
 void write_lock_between_calls(Finding& finding, const KindLedger& kind) {
     write_sleep_between_calls(
         finding, kind,
         "for a lock that it did not get within 5 ms, as Python's threads wait for their interpreter (GIL)",
-        "Move what its other threads compute in Python to a process of its own, or to code that gives the interpreter "
-        "away. ingeroctl stacks shows where it calls from, and a profiler of Python what these threads run.");
+        "Move Python work of its other threads to another process, or to code that releases the GIL. 'ingeroctl "
+        "stacks' shows where it calls from; a Python profiler shows what those threads run.");
 }
 
 void write_io_between_calls(Finding& finding, const KindLedger& kind) {
@@ -157,7 +159,7 @@ void write_io_between_calls(Finding& finding, const KindLedger& kind) {
     write_sleep_between_calls(
         finding, kind, network ? "for a network file system" : "for the disk",
         "Read ahead and write behind, in another thread or process, or keep the files on faster storage. iostat -x 1 "
-        "shows whether the device is busy with something else.");
+        "shows whether the disk is busy with other work.");
 }
 
 void write_io_wait(Finding& finding, const KindLedger& kind) {
@@ -165,8 +167,8 @@ void write_io_wait(Finding& finding, const KindLedger& kind) {
     write_sleep(
         finding, kind, network ? "a network file system" : "the disk",
         "Have the data in memory before the call: read ahead in another thread, copy from a pinned buffer and "
-        "not from a mapped file, or keep the files on faster storage. iostat -x 1 shows whether the device is busy "
-        "with something else.");
+        "not from a mapped file, or keep the files on faster storage. iostat -x 1 shows whether the disk is busy with "
+        "other work.");
 }
 
 void write_resent(Finding& finding, const KindLedger& kind) {

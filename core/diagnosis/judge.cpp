@@ -13,6 +13,12 @@ namespace ingero {
 
 namespace {
 
+bool is_failure(const Event& call) {
+    // What was asked about is not done yet.
+    constexpr int not_ready = 600, in_progress = 7;  // of CUDA; of NCCL
+    return call.return_code != 0 && call.return_code != (op_source(call.op) == source_nccl ? in_progress : not_ready);
+}
+
 bool slower(const SlowCall& a, const SlowCall& b) {
     if (a.excess_ns != b.excess_ns) return a.excess_ns > b.excess_ns;
     return a.event.sequence < b.event.sequence;
@@ -455,6 +461,7 @@ Assignment Judge::name_resent(const Event& event, Assignment assignment) const {
 void Judge::judge(const Event& returned, bool queue_full) {
     totals_.calls = saturating_add(totals_.calls, returned.weight);
     if (returned.split_uncertain()) totals_.uncertain = saturating_add(totals_.uncertain, returned.weight);
+    if (is_failure(returned)) totals_.failed = saturating_add(totals_.failed, returned.weight);
     ledger_.saw(returned);
     if (with_groups_) excess_.saw(returned);
     const Op* op = ops_(returned.op);

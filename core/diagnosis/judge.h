@@ -43,6 +43,7 @@ struct JudgedTotals {
     uint64_t recorded = 0;  ///< calls of any depth and process, and waits
     uint64_t calls = 0;     ///< that were judged
     uint64_t uncertain = 0;
+    uint64_t failed = 0;  ///< of calls; not those that say that something is not ready yet
     uint64_t excess_ns = 0;
     uint64_t explained_ns = 0;
 };

@@ -93,7 +93,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.verdict = cause && !waited_for_ranks && is_certain ? Verdict::proven : Verdict::partial;
     finding.summary = who + " came last to the collectives of " + std::to_string(episode.local_ranks) +
                       " ranks of this host in " + std::to_string(episode.late) + " of the latest " +
-                      std::to_string(episode.of_ranges) + " ranges, late by a median of " +
+                      std::to_string(episode.of_ranges) + " rounds, late by a median of " +
                       format_duration(episode.lateness_ns) + "; " +
                       (cause ? "meanwhile it was " + meanwhile_text(*cause) + " for " + format_duration(cause->ns) +
                                    " of " + format_duration(episode.lost_ns)
@@ -107,7 +107,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.confirm = std::string(finding.severity == Severity::low
                                       ? "Run stragglers again after the change"
                                       : "Run explain --verify with the incident's id after the change") +
-                      ": the rank should come last in few ranges, or by less than " +
+                      ": the rank should come last in few rounds, or by less than " +
                       format_duration(episode.threshold_ns) + ".";
     Event& event = finding.worst.event;
     event.tgid = episode.process.pid;

@@ -32,8 +32,9 @@ struct StragglerOptions {
 
 /// One rank, from when it was found to keep coming last to when it no longer did.
 struct StragglerEpisode {
-    std::string id;     ///< 16 hex digits
-    uint64_t hash = 0;  ///< of the communicator
+    std::string id;        ///< 16 hex digits
+    std::string incident;  ///< id of its incident in the store; empty: there is none, or it was not looked for
+    uint64_t hash = 0;     ///< of the communicator
     ProcessKey process;
     uint32_t tid = 0;
     uint64_t communicator = 0;  ///< CommunicatorRow::id

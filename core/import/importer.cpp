@@ -265,7 +265,7 @@ Result<void> Importer::begin(StoreWriter& writer, size_t node_number, size_t ses
                            .from_ns = from.window.from_ns,
                            .to_ns = from.window.to_ns,
                            .reason = GapReason::imported,
-                           .subject = "the earlier agent did not record all events that it dropped"});
+                           .subject = "the earlier agent did not count all events that it dropped"});
     return {};
 }
 

@@ -30,7 +30,7 @@ constexpr auto glossary = std::to_array<Term>({
     {"evidence",
      "Ids of the calls that a finding is made of, worst first; if a thread was held up between its calls, the last ids "
      "are the calls that ended late because of it. Arguments for explain_call, and events.id in SQL."},
-    {"rejected", "Hypotheses that were examined, and the ns that support each: too little."},
+    {"rejected", "Other causes in the same process, each with the ns that it took: they are not part of this finding."},
     {"coverage",
      "What an answer does not cover: gaps in which nothing, or not all, was recorded, events lost, calls sampled "
      "out. Where it is not complete, what was not recorded may still have happened."},

@@ -11,7 +11,8 @@ namespace ingero {
 namespace {
 
 constexpr size_t gutter = 2;
-constexpr size_t narrowest_cell = 8;
+/// Cells are cut to the first before columns are left out, to the second only where that is not enough.
+constexpr std::array<size_t, 2> narrowest_cells = {12, 8};
 
 // East Asian Wide and Fullwidth, by block: enough to keep columns straight.
 bool is_wide(uint32_t point) {
@@ -44,7 +45,7 @@ size_t total(const std::vector<size_t>& widths) {
 }
 
 /// Takes from the widest column that may shrink, until the table fits or nothing is left to take.
-void shrink(std::vector<size_t>& widths, const std::vector<Column>& columns, size_t width) {
+void shrink(std::vector<size_t>& widths, const std::vector<Column>& columns, size_t width, size_t narrowest_cell) {
     while (total(widths) > width) {
         size_t* widest = nullptr;
         for (size_t i = 0; i < widths.size(); ++i)
@@ -85,12 +86,20 @@ std::string Table::render(unsigned width, unsigned indent) const {
     std::stable_sort(droppable.begin(), droppable.end(),
                      [&](size_t a, size_t b) { return columns_[a].drop_order > columns_[b].drop_order; });
     const size_t room = width > indent ? width - indent : 1;
-    for (size_t dropped = 0; width != 0; ++dropped) {
-        widths = natural;
-        for (size_t i = 0; i < dropped; ++i) widths[droppable[i]] = 0;
-        shrink(widths, columns_, room);
-        if (total(widths) <= room || dropped == droppable.size()) break;
-    }
+    const auto fits = [&](size_t narrowest_cell) {
+        for (size_t dropped = 0;; ++dropped) {
+            // Those of one order say something only together.
+            while (dropped > 0 && dropped < droppable.size() &&
+                   columns_[droppable[dropped]].drop_order == columns_[droppable[dropped - 1]].drop_order)
+                ++dropped;
+            widths = natural;
+            for (size_t i = 0; i < dropped; ++i) widths[droppable[i]] = 0;
+            shrink(widths, columns_, room, narrowest_cell);
+            if (total(widths) <= room) return true;
+            if (dropped == droppable.size()) return false;
+        }
+    };
+    if (width != 0 && !fits(narrowest_cells[0])) fits(narrowest_cells[1]);
     std::string result;
     const auto add_line = [&](auto&& cell_of) {
         std::string line;

@@ -17,8 +17,8 @@ struct Column {
     std::string title;
     Align align = Align::left;
     bool shrinks = false;  ///< may be cut with "…" where the table is too wide
-    int drop_order = 0;    ///< columns left out where cutting is not enough, highest first, and where no row has
-                           ///< anything but "-" in them; 0: never
+    int drop_order = 0;    ///< columns left out where cutting is not enough, highest first and those of one order
+                           ///< together, and where no row has anything but "-" in them; 0: never
 };
 
 class Table {

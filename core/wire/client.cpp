@@ -44,8 +44,7 @@ tl::unexpected<Error> gone() {
 
 /// Who answers writes to this connection itself: where that ends, so does the answer.
 tl::unexpected<Error> broken_off() {
-    return fail(ErrorCode::internal,
-                "the answer broke off: the ingero-worker that was sending it has ended, or ingerod",
+    return fail(ErrorCode::internal, "the answer is incomplete: ingerod or its ingero-worker ended while sending it",
                 "try again, with a shorter window or one pid; 'journalctl -u ingerod' says why it ended");
 }
 
@@ -158,7 +157,9 @@ Result<json> ControlClient::wait_for_response(uint64_t id, Deadline deadline) {
 Result<void> ControlClient::wait(short events, Deadline deadline) {
     for (;;) {
         const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
-        if (left <= 0) return fail(ErrorCode::deadline, "ingerod did not answer in time", "see 'ingeroctl status'");
+        if (left <= 0)
+            return fail(ErrorCode::deadline, "ingerod did not answer in time",
+                        "ask for a shorter window or one pid; 'journalctl -u ingerod' may say why");
         pollfd fds[] = {{fd_, events, 0}, {output_, 0, 0}};
         const int ready = poll(fds, 2, static_cast<int>(std::min<int64_t>(left, 1'000'000)));
         if (ready > 0 && fds[0].revents != 0) return {};

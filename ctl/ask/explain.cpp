@@ -99,8 +99,8 @@ void add_explain(CLI::App& app, Command& command) {
     subcommand
         ->add_option(
             "--fail-on", explain->fail_on,
-            "Exit with 3 where a finding is at least this severe (low, medium, high), with 5 where there is none "
-            "but the window was not covered in full")
+            "Exit with 3 if a finding has at least this severity (low, medium, high), with 5 if there is none but the "
+            "window was not recorded in full")
         ->type_name("SEVERITY")
         ->check(one_of({"low", "medium", "high"}));
     subcommand->add_flag("--by-request", explain->by_request, "The requests of the window, the longest first");

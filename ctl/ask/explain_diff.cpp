@@ -14,7 +14,7 @@ using nlohmann::json;
 namespace {
 
 constexpr uint32_t slices = 10;
-constexpr size_t id_digits = 16;
+constexpr size_t fewest_id_digits = 8, id_digits = 16;
 /// What led up to an incident is part of it.
 constexpr uint64_t before_incident_ns = 10'000'000'000;
 
@@ -24,25 +24,27 @@ struct Side {
 };
 
 bool is_incident(const std::string& text) {
-    return text.size() == id_digits && std::all_of(text.begin(), text.end(), [](char c) {
-               return std::isxdigit(static_cast<unsigned char>(c)) != 0;
-           });
+    return text.size() >= fewest_id_digits && text.size() <= id_digits &&
+           std::all_of(text.begin(), text.end(),
+                       [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; });
 }
 
 /// The end of what is asked, from which windows like 10m..5m count back.
-Result<uint64_t> end_of_trace(const Options& options) {
+Result<uint64_t> end_of_trace(const Options& options, const std::string& node) {
     if (options.db.empty()) return ClockTriple::now().realtime_ns;
-    const auto whole = ask_stored(options.db, "incidents", {{"whole_trace", true}, {"limit", 1}});
+    json params = {{"whole_trace", true}, {"limit", 1}};
+    if (!node.empty()) params["node"] = node;
+    const auto whole = ask_stored(options.db, "incidents", std::move(params));
     if (!whole) return tl::unexpected(whole.error());
     return (*whole)["window"]["to_ns"].get<uint64_t>();
 }
 
-Result<void> take_window(Side& side, const std::string& text) {
+Result<void> take_window(Side& side, const std::string& node, const std::string& text) {
     const size_t dots = text.find("..");
     const std::string from = text.substr(0, dots), to = dots == std::string::npos ? "" : text.substr(dots + 2);
     const auto since = parse_duration_ns(from);
     if (since && (dots == std::string::npos || parse_duration_ns(to) || to.empty())) {
-        const auto end = end_of_trace(side.options);
+        const auto end = end_of_trace(side.options, node);
         if (!end) return tl::unexpected(end.error());
         const uint64_t until = to.empty() ? 0 : *parse_duration_ns(to);
         if (*since <= until || *since > *end)
@@ -73,6 +75,7 @@ std::optional<json> explain_side(const Options& options, const WindowOptions& wi
     if (is_incident(text)) {
         json params = {{"id", text}};
         if (!options.db.empty()) params["whole_trace"] = true;
+        if (!window.node.empty()) params["node"] = window.node;
         const auto found = ask(options, "incidents", std::move(params), ret_exit_code);
         if (!found) return std::nullopt;
         const uint64_t from_ns = (*found)["window"]["from_ns"].get<uint64_t>();
@@ -81,7 +84,7 @@ std::optional<json> explain_side(const Options& options, const WindowOptions& wi
     } else if (demo_of(text) || stat(text.c_str(), &status) == 0) {
         side.options.db = text;
         side.params["whole_trace"] = true;
-    } else if (const auto taken = take_window(side, text); !taken) {
+    } else if (const auto taken = take_window(side, window.node, text); !taken) {
         ret_exit_code = usage_error("explain", taken.error());
         return std::nullopt;
     }

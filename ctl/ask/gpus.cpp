@@ -13,7 +13,8 @@ int run(const Options& options, const WindowOptions& window) {
     int exit_code = exit_done;
     const auto answer = ask(options, "gpus", std::move(*params), exit_code);
     if (!answer) return exit_code;
-    return print(options, *answer, text_gpus) ? exit_done : exit_failed;
+    if (!print(options, *answer, text_gpus)) return exit_failed;
+    return covers_nothing(*answer) ? exit_partial : exit_done;
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ int run(const Options& options, const IncidentsOptions& incidents) {
     int exit_code = exit_done;
     const auto answer = ask(options, "incidents", std::move(*params), exit_code);
     if (!answer) return exit_code;
-    return print(options, *answer, text_incidents) ? exit_done : exit_failed;
+    if (!print(options, *answer, text_incidents)) return exit_failed;
+    return covers_nothing(*answer) ? exit_partial : exit_done;
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ void add_query(CLI::App& app, Command& command) {
         ->type_name("ROWS")
         ->check(whole_number(1, most_sql_rows));
     subcommand->add_flag("--csv", query->csv, "Comma-separated values, a line of names first");
-    subcommand->add_flag("--explain", query->explain, "In place of the rows: how the statement would be answered");
+    subcommand->add_flag("--explain", query->explain, "Print how the statement would be answered instead of the rows");
     subcommand->add_flag("--schema", query->schema,
                          "In place of a statement: the tables and columns, and what they mean");
     subcommand->add_flag("--by-request", query->by_request, "In place of a statement: the requests, the longest first");

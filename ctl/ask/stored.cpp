@@ -63,7 +63,8 @@ Result<std::string> find_store(const std::string& path) {
     // A directory that a daemon was given by --directory has its store inside.
     for (const std::string& store : {path, path + "/store"})
         if (access((store + "/data.mdb").c_str(), F_OK) == 0) return store;
-    if (access(path.c_str(), F_OK) != 0) return cannot_open(path);
+    if (access(path.c_str(), X_OK) != 0 && errno != EACCES) return cannot_open(path);
+    if (errno == EACCES) return cannot_open(path);
     return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that holds data.mdb");
 }
 
@@ -111,9 +112,11 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
     const bool is_outer =
         access((path + "/data.mdb").c_str(), F_OK) != 0 && access((inner + "/data.mdb").c_str(), F_OK) == 0;
     source.directory_ = is_outer ? inner : path;
-    if (access((source.directory_ + "/data.mdb").c_str(), F_OK) != 0)
+    if (access((source.directory_ + "/data.mdb").c_str(), F_OK) != 0) {
+        if (errno != ENOENT) return cannot_open(path);
         return fail(ErrorCode::not_found, "there is no event store in " + path,
                     "name the directory that holds data.mdb, or a SQLite trace");
+    }
     if (auto closed = check_closed(source.directory_); !closed) return tl::unexpected(closed.error());
     return source;
 }
@@ -126,7 +129,10 @@ Result<json> StoredSource::ask(const std::string& method, json params) {
         worker_ = std::make_unique<Worker>(Worker{std::move(*started)});
     }
     params["stored"] = true;
-    return worker_->session.ask(method, std::move(params));
+    auto answer = worker_->session.ask(method, std::move(params));
+    // The worker has it open: whatever ends this command from now on leaves nothing behind.
+    if (answer) temporary_.reset();
+    return answer;
 }
 
 Result<json> ask_stored(const std::string& path, const std::string& method, json params) {

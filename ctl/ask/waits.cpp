@@ -26,23 +26,23 @@ int run(const Options& options, const WaitsOptions& waits) {
     int exit_code = exit_done;
     const auto answer = ask(options, "waits", std::move(*params), exit_code);
     if (!answer) return exit_code;
-    return print(options, *answer, text_waits) ? exit_done : exit_failed;
+    if (!print(options, *answer, text_waits)) return exit_failed;
+    return covers_nothing(*answer) ? exit_partial : exit_done;
 }
 
 }  // namespace
 
 void add_waits(CLI::App& app, Command& command) {
     const auto waits = std::make_shared<WaitsOptions>();
-    CLI::App* subcommand = app.add_subcommand(
-        "waits", "Show what threads waited for longest, and follow each to the thread that ended the wait, and on");
+    CLI::App* subcommand =
+        app.add_subcommand("waits", "Show the longest waits of threads, and the chain of threads that ended each");
     waits->window.add_to(*subcommand);
     subcommand->add_option("--tid", waits->tid, "Only this thread")
         ->type_name("TID")
         ->check(whole_number(1, INT32_MAX, "a thread number"));
     subcommand->add_flag("--between-calls", waits->between_calls, "Only waits outside of traced calls");
     subcommand
-        ->add_option("--by", waits->by,
-                     "Count waits of one kind of a thread together, or show each wait alone (default: thread)")
+        ->add_option("--by", waits->by, "Group the waits of each thread by kind, or list each wait (default: thread)")
         ->type_name("WHAT")
         ->check(one_of({"thread", "wait"}));
     subcommand->add_option("-n,--limit", waits->limit, "At most this many (default: 20)")

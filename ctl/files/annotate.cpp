@@ -36,6 +36,8 @@ namespace {
 
 constexpr const char* default_span_socket = "/run/ingero/spans.sock";
 constexpr std::chrono::seconds reply_timeout{10};
+constexpr const char* where_to_look =
+    "the span may be stored or not: see Spans in 'ingeroctl status --all', and 'journalctl -u ingerod'";
 
 struct AnnotateCommand {
     std::string kind = "label";
@@ -83,10 +85,11 @@ class SpanConnection {
     Result<std::string> receive() {
         pollfd asked{fd_.get(), POLLIN, 0};
         const int ready = poll(&asked, 1, static_cast<int>(std::chrono::milliseconds(reply_timeout).count()));
-        if (ready == 0) return fail(ErrorCode::deadline, "ingerod did not confirm in time that the span is stored");
+        if (ready == 0)
+            return fail(ErrorCode::deadline, "ingerod did not confirm in time that the span is stored", where_to_look);
         std::array<char, 4096> buffer;
         const ssize_t size = ready < 0 ? -1 : recv(fd_.get(), buffer.data(), buffer.size(), 0);
-        if (size <= 0) return fail(ErrorCode::internal, "ingerod closed the connection");
+        if (size <= 0) return fail(ErrorCode::internal, "ingerod closed the connection", where_to_look);
         return std::string(buffer.data(), static_cast<size_t>(size));
     }
 

@@ -60,17 +60,17 @@ std::string text_import(const json& answer, const TextStyle&) {
     const auto add_count = [&](const char* name, const char* what) {
         if (const uint64_t number = count(name)) text += std::to_string(number) + " " + what + "\n";
     };
-    add_count("sampled_out", "or more further events were counted by the agent, but not kept");
-    add_count("unreadable_events", "rows are not valid events and were left out");
+    add_count("sampled_out", "or more further events were counted by the agent, and not stored");
+    add_count("unreadable_events", "rows are not valid events and were not imported");
     add_count("unreadable_stacks", "stacks could not be read and have no frames");
     add_count("lost_stacks", "stacks that events refer to are missing in the trace");
     add_count("snapshots", "snapshots of the host");
     add_count("annotations", "annotations");
     add_count("chains", "findings of the agent, which ingero lists but does not trust");
-    add_count("rollups", "sums by minute, operation and process of events that the agent did not keep");
-    add_count("unreadable_texts", "texts of annotations and findings could not be read and were left out");
+    add_count("rollups", "sums by minute, operation and process of events that the agent did not store");
+    add_count("unreadable_texts", "texts of annotations and findings could not be read and were not imported");
     for (const json& table : answer["left_out"])
-        text += "left out: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of " +
+        text += "not imported: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of table " +
                 table["table"].get<std::string>() + "\n";
     return text;
 }

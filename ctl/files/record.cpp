@@ -181,8 +181,8 @@ Result<bool> Recording::copy_page() {
             return tl::unexpected(begun.error());
     }
     if (rows.session.boot_id != session_.boot_id || rows.session.clock.monotonic_ns > session_.clock.monotonic_ns)
-        return fail(ErrorCode::not_found, "ingerod was restarted",
-                    "what was recorded before the restart is in the store");
+        return fail(ErrorCode::not_found, "the recording ended early: ingerod was restarted",
+                    "the store holds what was recorded before; start 'ingeroctl record' again");
     clock_ = rows.session.latest_clock;
     after_ = answer->value("after", uint64_t{0});
     const bool more = answer->value("more", false);
@@ -310,7 +310,8 @@ int run(const Options& options, const RecordCommand& command) {
 void add_record(CLI::App& app, Command& command) {
     const auto wanted = std::make_shared<RecordCommand>();
     CLI::App* subcommand = app.add_subcommand(
-        "record", "Record a process or unit to a store of its own, or report what a process touches");
+        "record",
+        "Record a process or unit to a store of its own, or report the files, endpoints and system calls it uses");
     subcommand->add_option("-p,--pid", wanted->pid, "This process")->type_name("PID")->check(process_number());
     subcommand->add_option("--unit", wanted->unit, "All processes of this systemd unit")->type_name("UNIT");
     subcommand

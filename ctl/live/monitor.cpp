@@ -149,7 +149,7 @@ class Watcher final : public sdbus::ProxyInterfaces<io::ingero::Ingero1_proxy> {
     void on_owner(const std::string& owner) {
         owner_ = owner;
         node_.reset();
-        if (owner.empty()) return say("ingerod is not on the bus; waiting for it");
+        if (owner.empty()) return say("ingerod is not running on the bus; waiting for it");
         say("ingerod is on the bus");
         getProxy()
             .callMethodAsync("Get")
@@ -235,7 +235,7 @@ Result<void> follow(ControlClient& client, const Options& options, Printer& prin
     return client.follow(std::nullopt, STDOUT_FILENO, [&](const json& chunk) {
         if (!chunk.is_object()) return true;
         if (const json& skipped = chunk.value("skipped", json(0)); skipped.is_number_unsigned() && skipped != 0)
-            say(format_count(skipped.get<uint64_t>(), "notice was", "notices were") + " left out: not read in time");
+            say(format_count(skipped.get<uint64_t>(), "notice", "notices") + " skipped: this client reads too slowly");
         for (const json& notice : chunk.value("notices", json::array())) {
             const json& event = notice.is_object() ? notice.value("event", json()) : json();
             if (event.is_string() && !printer.finished()) printer.print(event.get<std::string>(), notice, node);
@@ -262,7 +262,8 @@ int monitor_socket(const Options& options, Printer& printer) {
             return report(is_there ? "monitor" : "connect", error, is_absent ? exit_not_ready : exit_failed);
         }
         // Once: it is tried again and again.
-        std::string why = connected && error.code == ErrorCode::not_found ? "ingerod is gone" : error.message;
+        std::string why =
+            connected && error.code == ErrorCode::not_found ? "the connection to ingerod is lost" : error.message;
         if (connected) said.clear();
         if (connected || is_there) {
             if (why != said) say(why + "; waiting for it");
@@ -293,7 +294,7 @@ int run(const Options& options, const MonitorOptions& monitor, bool by_socket) {
                 ErrorCode::not_found, "no system bus: " + error.getMessage(),
                 "where there is none, name the control socket: ingeroctl --socket " + options.socket + " monitor"};
             if (!connected_before) return report("monitor", why, exit_not_ready);
-            if (connected) say("the system bus is gone; waiting for it");
+            if (connected) say("the connection to the system bus is lost; waiting for it");
         }
         if (!wait_for(-1, 0, retry_ms)) return exit_done;
     }

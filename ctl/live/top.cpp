@@ -103,7 +103,9 @@ class Screen {
         TopLook look = look_for_top(
             options_, {.since_ns = std::clamp(unseen_ns, interval_ns, 2 * interval_ns), .patience = screen_patience});
         const bool is_gone = !look.answer && look.answer.error().code == ErrorCode::not_found;
-        trouble_ = look.answer ? "" : is_gone ? "ingerod is gone; waiting for it" : look.answer.error().message;
+        trouble_ = look.answer ? ""
+                   : is_gone   ? "the connection to ingerod is lost; reconnecting"
+                               : look.answer.error().message;
         if (!look.answer) return;
         answer_ = std::move(*look.answer);
         sees_all_ = look.sees_all;
@@ -129,10 +131,10 @@ class Screen {
     }
 
     std::string keys_line() const {
-        if (is_typing_) return "Show only: " + view_.filter + "_   enter: keep, escape: all";
+        if (is_typing_) return "Filter: " + view_.filter + "_   enter apply  escape clear";
         std::string line = view_.detail ? "q quit  escape back" : "q quit  up/down select  enter details";
         line += "  s sort: " + std::string(to_string(view_.sort)) + "  / filter" +
-                (view_.filter.empty() ? "" : ": " + view_.filter) + "  space " + (is_paused_ ? "go on" : "pause");
+                (view_.filter.empty() ? "" : ": " + view_.filter) + "  space " + (is_paused_ ? "resume" : "pause");
         return line;
     }
 
@@ -257,12 +259,14 @@ int run(const Options& options, const TopOptions& top) {
 
 void add_top(CLI::App& app, Command& command) {
     const auto top = std::make_shared<TopOptions>();
-    CLI::App* subcommand =
-        app.add_subcommand("top", "Watch what traced programs do, wait for and lose, and what does not return");
+    CLI::App* subcommand = app.add_subcommand(
+        "top", "Live view of traced programs: calls, waits, time lost, and calls that have not returned");
     subcommand->add_option("-p,--pid", top->pid, "Begin with this process alone")
         ->type_name("PID")
         ->check(process_number());
-    subcommand->add_option("--interval", top->interval, "How often to look, and how far back (default: 2s)")
+    subcommand
+        ->add_option("--interval", top->interval,
+                     "How often to refresh; each refresh covers about that long (default: 2s)")
         ->type_name("DURATION");
     subcommand->add_option("--sort", top->sort, "Which processes come first (default: lost)")
         ->type_name("BY")

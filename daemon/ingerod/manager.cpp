@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/model/op.h"
+#include "core/model/text/format.h"
 #include "core/query/coverage.h"
 #include "core/render/render.h"
 #include "core/wire/utf8.h"
@@ -173,7 +174,7 @@ std::vector<std::string> Manager::missing_probes(const Caller& caller) const {
             ++others;
     }
     std::vector<std::string> result(missing.begin(), missing.end());
-    if (others != 0) result.push_back("files of other users: " + std::to_string(others));
+    if (others != 0) result.push_back(format_count(others, "library", "libraries") + " of other users");
     if (!blind_.empty()) result.push_back(blind_);
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;

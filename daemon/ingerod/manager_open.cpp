@@ -90,10 +90,10 @@ Result<void> Manager::load_probes() {
     if (!probes) return tl::unexpected(probes.error());
     probes_ = std::move(*probes);
     if (probes_->spares_filtered())
-        spdlog::warn(
-            "{}: {} are not traced, since tracing might kill them. See return-probes of `ingerod --check`",
-            features_.why_not(Feature::return_passes_filters),
-            probes_->method() == AttachMethod::uprobe_session ? "programs under a seccomp filter" : "programs");
+        spdlog::warn("{}: no {} is traced, since this kernel could kill it. See return-probes of 'ingerod --check'",
+                     features_.why_not(Feature::return_passes_filters),
+                     probes_->method() == AttachMethod::uprobe_session ? "program with a seccomp filter (containers)"
+                                                                       : "program");
     if (const auto cost = probes_->calibrate(); !cost)
         spdlog::warn("cannot measure what a call costs, so the overhead is not bounded: {}", cost.error().message);
     else

@@ -355,8 +355,13 @@ Result<json> RequestHandler::stragglers(const json& params) {
     if (!options) return tl::unexpected(options.error());
     auto snapshot = snapshot_for(*query);
     if (!snapshot) return tl::unexpected(snapshot.error());
-    const auto answer = compute_stragglers(**snapshot, query->filter, *options);
+    auto answer = compute_stragglers(**snapshot, query->filter, *options);
     if (!answer) return tl::unexpected(answer.error());
+    const auto incidents = incident_ids(**snapshot, query->filter);
+    for (auto& boot : answer->boots)
+        for (StragglerEpisode& episode : boot.episodes)
+            if (const auto found = incidents.find({"straggler", episode.process}); found != incidents.end())
+                episode.incident = found->second;
     auto comms = read_comms(**snapshot);
     if (!comms) return tl::unexpected(comms.error());
     query->context.comms = std::move(*comms);

@@ -160,7 +160,7 @@ static uintptr_t map_loader(uintptr_t page, uintptr_t* ret_entry) {
         elf->e_ident[EI_MAG2] != ELFMAG2 || elf->e_ident[EI_MAG3] != ELFMAG3 || elf->e_type != ET_DYN ||
         elf->e_phentsize != sizeof(ElfW(Phdr)) ||
         elf->e_phoff + (uint64_t)elf->e_phnum * sizeof(ElfW(Phdr)) > (uint64_t)size)
-        give_up("is no program loader");
+        give_up("is not a program loader");
     const ElfW(Phdr)* segments = (const ElfW(Phdr)*)(const void*)(start.bytes + elf->e_phoff);
     uintptr_t span = 0;
     for (int i = 0; i < elf->e_phnum; ++i)
@@ -222,7 +222,7 @@ __attribute__((used, visibility("hidden"))) uintptr_t ingero_load_interpreter(ui
     if (base && base->a_un.a_val != 0) return (uintptr_t)program_start;
     find_loader();
     /* Whoever can link the program into a folder of their own could have it load what they like. */
-    if (secure) give_up("not for a program that has more rights than who started it");
+    if (secure) give_up("setuid programs and programs with file capabilities are not supported");
     if (!base || !entry || !program || !count) give_up("the kernel did not describe the program");
     uintptr_t loader_entry = 0;
     base->a_un.a_val = map_loader(page, &loader_entry);

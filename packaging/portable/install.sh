@@ -65,8 +65,7 @@ check_prefix() {
     # These have a meaning in unit files, and a newline ends a line of our list.
     case "$prefix" in
         *[!A-Za-z0-9/._+-]* | */../* | */.. | */./* | */. | *//* | */)
-            fail "the prefix has a character or a part that it may not have: $prefix" \
-                "letters, digits and / . _ + - are what a unit file takes as they are" ;;
+            fail "invalid --prefix: $prefix" "use letters, digits and / . _ + - only, without . or .. as a part" ;;
         /usr/local/?*/?* | /usr/local/ingero) ;;
         /usr | /usr/* | /etc | /etc/* | /bin | /sbin | /lib | /lib64 | /var | /opt | /proc/* | /sys/* | /dev/*)
             fail "the prefix is a folder of the system: $prefix" "--prefix /opt/ingero" ;;
@@ -79,7 +78,8 @@ check_prefix() {
             if [ ! -d "$folder" ] || [ -L "$folder" ]; then fail "$folder is no folder"; fi
             # shellcheck disable=SC2012  # stat differs between systems, ls -n does not
             ls -ldn "$folder" | awk '{ exit !($1 ~ /^d....-..-/ && $3 == 0) }' ||
-                fail "others than root may change what is in $folder" "chown root and chmod go-w, or another --prefix"
+                fail "$folder must be root's, and not writable for its group or others" \
+                    "chown root and chmod go-w, or another --prefix"
         fi
         folder=$(dirname "$folder")
     done
@@ -91,7 +91,7 @@ ours() {
 }
 
 check_host() {
-    [ "$(id -u)" = 0 ] || fail "installing a service needs root"
+    [ "$(id -u)" = 0 ] || fail "installing a service needs root" "run it with sudo"
     [ -d /run/systemd/system ] || fail "systemd does not run here" "README.txt says how to start ingerod by hand"
     for program in systemctl systemd-sysusers systemd-tmpfiles; do
         command -v "$program" >/dev/null || fail "$program is missing"
@@ -109,7 +109,7 @@ check_no_package() {
         if [ -e "$file" ] && [ ! -L "$file" ]; then fail "$file was not installed by this script" "move it away"; fi
     done
     if [ -e "$prefix" ] && [ ! -e "$list" ] && [ -n "$(ls -A "$prefix")" ]; then
-        fail "$prefix holds something else" "give a --prefix of its own"
+        fail "$prefix is not empty, and is no installation of Ingero" "give a --prefix of its own"
     fi
     unit=$units/ingerod.service
     if [ -e "$unit" ] && ! grep -q "^ExecStart=$prefix/current/" "$unit"; then
@@ -147,7 +147,7 @@ link() {
 
 install_tree() {
     case "$place/" in
-        "$prefix"/*) fail "it would be installed over itself: $place" "unpack the archive somewhere else" ;;
+        "$prefix"/*) fail "the archive is unpacked inside the prefix: $place" "unpack it somewhere else" ;;
     esac
     rm -rf "$prefix/$version.new" "$prefix/$version.old"
     mkdir -p "$prefix/$version.new"

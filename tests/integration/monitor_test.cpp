@@ -101,7 +101,7 @@ TEST_F(Monitor, JsonLinesKeepToTheirSchema) {
 TEST_F(Monitor, GoesOnWhenTheDaemonComesBack) {
     Running monitor({"--count", "1"});
     daemon_.reset();
-    EXPECT_TRUE(monitor.wait_for_line("ingerod is not on the bus"));
+    EXPECT_TRUE(monitor.wait_for_line("ingerod is not running on the bus"));
     start_daemon();
     EXPECT_TRUE(monitor.wait_for_line("ingerod is on the bus"));
     open("bb");
@@ -112,7 +112,7 @@ TEST_F(Monitor, GoesOnWhenTheDaemonComesBack) {
 TEST_F(Monitor, GoesOnWhenTheBusComesBack) {
     Running monitor({"--count", "1"});
     bus_->kill();
-    EXPECT_TRUE(monitor.wait_for_line("the system bus is gone"));
+    EXPECT_TRUE(monitor.wait_for_line("the connection to the system bus is lost"));
     bus_->start();
     EXPECT_TRUE(monitor.wait_for_line("ingerod is on the bus"));
     open("cc");

@@ -71,7 +71,8 @@ TEST_F(Seccomp, has_no_return_probed_of_a_thread_under_a_filter_that_the_return_
     ASSERT_EQ(later.tell(uretprobe), "filtered");
     ASSERT_EQ(later.tell("calls 1000"), "done");
     EXPECT_EQ(recorded(later.pid()), 1000u);
-    const auto told = testing::Contains(HasSubstr("refused: all calls: this kernel might kill a traced program"));
+    const auto told = testing::Contains(
+        HasSubstr("refused: all calls: it has a seccomp filter, and this kernel could kill it when traced"));
     Patience limit;
     for (AttachTarget* target : {&filtered, &later}) {
         while (!testing::Value(gaps_of(target->pid()), told) && limit.lasts()) continue;
@@ -80,8 +81,8 @@ TEST_F(Seccomp, has_no_return_probed_of_a_thread_under_a_filter_that_the_return_
     EXPECT_THAT(gaps_of(open.pid()), Not(told));
     EXPECT_EQ(daemon_->stop(), 0);
     EXPECT_THAT(daemon_->process().output(),
-                AllOf(HasSubstr("programs under a seccomp filter are not traced"),
-                      ContainsRegex("not traced: all calls of process [0-9]+: this kernel")));
+                AllOf(HasSubstr("no program with a seccomp filter (containers) is traced"),
+                      ContainsRegex("not traced: all calls of process [0-9]+: it has a seccomp filter")));
 }
 
 /// They probe the return of all calls of a function, or of none.
@@ -96,7 +97,7 @@ TEST_F(Seccomp, leaves_libraries_alone_there_where_the_kernel_has_no_sessions) {
     ASSERT_EQ(target.tell("calls 1000"), "done");
     EXPECT_EQ(recorded(target.pid()), 0u);
     EXPECT_EQ(daemon_->stop(), 0);
-    EXPECT_THAT(daemon_->process().output(), HasSubstr("programs are not traced, since tracing might kill them"));
+    EXPECT_THAT(daemon_->process().output(), HasSubstr("no program is traced, since this kernel could kill it"));
 }
 
 }  // namespace

@@ -358,7 +358,7 @@ TEST_F(Stacks, of_one_user_however_many_leave_room_for_those_of_others) {
     EXPECT_GT(of_stormy.at("calls_without_stack"), 0);
     EXPECT_GT(of_stormy.at("stacks_lost"), 0);
     const Finished text = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "stacks", "--limit", "1"});
-    EXPECT_THAT(text.output, HasSubstr("or one user had too many"));
+    EXPECT_THAT(text.output, HasSubstr("or a user had reached their limit"));
     EXPECT_EQ(daemon_->stop(), 0);
     uint64_t without = 0;
     for (const Event& event : read_store(daemon_->store()).events)

@@ -170,7 +170,7 @@ def watch(terminal: Tmux, host: TracedHost, calls: int, stuck: int, daemon: list
     # Only what is typed; then nothing; then all.
     terminal.type("/")
     terminal.type(str(stuck))
-    terminal.wait_for("the filter", lambda screen: f"Show only: {stuck}_" in screen and not row_of(screen.split("\n"), calls))
+    terminal.wait_for("the filter", lambda screen: f"Filter: {stuck}_" in screen and not row_of(screen.split("\n"), calls))
     terminal.type("x")
     terminal.wait_for("a filter that nothing has", shows(f"No process has '{stuck}x' in its pid"))
     terminal.type("BSpace", "Enter")
@@ -193,12 +193,12 @@ def watch(terminal: Tmux, host: TracedHost, calls: int, stuck: int, daemon: list
     # A daemon that goes away, and the next one.
     host.daemon.terminate()
     assert host.daemon.wait(timeout=LIMIT_S) == 0
-    terminal.wait_for("that it is gone", shows("ingerod is gone; waiting for it"))
+    terminal.wait_for("that it is gone", shows("the connection to ingerod is lost; reconnecting"))
     host.start(daemon, "is ready")
-    terminal.wait_for("the next one", lambda screen: "is gone" not in screen and row_of(screen.split("\n"), calls))
+    terminal.wait_for("the next one", lambda screen: "is lost" not in screen and row_of(screen.split("\n"), calls))
 
     terminal.type("Space")
-    terminal.wait_for("a pause", shows("space go on"))
+    terminal.wait_for("a pause", shows("space resume"))
     terminal.type("q")
 
 

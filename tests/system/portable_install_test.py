@@ -65,7 +65,7 @@ def check_refusals(host, version):
     host.system.run("mkdir", "-p", "/opt/other/things")
     prefixes = {"relative/path": "not an absolute path", "/opt/a b": "may not have", "/opt/../etc/x": "may not have",
                 "/usr": "folder of the system", host.home("alice") + "/ingero": "cannot see", "/tmp": "cannot see",
-                "/opt/of-alice/ingero": "others than root", "/opt/other": "holds something else"}
+                "/opt/of-alice/ingero": "must be root's", "/opt/other": "is not empty"}
     for prefix, why in prefixes.items():
         refused = installer(host, version, "--prefix", prefix, check=False)
         assert refused.returncode == 1 and why in refused.stderr, (prefix, refused)
@@ -120,7 +120,7 @@ def check_again(host, version):
     refused = installer(host, version, "--prefix", "/opt/elsewhere", check=False)
     assert refused.returncode == 1 and "below another prefix" in refused.stderr, refused
     inside = host.system.run("sh", f"{PREFIX}/{version}/install.sh", check=False)
-    assert inside.returncode == 1 and "over itself" in inside.stderr, inside
+    assert inside.returncode == 1 and "inside the prefix" in inside.stderr, inside
 
 
 def calls_of(host):

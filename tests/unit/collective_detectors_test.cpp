@@ -47,8 +47,39 @@ TEST_F(LateRanks, TheOneOfFourThatIsSlowIsNamedByThoseThatWaitAndAsAStraggler) {
     EXPECT_EQ(straggler.pid, 103u);
     EXPECT_EQ(straggler.verdict, Verdict::proven);
     EXPECT_THAT(straggler.summary, AllOf(HasSubstr("rank 3"), HasSubstr("4 ranks"),
-                                         HasSubstr("in 100 of 100 ranges, late by a median of 2"),
+                                         HasSubstr("in 100 of 100 rounds, late by a median of 2"),
                                          HasSubstr("the late rank's calls do not show")));
+}
+
+TEST_F(LateRanks, AreComparedWithTheOthersWhereOneIsAskedAbout) {
+    make(4);
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    for (int number = 0; number < 100; ++number) {
+        std::vector<uint64_t> compute = usual(4);
+        compute[3] += 20 * ms;
+        step(compute);
+    }
+    const auto all = explain();
+    for (uint32_t pid = 100; pid < 104; ++pid) {
+        const Filter filter{
+            .window = {MemorySnapshot::realtime_at_zero_ns, MemorySnapshot::realtime_at_zero_ns + now_ + 1},
+            .uid = {},
+            .pid = pid};
+        const auto answer = ingero::explain(snapshot_, filter);
+        ASSERT_TRUE(answer) << answer.error().message;
+        ASSERT_THAT(answer->findings, SizeIs(1)) << pid;
+        const Finding& one = answer->findings[0];
+        EXPECT_EQ(one.kind, pid == 103 ? "straggler" : "collective-wait");
+        const auto& same = all.at(one.kind);
+        EXPECT_TRUE(std::any_of(same.begin(), same.end(), [&](const Finding& other) {
+            return other.id == one.id && other.lost_ns == one.lost_ns && other.summary == one.summary;
+        })) << pid;
+        EXPECT_FALSE(answer->healthy);
+    }
+    const Filter others{.window = {}, .uid = 4'711, .pid = 103};
+    const auto hidden = ingero::explain(snapshot_, others);
+    ASSERT_TRUE(hidden);
+    EXPECT_THAT(hidden->findings, IsEmpty()) << "of another user's ranks nothing is said";
 }
 
 // Of rank 0, which is late all the time.
@@ -362,7 +393,7 @@ TEST_F(LateRanksThatSynchroniseApart, NameTheOneThatDoesNotSynchroniseThere) {
     const Finding& straggler = found["straggler"][0];
     EXPECT_EQ(straggler.pid, 103u);
     EXPECT_EQ(straggler.verdict, Verdict::proven);
-    EXPECT_THAT(straggler.summary, AllOf(HasSubstr("of 4 ranks of this host"), HasSubstr("in 100 of 100 ranges")));
+    EXPECT_THAT(straggler.summary, AllOf(HasSubstr("of 4 ranks of this host"), HasSubstr("in 100 of 100 rounds")));
     EXPECT_NEAR(static_cast<double>(straggler.lost_ns), 100 * 25.0 * ms, 100 * 1.0 * ms);
 }
 

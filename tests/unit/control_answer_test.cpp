@@ -49,7 +49,7 @@ TEST(ControlServer, AnAnswerThatBreaksOffIsAnErrorThatSaysSo) {
     worker.join();
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::internal);
-    EXPECT_THAT(answer.error().message, testing::HasSubstr("ingero-worker that was sending it has ended"));
+    EXPECT_THAT(answer.error().message, testing::HasSubstr("ingerod or its ingero-worker ended while sending it"));
     EXPECT_TRUE(server.wait_for_connections(0));
     EXPECT_THAT(server.on_loop([&] { return logged; }), testing::HasSubstr("it \\x1b[31mended"))
         << "what a worker says is not the terminal's";

@@ -264,7 +264,8 @@ TEST_F(OutOfMemory, WhereOthersAreLeftOutItSaysSo) {
     fill_with_holes();
     fail_to_allocate(64 * mib);
     const Finding finding = found("gpu-oom", 0, python.pid);
-    EXPECT_THAT(finding.summary, AllOf(HasSubstr("what other processes hold was left out"), Not(HasSubstr("pieces"))));
+    EXPECT_THAT(finding.summary,
+                AllOf(HasSubstr("memory of other processes is not counted"), Not(HasSubstr("pieces"))));
     EXPECT_EQ(finding.verdict, Verdict::proven);
 }
 

@@ -61,8 +61,8 @@ TEST(Explain, UncertainSplitsAreNoEvidence) {
     ASSERT_EQ(answer.findings.size(), 1u);
     EXPECT_NEAR(static_cast<double>(answer.findings[0].waited_ns), (1'000.0 - static_cast<double>(uncertain)) * 4 * ms,
                 0.1 * 4'000 * ms);
-    EXPECT_THAT(answer.summary,
-                HasSubstr(std::to_string(uncertain) + " calls were left out: their time split is an estimate"));
+    EXPECT_THAT(answer.summary, HasSubstr(std::to_string(uncertain) +
+                                          " calls have no cause assigned: their time split is an estimate"));
 }
 
 TEST(Explain, TooFewCallsAreInsufficientEvidenceAndOnlyWhereSomethingLookedSlow) {

@@ -11,7 +11,7 @@ TEST(Explain, AHealthyJitteryWorkloadHasNoFinding) {
     EXPECT_TRUE(answer.findings.empty());
     EXPECT_EQ(answer.calls, 36'000u);
     EXPECT_GT(answer.excess_ns, answer.explained_ns);
-    EXPECT_THAT(answer.summary, HasSubstr("nothing slow found: 36000 calls took "));
+    EXPECT_THAT(answer.summary, HasSubstr("nothing slow found: 36,000 calls together took "));
     EXPECT_EQ(answer.slow_calls.size(), 10u);
 }
 
@@ -23,19 +23,35 @@ TEST(Explain, AnEmptyWindowSaysThatNothingWasRecorded) {
     EXPECT_THAT(answer.summary, HasSubstr("no CUDA call was recorded"));
 }
 
+TEST(Explain, CallsThatFailOrTakeMuchLongerAreNotSaidToBeHealthy) {
+    Workload failing;
+    for (int step = 0; step < 300; ++step) healthy_step(failing);
+    const size_t good = failing.snapshot.events().size();
+    for (size_t i = 0; i < good / 4; ++i) failing.call(op::cudaMalloc, 10'000).return_code = 2;
+    const ExplainAnswer failed = failing.explain();
+    EXPECT_FALSE(failed.healthy);
+    EXPECT_THAT(failed.summary, HasSubstr(" failed: 'ingeroctl stats' counts the errors"));
+
+    Workload polling;
+    for (int step = 0; step < 300; ++step) healthy_step(polling);
+    for (size_t i = 0; i < good / 4; ++i) polling.call(op::cudaMalloc, 1'000).return_code = 600;
+    EXPECT_TRUE(polling.explain().healthy) << "what is not ready yet has not failed";
+}
+
 TEST(Explain, AProcessWithoutCallsIsDistinguishedFromOneThatWasNeverTraced) {
     Workload work;
     for (int step = 0; step < 100; ++step) healthy_step(work);
     const auto summary_of = [&](uint32_t pid, std::optional<uint32_t> uid = {}) {
         return work.explain({.window = {}, .uid = uid, .pid = pid}).summary;
     };
-    EXPECT_THAT(summary_of(hog), HasSubstr("nothing to explain: process " + std::to_string(hog) + " was never traced"));
+    EXPECT_THAT(summary_of(hog),
+                HasSubstr("nothing to explain: no traced process " + std::to_string(hog) + " that you may see"));
     Process idle;
     idle.key = {4'000, 7};
     idle.uid = 1'000;
     work.snapshot.add(idle);
     EXPECT_EQ(summary_of(4'000), "nothing to explain: no CUDA call of process 4000 was recorded in the window");
-    EXPECT_THAT(summary_of(4'000, 1'001), HasSubstr("was never traced")) << "of others nothing is said";
+    EXPECT_THAT(summary_of(4'000, 1'001), HasSubstr("no traced process 4000")) << "of others nothing is said";
 }
 
 TEST(Explain, AHogThatPreemptsAllTheTimeIsNamed) {
@@ -340,7 +356,7 @@ TEST(Explain, WhoeverRanWhereACpuWasLostWasAnotherTask) {
     EXPECT_EQ(answer.findings[0].culprits[0].name, "other tasks");
     EXPECT_EQ(answer.findings[0].culprits[0].ns, answer.findings[0].waited_ns);
     EXPECT_THAT(answer.findings[0].summary, HasSubstr("other tasks had the CPU"));
-    EXPECT_THAT(answer.findings[0].fix, HasSubstr("Reserve CPUs for python (pid 123)"));
+    EXPECT_THAT(answer.findings[0].fix, HasSubstr("Raise CPUWeight= of the unit of python (pid 123)"));
 }
 
 TEST(Explain, EachWaitOfACallNamesWhoHadTheCpu) {

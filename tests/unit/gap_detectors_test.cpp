@@ -388,7 +388,7 @@ TEST_F(Gaps, WhatHadToBeSentAgainIsToldApartFromTheTool) {
     EXPECT_EQ(lost.severity, Severity::high);
     EXPECT_EQ(lost.lost_ns, 6'000 * ms);
     EXPECT_EQ(lost.culprits.at(0).name, "127.0.0.1:8000");
-    EXPECT_THAT(lost.summary, HasSubstr("waited for retransmissions, 10 times, most to 127.0.0.1:8000; that cost"));
+    EXPECT_THAT(lost.summary, HasSubstr("waited for retransmissions, 10 times, mostly to 127.0.0.1:8000; that cost"));
     EXPECT_EQ(findings[1].kind, "idle-in-tool-call");
     EXPECT_EQ(findings[1].lost_ns, 600 * ms);  // until the tool had answered
 }
@@ -498,7 +498,7 @@ TEST_F(Gaps, ACallThatWaitsForWhatIsSentAgainIsFoundWithTheOtherEnd) {
 TEST_F(Gaps, WhoWaitsForAProgramThatItStartedIsIdleInAToolCall) {
     steps(20, [&] { sleep(40 * ms, BlockedReason::child, stranger); });
     EXPECT_THAT(found("idle-in-tool-call").summary,
-                HasSubstr("a program that it had started, 20 times, most for client; that cost"));
+                HasSubstr("a program that it had started, 20 times, mostly client; that cost"));
 }
 
 TEST_F(Gaps, ACheckpointThatIsSyncedStallsItsStep) {

@@ -361,6 +361,42 @@ TEST_F(ExplainDiff, WhatOnlyVariesIsNotCertain) {
     for (const json& one : (*diff)["ops"]) EXPECT_EQ(one["certain"], false) << one;
 }
 
+TEST_F(ExplainDiff, RatesAreOfTheTimeThatWasRecorded) {
+    run(20 * second, 5 * ms);
+    const auto whole = explained(0, now_);
+    // Nine tenths of the first window lie before the recording.
+    json longer = explained(0, now_);
+    const uint64_t from_ns = longer["window"]["from_ns"], to_ns = longer["window"]["to_ns"];
+    const uint64_t before_ns = from_ns - 9 * (to_ns - from_ns);
+    json slices = json::array();
+    for (int slice = 0; slice < 90; ++slice) slices.push_back({{"excess", json::array()}, {"ops", json::array()}});
+    for (const json& slice : longer["slices"]) slices.push_back(slice);
+    longer["slices"] = std::move(slices);
+    longer["window"]["from_ns"] = before_ns;
+    longer["coverage"]["gaps"] = {
+        {{"from_ns", before_ns}, {"to_ns", from_ns}, {"partial", false}, {"reason", nullptr}}};
+    const auto diff = explain_diff(longer, whole);
+    ASSERT_TRUE(diff) << diff.error().message;
+    const json contention = cause(*diff, "cpu-contention");
+    EXPECT_EQ(contention["a_ns"], contention["b_ns"]);
+    EXPECT_EQ(contention["certain"], false);
+    longer["coverage"]["gaps"][0]["to_ns"] = to_ns;
+    EXPECT_FALSE(explain_diff(longer, whole)) << "nothing is known of one side";
+}
+
+TEST_F(ExplainDiff, AChangeIsTheDifferenceOfTheMeans) {
+    run(20 * second, 0);
+    const uint64_t middle_ns = now_;
+    run(3 * second, 0);
+    run(17 * second, 5 * ms);
+    const auto diff = explain_diff(explained(0, middle_ns), explained(middle_ns, now_));
+    ASSERT_TRUE(diff);
+    ASSERT_FALSE((*diff)["ops"].empty());
+    for (const json& one : (*diff)["ops"])
+        EXPECT_NEAR(one["change_ns"].get<double>(), one["b_mean_ns"].get<double>() - one["a_mean_ns"].get<double>(), 1)
+            << one;
+}
+
 TEST_F(ExplainDiff, AWindowWithoutCallsIsNoSide) {
     run(20 * second, 0);
     json without = explained(0, now_);

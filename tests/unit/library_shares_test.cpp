@@ -157,7 +157,7 @@ TEST_F(LibraryShares, by_a_name_of_ones_own_choice_change_nothing_for_its_true_n
     const Libraries::Sight as_another = see(hostile, shared, runtime);
     ASSERT_NE(as_another.entry, nullptr);
     EXPECT_EQ(as_another.entry->state, LibraryState::failed);
-    EXPECT_THAT(as_another.entry->reason, HasSubstr("none of the wanted functions"));
+    EXPECT_THAT(as_another.entry->reason, HasSubstr("none of the functions that ingerod probes"));
     see(other, shared);
     EXPECT_TRUE(is_attached(shared));
 }

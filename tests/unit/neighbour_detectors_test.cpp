@@ -1,4 +1,4 @@
-// Whose task it is that has a thread's CPU: its own program's or host's, a neighbour's of another control group, or
+// Whose task it is that has a thread's CPU: its own program's or host's, a neighbour's of another cgroup, or
 // nobody's, where a quota keeps it off.
 #include <gmock/gmock.h>
 
@@ -63,7 +63,7 @@ TEST_F(Neighbours, ATaskOfAnotherControlGroupIsANeighbour) {
     EXPECT_EQ(finding.verdict, Verdict::proven);
     EXPECT_EQ(finding.culprits.at(0).name, "busy");
     EXPECT_EQ(finding.culprits[0].pid, other.pid);
-    EXPECT_THAT(finding.fix, HasSubstr("another control group"));
+    EXPECT_THAT(finding.fix, HasSubstr("another cgroup"));
 }
 
 TEST_F(Neighbours, ATaskOfTheSameGroupOrOneBelowIsNone) {

@@ -79,7 +79,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(RenderTop, WhatLosesTimeComesFirstAndWhatDoesNotReturnIsThere) {
     EXPECT_EQ(text_top(answer(), {.pid = 20}, {}),
-              "gpu-1: tracing, 3 processes, 2 incidents open, overhead 3.1 % OVER, 3 events lost\n"
+              "gpu-1: tracing, 3 processes, 2 incidents open, overhead 3.1 %, over budget, 3 events lost\n"
               "  PID  COMMAND  CALLS/S  LONGEST  ON CPU  DEVICE  NO CPU  ASLEEP  GPU MEMORY   LOST  INCIDENT\n"
               ">  20  vllm      20,000    20 ms    10 %    70 %    20 %     0 %    20.0 MiB  1.5 s  cpu-contention +1\n"
               "   30  train      7,000    30 ms    10 %    70 %    20 %     0 %    30.0 MiB      -  -\n"

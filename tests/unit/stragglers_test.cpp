@@ -40,9 +40,11 @@ TEST_F(Stragglers, OneThatKeepsComingLastIsNamedFromWhenItBeganToWhenItEnded) {
     EXPECT_EQ(one.late_ranges, 200u);
     EXPECT_NEAR(static_cast<double>(one.lost_ns), 200 * 15.0 * ms, 200 * 1.0 * ms);
     EXPECT_EQ(one.threshold_ns, 2 * ms);
-    const nlohmann::json answered = to_json(answer(), AnswerContext());
+    nlohmann::json answered = to_json(answer(), AnswerContext());
     EXPECT_EQ(answered["stragglers"][0]["severity"], "high");
-    EXPECT_THAT(text_stragglers(answered), HasSubstr("  Incident    " + one.id));
+    EXPECT_THAT(text_stragglers(answered), testing::Not(HasSubstr("  Incident ")));
+    answered["stragglers"][0]["incident"] = "d55432e0f690392a";
+    EXPECT_THAT(text_stragglers(answered), HasSubstr("  Incident    d55432e0f690392a"));
 }
 
 TEST_F(Stragglers, OneThatStillComesLastIsNotResolved) {

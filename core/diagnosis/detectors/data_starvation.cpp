@@ -194,7 +194,7 @@ class DataStarvation final : public GapDetector {
             finding.fix =
                 "Read ahead: more workers and a longer prefetch, larger files read in order, a copy on faster storage "
                 "or "
-                "in memory. iostat -x 1 shows whether the device is at its limit.";
+                "in memory. iostat -x 1 shows whether the disk is at its limit.";
         } else {
             finding.fix =
                 "Give the loader more workers, if there are CPUs for them, or less to compute for each batch: decode "
@@ -226,11 +226,11 @@ class DataStarvation final : public GapDetector {
                                              : "calls were lost in " +
                                                    format_duration(saturating_subtract(account.drained_ns, proven_ns)) +
                                                    " of that time";
-        finding.summary = "the device of " + process_text(finding) + " seems to have had nothing to do for " +
+        finding.summary = "the device of " + process_text(finding) + " seems to have been idle for " +
                           format_duration(account.drained_ns) + "; whether it waited for data is not known: " + missing;
         finding.fix = no_waits ? "Record waits: set wait_floor in [capture], and see ingeroctl check."
                                : "See ingeroctl status for what is lost, and record with a lower load.";
-        finding.confirm = "Run explain over a window in which that is recorded.";
+        finding.confirm = "Run explain again over a window for which waits and all calls are recorded.";
         ret_findings.push_back(std::move(finding));
     }
 };

@@ -163,19 +163,17 @@ class GpuLeak final : public Detector {
         const std::string who = process_text(finding);
         const uint64_t length = std::max<uint64_t>(saturating_subtract(until, memory.first_ns), 1);
         const double an_hour = static_cast<double>(bytes) / static_cast<double>(length) * 3.6e12;
-        finding.summary = who + " has kept " + std::to_string(leaked) + " allocations (" + format_bytes(bytes) +
-                          ") at least " + std::to_string(overdue) +
-                          " times as long as any it freed from the same place; at this rate that is " +
+        finding.summary = who + " still holds " + std::to_string(leaked) + " allocations (" + format_bytes(bytes) +
+                          "), each at least " + std::to_string(overdue) +
+                          " times as long as any freed one from the same call site; at this rate " +
                           format_bytes(static_cast<uint64_t>(std::min(an_hour, 1e18))) + " an hour";
         if (!context.knows_from_start(process))
-            finding.summary +=
-                "; the process began before the time that was inspected, and may keep them for a purpose";
-        finding.fix = "Free what " + op_name(leaks[0].site.op) +
-                      " returns there on every path, errors too; ingeroctl stacks --op " + op_name(leaks[0].site.op) +
-                      " --pid " + std::to_string(process.pid) +
-                      " shows the places. In Python, look for lists that tensors are added to.";
+            finding.summary += "; the process began before the inspected time, so they may be intentional";
+        finding.fix = "Free these allocations on every path, error paths too; 'ingeroctl stacks --op " +
+                      op_name(leaks[0].site.op) + " --pid " + std::to_string(process.pid) +
+                      "' shows the call sites. In Python, look for lists that tensors are added to.";
         finding.confirm =
-            "Run explain again over a window of the same length: allocations of these places should all be freed "
+            "Run explain again over a window of the same length: allocations of these call sites should all be freed "
             "within their usual time.";
         ret_findings.push_back(std::move(finding));
     }

@@ -198,20 +198,20 @@ class GpuOom final : public Detector {
         else if (judgement.exact)
             finding.summary += peak == format_bytes(failure.memory.bytes) ? ", its peak" : "; its peak was " + peak;
         else if (!judgement.from_start)
-            finding.summary += "; the process began before the time that was inspected";
+            finding.summary += "; the process began before the inspected time";
         else
-            finding.summary += "; not all of its calls are known";
+            finding.summary += "; some of its calls were not recorded";
         if (memory.failures > 1)
             finding.summary +=
                 "; " + format_count(memory.failures - 1, "more allocation", "more allocations") + " failed";
-        if (context.filtered) finding.summary += "; what other processes hold was left out";
+        if (context.filtered) finding.summary += "; memory of other processes is not counted";
         finding.fix =
             judgement.in_pieces
                 ? "Allocate large blocks first and keep them, or use an allocator that maps pages together "
                   "(cudaMallocAsync with a release threshold; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
-                : "Allocate less: a smaller batch or cache, or free what another process holds; the largest holders "
-                  "are named. ingeroctl stacks --op " +
-                      op + " shows who allocates.";
+                : "Allocate less: a smaller batch or cache, or free what another process holds; the culprits are the "
+                  "largest holders. 'ingeroctl stacks --op " +
+                      op + "' shows who allocates.";
         finding.confirm = "Run explain again after the change: no allocation of " + who + " should fail.";
     }
 

@@ -63,15 +63,13 @@ class IdleInToolCall final : public GapDetector {
         finding.rejected = other_time(
             account, [&](const AccountedGap&, const SpentPart& part) { return is_tool_call(account, part); });
         const std::string who = process_text(finding);
-        finding.summary =
-            "the device of " + who + " had nothing to do while the program waited for " +
-            (child_ns > finding.lost_ns / 2 ? "a program that it had started" : "the other end of a connection") +
-            ", " + format_count(loss.gaps(), "time", "times") + ", most for " + finding.culprits[0].name +
-            loss_text(finding);
+        finding.summary = "the device of " + who + " had nothing to do while the program waited for " +
+                          (child_ns > finding.lost_ns / 2 ? "a program that it had started" : "a remote peer") + ", " +
+                          format_count(loss.gaps(), "time", "times") + ", mostly " + finding.culprits[0].name +
+                          loss_text(finding);
         finding.fix =
             "Let the device work meanwhile: serve other requests or agents in the same process while this one's tool "
-            "is "
-            "at work, ask several tools at once, and make slow tools faster or cache what they answer.";
+            "runs, call several tools at once, and make slow tools faster or cache what they answer.";
         finding.confirm = "Run explain again over a window of the same length: waits of " + who +
                           " for tools should leave its device idle for less than " + percent_text(waited_from) +
                           " of the time.";

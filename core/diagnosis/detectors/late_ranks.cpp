@@ -528,7 +528,7 @@ class LateRanks final : public Detector {
         take_off_led(finding, why, certain_ns, meanwhile, !condition_fix.empty(), context);
         finding.culprits = {cause};
         finding.summary = who + " came last to the collectives of " + std::to_string(ranges.most_ranks) +
-                          " ranks of this host in " + std::to_string(late) + " of " + std::to_string(shown) + " ranges";
+                          " ranks of this host in " + std::to_string(late) + " of " + std::to_string(shown) + " rounds";
         if (late != shown && latest.size() < shown)
             finding.summary += " (of the latest " + std::to_string(latest.size()) + ", " +
                                std::to_string(late_in(ranges, latest, key_of(rank))) + ")";
@@ -536,7 +536,7 @@ class LateRanks final : public Detector {
                            why.text + doubt_text(finding);
         finding.fix = "Compare what " + who + " does between its collectives with the other ranks: its share of the " +
                       "work, its CPUs (ingeroctl processes), its loader, other tasks on its CPUs." + condition_fix;
-        finding.confirm = "Run explain again after the change: no rank should come last in most ranges.";
+        finding.confirm = "Run explain again after the change: no rank should come last in most rounds.";
         ret_findings.push_back(std::move(finding));
         return true;
     }

@@ -417,9 +417,10 @@ class NcclHang final : public Detector {
                 (lost == 1 ? " call that could show it was lost" : " calls that could show it were lost");
         finding.fix = mismatch
                           ? "Make all ranks call the same collectives in the same order, with the same sizes."
-                          : "See why " + missing +
-                                " does not come: its log, ingeroctl explain --pid, ingeroctl stacks; a branch that "
-                                "only some ranks take, or an error that one of them met, is the usual reason.";
+                          : "Find out why " + missing +
+                                " does not enter the collective: check its log, 'ingeroctl explain --pid PID' and "
+                                "'ingeroctl stacks --pid PID'. The usual reason is a branch that only some ranks take, "
+                                "or an error on one rank.";
         finding.confirm = "Run explain again after the change: every collective should be entered by all ranks.";
         ret_findings.push_back(std::move(finding));
     }

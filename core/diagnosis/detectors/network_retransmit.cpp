@@ -53,7 +53,7 @@ class NetworkRetransmit final : public GapDetector {
             other_time(account, [](const AccountedGap&, const SpentPart& part) { return is_resent(part); });
         const std::string who = process_text(finding);
         finding.summary = "the device of " + who + " had nothing to do while the program waited for retransmissions, " +
-                          format_count(loss.gaps(), "time", "times") + ", most to " + finding.culprits[0].name +
+                          format_count(loss.gaps(), "time", "times") + ", mostly to " + finding.culprits[0].name +
                           loss_text(finding);
         finding.fix = resent_fix;
         finding.confirm = "Run explain again over a window of the same length: " + who +

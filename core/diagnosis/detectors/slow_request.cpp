@@ -236,13 +236,13 @@ class SlowRequests final : public Detector {
         finding.worst.excess_ns = finding.worst.explained_ns = stall.ns;
         finding.worst.cause = finding.kind;
         finding.summary = std::to_string(slow.size()) + " of " + std::to_string(group.requests.size()) +
-                          " requests of " + process_text(finding) + " took twice the usual " +
-                          format_duration(usual_ns) + " or more because of stalls: the slowest, " +
-                          to_valid_utf8(worst.id) + ", took " + format_duration(slow[0].duration_ns) + ", " +
+                          " requests of " + process_text(finding) + " took at least twice the usual " +
+                          format_duration(usual_ns) + " because of stalls: the slowest, " + to_valid_utf8(worst.id) +
+                          ", took " + format_duration(slow[0].duration_ns) + ", " +
                           format_duration(slow[0].stalled_ns) + " of it " + stall.why;
         if (candidates > slow.size())
-            finding.summary +=
-                "; " + std::to_string(candidates - slow.size()) + " others took as long, without a known stall";
+            finding.summary += "; " + std::to_string(candidates - slow.size()) +
+                               " more were as slow, and no known stall explains them";
         finding.fix =
             "ingeroctl requests --request ID shows a request's longest stall. Remove its cause; long stalls "
             "are findings of their own.";

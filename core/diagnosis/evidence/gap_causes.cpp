@@ -141,7 +141,7 @@ void GapLoss::fill(Finding& finding, const JudgementContext& context) const {
     if (!worst_) return;
     Event& event = finding.worst.event;
     event.sequence = worst_->gap->call;
-    event.op = worst_->gap->op;
+    event.op = op_wait;
     event.tgid = account_.process.pid;
     event.process_start_ns = account_.process.start_ns;
     event.tid = worst_->gap->tid;

@@ -138,14 +138,20 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
     return std::move(*found);
 }
 
-void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings) {
+std::map<std::pair<std::string, ProcessKey>, std::string> incident_ids(const StoreSnapshot& snapshot,
+                                                                       const Filter& filter) {
     std::map<std::pair<std::string, ProcessKey>, std::string> ids;
     for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
         const auto rows = snapshot.incidents(boot.boot_index, boot.monotonic);
-        if (!rows) return;
+        if (!rows) return {};
         for (const IncidentRow& row : *rows)
             if (is_shown(row, filter)) ids[{row.kind, row.process}] = row.id;
     }
+    return ids;
+}
+
+void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings) {
+    const auto ids = incident_ids(snapshot, filter);
     for (Finding& finding : ret_findings) {
         const auto found = ids.find({finding.kind, finding.worst.event.process()});
         if (found != ids.end()) finding.incident_id = found->second;
@@ -246,11 +252,11 @@ Result<void> verify_straggler(const StoreSnapshot& snapshot, const Filter& filte
         verified.fixed = Fixed::no;
         verified.why = "a rank of the program keeps coming last: others lost " + format_duration(verified.lost_ns);
     } else if (ranges < StragglerOptions().ranges) {
-        verified.why = "only " + std::to_string(ranges) + " ranges of collectives were recorded since; " +
+        verified.why = "only " + std::to_string(ranges) + " rounds of collectives were recorded since; " +
                        std::to_string(StragglerOptions().ranges) + " are needed";
     } else {
         verified.fixed = Fixed::yes;
-        verified.why = "no rank of the program kept coming last in " + std::to_string(ranges) + " ranges";
+        verified.why = "no rank of the program kept coming last in " + std::to_string(ranges) + " rounds";
     }
     return {};
 }
@@ -271,7 +277,7 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
             verified.share_before = share->get<double>();
     if (fresh.length_ns() == 0 || fresh.from_ns >= whole.to_ns) {
         verified.fresh.to_ns = std::max(fresh.from_ns, fresh.to_ns);
-        verified.why = "nothing was recorded since";
+        verified.why = "nothing was recorded after the incident";
         return verified;
     }
     const auto processes = snapshot.processes();

@@ -311,7 +311,10 @@ class StatsQuery {
         }
         if (group->moves_bytes) {
             if (auto decoded = columns_.decode(argument_0); !decoded) return decoded;
-            for (const uint64_t bytes : columns_[argument_0]) stats.bytes = saturating_add(stats.bytes, bytes);
+            const auto bytes = columns_[argument_0];
+            for (size_t row = 0; row < bytes.size(); ++row)
+                if (summary.errors == 0 || columns_[return_code][row] == 0)
+                    stats.bytes = saturating_add(stats.bytes, bytes[row]);
         }
         uint64_t& on_cpu = group->waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
         const bool ran = columns_.is_default(runnable) && columns_.is_default(blocked);
@@ -406,7 +409,7 @@ class StatsQuery {
         stats.blocked_ns = saturating_add(stats.blocked_ns, saturating_multiply(time.blocked_ns, times));
         uint64_t& on_cpu = group.waits_for_device ? stats.device_wait_ns : stats.on_cpu_ns;
         on_cpu = saturating_add(on_cpu, saturating_multiply(time.on_cpu_ns, times));
-        if (group.moves_bytes)
+        if (group.moves_bytes && columns_[return_code][row] == 0)
             stats.bytes = saturating_add(stats.bytes, saturating_multiply(columns_[argument_0][row], calls));
         if (group.launches) group.launches->add(columns_[sequence][row], time.on_cpu_ns, times, queue_full);
         group.durations.add(time.duration_ns, static_cast<uint32_t>(calls), exact_rows_);

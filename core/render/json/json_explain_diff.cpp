@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/render/incidents.h"
@@ -47,6 +49,26 @@ Spread spread_of(const std::vector<double>& values) {
     return spread;
 }
 
+/// Of sums in parts of the time: the mean of all, and how far those of the parts are from it.
+Spread spread_of(const std::vector<std::pair<uint64_t, uint64_t>>& calls_and_ns) {
+    Spread spread;
+    spread.values = calls_and_ns.size();
+    double all_calls = 0, all_ns = 0, square = 0;
+    for (const auto& [calls, ns] : calls_and_ns) {
+        all_calls += static_cast<double>(calls);
+        all_ns += static_cast<double>(ns);
+    }
+    if (all_calls == 0) return spread;
+    spread.mean = all_ns / all_calls;
+    for (const auto& [calls, ns] : calls_and_ns) {
+        const double apart = static_cast<double>(ns) - spread.mean * static_cast<double>(calls);
+        square += apart * apart;
+    }
+    const auto count = static_cast<double>(spread.values);
+    if (spread.values > 1) spread.error = std::sqrt(square * count / (count - 1)) / all_calls;
+    return spread;
+}
+
 /// By how much `b` is more than `a`, and within what that is likely to be so. Null where nothing is known of it.
 json change_of(const Spread& a, const Spread& b) {
     const double change = b.mean - a.mean;
@@ -60,45 +82,63 @@ json change_of(const Spread& a, const Spread& b) {
 
 /// One side, slice by slice.
 struct Side {
-    std::map<std::string, std::vector<double>> excess_per_s;   ///< ns, by cause
-    std::map<std::string, std::vector<double>> mean_ns;        ///< of calls, by op; of slices that have any
-    std::map<std::string, std::pair<uint64_t, uint64_t>> ops;  ///< calls, busy_ns
+    size_t slices = 0;                                                      ///< in which anything was recorded
+    std::map<std::string, std::vector<double>> excess_per_s;                ///< ns, by cause; of those slices
+    std::map<std::string, std::vector<std::pair<uint64_t, uint64_t>>> ops;  ///< calls and busy_ns of slices with calls
 };
+
+/// How much of a time something was recorded.
+uint64_t covered_ns(const json& coverage, const Window& time) {
+    std::vector<Window> gaps;
+    for (const json& gap : coverage.value("gaps", json::array()))
+        if (!gap.value("partial", false))
+            gaps.push_back(
+                {std::max(number_of(gap, "from_ns"), time.from_ns), std::min(number_of(gap, "to_ns"), time.to_ns)});
+    std::sort(gaps.begin(), gaps.end(), [](const Window& a, const Window& b) { return a.from_ns < b.from_ns; });
+    uint64_t missing_ns = 0, until_ns = time.from_ns;
+    for (const Window& gap : gaps) {
+        missing_ns += Window{std::max(gap.from_ns, until_ns), gap.to_ns}.length_ns();
+        until_ns = std::max(until_ns, gap.to_ns);
+    }
+    return time.length_ns() - missing_ns;
+}
+
+/// Less of a slice says nothing of it.
+constexpr double covered_enough = 0.1;
 
 Side side_of(const json& answer) {
     Side side;
     const json& slices = answer["slices"];
     const json& window = answer["window"];
-    const double seconds = static_cast<double>(number_of(window, "to_ns") - number_of(window, "from_ns")) / 1e9 /
-                           static_cast<double>(slices.size());
+    const uint64_t from_ns = number_of(window, "from_ns"), length_ns = number_of(window, "to_ns") - from_ns;
     size_t number = 0;
     for (const json& slice : slices) {
+        const Window time{from_ns + length_ns / slices.size() * number,
+                          from_ns + length_ns / slices.size() * (number + 1)};
+        ++number;
+        for (const json& one : slice["ops"])
+            if (const uint64_t calls = number_of(one, "calls"); calls != 0)
+                side.ops[one["op"].get<std::string>()].emplace_back(calls, number_of(one, "busy_ns"));
+        const uint64_t recorded_ns = covered_ns(answer["coverage"], time);
+        if (static_cast<double>(recorded_ns) < covered_enough * static_cast<double>(time.length_ns())) continue;
         for (const json& one : slice["excess"]) {
             auto& rates = side.excess_per_s[one["cause"].get<std::string>()];
-            rates.resize(slices.size());
-            rates[number] = static_cast<double>(number_of(one, "ns")) / seconds;
+            rates.resize(side.slices + 1);
+            rates[side.slices] = static_cast<double>(number_of(one, "ns")) * 1e9 / static_cast<double>(recorded_ns);
         }
-        for (const json& one : slice["ops"]) {
-            const auto op = one["op"].get<std::string>();
-            const uint64_t calls = number_of(one, "calls"), busy_ns = number_of(one, "busy_ns");
-            if (calls == 0) continue;
-            side.mean_ns[op].push_back(static_cast<double>(busy_ns) / static_cast<double>(calls));
-            side.ops[op].first += calls;
-            side.ops[op].second += busy_ns;
-        }
-        ++number;
+        ++side.slices;
     }
     return side;
 }
 
-json causes_of(const Side& a, const Side& b, size_t slices_of_a, size_t slices_of_b) {
+json causes_of(const Side& a, const Side& b) {
     std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> both;
     for (const auto& [cause, rates] : a.excess_per_s) both[cause].first = rates;
     for (const auto& [cause, rates] : b.excess_per_s) both[cause].second = rates;
     json list = json::array();
     for (auto& [cause, rates] : both) {
-        rates.first.resize(slices_of_a);
-        rates.second.resize(slices_of_b);
+        rates.first.resize(a.slices);
+        rates.second.resize(b.slices);
         const Spread before = spread_of(rates.first), after = spread_of(rates.second);
         json one = change_of(before, after);
         one["cause"] = cause;
@@ -117,13 +157,18 @@ json ops_of(const Side& a, const Side& b) {
     for (const auto& [op, after] : b.ops) {
         const auto before = a.ops.find(op);
         if (before == a.ops.end()) continue;
-        json one = change_of(spread_of(a.mean_ns.at(op)), spread_of(b.mean_ns.at(op)));
-        const auto mean = [](const std::pair<uint64_t, uint64_t>& sums) { return sums.second / sums.first; };
+        const Spread mean_before = spread_of(before->second), mean_after = spread_of(after);
+        json one = change_of(mean_before, mean_after);
+        const auto calls = [](const auto& of_slices) {
+            uint64_t sum = 0;
+            for (const auto& [number, ns] : of_slices) sum += number;
+            return sum;
+        };
         one["op"] = op;
-        one["a_calls"] = before->second.first;
-        one["b_calls"] = after.first;
-        one["a_mean_ns"] = mean(before->second);
-        one["b_mean_ns"] = mean(after);
+        one["a_calls"] = calls(before->second);
+        one["b_calls"] = calls(after);
+        one["a_mean_ns"] = std::llround(mean_before.mean);
+        one["b_mean_ns"] = std::llround(mean_after.mean);
         list.push_back(std::move(one));
     }
     const auto weight = [](const json& one) {
@@ -173,6 +218,10 @@ Result<json> explain_diff(const json& a, const json& b) {
             return fail(ErrorCode::bad_request, std::string(name) + ": nothing was recorded in the window",
                         "choose a window in which calls were traced");
     const Side before = side_of(a), after = side_of(b);
+    for (const auto& [side, name] : {std::pair(&before, "A"), std::pair(&after, "B")})
+        if (side->slices == 0)
+            return fail(ErrorCode::bad_request, std::string(name) + ": hardly anything was recorded in the window",
+                        "choose a window in which calls were traced");
     json result = {{"schema", "ingero/explain-diff/1"},
                    {"node", b["node"]},
                    {"window", b["window"]},
@@ -180,7 +229,7 @@ Result<json> explain_diff(const json& a, const json& b) {
                    {"missing_probes", b["missing_probes"]},
                    {"a", head_of(a)},
                    {"b", head_of(b)}};
-    result["causes"] = causes_of(before, after, a["slices"].size(), b["slices"].size());
+    result["causes"] = causes_of(before, after);
     result["ops"] = ops_of(before, after);
     const auto kinds_before = kinds_of(a), kinds_after = kinds_of(b);
     result["findings_gone"] = missing_from(kinds_before, kinds_after);

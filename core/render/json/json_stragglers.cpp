@@ -44,6 +44,7 @@ json to_json(const StragglerEpisode& episode, const ClockTriple& clock, const An
         conditions.push_back({{"kind", one.kind}, {"text", to_valid_utf8(one.text)}, {"fix", one.fix}});
     const MeanwhilePart* cause = episode.cause();
     return {{"id", episode.id},
+            {"incident", text_or_null(episode.incident)},
             {"communicator", hex(episode.hash)},
             {"scope", "local"},
             {"rank", or_null(episode.rank)},

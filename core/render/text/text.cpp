@@ -143,10 +143,11 @@ std::string gaps_text(const json& answer) {
     const uint64_t missing_ns = gaps_ns(answer, whole, false), partial_ns = gaps_ns(answer, whole, true) - missing_ns;
     if (missing_ns != 0 && missing_ns == whole.length_ns()) return "nothing recorded";
     if (missing_ns != 0 && partial_ns != 0)
-        return format_duration(missing_ns) + " not recorded, " + format_duration(partial_ns) + " not in full";
-    if (missing_ns != 0) return "all but " + format_duration(missing_ns) + " recorded";
+        return "nothing recorded for " + format_duration(missing_ns) + ", incomplete for " +
+               format_duration(partial_ns);
+    if (missing_ns != 0) return "nothing recorded for " + format_duration(missing_ns);
     if (partial_ns == 0) return "";
-    return (partial_ns == whole.length_ns() ? "" : format_duration(partial_ns) + " ") + "not recorded in full";
+    return partial_ns == whole.length_ns() ? "incomplete" : "incomplete for " + format_duration(partial_ns);
 }
 
 /// Empty where all was recorded.
@@ -159,7 +160,7 @@ std::string recorded_text(const json& answer, const TextStyle& style) {
         add(format_count(*lost, "event lost", "events lost"));
     if (const auto left_out = number(coverage, "sampled_out"); left_out && *left_out != 0)
         add(format_count(*left_out) + " sampled out");
-    if (result.empty()) result = "not all recorded";
+    if (result.empty()) result = "incomplete";
     const bool has_more = !style.coverage && !list(coverage, "gaps").empty();
     return paint(result, Colour::yellow, style) + (has_more ? " (--coverage)" : "");
 }
@@ -167,16 +168,25 @@ std::string recorded_text(const json& answer, const TextStyle& style) {
 /// In words, where the code of the reason says less than they do.
 std::string gap_reason(const json& gap) {
     const std::string reason = words_or_empty(gap, "reason");
-    constexpr std::string_view refused = "refused: ", imported = "imported: ";
-    if (reason.starts_with(refused)) return "not traced: " + reason.substr(refused.size());
-    return reason.starts_with(imported) ? "imported trace: " + reason.substr(imported.size()) : reason;
+    constexpr std::pair<std::string_view, std::string_view> words_of[] = {
+        {"refused: ", "not traced: "},
+        {"excluded: ", "not traced: "},
+        {"imported: ", "imported trace: "},
+        {"late-attach: ", "probes not attached yet: "},
+        {"turned-off: ", "turned off: "},
+        {"too-many: ", "limit reached: "},
+        {"sliced: ", "recorded in time slices: "},
+    };
+    for (const auto& [code, said] : words_of)
+        if (reason.starts_with(code)) return std::string(said) + reason.substr(code.size());
+    return reason;
 }
 
 std::string gap_lines(const json& gaps, const TextStyle& style) {
     std::string result;
     for (const json& gap : gaps) {
         const std::string reason = gap_reason(gap);
-        const std::string line = (flag(gap, "partial") ? "not all" : "nothing") + std::string(" recorded from ") +
+        const std::string line = (flag(gap, "partial") ? "incomplete from " : "nothing recorded from ") +
                                  moment(gap, "from_ns", style) + " to " + moment(gap, "to_ns", style) +
                                  (reason.empty() ? "" : ": " + reason);
         result += "  " + wrap_text(line, style.width, 4) + "\n";
@@ -254,7 +264,7 @@ std::string overhead_text(const json& overhead, const TextStyle& style) {
         thinned += (thinned.empty() ? ": " : ", ") + words(op, "op") + " recorded 1 in " + rate(op, "weight");
     if (const uint64_t processes = number(overhead, "in_slices").value_or(0); processes != 0)
         thinned += "; " + std::to_string(processes) + (processes == 1 ? " process" : " processes") +
-                   " in slices, see `ingeroctl processes`";
+                   " recorded in time slices, see 'ingeroctl processes'";
     return result + thinned;
 }
 
@@ -268,8 +278,8 @@ std::string slices_line(const json& process, const TextStyle& style) {
     std::string ops;
     for (const json& op : list(slices, "ops")) ops += (ops.empty() ? "" : ", ") + escape_text(op.get<std::string>());
     const auto share = fraction(slices, "share");
-    std::string seen = share ? format_percent(*share) + " of the time" : "in slices";
-    if (const auto error = fraction(slices, "count_error")) seen += ", counts within " + format_percent(*error);
+    std::string seen = share ? "for " + format_percent(*share) + " of the time" : "in time slices";
+    if (const auto error = fraction(slices, "count_error")) seen += ", counts accurate to " + format_percent(*error);
     return wrap_text(exceeds + ops + " recorded " + seen, style.width, 2) + "\n";
 }
 
@@ -290,7 +300,7 @@ std::string events_lines(const json& events, const TextStyle& style) {
     if (shows("stacks_lost")) result += ", " + count(events, "stacks_lost") + " stacks lost";
     if (shows("names_lost")) result += ", " + count(events, "names_lost") + " function names lost";
     if (style.details && number(events, "recorded"))
-        result += ", " + count(events, "split_uncertain") + " with an uncertain time split, committed up to number " +
+        result += ", " + count(events, "split_uncertain") + " with an estimated time split, last stored event " +
                   count(events, "committed");
     return "Recorded  " + wrap_text(result, style.width, 10) + "\n";
 }
@@ -377,6 +387,9 @@ std::string text_status(const json& answer, const TextStyle& style) {
                       ", up " + (uptime ? format_span(*uptime) : text::absent),
                   style.width, 2) +
         "\n";
+    if (state == "degraded")
+        result += text::paint("Degraded", text::Colour::yellow, style) +
+                  "  'ingeroctl check' shows the reason and what to do\n";
     result += "Incidents " +
               (incidents == 0 ? std::string("none open")
                               : text::paint(format_count(incidents) + " open", text::Colour::bold, style) +
@@ -469,8 +482,8 @@ std::string text_stats(const json& answer, const TextStyle& style) {
                  {"TOTAL", Align::right},
                  {"ON CPU", Align::right, false, 4},
                  {"DEVICE", Align::right, false, 4},
-                 {"RUNNABLE", Align::right, false, 4},
-                 {"BLOCKED", Align::right, false, 4},
+                 {"NO CPU", Align::right, false, 4},
+                 {"ASLEEP", Align::right, false, 4},
                  {"BYTES", Align::right, false, 5}});
     for (const json& op : ops) {
         const auto pid = text::number(op, "pid");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/diagnosis/assign.h"
+#include "core/diagnosis/detector.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/model/time.h"
@@ -146,7 +147,8 @@ std::string culprit_line(const json& finding, const TextStyle& style) {
         result += (result.empty() ? "" : ", ") + culprit_name(culprit) + (ns == 0 ? "" : " " + format_duration(ns));
     }
     if (more != 0) result += ", and " + std::to_string(more) + " more";
-    return labelled(is_contention(kind) ? "Took CPU" : "Culprits", result, style);
+    const bool by_quota = text::words(culprits.front(), "name") == quota_name;
+    return labelled(!is_contention(kind) ? "Culprits" : by_quota ? "Limited by" : "Took CPU", result, style);
 }
 
 std::string rejected_line(const json& finding, const TextStyle& style) {
@@ -177,7 +179,7 @@ std::string headline(const json& finding) {
     if (text::words(finding, "verdict") != "proven" || culprits.empty()) return summary;
     const json& culprit = culprits.front();
     const std::string name = text::process(culprit, "name", "pid");
-    if (is_contention(kind) && name == quota_name) return who + " was kept off the CPU by its control group's quota";
+    if (is_contention(kind) && name == quota_name) return "the CPU quota of its cgroup throttled " + who;
     const auto pid = text::number(culprit, "pid");
     const bool is_own = pid && pid == text::number(finding, "pid");
     if (is_contention(kind) && is_own) return "other threads of " + who + " kept the CPU from it";
@@ -209,7 +211,7 @@ std::string cost_line(const json& finding, const TextStyle& style) {
     std::string line = "too little to measure";
     // Requests overlap: what they lost is no part of the window.
     if (text::words(finding, "kind") == "slow-request")
-        return labelled("Slower by", format_duration(lost) + " in these requests together", style);
+        return labelled("Slower by", format_duration(lost) + " in total over these requests", style);
     if (high != 0) {
         line = low == high ? format_duration(lost)
                : low == 0  ? "at most " + format_duration(high)
@@ -231,10 +233,10 @@ std::string evidence_line(const json& finding, const TextStyle& style) {
         text::words(finding, "kind") + ", " + (verdict == "insufficient-evidence" ? "insufficient evidence" : verdict);
     if (explained && verdict != "insufficient-evidence")
         line += ", " + format_percent(*explained) + " of the time explained";
-    return labelled("Evidence",
-                    line + "; " + format_count(text::list(finding, "evidence").size(), "event", "events") +
-                        "; finding " + text::words(finding, "id"),
-                    style);
+    const size_t listed = text::list(finding, "evidence").size();
+    const std::string events = listed < max_evidence ? format_count(listed, "event", "events")
+                                                     : "the worst " + std::to_string(listed) + " events";
+    return labelled("Evidence", line + "; " + events + "; finding " + text::words(finding, "id"), style);
 }
 
 /// Of a rank that waited for one that keeps coming last, and for nobody else: the finding of that one, which then
@@ -291,13 +293,13 @@ std::string finding_text(const json& finding, const json& findings, const TextSt
 }
 
 std::string looked_at(const json& answer, const TextStyle& style) {
-    std::string result = format_count(text::number(answer, "calls").value_or(0), "call", "calls") + " took " +
-                         text::duration(answer, "excess_ns") + " longer than is usual";
+    std::string result = format_count(text::number(answer, "calls").value_or(0), "call", "calls") + " together took " +
+                         text::duration(answer, "excess_ns") + " longer than usual";
     const auto excess = text::number(answer, "excess_ns");
     const auto explained = text::number(answer, "explained_ns");
     if (excess && explained && *excess > 0)
         result += ", " + format_percent(part_of(*explained, *excess)) + " of it explained";
-    if (!text::list(answer, "slow_calls").empty() && !style.details) result += ". The slowest calls: --all";
+    if (!text::list(answer, "slow_calls").empty() && !style.details) result += ". Slowest: --all";
     return wrap_text(result, style.width, 2) + "\n";
 }
 

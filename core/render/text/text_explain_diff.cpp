@@ -30,7 +30,8 @@ std::string within(const json& one, const char* per) {
 }
 
 std::string verdict(const json& one) {
-    if (!flag(one, "certain")) return "within variation";
+    if (!number(one, "uncertainty_ns")) return "";
+    if (!flag(one, "certain")) return "no significant change";
     const json& change = member(one, "change_ns");
     const bool worse = change.is_number_integer() && change.get<int64_t>() > 0;
     return worse ? "worse" : "better";
@@ -52,10 +53,10 @@ std::string kinds_text(const char* heading, const json& kinds) {
 std::string text_explain_diff(const json& answer, const TextStyle& style) {
     std::string result = side_line("A", member(answer, "a"), style) + side_line("B", member(answer, "b"), style);
     result += coverage_lines(answer, style);
-    result += kinds_text("Findings gone: ", list(answer, "findings_gone"));
-    result += kinds_text("Findings new: ", list(answer, "findings_new"));
+    result += kinds_text("Findings only in A: ", list(answer, "findings_gone"));
+    result += kinds_text("Findings only in B: ", list(answer, "findings_new"));
     const json& causes = list(answer, "causes");
-    if (causes.empty()) result += "\nIn neither window did calls take longer than is usual.\n";
+    if (causes.empty()) result += "\nNo call took longer than usual in either window.\n";
     if (!causes.empty()) {
         Table table({{"WHY", Align::left, true},
                      {"A", Align::right},
@@ -66,7 +67,7 @@ std::string text_explain_diff(const json& answer, const TextStyle& style) {
         for (const json& one : causes)
             table.add_row({words(one, "cause"), plain_duration(one, "a_ns", "/s"), plain_duration(one, "b_ns", "/s"),
                            signed_duration(one, "change_ns", "/s"), within(one, "/s"), verdict(one)});
-        result += "\nOf each second, how much longer than usual calls took, by cause\n" + table.render(style.width, 2);
+        result += "\nTime beyond the usual, per second of the window, by cause\n" + table.render(style.width, 2);
     }
     const json& ops = list(answer, "ops");
     if (ops.empty()) return result;

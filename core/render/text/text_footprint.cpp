@@ -53,7 +53,7 @@ std::string endpoint_text(const json& endpoint) {
 /// A sentence for each thing that is missing.
 std::string missing_lines(const json& left_out) {
     constexpr std::pair<const char*, const char*> sentences[] = {
-        {"records", "touches were dropped, since they came too fast to be read"},
+        {"records", "accesses were dropped: they came faster than ingerod could read them"},
         {"calls", "system calls were not counted"},
         {"untimed", "system calls have neither time nor outcome"},
         {"errors", "outcomes were not counted"},

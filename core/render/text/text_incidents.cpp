@@ -111,9 +111,9 @@ std::string text_incidents(const json& answer, const TextStyle& style) {
                  {"KIND", Align::left},
                  {"SEVERITY", Align::left, false, 2},
                  {"PROCESS", Align::left, true},
-                 {"OPENED", Align::left, false, 3},
-                 {"LASTED", Align::right},
-                 {"LOST", Align::right}});
+                 {"OPENED", Align::left, false, 1},
+                 {"LASTED", Align::right, false, 4},
+                 {"LOST", Align::right, false, 3}});
     for (const json& one : incidents)
         table.add_row({words(one, "id"), words(one, "kind"), words(one, "severity"), process(one, "comm", "pid"),
                        time(one, "opened_ns", style), lasted(one), duration(one, "lost_ns")});
@@ -163,9 +163,11 @@ std::string text_verified(const json& answer, const TextStyle& style) {
     std::string result = paint(said, colour, style) + ": " + wrap_text(words(answer, "why"), style.width, 0) + "\n";
     result += window_line(answer, style) + coverage_lines(answer, style);
     const auto before = fraction(answer, "window_share_before"), now = fraction(answer, "window_share");
-    if (before && now)
+    // Of too little nothing was measured.
+    if (before && now && (state == "fixed" || state == "not-fixed"))
         result += labelled(
-            "Lost", format_percent(*now) + " of the window; " + format_percent(*before) + " at the incident's worst",
+            "Lost",
+            format_percent(*now) + " of the window; " + format_percent(*before) + " when the incident was worst",
             style);
     if (const std::string confirm = words_or_empty(answer, "confirm"); !confirm.empty())
         result += labelled("Check", confirm, style);
@@ -191,7 +193,7 @@ std::string excess_table(const json& answer, const char* key, const char* headin
     Table table({{heading, Align::left, true},
                  {"CALLS", Align::right},
                  {"IN CALLS", Align::right, false, 2},
-                 {"TOO LONG", Align::right},
+                 {"EXCESS", Align::right},
                  {"WHY", Align::left, true}});
     for (const json& group : groups) {
         const std::string name = group.contains("gpu") ? words(group, "gpu") : process(group, "comm", "pid");

@@ -1,4 +1,5 @@
 // Requests for a reader: a table from the longest on, the longest one in full, and the two notes.
+#include "core/diagnosis/assign.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
 #include "core/render/requests.h"
@@ -12,16 +13,34 @@ using namespace text;
 
 namespace {
 
+/// Of these it is a task that did it, also where it is not known which; of others without a pid it is what the thread
+/// waited for.
+bool is_by_somebody(const json& stall) {
+    const std::string kind = words(stall, "kind");
+    return kind == to_string(Cause::cpu_contention) || kind == to_string(Cause::noisy_neighbour) ||
+           kind == to_string(Cause::lock_wait);
+}
+
 /// "-" where it has no name.
 std::string culprit_text(const json& stall) {
     const json& culprit = member(stall, "culprit");
-    const bool is_nobody = !culprit.is_object() || (words(culprit, "name") == "other" && !number(culprit, "pid"));
+    const bool is_task = is_by_somebody(stall) && words(culprit, "name") != "other";
+    const bool is_nobody = !culprit.is_object() || (!number(culprit, "pid") && !is_task);
     return is_nobody ? absent : process(culprit, "name", "pid");
+}
+
+/// "network (socket)".
+std::string kind_text(const json& stall) {
+    const json& culprit = member(stall, "culprit");
+    const std::string kind = words(stall, "kind");
+    if (!culprit.is_object() || number(culprit, "pid") || is_by_somebody(stall)) return kind;
+    const std::string what = words(culprit, "name");
+    return what == "other" ? kind : kind + " (" + what + ")";
 }
 
 std::string occupant_text(const json& occupant) {
     const auto share = fraction(occupant, "share");
-    return words(occupant, "id") + (share ? " " + format_percent(*share) : "");
+    return words(occupant, "id") + (share ? " (" + format_percent(*share) + ")" : "");
 }
 
 std::string occupants_text(const json& occupants) {
@@ -52,10 +71,13 @@ std::string table_text(const json& requests, const std::string& kind, const Text
                                    {"STALL", Align::right},
                                    {"WHY", Align::left, true},
                                    {"BY", Align::left, true}};
+    // Of these each says something by itself, the first ones most.
+    int drop_order = 3;
     if (style.details)
-        for (const char* title : {"QUEUE", "TTFT", "LAUNCHES", "COPIES", "COLL.", "SYNCS", "ALLOCS", "WITH",
-                                  "FAIR SHARE", "TOKENS", "MODEL"})
-            columns.push_back({title, std::string_view(title) == "MODEL" ? Align::left : Align::right, false, 3});
+        for (const char* title : {"QUEUE", "TTFT", "LAUNCHES", "COPIES", "COLL.", "SYNCS", "ALLOCS", "CONC.",
+                                  "SPLIT TIME", "TOKENS", "MODEL"})
+            columns.push_back(
+                {title, std::string_view(title) == "MODEL" ? Align::left : Align::right, false, drop_order++});
     Table table(std::move(columns));
     for (const json& request : requests) {
         const json& events = member(request, "events");
@@ -65,7 +87,7 @@ std::string table_text(const json& requests, const std::string& kind, const Text
                                           duration(request, "rank_by_ns"),
                                           main_part(member(request, "split")),
                                           duration(stall, "ns"),
-                                          words(stall, "kind"),
+                                          kind_text(stall),
                                           culprit_text(stall)};
         if (style.details) {
             std::string tokens = absent;
@@ -94,24 +116,24 @@ std::string request_text(const json& request, const std::string& kind, const Tex
         number(events, "errors").value_or(0) == 0 ? "" : ", " + count(events, "errors") + " of them failed";
     result += labelled("Calls",
                        count(events, "calls") + errors + "; " + duration(request, "fair_share_ns") +
-                           " where each is divided among the " + kind + "s that it overlaps",
+                           " if each call's time is split evenly among the " + kind + "s it overlaps",
                        style);
     if (const std::string bar = split_line(member(request, "split")); !bar.empty()) result += labelled("", bar, style);
     if (const json& stall = member(request, "longest_stall"); stall.is_object())
         result += labelled("Stalled",
-                           duration(stall, "ns") + " " + words(stall, "kind") + " " +
+                           duration(stall, "ns") + " " + kind_text(stall) + " " +
                                (words(stall, "op") == op_name(op_wait) ? "between calls" : "in " + words(stall, "op")) +
                                " at " + moment(stall, "start_ns", style) + " of " + process(stall, "comm", "pid") +
                                (culprit_text(stall) == absent ? "" : ", by " + culprit_text(stall)),
                            style);
     const auto others = number(request, "co_resident").value_or(0);
     if (const json& occupied_by = list(request, "occupied_by"); others != 0 || !occupied_by.empty())
-        result += labelled("Beside",
-                           format_count(others, "other", "others") +
+        result += labelled("Concurrent",
+                           format_count(others, "other " + kind, "other " + kind + "s") +
                                (occupied_by.empty() ? ""
-                                                    : (number(request, "ttft_ns") ? "; before its first token mostly "
-                                                                                  : "; meanwhile mostly ") +
-                                                          occupants_text(occupied_by)),
+                                                    : std::string("; the overlap ") +
+                                                          (number(request, "ttft_ns") ? "until its first token " : "") +
+                                                          "was mostly with " + occupants_text(occupied_by)),
                            style);
     for (const auto& [label, key] : {std::pair{"Labels", "labels"}, {"Values", "values"}})
         if (const std::string pairs = pairs_text(member(request, key)); !pairs.empty())

@@ -102,8 +102,13 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
     const std::string weight = words(answer, "weight");
     std::string result;
     const json& stacks = list(answer, "stacks");
-    if (stacks.empty())
-        return "No stacks in this window.\n" + window_line(answer, style) + coverage_lines(answer, style);
+    if (stacks.empty()) {
+        const bool has_calls = number(answer, "calls_without_stack").value_or(0) != 0;
+        return (has_calls ? "None of the " + count(answer, "calls") +
+                                " calls in this window has a recorded stack: see stacks in ingerod.conf(5).\n"
+                          : "No stacks in this window.\n") +
+               window_line(answer, style) + coverage_lines(answer, style);
+    }
     for (const json& stack : stacks) {
         if (!result.empty()) result += "\n";
         result += paint(label_of(stack), Colour::bold, style) + "  " + duration(stack, weight.c_str()) +
@@ -118,8 +123,8 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
         result += "\n" + count(answer, "calls_without_stack") + " of " + count(answer, "calls") +
                   " calls have no recorded stack.\n";
     if (const auto lost = number(answer, "stacks_lost"); lost && *lost != 0)
-        result += "Since ingerod started, " + count(answer, "stacks_lost") +
-                  " calls lost their stack: there was no room for a new one, or one user had too many.\n";
+        result += "Since ingerod started, the stacks of " + count(answer, "stacks_lost") +
+                  " calls were not stored: the stack table was full, or a user had reached their limit.\n";
     return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 

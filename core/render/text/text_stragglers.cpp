@@ -24,20 +24,20 @@ std::string straggler_text(const json& one, const TextStyle& style) {
     const std::string line = paint(who, Colour::bold, style) + " " +
                              paint(over ? "came last" : "comes last", over ? Colour::yellow : Colour::red, style) +
                              " in " + count(one, "late") + " of " + count(one, "of_ranges") +
-                             " ranges, late by a median of " + duration(one, "lateness_ns") +
-                             " (late: " + duration(one, "threshold_ns") + " or more)";
+                             " rounds, late by a median of " + duration(one, "lateness_ns") + " (late means " +
+                             duration(one, "threshold_ns") + " or more)";
     std::string result = "\n" + wrap_text(line, style.width, 2) + "\n";
     std::string when = "from " + time(one, "since_ns", style);
     if (over) when += " to " + time(one, "resolved_ns", style);
-    result += labelled("When", when + ", found at " + time(one, "detected_ns", style), style);
+    result += labelled("When", when + ", detected at " + time(one, "detected_ns", style), style);
     result += labelled("Lost",
-                       duration(one, "lost_ns") + " in " + count(one, "late_ranges") + " ranges, " +
+                       duration(one, "lost_ns") + " in " + count(one, "late_ranges") + " rounds, " +
                            duration(one, "worst_ns") + " in the worst",
                        style);
     const json& cause = member(one, "cause");
     result += labelled("Cause",
                        cause.is_object() ? words(cause, "text") + " for " + duration(cause, "ns")
-                                         : std::string("none that explains half of it"),
+                                         : std::string("no single cause explains half of the delay"),
                        style);
     bool first = true;
     const uint64_t lost_ns = number(one, "lost_ns").value_or(0);
@@ -52,20 +52,19 @@ std::string straggler_text(const json& one, const TextStyle& style) {
         result += labelled(first ? "Compared" : "", words(condition, "text"), style);
         first = false;
     }
-    // A low one opens none.
-    if (words(one, "severity") == "low") return result;
-    return result + labelled("Incident", words(one, "id"), style);
+    if (!member(one, "incident").is_string()) return result;
+    return result + labelled("Incident", words(one, "incident"), style);
 }
 
 std::string communicator_text(const json& one, const TextStyle& style) {
     std::string result = "\nCommunicator " + words(one, "id") + ": " + count(one, "size") + " ranks, " +
-                         count(one, "ranges") + " ranges compared, one every " + duration(one, "step_ns") +
+                         count(one, "ranges") + " rounds compared, one every " + duration(one, "step_ns") +
                          " (median)\n";
     Table table({{"RANK", Align::left},
                  {"PROCESS", Align::left, true},
-                 {"RANGES", Align::right, false, 2},
-                 {"LATE", Align::right},
-                 {"LATE FOR", Align::right},
+                 {"ROUNDS", Align::right, false, 2},
+                 {"TIMES LATE", Align::right},
+                 {"TOTAL DELAY", Align::right},
                  {"WAITED", Align::right}});
     for (const json& rank : list(one, "ranks"))
         table.add_row({count(rank, "rank"), process(rank, "comm", "pid"), count(rank, "ranges"), count(rank, "late"),
@@ -93,6 +92,7 @@ std::string text_stragglers(const json& answer, const TextStyle& style) {
     for (const json& one : stragglers) result += straggler_text(one, style);
     for (const json& one : communicators) result += communicator_text(one, style);
     if (result.starts_with('\n')) result.erase(0, 1);
+    if (!communicators.empty()) result += "  A round is the collectives between two synchronisations.\n";
     if (!stragglers.empty() || !communicators.empty()) result += "\n";
     return result + window_line(answer, style) + coverage_lines(answer, style);
 }

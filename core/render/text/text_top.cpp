@@ -100,7 +100,8 @@ std::string head_line(const json& answer, const TextStyle& style) {
                                                      Colour::yellow, style));
     if (measured) {
         line += ", overhead " + format_percent(*measured / 1000);
-        if (budget && *budget > 0 && *measured > *budget) line += " " + text::paint("OVER", Colour::yellow, style);
+        if (budget && *budget > 0 && *measured > *budget)
+            line += ", " + text::paint("over budget", Colour::yellow, style);
     }
     const uint64_t lost = text::number(answer, "events_lost").value_or(0);
     if (lost != 0) line += ", " + text::paint(format_count(lost, "event lost", "events lost"), Colour::yellow, style);
@@ -212,7 +213,7 @@ Lines operation_lines(const json& process, const TextStyle& style) {
                        text::duration(op, "total_ns")});
     Lines lines;
     if (ops.empty())
-        lines.emplace_back("  No traced call returned since the last look");
+        lines.emplace_back("  No traced call returned in this interval");
     else
         add_lines(lines, table.render(style.width, indent));
     return lines;

@@ -40,7 +40,7 @@ Result<LockFile> LockFile::take(const std::string& directory) {
     while (flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) return fail(ErrorCode::internal, errno_message("cannot lock " + path, errno));
-        return fail(ErrorCode::busy, "the event store in " + directory + " is held" + holder(lock.fd_),
+        return fail(ErrorCode::busy, "the event store in " + directory + " is in use" + holder(lock.fd_),
                     "stop that ingerod, or use another --directory");
     }
     const std::string pid = std::to_string(getpid()) + "\n";

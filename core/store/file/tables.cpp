@@ -9,7 +9,8 @@ namespace ingero {
 
 namespace {
 
-constexpr const char* damaged_hint = "restore the store from a copy, or move it away and let ingerod start a new one";
+constexpr const char* damaged_hint =
+    "restore it from a backup; or stop ingerod, rename the directory, and start ingerod: it creates a new store";
 
 auto not_ours() {
     return fail(ErrorCode::corrupt, "this is not an ingero event store", "name the directory that holds the store");

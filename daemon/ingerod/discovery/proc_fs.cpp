@@ -29,7 +29,7 @@ namespace {
 constexpr size_t max_cgroup = 64 << 10;
 
 Error held_up() {
-    return {ErrorCode::busy, "the process blocks whoever reads its mount table", ""};
+    return {ErrorCode::busy, "reading its mount table did not finish in time", ""};
 }
 
 template <class T>
@@ -254,7 +254,7 @@ bool ProcFs::is_ending(const ProcessKey& process) const {
 Result<std::string> ProcFs::read_stat(uint32_t pid) const {
     const std::string path = root_ + "/" + std::to_string(pid) + "/stat";
     auto stat = within_bounds(pid, [path] { return read_proc_file(path); });
-    if (!stat) return fail(ErrorCode::deadline, path + ": the process blocks whoever reads it");
+    if (!stat) return fail(ErrorCode::deadline, path + ": reading it did not finish in time");
     return std::move(*stat);
 }
 
@@ -290,7 +290,7 @@ Result<struct statx> ProcFs::program_of(uint32_t pid) const {
                 return std::nullopt;
             return facts;
         });
-    if (!found) return fail(ErrorCode::deadline, "the process blocks whoever asks which program it runs");
+    if (!found) return fail(ErrorCode::deadline, "reading which program it runs did not finish in time");
     if (!*found) return fail(ErrorCode::not_found, "the process is gone");
     return **found;
 }

@@ -51,7 +51,7 @@ MappedFiles::~MappedFiles() {
 
 void MappedFiles::report_shortage(const Mapping& mapping) {
     if (const auto more = log_.take())
-        spdlog::warn("more files are mapped than can be read at once: stacks end in {} for now{}",
+        spdlog::warn("stacks are truncated in {}: more files are mapped than can be read at once{}",
                      escape_text(mapping.path), *more);
 }
 

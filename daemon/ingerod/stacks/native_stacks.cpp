@@ -193,8 +193,8 @@ void NativeStacks::refresh(ProcessMappings& process) {
     if (process.list) return publish(process);
     tables_.forget(process.key);
     if (const auto more = log_.take())
-        spdlog::warn("stacks of process {} cannot be walked: user {} has used its share of the room for mappings{}",
-                     process.key.pid, user_of(process), *more);
+        spdlog::warn("no native stacks of process {}: user {} has reached its limit of mappings{}", process.key.pid,
+                     user_of(process), *more);
 }
 
 void NativeStacks::publish(ProcessMappings& process) {

@@ -72,8 +72,7 @@ Result<uint32_t> WalkTables::add_table(std::span<const std::span<const uint8_t>>
         return fail(ErrorCode::limit, "unwind tables would take more than " + std::to_string(bytes_.total() >> 20) +
                                           " MiB, or number more than " + std::to_string(tables_.total()));
     if (!bytes_.may_take(user, bytes) || !tables_.may_take(user, 1))
-        return fail(ErrorCode::busy,
-                    "user " + std::to_string(user) + " has used its share of the room for unwind tables");
+        return fail(ErrorCode::busy, "user " + std::to_string(user) + " has reached its limit of unwind tables");
     uint32_t slot = 0;
     while (slots_.contains(slot)) ++slot;
 
@@ -151,7 +150,7 @@ Result<void> WalkTables::set_mappings(const ProcessKey& process, uint32_t user, 
     if (!places_.may_take(user, count)) {
         forget(process);
         return fail(count > places_.left() ? ErrorCode::limit : ErrorCode::busy,
-                    "user " + std::to_string(user) + " has used its share of the room for mappings");
+                    "user " + std::to_string(user) + " has reached its limit of mappings");
     }
     const auto first = count != 0 ? allocate(count) : 0;
     if (!first) {

@@ -302,7 +302,8 @@ void Libraries::find_again(const LibraryKey& key) {
         }
     }
     if (held_up && callbacks_.in_use(key))
-        return later(key, {ErrorCode::busy, "a process that may map it blocks whoever reads its mappings", ""});
+        return later(key,
+                     {ErrorCode::busy, "reading the mappings of a process that may use it did not finish in time", ""});
     // Nobody maps it any more: the next who does has it read.
     if (const auto found = entries_.find(key); found != entries_.end()) forget(found);
     callbacks_.on_change();
@@ -430,7 +431,7 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
     for (const std::string& name : entry.misplaced)
         spdlog::warn("{} of {} points inside a function: no probe attached to it", escape_text(name),
                      escape_text(entry.path));
-    if (sites.empty()) return failed(key, "it exports none of the wanted functions", false);
+    if (sites.empty()) return failed(key, "none of the functions that ingerod probes is in its symbol table", false);
     const auto unchanged = is_still_as_read(key, entry, fd, sites);
     if (!unchanged) return later(key, file_held_up());
     if (!*unchanged) return retry(key, fd, changed_meanwhile(), false);

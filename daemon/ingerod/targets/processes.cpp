@@ -26,7 +26,7 @@ constexpr uint64_t settle_us = 10'000;
 constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
 constexpr size_t max_gone_unseen = 4096;
-constexpr const char* spared_reason = "this kernel might kill a traced program that is under a seccomp filter";
+constexpr const char* spared_reason = "it has a seccomp filter, and this kernel could kill it when traced";
 /// Of the loop, before others have theirs.
 constexpr uint64_t turn_ns = 5'000'000;
 /// Where the limit of descriptors is not known, or none.
@@ -419,7 +419,8 @@ void Processes::decide(ProcessEntry& entry) {
     for (int looks = 0; looks < 2; ++looks) {
         entry.excluded = policy_.excluded_by(entry.process);
         if (!gate_.decide(entry.process.key, !entry.excluded))
-            spdlog::warn("[capture] cannot be applied to process {}: it is not traced", entry.process.key.pid);
+            spdlog::warn("process {} is not traced: [capture] could not be applied to it in the kernel",
+                         entry.process.key.pid);
         const auto again = proc_.read_process(entry.process.key.pid);
         if (!again || again->key != entry.process.key || again->comm == entry.process.comm) return;
         entry.process.comm = again->comm;

@@ -37,7 +37,7 @@ void UnreadableProcesses::add(uint32_t pid, uint64_t since_ns) {
     shares_.take(owner, 1);
     processes_.emplace(pid, One{owner, since_ns});
     gaps_.open(gap_of(pid), uid.value_or(0), since_ns,
-               "ingerod cannot read its mappings: this process, or another of its user, blocks that");
+               "ingerod cannot read its mappings in time: this process, or another of its user, delays that");
     if (processes_.size() == 1) timer_ = loop_.add_timer(look_again_us, [this] { look_again(); });
 }
 

@@ -1,4 +1,4 @@
-"""Tells ingerod of requests, steps and phases. Nothing here raises into its caller, waits, or needs a daemon."""
+"""Sends requests, steps and phases to ingerod. Nothing here raises into its caller, waits, or needs a daemon."""
 
 from ingero import spans
 from ingero.writer import Writer, default_writer

@@ -153,4 +153,8 @@ class StatLogger(StatLoggerBase):
     def _complain(self):
         if not self._complained:
             self._complained = True
-            _log.warning("ingero: these statistics cannot be read; requests may be missing", exc_info=True)
+            _log.warning(
+                "ingero: cannot read the statistics of this vLLM version; requests may be missing. "
+                "vLLM itself goes on; INGERO_DISABLE=1 turns the plug-in off",
+                exc_info=True,
+            )
