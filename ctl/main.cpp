@@ -153,7 +153,8 @@ int run(int argc, char** argv) {
         return usage_error("usage", explain_usage(app, error));
     }
     if (const std::string option = option_without_value(app); !option.empty())
-        return usage_error("usage", {ErrorCode::bad_request, option + " wants a value, not an empty one", ""});
+        return usage_error("usage", {ErrorCode::bad_request, option + " wants a value, not an empty one",
+                                     "leave the option out, or give it a value; is a variable not set?"});
     const auto chosen = app.get_subcommands();
     options.command = chosen.empty() ? "usage" : chosen.front()->get_name();
     options.pages = !options.no_pager && !chosen.empty() && !runs_programs(options.command);

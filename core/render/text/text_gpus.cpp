@@ -72,7 +72,7 @@ std::string text_gpus(const json& answer, const TextStyle& style) {
     const json& ports = text::list(answer, "ports");
     std::string result;
     if (gpus.empty()) {
-        result = "No GPU was measured in this window: 'ingeroctl status' shows the state of ingero-relay\n";
+        result = "No GPU was measured in this window: see ingero-relay(8).\n";
     } else {
         // Most hosts lose none, and have no such column.
         const bool any_changed = std::any_of(
@@ -108,7 +108,7 @@ std::string text_gpus(const json& answer, const TextStyle& style) {
         result = table.render(style.width);
     }
     if (!ports.empty()) result += "\n" + ports_text(ports, style);
-    return result;
+    return result + "\n" + text::window_line(answer, style) + text::coverage_lines(answer, style);
 }
 
 }  // namespace ingero

@@ -104,10 +104,11 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
     const json& stacks = list(answer, "stacks");
     if (stacks.empty()) {
         const bool has_calls = number(answer, "calls_without_stack").value_or(0) != 0;
-        return (has_calls ? "None of the " + count(answer, "calls") +
-                                " calls in this window has a recorded stack: see stacks in ingerod.conf(5).\n"
-                          : "No stacks in this window.\n") +
-               window_line(answer, style) + coverage_lines(answer, style);
+        const std::string none = has_calls ? "None of the " + count(answer, "calls") +
+                                                 " calls in this window has a recorded stack: see stacks in "
+                                                 "ingerod.conf(5)."
+                                           : "No stacks in this window.";
+        return wrap_text(none, style.width, 0) + "\n" + window_line(answer, style) + coverage_lines(answer, style);
     }
     for (const json& stack : stacks) {
         if (!result.empty()) result += "\n";

@@ -57,9 +57,12 @@ std::string straggler_text(const json& one, const TextStyle& style) {
 }
 
 std::string communicator_text(const json& one, const TextStyle& style) {
-    std::string result = "\nCommunicator " + words(one, "id") + ": " + count(one, "size") + " ranks, " +
-                         count(one, "ranges") + " rounds compared, one every " + duration(one, "step_ns") +
-                         " (median)\n";
+    std::string result =
+        "\n" +
+        wrap_text("Communicator " + words(one, "id") + ": " + count(one, "size") + " ranks, " + count(one, "ranges") +
+                      " rounds compared, one every " + duration(one, "step_ns") + " (median)",
+                  style.width, 2) +
+        "\n";
     Table table({{"RANK", Align::left},
                  {"PROCESS", Align::left, true},
                  {"ROUNDS", Align::right, false, 2},
@@ -86,7 +89,9 @@ std::string text_stragglers(const json& answer, const TextStyle& style) {
     const json& stragglers = list(answer, "stragglers");
     const json& communicators = list(answer, "communicators");
     if (communicators.empty())
-        result += "No ranks to compare: no collectives of two ranks of one communicator were recorded.\n";
+        result += wrap_text("No ranks to compare: no collectives of two ranks of one communicator were recorded.",
+                            style.width, 0) +
+                  "\n";
     else if (stragglers.empty())
         result += "No straggler.\n";
     for (const json& one : stragglers) result += straggler_text(one, style);

@@ -47,6 +47,10 @@ std::string deed(const json& link) {
     return result;
 }
 
+std::string wrapped(const std::string& text, size_t indent, const TextStyle& style) {
+    return std::string(indent, ' ') + wrap_text(text, style.width, indent) + "\n";
+}
+
 }  // namespace
 
 std::string text_chains(const json& chains, const TextStyle& style) {
@@ -60,21 +64,21 @@ std::string text_chains(const json& chains, const TextStyle& style) {
             result += "Threads without recorded calls\n\n";
         const auto depth = number(chain, "depth");
         const uint64_t waits = number(chain, "waits").value_or(1);
-        std::string indent;
+        size_t indent = 0;
         for (const json& link : list(chain, "links")) {
-            if (indent.empty()) {
-                result += paint(duration(chain, waits > 1 ? "total_ns" : "duration_ns"), Colour::bold, style) + "  " +
-                          thread(link) +
-                          (depth && *depth != 0 ? ", inside a call"
-                           : of_others          ? ""
-                                                : ", between calls") +
-                          (waits > 1 ? ": " + format_count(waits) + " waits, the longest" : "") + "\n   " + deed(link) +
-                          "\n";
-                indent = "   ";
-                continue;
+            if (indent == 0) {
+                const std::string first =
+                    paint(duration(chain, waits > 1 ? "total_ns" : "duration_ns"), Colour::bold, style) + "  " +
+                    thread(link) +
+                    (depth && *depth != 0 ? ", inside a call"
+                     : of_others          ? ""
+                                          : ", between calls") +
+                    (waits > 1 ? ": " + format_count(waits) + " waits, the longest" : "");
+                result += wrap_text(first, style.width, 2) + "\n" + wrapped(deed(link), 3, style);
+            } else {
+                result += wrapped("ended by " + thread(link), indent, style) + wrapped(deed(link), indent + 3, style);
             }
-            result += indent + "ended by " + thread(link) + "\n" + indent + "   " + deed(link) + "\n";
-            indent += "   ";
+            indent += 3;
         }
     }
     return result;
