@@ -3,6 +3,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -34,10 +36,22 @@ unsigned wanted_width() {
     return width;
 }
 
+std::string for_a_shell(const std::string& word) {
+    const auto is_plain = [](unsigned char c) {
+        return std::isalnum(c) != 0 ||
+               std::string_view("_@%+=:,./-").find(static_cast<char>(c)) != std::string_view::npos;
+    };
+    if (std::all_of(word.begin(), word.end(), is_plain)) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
 }  // namespace
 
 TextStyle style_of(const Options& options) {
-    TextStyle style{.width = wanted_width(), .details = options.all, .coverage = options.coverage};
+    TextStyle style{
+        .width = wanted_width(), .details = options.all, .coverage = options.coverage, .db = for_a_shell(options.db)};
     if (isatty(STDOUT_FILENO) == 0) return style;
     const char* no_colour = std::getenv("NO_COLOR");
     const char* terminal = std::getenv("TERM");

@@ -114,8 +114,9 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
 }
 
 /// An option whose value is empty, such as that of a variable that is not set: it would count as one that is not given.
-/// Empty where there is none.
+/// Empty where there is none. Not of annotate: what it runs for a script is to run in any case.
 std::string option_without_value(const CLI::App& app) {
+    if (app.get_name() == "annotate") return {};
     for (const CLI::Option* option : app.get_options()) {
         if (option->get_positional() || option->count() == 0 || option->get_items_expected_max() == 0) continue;
         const auto& values = option->results();

@@ -15,6 +15,7 @@
 #include "core/diagnosis/judge.h"
 #include "core/diagnosis/stored/past_collectives.h"
 #include "core/diagnosis/stored/recorded_blocks.h"
+#include "core/model/text/format.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
 #include "core/spans/span.h"

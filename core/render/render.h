@@ -57,6 +57,7 @@ struct TextStyle {
     bool short_times = false;  ///< for a reader: 14:32:05 in the local zone, with the date where it is not today's
     bool details = false;      ///< all that there is, and not only what answers
     bool coverage = false;     ///< each gap of what was recorded, in place of how much it was
+    std::string db = {};       ///< the store that was asked, as a shell takes it; empty: the daemon
 };
 
 /// Plain text of the JSON objects above, ending in a newline. Members that are absent, null or of another type read as

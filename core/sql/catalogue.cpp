@@ -47,6 +47,7 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
      ""},
     {"port_samples", history, "measurements of InfiniBand ports, a row each time; null: not reported",
      columns_of_port_samples, ""},
+    {"libraries", history, "what was attached to and let go, a row each time", columns_of_libraries, ""},
     {"rollups", history, "sums by minute of calls whose rows were removed", columns_of_rollups, ""},
     {"clocks", history, "samples of the clocks, to convert one into another", columns_of_clocks, ""},
     {"communicators", filled, "NCCL communicators, a row each rank", columns_of_communicators,

@@ -359,6 +359,19 @@ inline constexpr auto columns_of_gpu_events = std::to_array<SqlColumnInfo>({
     {"node", "TEXT", "machine"},
 });
 
+inline constexpr auto columns_of_libraries = std::to_array<SqlColumnInfo>({
+    {"timestamp", "INTEGER", "since when: CLOCK_REALTIME, ns"},
+    {"file", "TEXT", "path of the library, or of the program that has it inside"},
+    {"library", "TEXT", "which one it is"},
+    {"state", "TEXT", "attached, detached or failed; what is attached is detached where a session ends, too"},
+    {"build_id", "TEXT", "of the file; null: it has none, or it was not read"},
+    {"functions", "INTEGER", "that probes are attached to"},
+    {"single_stepped", "INTEGER", "of these functions: their calls cost some ten times as much to trace"},
+    {"method", "TEXT", "how the probes are attached"},
+    {"reason", "TEXT", "why it failed; null: it did not"},
+    {"node", "TEXT", "machine"},
+});
+
 inline constexpr auto columns_of_port_samples = std::to_array<SqlColumnInfo>({
     {"timestamp", "INTEGER", "CLOCK_REALTIME, ns"},
     {"port", "TEXT", "adapter and number of the port, mlx5_0/1"},

@@ -230,6 +230,7 @@ void Manager::make_libraries() {
                              .on_settled = [this](const auto& key) { processes_->on_settled(key); },
                              .on_let_go = [this](const auto& key) { processes_->on_let_go(key); },
                              .on_missed = [this](const auto& key) { processes_->on_missed(key); },
+                             .put_state = [this](StateRow row) { ingest_->put_state(std::move(row)); },
                              .off = [this](std::string_view set) { return disabled_sets_.contains(set); },
                              .in_use = [this](const auto& key) { return processes_->has_library(key); },
                              .uids = [this](const auto& key) { return processes_->uids_of(key); }});

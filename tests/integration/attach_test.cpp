@@ -113,6 +113,13 @@ TEST_F(Attach, a_library_that_is_already_mapped_is_found_by_scanning) {
     ASSERT_TRUE(daemon.wait_traced(workload.pid()));
     workload.open_gate();
     ASSERT_EQ(workload.finish(), 0);
+    // What the answer rests on.
+    const nlohmann::json found =
+        daemon.call("query", {{"sql",
+                               "SELECT state, functions > 50, length(build_id) FROM libraries "
+                               "WHERE library IN ('libcudart', 'libcuda') AND file LIKE '%/lib/libcuda%'"}});
+    const nlohmann::json attached = {"attached", 1, 40};
+    EXPECT_EQ(found.at("rows"), nlohmann::json::array({attached, attached})) << found.dump();
     ASSERT_EQ(daemon.stop(), 0);
     EXPECT_EQ(launches(read_store(daemon.store()), source_cuda), 100u);
 }

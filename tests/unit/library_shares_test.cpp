@@ -102,6 +102,7 @@ class LibraryShares : public testing::Test {
     std::filesystem::path folder_;
     std::vector<Mapping> mapped_;
     std::map<LibraryKey, std::vector<uint32_t>> users_;
+    std::vector<StateRow> stored_;
     std::function<bool()> before_attaching_;            ///< false: it cannot be attached to
     std::multiset<std::pair<ino_t, uint64_t>> probes_;  ///< inode and place of each that was ever set
     EventLoop loop_;
@@ -120,7 +121,8 @@ class LibraryShares : public testing::Test {
                           "nothing"},
                          workers_,
                          owners_,
-                         {.uids = [this](const LibraryKey& key) { return users_[key]; }}};
+                         {.put_state = [this](StateRow row) { stored_.push_back(std::move(row)); },
+                          .uids = [this](const LibraryKey& key) { return users_[key]; }}};
 };
 
 TEST_F(LibraryShares, that_are_used_up_by_one_user_keep_no_other_from_being_traced) {
@@ -160,6 +162,42 @@ TEST_F(LibraryShares, by_a_name_of_ones_own_choice_change_nothing_for_its_true_n
     EXPECT_THAT(as_another.entry->reason, HasSubstr("none of the functions that ingerod probes"));
     see(other, shared);
     EXPECT_TRUE(is_attached(shared));
+}
+
+// Also whose it is, so that it is shown to nobody else.
+TEST_F(LibraryShares, are_stored_as_they_are_attached_to_and_let_go) {
+    const auto text = [](const StateRow& row, std::string_view name) {
+        for (const auto& [known, value] : row.texts)
+            if (known == name) return value;
+        return std::string();
+    };
+    const auto value = [](const StateRow& row, std::string_view name) {
+        for (const auto& [known, number] : row.values)
+            if (known == name) return number;
+        return -1.0;
+    };
+    const Mapping own = map("libcuda.so.1", other);
+    see(other, own);
+    ASSERT_EQ(stored_.size(), 1u);
+    EXPECT_EQ(stored_[0].source, "library");
+    EXPECT_EQ(text(stored_[0], "path"), own.path);
+    EXPECT_EQ(text(stored_[0], "library"), "libcuda");
+    EXPECT_EQ(text(stored_[0], "state"), "attached");
+    EXPECT_EQ(text(stored_[0], "method"), "nothing");
+    EXPECT_EQ(value(stored_[0], "functions"), static_cast<double>(probes_.size()));
+    EXPECT_EQ(value(stored_[0], "uid"), other);
+    EXPECT_EQ(value(stored_[0], "system_wide"), 0);
+    EXPECT_NE(stored_[0].time_ns, 0u);
+    before_attaching_ = [] { return false; };
+    const Mapping broken = map("libcuda.so.2", other);
+    see(other, broken);
+    ASSERT_EQ(stored_.size(), 2u);
+    EXPECT_EQ(text(stored_[1], "state"), "failed");
+    EXPECT_EQ(text(stored_[1], "reason"), "not today");
+    libraries_.clear();
+    ASSERT_EQ(stored_.size(), 3u) << "what was never attached to is not let go";
+    EXPECT_EQ(text(stored_[2], "path"), own.path);
+    EXPECT_EQ(text(stored_[2], "state"), "detached");
 }
 
 TEST_F(LibraryShares, of_two_kinds_of_one_file_set_one_probe_a_function) {

@@ -201,6 +201,11 @@ class SqlCompared : public ::testing::Test {
             batch.states.push_back({now, std::string(gpu_event_source) + gpu, {{"xid", value}}});
         }
         batch.states.push_back({now, std::string(port_source) + "mlx5_0/1", {{"symbol_errors", value}}});
+        StateRow library{.time_ns = now, .source = std::string(library_source), .values = {{"functions", value}}};
+        library.texts = {{std::string(library_path), "/opt/libcuda.so." + std::to_string(i)},
+                         {"library", "libcuda"},
+                         {"state", "attached"}};
+        batch.states.push_back(std::move(library));
         for (const uint32_t pid : {100, 101}) {
             RollupRow rollup;
             rollup.minute_ns = now;

@@ -281,6 +281,58 @@ TEST_F(SqlHistory, AWindowLeavesWhatOverlapsIt) {
     EXPECT_EQ(rows("SELECT COUNT(*) FROM rollups", &filter), (json{{8}}));
 }
 
+TEST(SqlLibraries, AreShownToWhomTheyBelongAndThoseOfTheSystemToAll) {
+    const TemporaryDirectory directory;
+    ClockTriple clock{1, 1, wall + 1};
+    StoreOptions options;
+    options.clock = [&] { return clock; };
+    {
+        const auto writer = open_writer(directory.path(), options);
+        Session session = make_session("boot-a");
+        session.clock = clock;
+        session.first_covered_ns = 1;
+        ASSERT_TRUE(writer->begin_session(session));
+        Batch batch;
+        const auto add = [&](uint64_t at, const char* path, const char* state, double uid, bool is_systems) {
+            StateRow row{.time_ns = at * second, .source = std::string(library_source), .values = {}};
+            row.values = {{std::string(library_uid), uid},
+                          {std::string(library_is_systems), is_systems ? 1 : 0},
+                          {"functions", 127}};
+            row.texts = {
+                {std::string(library_path), path}, {"library", "libcuda"}, {"state", state}, {"build_id", "0a1b"}};
+            batch.states.push_back(std::move(row));
+        };
+        add(1, "/usr/lib/libcuda.so.1", "attached", 0, true);
+        add(2, "/opt/a/libcuda.so.1", "attached", 1'001, false);
+        add(3, "/opt/b/libcuda.so.1", "failed", 0, false);
+        add(4, "/opt/a/libcuda.so.1", "detached", 1'001, false);
+        clock = {10 * second, 10 * second, wall + 10 * second};
+        batch.covered_until_ns = 10 * second;
+        ASSERT_TRUE(writer->commit(batch));
+    }
+    const auto snapshot = open_snapshot(directory.path());
+    const auto engine = SqlEngine::open();
+    ASSERT_TRUE(engine);
+    const auto files = [&](std::optional<uint32_t> uid, const std::string& sql) {
+        SqlQuery query;
+        query.sql = sql;
+        query.filter = {.window = {0, INT64_MAX}, .uid = uid, .pid = {}};
+        const auto answer = (*engine)->run(*snapshot, query);
+        return answer ? answer->rows : json(answer.error().message);
+    };
+    const std::string all = "SELECT file, state FROM libraries ORDER BY timestamp";
+    const json system = {"/usr/lib/libcuda.so.1", "attached"}, attached = {"/opt/a/libcuda.so.1", "attached"},
+               failed = {"/opt/b/libcuda.so.1", "failed"}, detached = {"/opt/a/libcuda.so.1", "detached"};
+    EXPECT_EQ(files(std::nullopt, all), json::array({system, attached, failed, detached}));
+    EXPECT_EQ(files(1'001, all), json::array({system, attached, detached}));
+    EXPECT_EQ(files(1'002, all), json::array({system}));
+    EXPECT_EQ(files(std::nullopt,
+                    "SELECT timestamp, library, build_id, functions, single_stepped, reason FROM libraries LIMIT 1"),
+              (json::array({json::array({wall + second, "libcuda", "0a1b", 127, nullptr, nullptr})})));
+    EXPECT_EQ(files(std::nullopt, "SELECT COUNT(*) FROM states"), (json::array({json::array({0})})))
+        << "they are no measurements";
+}
+
 TEST(SqlMeasurements, OfALongTimeTakeLittleMemory) {
     const TemporaryDirectory directory;
     constexpr uint64_t rounds = 10'000, gpus = 8;

@@ -165,7 +165,7 @@ TEST_F(SqlTest, TheLongestCallsAreFoundWithoutSortingAll) {
                 compared.insert(0, "+");
                 json durations = json::array();
                 for (const json& row : found) {
-                    durations.push_back({row[0]});
+                    durations.push_back(json::array({row[0]}));
                     const Event& event = rows_[row[4].get<size_t>() - 1];
                     EXPECT_EQ(row[0], event.duration_ns);
                     EXPECT_EQ(row[1], op_name(event.op));

@@ -286,7 +286,10 @@ std::string finding_text(const json& finding, const json& findings, const TextSt
     add("Fix", "fix");
     const std::string incident = text::words_or_empty(finding, "incident");
     if (!incident.empty())
-        result += labelled("Check", "ingeroctl explain --verify " + incident.substr(0, short_id), style);
+        result += labelled("Check",
+                           "ingeroctl " + (style.db.empty() ? "" : "--db " + escape_text(style.db) + " ") +
+                               "explain --verify " + incident.substr(0, short_id),
+                           style);
     else
         add("Check", "confirm");
     return result + evidence_line(finding, style);

@@ -19,6 +19,12 @@ std::string lasted(const json& incident) {
     return opened && *closed >= *opened ? format_duration(*closed - *opened) : absent;
 }
 
+/// Of a kind without a cost, such as a leak, there is none.
+std::string lost(const json& one) {
+    constexpr uint64_t worth_a_word_ns = 1'000;
+    return number(one, "lost_ns").value_or(0) < worth_a_word_ns ? absent : duration(one, "lost_ns");
+}
+
 std::string incident_lines(const json& one, const TextStyle& style) {
     const std::string severity = words(one, "severity");
     std::string result = paint(words(one, "kind"), Colour::bold, style) + "  " +
@@ -27,7 +33,8 @@ std::string incident_lines(const json& one, const TextStyle& style) {
     result += "   " + wrap_text(words(one, "summary"), style.width, 3) + "\n";
     const bool open = !number(one, "closed_ns");
     result += labelled("When", time(one, "opened_ns", style) + (open ? ", still open" : ", for " + lasted(one)), style);
-    return result + labelled("Lost", duration(one, "lost_ns") + " by " + process(one, "comm", "pid"), style);
+    if (lost(one) == absent) return result + labelled("Process", process(one, "comm", "pid"), style);
+    return result + labelled("Lost", lost(one) + " by " + process(one, "comm", "pid"), style);
 }
 
 /// "+1.2 ms": against the start of the time that is shown.
@@ -116,7 +123,7 @@ std::string text_incidents(const json& answer, const TextStyle& style) {
                  {"LOST", Align::right, false, 3}});
     for (const json& one : incidents)
         table.add_row({words(one, "id"), words(one, "kind"), words(one, "severity"), process(one, "comm", "pid"),
-                       time(one, "opened_ns", style), lasted(one), duration(one, "lost_ns")});
+                       time(one, "opened_ns", style), lasted(one), lost(one)});
     return table.render(style.width, 0) + "\n" + window;
 }
 
@@ -151,8 +158,8 @@ std::string text_incident(const json& answer, const TextStyle& style) {
         result += "\nEvidence\n" + rows_text(evidence, from_ns, false, style);
     result += "\nHistory\n";
     for (const json& step : list(answer, "history"))
-        result += "  " + time(step, "at_ns", style) + "  " + words(step, "event") + ", " + duration(step, "lost_ns") +
-                  " lost by then\n";
+        result += "  " + time(step, "at_ns", style) + "  " + words(step, "event") +
+                  (lost(step) == absent ? "" : ", " + lost(step) + " lost by then") + "\n";
     return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 

@@ -67,14 +67,14 @@ std::string text_chains(const json& chains, const TextStyle& style) {
         size_t indent = 0;
         for (const json& link : list(chain, "links")) {
             if (indent == 0) {
-                const std::string first =
-                    paint(duration(chain, waits > 1 ? "total_ns" : "duration_ns"), Colour::bold, style) + "  " +
-                    thread(link) +
-                    (depth && *depth != 0 ? ", inside a call"
-                     : of_others          ? ""
-                                          : ", between calls") +
-                    (waits > 1 ? ": " + format_count(waits) + " waits, the longest" : "");
-                result += wrap_text(first, style.width, 2) + "\n" + wrapped(deed(link), 3, style);
+                const std::string took = duration(chain, waits > 1 ? "total_ns" : "duration_ns");
+                const std::string who = thread(link) +
+                                        (depth && *depth != 0 ? ", inside a call"
+                                         : of_others          ? ""
+                                                              : ", between calls") +
+                                        (waits > 1 ? ": " + format_count(waits) + " waits, the longest" : "");
+                result += paint(took, Colour::bold, style) + "  " +
+                          wrap_text(who, style.width, display_width(took) + 2) + "\n" + wrapped(deed(link), 3, style);
             } else {
                 result += wrapped("ended by " + thread(link), indent, style) + wrapped(deed(link), indent + 3, style);
             }

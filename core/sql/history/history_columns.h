@@ -45,6 +45,17 @@ std::vector<std::string_view> names_of(std::span<const Column<Row>> columns) {
     return names;
 }
 
+template <class Row>
+std::optional<double> value_of(const Row& row, std::string_view name) {
+    for (const auto& [known, value] : row.values)
+        if (known == name) return value;
+    return std::nullopt;
+}
+
+inline void give_whole(std::optional<double> value, Out out) {
+    if (value && *value >= 0 && *value < 9e18) out.number(static_cast<uint64_t>(*value));
+}
+
 inline Window monotonic_of(const HistoryBoot& boot, Window wall) {
     return {boot.clock.to_monotonic(wall.from_ns), boot.clock.to_monotonic(wall.to_ns)};
 }

@@ -82,5 +82,9 @@ inline constexpr std::string_view gpu_event_source = "gpu-event:";  ///< UUID
 /// A text of rows of the second kind, and what it says: the GPU went, or came, while others were measured.
 inline constexpr std::string_view gpu_change = "change", gpu_lost = "lost", gpu_found = "found";
 inline constexpr std::string_view port_source = "port:";  ///< "mlx5_0/1"
+/// Rows of a library or program that was attached to, or let go. Its path is of any user's making; a value says whose
+/// it is, another that it is root's library, of which everybody may know.
+inline constexpr std::string_view library_source = "library", library_path = "path", library_uid = "uid",
+                                  library_is_systems = "system_wide";
 
 }  // namespace ingero

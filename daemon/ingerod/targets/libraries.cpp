@@ -16,7 +16,9 @@
 
 #include "core/model/time.h"
 #include "core/render/render.h"
+#include "core/store/rows/state_names.h"
 #include "daemon/ingerod/limits/shortage.h"
+#include "daemon/ingerod/stacks/file_answer.h"
 
 namespace ingero {
 
@@ -135,7 +137,9 @@ void Libraries::clear() {
     arrivals_ = {attach_burst, attach_period_ns};
 }
 
+// That a session ends says that all are detached.
 void Libraries::stop() {
+    callbacks_.put_state = [](StateRow) {};
     clear();
     attacher_.reset();
 }
@@ -150,10 +154,30 @@ void Libraries::forget(Entries::iterator entry) {
 }
 
 void Libraries::detach(LibraryEntry& entry) {
+    const bool had_probes = entry.attached && entry.state == LibraryState::attached;
     sites_.give_back(entry.payer, std::exchange(entry.sites, 0));
     entry.attaching = {};
     if (entry.attached) attacher_->detach(std::move(entry.attached));
     entry.places.clear();
+    if (had_probes) put_state(entry, "detached");
+}
+
+void Libraries::put_state(const LibraryEntry& entry, std::string_view state) {
+    constexpr size_t max_text_bytes = 4'096;
+    StateRow row{.time_ns = monotonic_now_ns(), .source = std::string(library_source), .values = {}};
+    row.values = {{std::string(library_uid), entry.payer},
+                  {std::string(library_is_systems), entry.is_system_wide() ? 1 : 0}};
+    row.texts = {{std::string(library_path), entry.path.substr(0, max_text_bytes)},
+                 {"library", std::string(to_string(entry.file.library))},
+                 {"state", std::string(state)},
+                 {"build_id", entry.build_id},
+                 {"reason", entry.reason.substr(0, max_text_bytes)}};
+    if (state == "attached") {
+        row.values.emplace_back("functions", entry.sites);
+        row.values.emplace_back("single_stepped", entry.stepped);
+        row.texts.emplace_back("method", method_);
+    }
+    callbacks_.put_state(std::move(row));
 }
 
 // Two names of one file, of which one is a user's own: a function has one probe, or its calls would be recorded twice.
@@ -425,6 +449,7 @@ void Libraries::attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, cons
         const unsigned major = inside != 0 || entry.file.is_program ? inside : library_major(entry.path);
         sites = probe_sites(entry.file.library, major, symbols);
         entry.symbols = summarize_symbols(entry.file.library, symbols);
+        entry.build_id = checked_build_id(answer.at("build_id"));
     } catch (const std::exception& problem) {
         return failed(key, std::string("a worker's answer about symbols is invalid: ") + problem.what(), true);
     }
@@ -494,6 +519,7 @@ void Libraries::settle(const LibraryKey& key, LibraryEntry& entry, const std::ve
         std::count_if(sites.begin(), sites.end(), [](const ProbeSite& site) { return !site.emulated; }));
     spdlog::info("attached to {} functions of {} ({}{})", sites.size(), escape_text(entry.path), method_,
                  entry.stepped ? ", " + std::to_string(entry.stepped) + " of them single-stepped" : std::string());
+    put_state(entry, "attached");
     callbacks_.on_settled(key);
     callbacks_.on_change();
 }
@@ -504,6 +530,7 @@ void Libraries::failed(const LibraryKey& key, const std::string& reason, bool de
     found->second.state = LibraryState::failed;
     found->second.reason = reason;
     found->second.degrades = degrades;
+    put_state(found->second, "failed");
     spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
     callbacks_.on_settled(key);
     callbacks_.on_change();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/model/unique_fd.h"
+#include "core/store/rows/history.h"
 #include "daemon/ingerod/check/library_check.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/limits/shares.h"
@@ -57,6 +58,7 @@ struct LibraryEntry {
     LibraryState state = LibraryState::reading;
     std::string path;
     std::string reason;       ///< of a failure
+    std::string build_id;     ///< as it was read; may be empty
     uint32_t payer = 0;       ///< whose share its copy and its probes are, see UidOwners
     size_t sites = 0;         ///< taken of it, from when it is being attached to
     size_t sites_wanted = 0;  ///< of one that failed for want of them
@@ -96,6 +98,8 @@ class Libraries {
         std::function<void(const LibraryKey&)> on_let_go = [](const LibraryKey&) {};
         /// One that had its probes has them no more for a while: after on_let_go().
         std::function<void(const LibraryKey&)> on_missed = [](const LibraryKey&) {};
+        /// To be stored: it was attached to, is no longer, or that failed.
+        std::function<void(StateRow)> put_state = [](StateRow) {};
         /// The probe set is turned off.
         std::function<bool(std::string_view)> off = [](std::string_view) { return false; };
         /// A known process has it: watch_for_disuse() follows when that is gone.
@@ -173,6 +177,7 @@ class Libraries {
     void settle(const LibraryKey& key, LibraryEntry& entry, const std::vector<ProbeSite>& sites);
     void give_back(const LibraryKey& key, LibraryEntry& entry);
     void failed(const LibraryKey& key, const std::string& reason, bool degrades);
+    void put_state(const LibraryEntry& entry, std::string_view state);
     bool is_mapped(FileId file) const;
     void watch(const LibraryKey& key, LibraryEntry& entry, int fd);
     void unwatch(const LibraryKey& key, LibraryEntry& entry);
