@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -144,6 +145,12 @@ bool write_all(const std::string& text) {
 }
 
 }  // namespace
+
+bool is_live_only(std::string_view command) {
+    constexpr std::array<std::string_view, 11> names = {"annotate", "status", "probes", "check",  "trace", "monitor",
+                                                        "reload",   "import", "merge",  "record", "top"};
+    return std::find(names.begin(), names.end(), command) != names.end();
+}
 
 void choose_zone(const Options& options) {
     if (!options.utc) return;

@@ -126,6 +126,8 @@ void choose_zone(const Options& options);
 
 /// Nothing of the window was covered: the answer says nothing about it.
 bool covers_nothing(const nlohmann::json& answer);
+/// What a stored trace has no answer to.
+bool is_live_only(std::string_view command);
 bool is_complete(const nlohmann::json& answer);
 
 }  // namespace ingero::ctl

@@ -7,6 +7,7 @@
 
 #include "core/model/text/closest_word.h"
 #include "core/render/table.h"
+#include "ctl/command.h"
 
 namespace ingero::ctl {
 
@@ -109,14 +110,14 @@ CLI::Validator whole_number(uint64_t least, uint64_t most, const std::string& wh
     const std::string range = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
     const std::string wanted = what.empty() ? range : what;
     return CLI::Validator(
-        [=](std::string& text) {
+        [=](const std::string& text) {
             uint64_t value = 0;
             const char* const end = text.data() + text.size();
             const auto [at, error] = std::from_chars(text.data(), end, value);
-            const bool fits = error == std::errc{} && at == end && value >= least && value <= most;
-            if (!fits) return not_wanted(wanted, text);
-            text = std::to_string(value);  // 010 is ten
-            return std::string();
+            // CLI11 takes 010 for eight.
+            const bool is_octal = text.size() > 1 && text.front() == '0';
+            const bool fits = error == std::errc{} && at == end && !is_octal && value >= least && value <= most;
+            return fits ? std::string() : not_wanted(wanted, text);
         },
         "");
 }
@@ -174,7 +175,8 @@ Error explain_usage(const CLI::App& app, const CLI::ParseError& error) {
         const std::string what = "unexpected word '" + unknown.front() + "' after '" + command->get_name() + "'";
         std::error_code ignored;
         const bool is_recording =
-            unknown.front().starts_with("demo:") || std::filesystem::exists(unknown.front(), ignored);
+            !is_live_only(command->get_name()) &&
+            (unknown.front().starts_with("demo:") || std::filesystem::exists(unknown.front(), ignored));
         return {ErrorCode::bad_request, what,
                 is_recording ? "to ask a recording: ingeroctl --db " + unknown.front() + " " + command->get_name()
                              : see_help};

@@ -49,13 +49,6 @@ void add_global_options(CLI::App& app, Options& options) {
     app.formatter(help_formatter());
 }
 
-/// What a stored trace has no answer to.
-bool is_live_only(std::string_view command) {
-    constexpr std::array<std::string_view, 11> names = {"annotate", "status", "probes", "check",  "trace", "monitor",
-                                                        "reload",   "import", "merge",  "record", "top"};
-    return std::find(names.begin(), names.end(), command) != names.end();
-}
-
 /// The terminal is that program's.
 bool runs_programs(std::string_view command) {
     return command == "annotate" || command == "record";
@@ -114,9 +107,8 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
 }
 
 /// An option whose value is empty, such as that of a variable that is not set: it would count as one that is not given.
-/// Empty where there is none. Not of annotate: what it runs for a script is to run in any case.
+/// Empty where there is none.
 std::string option_without_value(const CLI::App& app) {
-    if (app.get_name() == "annotate") return {};
     for (const CLI::Option* option : app.get_options()) {
         if (option->get_positional() || option->count() == 0 || option->get_items_expected_max() == 0) continue;
         const auto& values = option->results();
@@ -153,7 +145,9 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return usage_error("usage", explain_usage(app, error));
     }
-    if (const std::string option = option_without_value(app); !option.empty())
+    // What annotate runs for a script is to run in any case.
+    const bool runs_for_a_script = app.got_subcommand("annotate");
+    if (const std::string option = option_without_value(app); !option.empty() && !runs_for_a_script)
         return usage_error("usage", {ErrorCode::bad_request, option + " wants a value, not an empty one",
                                      "leave the option out, or give it a value; is a variable not set?"});
     const auto chosen = app.get_subcommands();

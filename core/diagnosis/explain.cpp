@@ -241,20 +241,30 @@ std::string missing_ranks(const Communicators& communicators, const KnownProcess
            " were not compared, since some of their collectives may not have been recorded";
 }
 
+/// Whether anything is known of those that the answer may speak of.
+bool is_known(const std::vector<Process>& processes, EventFilter& visible) {
+    return std::any_of(processes.begin(), processes.end(),
+                       [&](const Process& process) { return visible.matches(process.key); });
+}
+
 /// Why nothing was judged. `visible`: the processes that the answer may speak of.
 std::string nothing_recorded(const Filter& filter, const std::vector<Process>& processes, EventFilter& visible) {
     if (!filter.pid) return "nothing to explain: no CUDA call was recorded in the window";
     const std::string subject = "process " + std::to_string(*filter.pid);
-    const bool known = std::any_of(processes.begin(), processes.end(),
-                                   [&](const Process& process) { return visible.matches(process.key); });
-    if (known) return "nothing to explain: no CUDA call of " + subject + " was recorded in the window";
+    if (is_known(processes, visible))
+        return "nothing to explain: no CUDA call of " + subject + " was recorded in the window";
     return "nothing to explain: no traced " + subject +
            " that you may see; 'ingeroctl processes' lists the traced ones, 'ingeroctl check' shows what this host "
            "cannot trace";
 }
 
 bool fails_often(const JudgedTotals& totals) {
-    return totals.failed != 0 && totals.failed >= totals.calls / failing_from;
+    return totals.failed != 0 && saturating_multiply(totals.failed, failing_from) >= totals.calls;
+}
+
+/// Of the process whose calls took longest beyond what is usual.
+bool is_slow(const ExplainAnswer& answer, uint64_t covered_ns) {
+    return !answer.by_process.empty() && share_of(answer.by_process[0].sums.excess_ns, covered_ns) >= slow_from;
 }
 
 std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, uint64_t covered_ns,
@@ -271,9 +281,11 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
     } else if (totals.calls == 0) {
         text = nothing;
     } else {
-        const bool is_slow = share_of(totals.excess_ns, covered_ns) >= slow_from;
-        text = (is_slow ? "no cause found: " : "nothing slow found: ") + format_count(totals.calls, "call", "calls") +
-               " together took " + format_duration(totals.excess_ns) + " longer than usual";
+        text = (is_slow(answer, covered_ns) ? "no cause found: "
+                : fails_often(totals)       ? "calls failed: "
+                                            : "nothing slow found: ") +
+               format_count(totals.calls, "call", "calls") + " together took " + format_duration(totals.excess_ns) +
+               " longer than usual";
         if (!answer.rejected.empty())
             text += ", mostly " + answer.rejected[0].hypothesis + " (" + format_duration(answer.rejected[0].ns) + ")";
     }
@@ -346,6 +358,19 @@ class ExcessGroups {
 }  // namespace
 
 namespace {
+
+void add_slices(const std::vector<ExcessSlice>& slices, const BootWindow& boot, std::vector<ExcessSlice>& ret_slices) {
+    const Window& window = boot.monotonic;
+    const auto at = [&](size_t number) {
+        return boot.clock.to_realtime(
+            window.from_ns +
+            static_cast<uint64_t>(static_cast<unsigned __int128>(window.length_ns()) * number / slices.size()));
+    };
+    for (size_t number = 0; number < slices.size(); ++number) {
+        ret_slices.push_back(slices[number]);
+        ret_slices.back().wall = {at(number), at(number + 1)};
+    }
+}
 
 /// What is found by comparing ranks with each other.
 bool is_of_ranks(const Finding& finding) {
@@ -437,7 +462,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         explainers[number]->judge().ledger().add_rejected(findings, rejected);
         const Excess& excess = explainers[number]->judge().excess();
         groups.add(excess, known);
-        answer.slices.insert(answer.slices.end(), excess.slices().begin(), excess.slices().end());
+        add_slices(excess.slices(), boots[number], answer.slices);
         if (auto named = name_functions(snapshot, findings); !named) return tl::unexpected(named.error());
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
     }
@@ -457,7 +482,8 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     std::string missing = missing_evidence(answer.coverage, totals.recorded, context.covered_ns);
     if (const std::string ranks = missing_ranks(*communicators, known, boots); !ranks.empty())
         missing += (missing.empty() ? "" : ", and ") + ranks;
-    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals);
+    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals) &&
+                     (!filter.pid || is_known(*processes, visible));
     answer.summary =
         summary_of(answer, totals, context.covered_ns, missing, nothing_recorded(filter, *processes, visible));
     return answer;
@@ -481,7 +507,13 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     auto compared = explain(snapshot, of_all, without_lists, std::nullopt);
     if (!compared) return compared;
     std::erase_if(compared->findings, [&](const Finding& finding) {
-        return !is_of_ranks(finding) || finding.worst.event.tgid != *filter.pid;
+        const auto is_asked = [&](uint32_t pid) { return pid == *filter.pid; };
+        const bool is_about = is_asked(finding.worst.event.tgid) ||
+                              std::any_of(finding.culprits.begin(), finding.culprits.end(),
+                                          [&](const Culprit& culprit) { return is_asked(culprit.pid); }) ||
+                              std::any_of(finding.ranks.begin(), finding.ranks.end(),
+                                          [&](const ProcessKey& process) { return is_asked(process.pid); });
+        return !is_of_ranks(finding) || !is_about;
     });
     return explain(snapshot, filter, options, std::move(compared->findings));
 }

@@ -67,6 +67,7 @@ struct Finding {
     uint32_t pid = 0;  ///< the process that lost the time
     std::string comm;
     std::vector<Culprit> culprits;  ///< largest first
+    std::vector<ProcessKey> ranks;  ///< of a collective that cannot end: that wait in it, and that it waits for
     std::vector<RejectedHypothesis> rejected;
     std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
     SlowCall worst;                  ///< the timeline shown; its op is op_wait for a wait between calls

@@ -101,9 +101,11 @@ void write_contention(Finding& finding, const KindLedger& kind) {
             " fewer threads (OMP_NUM_THREADS, data loader workers), or more CPUs than it has now (AllowedCPUs= of its "
             "unit).";
     } else {
-        finding.fix = "Keep " + culprit_text(culprit) + " off " + cpus_text(kind, who) +
-                      ": set AllowedCPUs= on its unit, or give it other CPUs: 'taskset -cp CPUS " +
-                      std::to_string(culprit.pid) + "'. Or raise CPUWeight= of the unit of " + who + ".";
+        finding.fix =
+            "Keep " + culprit_text(culprit) + " off " + cpus_text(kind, who) + ": set AllowedCPUs= on its unit" +
+            (culprit.pid == 0 ? ""
+                              : ", or give it other CPUs: 'taskset -cp CPUS " + std::to_string(culprit.pid) + "'") +
+            ". Or raise CPUWeight= of the unit of " + who + ".";
     }
     finding.confirm = "Run explain again over a window of the same length: the runnable time of " + who +
                       " should be under 1 % of the window";

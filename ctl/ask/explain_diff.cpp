@@ -72,7 +72,8 @@ std::optional<json> explain_side(const Options& options, const WindowOptions& wi
                                  int& ret_exit_code) {
     Side side{options, json::object()};
     struct stat status {};
-    if (is_incident(text)) {
+    const bool is_path = demo_of(text) || stat(text.c_str(), &status) == 0;
+    if (!is_path && is_incident(text)) {
         json params = {{"id", text}};
         if (!options.db.empty()) params["whole_trace"] = true;
         if (!window.node.empty()) params["node"] = window.node;
@@ -81,7 +82,7 @@ std::optional<json> explain_side(const Options& options, const WindowOptions& wi
         const uint64_t from_ns = (*found)["window"]["from_ns"].get<uint64_t>();
         side.params["from_ns"] = from_ns - std::min(from_ns, before_incident_ns);
         side.params["to_ns"] = (*found)["window"]["to_ns"];
-    } else if (demo_of(text) || stat(text.c_str(), &status) == 0) {
+    } else if (is_path) {
         side.options.db = text;
         side.params["whole_trace"] = true;
     } else if (const auto taken = take_window(side, window.node, text); !taken) {

@@ -24,22 +24,20 @@ constexpr uint32_t most_requests = 10'000;
 /// That the named one is not there, and how many others are.
 int report_missing(const Options& options, const char* command, const RequestsOptions& requests, nlohmann::json params,
                    const std::string& by) {
-    const bool is_named = !requests.request.empty();
     params.erase("request");
     params.erase("slower_than_ns");
     params["limit"] = 1;
     int exit_code = exit_done;
     const auto others = ask(options, "requests", std::move(params), exit_code);
     if (!others) return exit_code;
-    std::string what = "there is no " + by + (is_named ? " " + requests.request : "");
+    std::string what = "there is no " + by + " " + requests.request;
     if (!requests.slower_than.empty()) what += " that took at least " + requests.slower_than;
     what += " in this window";
     if (covers_nothing(*others)) what += ", of which nothing was recorded";
     return report(command,
                   {ErrorCode::not_found,
                    what + "; it has " + format_count(others->value("found", uint64_t{0}), "other", "others"),
-                   std::string("--since and --from choose the window, and without ") +
-                       (is_named ? "--request" : "--slower-than") + " the longest are listed"},
+                   "--since and --from choose the window, and without --request the longest are listed"},
                   exit_partial);
 }
 
@@ -65,9 +63,20 @@ int run_requests(const Options& options, const char* command, const WindowOption
     int exit_code = exit_done;
     const auto answer = ask(options, "requests", *params, exit_code);
     if (!answer) return exit_code;
-    const bool is_missing = !(requests.request.empty() && requests.slower_than.empty()) &&
-                            answer->value("requests", nlohmann::json::array()).empty();
+    const bool is_empty = answer->value("requests", nlohmann::json::array()).empty();
+    const bool is_missing = !requests.request.empty() && is_empty;
     if (is_missing && !options.json) return report_missing(options, command, requests, std::move(*params), by);
+    if (is_empty && !is_missing && !requests.slower_than.empty() && !options.json) {
+        params->erase("slower_than_ns");
+        (*params)["limit"] = 1;
+        const auto all = ask(options, "requests", *params, exit_code);
+        if (!all) return exit_code;
+        if (const auto found = all->value("found", uint64_t{0}); found != 0)
+            return print_text(options, "None of the " + format_count(found) + " " + by + "s in this window took " +
+                                           requests.slower_than + " or longer\n")
+                       ? exit_done
+                       : exit_failed;
+    }
     if (!print(options, *answer, text_requests)) return exit_failed;
     if (is_missing) return exit_partial;
     return covers_nothing(*answer) ? exit_partial : exit_done;

@@ -63,8 +63,9 @@ Result<std::string> find_store(const std::string& path) {
     // A directory that a daemon was given by --directory has its store inside.
     for (const std::string& store : {path, path + "/store"})
         if (access((store + "/data.mdb").c_str(), F_OK) == 0) return store;
-    if (access(path.c_str(), X_OK) != 0 && errno != EACCES) return cannot_open(path);
-    if (errno == EACCES) return cannot_open(path);
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) return cannot_open(path);
+    if (S_ISDIR(status.st_mode) && access(path.c_str(), X_OK) != 0) return cannot_open(path);
     return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that holds data.mdb");
 }
 

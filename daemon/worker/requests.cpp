@@ -112,6 +112,18 @@ Result<std::map<ProcessKey, std::string>> read_comms(const StoreSnapshot& snapsh
     return comms;
 }
 
+/// What was found live at the same time. One of low severity opens none.
+void name_incident(const std::vector<IncidentHistory>& incidents, const ClockTriple& clock,
+                   StragglerEpisode& ret_episode) {
+    if (ret_episode.severity() == Severity::low) return;
+    const uint64_t from_ns = clock.to_realtime(ret_episode.since_ns),
+                   to_ns = ret_episode.resolved_ns == 0 ? UINT64_MAX : clock.to_realtime(ret_episode.resolved_ns);
+    for (const IncidentHistory& one : incidents)
+        if (one.latest.kind == "straggler" && one.latest.process == ret_episode.process && one.opened_ns <= to_ns &&
+            one.closed_ns.value_or(UINT64_MAX) >= from_ns)
+            ret_episode.incident = one.latest.id;
+}
+
 /// Binaries that stay within the limit of a string.
 json to_parts(std::string_view bytes) {
     constexpr size_t part_bytes = 48 << 10;
@@ -357,11 +369,10 @@ Result<json> RequestHandler::stragglers(const json& params) {
     if (!snapshot) return tl::unexpected(snapshot.error());
     auto answer = compute_stragglers(**snapshot, query->filter, *options);
     if (!answer) return tl::unexpected(answer.error());
-    const auto incidents = incident_ids(**snapshot, query->filter);
+    const auto incidents = read_incidents(**snapshot, query->filter);
+    if (!incidents) return tl::unexpected(incidents.error());
     for (auto& boot : answer->boots)
-        for (StragglerEpisode& episode : boot.episodes)
-            if (const auto found = incidents.find({"straggler", episode.process}); found != incidents.end())
-                episode.incident = found->second;
+        for (StragglerEpisode& episode : boot.episodes) name_incident(*incidents, boot.clock, episode);
     auto comms = read_comms(**snapshot);
     if (!comms) return tl::unexpected(comms.error());
     query->context.comms = std::move(*comms);

@@ -299,6 +299,8 @@ TEST_F(SpanSocket, a_command_runs_within_its_span_and_its_own_options_are_its_ow
     command = annotate;
     command.insert(command.end(), {"--id=", "--", "/bin/echo", "it", "runs"});
     EXPECT_EQ(run(command).output, "it runs\n");
+    EXPECT_EQ(run({INGEROCTL_PROGRAM, "--db", "", "annotate", "--spans", socket(), "--", "/bin/echo", "too"}).output,
+              "too\n");
     command = annotate;
     command.insert(command.end(), {"--", directory_ / std::string(200, 'n')});
     std::filesystem::create_symlink("/bin/true", directory_ / std::string(200, 'n'));
@@ -310,13 +312,14 @@ TEST_F(SpanSocket, a_command_runs_within_its_span_and_its_own_options_are_its_ow
     command.insert(command.end(), {"--", "/bin/true"});
     EXPECT_EQ(run(command).status, 0) << "the command's own end";
     const auto spans = stored();
-    ASSERT_EQ(spans.size(), 5u);
+    ASSERT_EQ(spans.size(), 6u);
     EXPECT_EQ(spans[0].id, "load");
     EXPECT_GT(spans[0].end_ns, spans[0].start_ns);
     EXPECT_EQ(spans[1].id, "moment");
     EXPECT_EQ(spans[2].id, "true") << "the command's name, and none of its arguments";
     EXPECT_EQ(spans[3].id, "echo") << "an empty id is none, and not the command";
-    EXPECT_EQ(spans[4].id, std::string(128, 'n'));
+    EXPECT_EQ(spans[4].id, "echo");
+    EXPECT_EQ(spans[5].id, std::string(128, 'n'));
 }
 
 TEST_F(SpanSocket, two_labels_of_one_moment_are_two) {

@@ -104,8 +104,8 @@ def terminals(command: str, more: list[str]) -> None:
         return
     for scenario in ("demo:slow-request", "demo:straggler", "demo:cpu-contention", "demo:throttling"):
         line = f"ingeroctl --no-pager --db {scenario} {command} {' '.join(more)}"
-        _, narrow = run_on_terminal(line, ENVIRONMENT | {"NO_COLOR": "1"}, ROOT, 60)
-        check((command, scenario, "NO_COLOR"), "\x1b" not in narrow, narrow)
+        exit_code, narrow = run_on_terminal(line, ENVIRONMENT | {"NO_COLOR": "1"}, ROOT, 60)
+        check((command, scenario, "NO_COLOR"), exit_code == DONE and narrow.strip() and "\x1b" not in narrow, narrow)
         # The two notes are given word for word.
         long = [one for one in narrow.splitlines() if width(one) > 60 and not one.startswith("Note: ")]
         check((command, scenario, "on 60 columns"), not long, "\n".join(long))
@@ -113,12 +113,16 @@ def terminals(command: str, more: list[str]) -> None:
 
 def hostile(command: str, more: list[str], trace: pathlib.Path) -> None:
     for arguments in (("--json",), ()):
-        ran = ingeroctl(*arguments, "--db", str(trace), command, *more)
+        ran = ingeroctl(*arguments, "--db", str(trace), command,
+                        *(["SELECT comm, * FROM events LIMIT 1"] if command == "query" else more))
         controls = [c for c in ran.stdout + ran.stderr if (unicodedata.category(c) in ("Cc", "Cf")) and c != "\n"]
-        # Data for other programs is as it was; of a terminal it is asked for with -o.
-        if command not in ("export",):
-            check((command, arguments, "of hostile names"), not controls and ran.returncode in (DONE, PARTIAL),
-                  f"{ran.returncode} {controls}: {ran.stdout}{ran.stderr}")
+        # Data for other programs is as it was.
+        if command == "export":
+            continue
+        check((command, arguments, "of hostile names"), not controls and ran.returncode in (DONE, PARTIAL),
+              f"{ran.returncode} {controls}: {ran.stdout}{ran.stderr}")
+        if command in ("processes", "query") or (command == "explain" and arguments):
+            check((command, arguments, "that they are there"), "[31mevil" in ran.stdout, ran.stdout)
 
 
 def make_trace(path: pathlib.Path) -> None:

@@ -268,7 +268,9 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
     EXPECT_EQ(why({"waits", "-n", "0x10"}),
               "ingeroctl: usage: --limit wants a whole number from 1 to 1000, not '0x10'");
     EXPECT_EQ(why({"stacks", "--by", "\x1b[2J"}), "ingeroctl: usage: --by wants op, process or kernel, not '\\x1b[2J'");
+    EXPECT_EQ(why({"waits", "-n", "010"}), "ingeroctl: usage: --limit wants a whole number from 1 to 1000, not '010'");
     EXPECT_EQ(why({"stats", "--pid"}), "ingeroctl: usage: --pid wants a value");
+    EXPECT_EQ(why({"explain", "--verify", ""}), "ingeroctl: usage: --verify wants a value, not an empty one");
     EXPECT_EQ(why({"waits", "--by", "op"}), "ingeroctl: usage: --by wants thread or wait, not 'op'");
     EXPECT_EQ(why({"waits", "--tid", "x"}), "ingeroctl: usage: --tid wants a thread number, not 'x'");
     EXPECT_EQ(why({"stats", "--from", "14:00", "--since", "5m"}),

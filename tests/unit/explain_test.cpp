@@ -27,9 +27,10 @@ TEST(Explain, CallsThatFailOrTakeMuchLongerAreNotSaidToBeHealthy) {
     Workload failing;
     for (int step = 0; step < 300; ++step) healthy_step(failing);
     const size_t good = failing.snapshot.events().size();
-    for (size_t i = 0; i < good / 4; ++i) failing.call(op::cudaMalloc, 10'000).return_code = 2;
+    for (size_t i = 0; i < good / 4; ++i) failing.call(op::cudaMalloc, 10'000).return_code = 1;
     const ExplainAnswer failed = failing.explain();
     EXPECT_FALSE(failed.healthy);
+    EXPECT_THAT(failed.summary, testing::StartsWith("calls failed: "));
     EXPECT_THAT(failed.summary, HasSubstr(" failed: 'ingeroctl stats' counts the errors"));
 
     Workload polling;

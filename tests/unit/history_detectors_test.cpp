@@ -243,5 +243,25 @@ TEST_F(SlowRequests, AreNewInTheLiveWindowWhenTheyAreToldOf) {
     EXPECT_EQ(last[0].newly_lost_ns, last[0].lost_ns - first[0].lost_ns);
 }
 
+// A batch of calls may come after the request that they were of.
+TEST_F(SlowRequests, AreNewInTheLiveWindowOnceWhatHeldThemUpIsKnown) {
+    serve(200, {50, 100, 150}, true);
+    LiveWindow window("boot-0", {.since_ns = 1});
+    window.add_spans(spans_);
+    const auto processes = snapshot_.processes();
+    const auto pass = [&] {
+        const uint64_t now = now_ + 1;
+        auto live = window.pass({now, now, MemorySnapshot::realtime_at_zero_ns + now}, *processes);
+        std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
+        return live;
+    };
+    EXPECT_THAT(pass(), IsEmpty());
+    window.add(snapshot_.events());
+    const auto found = pass();
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].newly_lost_ns, found[0].lost_ns);
+    EXPECT_EQ(pass().at(0).newly_lost_ns, 0u);
+}
+
 }  // namespace
 }  // namespace ingero::test

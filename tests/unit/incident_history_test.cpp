@@ -368,10 +368,12 @@ TEST_F(ExplainDiff, RatesAreOfTheTimeThatWasRecorded) {
     json longer = explained(0, now_);
     const uint64_t from_ns = longer["window"]["from_ns"], to_ns = longer["window"]["to_ns"];
     const uint64_t before_ns = from_ns - 9 * (to_ns - from_ns);
-    json slices = json::array();
-    for (int slice = 0; slice < 90; ++slice) slices.push_back({{"excess", json::array()}, {"ops", json::array()}});
-    for (const json& slice : longer["slices"]) slices.push_back(slice);
-    longer["slices"] = std::move(slices);
+    const uint64_t step_ns = (from_ns - before_ns) / 90;
+    for (uint64_t slice = 0; slice < 90; ++slice)
+        longer["slices"].push_back({{"from_ns", before_ns + slice * step_ns},
+                                    {"to_ns", before_ns + (slice + 1) * step_ns},
+                                    {"excess", json::array()},
+                                    {"ops", json::array()}});
     longer["window"]["from_ns"] = before_ns;
     longer["coverage"]["gaps"] = {
         {{"from_ns", before_ns}, {"to_ns", from_ns}, {"partial", false}, {"reason", nullptr}}};

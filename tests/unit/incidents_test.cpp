@@ -107,6 +107,24 @@ TEST_F(Incidents, what_has_grown_graver_only_as_the_window_moved_on_opens_nothin
     EXPECT_EQ(observe({waits}).size(), 1u) << "what it costs is not known until its cycle has ended";
 }
 
+TEST_F(Incidents, what_there_was_no_room_for_opens_as_there_is) {
+    IncidentOptions options;
+    options.max_open = 1;
+    IncidentTracker small("boot", options);
+    uint64_t at_ns = 100 * second;
+    const auto see = [&](std::vector<Finding> findings) {
+        at_ns += second;
+        return small.observe(findings, at(at_ns));
+    };
+    ASSERT_EQ(see({contention(second, Severity::high)}).size(), 1u);
+    EXPECT_TRUE(see({contention(0), contention(second, Severity::high, 200)}).empty());
+    size_t opened = 0;
+    for (int i = 0; i < 30; ++i)
+        for (const IncidentChange& change : see({contention(0, Severity::high, 200)}))
+            opened += change.what == What::opened && change.incident.process.pid == 200;
+    EXPECT_EQ(opened, 1u) << "what is new of it came while there was no room";
+}
+
 TEST_F(Incidents, what_is_not_proven_opens_nothing) {
     Finding unexplained = contention(second, Severity::high);
     unexplained.verdict = Verdict::unexplained;

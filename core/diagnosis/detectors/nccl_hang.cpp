@@ -347,6 +347,8 @@ class NcclHang final : public Detector {
         if (is_over) return;
         Finding finding =
             make_finding("nccl-hang", longest->communicator->row.process, std::to_string(stuck.hash), context);
+        for (const auto* members : {&stuck.waiting, &stuck.missing})
+            for (const Member& member : *members) finding.ranks.push_back(member.communicator->row.process);
         const bool mismatch = !stuck.mismatch.empty();
         bool proven = true;
         std::string missing, why;

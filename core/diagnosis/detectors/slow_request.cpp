@@ -8,6 +8,7 @@
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/diagnosis/findings.h"
+#include "core/model/host_event.h"
 #include "core/wire/utf8.h"
 
 namespace ingero {
@@ -57,7 +58,7 @@ uint64_t overlap(const Window& a, const Window& b) {
 
 class SlowRequests final : public Detector {
   public:
-    explicit SlowRequests(const DetectorContext& context) : clock_(context.clock) {}
+    explicit SlowRequests(const DetectorContext& context) : options_(context.options), clock_(context.clock) {}
 
     void judged(const JudgedCall& call) override {
         // What calls wait for the device is the device's work, of which requests have more and less.
@@ -120,7 +121,7 @@ class SlowRequests final : public Detector {
                     std::string why(hypothesis(part.spent));
                     const std::string_view who = to_string_view(part.comm);
                     if (!is_own(gap, account, part) && !who.empty()) why = std::string(who) + " " + why;
-                    stalls.push_back({gap.gap->time, part.ns, account.process, gap.gap->tid, gap.gap->op, gap.gap->call,
+                    stalls.push_back({gap.gap->time, part.ns, account.process, gap.gap->tid, op_wait, gap.gap->call,
                                       std::move(why)});
                 }
             }
@@ -210,8 +211,9 @@ class SlowRequests final : public Detector {
             excess_ns = saturating_add(excess_ns, one.excess_ns);
             finding.lost_ns = saturating_add(finding.lost_ns, one.stalled_ns);
             evidence.add(one.stalled_ns, one.longest->call);
-            // A request is reported when it has ended, which may be long after its stall.
-            if (static_cast<size_t>(one.span - context.spans->data()) >= context.new_spans_from)
+            // It is reported when it has ended, which may be long after its stall, or before what held it up is known.
+            const bool is_new = static_cast<size_t>(one.span - context.spans->data()) >= context.new_spans_from;
+            if (is_new || one.longest->call >= options_.new_from_sequence)
                 finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.stalled_ns);
             if (finding.culprits.size() < max_named)
                 finding.culprits.push_back(
@@ -251,6 +253,7 @@ class SlowRequests final : public Detector {
         ret_findings.push_back(std::move(finding));
     }
 
+    ExplainOptions options_;
     ClockTriple clock_;
     std::vector<Stall> stalls_;  ///< a heap, the shortest on top
 };

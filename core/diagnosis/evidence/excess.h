@@ -37,6 +37,7 @@ struct ExcessOp {
 
 /// An equal part of the window, by when calls began.
 struct ExcessSlice {
+    Window wall;  ///< CLOCK_REALTIME; set in answers
     ExcessSums sums;
     std::map<OpId, ExcessOp> ops;
 };

@@ -138,20 +138,14 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
     return std::move(*found);
 }
 
-std::map<std::pair<std::string, ProcessKey>, std::string> incident_ids(const StoreSnapshot& snapshot,
-                                                                       const Filter& filter) {
+void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings) {
     std::map<std::pair<std::string, ProcessKey>, std::string> ids;
     for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
         const auto rows = snapshot.incidents(boot.boot_index, boot.monotonic);
-        if (!rows) return {};
+        if (!rows) return;
         for (const IncidentRow& row : *rows)
             if (is_shown(row, filter)) ids[{row.kind, row.process}] = row.id;
     }
-    return ids;
-}
-
-void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings) {
-    const auto ids = incident_ids(snapshot, filter);
     for (Finding& finding : ret_findings) {
         const auto found = ids.find({finding.kind, finding.worst.event.process()});
         if (found != ids.end()) finding.incident_id = found->second;

@@ -1,11 +1,9 @@
 // Incidents as a store records them: their history, the rows around the evidence, and whether they are over for good.
 #pragma once
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/diagnosis/explain.h"
@@ -41,10 +39,6 @@ Result<IncidentHistory> find_incident(const StoreSnapshot& snapshot, const Filte
 
 /// Gives each finding the id of the latest incident of its kind and process of which there is news in the window. Where
 /// the rows of incidents cannot be read, findings have none.
-/// Ids of the incidents in the window, by kind and process; of several of one kind and process the latest's. Empty
-/// where they cannot be read.
-std::map<std::pair<std::string, ProcessKey>, std::string> incident_ids(const StoreSnapshot& snapshot,
-                                                                       const Filter& filter);
 void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::vector<Finding>& ret_findings);
 
 /// What was recorded around the worst of it.

@@ -16,7 +16,8 @@ namespace {
 using Subject = std::pair<std::string, ProcessKey>;
 
 struct Watched {
-    unsigned passes = 0;  ///< with more time lost, since the finding came; while no incident is open
+    unsigned passes = 0;   ///< with more time lost, since the finding came; while no incident is open
+    bool refused = false;  ///< it would have opened one, and there was no room
     uint64_t lost_ns = 0;
     uint64_t last_seen_ns = 0;  ///< CLOCK_MONOTONIC
     std::optional<Incident> incident;
@@ -85,8 +86,10 @@ struct IncidentTracker::Impl {
         if (finding.newly_lost_ns != 0) ++one.passes;
         // What has grown graver only since the window moved on is over.
         const bool is_new = finding.newly_lost_ns != 0 || finding.newly_waited_ns != 0;
-        if (one.passes < options.passes_to_open && (finding.severity < Severity::high || !is_new)) return;
-        if (is_full()) return;
+        if (one.passes < options.passes_to_open && (finding.severity < Severity::high || !(is_new || one.refused)))
+            return;
+        one.refused = is_full();
+        if (one.refused) return;
         Incident incident;
         incident.kind = finding.kind;
         incident.process = subject.second;

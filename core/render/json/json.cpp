@@ -204,7 +204,9 @@ json to_json(const std::vector<ExcessSlice>& slices) {
         json ops = json::array();
         for (const auto& [op, sums] : slice.ops)
             ops.push_back({{"op", op_name(op)}, {"calls", sums.calls}, {"busy_ns", sums.busy_ns}});
-        list.push_back({{"calls", slice.sums.calls},
+        list.push_back({{"from_ns", slice.wall.from_ns},
+                        {"to_ns", slice.wall.to_ns},
+                        {"calls", slice.sums.calls},
                         {"excess_ns", slice.sums.excess_ns},
                         {"excess", by_cause(slice.sums)},
                         {"ops", std::move(ops)}});

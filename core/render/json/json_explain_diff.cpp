@@ -36,19 +36,6 @@ struct Spread {
     size_t values = 0;
 };
 
-Spread spread_of(const std::vector<double>& values) {
-    Spread spread;
-    spread.values = values.size();
-    if (values.empty()) return spread;
-    for (const double value : values) spread.mean += value;
-    spread.mean /= static_cast<double>(values.size());
-    double square = 0;
-    for (const double value : values) square += (value - spread.mean) * (value - spread.mean);
-    if (values.size() > 1)
-        spread.error = std::sqrt(square / static_cast<double>(values.size() - 1) / static_cast<double>(values.size()));
-    return spread;
-}
-
 /// Of sums in parts of the time: the mean of all, and how far those of the parts are from it.
 Spread spread_of(const std::vector<std::pair<uint64_t, uint64_t>>& calls_and_ns) {
     Spread spread;
@@ -82,8 +69,8 @@ json change_of(const Spread& a, const Spread& b) {
 
 /// One side, slice by slice.
 struct Side {
-    size_t slices = 0;                                                      ///< in which anything was recorded
-    std::map<std::string, std::vector<double>> excess_per_s;                ///< ns, by cause; of those slices
+    std::vector<uint64_t> recorded_ns;                         ///< of each slice in which anything was
+    std::map<std::string, std::map<size_t, uint64_t>> excess;  ///< ns by cause, by number among those slices
     std::map<std::string, std::vector<std::pair<uint64_t, uint64_t>>> ops;  ///< calls and busy_ns of slices with calls
 };
 
@@ -103,43 +90,41 @@ uint64_t covered_ns(const json& coverage, const Window& time) {
     return time.length_ns() - missing_ns;
 }
 
-/// Less of a slice says nothing of it.
-constexpr double covered_enough = 0.1;
-
 Side side_of(const json& answer) {
     Side side;
-    const json& slices = answer["slices"];
-    const json& window = answer["window"];
-    const uint64_t from_ns = number_of(window, "from_ns"), length_ns = number_of(window, "to_ns") - from_ns;
-    size_t number = 0;
-    for (const json& slice : slices) {
-        const Window time{from_ns + length_ns / slices.size() * number,
-                          from_ns + length_ns / slices.size() * (number + 1)};
-        ++number;
+    for (const json& slice : answer["slices"]) {
         for (const json& one : slice["ops"])
             if (const uint64_t calls = number_of(one, "calls"); calls != 0)
                 side.ops[one["op"].get<std::string>()].emplace_back(calls, number_of(one, "busy_ns"));
+        const Window time{number_of(slice, "from_ns"), number_of(slice, "to_ns")};
         const uint64_t recorded_ns = covered_ns(answer["coverage"], time);
-        if (static_cast<double>(recorded_ns) < covered_enough * static_cast<double>(time.length_ns())) continue;
-        for (const json& one : slice["excess"]) {
-            auto& rates = side.excess_per_s[one["cause"].get<std::string>()];
-            rates.resize(side.slices + 1);
-            rates[side.slices] = static_cast<double>(number_of(one, "ns")) * 1e9 / static_cast<double>(recorded_ns);
-        }
-        ++side.slices;
+        if (recorded_ns == 0) continue;
+        for (const json& one : slice["excess"])
+            side.excess[one["cause"].get<std::string>()][side.recorded_ns.size()] = number_of(one, "ns");
+        side.recorded_ns.push_back(recorded_ns);
     }
     return side;
 }
 
+/// Lost to the cause of each second that was recorded.
+Spread rate_of(const Side& side, const std::string& cause) {
+    std::vector<std::pair<uint64_t, uint64_t>> parts;
+    for (const uint64_t recorded_ns : side.recorded_ns) parts.emplace_back(recorded_ns, 0);
+    if (const auto found = side.excess.find(cause); found != side.excess.end())
+        for (const auto& [number, ns] : found->second) parts[number].second = ns;
+    Spread spread = spread_of(parts);
+    spread.mean *= 1e9;
+    spread.error *= 1e9;
+    return spread;
+}
+
 json causes_of(const Side& a, const Side& b) {
-    std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> both;
-    for (const auto& [cause, rates] : a.excess_per_s) both[cause].first = rates;
-    for (const auto& [cause, rates] : b.excess_per_s) both[cause].second = rates;
+    std::set<std::string> causes;
+    for (const Side* side : {&a, &b})
+        for (const auto& [cause, slices] : side->excess) causes.insert(cause);
     json list = json::array();
-    for (auto& [cause, rates] : both) {
-        rates.first.resize(a.slices);
-        rates.second.resize(b.slices);
-        const Spread before = spread_of(rates.first), after = spread_of(rates.second);
+    for (const std::string& cause : causes) {
+        const Spread before = rate_of(a, cause), after = rate_of(b, cause);
         json one = change_of(before, after);
         one["cause"] = cause;
         one["a_ns"] = std::llround(before.mean);
@@ -219,7 +204,7 @@ Result<json> explain_diff(const json& a, const json& b) {
                         "choose a window in which calls were traced");
     const Side before = side_of(a), after = side_of(b);
     for (const auto& [side, name] : {std::pair(&before, "A"), std::pair(&after, "B")})
-        if (side->slices == 0)
+        if (side->recorded_ns.empty())
             return fail(ErrorCode::bad_request, std::string(name) + ": hardly anything was recorded in the window",
                         "choose a window in which calls were traced");
     json result = {{"schema", "ingero/explain-diff/1"},

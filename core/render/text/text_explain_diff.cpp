@@ -67,7 +67,7 @@ std::string text_explain_diff(const json& answer, const TextStyle& style) {
         for (const json& one : causes)
             table.add_row({words(one, "cause"), plain_duration(one, "a_ns", "/s"), plain_duration(one, "b_ns", "/s"),
                            signed_duration(one, "change_ns", "/s"), within(one, "/s"), verdict(one)});
-        result += "\nTime beyond the usual, per second of the window, by cause\n" + table.render(style.width, 2);
+        result += "\nTime beyond the usual, per second that was recorded, by cause\n" + table.render(style.width, 2);
     }
     const json& ops = list(answer, "ops");
     if (ops.empty()) return result;

@@ -114,7 +114,8 @@ bool RollupWriter::add_segment(BlockView& view, size_t segment) {
         if (columns_[return_code][i] != 0) add_to(row->errors, calls);
         add_to(row->total_ns, saturating_multiply(time.duration_ns, times));
         row->max_ns = std::max(row->max_ns, time.duration_ns);
-        if (moves_bytes) add_to(row->bytes, saturating_multiply(columns_[argument_0][i], calls));
+        if (moves_bytes && columns_[return_code][i] == 0)
+            add_to(row->bytes, saturating_multiply(columns_[argument_0][i], calls));
         add_to(row->on_cpu_ns, saturating_multiply(time.on_cpu_ns, times));
         add_to(row->runnable_ns, saturating_multiply(time.runnable_ns, times));
         add_to(row->blocked_ns, saturating_multiply(time.blocked_ns, times));

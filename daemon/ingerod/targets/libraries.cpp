@@ -163,7 +163,7 @@ void Libraries::detach(LibraryEntry& entry) {
 }
 
 void Libraries::put_state(const LibraryEntry& entry, std::string_view state) {
-    constexpr size_t max_text_bytes = 4'096;
+    constexpr size_t max_text_bytes = 512;  // what a user makes of it takes others' room
     StateRow row{.time_ns = monotonic_now_ns(), .source = std::string(library_source), .values = {}};
     row.values = {{std::string(library_uid), entry.payer},
                   {std::string(library_is_systems), entry.is_system_wide() ? 1 : 0}};

@@ -83,7 +83,7 @@ struct LibraryEntry {
 
     std::string name() const { return path.substr(path.rfind('/') + 1); }
     /// Root's file, and no program: that there is one reveals nothing about any user.
-    bool is_system_wide() const { return !file.is_program && read_as.st_uid == 0; }
+    bool is_system_wide() const { return !file.is_program && read_as.st_ino != 0 && read_as.st_uid == 0; }
 };
 
 class Libraries {
