@@ -43,7 +43,9 @@ std::string upper(std::string text);
 /// The texts of a list, escaped.
 std::string joined(const nlohmann::json& list, const char* separator);
 
-/// "gpu-1, 14:32:00 to 14:37:00 (5 min): all but 4 min recorded, 3 events lost (--coverage)".
+/// How much of the window gaps take, together: all of them, or those in which nothing was recorded.
+uint64_t gaps_ns(const nlohmann::json& answer, const Window& window, bool all);
+/// "gpu-1, 14:32:00 to 14:37:00 (5 min): nothing recorded for 1 min, 3 events lost (--coverage)".
 std::string window_line(const nlohmann::json& answer, const TextStyle& style);
 /// The latter part alone, as a line; empty where all was recorded.
 std::string recorded_line(const nlohmann::json& answer, const TextStyle& style);

@@ -51,39 +51,6 @@ TEST_F(LateRanks, TheOneOfFourThatIsSlowIsNamedByThoseThatWaitAndAsAStraggler) {
                                          HasSubstr("the late rank's calls do not show")));
 }
 
-TEST_F(LateRanks, AreComparedWithTheOthersWhereOneIsAskedAbout) {
-    make(4);
-    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
-    for (int number = 0; number < 100; ++number) {
-        std::vector<uint64_t> compute = usual(4);
-        compute[3] += 20 * ms;
-        step(compute);
-    }
-    const auto all = explain();
-    for (uint32_t pid = 100; pid < 104; ++pid) {
-        const Filter filter{
-            .window = {MemorySnapshot::realtime_at_zero_ns, MemorySnapshot::realtime_at_zero_ns + now_ + 1},
-            .uid = {},
-            .pid = pid};
-        const auto answer = ingero::explain(snapshot_, filter);
-        ASSERT_TRUE(answer) << answer.error().message;
-        // Of the late one also what others waited for it.
-        ASSERT_THAT(answer->findings, SizeIs(pid == 103 ? 4 : 1)) << pid;
-        for (const Finding& one : answer->findings) {
-            EXPECT_EQ(one.kind, one.pid == 103 ? "straggler" : "collective-wait");
-            const auto& same = all.at(one.kind);
-            EXPECT_TRUE(std::any_of(same.begin(), same.end(), [&](const Finding& other) {
-                return other.id == one.id && other.lost_ns == one.lost_ns && other.summary == one.summary;
-            })) << pid;
-        }
-        EXPECT_FALSE(answer->healthy);
-    }
-    const Filter others{.window = {}, .uid = 4'711, .pid = 103};
-    const auto hidden = ingero::explain(snapshot_, others);
-    ASSERT_TRUE(hidden);
-    EXPECT_THAT(hidden->findings, IsEmpty()) << "of another user's ranks nothing is said";
-}
-
 // Of rank 0, which is late all the time.
 TEST_F(LateRanks, AreComparedUpToWhereNumbersWereInterrupted) {
     const uint64_t interrupted_ns = now_ + second;

@@ -150,6 +150,14 @@ class SlowRequests : public Detectors {
         return findings;
     }
 
+    /// Slow requests alone.
+    std::vector<Finding> pass_over(LiveWindow& window) {
+        const uint64_t now = now_ + 1;
+        auto live = window.pass({now, now, MemorySnapshot::realtime_at_zero_ns + now}, *snapshot_.processes());
+        std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
+        return live;
+    }
+
     std::vector<SpanRow> spans_;
 };
 
@@ -205,9 +213,7 @@ TEST_F(SlowRequests, AreNamedInTheLiveWindowToo) {
     LiveWindow window("boot-0", {.since_ns = 1});
     window.add(snapshot_.events());
     window.add_spans(spans_);
-    const auto processes = snapshot_.processes();
-    auto live = window.pass({now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1}, *processes);
-    std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
+    const auto live = pass_over(window);
     ASSERT_THAT(live, SizeIs(1));
     const auto stored = of_kind("slow-request");
     ASSERT_THAT(stored, SizeIs(1));
@@ -222,13 +228,7 @@ TEST_F(SlowRequests, AreNewInTheLiveWindowWhenTheyAreToldOf) {
     LiveWindow window("boot-0", {.since_ns = 1});
     window.add(snapshot_.events());
     window.add_spans({spans_.begin(), spans_.begin() + 120});
-    const auto processes = snapshot_.processes();
-    const auto pass = [&] {
-        const uint64_t now = now_ + 1;
-        auto live = window.pass({now, now, MemorySnapshot::realtime_at_zero_ns + now}, *processes);
-        std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
-        return live;
-    };
+    const auto pass = [&] { return pass_over(window); };
     EXPECT_TRUE(window.has_new());
     const auto first = pass();
     ASSERT_THAT(first, SizeIs(1));
@@ -248,13 +248,7 @@ TEST_F(SlowRequests, AreNewInTheLiveWindowOnceWhatHeldThemUpIsKnown) {
     serve(200, {50, 100, 150}, true);
     LiveWindow window("boot-0", {.since_ns = 1});
     window.add_spans(spans_);
-    const auto processes = snapshot_.processes();
-    const auto pass = [&] {
-        const uint64_t now = now_ + 1;
-        auto live = window.pass({now, now, MemorySnapshot::realtime_at_zero_ns + now}, *processes);
-        std::erase_if(live, [](const Finding& finding) { return finding.kind != "slow-request"; });
-        return live;
-    };
+    const auto pass = [&] { return pass_over(window); };
     EXPECT_THAT(pass(), IsEmpty());
     window.add(snapshot_.events());
     const auto found = pass();

@@ -37,6 +37,54 @@ TEST_F(NcclHang, OfARankThatHasEndedIsProvenAndNamesIt) {
     EXPECT_THAT(hang.evidence, SizeIs(3));
 }
 
+// One rank alone says nothing of the others: with whom it is compared says it.
+class OneRank : public Ranks {
+  protected:
+    Result<ExplainAnswer> asked(uint32_t pid, std::optional<uint32_t> uid = {}, uint64_t until_ns = 0) {
+        const Window all{MemorySnapshot::realtime_at_zero_ns,
+                         MemorySnapshot::realtime_at_zero_ns + (until_ns != 0 ? until_ns : end_ns_ + 1)};
+        return ingero::explain(snapshot_, {.window = all, .uid = uid, .pid = pid});
+    }
+};
+
+TEST_F(OneRank, ThatIsAskedAboutIsComparedWithTheOthers) {
+    for (uint32_t rank = 0; rank < 4; ++rank) add_process(rank);
+    late_by([](uint64_t) {});
+    const auto all = explain();
+    for (uint32_t pid = 100; pid < 104; ++pid) {
+        const auto answer = asked(pid);
+        ASSERT_TRUE(answer) << answer.error().message;
+        // Of the late one also what others waited for it.
+        ASSERT_THAT(answer->findings, SizeIs(pid == 102 ? 4 : 1)) << pid;
+        for (const Finding& one : answer->findings) {
+            EXPECT_EQ(one.kind, one.pid == 102 ? "straggler" : "collective-wait");
+            EXPECT_THAT(all.at(one.kind),
+                        testing::Contains(AllOf(Field(&Finding::id, one.id), Field(&Finding::lost_ns, one.lost_ns),
+                                                Field(&Finding::summary, one.summary))));
+        }
+        EXPECT_FALSE(answer->healthy);
+    }
+    const auto hidden = asked(103, 4'711);
+    ASSERT_TRUE(hidden);
+    EXPECT_THAT(hidden->findings, IsEmpty()) << "of another user's ranks nothing is said";
+}
+
+TEST_F(OneRank, OfACollectiveThatCannotEndIsToldSoWhetherItWaitsOrIsMissing) {
+    make(5);
+    for (int number = 0; number < 50; ++number) step(usual(5));
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+        add_process(rank);
+        collective(rank, sequence_ + 1, now_ + rank * ms);
+    }
+    add_process(4, now_ + 5 * ms);
+    for (uint32_t pid = 100; pid < 105; ++pid) {
+        const auto answer = asked(pid, {}, now_ + 20 * second);
+        ASSERT_TRUE(answer);
+        EXPECT_THAT(answer->findings, testing::Contains(Field(&Finding::kind, "nccl-hang"))) << pid;
+        EXPECT_FALSE(answer->healthy);
+    }
+}
+
 // Of one rank collectives may not have been seen: its numbers are not those of the others any more.
 TEST_F(NcclHang, IsNotTakenFromNumbersThatWereInterrupted) {
     constexpr uint64_t interrupted_ns = 1'000 * second;

@@ -281,17 +281,33 @@ TEST_F(SqlHistory, AWindowLeavesWhatOverlapsIt) {
     EXPECT_EQ(rows("SELECT COUNT(*) FROM rollups", &filter), (json{{8}}));
 }
 
+/// Of one session that began with the clock.
+class StoreOfStates {
+  public:
+    explicit StoreOfStates(const std::string& directory) {
+        StoreOptions options;
+        options.clock = [this] { return clock_; };
+        writer_ = open_writer(directory, options);
+        Session session = make_session("boot-a");
+        session.clock = clock_;
+        session.first_covered_ns = 1;
+        EXPECT_TRUE(writer_->begin_session(session));
+    }
+    void commit(Batch& batch, uint64_t now_ns) {
+        clock_ = {now_ns, now_ns, wall + now_ns};
+        batch.covered_until_ns = now_ns;
+        EXPECT_TRUE(writer_->commit(batch));
+    }
+
+  private:
+    ClockTriple clock_{1, 1, wall + 1};
+    std::unique_ptr<StoreWriter> writer_;
+};
+
 TEST(SqlLibraries, AreShownToWhomTheyBelongAndThoseOfTheSystemToAll) {
     const TemporaryDirectory directory;
-    ClockTriple clock{1, 1, wall + 1};
-    StoreOptions options;
-    options.clock = [&] { return clock; };
     {
-        const auto writer = open_writer(directory.path(), options);
-        Session session = make_session("boot-a");
-        session.clock = clock;
-        session.first_covered_ns = 1;
-        ASSERT_TRUE(writer->begin_session(session));
+        StoreOfStates store(directory.path());
         Batch batch;
         const auto add = [&](uint64_t at, const char* path, const char* state, double uid, bool is_systems) {
             StateRow row{.time_ns = at * second, .source = std::string(library_source), .values = {}};
@@ -306,9 +322,7 @@ TEST(SqlLibraries, AreShownToWhomTheyBelongAndThoseOfTheSystemToAll) {
         add(2, "/opt/a/libcuda.so.1", "attached", 1'001, false);
         add(3, "/opt/b/libcuda.so.1", "failed", 0, false);
         add(4, "/opt/a/libcuda.so.1", "detached", 1'001, false);
-        clock = {10 * second, 10 * second, wall + 10 * second};
-        batch.covered_until_ns = 10 * second;
-        ASSERT_TRUE(writer->commit(batch));
+        store.commit(batch, 10 * second);
     }
     const auto snapshot = open_snapshot(directory.path());
     const auto engine = SqlEngine::open();
@@ -336,15 +350,8 @@ TEST(SqlLibraries, AreShownToWhomTheyBelongAndThoseOfTheSystemToAll) {
 TEST(SqlMeasurements, OfALongTimeTakeLittleMemory) {
     const TemporaryDirectory directory;
     constexpr uint64_t rounds = 10'000, gpus = 8;
-    ClockTriple clock{1, 1, wall + 1};
-    StoreOptions options;
-    options.clock = [&] { return clock; };
     {
-        const auto writer = open_writer(directory.path(), options);
-        Session session = make_session("boot-a");
-        session.clock = clock;
-        session.first_covered_ns = 1;
-        ASSERT_TRUE(writer->begin_session(session));
+        StoreOfStates store(directory.path());
         for (uint64_t round = 1; round <= rounds;) {
             Batch batch;
             for (const uint64_t until = round + 500; round < until; ++round)
@@ -354,9 +361,7 @@ TEST(SqlMeasurements, OfALongTimeTakeLittleMemory) {
                     row.texts = {{"name", "Stand-in"}};
                     batch.states.push_back(std::move(row));
                 }
-            clock = {round * second, round * second, wall + round * second};
-            batch.covered_until_ns = round * second;
-            ASSERT_TRUE(writer->commit(batch));
+            store.commit(batch, round * second);
         }
     }
     const auto snapshot = open_snapshot(directory.path());

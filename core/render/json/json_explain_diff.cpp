@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/render/incidents.h"
+#include "core/render/text.h"
 
 namespace ingero {
 
@@ -36,23 +37,24 @@ struct Spread {
     size_t values = 0;
 };
 
-/// Of sums in parts of the time: the mean of all, and how far those of the parts are from it.
-Spread spread_of(const std::vector<std::pair<uint64_t, uint64_t>>& calls_and_ns) {
+/// Of parts, each with its calls or its time and the ns in it: the mean of all, and how far those of the parts are from
+/// it.
+Spread spread_of(const std::vector<std::pair<uint64_t, uint64_t>>& parts) {
     Spread spread;
-    spread.values = calls_and_ns.size();
-    double all_calls = 0, all_ns = 0, square = 0;
-    for (const auto& [calls, ns] : calls_and_ns) {
-        all_calls += static_cast<double>(calls);
+    spread.values = parts.size();
+    double whole = 0, all_ns = 0, square = 0;
+    for (const auto& [size, ns] : parts) {
+        whole += static_cast<double>(size);
         all_ns += static_cast<double>(ns);
     }
-    if (all_calls == 0) return spread;
-    spread.mean = all_ns / all_calls;
-    for (const auto& [calls, ns] : calls_and_ns) {
-        const double apart = static_cast<double>(ns) - spread.mean * static_cast<double>(calls);
+    if (whole == 0) return spread;
+    spread.mean = all_ns / whole;
+    for (const auto& [size, ns] : parts) {
+        const double apart = static_cast<double>(ns) - spread.mean * static_cast<double>(size);
         square += apart * apart;
     }
     const auto count = static_cast<double>(spread.values);
-    if (spread.values > 1) spread.error = std::sqrt(square * count / (count - 1)) / all_calls;
+    if (spread.values > 1) spread.error = std::sqrt(square * count / (count - 1)) / whole;
     return spread;
 }
 
@@ -74,22 +76,6 @@ struct Side {
     std::map<std::string, std::vector<std::pair<uint64_t, uint64_t>>> ops;  ///< calls and busy_ns of slices with calls
 };
 
-/// How much of a time something was recorded.
-uint64_t covered_ns(const json& coverage, const Window& time) {
-    std::vector<Window> gaps;
-    for (const json& gap : coverage.value("gaps", json::array()))
-        if (!gap.value("partial", false))
-            gaps.push_back(
-                {std::max(number_of(gap, "from_ns"), time.from_ns), std::min(number_of(gap, "to_ns"), time.to_ns)});
-    std::sort(gaps.begin(), gaps.end(), [](const Window& a, const Window& b) { return a.from_ns < b.from_ns; });
-    uint64_t missing_ns = 0, until_ns = time.from_ns;
-    for (const Window& gap : gaps) {
-        missing_ns += Window{std::max(gap.from_ns, until_ns), gap.to_ns}.length_ns();
-        until_ns = std::max(until_ns, gap.to_ns);
-    }
-    return time.length_ns() - missing_ns;
-}
-
 Side side_of(const json& answer) {
     Side side;
     for (const json& slice : answer["slices"]) {
@@ -97,7 +83,7 @@ Side side_of(const json& answer) {
             if (const uint64_t calls = number_of(one, "calls"); calls != 0)
                 side.ops[one["op"].get<std::string>()].emplace_back(calls, number_of(one, "busy_ns"));
         const Window time{number_of(slice, "from_ns"), number_of(slice, "to_ns")};
-        const uint64_t recorded_ns = covered_ns(answer["coverage"], time);
+        const uint64_t recorded_ns = time.length_ns() - text::gaps_ns(answer, time, false);
         if (recorded_ns == 0) continue;
         for (const json& one : slice["excess"])
             side.excess[one["cause"].get<std::string>()][side.recorded_ns.size()] = number_of(one, "ns");

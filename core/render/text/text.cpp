@@ -116,9 +116,6 @@ std::string joined(const json& list, const char* separator) {
     return result;
 }
 
-namespace {
-
-/// How much of the window gaps take, together: all of them, or those in which nothing was recorded.
 uint64_t gaps_ns(const json& answer, const Window& window, bool all) {
     std::vector<Window> gaps;
     for (const json& gap : list(member(answer, "coverage"), "gaps")) {
@@ -134,6 +131,8 @@ uint64_t gaps_ns(const json& answer, const Window& window, bool all) {
     }
     return total_ns;
 }
+
+namespace {
 
 std::string gaps_text(const json& answer) {
     const json& window = member(answer, "window");
