@@ -37,6 +37,8 @@ unsigned wanted_width() {
     return width;
 }
 
+}  // namespace
+
 std::string for_a_shell(const std::string& word) {
     const auto is_plain = [](unsigned char c) {
         return std::isalnum(c) != 0 ||
@@ -47,8 +49,6 @@ std::string for_a_shell(const std::string& word) {
     for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
     return quoted + "'";
 }
-
-}  // namespace
 
 TextStyle style_of(const Options& options) {
     TextStyle style{

@@ -87,6 +87,9 @@ struct WindowOptions {
     Result<nlohmann::json> to_params(const Options& options) const;
 };
 
+/// A duration, also as journalctl(1) takes one: -1h is an hour ago. Errors: bad_request.
+Result<uint64_t> parse_ago_ns(const std::string& text);
+
 /// "ingeroctl: what: why" and, where there is one, "hint: what to do", on stderr, escaped. Returns the exit code.
 int report(std::string_view what, const Error& error, int exit_code);
 int usage_error(std::string_view what, const Error& error);
@@ -108,6 +111,8 @@ std::optional<nlohmann::json> ask(const Options& options, const std::string& met
 /// On stderr, to a reader of text who sees only processes of their own and is shown none.
 void note_that_others_are_hidden(const Options& options);
 
+/// Quoted where that has to be.
+std::string for_a_shell(const std::string& word);
 /// Width and colours of the terminal, and what the options ask for.
 TextStyle style_of(const Options& options);
 

@@ -196,6 +196,7 @@ void add_values(const Line& line, CLI::Option& option, Candidates& candidates) {
             candidates.add(std::string(entry.kind), std::string(entry.title));
     if (type == "WHEN") add_all({"30s", "5m", "1h", "1d", "today", "yesterday"});
     if (type == "TIME") add_all({"today", "yesterday"});
+    if (name == "to") add_all({"now"});
     if (type == "DURATION")
         name == "slower-than"    ? add_all({"500ms", "1s", "2s", "5s"})
         : name == "min-duration" ? add_all({"50us", "1ms", "10ms", "1s"})
@@ -204,7 +205,7 @@ void add_values(const Line& line, CLI::Option& option, Candidates& candidates) {
     if (name == "op")
         for (const Op& op : all_ops()) candidates.add(std::string(op.name));
     if (name == "incident" || name == "verify" || name == "diff") add_incidents(line, candidates);
-    if (name == "db" || name == "diff") add_demos("demo:", candidates);
+    if (name == "db" || name == "diff" || name == "path") add_demos("demo:", candidates);
     if (name == "db" || name == "diff" || type == "PATH" || type == "FILE" || type == "TRACE" || type == "STORE")
         candidates.may_be("files");
     if (type == "DIR") candidates.may_be("directories");
@@ -212,7 +213,7 @@ void add_values(const Line& line, CLI::Option& option, Candidates& candidates) {
 }
 
 void add_options(const CLI::App& app, Candidates& candidates) {
-    for (const CLI::Option* option : app.get_options())
+    for (const CLI::Option* option : app.get_options([](const CLI::Option* one) { return !one->get_group().empty(); }))
         for (const std::string& name : option->get_lnames()) candidates.add("--" + name, option->get_description());
 }
 
@@ -232,6 +233,7 @@ void add_positionals(const Line& line, Candidates& candidates) {
 
 int complete(CLI::App& app, std::vector<std::string> words) {
     if (!words.empty() && words.front() == "--") words.erase(words.begin());
+    if (words.size() > 1 && words.front() == "help") words.erase(words.begin());
     const Line line = read_line(app, words);
     Candidates candidates(line);
     if (line.runs_command) {

@@ -98,6 +98,10 @@ size_t first_plain_word(const CLI::App& app, std::vector<std::string>& words, si
 std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
     std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     size_t at = first_plain_word(app, words, 0);
+    if (at < words.size() && words[at] == "help") {
+        words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+        words.emplace_back("--help");
+    }
     if (at < words.size() && words[at] == "annotate") {
         at = first_plain_word(*app.get_subcommand("annotate"), words, at + 1);
         if (at < words.size() && words[at] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
@@ -138,10 +142,12 @@ int run(int argc, char** argv) {
     try {
         app.parse(words_of(app, argc, argv));
     } catch (const CLI::CallForHelp&) {
+        if (app.get_subcommands().empty() && !app.remaining().empty())
+            return usage_error("usage", explain_usage(app, CLI::ExtrasError(app.remaining())));
         options.pages = !options.no_pager;
         return print_text(options, app.help()) ? exit_done : exit_failed;
-    } catch (const CLI::Success& wanted) {  // --version
-        return app.exit(wanted);
+    } catch (const CLI::CallForVersion& version) {
+        return print_text(options, std::string(version.what()) + "\n") ? exit_done : exit_failed;
     } catch (const CLI::ParseError& error) {
         return usage_error("usage", explain_usage(app, error));
     }

@@ -20,6 +20,10 @@ tl::unexpected<Error> bad_option(const char* option, Error error, const char* hi
 
 }  // namespace
 
+Result<uint64_t> parse_ago_ns(const std::string& text) {
+    return parse_duration_ns(text.starts_with('-') ? text.substr(1) : text);
+}
+
 void WindowOptions::add_to(CLI::App& command) {
     auto* since_option =
         command
@@ -33,7 +37,11 @@ void WindowOptions::add_to(CLI::App& command) {
                     "yesterday or RFC 3339; the local zone unless one is given")
         ->type_name("TIME")
         ->excludes(since_option);
-    command.add_option("--to", to, "End of the window (default: now, or the end of the trace)")->type_name("TIME");
+    auto* to_option =
+        command.add_option("--to", to, "End of the window, as --from, or now (default: now, or the end of the trace)")
+            ->type_name("TIME");
+    // As journalctl has it.
+    command.add_option("--until", to)->type_name("TIME")->excludes(to_option)->group("");
     command.add_option("-p,--pid", pid, "Only this process")->type_name("PID")->check(process_number());
     command.add_option("--node", node, "With --db: only this node of a store that has several")->type_name("NAME");
 }
@@ -42,7 +50,7 @@ Result<json> WindowOptions::to_params() const {
     json params = json::object();
     if (pid) params["pid"] = *pid;
     const uint64_t now_ns = ClockTriple::now().realtime_ns;
-    const auto length = since.empty() ? Result<uint64_t>(default_window_ns) : parse_duration_ns(since);
+    const auto length = since.empty() ? Result<uint64_t>(default_window_ns) : parse_ago_ns(since);
     const auto since_ns = parse_time_ns(since, now_ns);
     if (from.empty() && (length || !since_ns)) {
         if (!length)

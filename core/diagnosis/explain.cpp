@@ -213,7 +213,7 @@ Result<void> name_functions(const StoreSnapshot& snapshot, std::vector<Finding>&
 /// What was not recorded and could have shown a cause; empty where it is too little to matter.
 std::string missing_evidence(const Coverage& coverage, uint64_t recorded, uint64_t covered_ns) {
     std::string text;
-    if (coverage.lost > recorded / lossy_from) text = std::to_string(coverage.lost) + " calls were lost";
+    if (coverage.lost > recorded / lossy_from) text = format_count(coverage.lost, "call was", "calls were") + " lost";
     std::map<std::string, uint64_t> turned_off;
     const std::string prefix = std::string(to_string(GapReason::turned_off)) + ": ";
     for (const Gap& gap : coverage.gaps)
@@ -227,14 +227,19 @@ std::string missing_evidence(const Coverage& coverage, uint64_t recorded, uint64
 }
 
 /// The same of ranks that were left out; empty where none were.
-std::string missing_ranks(const Communicators& communicators, const KnownProcesses& processes,
-                          const std::vector<BootWindow>& boots) {
+std::string missing_ranks(const Communicators& communicators, const std::deque<KnownProcesses>& known_of_boots,
+                          const std::vector<BootWindow>& boots,
+                          const std::map<ProcessKey, uint32_t>& boots_of_processes) {
     std::set<uint64_t> interrupted;
     for (const Communicator& one : communicators.all())
-        for (const BootWindow& boot : boots)
-            if (one.hash_at(boot.monotonic.to_ns) != one.row.hash &&
-                processes.exited_ns(one.row.process) > boot.monotonic.from_ns)
+        for (size_t number = 0; number < boots.size(); ++number) {
+            const KnownProcesses& known = known_of_boots[number];
+            const Window& window = boots[number].monotonic;
+            const auto boot = boots_of_processes.find(one.row.process);
+            if (boot != boots_of_processes.end() && boot->second != boots[number].boot_index) continue;
+            if (one.hash_at(window.to_ns) != one.row.hash && known.exited_ns(one.row.process) > window.from_ns)
                 interrupted.insert(one.row.hash);
+        }
     if (interrupted.empty()) return {};
     return "ranks of " + std::to_string(interrupted.size()) +
            (interrupted.size() == 1 ? " communicator" : " communicators") +
@@ -262,13 +267,27 @@ bool fails_often(const JudgedTotals& totals) {
     return totals.failed != 0 && saturating_multiply(totals.failed, failing_from) >= totals.calls;
 }
 
-/// Of the process whose calls took longest beyond what is usual.
-bool is_slow(const ExplainAnswer& answer, uint64_t covered_ns) {
-    return !answer.by_process.empty() && share_of(answer.by_process[0].sums.excess_ns, covered_ns) >= slow_from;
+/// Whether calls of some process of the boot took much of its time beyond what is usual.
+bool is_slow(const Excess& excess, const JudgementContext& context) {
+    std::map<ProcessKey, uint64_t> host_ns;
+    for (uint32_t number = 0; number < excess.groups().size(); ++number) {
+        uint64_t& ns = host_ns[excess.groups().key(number).process];
+        ns = saturating_add(ns, excess.of_group(number).host_ns());
+    }
+    return std::any_of(host_ns.begin(), host_ns.end(),
+                       [&](const auto& one) { return share_of(one.second, context.time_of(one.first)) >= slow_from; });
 }
 
-std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, uint64_t covered_ns,
-                       const std::string& missing, const std::string& nothing) {
+/// The largest part of what was longer than usual and no finding has; of slow calls, that which is no device's.
+const RejectedHypothesis* main_part(const ExplainAnswer& answer, bool slow) {
+    const auto found = std::find_if(answer.rejected.begin(), answer.rejected.end(), [&](const auto& one) {
+        return !slow || one.hypothesis != to_string(Cause::device_wait);
+    });
+    return found == answer.rejected.end() ? nullptr : &*found;
+}
+
+std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, bool slow, const std::string& missing,
+                       const std::string& nothing) {
     std::string text;
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
@@ -276,18 +295,21 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
         if (more) text += ", and " + std::to_string(more) + (more == 1 ? " more finding" : " more findings");
         if (!missing.empty()) text += "; for other causes there is insufficient evidence: " + missing;
     } else if (!missing.empty()) {
-        text = "insufficient evidence: " + missing + "; no finding in the " + std::to_string(totals.calls) +
-               " calls that were recorded";
+        text = "insufficient evidence: " + missing + "; no finding in " +
+               format_count(totals.calls, "call that was", "calls that were") + " recorded";
     } else if (totals.calls == 0) {
         text = nothing;
     } else {
-        text = (is_slow(answer, covered_ns) ? "no cause found: "
-                : fails_often(totals)       ? "calls failed: "
-                                            : "nothing slow found: ") +
+        const RejectedHypothesis* const part = main_part(answer, slow);
+        const bool has_cause = part && part->hypothesis != "unexplained" && part->ns >= answer.excess.host_ns() / 2;
+        text = (slow                  ? (has_cause ? "slow: " : "no cause found: ")
+                : fails_often(totals) ? "calls failed: "
+                                      : "nothing slow found: ") +
                format_count(totals.calls, "call", "calls") + " together took " + format_duration(totals.excess_ns) +
                " longer than usual";
-        if (!answer.rejected.empty())
-            text += ", mostly " + answer.rejected[0].hypothesis + " (" + format_duration(answer.rejected[0].ns) + ")";
+        if (part)
+            text += (part->ns >= totals.excess_ns / 2 ? ", mostly " : ", of it ") + part->hypothesis + " (" +
+                    format_duration(part->ns) + ")";
     }
     if (fails_often(totals))
         text += "; " + format_count(totals.failed) + " of the " + format_count(totals.calls, "call", "calls") +
@@ -391,7 +413,8 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
 
-    const KnownProcesses known(*processes);
+    const auto boots_of_processes = snapshot.process_boots();
+    if (!boots_of_processes) return tl::unexpected(boots_of_processes.error());
     auto communicators = Communicators::read(snapshot);
     if (!communicators) return tl::unexpected(communicators.error());
     // Of ranks whose calls are left out nothing is known, and they may be another user's.
@@ -404,7 +427,10 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     std::vector<std::unique_ptr<BootExplainer>> explainers;
     std::vector<Window> recorded;
     std::deque<std::optional<PastCollectives>> past;
+    std::deque<KnownProcesses> known_of_boots;
     for (const BootWindow& boot : boots) {
+        KnownProcesses& known = known_of_boots.emplace_back(*processes, std::map<ProcessKey, uint64_t>(), boot.clock);
+        known.keep_boot(*boots_of_processes, boot.boot_index);
         const auto gaps = snapshot.gaps(boot.boot_index, boot.monotonic);
         if (!gaps) return tl::unexpected(gaps.error());
         const bool imported = std::any_of(gaps->begin(), gaps->end(),
@@ -429,17 +455,21 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     }
 
     JudgementContext context;
-    context.processes = &known;
     context.filtered = filter.uid || filter.pid;
-    context.covered_ns = covered_ns(snapshot, boots);
-    if (context.covered_ns == 0) context.covered_ns = filter.window.length_ns();
+    uint64_t all_covered_ns = covered_ns(snapshot, boots);
+    if (all_covered_ns == 0) all_covered_ns = filter.window.length_ns();
     context.lossy = answer.coverage.lost > totals.recorded / lossy_from;
     std::map<std::string, uint64_t> rejected;
     ExcessGroups groups;
+    bool has_slow = false;
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
         const Window& window = boots[number].monotonic;
+        const KnownProcesses& known = known_of_boots[number];
+        context.processes = &known;
         context.window = window;
+        context.covered_ns = covered_ns(snapshot, {boots[number]});
+        if (context.covered_ns == 0) context.covered_ns = window.length_ns();
         context.learnt_from_ns = 0;
         if (recorded[number].from_ns != 0)
             context.learnt_from_ns = std::max(recorded[number].from_ns, with_history(window).from_ns);
@@ -462,6 +492,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         explainers[number]->judge().ledger().add_rejected(findings, rejected);
         const Excess& excess = explainers[number]->judge().excess();
         groups.add(excess, known);
+        has_slow = has_slow || is_slow(excess, context);
         add_slices(excess.slices(), boots[number], answer.slices);
         if (auto named = name_functions(snapshot, findings); !named) return tl::unexpected(named.error());
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
@@ -479,13 +510,13 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     answer.calls = totals.calls;
     answer.excess_ns = totals.excess_ns;
     answer.explained_ns = totals.explained_ns;
-    std::string missing = missing_evidence(answer.coverage, totals.recorded, context.covered_ns);
-    if (const std::string ranks = missing_ranks(*communicators, known, boots); !ranks.empty())
+    std::string missing = missing_evidence(answer.coverage, totals.recorded, all_covered_ns);
+    if (const std::string ranks = missing_ranks(*communicators, known_of_boots, boots, *boots_of_processes);
+        !ranks.empty())
         missing += (missing.empty() ? "" : ", and ") + ranks;
-    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals) &&
+    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals) && !has_slow &&
                      (!filter.pid || is_known(*processes, visible));
-    answer.summary =
-        summary_of(answer, totals, context.covered_ns, missing, nothing_recorded(filter, *processes, visible));
+    answer.summary = summary_of(answer, totals, has_slow, missing, nothing_recorded(filter, *processes, visible));
     return answer;
 }
 

@@ -395,7 +395,9 @@ void Ledger::add_rejected(const ProcessKey& key, const ProcessLedger& process, c
         if (cause == Cause::excluded_task) continue;
         const std::string name(to_string(cause));
         uint64_t found = 0;
-        const std::string_view kind = cause == Cause::first_use ? "cold-start" : std::string_view(name);
+        const std::string_view kind = cause == Cause::first_use     ? "cold-start"
+                                      : cause == Cause::device_wait ? "throttling"
+                                                                    : std::string_view(name);
         for (const Finding& finding : findings) {
             // What was lost between calls was never among what calls lost.
             const bool assigned =

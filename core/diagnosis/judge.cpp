@@ -403,7 +403,7 @@ Event Judge::blame_quota(Event event, uint64_t ns) {
 bool Judge::is_neighbour(const Event& event, uint32_t preemptor_tgid) const {
     if (!processes_ || preemptor_tgid == event.tgid) return false;
     const Process* const own = processes_->find(event.process());
-    const Process* const other = processes_->at(preemptor_tgid, event.start_ns);
+    const Process* const other = processes_->during(preemptor_tgid, {event.start_ns, saturating_end_ns(event)});
     if (!own || !other || own->cgroup.empty() || other->cgroup.empty()) return false;
     // A group below its own is its own too. All are below the root, which is nobody's.
     const auto is_below = [](const std::string& path, const std::string& above) {

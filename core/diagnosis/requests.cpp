@@ -352,7 +352,10 @@ template <class Take, class EndBlock>
 Result<void> RequestsOfBoot::read_calls(Take take, EndBlock end_block) {
     EventFilter filter({.window = {}, .uid = query_.filter.uid, .pid = query_.filter.pid}, processes_);
     OpLookup find;
-    return snapshot_.scan(boot_.boot_index, calls_, [&](std::span<const Event> block) {
+    bool is_late = false;
+    auto scanned = snapshot_.scan(boot_.boot_index, calls_, [&](std::span<const Event> block) {
+        is_late = std::chrono::steady_clock::now() >= query_.deadline;
+        if (is_late) return false;
         for (const Event& event : block) {
             // A call inside another is that one's time already.
             if (!is_call(event.op) || event.depth != 0 || !filter.matches(event)) continue;
@@ -364,6 +367,8 @@ Result<void> RequestsOfBoot::read_calls(Take take, EndBlock end_block) {
         end_block(block);
         return true;
     });
+    if (scanned && is_late) return fail(ErrorCode::deadline, "it took too long", "ask for a shorter time");
+    return scanned;
 }
 
 /// Which of the listed spans a call overlaps, and how many of all: in a time that spans which last long do not

@@ -1,6 +1,7 @@
 // Requests, or steps, of a window: which calls overlap each, where their time went, and what stalled it longest.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct RequestsQuery {
     std::optional<std::string> id;      ///< only those; as it is, or as to_valid_utf8() makes it
     uint64_t slower_than_ns = 0;        ///< at least so long
     size_t limit = 20;                  ///< rows, the longest; 0: all
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 struct RequestStall {
@@ -91,7 +93,7 @@ inline constexpr size_t max_request_calls = 1'000'000;
 Result<RequestCalls> list_request_calls(const StoreSnapshot& snapshot, const BootWindow& boot,
                                         const RequestsQuery& query, const Window& wanted);
 
-/// Errors: those of the store; limit.
+/// Errors: those of the store; limit; deadline.
 Result<RequestsAnswer> compute_requests(const StoreSnapshot& snapshot, const RequestsQuery& query);
 
 }  // namespace ingero

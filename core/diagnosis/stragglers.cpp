@@ -401,6 +401,8 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
+    const auto boots_of_processes = snapshot.process_boots();
+    if (!boots_of_processes) return tl::unexpected(boots_of_processes.error());
     auto communicators = Communicators::read(snapshot);
     if (!communicators) return tl::unexpected(communicators.error());
     // One process is compared with the others that the caller may see.
@@ -454,7 +456,8 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
             std::erase_if(found.episodes, [&](const StragglerEpisode& one) { return one.process.pid != *filter.pid; });
         std::stable_sort(found.episodes.begin(), found.episodes.end(),
                          [](const auto& a, const auto& b) { return a.lost_ns > b.lost_ns; });
-        const KnownProcesses known(*processes);
+        KnownProcesses known(*processes, {}, boot.clock);
+        known.keep_boot(*boots_of_processes, boot.boot_index);
         for (size_t i = 0; i < std::min(found.episodes.size(), max_with_conditions); ++i) {
             StragglerEpisode& one = found.episodes[i];
             if (!one.cause()) continue;

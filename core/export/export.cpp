@@ -90,7 +90,7 @@ Result<ExportPage> export_page(const StoreSnapshot& snapshot, const ExportQuery&
         context.base_ns = *first;
     }
     if (context.is_first && (query.format == ExportFormat::chrome || query.format == ExportFormat::perfetto)) {
-        context.history = read_history_slices(snapshot, *index, query.filter);
+        context.history = read_history_slices(snapshot, *index, query.filter, query.format == ExportFormat::perfetto);
         if (!context.history.all.empty())
             context.base_ns = std::min(context.base_ns, context.history.all.front().start_ns);
     }

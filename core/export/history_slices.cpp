@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <map>
 #include <optional>
 #include <tuple>
 
 #include "core/diagnosis/incidents/incident_history.h"
+#include "core/diagnosis/requests.h"
 #include "core/model/call_time.h"
 #include "core/wire/utf8.h"
 
@@ -87,12 +90,64 @@ void keep_longest(std::vector<Row>& rows, const std::string& what, const Length&
     rows.erase(middle, rows.end());
 }
 
+/// Less of a request is not worth an arrow.
+constexpr uint64_t least_part = 100;
+
+/// What held up each of the requests that are shown.
+class Stalls {
+  public:
+    Stalls(const StoreSnapshot& snapshot, const Filter& filter, HistorySlices& slices) {
+        RequestsQuery query;
+        query.filter = filter;
+        query.limit = most_history_slices;
+        query.deadline = std::chrono::steady_clock::now() + patience;
+        auto answer = compute_requests(snapshot, query);
+        if (!answer) {
+            slices.notes.push_back("what held requests up is not shown: " + answer.error().message);
+            return;
+        }
+        for (RequestStats& request : answer->requests) {
+            const auto& stall = request.longest_stall;
+            if (!stall || stall->tid == 0 || stall->ns < request.duration_ns / least_part) continue;
+            // Of another the call is not in the file.
+            if (filter.window.contains(stall->start_realtime_ns)) stalls_.try_emplace(key_of(request.span), *stall);
+        }
+    }
+
+    /// Once: where several requests are alike in all that names them, of one of them.
+    std::optional<LongestStall> take(const SpanRow& span, const ClockTriple& clock) {
+        const auto found = stalls_.extract(key_of(span));
+        if (found.empty()) return std::nullopt;
+        const RequestStall& stall = found.mapped();
+        // After the begin of both, in the order of a trace's reader.
+        const uint64_t begin_ns = std::max(stall.start_realtime_ns, clock.to_realtime(span.start_ns));
+        return LongestStall{.pid = stall.pid,
+                            .tid = stall.tid,
+                            .op = stall.op,
+                            .id = stall.sequence,
+                            .flow = ++flows_,
+                            .ns = stall.ns,
+                            .at_ns = readable(begin_ns + 1),
+                            .why = to_valid_utf8(stall.kind),
+                            .by = to_valid_utf8(stall.culprit.name)};
+    }
+
+  private:
+    static constexpr std::chrono::seconds patience{5};
+    using Key = std::tuple<ProcessKey, uint64_t, uint64_t, std::string>;
+    static Key key_of(const SpanRow& span) { return {span.process, span.start_ns, span.end_ns, span.id}; }
+
+    std::map<Key, RequestStall> stalls_;
+    uint64_t flows_ = 0;
+};
+
 struct FoundSpan {
     uint32_t boot = 0;
     SpanRow row;
 };
 
-void add_spans(const StoreSnapshot& snapshot, const EventIndex& index, const Filter& filter, HistorySlices& slices) {
+void add_spans(const StoreSnapshot& snapshot, const EventIndex& index, const Filter& filter, bool with_stalls,
+               HistorySlices& slices) {
     const auto& boots = index.boots();
     std::array<std::vector<FoundSpan>, history_kinds> found;
     for (uint32_t boot = 0; boot < boots.size(); ++boot) {
@@ -106,12 +161,18 @@ void add_spans(const StoreSnapshot& snapshot, const EventIndex& index, const Fil
             if (const auto kind = kind_of(span.kind); kind && is_wanted(span, window.monotonic, filter))
                 found[static_cast<size_t>(*kind)].push_back({boot, std::move(span)});
     }
+    std::optional<Stalls> stalls;
+    if (with_stalls && !found[static_cast<size_t>(HistoryKind::request)].empty())
+        stalls.emplace(snapshot, filter, slices);
     const auto length = [](const FoundSpan& span) { return saturating_subtract(span.row.end_ns, span.row.start_ns); };
     for (size_t number = 0; number < history_kinds; ++number) {
         const auto kind = static_cast<HistoryKind>(number);
         keep_longest(found[number], std::string(to_string(kind)), length, slices);
-        for (const FoundSpan& span : found[number])
-            slices.all.push_back(slice_of(span.row, kind, span.boot, boots[span.boot].window.clock));
+        for (const FoundSpan& span : found[number]) {
+            const ClockTriple& clock = boots[span.boot].window.clock;
+            slices.all.push_back(slice_of(span.row, kind, span.boot, clock));
+            if (stalls && kind == HistoryKind::request) slices.all.back().stall = stalls->take(span.row, clock);
+        }
     }
 }
 
@@ -139,10 +200,11 @@ std::string_view to_string(HistoryKind kind) {
     return names[static_cast<size_t>(kind)];
 }
 
-HistorySlices read_history_slices(const StoreSnapshot& snapshot, const EventIndex& index, const Filter& filter) {
+HistorySlices read_history_slices(const StoreSnapshot& snapshot, const EventIndex& index, const Filter& filter,
+                                  bool with_stalls) {
     HistorySlices slices;
     add_incidents(snapshot, index, filter, slices);
-    add_spans(snapshot, index, filter, slices);
+    add_spans(snapshot, index, filter, with_stalls, slices);
     std::stable_sort(slices.all.begin(), slices.all.end(), [](const HistorySlice& a, const HistorySlice& b) {
         return std::tie(a.start_ns, b.end_ns) < std::tie(b.start_ns, a.end_ns);
     });

@@ -147,19 +147,26 @@ class PerfettoWriter final : public SliceWriter {
         event_.clear();
         event_.text(event::categories, to_string(slice.kind));
         event_.text(event::name, slice.name);
-        for (const auto& [name, text] : slice.texts) {
-            annotation_.clear();
-            annotation_.text(annotation::name, name);
-            annotation_.text(annotation::string_value, text);
-            event_.message(event::annotations, annotation_);
-        }
-        for (const auto& [name, number] : slice.numbers) {
-            annotation_.clear();
-            annotation_.text(annotation::name, name);
-            annotation_.number(annotation::int_value, number);
-            event_.message(event::annotations, annotation_);
-        }
+        for (const auto& [name, text] : slice.texts) annotate(name, text);
+        for (const auto& [name, number] : slice.numbers) annotate(name, number);
+        if (slice.stall) event_.fixed64(event::flow_ids, number_of_flow(*slice.stall));
         write_begin_and_end(out, event_, number_of(track), slice.start_ns, slice.end_ns, {});
+    }
+
+    /// An instant in the call, to which an arrow leads from the request.
+    void write_stall(std::string& out, const Track& stalled, const HistorySlice& slice) override {
+        const LongestStall& stall = *slice.stall;
+        event_.clear();
+        event_.text(event::categories, "stall");
+        event_.text(event::name, "holds up " + slice.name);
+        annotate("id", stall.id);
+        annotate("stalled_ns", stall.ns);
+        annotate("why", stall.why);
+        if (!stall.by.empty()) annotate("by", stall.by);
+        event_.number(event::type, event::instant);
+        event_.number(event::track_uuid, number_of(stalled));
+        event_.fixed64(event::terminating_flow_ids, number_of_flow(stall));
+        write_event(out, event_, stall.at_ns, {});
     }
 
   private:
@@ -171,6 +178,19 @@ class PerfettoWriter final : public SliceWriter {
         entry.number(interned::iid, iid);
         entry.text(interned::name, name());
         interned_.message(list, entry);
+    }
+
+    void annotate(std::string_view name, std::string_view text) {
+        annotation_.clear();
+        annotation_.text(annotation::name, name);
+        annotation_.text(annotation::string_value, text);
+        event_.message(event::annotations, annotation_);
+    }
+    void annotate(std::string_view name, uint64_t number) {
+        annotation_.clear();
+        annotation_.text(annotation::name, name);
+        annotation_.number(annotation::int_value, number);
+        event_.message(event::annotations, annotation_);
     }
 
     void annotate(const SliceArgument& argument) {

@@ -128,9 +128,18 @@ void SliceWriter::write(std::string& out, const HistorySlice& slice) {
     written.start_ns = slice.start_ns;
     written.end_ns = slice.end_ns;
     written.numbers = slice.numbers;
+    written.stall = slice.stall;
     // Where there are very many with long texts, those are what is left out.
     if (out.size() < most_text_bytes) written.texts = slice.texts;
     write_history(out, track, written);
+    if (slice.stall) {
+        const LongestStall& stall = *slice.stall;
+        const ProcessKey process = process_at(slice.boot, stall.pid, stall.at_ns);
+        const Track stalled{slice.boot, process, stall.tid, is_call(stall.op) ? Track::calls : op_source(stall.op), 0};
+        describe(out, stalled);
+        write_stall(out, stalled, slice);
+    }
+    written.stall.reset();
     written.numbers.clear();
     written.texts.clear();
     written.end_ns = slice.start_ns;
@@ -303,6 +312,11 @@ uint64_t SliceWriter::number_of_process(const Track& track) {
 
 uint64_t SliceWriter::number_of_flow(const Slice& wait) {
     const std::array<uint64_t, 2> parts = {wait.boot, wait.id};
+    return XXH3_64bits(parts.data(), sizeof parts) | 1;
+}
+
+uint64_t SliceWriter::number_of_flow(const LongestStall& stall) {
+    const std::array<uint64_t, 2> parts = {UINT64_MAX, stall.flow};  // no boot's
     return XXH3_64bits(parts.data(), sizeof parts) | 1;
 }
 

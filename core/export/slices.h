@@ -94,6 +94,8 @@ class SliceWriter : public PageWriter {
     virtual void write_wake_up(std::string&, const Track& /*waker*/, const Track& /*woken*/, const Slice& /*wait*/) {}
 
     virtual void write_history(std::string& out, const Track& track, const HistorySlice& slice) = 0;
+    /// Where the slice's stall was: `stalled` is the track of its thread. Nothing where a format has no such thing.
+    virtual void write_stall(std::string&, const Track& /*stalled*/, const HistorySlice&) {}
 
     /// For a program that knows one machine only: those of a store's further nodes come after all that there can be.
     int64_t shown_pid(uint32_t boot, uint32_t pid) const;
@@ -107,6 +109,8 @@ class SliceWriter : public PageWriter {
     static uint64_t number_of_process(const Track& track);
     /// Of what follows from a wait, in the trace.
     static uint64_t number_of_flow(const Slice& wait);
+    /// Of what leads from a request to the call in which it was held up.
+    static uint64_t number_of_flow(const LongestStall& stall);
 
     const PageContext context_;
 

@@ -178,6 +178,8 @@ std::chrono::year_month_day date_in_zone(time_t now, std::optional<int64_t> offs
             std::chrono::day(static_cast<unsigned>(local.tm_mday))};
 }
 
+constexpr std::string_view now_word = "now";
+
 /// Where a day began, as systemd.time(7) names it.
 std::optional<TimeText> scan_day(std::string_view text, time_t now) {
     if (text != "today" && text != "yesterday") return std::nullopt;
@@ -284,8 +286,9 @@ std::string exact_size(uint64_t bytes) {
 Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns) {
     const auto refuse = [&] {
         return fail(ErrorCode::bad_request, "not a time: '" + std::string(text) + "'",
-                    "write 14:32:05, '2026-11-20 14:32', 2026-11-20T14:32:05Z, 2026-11-20, today or yesterday");
+                    "write 14:32:05, '2026-11-20 14:32', 2026-11-20T14:32:05Z, 2026-11-20, today, yesterday or now");
     };
+    if (text == now_word) return now_realtime_ns;
     const auto now_s = static_cast<time_t>(now_realtime_ns / ns_per_s);
     const auto time = scan_time(text, now_s);
     if (!time) return refuse();
@@ -305,7 +308,8 @@ Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns) 
 Result<uint64_t> parse_end_time_ns(std::string_view text, uint64_t from_ns, uint64_t now_realtime_ns) {
     constexpr uint64_t half_a_day_ns = 43'200 * ns_per_s;
     auto latest = parse_time_ns(text, now_realtime_ns);
-    if (!latest || scan_time(text, static_cast<time_t>(now_realtime_ns / ns_per_s))->date) return latest;
+    if (!latest || text == now_word || scan_time(text, static_cast<time_t>(now_realtime_ns / ns_per_s))->date)
+        return latest;
     const auto next = parse_time_ns(text, from_ns + 2 * half_a_day_ns - 1);
     if (!next || *next <= from_ns) return latest;
     if (*next <= now_realtime_ns) return next;

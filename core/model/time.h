@@ -44,7 +44,7 @@ Result<uint64_t> parse_duration_ns(std::string_view text);
 /// "10GiB", "512MiB", "4096B"; powers of 1024 only. Errors: bad_request.
 Result<uint64_t> parse_size_bytes(std::string_view text);
 /// "14:32:05", "2026-11-20 14:32", RFC 3339 (local zone unless one is given), "2026-11-20", "today", "yesterday" (its
-/// start). A time of day is yesterday's where today's is still to come. CLOCK_REALTIME ns. Errors: bad_request.
+/// start), "now". A time of day is yesterday's where today's is still to come. CLOCK_REALTIME ns. Errors: bad_request.
 Result<uint64_t> parse_time_ns(std::string_view text, uint64_t now_realtime_ns);
 /// The same of a window's end: a time of day is the first after `from_ns`; now, where that comes soon. Same errors.
 Result<uint64_t> parse_end_time_ns(std::string_view text, uint64_t from_ns, uint64_t now_realtime_ns);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "core/query/event_filter.h"
@@ -95,8 +96,31 @@ bool may_report(const GapRow& row, const GapFilter& filter) {
 
 }  // namespace
 
+namespace {
+
+/// When the next boot of each boot's node began, on the boot's own clock: nothing of it is later. Where the wall clock
+/// was set meanwhile, not before all that it recorded.
+std::map<uint32_t, uint64_t> boot_ends(const std::vector<Session>& sessions,
+                                       const std::map<uint32_t, ClockTriple>& clocks) {
+    std::map<std::string, std::set<uint64_t>> begins;  // of CLOCK_REALTIME, by node
+    const auto begin_of = [&](const Session& session) { return clocks.at(session.boot_index).to_realtime(0); };
+    for (const Session& session : sessions) begins[session.node].insert(begin_of(session));
+    std::map<uint32_t, uint64_t> ends;
+    for (const Session& session : sessions) {
+        const auto& of_node = begins.at(session.node);
+        const auto next = of_node.upper_bound(begin_of(session));
+        const uint64_t end_ns = next == of_node.end() ? UINT64_MAX : clocks.at(session.boot_index).to_monotonic(*next);
+        uint64_t& boot_end_ns = ends.try_emplace(session.boot_index, 0).first->second;
+        boot_end_ns = std::max({boot_end_ns, end_ns, session.last_covered_ns, session.latest_clock.monotonic_ns});
+    }
+    return ends;
+}
+
+}  // namespace
+
 std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime) {
     const auto clocks = boot_clocks(snapshot.sessions());
+    const auto ends = boot_ends(snapshot.sessions(), clocks);
     std::map<uint32_t, BootWindow> windows;
     for (const Session& session : snapshot.sessions()) {
         if (session.first_covered_ns == 0) continue;
@@ -105,7 +129,8 @@ std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realt
         const Window covered{clock.to_realtime(session.first_covered_ns),
                              clock.to_realtime(std::max(session.last_covered_ns, session.first_covered_ns + 1))};
         if (!overlap(covered, realtime)) continue;
-        const Window monotonic{clock.to_monotonic(realtime.from_ns), clock.to_monotonic(realtime.to_ns)};
+        const Window monotonic{clock.to_monotonic(realtime.from_ns),
+                               std::min(clock.to_monotonic(realtime.to_ns), ends.at(session.boot_index))};
         windows[session.boot_index] = {session.boot_index, monotonic, clock};
     }
     std::vector<BootWindow> result;

@@ -1,6 +1,23 @@
 #include "core/query/kernel_names.h"
 
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
 namespace ingero {
+
+namespace {
+
+constexpr std::string_view label_before = "function 0x";
+
+}  // namespace
+
+std::string function_label(uint64_t handle) {
+    std::array<char, 16> digits{};
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), handle, 16);
+    return std::string(label_before).append(digits.data(), end);
+}
 
 Result<KernelNames> KernelNames::read(const StoreSnapshot& snapshot) {
     const auto functions = snapshot.functions();
@@ -18,6 +35,15 @@ Result<KernelNames> KernelNames::read(const StoreSnapshot& snapshot) {
 uint32_t KernelNames::number(const ProcessKey& process, uint64_t function) const {
     const auto found = numbers_.find({process, function});
     return found == numbers_.end() ? 0 : found->second;
+}
+
+void KernelNames::name(const ProcessKey& process, std::string& label) const {
+    if (!label.starts_with(label_before)) return;
+    uint64_t handle = 0;
+    const char* const end = label.data() + label.size();
+    const auto [at, error] = std::from_chars(label.data() + label_before.size(), end, handle, 16);
+    if (error != std::errc{} || at != end) return;
+    if (std::string known = text(number(process, handle)); !known.empty()) label = std::move(known);
 }
 
 std::string KernelNames::text(uint32_t number) const {

@@ -13,6 +13,9 @@
 
 namespace ingero {
 
+/// What a function is called while its name is not known.
+std::string function_label(uint64_t handle);
+
 class KernelNames {
   public:
     /// Names nothing.
@@ -22,6 +25,8 @@ class KernelNames {
 
     /// A number for the name of a launch's function, the same for the same name; 0: it is not known.
     uint32_t number(const ProcessKey& process, uint64_t function) const;
+    /// A text that function_label() made becomes the name where it is known.
+    void name(const ProcessKey& process, std::string& label) const;
     /// As a reader knows it: demangled where it is a C++ name and the budget for that is not used up. Empty for 0.
     std::string text(uint32_t number) const;
 

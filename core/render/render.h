@@ -55,6 +55,7 @@ struct TextStyle {
     unsigned width = 0;  ///< columns of the terminal; 0: as wide as it takes
     bool colour = false;
     bool short_times = false;  ///< for a reader: 14:32:05 in the local zone, with the date where it is not today's
+                               ///< or `db` was asked
     bool details = false;      ///< all that there is, and not only what answers
     bool coverage = false;     ///< each gap of what was recorded, in place of how much it was
     std::string db = {};       ///< the store that was asked, as a shell takes it; empty: the daemon

@@ -252,8 +252,9 @@ std::vector<json> trace_lines(const json& chunk, std::string_view node) {
 std::string text_trace(const json& line, const TextStyle& style) {
     const std::string event = words(line, "event");
     if (event == "skipped")
-        return paint(count(line, "skipped") + " calls are not shown: there were too many at once", Colour::yellow,
-                     style) +
+        return paint(format_count(number(line, "skipped").value_or(0), "call is", "calls are") +
+                         " not shown: there were too many at once",
+                     Colour::yellow, style) +
                "\n";
     const bool in_flight = event == "in-flight";
     const std::string took = (in_flight ? "so far " : "") + duration(line, "duration_ns");

@@ -130,7 +130,7 @@ void add_explain(CLI::App& app, Command& command) {
         ->check(whole_number(1, 10'000));
     add_examples(*subcommand, {{"What made calls slow in the last hour?", "ingeroctl explain --since 1h"},
                                {"How did an incident come about? An example from a recorded scenario:",
-                                "ingeroctl --db demo:cpu-contention explain --incident d1382c9f"},
+                                "ingeroctl --db demo:cpu-contention explain --incident c5585ad5"},
                                {"In a script: fail where something serious was found",
                                 "ingeroctl explain --since 2h --fail-on high"}});
     subcommand->callback(

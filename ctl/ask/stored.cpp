@@ -65,8 +65,12 @@ Result<std::string> find_store(const std::string& path) {
         if (access((store + "/data.mdb").c_str(), F_OK) == 0) return store;
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) return cannot_open(path);
-    if (S_ISDIR(status.st_mode) && access(path.c_str(), X_OK) != 0) return cannot_open(path);
-    return fail(ErrorCode::not_found, "there is no event store in " + path, "name the directory that holds data.mdb");
+    if (!S_ISDIR(status.st_mode))
+        return fail(ErrorCode::not_found, path + " is not an event store",
+                    "name its directory; of a SQLite trace 'ingeroctl import' makes a store");
+    if (access(path.c_str(), X_OK) != 0) return cannot_open(path);
+    return fail(ErrorCode::not_found, "there is no event store in " + path,
+                "name the directory that holds data.mdb, a SQLite trace, or demo:SCENARIO");
 }
 
 Result<json> ask_closed_store(const std::string& directory, const std::string& method, int fd) {
@@ -108,16 +112,9 @@ Result<StoredSource> StoredSource::open(const std::string& path, const std::stri
         }
         return source;
     }
-    // A directory that a daemon was given by --directory has its store inside.
-    const std::string inner = path + "/store";
-    const bool is_outer =
-        access((path + "/data.mdb").c_str(), F_OK) != 0 && access((inner + "/data.mdb").c_str(), F_OK) == 0;
-    source.directory_ = is_outer ? inner : path;
-    if (access((source.directory_ + "/data.mdb").c_str(), F_OK) != 0) {
-        if (errno != ENOENT) return cannot_open(path);
-        return fail(ErrorCode::not_found, "there is no event store in " + path,
-                    "name the directory that holds data.mdb, or a SQLite trace");
-    }
+    auto store = find_store(path);
+    if (!store) return tl::unexpected(store.error());
+    source.directory_ = std::move(*store);
     if (auto closed = check_closed(source.directory_); !closed) return tl::unexpected(closed.error());
     return source;
 }

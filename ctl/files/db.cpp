@@ -6,8 +6,10 @@
 #include "core/store/copy.h"
 #include "core/wire/client.h"
 #include "core/wire/utf8.h"
+#include "ctl/ask/stored.h"
 #include "ctl/command.h"
 #include "ctl/files/db_copy.h"
+#include "ctl/files/demos.h"
 #include "ctl/help.h"
 
 namespace ingero::ctl {
@@ -29,6 +31,10 @@ std::string count_of(const json& row, const char* name) {
     return format_count(row.value(name, uint64_t{0}));
 }
 
+std::string count_of(const json& row, const char* name, const char* one, const char* many) {
+    return format_count(row.value(name, uint64_t{0}), one, many);
+}
+
 std::string bytes_of(const json& row, const char* name) {
     return format_bytes(row.value(name, uint64_t{0}));
 }
@@ -40,14 +46,14 @@ std::string text_of(const json& row, const char* name) {
 std::string text_info(const json& answer, const TextStyle&) {
     std::string text = "layout " + std::to_string(answer.value("layout", uint64_t{0})) + ", " +
                        bytes_of(answer, "bytes") + " of at most " + bytes_of(answer, "cap_bytes") + ", " +
-                       bytes_of(answer, "live_bytes") + " in use\n" + count_of(answer, "events") + " events, " +
-                       std::to_string(answer.at("sessions").size()) + " sessions\n";
+                       bytes_of(answer, "live_bytes") + " in use\n" + count_of(answer, "events", "event", "events") +
+                       ", " + format_count(answer.at("sessions").size(), "session", "sessions") + "\n";
     if (const uint64_t unreadable = answer.value("unreadable_blocks", uint64_t{0}))
-        text += std::to_string(unreadable) + " blocks are damaged: 'ingeroctl db verify' names them\n";
+        text += format_count(unreadable, "block is", "blocks are") + " damaged: see 'ingeroctl db verify'\n";
     text += "\nBoots\n";
     for (const json& boot : answer.at("boots")) {
         text += "  " + std::to_string(boot.value("boot", uint64_t{0})) + "  " + text_of(boot, "node") + "  " +
-                count_of(boot, "events") + " events";
+                count_of(boot, "events", "event", "events");
         if (boot.at("from_ns").is_number())
             text += ", " + format_time(boot.at("from_ns")) + " to " + format_time(boot.at("to_ns"));
         text += "\n";
@@ -56,26 +62,27 @@ std::string text_info(const json& answer, const TextStyle&) {
     for (const json& kind : answer.at("blocks"))
         text += "  version " + std::to_string(kind.value("version", uint64_t{0})) +
                 (kind.value("compressed", false) ? ", compressed: " : ": ") + count_of(kind, "blocks") + ", " +
-                count_of(kind, "events") + " events, " + bytes_of(kind, "bytes") + "\n";
+                count_of(kind, "events", "event", "events") + ", " + bytes_of(kind, "bytes") + "\n";
     text += "\nTables\n";
     for (const json& table : answer.at("tables"))
-        text += "  " + text_of(table, "table") + ": " + count_of(table, "rows") + " rows, " + bytes_of(table, "bytes") +
-                "\n";
+        text += "  " + text_of(table, "table") + ": " + count_of(table, "rows", "row", "rows") + ", " +
+                bytes_of(table, "bytes") + "\n";
     return text;
 }
 
 std::string text_verify(const json& answer, const TextStyle&) {
-    std::string text = count_of(answer, "events") + " events in " + count_of(answer, "blocks") + " blocks, and " +
-                       count_of(answer, "rows") + " other rows are intact\n";
+    std::string text = count_of(answer, "events", "event", "events") + " in " +
+                       count_of(answer, "blocks", "block", "blocks") + " and " +
+                       count_of(answer, "rows", "other row", "other rows") + " are intact\n";
     if (const uint64_t damaged = answer.value("damaged", uint64_t{0}))
-        text = std::to_string(damaged) + (damaged == 1 ? " damaged part\n" : " damaged parts\n") + text;
+        text = format_count(damaged, "damaged part", "damaged parts") + "\n" + text;
     for (const json& damage : answer.at("damages")) {
         text += "damaged: ";
         if (damage.at("table").is_string()) text += text_of(damage, "table") + " ";
         if (damage.at("key").is_string()) text += text_of(damage, "key") + ": ";
         text += text_of(damage, "what");
         if (const uint64_t events = damage.value("events", uint64_t{0}))
-            text += " (" + std::to_string(events) + " events)";
+            text += " (" + format_count(events, "event", "events") + ")";
         text += "\n";
     }
     if (answer.at("damages").size() < answer.value("damaged", uint64_t{0})) text += "more damage is not listed\n";
@@ -85,8 +92,8 @@ std::string text_verify(const json& answer, const TextStyle&) {
 }
 
 std::string text_copy(const json& answer, const TextStyle&) {
-    return text_of(answer, "store") + ": " + count_of(answer, "events") + " events, " + bytes_of(answer, "bytes") +
-           "\n";
+    return text_of(answer, "store") + ": " + count_of(answer, "events", "event", "events") + ", " +
+           bytes_of(answer, "bytes") + "\n";
 }
 
 int print_copy(const Options& options, const std::string& what, const std::string& directory,
@@ -97,6 +104,13 @@ int print_copy(const Options& options, const std::string& what, const std::strin
                          {"bytes", copy->bytes},
                          {"events", copy->events}};
     return print(options, answer, text_copy) ? exit_done : exit_failed;
+}
+
+/// Of a store and nothing else: what an import of a trace makes says nothing of the trace.
+Result<StoredSource> open_store(const std::string& path) {
+    if (!demo_of(path))
+        if (auto store = find_store(path); !store) return tl::unexpected(store.error());
+    return StoredSource::open(path);
 }
 
 int run_info(const Options& options, const std::string& store) {
@@ -145,10 +159,10 @@ int snapshot_live(const Options& options, const std::string& output) {
 }
 
 int snapshot_closed(const Options& options, const std::string& output) {
-    const auto store = find_store(options.db);
+    const auto store = open_store(options.db);
     if (!store) return report("db snapshot", store.error(), exit_failed);
     const auto copy = make_store_copy(output, [&](int fd) -> Result<void> {
-        const auto written = ask_closed_store(*store, "snapshot", fd);
+        const auto written = ask_closed_store(store->directory(), "snapshot", fd);
         if (!written) return tl::unexpected(written.error());
         return {};
     });
@@ -165,12 +179,12 @@ int run(const Options& options, const DbCommand& command) {
         return options.db.empty() ? snapshot_live(options, command.path) : snapshot_closed(options, command.path);
     if (!options.db.empty())
         return usage_error("db", {ErrorCode::bad_request, command.action + " cannot be used with --db",
-                                  "name the store's directory after " + command.action});
-    const auto store = find_store(command.path);
+                                  "name the store after " + command.action});
+    const auto store = open_store(command.path);
     if (!store) return report("db " + command.action, store.error(), exit_failed);
-    if (command.action == "info") return run_info(options, *store);
-    if (command.action == "verify") return run_verify(options, *store);
-    return run_compact(options, *store, command.output);
+    if (command.action == "info") return run_info(options, store->directory());
+    if (command.action == "verify") return run_verify(options, store->directory());
+    return run_compact(options, store->directory(), command.output);
 }
 
 }  // namespace
@@ -182,8 +196,8 @@ void add_db(CLI::App& app, Command& command) {
         ->type_name("ACTION")
         ->check(one_of({"info", "verify", "compact", "snapshot"}))
         ->required();
-    subcommand->add_option("path", db->path, "A closed store; for snapshot: the directory to create")
-        ->type_name("DIR")
+    subcommand->add_option("path", db->path, "A closed store, or demo:SCENARIO; for snapshot: the directory to create")
+        ->type_name("STORE")
         ->required();
     subcommand->add_option("-o,--output", db->output, "For compact: the directory to create")->type_name("DIR");
     add_examples(*subcommand, {{"What does the store of the running daemon hold?",

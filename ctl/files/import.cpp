@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/model/text/format.h"
 #include "core/wire/utf8.h"
 #include "ctl/command.h"
 #include "ctl/help.h"
@@ -54,23 +55,32 @@ std::string text_import(const json& answer, const TextStyle&) {
     if (answer.value("already_there", false)) return "nothing to do: the store already holds this trace\n";
     std::string text;
     for (const json& node : answer["nodes"])
-        text += escape_text(node["node"].get<std::string>()) + ": " + std::to_string(node["events"].get<uint64_t>()) +
-                " events, " + format_time(node["from_ns"]) + " to " + format_time(node["to_ns"]) + "\n";
-    text += std::to_string(count("processes")) + " processes, " + std::to_string(count("stacks")) + " stacks\n";
-    const auto add_count = [&](const char* name, const char* what) {
-        if (const uint64_t number = count(name)) text += std::to_string(number) + " " + what + "\n";
+        text += escape_text(node["node"].get<std::string>()) + ": " +
+                format_count(node["events"].get<uint64_t>(), "event", "events") + ", " + format_time(node["from_ns"]) +
+                " to " + format_time(node["to_ns"]) + "\n";
+    text += format_count(count("processes"), "process", "processes") + ", " +
+            format_count(count("stacks"), "stack", "stacks") + "\n";
+    const auto add_count = [&](const char* name, const char* one, const char* many) {
+        if (const uint64_t number = count(name)) text += format_count(number, one, many) + "\n";
     };
-    add_count("sampled_out", "or more further events were counted by the agent, and not stored");
-    add_count("unreadable_events", "rows are not valid events and were not imported");
-    add_count("unreadable_stacks", "stacks could not be read and have no frames");
-    add_count("lost_stacks", "stacks that events refer to are missing in the trace");
-    add_count("snapshots", "snapshots of the host");
-    add_count("annotations", "annotations");
-    add_count("chains", "findings of the agent, which ingero lists but does not trust");
-    add_count("rollups", "sums by minute, operation and process of events that the agent did not store");
-    add_count("unreadable_texts", "texts of annotations and findings could not be read and were not imported");
+    constexpr const char* sampled_out = "or more further events were counted by the agent, and not stored";
+    add_count("sampled_out", sampled_out, sampled_out);
+    add_count("unreadable_events", "row is not a valid event and was not imported",
+              "rows are not valid events and were not imported");
+    add_count("unreadable_stacks", "stack could not be read and has no frames",
+              "stacks could not be read and have no frames");
+    add_count("lost_stacks", "stack that events refer to is missing in the trace",
+              "stacks that events refer to are missing in the trace");
+    add_count("snapshots", "snapshot of the host", "snapshots of the host");
+    add_count("annotations", "annotation", "annotations");
+    add_count("chains", "finding of the agent, which ingero lists but does not trust",
+              "findings of the agent, which ingero lists but does not trust");
+    add_count("rollups", "sum by minute, operation and process of events that the agent did not store",
+              "sums by minute, operation and process of events that the agent did not store");
+    add_count("unreadable_texts", "text of an annotation or finding could not be read and was not imported",
+              "texts of annotations and findings could not be read and were not imported");
     for (const json& table : answer["left_out"])
-        text += "not imported: " + std::to_string(table["rows"].get<uint64_t>()) + " rows of table " +
+        text += "not imported: " + format_count(table["rows"].get<uint64_t>(), "row", "rows") + " of table " +
                 table["table"].get<std::string>() + "\n";
     return text;
 }
@@ -81,7 +91,12 @@ int run(const Options& options, const ImportCommand& command) {
     wanted.node = command.node;
     if (!stem.empty()) wanted.fallback_node = stem;
     const auto summary = import_trace(command.trace, command.store, wanted);
-    if (!summary) return report("import", summary.error(), exit_failed);
+    if (!summary) {
+        Error error = summary.error();
+        if (error.code == ErrorCode::bad_request && error.hint.empty())
+            error.hint = "import takes a SQLite trace with events that the earlier agent, written in Go, recorded";
+        return report("import", error, exit_failed);
+    }
     return print(options, to_json(*summary, command), text_import) ? exit_done : exit_failed;
 }
 

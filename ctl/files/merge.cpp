@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/model/text/format.h"
 #include "core/model/time.h"
 #include "core/wire/utf8.h"
 #include "ctl/ask/stored.h"
@@ -130,20 +131,23 @@ json to_json(const std::optional<MergeSummary>& summary, const std::string& stor
 
 std::string text_merge(const json& answer, const TextStyle&) {
     if (answer.value("already_there", false)) return "nothing to do: the store already holds all sessions\n";
-    const auto count = [](const json& object, const char* name) {
-        return std::to_string(object.value(name, uint64_t{0}));
+    const auto count = [](const json& object, const char* name, const char* one, const char* many) {
+        return format_count(object.value(name, uint64_t{0}), one, many);
     };
     std::string text;
     for (const json& node : answer["nodes"]) {
-        text += escape_text(node["node"].get<std::string>()) + ": " + count(node, "events") + " events of " +
-                count(node, "sessions") + (node["sessions"] == 1 ? " session, " : " sessions, ") +
-                format_time(node["from_ns"]) + " to " + format_time(node["to_ns"]) + "\n";
+        text += escape_text(node["node"].get<std::string>()) + ": " + count(node, "events", "event", "events") +
+                " of " + count(node, "sessions", "session", "sessions") + ", " + format_time(node["from_ns"]) + " to " +
+                format_time(node["to_ns"]) + "\n";
     }
-    text += count(answer, "processes") + " processes, " + count(answer, "stacks") + " stacks\n";
-    text += count(answer, "spans") + " spans, " + count(answer, "incidents") + " rows of incidents, " +
-            count(answer, "states") + " states, " + count(answer, "rollups") + " rollups\n";
+    text +=
+        count(answer, "processes", "process", "processes") + ", " + count(answer, "stacks", "stack", "stacks") + "\n";
+    text += count(answer, "spans", "span", "spans") + ", " +
+            count(answer, "incidents", "row of incidents", "rows of incidents") + ", " +
+            count(answer, "states", "state", "states") + ", " + count(answer, "rollups", "rollup", "rollups") + "\n";
     if (answer.value("repeated_sessions", uint64_t{0}) != 0)
-        text += count(answer, "repeated_sessions") + " sessions were in more than one source, and were merged once\n";
+        text += count(answer, "repeated_sessions", "session was", "sessions were") +
+                " in more than one source, and merged once\n";
     return text;
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/model/text/format.h"
 #include "core/query/sources/recording.h"
 #include "core/store/rows/batch_stream.h"
 #include "core/wire/utf8.h"
@@ -233,8 +234,9 @@ json Recording::summary() const {
 }
 
 std::string text_record(const json& answer, const TextStyle&) {
-    return escape_text(answer["node"].get<std::string>()) + ": " + std::to_string(answer["events"].get<uint64_t>()) +
-           " events of " + std::to_string(answer["processes"].get<uint64_t>()) + " processes, " +
+    return escape_text(answer["node"].get<std::string>()) + ": " +
+           format_count(answer["events"].get<uint64_t>(), "event", "events") + " of " +
+           format_count(answer["processes"].get<uint64_t>(), "process", "processes") + ", " +
            format_time(answer["from_ns"]) + " to " + format_time(answer["to_ns"]) + ", in " +
            escape_text(answer["store"].get<std::string>()) + "\n";
 }
@@ -281,7 +283,7 @@ int run(const Options& options, const RecordCommand& command) {
                      "such as: ingeroctl record --pid 1234 --duration 30s -o recording");
     uint64_t since_ns = 0;
     if (!command.since.empty()) {
-        const auto parsed = parse_duration_ns(command.since);
+        const auto parsed = parse_ago_ns(command.since);
         if (!parsed) return wrong(("--since: " + parsed.error().message).c_str(), "such as 30s or 5m");
         since_ns = *parsed;
     }

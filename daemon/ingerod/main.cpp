@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/render/render.h"
+#include "core/usage/usage.h"
 #include "core/wire/child_process.h"
 #include "daemon/ingerod/bus/bus_service.h"
 #include "daemon/ingerod/check/check.h"
@@ -373,9 +374,10 @@ int parse_and_run(int argc, char** argv) {
     app.add_option("--worker", options.worker, "The ingero-worker program")->type_name("PATH");
     app.add_option("--bus", options.bus, "The D-Bus to serve: system (default) or none (default with --directory)")
         ->type_name("BUS")
-        ->check(CLI::IsMember({"system", "none"}));
+        ->check(one_of({"system", "none"}));
     app.add_option("--log-level", options.log_level, "debug, info, warn or error")
-        ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+        ->type_name("LEVEL")
+        ->check(one_of({"debug", "info", "warn", "error"}));
     app.add_flag("--check-config", options.check_config, "Check the configuration and exit");
     app.add_flag("--print-config", options.print_config, "Print all of the configuration, defaults included, and exit");
     app.add_flag("--check", options.check, "Say what this host offers for tracing and exit");
@@ -386,8 +388,10 @@ int parse_and_run(int argc, char** argv) {
     app.add_option("--deny-feature", options.denied_features, "Act as if the kernel lacked this feature")->group("");
     try {
         app.parse(argc, argv);
+    } catch (const CLI::Success& wanted) {  // --help, --version
+        return app.exit(wanted) == 0 && std::cout.flush() ? 0 : exit_failed;
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : exit_usage;
+        return report(explain_usage(app, error, {}), exit_usage);
     }
     if ((options.probe || options.json) && !options.check)
         return report({ErrorCode::bad_request, "--probe and --json go with --check", "see 'ingerod --help'"},

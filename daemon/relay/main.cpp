@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/model/time.h"
+#include "core/render/render.h"
+#include "core/usage/usage.h"
 #include "daemon/ingerod/version.h"
 #include "daemon/relay/relay.h"
 
@@ -69,13 +71,17 @@ int parse_and_run(int argc, char** argv) {
            "--patience", options.patience,
            "How long a measurement may take before the measuring process is killed and started again (default: 10s)")
         ->type_name("TIME");
-    app.add_option("--poll", options.poll)->group("")->check(CLI::IsMember({"gpus", "ports"}));
+    app.add_option("--poll", options.poll)->group("")->check(one_of({"gpus", "ports"}));
     app.add_option("--interval", options.interval)->group("");
     app.add_option("--parent", options.parent)->group("");
     try {
         app.parse(argc, argv);
+    } catch (const CLI::Success& wanted) {  // --help, --version
+        return app.exit(wanted) == 0 && std::cout.flush() ? 0 : 1;
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : exit_usage;
+        const Error why = explain_usage(app, error, {});
+        std::cerr << "ingero-relay: " << escape_text(why.message) << "\nhint: " << why.hint << "\n";
+        return exit_usage;
     }
     RelayOptions& relay = options.relay;
     if (!read_time(options.patience, relay.patience) || !read_time(options.interval, relay.poller.interval))

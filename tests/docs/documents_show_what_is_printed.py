@@ -1,5 +1,5 @@
 """Documents against INGEROCTL: each command of theirs exists with its options, and each block of `console` prints what it
-shows. Blocks of tutorial.md need a daemon: tests/system runs them."""
+shows. Blocks of tutorial.md need a daemon: tests/system runs them. With --write, shows in the others what is printed now."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from help_text import OPTION, commands_in, help_of, options_in
 from tracked import ROOT, report, tracked
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-from console_blocks import difference, run_on_terminal, steps  # noqa: E402
+from console_blocks import BLOCK, difference, run_on_terminal, steps  # noqa: E402
 
 IN_TEXT = re.compile(r"`(?:sudo )?(ingeroctl [^`]+)`|^(?:    |\$ )(?:sudo )?(ingeroctl [^#|\n]+)", re.MULTILINE)
 
@@ -38,6 +38,29 @@ def wrong_blocks(page: pathlib.Path, environment: dict[str, str]) -> list[str]:
     return problems
 
 
+def write_blocks(page: pathlib.Path, environment: dict[str, str]) -> None:
+    """Where a line "..." stands for others, as many lines before and after it as there were."""
+    now: dict[str, str] = {}  # what stands for an id that a command prints, and others name
+
+    def rewritten(block: re.Match[str]) -> str:
+        text = ""
+        for step in re.split(r"^\$ ", block.group(1), flags=re.MULTILINE)[1:]:
+            command, _, shown = step.partition("\n")
+            command = re.sub(r"\b[0-9a-f]{8,16}\b", lambda found: now.get(found.group(), found.group()), command)
+            _, printed = run_on_terminal(command, environment, ROOT)
+            before, dots, after = shown.partition("\n...\n")
+            if dots:
+                lines, rest = printed.splitlines(), len(after.splitlines())
+                printed = "\n".join([*lines[:before.count("\n") + 1], "...", *(lines[-rest:] if rest else [])]) + "\n"
+            ids = [re.findall(r"\b[0-9a-f]{16}\b|\b[0-9a-f]{8}\b", lines) for lines in (shown, printed)]
+            for old, new in zip(*ids, strict=False):
+                now.update({old: new, old[:8]: new[:8]})
+            text += f"$ {command}\n{printed}"
+        return f"```console\n{text}```"
+
+    page.write_text(BLOCK.sub(rewritten, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def main() -> int:
     program = pathlib.Path(sys.argv[1])
     environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "NO_COLOR": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
@@ -49,6 +72,8 @@ def main() -> int:
         if page.name != "CHANGELOG.md":
             problems += unknown_words(page, known)
         if page.name not in ("tutorial.md", "CONTRIBUTING.md"):
+            if sys.argv[2:] == ["--write"]:
+                write_blocks(page, environment)
             problems += wrong_blocks(page, environment)
     return report(problems)
 

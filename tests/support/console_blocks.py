@@ -34,9 +34,12 @@ def shape_of(line: str) -> str:
     return line.strip()
 
 
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
 def steps(page: pathlib.Path):
     """(command, lines that it prints) of each command of a page."""
-    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
         for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = step.partition("\n")
             yield command, shown.splitlines()

@@ -63,7 +63,7 @@ def check_refusals(host, version):
     before = files(host)
     host.system.run("install", "-d", "-o", "alice", "/opt/of-alice")
     host.system.run("mkdir", "-p", "/opt/other/things")
-    prefixes = {"relative/path": "not an absolute path", "/opt/a b": "may not have", "/opt/../etc/x": "may not have",
+    prefixes = {"relative/path": "not an absolute path", "/opt/a b": "invalid --prefix", "/opt/../etc/x": "invalid --prefix",
                 "/usr": "folder of the system", host.home("alice") + "/ingero": "cannot see", "/tmp": "cannot see",
                 "/opt/of-alice/ingero": "must be root's", "/opt/other": "is not empty"}
     for prefix, why in prefixes.items():

@@ -1,6 +1,7 @@
 """What each command of ingeroctl says, and its exit code, where something is not as it should be: a value of the wrong kind, a
 missing or unreadable file, no daemon, a process that was not recorded, an empty window; and what it looks like on 60 columns,
-in a pipe, without colours and with hostile names: ctl_situations_test.py INGEROCTL."""
+in a pipe, without colours and with hostile names; and command lines that the daemons do not understand:
+ctl_situations_test.py INGEROCTL INGEROD RELAY."""
 
 import concurrent.futures
 import os
@@ -36,9 +37,13 @@ OF_A_KIND = ("PID", "TID", "ROWS", "WAITS", "STACKS", "INCIDENTS", "CALLS", "DUR
 problems: list[str] = []
 
 
-def ingeroctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run([INGEROCTL, *arguments], env=ENVIRONMENT | environment, capture_output=True, text=True, timeout=120,
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(arguments, env=ENVIRONMENT | environment, capture_output=True, text=True, timeout=120,
                           stdin=subprocess.DEVNULL, errors="replace", check=False)
+
+
+def ingeroctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return run(str(INGEROCTL), *arguments, **environment)
 
 
 def check(what: object, is_so: bool, shown: str = "") -> None:
@@ -49,7 +54,8 @@ def check(what: object, is_so: bool, shown: str = "") -> None:
 def is_a_mistake(what: object, ran: subprocess.CompletedProcess, exit_code: int, said: str = "") -> None:
     """An error in one line, with what to do."""
     lines = ran.stderr.splitlines()
-    check(what, ran.returncode == exit_code and len(lines) >= 2 and lines[0].startswith("ingeroctl: ") and
+    name = next(pathlib.Path(word).name for word in ran.args if str(word) in sys.argv[1:])
+    check(what, ran.returncode == exit_code and len(lines) >= 2 and lines[0].startswith(f"{name}: ") and
           lines[1].startswith("hint: ") and said in lines[0] and "\x1b" not in ran.stderr and not ran.stdout,
           f"exit code {ran.returncode}, not {exit_code}: {ran.stdout}{ran.stderr}")
 
@@ -62,6 +68,39 @@ def wrong_kinds(command: str) -> None:
         for value in (HOSTILE, ""):
             ran = ingeroctl(command, taken.group(1), value, *NEEDED.get(command, []))
             is_a_mistake((command, taken.group(1), value), ran, USAGE, taken.group(1))
+
+
+def daemons() -> None:
+    for program in sys.argv[2:]:
+        name = pathlib.Path(program).name
+        for argument, said in (("--sokcet=x", "unknown option '--sokcet'; did you mean '--socket'?"), ("extra", "unexpected word 'extra'"),
+                               ("--socket", "--socket wants a value")):
+            ran = run(program, argument)
+            is_a_mistake([name, argument], ran, USAGE, said)
+            check([name, argument], f"hint: see '{name} --help'" in ran.stderr, ran.stderr)
+        check([name, "--version"], run(program, "--version").stdout.startswith(f"{name} "))
+    ran = run(sys.argv[2], "--log-level", "loud")
+    is_a_mistake(["ingerod", "--log-level"], ran, USAGE, "--log-level wants debug, info, warn or error, not 'loud'")
+    is_a_mistake(["ingerod", "--config"], run(sys.argv[2], "--check-config", "--config", "/nonexistent"), USAGE, "No such file")
+
+
+def stores_to_inspect(folder: pathlib.Path) -> None:
+    for arguments in (["info", "demo:healthy"], ["verify", "demo:healthy"], ["compact", "demo:healthy", "-o", str(folder / "compacted")],
+                      ["info", str(folder / "compacted")]):
+        ran = ingeroctl("db", *arguments)
+        check(["db", *arguments], ran.returncode == DONE and " events" in ran.stdout and not ran.stderr, ran.stdout + ran.stderr)
+    for path in (folder / "text", folder / "empty", folder / "missing"):
+        is_a_mistake(["db", "info", path.name], ingeroctl("db", "info", str(path)), FAILED, path.name)
+        ran = ingeroctl("import", str(path), "-o", str(folder / "imported"))
+        check(["import", path.name], ran.returncode == FAILED and path.name in ran.stderr and not ran.stdout, ran.stderr)
+        check(["import", path.name], ("hint: " in ran.stderr) == path.exists(), ran.stderr)
+
+
+def full_device() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        for arguments in (["--version"], ["--help"], ["help", "stats"], ["demo"]):
+            ran = subprocess.run([INGEROCTL, *arguments], env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
+            check(["full device", *arguments], ran.returncode == FAILED, f"exit code {ran.returncode}")
 
 
 def no_daemon(command: str) -> None:
@@ -154,6 +193,7 @@ def main() -> int:
         for command, more in OF_A_STORE.items():
             work += [pool.submit(files, command, more, folder), pool.submit(windows, command, more),
                      pool.submit(terminals, command, more), pool.submit(hostile, command, more, trace)]
+        work += [pool.submit(full_device), pool.submit(daemons), pool.submit(stores_to_inspect, folder)]
         for one in work:
             one.result()
         (folder / "secret").chmod(0o700)

@@ -123,6 +123,7 @@ TEST(Ctl, WindowsBecomeParameters) {
     };
     EXPECT_EQ(params({}), (json{{"since_ns", 300'000'000'000}}));
     EXPECT_EQ(params({"--since", "90s", "--pid", "7"}), (json{{"since_ns", 90'000'000'000}, {"pid", 7}}));
+    EXPECT_EQ(params({"--since", "-1h"}), (json{{"since_ns", 3'600'000'000'000}})) << "as journalctl has it";
     EXPECT_EQ(params({"--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:00:01Z", "--limit", "3"}),
               (json{{"from_ns", 1'767'225'600'000'000'000}, {"to_ns", 1'767'225'601'000'000'000}, {"limit", 3}}));
     for (const char* option : {"--from", "--since"}) {
@@ -130,8 +131,9 @@ TEST(Ctl, WindowsBecomeParameters) {
         EXPECT_EQ(open_end["from_ns"], 1'577'836'800'000'000'000) << option;
         EXPECT_GT(open_end["to_ns"], open_end["from_ns"]) << option;
     }
-    EXPECT_EQ(params({"--since", "2020-01-01", "--to", "2020-01-02"}),
-              (json{{"from_ns", 1'577'836'800'000'000'000}, {"to_ns", 1'577'923'200'000'000'000}}));
+    for (const char* option : {"--to", "--until"})
+        EXPECT_EQ(params({"--since", "2020-01-01", option, "2020-01-02"}),
+                  (json{{"from_ns", 1'577'836'800'000'000'000}, {"to_ns", 1'577'923'200'000'000'000}}));
 }
 
 TEST(Ctl, QueriesGoToTheDaemonAsTheyWereWritten) {
@@ -282,6 +284,16 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
     EXPECT_EQ(why({}), "ingeroctl: usage: a command is missing");
     EXPECT_EQ(why({"stats", "--since", "soon"}), "ingeroctl: stats: --since: neither a duration nor a time: 'soon'");
     EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: the window has no start");
+}
+
+TEST(Ctl, HelpOfACommandComesBeforeOrBehindIt) {
+    for (const std::string command : {"stats", "explain"}) {
+        const Outcome before = run({"help", command});
+        EXPECT_EQ(before.exit_code, 0);
+        EXPECT_EQ(before.out, run({command, "--help"}).out);
+    }
+    EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+    EXPECT_EQ(run({"help", "nope"}).exit_code, 2);
 }
 
 TEST(Ctl, ARecordingThatIsNamedAsAWordIsToldHowToAskIt) {

@@ -39,6 +39,91 @@ TEST(Explain, CallsThatFailOrTakeMuchLongerAreNotSaidToBeHealthy) {
     EXPECT_TRUE(polling.explain().healthy) << "what is not ready yet has not failed";
 }
 
+/// Of a thousand calls of 1 ms in 10 s. Every tenth stays on the CPU for `longer_ns` more, and the last ones fail.
+ExplainAnswer explained_calls(uint64_t longer_ns, int failing = 0) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& event = work.call(device_malloc, step % 10 == 9 ? ms + longer_ns : ms);
+        event.args[0] = 1 << 16;
+        if (step >= 1'000 - failing) event.return_code = 1;
+    }
+    work.now = 10 * second;
+    return work.explain();
+}
+
+TEST(Explain, CallsThatTookAFifthOfTheTimeLongerAndNothingSaysWhyHaveNoCauseFound) {
+    const ExplainAnswer answer = explained_calls(20 * ms);
+    EXPECT_TRUE(answer.findings.empty());
+    EXPECT_EQ(answer.calls, 1'000u);
+    EXPECT_EQ(answer.excess_ns, 2 * second);
+    EXPECT_EQ(answer.explained_ns, 0u);
+    EXPECT_EQ(answer.summary,
+              "no cause found: 1,000 calls together took 2 s longer than usual, mostly unexplained (2 s)");
+    EXPECT_FALSE(answer.healthy);
+}
+
+TEST(Explain, WhatTookMuchLongerForAReasonThatIsNobodysFaultIsSlowAndSaysWhich) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& event = work.call(device_malloc, step % 10 == 9 ? 21 * ms : ms);
+        event.args[0] = 1 << 16;
+        if (step % 10 != 9) continue;
+        event.runnable_ns = event.preempted_ns = event.preemptor_ns = 20 * ms;
+        event.preemptor_tgid = 2;
+        event.preemptor_comm = to_comm("migration/0");
+    }
+    work.now = 10 * second;
+    const ExplainAnswer answer = work.explain();
+    EXPECT_TRUE(answer.findings.empty());
+    EXPECT_THAT(answer.summary, testing::StartsWith("slow: 1,000 calls together took 2 s longer than usual, mostly "));
+    EXPECT_THAT(answer.summary, HasSubstr("migration"));
+    EXPECT_FALSE(answer.healthy);
+}
+
+TEST(Explain, CallsThatTookLessThanAFifthOfTheTimeLongerAreNotSlow) {
+    const ExplainAnswer answer = explained_calls(19'999 * us);
+    EXPECT_TRUE(answer.findings.empty());
+    EXPECT_EQ(answer.excess_ns, 2 * second - 100 * us);
+    EXPECT_EQ(answer.summary,
+              "nothing slow found: 1,000 calls together took 2 s longer than usual, mostly unexplained (2 s)");
+    EXPECT_TRUE(answer.healthy);
+}
+
+TEST(Explain, AFifthOfTheTimeIsThatOfOneProcessAndNotOfAllTogether) {
+    const auto explained = [](uint64_t first_longer_ns, uint64_t second_longer_ns) {
+        Workload work;
+        for (int step = 0; step < 2'000; ++step) {
+            const bool is_first = step % 2 == 0;
+            const uint64_t longer_ns = step % 20 < 18 ? 0 : is_first ? first_longer_ns : second_longer_ns;
+            Event& event = work.call(device_malloc, ms + longer_ns);
+            event.args[0] = 1 << 16;
+            if (!is_first) event.tgid = event.tid = python + 1;
+        }
+        work.now = 10 * second;
+        return work.explain();
+    };
+    const ExplainAnswer two = explained(15 * ms, 15 * ms);
+    EXPECT_EQ(two.excess_ns, 3 * second);
+    EXPECT_THAT(two.summary, testing::StartsWith("nothing slow found: 2,000 calls together took 3 s longer than "));
+    const ExplainAnswer one = explained(10 * ms, 20 * ms);
+    EXPECT_EQ(one.excess_ns, 3 * second);
+    EXPECT_THAT(one.summary, testing::StartsWith("no cause found: 2,000 calls together took 3 s longer than usual"));
+}
+
+TEST(Explain, WhereATenthOfTheCallsFailThatIsSaid) {
+    const std::string failed = "; 100 of the 1,000 calls failed: 'ingeroctl stats' counts the errors";
+    const ExplainAnswer failing = explained_calls(0, 100);
+    EXPECT_EQ(failing.summary, "calls failed: 1,000 calls together took 0 ns longer than usual" + failed);
+    EXPECT_FALSE(failing.healthy);
+    const ExplainAnswer fewer = explained_calls(0, 99);
+    EXPECT_EQ(fewer.summary, "nothing slow found: 1,000 calls together took 0 ns longer than usual");
+    EXPECT_TRUE(fewer.healthy);
+    const ExplainAnswer slow = explained_calls(20 * ms, 100);
+    EXPECT_EQ(slow.summary,
+              "no cause found: 1,000 calls together took 2 s longer than usual, mostly unexplained (2 s)" + failed);
+    EXPECT_FALSE(slow.healthy);
+}
+
 TEST(Explain, AProcessWithoutCallsIsDistinguishedFromOneThatWasNeverTraced) {
     Workload work;
     for (int step = 0; step < 100; ++step) healthy_step(work);
@@ -265,7 +350,9 @@ TEST(Explain, SleepsThatAccuseNobodyAreListedOnly) {
             if (step % 8 == 0) work.block(event, 5 * ms, reason);
         }
         const ExplainAnswer answer = work.explain();
-        EXPECT_TRUE(answer.healthy) << to_string(reason);
+        EXPECT_TRUE(answer.findings.empty()) << to_string(reason);
+        EXPECT_THAT(answer.summary, testing::StartsWith("slow: ")) << to_string(reason);
+        EXPECT_FALSE(answer.healthy) << to_string(reason);
         ASSERT_FALSE(answer.rejected.empty());
         EXPECT_GE(answer.rejected[0].ns, 48 * 5 * ms) << to_string(reason);
         EXPECT_NE(answer.slow_calls[0].cause, "unexplained");
@@ -393,7 +480,8 @@ TEST(Explain, TheDaemonAndTheKernelAreNoSuspects) {
             work.preempt(sync, 4 * ms, comm, 10);
         }
         const ExplainAnswer answer = work.explain();
-        EXPECT_TRUE(answer.healthy) << comm;
+        EXPECT_TRUE(answer.findings.empty()) << comm;
+        EXPECT_THAT(answer.summary, testing::StartsWith("slow: ")) << comm;
         const std::string_view stem = comm.substr(0, comm.find_first_of("/_."));
         EXPECT_GE(rejected_ns(answer.rejected, stem), 3'500 * ms) << comm;
     }

@@ -296,6 +296,37 @@ TEST_F(Export, PerfettoHasWhoWokeAThread) {
     }
 }
 
+TEST_F(Export, PerfettoLeadsFromARequestToTheCallThatHeldItUp) {
+    add_span(SpanKind::request, "request-1", 90'000, 190'000);
+    add_span(SpanKind::request, "request-2", 120'000, 200'000);  // which began in the same call
+    add_span(SpanKind::request, "request-2", 120'000, 200'000);
+    add_span(SpanKind::request, "request-1", 90'000, 95'000);  // another completion of it
+    add_span(SpanKind::request, "request-3", 300'000, 400'000);
+    add_span(SpanKind::request, "request-4", 500'000, 510'000);  // without a call
+    Made made;
+    Event& call = made.add(launch, 10, 0, 100'000, 50'000);
+    call.blocked_ns = 40'000;
+    call.blocked_reason = BlockedReason::futex;
+    made.add(launch, 10, 0, 310'000, 50'000).blocked_ns = 900;  // too little to speak of
+    write("node-1", made.events);
+    const json slices = read_perfetto(all_pages(ExportFormat::perfetto));
+    if (slices.is_null()) GTEST_SKIP() << "SKIPPED: no python3-protobuf";
+    ASSERT_THAT(flows_, SizeIs(2));
+    for (const auto& [number, name, at_ns] : {std::tuple(0, "request-1", 100'001u), {1, "request-2", 120'001u}}) {
+        const json& from = slices[flows_[number][0].get<size_t>()];
+        const json& to = slices[flows_[number][1].get<size_t>()];
+        EXPECT_EQ(from["category"], "request");
+        EXPECT_EQ(from["name"], name);
+        EXPECT_EQ(to["name"], std::string("holds up ") + name);
+        EXPECT_EQ(to["ts"].get<uint64_t>() - (realtime_ns - boot_ns), at_ns);
+        EXPECT_EQ(to["track"]["tid"], 10);
+        EXPECT_EQ(to["depth"], 1) << "it is not within the call";
+        EXPECT_EQ(to["args"]["id"], made.events[0].sequence);
+        EXPECT_EQ(to["args"]["why"], "lock-wait");
+    }
+    EXPECT_THAT(all_pages(ExportFormat::chrome), testing::Not(HasSubstr("holds up")));
+}
+
 TEST_F(Export, ChromeHasTheSameSlices) {
     const Made made = many_calls();
     write("node-1", made.events);

@@ -52,6 +52,8 @@ TEST_F(GpuMeasurements, StepsThatAreSlowWhileTheGpuThrottlesAreItsDoing) {
     EXPECT_EQ(finding.culprits.at(0).name, "GPU 0: hw_thermal_slowdown");
     EXPECT_THAT(finding.summary, AllOf(HasSubstr("990 instead of 1980 MHz"), HasSubstr("instead of 2.0")));
     EXPECT_THAT(finding.fix, HasSubstr("hot"));
+    for (const RejectedHypothesis& other : finding.rejected)
+        EXPECT_NE(other.hypothesis, "device wait") << "that is what the lower clock costs";
 }
 
 // However long the window is of which that is a part.

@@ -214,6 +214,34 @@ TEST_F(IncidentHistoryTest, TheRowsAroundTheWorstAndTheEvidenceAreShown) {
                                                     HasSubstr("Evidence"), HasSubstr("closed, 4 s lost by then")));
 }
 
+TEST_F(IncidentHistoryTest, FunctionsHaveTheirNames) {
+    finding_ = {{"culprits", json::array({{{"name", "function 0x1a2b"}, {"ns", 0}, {"pid", nullptr}},
+                                          {{"name", "function 0x1a2c"}, {"ns", 0}, {"pid", nullptr}},
+                                          {{"name", "function 0x1a2bz"}, {"ns", 0}, {"pid", nullptr}}})}};
+    add(IncidentEvent::opened, "abcd000000000001", 2 * second, second, "device-fault");
+    snapshot_.rows.back().culprits = {{"function 0x1a2b", 0, 0}};
+    snapshot_.add(FunctionRow{.process = {python, 5}, .handle = 0x1a2b, .name = "_Z4gemmPf"});
+    snapshot_.add(FunctionRow{.process = {hog, 5}, .handle = 0x1a2c, .name = "another_process"});
+    const IncidentHistory incident = found("abcd");
+    EXPECT_EQ(incident.latest.culprits.at(0).name, "gemm(float*)");
+    EXPECT_EQ(incident.finding["culprits"][0]["name"], "gemm(float*)");
+    EXPECT_EQ(incident.finding["culprits"][1]["name"], "function 0x1a2c");
+    EXPECT_EQ(incident.finding["culprits"][2]["name"], "function 0x1a2bz");
+    EXPECT_THAT(text_incident(incident_json(incident, {}, {}, {})), HasSubstr("Culprits    gemm(float*)\n"));
+}
+
+TEST_F(IncidentHistoryTest, WhatWasWrittenAgainIsNoNews) {
+    incident_that_is_over();
+    add(IncidentEvent::updated, "abce000000000002", 3 * second, second);
+    add(IncidentEvent::updated, "abce000000000002", 4 * second, second);
+    add(IncidentEvent::updated, "abce000000000002", 5 * second, 2 * second);
+    add(IncidentEvent::closed, "abce000000000002", 6 * second, 2 * second);
+    const std::string text = text_incident(incident_json(found("abce"), {}, {}, {}));
+    EXPECT_EQ(text.find("updated, 1 s lost"), text.rfind("updated, 1 s lost"));
+    EXPECT_THAT(text, testing::AllOf(HasSubstr("updated, 1 s lost by then\n"), HasSubstr("updated, 2 s lost by then\n"),
+                                     HasSubstr("closed, 2 s lost by then\n")));
+}
+
 TEST_F(IncidentHistoryTest, WhereTheCallsHaveGoneWhatWasKeptIsShown) {
     incident_that_is_over();
     const auto detail = read_incident_detail(snapshot_, filter(), found("abcd"));

@@ -75,6 +75,21 @@ TEST_F(Neighbours, ATaskOfTheSameGroupOrOneBelowIsNone) {
     EXPECT_EQ(found("cpu-contention").culprits.at(0).name, "busy");
 }
 
+TEST_F(Neighbours, OneThatBeganDuringTheCallIsOne) {
+    add(python, "python", "/system.slice/training.service");
+    for (int step = 0; step < 40; ++step) {
+        for (int i = 0; i < 4; ++i) launch(0x1000);
+        call("cudaStreamSync", 2 * ms);
+    }
+    Event& event = call("cudaStreamSync", 2 * ms + second);
+    event.runnable_ns = event.preempted_ns = event.preemptor_ns = second;
+    event.waits = 1;
+    event.preemptor_tgid = other.pid;
+    event.preemptor_comm = to_comm("busy");
+    add({other.pid, event.start_ns + ms}, "busy", "/system.slice/build.service");
+    EXPECT_EQ(found("noisy-neighbour").culprits.at(0).name, "busy");
+}
+
 TEST_F(Neighbours, OfATaskThatIsNotKnownNoGroupIsGuessed) {
     add(python, "python", "/system.slice/training.service");
     contended(other.pid);

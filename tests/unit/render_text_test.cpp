@@ -368,6 +368,9 @@ TEST(RenderText, CallsThatWentAlikeAreTogetherInAnIncident) {
     EXPECT_THAT(text, HasSubstr("+8 ms   2 µs  cudaLaunchKernel")) << "two are as short as one line";
     const std::string all = text_incident(answer, {.details = true});
     EXPECT_THAT(all, Not(HasSubstr("18 cudaLaunchKernel")));
+    EXPECT_THAT(all, Not(HasSubstr("device wait")));
+    answer["detail"]["rows"].push_back(call("cudaStreamSync", 9'500'000, 0, false));
+    EXPECT_THAT(text_incident(answer), HasSubstr("  7  device wait")) << "it spins on the device";
     answer["detail"]["rows"][3].update({{"depth", 1}, {"op", "cuLaunchKernel"}});
     answer["detail"]["rows"][19].update({{"depth", 1}, {"op", "cuLaunchKernel"}, {"start_ns", 2'001'000}});
     EXPECT_THAT(text_incident(answer), AllOf(HasSubstr("17 cudaLaunchKernel"), HasSubstr("+1 ms   2 µs    cuLaunch")))

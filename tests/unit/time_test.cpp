@@ -134,6 +134,8 @@ TEST(Times, OfADayAreWhenItBegan) {
     EXPECT_EQ(parse_time_ns("today", midnight).value(), midnight);
     EXPECT_EQ(parse_time_ns("today", midnight - 1).value(), midnight - 24 * hour);
     EXPECT_EQ(parse_time_ns("yesterday", midnight + 23 * hour).value(), midnight - 24 * hour);
+    EXPECT_EQ(parse_time_ns("now", midnight + 7).value(), midnight + 7);
+    EXPECT_EQ(parse_end_time_ns("now", midnight, midnight + 7).value(), midnight + 7);
     EXPECT_EQ(parse_end_time_ns("today", midnight - hour, midnight + hour).value(), midnight);
     EXPECT_EQ(parse_end_time_ns("2026-11-21", midnight - hour, midnight + hour).value(), midnight);
 }
@@ -150,7 +152,7 @@ TEST(Times, OfYesterdayHoldAcrossAChangeOfDaylightSaving) {
 
 TEST(Times, ThatAreNoTimesAreRefused) {
     for (const char* text : {"",
-                             "now",
+                             "Now",
                              "tomorrow",
                              "Today",
                              "25:00",

@@ -11,7 +11,8 @@ add_test(NAME ctl_pager.long_answers_are_paged_on_a_terminal
   COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_pager_test.py $<TARGET_FILE:ingeroctl>)
 set_tests_properties(ctl_pager.long_answers_are_paged_on_a_terminal PROPERTIES LABELS unit TIMEOUT 120)
 add_test(NAME ctl_situations.each_command_says_what_to_do
-  COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_situations_test.py $<TARGET_FILE:ingeroctl>)
+  COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ctl_situations_test.py $<TARGET_FILE:ingeroctl>
+    $<TARGET_FILE:ingerod> $<TARGET_FILE:ingero-relay>)
 set_tests_properties(ctl_situations.each_command_says_what_to_do PROPERTIES LABELS unit TIMEOUT 240)
 add_test(NAME deb_postrm.follows_no_link
   COMMAND ${PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/deb_postrm_test.py

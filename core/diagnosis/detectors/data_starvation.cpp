@@ -174,7 +174,9 @@ class DataStarvation final : public GapDetector {
             finding.summary += ", mostly waiting for " + finding.culprits[0].name;
         std::vector<std::string> parts;
         const auto add = [&](uint64_t ns, const std::string& what) {
-            if (ns != 0) parts.push_back(percent_text(share_of(ns, finding.lost_ns)) + " " + what);
+            constexpr double worth_a_word = 0.01;
+            const double share = share_of(ns, finding.lost_ns);
+            if (share >= worth_a_word) parts.push_back(percent_text(share) + " " + what);
         };
         add(own_ns, "on the CPU");
         add(starved.other_ns, "waiting for other threads or processes to compute");

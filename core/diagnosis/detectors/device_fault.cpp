@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <deque>
 #include <tuple>
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 #include "core/model/text/error_names.h"
+#include "core/query/kernel_names.h"
 
 namespace ingero {
 
@@ -77,12 +77,6 @@ struct UnderWay {
     uint64_t launches = 0;
     bool unknown = false;  ///< there may have been others
 };
-
-std::string function_text(uint64_t handle) {
-    char text[32];
-    std::snprintf(text, sizeof text, "function 0x%llx", static_cast<unsigned long long>(handle));
-    return text;
-}
 
 StreamKey key_of(const Event& event) {
     return {event.device, event.stream, event.stream == per_thread_stream ? event.tid : 0};
@@ -262,7 +256,7 @@ class DeviceFault final : public Detector {
         finding.worst.cause = name;
         for (const uint64_t function : functions) {
             if (finding.culprits.size() == max_culprits) break;
-            finding.culprits.push_back({function_text(function), 0, 0, function});
+            finding.culprits.push_back({function_label(function), 0, 0, function});
         }
         finding.evidence.push_back(error.sequence);
         for (const auto& [sequence, function] : suspects)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 
 namespace ingero {
 
@@ -16,9 +17,10 @@ void add_assigned(ExcessSums& sums, const Assignment& assignment) {
         sums.ns[cause] = saturating_add(sums.ns[cause], assignment.of_all(assignment.ns[cause]));
 }
 
-void add_uncertain_to(ExcessSums& sums, uint64_t excess_ns) {
+void add_uncertain_to(ExcessSums& sums, uint64_t excess_ns, bool waits_for_device) {
     sums.excess_ns = saturating_add(sums.excess_ns, excess_ns);
     sums.uncertain_ns = saturating_add(sums.uncertain_ns, excess_ns);
+    if (waits_for_device) sums.uncertain_device_ns = saturating_add(sums.uncertain_device_ns, excess_ns);
 }
 
 }  // namespace
@@ -28,6 +30,7 @@ void ExcessSums::add(const ExcessSums& other) {
     busy_ns = saturating_add(busy_ns, other.busy_ns);
     excess_ns = saturating_add(excess_ns, other.excess_ns);
     uncertain_ns = saturating_add(uncertain_ns, other.uncertain_ns);
+    uncertain_device_ns = saturating_add(uncertain_device_ns, other.uncertain_device_ns);
     for (size_t cause = 0; cause < cause_count; ++cause) ns[cause] = saturating_add(ns[cause], other.ns[cause]);
 }
 
@@ -86,8 +89,10 @@ void Excess::add(const Event& event, const Assignment& assignment) {
 }
 
 void Excess::add_uncertain(const Event& event, uint64_t excess_ns) {
-    add_uncertain_to(group_of(event), excess_ns);
-    if (ExcessSlice* slice = slice_of(event)) add_uncertain_to(slice->sums, excess_ns);
+    const Op* const op = find_op(event.op);
+    const bool waits_for_device = op && op->waits_for_device;
+    add_uncertain_to(group_of(event), excess_ns, waits_for_device);
+    if (ExcessSlice* slice = slice_of(event)) add_uncertain_to(slice->sums, excess_ns, waits_for_device);
 }
 
 }  // namespace ingero

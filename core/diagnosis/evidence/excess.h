@@ -23,11 +23,17 @@ struct ExcessSums {
     uint64_t busy_ns = 0;  ///< their durations
     uint64_t excess_ns = 0;
     std::array<uint64_t, cause_count> ns{};
-    uint64_t uncertain_ns = 0;  ///< of excess_ns, in calls of which the time split is not certain
+    uint64_t uncertain_ns = 0;         ///< of excess_ns, in calls of which the time split is not certain
+    uint64_t uncertain_device_ns = 0;  ///< of that, in calls that wait for the device
 
     void add(const ExcessSums& other);
     /// By cause, "unexplained" and "uncertain split" among them, largest first: sums to excess_ns.
     std::vector<std::pair<std::string, uint64_t>> by_cause() const;
+    /// What a slower device is no reason for.
+    uint64_t host_ns() const {
+        const uint64_t device_ns = saturating_add(ns[static_cast<size_t>(Cause::device_wait)], uncertain_device_ns);
+        return saturating_subtract(excess_ns, device_ns);
+    }
 };
 
 struct ExcessOp {

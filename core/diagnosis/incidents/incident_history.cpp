@@ -9,6 +9,8 @@
 #include "core/diagnosis/stragglers.h"
 #include "core/model/call_time.h"
 #include "core/query/event_filter.h"
+#include "core/query/kernel_names.h"
+#include "core/wire/utf8.h"
 
 namespace ingero {
 
@@ -81,6 +83,21 @@ void keep_what_counts_most(std::vector<Event>& rows, const Worst& worst) {
     });
 }
 
+/// The live diagnosis knows functions by their handles.
+void name_functions(const KernelNames& names, IncidentHistory& incident) {
+    const ProcessKey& process = incident.latest.process;
+    for (IncidentRow::Culprit& culprit : incident.latest.culprits) names.name(process, culprit.name);
+    const auto culprits = incident.finding.is_object() ? incident.finding.find("culprits") : incident.finding.end();
+    if (culprits == incident.finding.end() || !culprits->is_array()) return;
+    for (json& culprit : *culprits) {
+        const auto name = culprit.is_object() ? culprit.find("name") : culprit.end();
+        if (name == culprit.end() || !name->is_string()) continue;
+        std::string text = name->get<std::string>();
+        names.name(process, text);
+        *name = to_valid_utf8(text);
+    }
+}
+
 }  // namespace
 
 Result<std::vector<IncidentHistory>> read_incidents(const StoreSnapshot& snapshot, const Filter& filter) {
@@ -111,10 +128,17 @@ Result<std::vector<IncidentHistory>> read_incidents(const StoreSnapshot& snapsho
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
     const KnownProcesses known(*processes);
+    std::optional<KernelNames> names;
     for (IncidentHistory& one : all) {
         one.comm = known.name(one.latest.process);
         one.finding = json::parse(one.latest.finding, nullptr, false);
         if (!one.finding.is_object()) one.finding = nullptr;
+        if (one.latest.kind != "device-fault") continue;
+        if (!names) {
+            auto read = KernelNames::read(snapshot);
+            names = read ? std::move(*read) : KernelNames();  // handles are better than nothing
+        }
+        name_functions(*names, one);
     }
     std::stable_sort(all.begin(), all.end(), [](const IncidentHistory& a, const IncidentHistory& b) {
         return a.latest.lost_ns > b.latest.lost_ns;

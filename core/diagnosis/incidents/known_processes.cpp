@@ -39,9 +39,17 @@ uint64_t started_ns(const ProcessKey& process, const ClockTriple& clock) {
     return saturating_subtract(process.start_ns, suspended_ns);
 }
 
-KnownProcesses::KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until)
-    : dropped_until_(std::move(dropped_until)) {
+KnownProcesses::KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until,
+                               const ClockTriple& clock)
+    : dropped_until_(std::move(dropped_until)), clock_(clock) {
     for (const Process& process : processes) processes_[process.key] = &process;
+}
+
+void KnownProcesses::keep_boot(const std::map<ProcessKey, uint32_t>& boots, uint32_t boot_index) {
+    for (const auto& [process, row] : processes_) {
+        const auto boot = boots.find(process);
+        if (boot != boots.end() && boot->second != boot_index) of_other_boots_.insert(process);
+    }
 }
 
 const Process* KnownProcesses::find(const ProcessKey& process) const {
@@ -49,12 +57,13 @@ const Process* KnownProcesses::find(const ProcessKey& process) const {
     return found == processes_.end() ? nullptr : found->second;
 }
 
-const Process* KnownProcesses::at(uint32_t pid, uint64_t time_ns) const {
-    // The latest that had not ended before.
+const Process* KnownProcesses::during(uint32_t pid, const Window& window) const {
     auto one = processes_.upper_bound({pid, UINT64_MAX});
     while (one != processes_.begin() && std::prev(one)->first.pid == pid) {
         --one;
-        if (one->second->exited_ns == 0 || one->second->exited_ns >= time_ns) return one->second;
+        if (started_ns(one->first, clock_) > window.to_ns || of_other_boots_.contains(one->first)) continue;
+        // Those before it had ended earlier.
+        return one->second->exited_ns == 0 || one->second->exited_ns >= window.from_ns ? one->second : nullptr;
     }
     return nullptr;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,11 +25,17 @@ class KnownProcesses {
   public:
     KnownProcesses() = default;
     /// `processes` must outlive it. `dropped_until`: of whom rows were dropped, and when the last of these ended.
-    explicit KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until = {});
+    /// `clock` of their boot: starts of processes count the time in which the host was suspended, and events do not.
+    explicit KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until = {},
+                            const ClockTriple& clock = {});
+    /// The pids of other boots' processes are not theirs in this one.
+    void keep_boot(const std::map<ProcessKey, uint32_t>& boots, uint32_t boot_index);
 
     const Process* find(const ProcessKey& process) const;
     /// Of those that had the pid, the one that had it at that time (CLOCK_MONOTONIC); nullptr where none is known.
-    const Process* at(uint32_t pid, uint64_t time_ns) const;
+    const Process* at(uint32_t pid, uint64_t time_ns) const { return during(pid, {time_ns, time_ns}); }
+    /// The latest that had it at some time of the window, its end included.
+    const Process* during(uint32_t pid, const Window& window) const;
     /// Empty where it is not known.
     std::string name(const ProcessKey& process) const;
     /// CLOCK_MONOTONIC; UINT64_MAX while it lives, and where nothing is known of it.
@@ -39,7 +46,9 @@ class KnownProcesses {
 
   private:
     std::map<ProcessKey, const Process*> processes_;
+    std::set<ProcessKey> of_other_boots_;
     std::map<ProcessKey, uint64_t> dropped_until_;
+    ClockTriple clock_;
 };
 
 /// One Kept a process, and no more than `limit` of them. Where there is no room a quarter goes: first those that speak

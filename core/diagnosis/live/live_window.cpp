@@ -300,7 +300,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     const Window window{saturating_subtract(now.monotonic_ns, judged_ns), now.monotonic_ns};
     SlowCalls slow(0);
     JudgedTotals totals;
-    const KnownProcesses known(processes, std::move(dropped_until));
+    const KnownProcesses known(processes, std::move(dropped_until), now);
     Judge judge({.options = options,
                  .window = window,
                  .clock = now,

@@ -75,7 +75,9 @@ std::string bytes(const json& object, const char* key) {
 std::string time(const json& object, const char* key, const TextStyle& style) {
     const auto value = number(object, key);
     if (!value) return absent;
-    return style.short_times ? format_short_time(*value, ClockTriple::now().realtime_ns) : format_time(*value);
+    if (!style.short_times) return format_time(*value);
+    // A recording reads the same on any day.
+    return format_short_time(*value, style.db.empty() ? ClockTriple::now().realtime_ns : 0);
 }
 
 std::string moment(const json& object, const char* key, const TextStyle& style) {
@@ -293,11 +295,14 @@ std::string events_lines(const json& events, const TextStyle& style) {
     const auto lost = number(events, "lost").value_or(0);
     std::string result;
     // Null where the caller sees only processes of their own.
-    if (number(events, "recorded")) result += count(events, "recorded") + " events, ";
+    if (number(events, "recorded")) result += format_count(*number(events, "recorded"), "event, ", "events, ");
     result += lost == 0 ? "none lost" : paint(format_count(lost) + " lost", Colour::yellow, style);
     if (shows("sampled_out")) result += ", " + count(events, "sampled_out") + " sampled out";
-    if (shows("stacks_lost")) result += ", " + count(events, "stacks_lost") + " stacks lost";
-    if (shows("names_lost")) result += ", " + count(events, "names_lost") + " function names lost";
+    if (shows("stacks_lost"))
+        result += ", " + format_count(number(events, "stacks_lost").value_or(0), "stack lost", "stacks lost");
+    if (shows("names_lost"))
+        result +=
+            ", " + format_count(number(events, "names_lost").value_or(0), "function name lost", "function names lost");
     if (style.details && number(events, "recorded"))
         result += ", " + count(events, "split_uncertain") + " with an estimated time split, last stored event " +
                   count(events, "committed");

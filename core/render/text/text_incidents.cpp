@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "core/model/call_time.h"
+#include "core/model/op.h"
 #include "core/render/incidents.h"
 #include "core/render/table.h"
 #include "core/render/text.h"
@@ -20,9 +22,9 @@ std::string lasted(const json& incident) {
 }
 
 /// Of a kind without a cost, such as a leak, there is none.
-std::string lost(const json& one) {
+std::string lost(const json& one, const char* key = "lost_ns") {
     constexpr uint64_t worth_a_word_ns = 1'000;
-    return number(one, "lost_ns").value_or(0) < worth_a_word_ns ? absent : duration(one, "lost_ns");
+    return number(one, key).value_or(0) < worth_a_word_ns ? absent : duration(one, key);
 }
 
 std::string incident_lines(const json& one, const TextStyle& style) {
@@ -48,7 +50,11 @@ std::string offset(const json& row, uint64_t from_ns) {
 std::string mainly(const json& row) {
     const uint64_t on_cpu = number(row, "on_cpu_ns").value_or(0), runnable = number(row, "runnable_ns").value_or(0),
                    blocked = number(row, "blocked_ns").value_or(0);
-    if (on_cpu >= runnable && on_cpu >= blocked) return "on CPU";
+    if (on_cpu >= runnable && on_cpu >= blocked) {
+        const std::optional<OpId> id = op_of_name(words_or_empty(row, "op"));
+        const Op* const op = id ? find_op(*id) : nullptr;
+        return op && op->waits_for_device ? "device wait" : "on CPU";
+    }
     if (blocked >= runnable) {
         const std::string on = words_or_empty(row, "blocked_on");
         return on.empty() ? "asleep" : "asleep in " + on;
@@ -133,8 +139,9 @@ std::string text_incident(const json& answer, const TextStyle& style) {
     const json& finding = member(answer, "finding");
     const json& at_worst = list(finding, "culprits");
     for (const json& culprit : at_worst.empty() ? list(member(answer, "incident"), "culprits") : at_worst) {
+        const std::string ns = lost(culprit, "ns");
         result +=
-            labelled(first ? "Culprits" : "", duration(culprit, "ns") + "  " + process(culprit, "name", "pid"), style);
+            labelled(first ? "Culprits" : "", (ns == absent ? "" : ns + "  ") + process(culprit, "name", "pid"), style);
         first = false;
     }
     first = true;
@@ -157,9 +164,15 @@ std::string text_incident(const json& answer, const TextStyle& style) {
     if (const json& evidence = list(detail, "evidence"); !evidence.empty())
         result += "\nEvidence\n" + rows_text(evidence, from_ns, false, style);
     result += "\nHistory\n";
-    for (const json& step : list(answer, "history"))
-        result += "  " + time(step, "at_ns", style) + "  " + words(step, "event") +
-                  (lost(step) == absent ? "" : ", " + lost(step) + " lost by then") + "\n";
+    std::string before;
+    for (const json& step : list(answer, "history")) {
+        const std::string event = words(step, "event"), by_then = lost(step);
+        // What was only written again is no news.
+        if (!style.details && event == "updated" && by_then == before) continue;
+        before = by_then;
+        result += "  " + time(step, "at_ns", style) + "  " + event +
+                  (by_then == absent ? "" : ", " + by_then + " lost by then") + "\n";
+    }
     return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 

@@ -113,7 +113,8 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
     for (const json& stack : stacks) {
         if (!result.empty()) result += "\n";
         result += paint(label_of(stack), Colour::bold, style) + "  " + duration(stack, weight.c_str()) +
-                  (weight == "off_cpu_ns" ? " off CPU" : "") + ", " + count(stack, "count") + " calls\n";
+                  (weight == "off_cpu_ns" ? " off CPU" : "") + ", " +
+                  format_count(number(stack, "count").value_or(0), "call", "calls") + "\n";
         for (const json& frame : list(stack, "frames")) result += frame_line(frame, style);
         if (flag(stack, "truncated"))
             result += "      " + paint("[truncated: " + why_truncated(stack) + "]", Colour::yellow, style) + "\n";
@@ -124,8 +125,8 @@ std::string text_stacks(const json& answer, const TextStyle& style) {
         result += "\n" + count(answer, "calls_without_stack") + " of " + count(answer, "calls") +
                   " calls have no recorded stack.\n";
     if (const auto lost = number(answer, "stacks_lost"); lost && *lost != 0)
-        result += "Since ingerod started, the stacks of " + count(answer, "stacks_lost") +
-                  " calls were not stored: the stack table was full, or a user had reached their limit.\n";
+        result += "Since ingerod started, the stacks of " + format_count(*lost, "call", "calls") +
+                  " were not stored: the stack table was full, or a user had reached their limit.\n";
     return result + "\n" + window_line(answer, style) + coverage_lines(answer, style);
 }
 

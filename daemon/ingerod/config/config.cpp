@@ -485,7 +485,8 @@ Result<Config> load_config(const std::string& path, bool required) {
         if (!stream) {
             if (&file == &files.front() && !required && !std::filesystem::exists(file, error)) continue;
             return fail(ErrorCode::bad_request, errno_message(file.string(), errno),
-                        "make the file readable, or name another with --config");
+                        errno == ENOENT ? "name a file that is there with --config"
+                                        : "make the file readable, or name another with --config");
         }
         std::ostringstream content;
         content << stream.rdbuf();
