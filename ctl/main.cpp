@@ -98,13 +98,17 @@ size_t first_plain_word(const CLI::App& app, std::vector<std::string>& words, si
 std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
     std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     size_t at = first_plain_word(app, words, 0);
-    if (at < words.size() && words[at] == "help") {
-        words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
-        words.emplace_back("--help");
-    }
+    // Where it stands: behind a command that runs another it would be that one's.
+    if (at < words.size() && words[at] == "help") words[at] = "--help";
+    at = first_plain_word(app, words, at);
+    while (at < words.size() && words[at] == "help") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
     if (at < words.size() && words[at] == "annotate") {
         at = first_plain_word(*app.get_subcommand("annotate"), words, at + 1);
         if (at < words.size() && words[at] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    } else {
+        // As journalctl has it.
+        for (size_t i = 0; i < words.size() && words[i] != "--"; ++i)
+            if (words[i] == "--until" || words[i].starts_with("--until=")) words[i].replace(0, 7, "--to");
     }
     std::reverse(words.begin(), words.end());
     return words;

@@ -37,11 +37,8 @@ void WindowOptions::add_to(CLI::App& command) {
                     "yesterday or RFC 3339; the local zone unless one is given")
         ->type_name("TIME")
         ->excludes(since_option);
-    auto* to_option =
-        command.add_option("--to", to, "End of the window, as --from, or now (default: now, or the end of the trace)")
-            ->type_name("TIME");
-    // As journalctl has it.
-    command.add_option("--until", to)->type_name("TIME")->excludes(to_option)->group("");
+    command.add_option("--to", to, "End of the window, as --from, or now (default: now, or the end of the trace)")
+        ->type_name("TIME");
     command.add_option("-p,--pid", pid, "Only this process")->type_name("PID")->check(process_number());
     command.add_option("--node", node, "With --db: only this node of a store that has several")->type_name("NAME");
 }
@@ -57,8 +54,8 @@ Result<json> WindowOptions::to_params() const {
             return bad_option("--since", {ErrorCode::bad_request, "neither a duration nor a time: '" + since + "'", ""},
                               since_hint);
         if (*length == 0) return bad_option("--since", {ErrorCode::bad_request, "the window is empty", ""}, since_hint);
-        if (!to.empty())
-            return bad_option("--to", {ErrorCode::bad_request, "the window has no start", ""},
+        if (!to.empty() && to != "now")
+            return bad_option("--to", {ErrorCode::bad_request, "it needs a window that begins at a time", ""},
                               "add --from, or --since with a time");
         params["since_ns"] = *length;
         return params;

@@ -267,27 +267,45 @@ bool fails_often(const JudgedTotals& totals) {
     return totals.failed != 0 && saturating_multiply(totals.failed, failing_from) >= totals.calls;
 }
 
-/// Whether calls of some process of the boot took much of its time beyond what is usual.
-bool is_slow(const Excess& excess, const JudgementContext& context) {
-    std::map<ProcessKey, uint64_t> host_ns;
-    for (uint32_t number = 0; number < excess.groups().size(); ++number) {
-        uint64_t& ns = host_ns[excess.groups().key(number).process];
-        ns = saturating_add(ns, excess.of_group(number).host_ns());
+/// Of processes whose calls took much of their time beyond what is usual.
+struct SlowProcesses {
+    ExcessSums host;         ///< where that is not the device's time
+    bool of_device = false;  ///< some are slow for that alone
+
+    /// Those of a boot.
+    void add(const Excess& excess, const JudgementContext& context) {
+        std::map<ProcessKey, ExcessSums> processes;
+        for (uint32_t number = 0; number < excess.groups().size(); ++number)
+            processes[excess.groups().key(number).process].add(excess.of_group(number));
+        for (const auto& [process, sums] : processes) {
+            const uint64_t time_ns = context.time_of(process);
+            if (share_of(sums.host_ns(), time_ns) >= slow_from)
+                host.add(sums);
+            else
+                of_device = of_device || share_of(sums.excess_ns, time_ns) >= slow_from;
+        }
     }
-    return std::any_of(host_ns.begin(), host_ns.end(),
-                       [&](const auto& one) { return share_of(one.second, context.time_of(one.first)) >= slow_from; });
-}
+    bool any() const { return host.calls != 0; }
+    /// Largest first.
+    std::vector<std::pair<std::string, uint64_t>> parts() const {
+        auto all = host.by_cause();
+        std::erase_if(all, [](const auto& one) { return one.first == to_string(Cause::device_wait); });
+        for (auto& [name, ns] : all)
+            if (name == uncertain_split) ns -= std::min(ns, host.uncertain_device_ns);
+        std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+        return all;
+    }
+    /// Whether most of it has a cause, if none that makes a finding.
+    bool has_causes() const {
+        uint64_t known_ns = 0;
+        for (const auto& [name, ns] : parts())
+            if (name != uncertain_split && name != unexplained) known_ns = saturating_add(known_ns, ns);
+        return known_ns >= host.host_ns() / 2;
+    }
+};
 
-/// The largest part of what was longer than usual and no finding has; of slow calls, that which is no device's.
-const RejectedHypothesis* main_part(const ExplainAnswer& answer, bool slow) {
-    const auto found = std::find_if(answer.rejected.begin(), answer.rejected.end(), [&](const auto& one) {
-        return !slow || one.hypothesis != to_string(Cause::device_wait);
-    });
-    return found == answer.rejected.end() ? nullptr : &*found;
-}
-
-std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, bool slow, const std::string& missing,
-                       const std::string& nothing) {
+std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const SlowProcesses& slow,
+                       const std::string& missing, const std::string& nothing) {
     std::string text;
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
@@ -300,24 +318,26 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
     } else if (totals.calls == 0) {
         text = nothing;
     } else {
-        const RejectedHypothesis* const part = main_part(answer, slow);
-        const bool has_cause = part && part->hypothesis != "unexplained" && part->ns >= answer.excess.host_ns() / 2;
-        text = (slow                  ? (has_cause ? "slow: " : "no cause found: ")
+        text = (slow.any()            ? (slow.has_causes() ? "slow: " : "no cause found: ")
                 : fails_often(totals) ? "calls failed: "
+                : slow.of_device      ? "nothing slow on the host: "
                                       : "nothing slow found: ") +
                format_count(totals.calls, "call", "calls") + " together took " + format_duration(totals.excess_ns) +
                " longer than usual";
-        if (part)
-            text += (part->ns >= totals.excess_ns / 2 ? ", mostly " : ", of it ") + part->hypothesis + " (" +
-                    format_duration(part->ns) + ")";
+        const auto add_part = [&](const std::string& name, uint64_t ns) {
+            text += (ns >= totals.excess_ns / 2 ? ", mostly " : ", of it ") + name + " (" + format_duration(ns) + ")";
+        };
+        if (const auto parts = slow.parts(); !parts.empty())
+            add_part(parts.front().first, parts.front().second);
+        else if (!answer.rejected.empty())
+            add_part(answer.rejected[0].hypothesis, answer.rejected[0].ns);
     }
     if (fails_often(totals))
         text += "; " + format_count(totals.failed) + " of the " + format_count(totals.calls, "call", "calls") +
                 " failed: 'ingeroctl stats' counts the errors";
     if (totals.uncertain) {
-        text += "; " + std::to_string(totals.uncertain) +
-                (totals.uncertain == 1 ? " call has no cause assigned: its time split is an estimate"
-                                       : " calls have no cause assigned: their time split is an estimate");
+        text += "; " + format_count(totals.uncertain, "call has no cause assigned: its time split is an estimate",
+                                    "calls have no cause assigned: their time split is an estimate");
     }
     return text;
 }
@@ -413,6 +433,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
 
+    const KnownProcesses all_known(*processes);
     const auto boots_of_processes = snapshot.process_boots();
     if (!boots_of_processes) return tl::unexpected(boots_of_processes.error());
     auto communicators = Communicators::read(snapshot);
@@ -429,8 +450,8 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     std::deque<std::optional<PastCollectives>> past;
     std::deque<KnownProcesses> known_of_boots;
     for (const BootWindow& boot : boots) {
-        KnownProcesses& known = known_of_boots.emplace_back(*processes, std::map<ProcessKey, uint64_t>(), boot.clock);
-        known.keep_boot(*boots_of_processes, boot.boot_index);
+        known_of_boots.push_back(all_known.of_boot(*boots_of_processes, boot.boot_index, boot.clock));
+        const KnownProcesses& known = known_of_boots.back();
         const auto gaps = snapshot.gaps(boot.boot_index, boot.monotonic);
         if (!gaps) return tl::unexpected(gaps.error());
         const bool imported = std::any_of(gaps->begin(), gaps->end(),
@@ -461,7 +482,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     context.lossy = answer.coverage.lost > totals.recorded / lossy_from;
     std::map<std::string, uint64_t> rejected;
     ExcessGroups groups;
-    bool has_slow = false;
+    SlowProcesses slow_processes;
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
         const Window& window = boots[number].monotonic;
@@ -492,7 +513,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         explainers[number]->judge().ledger().add_rejected(findings, rejected);
         const Excess& excess = explainers[number]->judge().excess();
         groups.add(excess, known);
-        has_slow = has_slow || is_slow(excess, context);
+        slow_processes.add(excess, context);
         add_slices(excess.slices(), boots[number], answer.slices);
         if (auto named = name_functions(snapshot, findings); !named) return tl::unexpected(named.error());
         std::move(findings.begin(), findings.end(), std::back_inserter(answer.findings));
@@ -514,9 +535,9 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     if (const std::string ranks = missing_ranks(*communicators, known_of_boots, boots, *boots_of_processes);
         !ranks.empty())
         missing += (missing.empty() ? "" : ", and ") + ranks;
-    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals) && !has_slow &&
+    answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals) && !slow_processes.any() &&
                      (!filter.pid || is_known(*processes, visible));
-    answer.summary = summary_of(answer, totals, has_slow, missing, nothing_recorded(filter, *processes, visible));
+    answer.summary = summary_of(answer, totals, slow_processes, missing, nothing_recorded(filter, *processes, visible));
     return answer;
 }
 

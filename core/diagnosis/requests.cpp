@@ -508,7 +508,7 @@ void RequestsOfBoot::give(Group& group, RequestsAnswer& answer) {
             const Event& event = group.stalled[*tag];
             request.longest_stall = to_stall(event, joined[i].stall_ns, find(event.op), boot_.clock);
         }
-        request.occupied_by = occupants(span, group.spans, longest);
+        if (query_.with_occupants) request.occupied_by = occupants(span, group.spans, longest);
         answer.requests.push_back(std::move(request));
     }
 }

@@ -24,6 +24,7 @@ struct RequestsQuery {
     std::optional<std::string> id;      ///< only those; as it is, or as to_valid_utf8() makes it
     uint64_t slower_than_ns = 0;        ///< at least so long
     size_t limit = 20;                  ///< rows, the longest; 0: all
+    bool with_occupants = true;
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 

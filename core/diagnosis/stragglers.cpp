@@ -401,6 +401,7 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
     answer.coverage = std::move(*covered);
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
+    const KnownProcesses all_known(*processes);
     const auto boots_of_processes = snapshot.process_boots();
     if (!boots_of_processes) return tl::unexpected(boots_of_processes.error());
     auto communicators = Communicators::read(snapshot);
@@ -456,8 +457,7 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
             std::erase_if(found.episodes, [&](const StragglerEpisode& one) { return one.process.pid != *filter.pid; });
         std::stable_sort(found.episodes.begin(), found.episodes.end(),
                          [](const auto& a, const auto& b) { return a.lost_ns > b.lost_ns; });
-        KnownProcesses known(*processes, {}, boot.clock);
-        known.keep_boot(*boots_of_processes, boot.boot_index);
+        const KnownProcesses known = all_known.of_boot(*boots_of_processes, boot.boot_index, boot.clock);
         for (size_t i = 0; i < std::min(found.episodes.size(), max_with_conditions); ++i) {
             StragglerEpisode& one = found.episodes[i];
             if (!one.cause()) continue;

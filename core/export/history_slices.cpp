@@ -100,6 +100,7 @@ class Stalls {
         RequestsQuery query;
         query.filter = filter;
         query.limit = most_history_slices;
+        query.with_occupants = false;
         query.deadline = std::chrono::steady_clock::now() + patience;
         auto answer = compute_requests(snapshot, query);
         if (!answer) {
@@ -129,7 +130,7 @@ class Stalls {
                             .ns = stall.ns,
                             .at_ns = readable(begin_ns + 1),
                             .why = to_valid_utf8(stall.kind),
-                            .by = to_valid_utf8(stall.culprit.name)};
+                            .by = stall.culprit.pid == 0 ? std::string() : to_valid_utf8(stall.culprit.name)};
     }
 
   private:

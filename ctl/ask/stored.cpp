@@ -61,8 +61,10 @@ struct StoredSource::Worker {
 
 Result<std::string> find_store(const std::string& path) {
     // A directory that a daemon was given by --directory has its store inside.
-    for (const std::string& store : {path, path + "/store"})
+    for (const std::string& store : {path, path + "/store"}) {
         if (access((store + "/data.mdb").c_str(), F_OK) == 0) return store;
+        if (errno == EACCES) return cannot_open(store);
+    }
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) return cannot_open(path);
     if (!S_ISDIR(status.st_mode))

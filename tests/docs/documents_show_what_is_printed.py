@@ -13,6 +13,7 @@ from tracked import ROOT, report, tracked
 sys.path.insert(0, str(ROOT / "tests/support"))
 from console_blocks import BLOCK, difference, run_on_terminal, steps  # noqa: E402
 
+ANSWERED = (0, 3, 5)  # with findings, and in part, too
 IN_TEXT = re.compile(r"`(?:sudo )?(ingeroctl [^`]+)`|^(?:    |\$ )(?:sudo )?(ingeroctl [^#|\n]+)", re.MULTILINE)
 
 
@@ -39,7 +40,8 @@ def wrong_blocks(page: pathlib.Path, environment: dict[str, str]) -> list[str]:
 
 
 def write_blocks(page: pathlib.Path, environment: dict[str, str]) -> None:
-    """Where a line "..." stands for others, as many lines before and after it as there were."""
+    """Where a line "..." stands for others, as many lines are shown before and behind it as there were: behind it from the line on
+    that begins as the first of them did."""
     now: dict[str, str] = {}  # what stands for an id that a command prints, and others name
 
     def rewritten(block: re.Match[str]) -> str:
@@ -47,11 +49,18 @@ def write_blocks(page: pathlib.Path, environment: dict[str, str]) -> None:
         for step in re.split(r"^\$ ", block.group(1), flags=re.MULTILINE)[1:]:
             command, _, shown = step.partition("\n")
             command = re.sub(r"\b[0-9a-f]{8,16}\b", lambda found: now.get(found.group(), found.group()), command)
-            _, printed = run_on_terminal(command, environment, ROOT)
-            before, dots, after = shown.partition("\n...\n")
-            if dots:
-                lines, rest = printed.splitlines(), len(after.splitlines())
-                printed = "\n".join([*lines[:before.count("\n") + 1], "...", *(lines[-rest:] if rest else [])]) + "\n"
+            exit_code, printed = run_on_terminal(command, environment, ROOT)
+            if exit_code not in ANSWERED:
+                sys.exit(f"{page.relative_to(ROOT)}: $ {command}\n{printed}exit code {exit_code}")
+            kept, lines = [], printed.splitlines()
+            for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
+                wanted = part.splitlines()
+                if kept and wanted:
+                    lines = lines[next(at for at, line in enumerate(lines) if line.split()[:1] == wanted[0].split()[:1]):]
+                kept.append("".join(line + "\n" for line in lines[:len(wanted)]))
+                lines = lines[len(wanted):]
+            if len(kept) > 1:
+                printed = "...\n".join(kept)
             ids = [re.findall(r"\b[0-9a-f]{16}\b|\b[0-9a-f]{8}\b", lines) for lines in (shown, printed)]
             for old, new in zip(*ids, strict=False):
                 now.update({old: new, old[:8]: new[:8]})

@@ -123,7 +123,9 @@ TEST(Ctl, WindowsBecomeParameters) {
     };
     EXPECT_EQ(params({}), (json{{"since_ns", 300'000'000'000}}));
     EXPECT_EQ(params({"--since", "90s", "--pid", "7"}), (json{{"since_ns", 90'000'000'000}, {"pid", 7}}));
-    EXPECT_EQ(params({"--since", "-1h"}), (json{{"since_ns", 3'600'000'000'000}})) << "as journalctl has it";
+    for (const std::vector<std::string>& hour :
+         {std::vector<std::string>{"--since", "-1h"}, {"--since", "1h", "--until", "now"}})
+        EXPECT_EQ(params(hour), (json{{"since_ns", 3'600'000'000'000}})) << "as journalctl has it";
     EXPECT_EQ(params({"--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:00:01Z", "--limit", "3"}),
               (json{{"from_ns", 1'767'225'600'000'000'000}, {"to_ns", 1'767'225'601'000'000'000}, {"limit", 3}}));
     for (const char* option : {"--from", "--since"}) {
@@ -283,7 +285,7 @@ TEST(Ctl, AWrongValueIsToldWithWhatIsWanted) {
     EXPECT_EQ(why({"status", "extra"}), "ingeroctl: usage: unexpected word 'extra' after 'status'");
     EXPECT_EQ(why({}), "ingeroctl: usage: a command is missing");
     EXPECT_EQ(why({"stats", "--since", "soon"}), "ingeroctl: stats: --since: neither a duration nor a time: 'soon'");
-    EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: the window has no start");
+    EXPECT_EQ(why({"stats", "--to", "14:00"}), "ingeroctl: stats: --to: it needs a window that begins at a time");
 }
 
 TEST(Ctl, HelpOfACommandComesBeforeOrBehindIt) {
@@ -293,6 +295,12 @@ TEST(Ctl, HelpOfACommandComesBeforeOrBehindIt) {
         EXPECT_EQ(before.out, run({command, "--help"}).out);
     }
     EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+    EXPECT_EQ(run({"--no-pager", "help", "stats"}).out, run({"stats", "--help"}).out);
+    for (const char* command : {"annotate", "record"}) {
+        const Outcome outcome = run({"help", command, "echo", "RAN"});
+        EXPECT_THAT(outcome.out, HasSubstr("Usage: ingeroctl " + std::string(command)));
+        EXPECT_THAT(outcome.out, Not(HasSubstr("RAN"))) << "help runs nothing";
+    }
     EXPECT_EQ(run({"help", "nope"}).exit_code, 2);
 }
 

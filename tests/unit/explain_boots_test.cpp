@@ -259,8 +259,8 @@ TEST(KnownProcesses, AreThoseThatHadBegunByThenInTheSameBoot) {
     processes[0].exited_ns = 200 * second;
     processes[1].key = {hog, 300 * second};
     processes[2].key = {hog, 310 * second};  // of another boot
-    KnownProcesses known(processes);
-    known.keep_boot({{processes[1].key, 0}, {processes[2].key, 1}}, 0);
+    const std::map<ProcessKey, uint32_t> boots = {{processes[1].key, 0}, {processes[2].key, 1}};
+    const KnownProcesses known = KnownProcesses(processes).of_boot(boots, 0, {});
     EXPECT_EQ(known.at(hog, 99 * second), nullptr);
     EXPECT_EQ(known.at(hog, 150 * second), &processes[0]);
     EXPECT_EQ(known.at(hog, 250 * second), nullptr) << "one that began later";

@@ -76,8 +76,31 @@ TEST(Explain, WhatTookMuchLongerForAReasonThatIsNobodysFaultIsSlowAndSaysWhich) 
     const ExplainAnswer answer = work.explain();
     EXPECT_TRUE(answer.findings.empty());
     EXPECT_THAT(answer.summary, testing::StartsWith("slow: 1,000 calls together took 2 s longer than usual, mostly "));
-    EXPECT_THAT(answer.summary, HasSubstr("migration"));
+    EXPECT_THAT(answer.summary, HasSubstr(", mostly kernel or ingerod work (2 s)"));
     EXPECT_FALSE(answer.healthy);
+}
+
+TEST(Explain, WhyAProcessWasSlowIsNotWhatAnotherOneWaitedFor) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& sleeping = work.call(async_copy, ms);
+        if (step % 10 == 9) work.block(sleeping, 50 * ms, BlockedReason::timer);
+        work.now += 30 * ms;
+    }
+    for (int step = 0; step < 1'000; ++step) {
+        Event& event = work.call(device_malloc, step % 10 == 9 ? 31 * ms : ms);
+        event.args[0] = 1 << 16;
+        event.tgid = event.tid = python + 1;
+    }
+    Process late;
+    late.key = {python + 1, work.snapshot.events().back().process_start_ns};
+    late.first_seen_ns = work.now - 10 * second;
+    work.snapshot.add(late);
+    const ExplainAnswer answer = work.explain();
+    EXPECT_THAT(answer.summary,
+                testing::StartsWith("no cause found: 2,000 calls together took 8 s longer than usual, of it "
+                                    "unexplained (3 s)"))
+        << "the sleeps of 5 s are less than a fifth of their program's time";
 }
 
 TEST(Explain, CallsThatTookLessThanAFifthOfTheTimeLongerAreNotSlow) {
@@ -244,6 +267,7 @@ TEST(Explain, ASlowerDeviceIsNeverAFinding) {
     }
     const ExplainAnswer answer = work.explain();
     EXPECT_TRUE(answer.healthy) << answer.summary;
+    EXPECT_THAT(answer.summary, testing::StartsWith("nothing slow on the host: "));
     EXPECT_GE(rejected_ns(answer.rejected, "device wait"), 400 * 17 * ms);
     EXPECT_GE(rejected_ns(answer.rejected, "waiting in the driver"), 200 * 13 * ms);
     EXPECT_EQ(answer.slow_calls[0].cause, "device wait");

@@ -6,6 +6,7 @@
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
 #include "core/model/text/error_names.h"
+#include "core/model/text/format.h"
 #include "core/query/kernel_names.h"
 
 namespace ingero {
@@ -267,20 +268,17 @@ class DeviceFault final : public Detector {
 
     static void write_text(Finding& finding, const Fault& fault, const UnderWay& all, const std::string& name) {
         const Event& error = fault.error;
-        const auto some = [](uint64_t number, const char* one, const char* many) {
-            return std::to_string(number) + " " + (number == 1 ? one : many);
-        };
         finding.summary = op_name(error.op) + " of thread " + std::to_string(error.tid) + " in " +
                           process_text(finding) + " returned " + name + "; ";
-        finding.summary += all.functions.empty()
-                               ? "no launch under way was recorded"
-                               : some(all.launches, "launch", "launches") + " of " +
-                                     some(all.functions.size(), "function", "functions") + " may not have completed";
+        finding.summary += all.functions.empty() ? "no launch under way was recorded"
+                                                 : format_count(all.launches, "launch", "launches") + " of " +
+                                                       format_count(all.functions.size(), "function", "functions") +
+                                                       " may not have completed";
         if (all.unknown) finding.summary += ", and work that cannot be named may have been under way";
         const auto failures = fault.failures.find(error.return_code);
         const uint64_t alike = failures == fault.failures.end() ? 0 : failures->second;
         if (const uint64_t later = saturating_subtract(alike, error.depth == 0 ? error.weight : 0); later > 0)
-            finding.summary += "; " + some(later, "later call", "later calls") + " failed with the same error";
+            finding.summary += "; " + format_count(later, "later call", "later calls") + " failed with the same error";
         finding.fix =
             "Restart the process: its context accepts no more work. To find the launch, run it with "
             "CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer. The error is returned by whichever call comes next, "

@@ -3,6 +3,7 @@
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/findings.h"
+#include "core/model/text/format.h"
 
 namespace ingero {
 
@@ -140,9 +141,9 @@ class GraphRecapture final : public Detector {
         finding.worst.cause = finding.kind;
         finding.evidence = graphs.evidence.sequences();
         const std::string who = process_text(finding);
-        finding.summary = who + " captured " + std::to_string(graphs.captures) + " and instantiated " +
-                          std::to_string(graphs.instantiations) + " graphs for " +
-                          std::to_string(graphs.replays_in_window) + " replays" + loss_text(finding);
+        finding.summary = who + " captured " + format_count(graphs.captures) + " and instantiated " +
+                          format_count(graphs.instantiations, "graph", "graphs") + " for " +
+                          format_count(graphs.replays_in_window, "replay", "replays") + loss_text(finding);
         finding.fix =
             "Keep the graphs: pad shapes to a few sizes and keep an executable graph for each, or update one in place "
             "(cudaGraphExecUpdate) where only parameters change.";

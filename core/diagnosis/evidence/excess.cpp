@@ -44,8 +44,8 @@ std::vector<std::pair<std::string, uint64_t>> ExcessSums::by_cause() const {
     };
     for (size_t cause = 0; cause < cause_count; ++cause)
         add_part(std::string(to_string(static_cast<Cause>(cause))), ns[cause]);
-    add_part("uncertain split", uncertain_ns);
-    add_part("unexplained", rest_ns);
+    add_part(std::string(uncertain_split), uncertain_ns);
+    add_part(std::string(unexplained), rest_ns);
     std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
     return list;
 }

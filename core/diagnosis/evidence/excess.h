@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "core/query/key_index.h"
 
 namespace ingero {
+
+/// What of it has no cause.
+inline constexpr std::string_view unexplained = "unexplained", uncertain_split = "uncertain split";
 
 /// Of outermost calls, each row as often as it stands for calls.
 struct ExcessSums {

@@ -42,26 +42,35 @@ uint64_t started_ns(const ProcessKey& process, const ClockTriple& clock) {
 KnownProcesses::KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until,
                                const ClockTriple& clock)
     : dropped_until_(std::move(dropped_until)), clock_(clock) {
-    for (const Process& process : processes) processes_[process.key] = &process;
+    Rows rows;
+    for (const Process& process : processes) rows[process.key] = &process;
+    processes_ = std::make_shared<const Rows>(std::move(rows));
 }
 
-void KnownProcesses::keep_boot(const std::map<ProcessKey, uint32_t>& boots, uint32_t boot_index) {
-    for (const auto& [process, row] : processes_) {
-        const auto boot = boots.find(process);
-        if (boot != boots.end() && boot->second != boot_index) of_other_boots_.insert(process);
-    }
+KnownProcesses KnownProcesses::of_boot(const std::map<ProcessKey, uint32_t>& boots, uint32_t boot_index,
+                                       const ClockTriple& clock) const {
+    KnownProcesses own = *this;
+    own.boots_ = &boots;
+    own.boot_index_ = boot_index;
+    own.clock_ = clock;
+    return own;
 }
 
 const Process* KnownProcesses::find(const ProcessKey& process) const {
-    const auto found = processes_.find(process);
-    return found == processes_.end() ? nullptr : found->second;
+    const auto found = processes_->find(process);
+    return found == processes_->end() ? nullptr : found->second;
 }
 
 const Process* KnownProcesses::during(uint32_t pid, const Window& window) const {
-    auto one = processes_.upper_bound({pid, UINT64_MAX});
-    while (one != processes_.begin() && std::prev(one)->first.pid == pid) {
+    const auto is_of_another_boot = [&](const ProcessKey& process) {
+        if (!boots_) return false;
+        const auto boot = boots_->find(process);
+        return boot != boots_->end() && boot->second != boot_index_;
+    };
+    auto one = processes_->upper_bound({pid, UINT64_MAX});
+    while (one != processes_->begin() && std::prev(one)->first.pid == pid) {
         --one;
-        if (started_ns(one->first, clock_) > window.to_ns || of_other_boots_.contains(one->first)) continue;
+        if (started_ns(one->first, clock_) > window.to_ns || is_of_another_boot(one->first)) continue;
         // Those before it had ended earlier.
         return one->second->exited_ns == 0 || one->second->exited_ns >= window.from_ns ? one->second : nullptr;
     }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -28,8 +28,9 @@ class KnownProcesses {
     /// `clock` of their boot: starts of processes count the time in which the host was suspended, and events do not.
     explicit KnownProcesses(const std::vector<Process>& processes, std::map<ProcessKey, uint64_t> dropped_until = {},
                             const ClockTriple& clock = {});
-    /// The pids of other boots' processes are not theirs in this one.
-    void keep_boot(const std::map<ProcessKey, uint32_t>& boots, uint32_t boot_index);
+    /// The same of one boot, in which the pids of other boots' processes are not theirs. `boots` must outlive it.
+    KnownProcesses of_boot(const std::map<ProcessKey, uint32_t>& boots, uint32_t boot_index,
+                           const ClockTriple& clock) const;
 
     const Process* find(const ProcessKey& process) const;
     /// Of those that had the pid, the one that had it at that time (CLOCK_MONOTONIC); nullptr where none is known.
@@ -45,8 +46,10 @@ class KnownProcesses {
     SameDevice same_device(const ProcessKey& a, uint16_t device_of_a, const ProcessKey& b, uint16_t device_of_b) const;
 
   private:
-    std::map<ProcessKey, const Process*> processes_;
-    std::set<ProcessKey> of_other_boots_;
+    using Rows = std::map<ProcessKey, const Process*>;
+    std::shared_ptr<const Rows> processes_ = std::make_shared<Rows>();
+    const std::map<ProcessKey, uint32_t>* boots_ = nullptr;
+    uint32_t boot_index_ = 0;
     std::map<ProcessKey, uint64_t> dropped_until_;
     ClockTriple clock_;
 };
