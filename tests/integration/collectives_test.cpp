@@ -20,6 +20,7 @@
 #include "daemon/ingerod/probes/attach/targets.h"
 #include "test_paths.h"
 #include "tests/support/daemon.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/side_by_side.h"
 
 using namespace ingero;
@@ -398,7 +399,9 @@ TEST_F(Collectives, of_a_loop_that_synchronises_every_ten_steps_show_how_late_th
 }
 
 TEST_F(Collectives, a_rank_that_keeps_coming_last_is_named_while_it_runs_and_from_the_store) {
-    ASSERT_NO_FATAL_FAILURE(trace({"loop", "--ranks", "4", "--processes", "4", "--steps", "400", "--sync-every", "10",
+    // Of a daemon that is slower by its sanitizer more has to be seen until it has judged enough.
+    const std::string steps = sanitized ? "1200" : "400";
+    ASSERT_NO_FATAL_FAILURE(trace({"loop", "--ranks", "4", "--processes", "4", "--steps", steps, "--sync-every", "10",
                                    "--late-rank", "2", "--late-ms", "10"}));
     const auto reader = StoreReader::open(store_directory_);
     ASSERT_TRUE(reader) << reader.error().message;
