@@ -18,11 +18,7 @@ using NcclHang = Ranks;
 TEST_F(NcclHang, OfARankThatHasEndedIsProvenAndNamesIt) {
     make(4);
     for (int number = 0; number < 50; ++number) step(usual(4));
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-        add_process(rank);
-        collective(rank, sequence_ + 1, now_ + rank * ms);
-    }
-    add_process(3, now_ + 5 * ms);
+    last_rank_ends(4);
     auto found = explain(now_ + 20 * second);
     ASSERT_THAT(found["nccl-hang"], SizeIs(1));
     const Finding& hang = found["nccl-hang"][0];
@@ -72,11 +68,7 @@ TEST_F(OneRank, ThatIsAskedAboutIsComparedWithTheOthers) {
 TEST_F(OneRank, OfACollectiveThatCannotEndIsToldSoWhetherItWaitsOrIsMissing) {
     make(5);
     for (int number = 0; number < 50; ++number) step(usual(5));
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-        add_process(rank);
-        collective(rank, sequence_ + 1, now_ + rank * ms);
-    }
-    add_process(4, now_ + 5 * ms);
+    last_rank_ends(5);
     for (uint32_t pid = 100; pid < 105; ++pid) {
         const auto answer = asked(pid, {}, now_ + 20 * second);
         ASSERT_TRUE(answer);

@@ -51,6 +51,14 @@ class Ranks : public testing::Test {
         row.exit_code = exit_code;
         snapshot_.add(row);
     }
+    /// All but the last rank enter the next collective, and the last one ends.
+    void last_rank_ends(uint32_t ranks) {
+        for (uint32_t rank = 0; rank + 1 < ranks; ++rank) {
+            add_process(rank);
+            collective(rank, sequence_ + 1, now_ + rank * ms);
+        }
+        add_process(ranks - 1, now_ + 5 * ms);
+    }
     Event& call(const std::string& name, uint32_t rank, uint64_t start_ns, uint64_t duration_ns) {
         Event event;
         event.op = op_of_name(name).value();
