@@ -1,5 +1,6 @@
 #include "ctl/help.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
@@ -25,6 +26,19 @@ class HelpFormatter final : public CLI::Formatter {
     }
     std::string make_option(const CLI::Option* option, bool is_positional) const override {
         return entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+    }
+    /// The type says how many values there are, and the description what the option is not used with.
+    std::string make_option_opts(const CLI::Option* option) const override {
+        std::string opts = CLI::Formatter::make_option_opts(option);
+        opts.resize(std::min(opts.find(" Excludes:"), opts.size()));
+        const std::string times = " x " + std::to_string(option->get_expected_min());
+        if (opts.ends_with(times)) opts.resize(opts.size() - times.size());
+        return opts;
+    }
+    std::string make_option_desc(const CLI::Option* option) const override {
+        std::string text = CLI::Formatter::make_option_desc(option);
+        for (const CLI::Option* other : option->get_excludes()) text += "; not with " + other->get_name();
+        return text;
     }
 
   private:

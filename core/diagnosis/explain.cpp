@@ -307,10 +307,19 @@ struct SlowProcesses {
 std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, const SlowProcesses& slow,
                        const std::string& missing, const std::string& nothing) {
     std::string text;
+    const auto add_part = [&](const std::string& name, uint64_t ns, uint64_t whole_ns) {
+        text += (ns >= whole_ns / 2 ? ", mostly " : ", of it ") + name + " (" + format_duration(ns) + ")";
+    };
     if (!answer.findings.empty()) {
         text = answer.findings[0].summary;
         const size_t more = answer.findings.size() - 1;
         if (more) text += ", and " + std::to_string(more) + (more == 1 ? " more finding" : " more findings");
+        if (answer.findings[0].severity == Severity::low && slow.any() && !slow.has_causes()) {
+            text += "; no cause found for most of the " + format_duration(slow.host.host_ns()) +
+                    " that calls took longer than usual";
+            const auto [name, ns] = slow.parts().front();
+            add_part(name, ns, slow.host.host_ns());
+        }
         if (!missing.empty()) text += "; for other causes there is insufficient evidence: " + missing;
     } else if (!missing.empty()) {
         text = "insufficient evidence: " + missing + "; no finding in " +
@@ -324,13 +333,10 @@ std::string summary_of(const ExplainAnswer& answer, const JudgedTotals& totals, 
                                       : "nothing slow found: ") +
                format_count(totals.calls, "call", "calls") + " together took " + format_duration(totals.excess_ns) +
                " longer than usual";
-        const auto add_part = [&](const std::string& name, uint64_t ns) {
-            text += (ns >= totals.excess_ns / 2 ? ", mostly " : ", of it ") + name + " (" + format_duration(ns) + ")";
-        };
         if (const auto parts = slow.parts(); !parts.empty())
-            add_part(parts.front().first, parts.front().second);
+            add_part(parts.front().first, parts.front().second, totals.excess_ns);
         else if (!answer.rejected.empty())
-            add_part(answer.rejected[0].hypothesis, answer.rejected[0].ns);
+            add_part(answer.rejected[0].hypothesis, answer.rejected[0].ns, totals.excess_ns);
     }
     if (fails_often(totals))
         text += "; " + format_count(totals.failed) + " of the " + format_count(totals.calls, "call", "calls") +

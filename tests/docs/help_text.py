@@ -16,8 +16,7 @@ def option_lines(help_text: str) -> list[str]:
 
 
 def options_in(help_text: str) -> set[str]:
-    # "Excludes: --from" is about another option.
-    return {name for line in option_lines(help_text) for name in OPTION.findall(re.split(r" [A-Z][a-z]+: ", line)[0])}
+    return {name for line in option_lines(help_text) for name in OPTION.findall(line)}
 
 
 def values_in(help_text: str) -> dict[str, set[str] | None]:

@@ -62,6 +62,23 @@ TEST(Explain, CallsThatTookAFifthOfTheTimeLongerAndNothingSaysWhyHaveNoCauseFoun
     EXPECT_FALSE(answer.healthy);
 }
 
+TEST(Explain, AFindingOfLowSeverityDoesNotHideThatMostOfTheTimeHasNoCause) {
+    Workload work;
+    for (int step = 0; step < 1'000; ++step) {
+        Event& event = work.call(device_malloc, step % 10 == 9 ? 21 * ms : ms);
+        event.args[0] = 1 << 16;
+        if (step == 999) work.block(event, 15 * ms, BlockedReason::futex);
+    }
+    work.now = 10 * second;
+    const ExplainAnswer answer = work.explain();
+    ASSERT_EQ(answer.findings.size(), 1u);
+    ASSERT_EQ(answer.findings[0].severity, Severity::low);
+    EXPECT_THAT(answer.summary, testing::StartsWith(answer.findings[0].summary));
+    EXPECT_THAT(answer.summary, HasSubstr("; no cause found for most of the 2.02 s that calls took longer than usual, "
+                                          "mostly unexplained (2 s)"));
+    EXPECT_FALSE(answer.healthy);
+}
+
 TEST(Explain, WhatTookMuchLongerForAReasonThatIsNobodysFaultIsSlowAndSaysWhich) {
     Workload work;
     for (int step = 0; step < 1'000; ++step) {
