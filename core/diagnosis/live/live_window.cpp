@@ -4,11 +4,11 @@
 #include <deque>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <set>
 #include <span>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/judge.h"
 #include "core/model/op.h"
@@ -81,34 +81,38 @@ struct LiveWindow::Impl {
     std::string boot_id;
     LiveWindowOptions options;
 
-    mutable std::mutex mutex;
-    // Below: guarded by mutex. Parts do not change, so a pass works on those it found without holding it.
-    std::deque<Block> blocks;
-    uint64_t first_block = 0;  ///< the number of blocks.front()
-    std::map<ProcessKey, Kept> kept;
-    std::set<std::pair<size_t, ProcessKey>> by_size;  ///< whoever has anything in `kept`
-    std::deque<SpanRow> spans;                        ///< in order of arrival
-    size_t new_spans = 0;                             ///< the latest so many of `spans` no pass has seen
-    std::vector<SpanRow> registered;
-    std::deque<GpuSample> samples;  ///< of GPUs
+    Mutex mutex;
+    /// Parts do not change, so a pass works on those it found without holding the mutex.
+    std::deque<Block> blocks INGERO_GUARDED_BY(mutex);
+    uint64_t first_block INGERO_GUARDED_BY(mutex) = 0;  ///< the number of blocks.front()
+    std::map<ProcessKey, Kept> kept INGERO_GUARDED_BY(mutex);
+    /// Whoever has anything in `kept`.
+    std::set<std::pair<size_t, ProcessKey>> by_size INGERO_GUARDED_BY(mutex);
+    std::deque<SpanRow> spans INGERO_GUARDED_BY(mutex);  ///< in order of arrival
+    size_t new_spans INGERO_GUARDED_BY(mutex) = 0;       ///< the latest so many of `spans` no pass has seen
+    std::vector<SpanRow> registered INGERO_GUARDED_BY(mutex);
+    std::deque<GpuSample> samples INGERO_GUARDED_BY(mutex);  ///< of GPUs
+    /// The thread that makes passes sets it with the mutex held, and reads it without. Others read it by `forgotten`.
     Communicators communicators;
-    CollectiveFeed forgotten{communicators};     ///< what ranks had done in calls that are no longer kept
-    std::map<OpId, std::deque<LossRow>> losses;  ///< in order of time; of one op the oldest are one
-    size_t bytes = 0;
-    uint64_t last_sequence = 0;     ///< of calls
-    uint64_t last_row = 0;          ///< of waits too
-    uint64_t seen_sequence = 0;     ///< of calls, by passes
-    uint64_t seen_row = 0;          ///< the same of all rows
-    uint64_t dropped_until_ns = 0;  ///< when the last call that is too old to be kept returned
+    /// What ranks had done in calls that are no longer kept.
+    CollectiveFeed forgotten INGERO_GUARDED_BY(mutex){communicators};
+    /// In order of time; of one op the oldest are one.
+    std::map<OpId, std::deque<LossRow>> losses INGERO_GUARDED_BY(mutex);
+    size_t bytes INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t last_sequence INGERO_GUARDED_BY(mutex) = 0;     ///< of calls
+    uint64_t last_row INGERO_GUARDED_BY(mutex) = 0;          ///< of waits too
+    uint64_t seen_sequence INGERO_GUARDED_BY(mutex) = 0;     ///< of calls, by passes
+    uint64_t seen_row INGERO_GUARDED_BY(mutex) = 0;          ///< the same of all rows
+    uint64_t dropped_until_ns INGERO_GUARDED_BY(mutex) = 0;  ///< when the last call that is too old to be kept returned
 
-    void resize(const ProcessKey& process, Kept& own, size_t to) {
+    void resize(const ProcessKey& process, Kept& own, size_t to) INGERO_REQUIRES(mutex) {
         by_size.erase({own.bytes, process});
         bytes = bytes - own.bytes + to;
         own.bytes = to;
         if (to != 0) by_size.emplace(to, process);
     }
 
-    void add(Block block) {
+    void add(Block block) INGERO_REQUIRES(mutex) {
         for (size_t number = 0; number < block.parts.size(); ++number) {
             const Part& part = *block.parts[number];
             Kept& own = kept[part.process];
@@ -118,7 +122,7 @@ struct LiveWindow::Impl {
         blocks.push_back(std::move(block));
     }
 
-    void drop_first_of(const ProcessKey& process, Kept& own) {
+    void drop_first_of(const ProcessKey& process, Kept& own) INGERO_REQUIRES(mutex) {
         const Place place = own.places.front();
         own.places.erase(own.places.begin());
         auto& part = blocks[place.block - first_block].parts[place.part];
@@ -132,7 +136,7 @@ struct LiveWindow::Impl {
     }
 
     /// Of whoever has most: who calls all the time crowds out nobody but itself.
-    void make_room() {
+    void make_room() INGERO_REQUIRES(mutex) {
         while (bytes > options.max_bytes && blocks.size() > 1) {
             const ProcessKey process = by_size.rbegin()->second;
             drop_first_of(process, kept.at(process));
@@ -143,14 +147,14 @@ struct LiveWindow::Impl {
         }
     }
 
-    void drop_first() {
+    void drop_first() INGERO_REQUIRES(mutex) {
         for (const auto& part : blocks.front().parts)
             if (part) drop_first_of(part->process, kept.at(part->process));
         blocks.pop_front();
         ++first_block;
     }
 
-    void add(const LossRow& row) {
+    void add(const LossRow& row) INGERO_REQUIRES(mutex) {
         std::deque<LossRow>& rows = losses[row.op];
         if (!rows.empty() && saturating_subtract(row.to_ns, rows.back().from_ns) <= loss_slot_ns)
             return rows.back().add(row);
@@ -160,12 +164,12 @@ struct LiveWindow::Impl {
         rows.pop_front();
     }
 
-    void drop_before(uint64_t oldest_ns) {
+    void drop_before(uint64_t oldest_ns) INGERO_REQUIRES(mutex) {
         while (!blocks.empty() && blocks.front().latest_end_ns < oldest_ns) {
             dropped_until_ns = std::max(dropped_until_ns, blocks.front().latest_end_ns);
             drop_first();
         }
-        std::erase_if(kept, [this](const auto& one) {
+        std::erase_if(kept, [this](const auto& one) INGERO_REQUIRES(mutex) {
             return one.second.bytes == 0 && one.second.dropped_until_ns <= dropped_until_ns;
         });
     }
@@ -190,7 +194,7 @@ void LiveWindow::add(std::vector<Event> events, std::span<const LossRow> losses)
     }
     block.parts = parts_of(events);
 
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     for (const LossRow& row : losses)
         if (row.lost() != 0) impl_->add(row);
     if (events.empty()) return;
@@ -201,7 +205,7 @@ void LiveWindow::add(std::vector<Event> events, std::span<const LossRow> losses)
 }
 
 void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     for (const SpanRow& span : spans) {
         if (span.kind == SpanKind::scope && impl_->registered.size() < max_registered)
             impl_->registered.push_back(span);
@@ -213,7 +217,7 @@ void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
 }
 
 void LiveWindow::set_communicators(Communicators communicators) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     impl_->communicators = std::move(communicators);
     impl_->forgotten.communicators_changed();
 }
@@ -221,7 +225,7 @@ void LiveWindow::set_communicators(Communicators communicators) {
 void LiveWindow::add_state(const StateRow& state) {
     auto sample = gpu_sample(state);
     if (!sample) return;
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     impl_->samples.push_back(std::move(*sample));
     if (impl_->samples.size() > max_samples) impl_->samples.pop_front();
 }
@@ -229,7 +233,7 @@ void LiveWindow::add_state(const StateRow& state) {
 std::vector<GpuStates> LiveWindow::gpus_since(uint64_t from_ns) const {
     std::vector<GpuSample> samples;
     {
-        const std::lock_guard lock(impl_->mutex);
+        const Lock lock(impl_->mutex);
         std::copy_if(impl_->samples.begin(), impl_->samples.end(), std::back_inserter(samples),
                      [&](const GpuSample& sample) { return sample.measurement.time_ns >= from_ns; });
     }
@@ -238,7 +242,7 @@ std::vector<GpuStates> LiveWindow::gpus_since(uint64_t from_ns) const {
 
 void LiveWindow::trim(uint64_t now_monotonic_ns) {
     const uint64_t oldest = saturating_subtract(now_monotonic_ns, impl_->options.history_ns);
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     impl_->drop_before(oldest);
     while (!impl_->spans.empty() && impl_->spans.front().end_ns < oldest) impl_->spans.pop_front();
     impl_->new_spans = std::min(impl_->new_spans, impl_->spans.size());
@@ -246,17 +250,17 @@ void LiveWindow::trim(uint64_t now_monotonic_ns) {
 }
 
 bool LiveWindow::has_new() const {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     return impl_->last_sequence > impl_->seen_sequence || impl_->new_spans != 0;
 }
 
 bool LiveWindow::empty() const {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     return impl_->blocks.empty();
 }
 
 size_t LiveWindow::bytes() const {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     return impl_->bytes;
 }
 
@@ -272,7 +276,7 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     // Calls that return after the last one dropped are all kept: a process that began since is known whole.
     uint64_t kept_from_ns = 0;
     {
-        const std::lock_guard lock(impl_->mutex);
+        const Lock lock(impl_->mutex);
         blocks.assign(impl_->blocks.begin(), impl_->blocks.end());
         options.new_from_sequence = impl_->seen_row + 1;
         impl_->seen_sequence = impl_->last_sequence;

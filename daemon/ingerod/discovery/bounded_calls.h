@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "core/base/mutex.h"
 #include "daemon/ingerod/limits/shares.h"
 
 namespace ingero {
@@ -59,8 +59,8 @@ class BoundedCalls {
     bool make(const Subject& subject, uint32_t uid, std::function<void()> call);
 
     BoundedCallsLimits limits_;
-    std::mutex caller_;   ///< one at a time
-    RateShares held_up_;  ///< in us
+    Mutex caller_;                                   ///< one at a time
+    RateShares held_up_ INGERO_GUARDED_BY(caller_);  ///< in us
     std::shared_ptr<Shared> shared_;
 };
 

@@ -116,7 +116,7 @@ void CommitQueue::start() {
 void CommitQueue::finish() {
     if (!thread_.joinable()) return;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         closed_ = true;
     }
     wake_.notify_all();
@@ -127,80 +127,80 @@ void CommitQueue::finish() {
 
 void CommitQueue::stop_waiting() {
     stopping_ = true;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     wake_.notify_all();
 }
 
 void CommitQueue::put(Process process) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     next_.processes.push_back(std::move(process));
 }
 
 void CommitQueue::put(GapRow gap) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(gap), next_.gaps, max_waiting_gaps);
 }
 
 // A store that refuses for long, or a target that registers without end: the oldest names go first.
 void CommitQueue::put(FunctionRow function) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     next_.functions.push_back(std::move(function));
     if (next_.functions.size() > max_waiting_functions) next_.functions.erase(next_.functions.begin());
 }
 
 void CommitQueue::put(CommunicatorRow communicator) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(communicator), next_.communicators, max_waiting_functions);
 }
 
 void CommitQueue::put(StackRow stack) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(stack), next_.stacks, max_waiting_stacks);
 }
 
 void CommitQueue::put(FileRow file) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(file), next_.files, max_waiting_stacks);
 }
 
 void CommitQueue::put(SymbolRow symbol) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(symbol), next_.symbols, max_waiting_stacks);
 }
 
 void CommitQueue::put(StateRow state) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(state), next_.states, max_waiting_states);
 }
 
 void CommitQueue::put(IncidentRow incident) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     put_row(std::move(incident), next_.incidents, max_waiting_incidents);
 }
 
 void CommitQueue::put(std::vector<SpanRow> spans, std::function<void(bool)> done) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     append(next_.spans, std::move(spans));
     next_done_.push_back(std::move(done));
     wake_.notify_all();
 }
 
 void CommitQueue::set_covered_since(uint64_t monotonic_ns) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (covered_since_ == 0) covered_since_ = monotonic_ns;
 }
 
 bool CommitQueue::is_covering() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return covered_since_ != 0;
 }
 
 void CommitQueue::push(std::vector<Event> events, std::vector<LossRow> losses, uint64_t covered_until_ns,
                        std::vector<Call> requests) {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     // A disk that cannot keep up stops the draining here; what then finds no room is counted by the kernel side.
     waits_for_store_ = true;
-    wake_.wait(lock, [this] { return queued_events_ < max_waiting_events || stopping_; });
+    while (queued_events_ >= max_waiting_events && !stopping_) wake_.wait(lock);
     waits_for_store_ = false;
     // Only now: what is put may be committed meanwhile, and a newer row must not come before an older one.
     Queued queued = take_put();
@@ -222,7 +222,7 @@ CommitQueue::Queued CommitQueue::take_put() {
 CommitQueue::Outcome CommitQueue::commit(const Batch& batch) {
     const auto result = store_->commit(batch);
     const bool too_large = !result && !store_->fits(batch);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     figures_.store = store_->figures();
     if (result) {
         figures_.committed_sequence = figures_.store.last_sequence;
@@ -273,8 +273,8 @@ bool CommitQueue::store_in_parts(Batch& batch) {
 
 // Behind a slow disk, several batches share one transaction and one synchronisation; a small store takes small ones.
 // Rows that somebody waits for are committed once no batch is left, since the next may be a second away.
-std::optional<CommitQueue::Queued> CommitQueue::take(std::unique_lock<std::mutex>& lock) {
-    wake_.wait(lock, [this] { return !queue_.empty() || !next_done_.empty() || closed_; });
+std::optional<CommitQueue::Queued> CommitQueue::take(Lock& lock) {
+    while (queue_.empty() && next_done_.empty() && !closed_) wake_.wait(lock);
     if (queue_.empty() && next_done_.empty()) return std::nullopt;
     Queued queued;
     const size_t most = std::min<size_t>(max_commit_events, figures_.store.cap_bytes / 4 / row_bytes);
@@ -322,13 +322,13 @@ void CommitQueue::give_up(Batch& batch) {
 // Between batches; where there never is a moment between them, every so often all the same.
 void CommitQueue::tidy() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const bool is_awaited = !queue_.empty() || !next_done_.empty();
         if (closed_ || (is_awaited && ++untidied_batches_ < tidy_every_batches)) return;
     }
     untidied_batches_ = 0;
     const auto tidied = store_->tidy();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     figures_.store = store_->figures();
     // A full disk or a held snapshot: the next commit says so, and until then nothing is lost.
     if (!tidied) spdlog::debug("cannot clean up the store: {}", tidied.error().message);
@@ -336,7 +336,7 @@ void CommitQueue::tidy() {
 
 void CommitQueue::run() {
     for (;;) {
-        std::unique_lock lock(mutex_);
+        Lock lock(mutex_);
         std::optional<Queued> queued = take(lock);
         if (!queued) return;
         lock.unlock();
@@ -356,7 +356,7 @@ void CommitQueue::run() {
 }
 
 CommitFigures CommitQueue::figures() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return figures_;
 }
 

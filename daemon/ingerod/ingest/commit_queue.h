@@ -3,18 +3,17 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/store/store.h"
 
 namespace ingero {
@@ -81,16 +80,16 @@ class CommitQueue {
 
     void run();
     /// What was put up to now, without events.
-    Queued take_put();
+    Queued take_put() INGERO_REQUIRES(mutex_);
     /// Nothing once the queue is closed and empty.
-    std::optional<Queued> take(std::unique_lock<std::mutex>& lock);
+    std::optional<Queued> take(Lock& lock) INGERO_REQUIRES(mutex_);
     enum class Outcome { stored, failed, too_large };
     Outcome commit(const Batch& batch);
     /// What could not be stored stays in the batch.
     void store(Batch& batch);
     bool store_in_parts(Batch& batch);
-    void give_up(Batch& batch);
-    void carry_loss(const LossRow& row);
+    void give_up(Batch& batch) INGERO_REQUIRES(mutex_);
+    void carry_loss(const LossRow& row) INGERO_REQUIRES(mutex_);
     void tidy();
 
     std::unique_ptr<StoreWriter> store_;
@@ -100,17 +99,16 @@ class CommitQueue {
     std::atomic<bool> waits_for_store_{false};
     size_t untidied_batches_ = 0;  ///< the queue's thread only
 
-    mutable std::mutex mutex_;
-    std::condition_variable wake_;
-    // Below: guarded by the mutex.
-    std::deque<Queued> queue_;
-    size_t queued_events_ = 0;
-    bool closed_ = false;
-    Batch next_;  ///< what is put; its events, losses and coverage stay empty
-    std::vector<std::function<void(bool)>> next_done_;
-    std::map<OpId, LossRow> carried_losses_;  ///< of batches that could not be stored
-    uint64_t covered_since_ = 0;
-    CommitFigures figures_;
+    mutable Mutex mutex_;
+    Condition wake_;
+    std::deque<Queued> queue_ INGERO_GUARDED_BY(mutex_);
+    size_t queued_events_ INGERO_GUARDED_BY(mutex_) = 0;
+    bool closed_ INGERO_GUARDED_BY(mutex_) = false;
+    Batch next_ INGERO_GUARDED_BY(mutex_);  ///< what is put; its events, losses and coverage stay empty
+    std::vector<std::function<void(bool)>> next_done_ INGERO_GUARDED_BY(mutex_);
+    std::map<OpId, LossRow> carried_losses_ INGERO_GUARDED_BY(mutex_);  ///< of batches that could not be stored
+    uint64_t covered_since_ INGERO_GUARDED_BY(mutex_) = 0;
+    CommitFigures figures_ INGERO_GUARDED_BY(mutex_);
 };
 
 }  // namespace ingero

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/model/call_time.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
@@ -83,7 +83,7 @@ struct Ingest::Impl {
     void take_wait(WaitRow& row);
     void add_event(Event& event);
     void take_put_events();
-    void log_names_refused(const ProcessKey& process, uint64_t now_ns);
+    void log_names_refused(const ProcessKey& process, uint64_t now_ns) INGERO_REQUIRES(mutex);
 
     void post(std::function<void()> call) { posted.post(std::move(call)); }
 
@@ -121,21 +121,22 @@ struct Ingest::Impl {
     Bystanders bystanders;
     uint64_t fresh_waits = 0;
 
-    mutable std::mutex mutex;
-    // Below: guarded by mutex.
-    NameBudget names;
-    uint64_t names_refused = 0, names_lost = 0, waits_lost = 0;
-    LogThrottle names_refused_log;
-    std::vector<std::function<void()>> commit_requests;  // for the ingest thread
-    Ready ready;
-    std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity;
-    std::vector<Event> put_events;  // for the ingest thread
-    uint64_t recorded = 0;
-    uint64_t waits = 0;
-    uint64_t lost = 0;
-    uint64_t uncertain = 0;
-    uint64_t thinned = 0;
-    OverheadFigures overhead;
+    Mutex mutex;
+    NameBudget names INGERO_GUARDED_BY(mutex);
+    uint64_t names_refused INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t names_lost INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t waits_lost INGERO_GUARDED_BY(mutex) = 0;
+    LogThrottle names_refused_log INGERO_GUARDED_BY(mutex);
+    std::vector<std::function<void()>> commit_requests INGERO_GUARDED_BY(mutex);  // for the ingest thread
+    Ready ready INGERO_GUARDED_BY(mutex);
+    std::unordered_map<ProcessKey, ProcessActivity, ProcessKeyHash> activity INGERO_GUARDED_BY(mutex);
+    std::vector<Event> put_events INGERO_GUARDED_BY(mutex);  // for the ingest thread
+    uint64_t recorded INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t waits INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t lost INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t uncertain INGERO_GUARDED_BY(mutex) = 0;
+    uint64_t thinned INGERO_GUARDED_BY(mutex) = 0;
+    OverheadFigures overhead INGERO_GUARDED_BY(mutex);
 
     CommitQueue commits;  // last: its thread posts here
 };
@@ -181,7 +182,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     uint64_t name_address = 0;
     if (decode_function(record, function, name_address)) {
         const uint64_t now = monotonic_now_ns();
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         if (!names.take(function.process, now)) {
             ++names_refused;
             return log_names_refused(function.process, now);
@@ -194,7 +195,7 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
     if (decode_communicator(record, communicator)) {
         const uint64_t now = monotonic_now_ns();
         {
-            const std::lock_guard lock(mutex);
+            const Lock lock(mutex);
             if (!names.take(communicator.process, now)) {
                 ++names_refused;
                 return log_names_refused(communicator.process, now);
@@ -235,7 +236,7 @@ void Ingest::Impl::add_event(Event& event) {
 void Ingest::Impl::take_put_events() {
     std::vector<Event> taken;
     {
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         taken.swap(put_events);
     }
     if (!taken.empty() && filling_since_ns == 0) filling_since_ns = monotonic_now_ns();
@@ -288,7 +289,7 @@ void Ingest::Impl::merge_activity() {
         });
     take_put_events();
     if (fresh_waits != 0) {
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         waits += std::exchange(fresh_waits, 0);
     }
     for (const ingero_process_record& change : changes) post([this, change] { callbacks.on_process_change(change); });
@@ -300,7 +301,7 @@ void Ingest::Impl::merge_calls() {
     if (fresh_activity.empty()) return;
     std::vector<ProcessKey> unknown;
     {
-        const std::lock_guard lock(mutex);
+        const Lock lock(mutex);
         for (const auto& [key, fresh] : fresh_activity) {
             auto [known, added] = activity.try_emplace(key);
             if (added) unknown.push_back(key);
@@ -340,7 +341,7 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
     const uint64_t since = std::exchange(last_loss_ns, now);
     std::optional<OverheadFigures> measured;
     if (meter.is_due(now)) measured = meter.measure(now, counters, probes.cost(), probes.stack_cost_ns());
-    const std::lock_guard lock(mutex);
+    const Lock lock(mutex);
     std::string not_kept;  // in one row: a gap is known by when it began and why
     const auto add_not_kept = [&](uint64_t& known, uint64_t count, const char* what) {
         const uint64_t before = std::exchange(known, count);
@@ -367,7 +368,7 @@ std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
 void Ingest::Impl::hand_over_when_put(std::vector<std::function<void()>> requests, uint64_t covered_until) {
     post([this, requests = std::move(requests), events = handed_over + pending.size(), covered_until] {
         {
-            const std::lock_guard lock(mutex);
+            const Lock lock(mutex);
             ready.requests.insert(ready.requests.end(), requests.begin(), requests.end());
             ready.events = std::max(ready.events, events);
             ready.covered_until_ns = std::max(ready.covered_until_ns, covered_until);
@@ -426,7 +427,7 @@ void Ingest::Impl::ingest_loop() {
         std::vector<std::function<void()>> requests;
         Ready first;
         {
-            const std::lock_guard lock(mutex);
+            const Lock lock(mutex);
             requests.swap(commit_requests);
             std::swap(first, ready);
         }
@@ -476,7 +477,7 @@ void Ingest::start() {
 void Ingest::put_process(Process process) {
     {
         const uint32_t user = impl_->callbacks.owner_of ? impl_->callbacks.owner_of(process.uid) : process.uid;
-        const std::lock_guard lock(impl_->mutex);
+        const Lock lock(impl_->mutex);
         if (process.exited_ns == 0)
             impl_->names.set_owner(process.key, user);
         else
@@ -506,12 +507,12 @@ void Ingest::put_function(FunctionRow function) {
 }
 
 void Ingest::lose_name() {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     ++impl_->names_refused;
 }
 
 void Ingest::put_event(Event event) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     if (impl_->put_events.size() < max_put_events) impl_->put_events.push_back(event);
 }
 
@@ -537,7 +538,7 @@ void Ingest::set_covered_since(uint64_t monotonic_ns) {
 
 void Ingest::commit_now(std::function<void()> done) {
     {
-        const std::lock_guard lock(impl_->mutex);
+        const Lock lock(impl_->mutex);
         impl_->commit_requests.push_back(std::move(done));
     }
     impl_->ingest_wake.ring();
@@ -551,7 +552,7 @@ bool Ingest::made_progress() {
 
 IngestFigures Ingest::figures() const {
     CommitFigures commits = impl_->commits.figures();
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     return {.recorded = impl_->recorded,
             .lost = impl_->lost,
             .uncertain = impl_->uncertain,
@@ -563,13 +564,13 @@ IngestFigures Ingest::figures() const {
 }
 
 void Ingest::forget(const ProcessKey& key) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     impl_->activity.erase(key);
     impl_->names.forget(key);
 }
 
 std::vector<ProcessActivity> Ingest::activity() const {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     std::vector<ProcessActivity> result;
     for (const auto& [key, one] : impl_->activity) result.push_back(one);
     return result;

@@ -8,14 +8,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/model/call_time.h"
 #include "daemon/ingerod/loop/wake_fd.h"
 
@@ -61,7 +60,7 @@ struct LiveDiagnosis::Impl {
 
     ~Impl() {
         {
-            const std::lock_guard lock(mutex);
+            const Lock lock(mutex);
             stopping = true;
         }
         condition.notify_all();
@@ -70,12 +69,14 @@ struct LiveDiagnosis::Impl {
 
     // Its own thread: asleep for good while there is nothing to judge, to wait for or to let go.
     void run() {
-        std::unique_lock lock(mutex);
+        Lock lock(mutex);
         std::chrono::nanoseconds pause = pass_period;
         for (;;) {
-            condition.wait(lock,
-                           [this] { return stopping || awake || !window.empty() || may_hang(monotonic_now_ns()); });
-            if (condition.wait_for(lock, pause, [this] { return stopping; })) return;
+            while (!stopping && !awake && window.empty() && !may_hang(monotonic_now_ns())) condition.wait(lock);
+            const auto until = std::chrono::steady_clock::now() + pause;
+            while (!stopping && condition.wait_until(lock, until)) {
+            }
+            if (stopping) return;
             const ClockTriple now = ClockTriple::now();
             window.trim(now.monotonic_ns);
             forget_exited(now.monotonic_ns);
@@ -122,12 +123,11 @@ struct LiveDiagnosis::Impl {
         for (StragglerEpisode& episode : pass.late_now) add_conditions(episode, stragglers.totals(), gpus, processes);
     }
 
-    bool may_hang(uint64_t now_ns) const {
+    bool may_hang(uint64_t now_ns) const INGERO_REQUIRES(mutex) {
         return !communicators.empty() && saturating_subtract(now_ns, latest_ns) < silence_ns;
     }
 
-    /// Under the lock.
-    void keep_of_ranks(const std::vector<Event>& events) {
+    void keep_of_ranks(const std::vector<Event>& events) INGERO_REQUIRES(mutex) {
         for (const Event& event : events) {
             latest_end_ns = std::max(latest_end_ns, saturating_end_ns(event));
             if (ranks.empty() || of_ranks.size() >= max_of_ranks) continue;
@@ -139,18 +139,18 @@ struct LiveDiagnosis::Impl {
         return process.exited_ns != 0 && process.exited_ns + remembered_ns < now_ns;
     }
 
-    bool has_communicators(const ProcessKey& process) const {
+    bool has_communicators(const ProcessKey& process) const INGERO_REQUIRES(mutex) {
         const auto first = communicators.lower_bound({process, 0});
         return first != communicators.end() && first->first.first == process;
     }
 
-    ptrdiff_t communicators_of(const ProcessKey& process) const {
+    ptrdiff_t communicators_of(const ProcessKey& process) const INGERO_REQUIRES(mutex) {
         const auto first = communicators.lower_bound({process, 0});
         return std::distance(first, communicators.upper_bound({process, UINT64_MAX}));
     }
 
     /// For one more of the process. Its first ones are of the whole job, and its latest are in use.
-    void make_room_for_communicator(const ProcessKey& process) {
+    void make_room_for_communicator(const ProcessKey& process) INGERO_REQUIRES(mutex) {
         const ptrdiff_t count = communicators_of(process);
         if (count >= max_communicators_of_process)
             communicators.erase(std::next(communicators.lower_bound({process, 0}), count / 2));
@@ -170,7 +170,7 @@ struct LiveDiagnosis::Impl {
     }
 
     /// Of one that was made in such a time: what it enters first may not have been seen.
-    uint64_t interrupted_ns(const CommunicatorRow& row) const {
+    uint64_t interrupted_ns(const CommunicatorRow& row) const INGERO_REQUIRES(mutex) {
         const uint64_t made_ns = row.id & ~uint64_t{0xfff};  // bpf/communicators.h, new_communicator_id()
         const auto own = interrupted.find(row.process);
         for (const Window& time : {all_interrupted, own == interrupted.end() ? Window() : own->second})
@@ -178,18 +178,19 @@ struct LiveDiagnosis::Impl {
         return 0;
     }
 
-    void forget_exited_others(uint64_t now_ns) {
-        std::erase_if(interrupted, [&](const auto& one) {
+    void forget_exited_others(uint64_t now_ns) INGERO_REQUIRES(mutex) {
+        std::erase_if(interrupted, [&](const auto& one) INGERO_REQUIRES(mutex) {
             const auto process = processes.find(one.first);
             const bool has_ended = process != processes.end() && process->second.exited_ns != 0;
             return has_ended || one.second.to_ns < saturating_subtract(now_ns, remembered_ns);
         });
-        std::erase_if(processes,
-                      [&](const auto& one) { return is_gone(one.second, now_ns) && !has_communicators(one.first); });
+        std::erase_if(processes, [&](const auto& one) INGERO_REQUIRES(mutex) {
+            return is_gone(one.second, now_ns) && !has_communicators(one.first);
+        });
     }
 
     /// Of ranks that others still wait for it is to be known that they have ended.
-    void forget_exited(uint64_t now_ns) {
+    void forget_exited(uint64_t now_ns) INGERO_REQUIRES(mutex) {
         forget_exited_others(now_ns);
         if (std::none_of(processes.begin(), processes.end(),
                          [&](const auto& one) { return is_gone(one.second, now_ns); }))
@@ -202,7 +203,7 @@ struct LiveDiagnosis::Impl {
         std::set<ProcessKey> waited_for;
         for (const auto& [key, row] : communicators)
             if (row.hash != 0 && in_use.contains(row.hash)) waited_for.insert(row.process);
-        std::erase_if(processes, [&](const auto& one) {
+        std::erase_if(processes, [&](const auto& one) INGERO_REQUIRES(mutex) {
             if (!is_gone(one.second, now_ns) || waited_for.contains(one.first)) return false;
             for (auto own = communicators.lower_bound({one.first, 0});
                  own != communicators.end() && own->first.first == one.first; communicators_changed = true)
@@ -227,7 +228,7 @@ struct LiveDiagnosis::Impl {
         wake.drain();
         std::optional<DiagnosisPass> pass;
         {
-            const std::lock_guard lock(mutex);
+            const Lock lock(mutex);
             pass.swap(finished);
         }
         if (pass) on_pass(*pass);
@@ -237,21 +238,22 @@ struct LiveDiagnosis::Impl {
     OnPass on_pass;
     WakeFd wake;
     EventLoop::Source source;
-    std::mutex mutex;
-    std::condition_variable condition;
-    // Below: guarded by mutex.
-    bool stopping = false;
-    bool awake = false;
-    std::map<ProcessKey, Process> processes;
-    std::map<std::pair<ProcessKey, uint64_t>, CommunicatorRow> communicators;  ///< by process and id
-    bool communicators_changed = false;
-    std::map<ProcessKey, Window> interrupted;  ///< when calls of NCCL may not have been seen, of late
-    Window all_interrupted;                    ///< the same of all processes
-    std::set<ProcessKey> ranks;                ///< with communicators
-    std::vector<Event> of_ranks;               ///< since the latest pass
-    uint64_t latest_end_ns = 0;
-    StragglerOptions straggler_options;
-    std::optional<DiagnosisPass> finished;
+    Mutex mutex;
+    Condition condition;
+    bool stopping INGERO_GUARDED_BY(mutex) = false;
+    bool awake INGERO_GUARDED_BY(mutex) = false;
+    std::map<ProcessKey, Process> processes INGERO_GUARDED_BY(mutex);
+    /// By process and id.
+    std::map<std::pair<ProcessKey, uint64_t>, CommunicatorRow> communicators INGERO_GUARDED_BY(mutex);
+    bool communicators_changed INGERO_GUARDED_BY(mutex) = false;
+    /// When calls of NCCL may not have been seen, of late.
+    std::map<ProcessKey, Window> interrupted INGERO_GUARDED_BY(mutex);
+    Window all_interrupted INGERO_GUARDED_BY(mutex);       ///< the same of all processes
+    std::set<ProcessKey> ranks INGERO_GUARDED_BY(mutex);   ///< with communicators
+    std::vector<Event> of_ranks INGERO_GUARDED_BY(mutex);  ///< since the latest pass
+    uint64_t latest_end_ns INGERO_GUARDED_BY(mutex) = 0;
+    StragglerOptions straggler_options INGERO_GUARDED_BY(mutex);
+    std::optional<DiagnosisPass> finished INGERO_GUARDED_BY(mutex);
     // Of the thread alone.
     Communicators ranked;
     StragglerWatch stragglers;
@@ -268,7 +270,7 @@ LiveDiagnosis::~LiveDiagnosis() = default;
 void LiveDiagnosis::add(std::vector<Event> events, std::span<const LossRow> losses) {
     {
         // Under the lock, so that the thread cannot miss it between looking and falling asleep.
-        const std::lock_guard lock(impl_->mutex);
+        const Lock lock(impl_->mutex);
         impl_->keep_of_ranks(events);
         impl_->window.add(std::move(events), losses);
     }
@@ -284,19 +286,19 @@ void LiveDiagnosis::add_state(const StateRow& state) {
 }
 
 void LiveDiagnosis::put_process(const Process& process) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     impl_->forget_exited_others(monotonic_now_ns());
     impl_->processes[process.key] = process;
 }
 
 std::optional<Process> LiveDiagnosis::process(const ProcessKey& key) const {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     const auto found = impl_->processes.find(key);
     return found == impl_->processes.end() ? std::nullopt : std::optional(found->second);
 }
 
 void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicator& store) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     auto& all = impl_->communicators;
     const auto key = std::pair(row.process, row.id);
     // One of a group is reported once more when its handle is known.
@@ -311,7 +313,7 @@ void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicato
 
 void LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, const Window& time,
                                             const StoreCommunicator& store) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     if (!process)
         impl_->all_interrupted = time;
     else if (impl_->interrupted.size() < max_communicators)
@@ -327,13 +329,13 @@ void LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, c
 }
 
 void LiveDiagnosis::set_straggler_options(const StragglerOptions& options) {
-    const std::lock_guard lock(impl_->mutex);
+    const Lock lock(impl_->mutex);
     impl_->straggler_options = options;
 }
 
 void LiveDiagnosis::keep_awake(bool awake) {
     {
-        const std::lock_guard lock(impl_->mutex);
+        const Lock lock(impl_->mutex);
         impl_->awake = awake;
     }
     impl_->condition.notify_one();

@@ -108,32 +108,31 @@ class LiveTrace::Subscriber final : public LiveStream {
 
     const Caller& caller() const { return caller_; }
 
-    /// Ingest thread, with the mutex held.
-    void stage(const Event& call) {
+    /// Ingest thread.
+    void stage(const Event& call, Staged& staged) const {
         if (filter_.in_flight || !wants(call) || (filter_.errors && call.return_code == 0)) return;
-        const auto known = visible_.find(call.process());
-        const bool is_own = caller_.sees_all || (known != visible_.end() && known->second);
-        if (!is_own && known != visible_.end()) return;
-        size_t& count = is_own ? staged_own_ : staged_unknown_;
+        const auto known = staged.visible.find(call.process());
+        const bool is_own = caller_.sees_all || (known != staged.visible.end() && known->second);
+        if (!is_own && known != staged.visible.end()) return;
+        size_t& count = is_own ? staged.own : staged.unknown;
         if (count < max_staged)
-            staged_.push_back(call), ++count;
+            staged.calls.push_back(call), ++count;
         else if (is_own)
-            staged_skipped_++;
-        else if (skipped_unknown_.size() < max_strangers || skipped_unknown_.contains(call.process()))
-            skipped_unknown_[call.process()]++;
+            staged.skipped++;
+        else if (staged.skipped_unknown.size() < max_strangers || staged.skipped_unknown.contains(call.process()))
+            staged.skipped_unknown[call.process()]++;
     }
-    bool has_staged() const { return !staged_.empty() || staged_skipped_ != 0; }
 
-    /// Loop thread, with the mutex held: takes over what was staged.
-    void unstage() {
-        fresh_.swap(staged_);
-        staged_.clear();
-        staged_own_ = staged_unknown_ = 0;
-        skipped_ += std::exchange(staged_skipped_, 0);
-        for (const auto& [process, calls] : skipped_unknown_)
+    /// Loop thread: takes over what was staged.
+    void unstage(Staged& staged) {
+        fresh_.swap(staged.calls);
+        staged.calls.clear();
+        staged.own = staged.unknown = 0;
+        skipped_ += std::exchange(staged.skipped, 0);
+        for (const auto& [process, calls] : staged.skipped_unknown)
             if (may_see(trace_.host_.find_process(process))) skipped_ += calls;
-        skipped_unknown_.clear();
-        learn();
+        staged.skipped_unknown.clear();
+        learn(staged);
     }
     /// Loop thread. Not on_ready_(), which may end this.
     bool accept(const ClockTriple& clock) {
@@ -146,15 +145,16 @@ class LiveTrace::Subscriber final : public LiveStream {
         return is_ready();
     }
 
-    /// Loop thread, with the mutex held: a process may have become another user's, or be gone.
-    void forget() {
-        for (auto one = visible_.begin(); one != visible_.end();) {
+    /// Loop thread: a process may have become another user's, or be gone.
+    void forget(Staged& staged) const {
+        auto& visible = staged.visible;
+        for (auto one = visible.begin(); one != visible.end();) {
             const Process* process = trace_.host_.find_process(one->first);
             if (process) one->second = may_see(process);
-            one = process ? std::next(one) : visible_.erase(one);
+            one = process ? std::next(one) : visible.erase(one);
         }
-        strangers_ = static_cast<size_t>(
-            std::count_if(visible_.begin(), visible_.end(), [](const auto& one) { return !one.second; }));
+        staged.strangers = static_cast<size_t>(
+            std::count_if(visible.begin(), visible.end(), [](const auto& one) { return !one.second; }));
     }
 
     /// Calls in flight that this one may not see take no room from those that it may.
@@ -213,16 +213,17 @@ class LiveTrace::Subscriber final : public LiveStream {
     bool is_ready() const { return !waiting_.empty() || skipped_ != 0; }
 
     /// Whose the processes are of which there are calls.
-    void learn() {
+    void learn(Staged& staged) const {
         if (caller_.sees_all) return;
         for (const Event& call : fresh_) {
-            if (visible_.contains(call.process())) continue;
+            if (staged.visible.contains(call.process())) continue;
             const Process* process = trace_.host_.find_process(call.process());
             if (!process) continue;
             const bool is_own = may_see(process);
-            if (is_own ? visible_.size() - strangers_ >= max_own : strangers_ >= max_strangers) continue;
-            visible_.emplace(call.process(), is_own);
-            strangers_ += !is_own;
+            const size_t strangers = staged.strangers;
+            if (is_own ? staged.visible.size() - strangers >= max_own : strangers >= max_strangers) continue;
+            staged.visible.emplace(call.process(), is_own);
+            staged.strangers += !is_own;
         }
     }
 
@@ -277,13 +278,6 @@ class LiveTrace::Subscriber final : public LiveStream {
     const Caller caller_;
     const TraceFilter filter_;
     const std::function<void()> on_ready_;
-    // Guarded by the mutex.
-    std::vector<Event> staged_;
-    size_t staged_own_ = 0, staged_unknown_ = 0;  ///< of these, by whether their processes are known to be the caller's
-    uint64_t staged_skipped_ = 0;
-    std::map<ProcessKey, uint64_t> skipped_unknown_;
-    std::map<ProcessKey, bool> visible_;  ///< as far as known
-    size_t strangers_ = 0;                ///< of these, not visible
     // Loop thread only, from here on.
     std::vector<Event> fresh_;
     std::deque<TracedCall> waiting_;
@@ -322,9 +316,10 @@ Result<std::unique_ptr<LiveStream>> LiveTrace::subscribe(const Caller& caller, T
         return tl::unexpected(admitted.error());
     auto subscriber = std::make_unique<Subscriber>(*this, caller, std::move(filter), std::move(on_ready));
     {
-        const std::lock_guard lock(mutex_);
-        subscribers_.insert(subscriber.get());
+        const Lock lock(mutex_);
+        staged_.try_emplace(subscriber.get());
     }
+    subscribers_.insert(subscriber.get());
     active_ = true;
     first_look_ = loop_.defer([this] { look_in_flight(); });
     if (!in_flight_timer_.active())
@@ -334,7 +329,10 @@ Result<std::unique_ptr<LiveStream>> LiveTrace::subscribe(const Caller& caller, T
 }
 
 void LiveTrace::drop(Subscriber* subscriber) {
-    const std::lock_guard lock(mutex_);
+    {
+        const Lock lock(mutex_);
+        staged_.erase(subscriber);
+    }
     subscribers_.erase(subscriber);
     if (!subscribers_.empty()) return;
     active_ = false;
@@ -344,16 +342,16 @@ void LiveTrace::drop(Subscriber* subscriber) {
 
 void LiveTrace::offer(const Event& call) {
     if (!active_.load(std::memory_order_relaxed)) return;
-    const std::lock_guard lock(mutex_);
-    for (Subscriber* subscriber : subscribers_) subscriber->stage(call);
+    const Lock lock(mutex_);
+    for (auto& [subscriber, staged] : staged_) subscriber->stage(call, staged);
 }
 
 void LiveTrace::flush() {
     if (!active_.load(std::memory_order_relaxed)) return;
     {
-        const std::lock_guard lock(mutex_);
-        if (std::none_of(subscribers_.begin(), subscribers_.end(), [](const auto* one) { return one->has_staged(); }))
-            return;
+        const Lock lock(mutex_);
+        const auto is_empty = [](const auto& one) { return one.second.calls.empty() && one.second.skipped == 0; };
+        if (std::all_of(staged_.begin(), staged_.end(), is_empty)) return;
     }
     wake_.ring();
 }
@@ -361,8 +359,8 @@ void LiveTrace::flush() {
 void LiveTrace::take_staged() {
     wake_.drain();
     {
-        const std::lock_guard lock(mutex_);
-        for (Subscriber* subscriber : subscribers_) subscriber->unstage();
+        const Lock lock(mutex_);
+        for (auto& [subscriber, staged] : staged_) subscriber->unstage(staged);
     }
     const ClockTriple clock = ClockTriple::now();
     // One that is notified may end itself or others.
@@ -378,8 +376,8 @@ void LiveTrace::look_in_flight() {
     if (!looked && !std::exchange(in_flight_fails_, true)) spdlog::warn("{}", looked.error().message);
     in_flight_fails_ = !looked;
     {
-        const std::lock_guard lock(mutex_);
-        for (Subscriber* subscriber : subscribers_) subscriber->forget();
+        const Lock lock(mutex_);
+        for (auto& [subscriber, staged] : staged_) subscriber->forget(staged);
     }
     const ClockTriple clock = ClockTriple::now();
     for (Subscriber* subscriber : std::vector(subscribers_.begin(), subscribers_.end()))

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/model/in_flight_call.h"
 #include "core/model/process/process.h"
 #include "core/model/result.h"
@@ -72,6 +72,15 @@ class LiveTrace {
 
   private:
     class Subscriber;
+    /// What the two threads share of a subscriber.
+    struct Staged {
+        std::vector<Event> calls;
+        size_t own = 0, unknown = 0;  ///< of these, by whether their processes are known to be the caller's
+        uint64_t skipped = 0;
+        std::map<ProcessKey, uint64_t> skipped_unknown;
+        std::map<ProcessKey, bool> visible;  ///< as far as known
+        size_t strangers = 0;                ///< of these, not visible
+    };
 
     void take_staged();
     void look_in_flight();
@@ -86,8 +95,9 @@ class LiveTrace {
     EventLoop::Source first_look_;
     bool in_flight_fails_ = false;
     std::atomic<bool> active_{false};
-    std::mutex mutex_;
-    std::set<Subscriber*> subscribers_;  ///< guarded by the mutex; changed by the loop thread only
+    std::set<Subscriber*> subscribers_;  ///< loop thread only
+    Mutex mutex_;
+    std::map<Subscriber*, Staged> staged_ INGERO_GUARDED_BY(mutex_);  ///< of all `subscribers_`
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -15,7 +15,7 @@ PostedCalls::PostedCalls(EventLoop& loop, uint64_t turn_ns) : turn_ns_(turn_ns) 
 
 void PostedCalls::post(std::function<void()> call) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         posted_.push_back(std::move(call));
     }
     wake_.ring();
@@ -24,7 +24,7 @@ void PostedCalls::post(std::function<void()> call) {
 void PostedCalls::take_posted() {
     std::vector<std::function<void()>> taken;
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         taken.swap(posted_);
     }
     calls_.insert(calls_.end(), std::make_move_iterator(taken.begin()), std::make_move_iterator(taken.end()));

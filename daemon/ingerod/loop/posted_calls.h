@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "daemon/ingerod/loop/event_loop.h"
 #include "daemon/ingerod/loop/wake_fd.h"
 
@@ -36,8 +36,8 @@ class PostedCalls {
     EventLoop::Source source_;
     std::deque<std::function<void()>> calls_;  ///< loop thread only
 
-    std::mutex mutex_;
-    std::vector<std::function<void()>> posted_;  ///< guarded by mutex_
+    Mutex mutex_;
+    std::vector<std::function<void()>> posted_ INGERO_GUARDED_BY(mutex_);
 };
 
 }  // namespace ingero

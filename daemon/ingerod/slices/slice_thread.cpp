@@ -73,7 +73,7 @@ SliceThread::SliceThread(ingero_slice& slice)
 
 SliceThread::~SliceThread() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ends_ = true;
     }
     changed_.notify_one();
@@ -81,7 +81,7 @@ SliceThread::~SliceThread() {
 }
 
 uint64_t SliceThread::set(std::vector<SlicedFile> files) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (files == wanted_) return number_;
     wanted_ = std::move(files);
     changed_.notify_one();
@@ -89,12 +89,12 @@ uint64_t SliceThread::set(std::vector<SlicedFile> files) {
 }
 
 void SliceThread::set_share(unsigned permille) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     permille_ = std::min(permille, max_permille);
 }
 
 SliceThread::Figures SliceThread::figures() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return figures_;
 }
 
@@ -107,9 +107,8 @@ uint64_t SliceThread::next_at(uint64_t after_ns) {
 
 void SliceThread::work() {
     uint64_t next_ns = 0;
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     bool is_slices_turn = false;  // once something else was done: where that takes long there is always more to do
-    const auto is_asked = [this] { return ends_ || figures_.applied != number_; };
     while (!ends_) {
         const uint64_t now_ns = monotonic_now_ns();
         const bool is_troubled = !figures_.trouble.empty();
@@ -124,10 +123,11 @@ void SliceThread::work() {
             figures_.applied = number;
             say(std::move(trouble));
         } else if (now_.empty() && !is_troubled) {
-            changed_.wait(lock, is_asked);
+            changed_.wait(lock);
         } else if (now_.empty() || now_ns < next_ns) {
             const uint64_t until_ns = now_.empty() ? retry_ns_ : next_ns;
-            changed_.wait_for(lock, std::chrono::nanoseconds(until_ns > now_ns ? until_ns - now_ns : 0), is_asked);
+            const std::chrono::nanoseconds left(until_ns > now_ns ? until_ns - now_ns : 0);
+            changed_.wait_until(lock, std::chrono::steady_clock::now() + left);
         } else {
             // Half of the budget: the other is what calls cost that are always recorded.
             const uint64_t length_ns = period_ns / 2000 * permille_;

@@ -1,11 +1,9 @@
 // Attaches to and detaches from the hot functions of processes in slices, in a thread of its own that nobody waits for.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "bpf/event.h"
+#include "core/base/mutex.h"
 #include "daemon/ingerod/probes/attach/hot_sites.h"
 
 namespace ingero {
@@ -53,8 +52,7 @@ class SliceThread {
     /// With a process that was in no slice yet, the next one is at once.
     std::string apply(const std::vector<SlicedFile>& files, uint64_t& ret_next_ns);
     std::string make_slice(uint64_t length_ns, double& ret_share);
-    /// With `mutex_` held.
-    void say(std::string trouble);
+    void say(std::string trouble) INGERO_REQUIRES(mutex_);
     uint64_t next_at(uint64_t after_ns);
 
     ingero_slice& slice_;
@@ -65,15 +63,14 @@ class SliceThread {
     uint64_t all_seen_ns_ = 0;             ///< up to then whoever came last was seen in full
     std::map<ProcessKey, uint64_t> left_;  ///< processes that were in slices, and when that ended
 
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    // Below: guarded by mutex_.
-    std::vector<SlicedFile> wanted_;
-    uint64_t number_ = 0;  ///< of `wanted_`
-    bool ends_ = false;
-    unsigned permille_ = 0;
-    uint64_t retry_ns_ = 0;
-    Figures figures_;
+    mutable Mutex mutex_;
+    Condition changed_;
+    std::vector<SlicedFile> wanted_ INGERO_GUARDED_BY(mutex_);
+    uint64_t number_ INGERO_GUARDED_BY(mutex_) = 0;  ///< of `wanted_`
+    bool ends_ INGERO_GUARDED_BY(mutex_) = false;
+    unsigned permille_ INGERO_GUARDED_BY(mutex_) = 0;
+    uint64_t retry_ns_ INGERO_GUARDED_BY(mutex_) = 0;
+    Figures figures_ INGERO_GUARDED_BY(mutex_);
 
     std::thread thread_;
 };

@@ -13,7 +13,7 @@ AttachThread::AttachThread(EventLoop& loop, Attach attach)
 
 AttachThread::~AttachThread() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         ends_ = true;
     }
     asked_.notify_one();
@@ -21,10 +21,7 @@ AttachThread::~AttachThread() {
 }
 
 AttachThread::Pending AttachThread::attach(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites, Done done) {
-    const auto job = std::make_shared<Job>();
-    job->fd = std::move(fd);
-    job->sites = std::move(sites);
-    job->done = std::move(done);
+    const auto job = std::make_shared<Job>(std::move(fd), std::move(sites), std::move(done));
     ask([this, job] {
         attach_for(*job);
         posted_.post([job] { deliver(*job); });
@@ -36,13 +33,17 @@ void AttachThread::attach_for(Job& job) {
     std::shared_ptr<UniqueFd> fd;
     std::vector<ProbeSite> sites;
     {
-        const std::scoped_lock lock(mutex_, job.mutex);
-        if (ends_ || job.given_up) return;
+        const Lock lock(mutex_);
+        if (ends_) return;
+    }
+    {
+        const Lock lock(job.mutex);
+        if (job.given_up) return;
         fd = job.fd;
         sites = std::move(job.sites);
     }
     auto result = sites.empty() ? Result<Attached>() : attach_(fd->get(), sites);
-    const std::lock_guard lock(job.mutex);
+    const Lock lock(job.mutex);
     if (!job.given_up) job.result = std::move(result);
 }
 
@@ -51,7 +52,7 @@ void AttachThread::deliver(Job& job) {
     std::optional<Result<Attached>> result;
     Done done;
     {
-        const std::lock_guard lock(job.mutex);
+        const Lock lock(job.mutex);
         result.swap(job.result);
         done.swap(job.done);
     }
@@ -64,16 +65,16 @@ void AttachThread::detach(Attached library) {
 
 void AttachThread::ask(std::function<void()> work) {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         waiting_.push_back(std::move(work));
     }
     asked_.notify_one();
 }
 
 void AttachThread::work() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     for (;;) {
-        asked_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
+        while (!ends_ && waiting_.empty()) asked_.wait(lock);
         if (waiting_.empty()) return;
         auto next = std::move(waiting_.front());
         waiting_.pop_front();
@@ -98,7 +99,7 @@ void AttachThread::Pending::give_up() {
     std::shared_ptr<UniqueFd> fd;
     Done done;
     {
-        const std::lock_guard lock(job->mutex);
+        const Lock lock(job->mutex);
         job->given_up = true;
         result.swap(job->result);
         fd.swap(job->fd);

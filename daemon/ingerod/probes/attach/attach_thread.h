@@ -4,17 +4,16 @@
 // thread.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/loop/event_loop.h"
@@ -42,14 +41,16 @@ class AttachThread {
     void detach(Attached library);
 
   private:
-    /// All guarded by `mutex`.
     struct Job {
-        std::mutex mutex;
-        bool given_up = false;
-        std::shared_ptr<UniqueFd> fd;
-        std::vector<ProbeSite> sites;
-        Done done;
-        std::optional<Result<Attached>> result;
+        Job(std::shared_ptr<UniqueFd> fd, std::vector<ProbeSite> sites, Done done)
+            : fd(std::move(fd)), sites(std::move(sites)), done(std::move(done)) {}
+
+        Mutex mutex;
+        bool given_up INGERO_GUARDED_BY(mutex) = false;
+        std::shared_ptr<UniqueFd> fd INGERO_GUARDED_BY(mutex);
+        std::vector<ProbeSite> sites INGERO_GUARDED_BY(mutex);
+        Done done INGERO_GUARDED_BY(mutex);
+        std::optional<Result<Attached>> result INGERO_GUARDED_BY(mutex);
     };
 
     void ask(std::function<void()> work);
@@ -59,10 +60,10 @@ class AttachThread {
 
     const Attach attach_;
     PostedCalls posted_;
-    std::mutex mutex_;
-    std::condition_variable asked_;
-    std::deque<std::function<void()>> waiting_;  ///< guarded by mutex_
-    bool ends_ = false;                          ///< guarded by mutex_
+    Mutex mutex_;
+    Condition asked_;
+    std::deque<std::function<void()>> waiting_ INGERO_GUARDED_BY(mutex_);
+    bool ends_ INGERO_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };
 

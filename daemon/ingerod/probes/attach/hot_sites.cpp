@@ -35,7 +35,7 @@ HotSites::HotSites(Host host, UniqueFd file, std::vector<ProbeSite> sites)
     : host_(std::move(host)), sites_(std::move(sites)), file_(std::move(file)) {}
 
 // The sites of `ops`, or those of all others; without any site no link. Looked at before and after, as Libraries does.
-Result<UniqueFd> HotSites::link(const std::set<OpId>& ops, bool wanted, uint32_t pid) const {
+Result<UniqueFd> HotSites::link(int file, const std::set<OpId>& ops, bool wanted, uint32_t pid) const {
     std::vector<ProbeSite> sites;
     for (const ProbeSite& site : sites_) {
         if (ops.contains(site.op) != wanted) continue;
@@ -46,19 +46,19 @@ Result<UniqueFd> HotSites::link(const std::set<OpId>& ops, bool wanted, uint32_t
     if (pid != 0 && !has_main_thread(pid))
         return fail(ErrorCode::internal, "the main thread of process " + std::to_string(pid) + " has ended");
     const auto rewritten = [] { return fail(ErrorCode::internal, "the library was rewritten in place"); };
-    if (!host_.is_unchanged(file_.get(), sites)) return rewritten();
-    auto link = host_.link(file_.get(), sites, pid);
-    if (!link || host_.is_unchanged(file_.get(), sites)) return link;
+    if (!host_.is_unchanged(file, sites)) return rewritten();
+    auto link = host_.link(file, sites, pid);
+    if (!link || host_.is_unchanged(file, sites)) return link;
     link->reset();
     host_.on_detached();
     return rewritten();
 }
 
 Result<void> HotSites::attach_to_all() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ended_) return {};
     if (!all_) {
-        auto all = link({}, false, 0);
+        auto all = link(file_.get(), {}, false, 0);
         if (!all) return tl::unexpected(all.error());
         all_ = std::move(*all);
     }
@@ -71,14 +71,14 @@ Result<void> HotSites::attach_to_all() {
 }
 
 Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ended_) return {};
     std::map<OwnLink, UniqueFd> next;
     std::set<ProcessKey> refused;  // they keep the link that they have
     Result<void> result;
     for (const OwnLink& wanted : processes) {
         if (own_.contains(wanted)) continue;
-        auto rest = link(wanted.sliced, false, wanted.process.pid);
+        auto rest = link(file_.get(), wanted.sliced, false, wanted.process.pid);
         if (rest) {
             next.emplace(wanted, std::move(*rest));
         } else if (!is_gone(rest.error())) {
@@ -104,20 +104,21 @@ Result<void> HotSites::attach_to(const std::set<OwnLink>& processes) {
 }
 
 std::set<OwnLink> HotSites::own() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::set<OwnLink> own;
     for (const auto& [process, link] : own_) own.insert(process);
     return own;
 }
 
 Result<void> HotSites::begin_slice() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ended_) return {};
     std::vector<std::pair<uint32_t, const std::set<OpId>*>> wanted;
     for (const auto& [own, link] : own_)
         if (!own.sliced.empty()) wanted.emplace_back(own.process.pid, &own.sliced);
     std::vector<Result<UniqueFd>> links(wanted.size());
-    in_parallel(wanted.size(), [&](size_t i) { links[i] = link(*wanted[i].second, true, wanted[i].first); });
+    in_parallel(wanted.size(),
+                [&, file = file_.get()](size_t i) { links[i] = link(file, *wanted[i].second, true, wanted[i].first); });
     Result<void> result;
     for (Result<UniqueFd>& link : links) {
         if (link)
@@ -129,15 +130,15 @@ Result<void> HotSites::begin_slice() {
 }
 
 void HotSites::end_slice() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (slice_.empty()) return;
-    in_parallel(slice_.size(), [this](size_t i) { slice_[i].reset(); });
-    slice_.clear();
+    std::vector<UniqueFd> links = std::exchange(slice_, {});
+    in_parallel(links.size(), [&](size_t i) { links[i].reset(); });
     host_.on_detached();
 }
 
 void HotSites::end() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (std::exchange(ended_, true)) return;
     slice_.clear();
     own_.clear();

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/model/process/process.h"
 #include "core/model/result.h"
 #include "core/model/unique_fd.h"
@@ -60,17 +60,16 @@ class HotSites {
     size_t sites() const { return sites_.size(); }
 
   private:
-    Result<UniqueFd> link(const std::set<OpId>& ops, bool wanted, uint32_t pid) const;
+    Result<UniqueFd> link(int file, const std::set<OpId>& ops, bool wanted, uint32_t pid) const;
 
     const Host host_;
     const std::vector<ProbeSite> sites_;
-    mutable std::mutex mutex_;
-    // Below: guarded by mutex_.
-    UniqueFd file_;
-    bool ended_ = false;
-    UniqueFd all_;
-    std::map<OwnLink, UniqueFd> own_;
-    std::vector<UniqueFd> slice_;
+    mutable Mutex mutex_;
+    UniqueFd file_ INGERO_GUARDED_BY(mutex_);
+    bool ended_ INGERO_GUARDED_BY(mutex_) = false;
+    UniqueFd all_ INGERO_GUARDED_BY(mutex_);
+    std::map<OwnLink, UniqueFd> own_ INGERO_GUARDED_BY(mutex_);
+    std::vector<UniqueFd> slice_ INGERO_GUARDED_BY(mutex_);
 };
 
 }  // namespace ingero
