@@ -25,6 +25,7 @@ from ingero.messagepack import array_header
 DEFAULT_SOCKET = "/run/ingero/spans.sock"
 FRAME_BYTES = 60 * 1024  # the daemon takes 64 KiB
 MAX_SPAN_BYTES = 16 * 1024
+MAX_ID_BYTES = 128  # of an id and of a model's name, as the daemon takes them
 FRAMES_IN_FLIGHT = 8
 BATCH_SECONDS = 0.02
 FIRST_BACK_OFF_SECONDS = 0.1
@@ -45,6 +46,22 @@ def hash_id(identifier, salt):
     if isinstance(identifier, str):
         identifier = identifier.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(bytes(identifier), key=salt[:64], digest_size=8).hexdigest()
+
+
+def bounded(value, limit):
+    """The value's text, at most `limit` bytes of UTF-8."""
+    text = str(value).encode("utf-8", "replace")
+    return text[:limit].decode("utf-8", "ignore")
+
+
+def bounded_id(identifier):
+    """The id's text or bytes, at most MAX_ID_BYTES. Of a longer one the start and a hash of the whole."""
+    is_bytes = isinstance(identifier, bytes)
+    whole = identifier if is_bytes else str(identifier).encode("utf-8", "replace")
+    if len(whole) > MAX_ID_BYTES:
+        digest = b"~" + hashlib.blake2b(whole, digest_size=8).hexdigest().encode()
+        whole = whole[: MAX_ID_BYTES - len(digest)] + digest
+    return whole if is_bytes else whole.decode("utf-8", "ignore")
 
 
 def start_time_ticks(pid):
