@@ -115,12 +115,13 @@ class BootExplainer {
     std::vector<Event> rows_;  ///< of one block
 };
 
-constexpr size_t max_spans = 262'144;
+constexpr size_t max_spans = 262'144;  ///< the latest
 
 /// What was recorded in the window besides calls.
 struct WindowHistory {
     std::vector<GpuStates> gpus;
     std::vector<SpanRow> spans;  ///< and who registered for their scopes
+    size_t left_out = 0;         ///< of requests and steps, the oldest
 };
 
 Result<WindowHistory> read_history(const StoreSnapshot& snapshot, const BootWindow& boot, const Filter& filter) {
@@ -128,17 +129,20 @@ Result<WindowHistory> read_history(const StoreSnapshot& snapshot, const BootWind
     auto gpus = read_gpu_states(snapshot, boot.boot_index, boot.monotonic);
     if (!gpus) return tl::unexpected(gpus.error());
     history.gpus = std::move(*gpus);
-    auto spans = snapshot.spans(boot.boot_index, boot.monotonic);
+    auto spans = snapshot.spans(boot.boot_index, boot.monotonic, [&](const SpanRow& span) {
+        return (span.kind == SpanKind::request || span.kind == SpanKind::step) &&
+               (!filter.uid || span.uid == *filter.uid);
+    });
     if (!spans) return tl::unexpected(spans.error());
-    std::set<std::string> scopes;
-    for (SpanRow& span : *spans) {
-        if (filter.uid && span.uid != *filter.uid) continue;
-        if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
-        if (!span.scope.empty()) scopes.insert(span.scope);
-        history.spans.push_back(std::move(span));
+    history.spans = std::move(*spans);
+    if (history.spans.size() > max_spans) {
+        history.left_out = history.spans.size() - max_spans;
+        history.spans.erase(history.spans.begin(),
+                            history.spans.begin() + static_cast<std::ptrdiff_t>(history.left_out));
     }
-    // Of more than these it is not known who is usual.
-    if (history.spans.size() > max_spans) history.spans.clear();
+    std::set<std::string> scopes;
+    for (const SpanRow& span : history.spans)
+        if (!span.scope.empty()) scopes.insert(span.scope);
     for (const std::string& scope : scopes) {
         auto registered = snapshot.spans_of(registration_id(scope), {});
         if (!registered) return tl::unexpected(registered.error());
@@ -489,6 +493,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     std::map<std::string, uint64_t> rejected;
     ExcessGroups groups;
     SlowProcesses slow_processes;
+    size_t requests_left_out = 0;
     for (size_t number = 0; number < boots.size(); ++number) {
         context.boot_id = boot_id_of(snapshot, boots[number].boot_index);
         const Window& window = boots[number].monotonic;
@@ -513,6 +518,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
         context.calls_left_out = context.imported && !counted;
         auto history = read_history(snapshot, boots[number], filter);
         if (!history) return tl::unexpected(history.error());
+        requests_left_out += history->left_out;
         context.gpus = &history->gpus;
         context.spans = &history->spans;
         auto findings = explainers[number]->judge().findings(context);
@@ -544,6 +550,9 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     answer.healthy = answer.findings.empty() && missing.empty() && !fails_often(totals) && !slow_processes.any() &&
                      (!filter.pid || is_known(*processes, visible));
     answer.summary = summary_of(answer, totals, slow_processes, missing, nothing_recorded(filter, *processes, visible));
+    if (requests_left_out != 0)
+        answer.summary += "; the first " + format_count(requests_left_out) +
+                          " requests and steps of the window were not compared: ask for a shorter window";
     return answer;
 }
 

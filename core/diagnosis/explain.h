@@ -26,6 +26,7 @@ struct Culprit {
     uint32_t pid = 0;  ///< 0 where it is no process
     uint64_t ns = 0;
     uint64_t function = 0;  ///< the handle of a launch's function, to be named by who knows the names; 0: none
+    std::string request{};  ///< the id of the request that it held up, for its owner alone; empty: none
 };
 
 struct SlowCall {
@@ -71,12 +72,15 @@ struct Finding {
     std::vector<RejectedHypothesis> rejected;
     std::vector<uint64_t> evidence;  ///< event sequences, worst first, at most 20
     SlowCall worst;                  ///< the timeline shown; its op is op_wait for a wait between calls
+    ProcessKey owner;                ///< of the work that was held up, where that is not the worst call's process
+    uint32_t owner_uid = 0;          ///< of that
     bool between_calls = false;      ///< it was lost
     bool hidden = false;             ///< waited in calls that took no longer than is usual
     std::string incident_id;         ///< of the incident of the same kind and process in the window; may be empty
     std::string fix;
     std::string confirm;
 
+    ProcessKey owning_process() const { return owner.pid != 0 ? owner : worst.event.process(); }
     /// Where all that was waited is lost, or more where lost_high_ns says so.
     void lost_all() {
         waited_ns = lost_low_ns = lost_ns;

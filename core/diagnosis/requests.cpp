@@ -15,6 +15,7 @@
 #include "core/model/host_event.h"
 #include "core/query/event_filter.h"
 #include "core/query/op_lookup.h"
+#include "core/spans/request_rows.h"
 #include "core/spans/span.h"
 #include "core/wire/utf8.h"
 
@@ -155,11 +156,6 @@ struct Group {
     }
 };
 
-/// Same kind, id, start, end and process: an emitter that was cut off sends again what was not acknowledged.
-bool is_same_span(const SpanRow& a, const SpanRow& b) {
-    return std::tie(a.start_ns, a.end_ns, a.process, a.id) == std::tie(b.start_ns, b.end_ns, b.process, b.id);
-}
-
 CallSums sums_of(const Event& event, const Op* op) {
     CallSums sums;
     const CallTime time = call_time(event);
@@ -268,18 +264,20 @@ Result<void> RequestsOfBoot::run(RequestsAnswer& answer) {
 }
 
 Result<void> RequestsOfBoot::read_spans() {
-    auto spans = snapshot_.spans(boot_.boot_index, boot_.monotonic);
+    const bool by_labels = query_.kind == SpanKind::step || query_.kind == SpanKind::phase;
+    const auto is_asked = [&](const SpanRow& span) {
+        const bool is_kind = span.kind == query_.kind || (by_labels && span.kind == SpanKind::label);
+        return is_kind && (!query_.filter.uid || span.uid == *query_.filter.uid);
+    };
+    auto spans = snapshot_.spans(boot_.boot_index, boot_.monotonic, is_asked);
     if (!spans) return tl::unexpected(spans.error());
     if (spans->size() > max_spans)
-        return fail(ErrorCode::limit, "more than 1,000,000 spans are in the window", "ask for a shorter window");
-    if (query_.filter.uid) std::erase_if(*spans, [&](const SpanRow& span) { return span.uid != *query_.filter.uid; });
-    if (query_.kind == SpanKind::step || query_.kind == SpanKind::phase) spans_ = spans_of_labels(*spans, query_.kind);
+        return fail(ErrorCode::limit, "more than 1,000,000 of your spans are in the window",
+                    "ask for a shorter window");
+    if (by_labels) spans_ = spans_of_labels(*spans, query_.kind);
     for (SpanRow& span : *spans)
         if (span.kind == query_.kind) spans_.push_back(std::move(span));
-    std::stable_sort(spans_.begin(), spans_.end(), [](const SpanRow& a, const SpanRow& b) {
-        return std::tie(a.start_ns, a.end_ns, a.process, a.id) < std::tie(b.start_ns, b.end_ns, b.process, b.id);
-    });
-    spans_.erase(std::unique(spans_.begin(), spans_.end(), is_same_span), spans_.end());
+    merge_request_rows(spans_);
     // A process is registered once, and long before most of its spans.
     std::set<std::string> scopes;
     for (const SpanRow& span : spans_)

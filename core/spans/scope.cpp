@@ -24,13 +24,28 @@ bool is_workload(std::string_view name) {
            (id == 0 || name[id - 1] == '-' || name[id - 1] == ':');
 }
 
+/// Slurm holds all jobs of a node below one scope: each step of a job is a workload of its own. `below`: what follows
+/// the scope in the path. Empty where that is no job.
+std::string_view slurm_step(std::string_view below) {
+    constexpr std::string_view job = "/job_", step = "/step_";
+    if (!below.starts_with(job)) return {};
+    size_t end = below.find('/', 1);
+    if (end != std::string_view::npos && below.substr(end).starts_with(step)) end = below.find('/', end + 1);
+    return below.substr(0, end);
+}
+
 }  // namespace
 
 std::string scope_of_cgroup(std::string_view cgroup) {
     std::string_view rest = cgroup;
     while (rest.size() > 1 && rest.front() == '/') {
         const size_t slash = rest.rfind('/');
-        if (is_workload(rest.substr(slash + 1))) return std::string(rest);
+        const std::string_view name = rest.substr(slash + 1);
+        if (name == "slurmstepd.scope" || name.ends_with("_slurmstepd.scope")) {
+            const std::string_view step = slurm_step(cgroup.substr(rest.size()));
+            return step.empty() ? std::string() : std::string(rest) + std::string(step);
+        }
+        if (is_workload(name)) return std::string(rest);
         rest = rest.substr(0, slash);
     }
     return {};

@@ -235,8 +235,9 @@ class StoreSnapshot {
     virtual Result<std::map<uint32_t, FileRow>> files() const = 0;
     /// Of these places, those that were looked up.
     virtual Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const = 0;
-    /// Spans that overlap the window, in order of start.
-    virtual Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window) const = 0;
+    /// Spans that overlap the window and that `wanted` says yes to, all where there is none, in order of start.
+    virtual Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window,
+                                               const std::function<bool(const SpanRow&)>& wanted = {}) const = 0;
     /// The spans of this id, in order of boot and start: of these boots, of all where there are none.
     virtual Result<std::vector<SpanRow>> spans_of(std::string_view id, const std::set<uint32_t>& boots) const = 0;
     /// What happened to incidents within the window, in order of time.

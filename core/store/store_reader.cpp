@@ -176,10 +176,12 @@ class LmdbSnapshot final : public StoreSnapshot {
         return rows;
     }
 
-    Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window) const override {
+    Result<std::vector<SpanRow>> spans(uint32_t boot_index, Window window,
+                                       const std::function<bool(const SpanRow&)>& wanted) const override {
         const uint64_t from = window.from_ns - std::min(window.from_ns, max_span_ns);
-        return history<SpanRow>(tables().spans, boot_index, from, window, decode_span, "span",
-                                [&](const SpanRow& span) { return span_overlaps(span, window); });
+        return history<SpanRow>(
+            tables().spans, boot_index, from, window, decode_span, "span",
+            [&](const SpanRow& span) { return span_overlaps(span, window) && (!wanted || wanted(span)); });
     }
 
     Result<std::vector<SpanRow>> spans_of(std::string_view id, const std::set<uint32_t>& boots) const override {

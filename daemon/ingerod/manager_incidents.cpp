@@ -174,6 +174,8 @@ uint32_t Manager::store(const IncidentChange& change, const ClockTriple& now) {
         process.uid = known->uid;
         process.comm = known->comm;
     }
+    // It names the owner's requests.
+    if (incident.finding.owner.pid != 0) process.uid = incident.finding.owner_uid;
     IncidentRow row;
     row.id = incident.id;
     row.event = event_of(change.what);

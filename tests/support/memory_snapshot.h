@@ -119,10 +119,12 @@ class MemorySnapshot : public StoreSnapshot {
     }
     void add(SpanRow span) { spans_.push_back(std::move(span)); }
     void add(StateRow state) { states_.push_back(std::move(state)); }
-    Result<std::vector<SpanRow>> spans(uint32_t, Window window) const override {
+    Result<std::vector<SpanRow>> spans(uint32_t, Window window,
+                                       const std::function<bool(const SpanRow&)>& wanted) const override {
         std::vector<SpanRow> found;
         for (const SpanRow& span : spans_)
-            if (span.start_ns < window.to_ns && span.end_ns > window.from_ns) found.push_back(span);
+            if (span.start_ns < window.to_ns && span.end_ns > window.from_ns && (!wanted || wanted(span)))
+                found.push_back(span);
         return found;
     }
     // No query reads these yet.

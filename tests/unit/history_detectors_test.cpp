@@ -12,6 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 constexpr double idle = 0x1, power_cap = 0x4, hw_thermal = 0x40;
@@ -172,11 +173,16 @@ TEST_F(SlowRequests, ThreeOfTwoHundredThatOverlapAreNamedWithWhatStalledThem) {
     ASSERT_THAT(finding.culprits, SizeIs(3));
     for (const std::string id : {"r50", "r100", "r150"}) {
         const auto named = std::find_if(finding.culprits.begin(), finding.culprits.end(), [&](const Culprit& culprit) {
-            return culprit.name == "request " + id + ": lock-wait (loader) in cudaLaunchKernel";
+            return culprit.request == id && culprit.name == "lock-wait (loader) in cudaLaunchKernel";
         });
         EXPECT_NE(named, finding.culprits.end()) << id << ": " << finding.culprits[0].name;
     }
     EXPECT_THAT(finding.summary, HasSubstr("3 of 200 requests"));
+    // Everybody is sent the summary and the culprits' names of an incident.
+    for (const Culprit& culprit : finding.culprits) {
+        EXPECT_THAT(finding.summary, Not(HasSubstr(culprit.request)));
+        EXPECT_THAT(culprit.name, Not(HasSubstr(culprit.request)));
+    }
 }
 
 TEST_F(SlowRequests, ThatAreLongWithoutAStallAreNone) {

@@ -73,6 +73,45 @@ TEST_F(Requests, MomentsWithALabelAreStepsUpToTheNext) {
     EXPECT_THAT(ask().requests, IsEmpty()) << "no request";
 }
 
+TEST_F(Requests, TheCompletionsOfOneAreOneRow) {
+    for (const auto& [took, tokens] : {std::pair{10 * ms, 7u}, {12 * ms, 9u}, {11 * ms, 4u}}) {
+        SpanRow child = make_span("asked", second + took % 3, second + took);
+        child.prompt_tokens = 100;
+        child.output_tokens = tokens;
+        child.first_token_ns = begin + second + took / 2;
+        child.labels = {{"finish_reason", took == 12 * ms ? "length" : "stop"}};
+        add(child);
+    }
+    add(make_span("other", second, second + 5 * ms));
+    add(make_span("asked", second + 2 * ms, second + 3 * ms));
+    add(make_span("asked", second, second + 20 * ms, engine));
+    add(make_call(launch, second + 11 * ms, ms / 2));
+    const RequestsAnswer answer = ask();
+    EXPECT_EQ(answer.found, 4u) << "one of an id that is used again, and that of another process, are further ones";
+    ASSERT_THAT(answer.requests, SizeIs(4));
+    const RequestStats& asked = answer.requests[1];
+    EXPECT_EQ(asked.duration_ns, 12 * ms);
+    EXPECT_EQ(asked.span.output_tokens, 20u);
+    EXPECT_EQ(asked.span.prompt_tokens, 100u);
+    EXPECT_EQ(asked.span.first_token_ns, begin + second + 5 * ms);
+    EXPECT_THAT(asked.span.labels, ElementsAre(std::pair<std::string, std::string>("finish_reason", "length")));
+    EXPECT_THAT(asked.span.values, ElementsAre(std::pair<std::string, double>("completions", 3)));
+    EXPECT_EQ(asked.co_resident, 2u) << "and none of its own completions";
+}
+
+TEST_F(Requests, ThatWereSentAgainAreOneThoughTheWallClockWasReadAnew) {
+    SpanRow span = make_span("again", second, second + 10 * ms);
+    span.output_tokens = 7;
+    add(span);
+    span.start_ns += 40;
+    span.end_ns += 40;
+    add(span);
+    const RequestsAnswer answer = ask();
+    ASSERT_THAT(answer.requests, SizeIs(1));
+    EXPECT_EQ(answer.requests[0].span.output_tokens, 7u);
+    EXPECT_EQ(answer.requests[0].co_resident, 0u);
+}
+
 TEST_F(Requests, OfEqualDurationStandByArrival) {
     add(make_span("second", 2 * second, 3 * second));
     add(make_span("first", second, 2 * second));

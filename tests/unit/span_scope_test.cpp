@@ -26,6 +26,19 @@ TEST(ScopeOfCgroup, IsTheDeepestServiceScopeOrContainer) {
     }
 }
 
+TEST(ScopeOfCgroup, OfAStepOfSlurmIsThatStepsAlone) {
+    for (const std::string scope : {"/system.slice/slurmstepd.scope", "/system.slice/node1_slurmstepd.scope"}) {
+        EXPECT_EQ(scope_of_cgroup(scope + "/job_7/step_0/user/task_0"), scope + "/job_7/step_0");
+        EXPECT_EQ(scope_of_cgroup(scope + "/job_7/step_batch"), scope + "/job_7/step_batch");
+        EXPECT_EQ(scope_of_cgroup(scope + "/job_7/slurm"), scope + "/job_7");
+        EXPECT_EQ(scope_of_cgroup(scope + "/job_7"), scope + "/job_7");
+        EXPECT_EQ(scope_of_cgroup(scope + "/system"), "");
+        EXPECT_EQ(scope_of_cgroup(scope), "");
+        EXPECT_EQ(scope_of_cgroup(scope + "/job_7/step_0/docker/" + container_id),
+                  scope + "/job_7/step_0/docker/" + container_id);
+    }
+}
+
 TEST(ScopeOfCgroup, IsNoneWhereStrangersMeet) {
     for (const char* cgroup :
          {"", "/", "/init.scope", "/user.slice", "/user.slice/user-1000.slice",

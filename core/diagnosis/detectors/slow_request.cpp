@@ -9,7 +9,7 @@
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/diagnosis/findings.h"
 #include "core/model/host_event.h"
-#include "core/wire/utf8.h"
+#include "core/spans/request_rows.h"
 
 namespace ingero {
 
@@ -36,20 +36,49 @@ struct Stall {
     std::string why;
 };
 
+/// Of one or several rows, see is_same_request().
+struct Request {
+    const SpanRow* span = nullptr;  ///< the first row
+    Window time;
+    bool is_new = false;  ///< reported since the pass before
+};
+
 /// Requests of one scope group, or of one process.
 struct Group {
-    std::vector<const SpanRow*> requests;
+    std::vector<Request> requests;
     std::map<ProcessKey, bool> members;  ///< as they were asked about
 };
 
 struct SlowRequest {
-    const SpanRow* span = nullptr;
+    const Request* request = nullptr;
     uint64_t duration_ns = 0, excess_ns = 0, stalled_ns = 0;
     const Stall* longest = nullptr;
 };
 
-uint64_t duration_of(const SpanRow& span) {
-    return saturating_subtract(span.end_ns, span.start_ns);
+uint64_t duration_of(const Request& request) {
+    return saturating_subtract(request.time.to_ns, request.time.from_ns);
+}
+
+/// Rows of one request become one.
+void merge(std::vector<Request>& ret_requests) {
+    std::stable_sort(ret_requests.begin(), ret_requests.end(), [](const Request& a, const Request& b) {
+        return std::tie(a.span->process, a.span->id, a.time.from_ns, a.time.to_ns) <
+               std::tie(b.span->process, b.span->id, b.time.from_ns, b.time.to_ns);
+    });
+    std::vector<Request> merged;
+    for (const Request& one : ret_requests) {
+        const bool is_further = !merged.empty() && is_same_request(*merged.back().span, *one.span);
+        if (!is_further || (one.span->kind != SpanKind::request && duration_of(merged.back()) != duration_of(one))) {
+            merged.push_back(one);
+            continue;
+        }
+        // Sent again, or a further completion of it.
+        Request& request = merged.back();
+        const bool is_longer = duration_of(request) < duration_of(one);
+        request.is_new = request.is_new || (is_longer && one.is_new);
+        request.time.to_ns = std::max(request.time.to_ns, one.time.to_ns);
+    }
+    ret_requests = std::move(merged);
 }
 
 uint64_t overlap(const Window& a, const Window& b) {
@@ -92,11 +121,24 @@ class SlowRequests final : public Detector {
         for (const SpanRow& span : *context.spans) {
             if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
             const bool is_cgroup = span.scope.starts_with('/');
-            groups[{span.kind, span.scope, is_cgroup ? ProcessKey{} : span.process}].requests.push_back(&span);
+            const bool is_new = static_cast<size_t>(&span - context.spans->data()) >= context.new_spans_from;
+            groups[{span.kind, span.scope, is_cgroup ? ProcessKey{} : span.process}].requests.push_back(
+                {&span, {span.start_ns, span.end_ns}, is_new});
         }
+        for (auto& [key, group] : groups) merge(group.requests);
         std::vector<Stall> stalls = stalls_;
         add_gaps(context, stalls);
-        for (auto& [key, group] : groups) find(std::get<std::string>(key), group, stalls, context, ret_findings);
+        // Who a process descends from is known of when it was first held up: later its parents may have ended.
+        std::map<ProcessKey, uint64_t> first_stalls;
+        for (const Stall& stall : stalls) {
+            const auto [first, added] = first_stalls.try_emplace(stall.process, stall.time.from_ns);
+            if (!added) first->second = std::min(first->second, stall.time.from_ns);
+        }
+        for (auto& [key, group] : groups) {
+            for (const auto& [process, at_ns] : first_stalls)
+                group.members[process] = is_member(process, at_ns, std::get<std::string>(key), group, context);
+            find(std::get<std::string>(key), group, stalls, context, ret_findings);
+        }
     }
 
   private:
@@ -130,7 +172,7 @@ class SlowRequests final : public Detector {
 
     /// Who is in the scope's control group, or registered for it or reported its requests, or descends from one that
     /// did.
-    static bool is_member(const ProcessKey& process, const std::string& scope, const Group& group,
+    static bool is_member(const ProcessKey& process, uint64_t at_ns, const std::string& scope, const Group& group,
                           const JudgementContext& context) {
         const Process* const known = context.processes ? context.processes->find(process) : nullptr;
         if (scope.starts_with('/') && known && (known->cgroup == scope || known->cgroup.starts_with(scope + "/")))
@@ -141,7 +183,7 @@ class SlowRequests final : public Detector {
             const Process* one = known;
             for (unsigned generation = 0; one && generation < max_generations; ++generation) {
                 if (one->parent_pid == ancestor.pid) return one->key.start_ns >= ancestor.start_ns;
-                one = context.processes->at(one->parent_pid, context.clock.monotonic_ns);
+                one = context.processes->at(one->parent_pid, at_ns);
             }
             return false;
         };
@@ -149,9 +191,10 @@ class SlowRequests final : public Detector {
             if (span.kind == SpanKind::scope && !scope.empty() && span.scope == scope && descends_from(span.process))
                 return true;
         ProcessKey last;
-        for (const SpanRow* request : group.requests)
-            if (request->process != std::exchange(last, request->process) && descends_from(request->process))
-                return true;
+        for (const Request& request : group.requests) {
+            const ProcessKey& process = request.span->process;
+            if (process != std::exchange(last, process) && descends_from(process)) return true;
+        }
         return false;
     }
 
@@ -159,25 +202,21 @@ class SlowRequests final : public Detector {
               std::vector<Finding>& ret_findings) const {
         if (group.requests.size() < enough_requests) return;
         std::vector<uint64_t> durations;
-        for (const SpanRow* request : group.requests) durations.push_back(duration_of(*request));
+        for (const Request& request : group.requests) durations.push_back(duration_of(request));
         const auto middle = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() / 2);
         std::nth_element(durations.begin(), middle, durations.end());
         const uint64_t usual_ns = *middle;
         std::vector<SlowRequest> slow;
-        for (const SpanRow* request : group.requests) {
-            const uint64_t duration_ns = duration_of(*request);
+        for (const Request& request : group.requests) {
+            const uint64_t duration_ns = duration_of(request);
             const uint64_t excess_ns = saturating_subtract(duration_ns, usual_ns);
             if (excess_ns >= slow_by_ns && duration_ns / slow_ratio >= usual_ns)
-                slow.push_back({request, duration_ns, excess_ns, 0, nullptr});
+                slow.push_back({&request, duration_ns, excess_ns, 0, nullptr});
         }
         if (slow.empty()) return;
         std::vector<const Stall*> stalls;
-        for (const Stall& stall : all) {
-            auto member = group.members.find(stall.process);
-            if (member == group.members.end())
-                member = group.members.emplace(stall.process, is_member(stall.process, scope, group, context)).first;
-            if (member->second) stalls.push_back(&stall);
-        }
+        for (const Stall& stall : all)
+            if (group.members.at(stall.process)) stalls.push_back(&stall);
         for (SlowRequest& request : slow) explain(request, stalls);
         const size_t candidates = slow.size();
         std::erase_if(slow, [](const SlowRequest& request) {
@@ -187,7 +226,7 @@ class SlowRequests final : public Detector {
     }
 
     static void explain(SlowRequest& request, const std::vector<const Stall*>& stalls) {
-        const Window time{request.span->start_ns, request.span->end_ns};
+        const Window& time = request.request->time;
         uint64_t most = 0;
         for (const Stall* stall : stalls) {
             const uint64_t ns = std::min(stall->ns, overlap(time, stall->time));
@@ -203,8 +242,10 @@ class SlowRequests final : public Detector {
                 uint64_t usual_ns, const JudgementContext& context, std::vector<Finding>& ret_findings) const {
         std::stable_sort(slow.begin(), slow.end(),
                          [](const SlowRequest& a, const SlowRequest& b) { return a.excess_ns > b.excess_ns; });
-        const SpanRow& worst = *slow[0].span;
+        const SpanRow& worst = *slow[0].request->span;
         Finding finding = make_finding("slow-request", worst.process, scope, context);
+        finding.owner = worst.process;
+        finding.owner_uid = worst.uid;
         Evidence evidence;
         uint64_t excess_ns = 0;
         for (const SlowRequest& one : slow) {
@@ -212,12 +253,10 @@ class SlowRequests final : public Detector {
             finding.lost_ns = saturating_add(finding.lost_ns, one.stalled_ns);
             evidence.add(one.stalled_ns, one.longest->call);
             // It is reported when it has ended, which may be long after its stall, or before what held it up is known.
-            const bool is_new = static_cast<size_t>(one.span - context.spans->data()) >= context.new_spans_from;
-            if (is_new || one.longest->call >= options_.new_from_sequence)
+            if (one.request->is_new || one.longest->call >= options_.new_from_sequence)
                 finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.stalled_ns);
             if (finding.culprits.size() < max_named)
-                finding.culprits.push_back(
-                    {"request " + to_valid_utf8(one.span->id) + ": " + one.longest->why, 0, one.stalled_ns, 0});
+                finding.culprits.push_back({one.longest->why, 0, one.stalled_ns, 0, one.request->span->id});
         }
         // Requests overlap: of the window, what their users waited for longest.
         finding.window_share = share_of(slow[0].stalled_ns, context.time_of(worst.process));
@@ -239,9 +278,9 @@ class SlowRequests final : public Detector {
         finding.worst.cause = finding.kind;
         finding.summary = std::to_string(slow.size()) + " of " + std::to_string(group.requests.size()) +
                           " requests of " + process_text(finding) + " took at least twice the usual " +
-                          format_duration(usual_ns) + " because of stalls: the slowest, " + to_valid_utf8(worst.id) +
-                          ", took " + format_duration(slow[0].duration_ns) + ", " +
-                          format_duration(slow[0].stalled_ns) + " of it " + stall.why;
+                          format_duration(usual_ns) + " because of stalls: the slowest took " +
+                          format_duration(slow[0].duration_ns) + ", " + format_duration(slow[0].stalled_ns) +
+                          " of it " + stall.why;
         if (candidates > slow.size())
             finding.summary += "; " + std::to_string(candidates - slow.size()) +
                                " more were as slow, and no known stall explains them";

@@ -171,7 +171,7 @@ void name_incidents(const StoreSnapshot& snapshot, const Filter& filter, std::ve
             if (is_shown(row, filter)) ids[{row.kind, row.process}] = row.id;
     }
     for (Finding& finding : ret_findings) {
-        const auto found = ids.find({finding.kind, finding.worst.event.process()});
+        const auto found = ids.find({finding.kind, finding.owning_process()});
         if (found != ids.end()) finding.incident_id = found->second;
     }
 }

@@ -66,7 +66,7 @@ struct IncidentTracker::Impl {
     }
 
     void see(const Finding& finding, const ClockTriple& now, std::vector<IncidentChange>& changes) {
-        const Subject subject{finding.kind, finding.worst.event.process()};
+        const Subject subject{finding.kind, finding.owning_process()};
         Watched& one = watched[subject];
         one.lost_ns += finding.newly_lost_ns;
         if (one.incident) {
@@ -135,7 +135,7 @@ std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>&
     std::map<Subject, size_t> places;
     for (const Finding& finding : findings) {
         if (finding.kind == impl_->options.put_kind) continue;
-        const Subject subject{finding.kind, finding.worst.event.process()};
+        const Subject subject{finding.kind, finding.owning_process()};
         const auto known = impl_->watched.find(subject);
         const bool open = known != impl_->watched.end() && known->second.incident;
         if (!is_evidence(finding) || (!open && finding.severity < impl_->options.open_from)) continue;
@@ -175,7 +175,7 @@ std::optional<IncidentChange> IncidentTracker::put(const std::string& id, const 
     }
     incident.id = id;
     incident.kind = finding.kind;
-    incident.process = finding.worst.event.process();
+    incident.process = finding.owning_process();
     incident.opened_realtime_ns = now.realtime_ns;
     reported = incident;
     return IncidentChange{IncidentChange::What::opened, incident};

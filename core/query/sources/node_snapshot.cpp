@@ -47,8 +47,9 @@ class NodeSnapshot final : public StoreSnapshot {
     Result<std::map<StackFrame, SymbolRow>> symbols(const std::set<StackFrame>& places) const override {
         return all_->symbols(places);
     }
-    Result<std::vector<SpanRow>> spans(uint32_t boot, Window window) const override {
-        return all_->spans(boot, window);
+    Result<std::vector<SpanRow>> spans(uint32_t boot, Window window,
+                                       const std::function<bool(const SpanRow&)>& wanted) const override {
+        return all_->spans(boot, window, wanted);
     }
     Result<std::vector<SpanRow>> spans_of(std::string_view id, const std::set<uint32_t>& boots) const override {
         std::set<uint32_t> own = boots_;

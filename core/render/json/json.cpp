@@ -124,9 +124,11 @@ json to_json(const SlowCall& call, const std::string& comm) {
 
 json to_json(const std::vector<Culprit>& culprits) {
     json list = json::array();
-    for (const Culprit& culprit : culprits)
-        list.push_back(
-            {{"name", to_valid_utf8(culprit.name)}, {"pid", number_or_null(culprit.pid)}, {"ns", culprit.ns}});
+    for (const Culprit& culprit : culprits) {
+        const std::string name =
+            culprit.request.empty() ? culprit.name : "request " + culprit.request + ": " + culprit.name;
+        list.push_back({{"name", to_valid_utf8(name)}, {"pid", number_or_null(culprit.pid)}, {"ns", culprit.ns}});
+    }
     return list;
 }
 
@@ -169,8 +171,8 @@ namespace {
 /// The command of a process: the caller knows it, or a finding about the same process does.
 std::string find_comm(const ProcessKey& process, const AnswerContext& context, const std::vector<Finding>& findings) {
     if (const auto known = context.comms.find(process); known != context.comms.end()) return known->second;
-    const auto finding = std::find_if(findings.begin(), findings.end(),
-                                      [&](const Finding& f) { return f.worst.event.process() == process; });
+    const auto finding =
+        std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.owning_process() == process; });
     return finding != findings.end() ? finding->comm : "";
 }
 
