@@ -30,8 +30,6 @@ from ingero import messagepack, spans
 from ingero.writer import MAX_SPAN_BYTES, Writer, hash_id
 from listener import Listener
 
-SECOND = 1_000_000_000
-
 
 def strip(span):
     return {key: value for key, value in span.items() if key != "ack"}
@@ -332,117 +330,6 @@ class Spans(WithListener):
 
 def namespace(**fields):
     return types.SimpleNamespace(**fields)
-
-
-class Vllm(WithListener):
-    def logger(self, **options):
-        config = namespace(model_config=namespace(served_model_name="llama"))
-        self.out = self.writer()
-        return ingero.vllm.StatLogger(config, 2, writer=self.out)
-
-    def test_a_finished_request_is_a_span_that_ends_now(self):
-        logger = self.logger()
-        finished = namespace(
-            finish_reason=namespace(name="STOP"),
-            request_id="cmpl-1",
-            e2e_latency=2.0,
-            num_prompt_tokens=11,
-            num_generation_tokens=5,
-            queued_time=0.5,
-            prefill_time=0.25,
-            decode_time=1.0,
-        )
-        before = time.monotonic_ns()
-        logger.record(None, namespace(finished_requests=[finished], num_preempted_reqs=0), None, 2)
-        self.out.flush(20)
-        (span,) = self.sent(1)
-        self.assertEqual(span["end"] - span["start"], 2 * SECOND)
-        self.assertGreaterEqual(span["end"], before)
-        self.assertEqual(span["end"] - span["first_token"], SECOND)
-        self.assertEqual(span["first_token"] - span["scheduled"], SECOND // 4)
-        self.assertEqual((span["id"], span["model"]), ("cmpl-1", "llama"))
-        self.assertEqual((span["prompt_tokens"], span["output_tokens"]), (11, 5))
-        self.assertEqual(span["labels"], {"engine": "2", "finish_reason": "stop"})
-
-    def test_older_statistics_without_ids_give_each_request_one(self):
-        logger = self.logger()
-        old = [namespace(e2e_latency=1.0, num_prompt_tokens=1, num_generation_tokens=2) for _ in range(3)]
-        logger.record(namespace(num_running_reqs=3, num_waiting_reqs=1, gpu_cache_usage=0.5), namespace(finished_requests=old))
-        self.out.flush(20)
-        requests = [span for span in self.sent(4) if span.get("kind") is None]
-        self.assertEqual(len({span["id"] for span in requests}), 3)
-        self.assertNotIn("first_token", requests[0])
-        (sample,) = [span for span in self.sent(4) if span.get("kind") == "sample"]
-        self.assertEqual(sample["values"], {"running": 3.0, "waiting": 1.0, "kv_cache_use": 0.5, "preempted": 0.0})
-
-    def test_inner_points_stay_inside_the_span(self):
-        logger = self.logger()
-        finished = namespace(request_id="r", e2e_latency=1.0, prefill_time=3.0, decode_time=2.0)
-        logger.record(None, namespace(finished_requests=[finished]))
-        self.out.flush(20)
-        (span,) = self.sent(1)
-        self.assertEqual((span["scheduled"], span["first_token"]), (span["start"], span["start"]))
-
-    def test_one_sample_a_second(self):
-        logger = self.logger()
-        begin = time.monotonic()
-        for _ in range(1_000):
-            logger.record(namespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.1), None)
-        seconds = time.monotonic() - begin
-        self.out.flush(20)
-        samples = len(self.sent(1))
-        self.assertGreaterEqual(samples, 1)
-        self.assertLessEqual(samples, seconds + 1)
-
-    def test_nothing_that_it_is_given_is_raised_back(self):
-        logger = self.logger()
-
-        class Hostile:
-            def __getattr__(self, name):
-                raise RuntimeError(name)
-
-        strange = [
-            (None, None),
-            (Hostile(), Hostile()),
-            (namespace(), namespace(finished_requests=7)),
-            (namespace(num_running_reqs="x"), namespace(finished_requests=[None, namespace(e2e_latency="1")])),
-            (None, namespace(finished_requests=[namespace(e2e_latency=float("nan")), namespace(e2e_latency=-1)])),
-            (None, namespace(finished_requests=[namespace(e2e_latency=1e12), namespace(e2e_latency=True)])),
-        ]
-        with self.assertLogs("ingero.vllm", "WARNING") as logs:
-            for scheduler, iteration in strange:
-                logger.record(scheduler, iteration)
-                logger.record(scheduler_stats=scheduler, iteration_stats=iteration, mm_cache_stats=None, engine_idx=1)
-            logger.log()
-            logger.log_engine_initialized()
-            logger.record_sleep_state(1, 0)
-        self.assertEqual(len(logs.records), 1, "it complains once")
-
-    def test_it_is_a_subclass_of_the_interface_and_found_by_its_entry_point(self):
-        # In a process of its own: the module looks for vLLM when it is read.
-        program = (
-            "import sys, types\n"
-            "from abc import ABC, abstractmethod\n"
-            "class StatLoggerBase(ABC):\n"
-            "    @abstractmethod\n"
-            "    def __init__(self, vllm_config, engine_index=0): ...\n"
-            "    @abstractmethod\n"
-            "    def record(self, scheduler_stats, iteration_stats, mm_cache_stats=None, engine_idx=0): ...\n"
-            "    @abstractmethod\n"
-            "    def log_engine_initialized(self): ...\n"
-            "for name in ('vllm', 'vllm.v1', 'vllm.v1.metrics', 'vllm.v1.metrics.loggers'):\n"
-            "    sys.modules[name] = types.ModuleType(name)\n"
-            "sys.modules['vllm.v1.metrics.loggers'].StatLoggerBase = StatLoggerBase\n"
-            "group, _, rest = open(sys.argv[1]).read().partition('\"vllm.stat_logger_plugins\"]')[2].partition('\\n\\n')\n"
-            "module, _, name = group.partition('\"')[2].partition('\"')[0].partition(':')\n"
-            "import importlib\n"
-            "found = getattr(importlib.import_module(module), name)\n"
-            "assert issubclass(found, StatLoggerBase)\n"
-            "found(None, 0).record(None, None)\n"
-        )
-        project = os.path.join(os.path.dirname(SOURCES), "pyproject.toml")
-        environment = {**os.environ, "PYTHONPATH": SOURCES, "INGERO_SPANS_SOCKET": self.listener.path}
-        subprocess.run([sys.executable, "-B", "-c", program, project], env=environment, check=True, timeout=60)
 
 
 class Frameworks(WithListener):

@@ -4,13 +4,13 @@ vLLM finds it by the entry-point group `vllm.stat_logger_plugins`. record() runs
 and returns, whatever it is given, since neither class of statistics is a stable interface.
 """
 
-import itertools
+import inspect
 import logging
-import multiprocessing
-import os
 import time
 
-from ingero.writer import Writer, default_writer, start_time_ticks
+from ingero.vllm_engines import engines_of
+from ingero.vllm_requests import Clock, Iteration, Requests, count, model_name, number
+from ingero.writer import Writer, default_writer
 
 try:
     from vllm.v1.metrics.loggers import StatLoggerBase
@@ -20,135 +20,86 @@ except ImportError:  # read without vLLM: by tests of its own, by documentation
 _log = logging.getLogger("ingero.vllm")
 
 SAMPLE_SECONDS = 1.0
-_MAX_SECONDS = 24 * 3600.0
+_SAMPLE_NS = int(SAMPLE_SECONDS * 1e9)
 
-# Names by version, newest first.
-_REQUEST_ID = ("request_id", "external_req_id", "req_id")
-_PROMPT_TOKENS = ("num_prompt_tokens", "prompt_tokens")
-_OUTPUT_TOKENS = ("num_generation_tokens", "generation_tokens")
-_LATENCY = ("e2e_latency", "e2e_latency_s")
-_CACHE_USE = ("kv_cache_usage", "gpu_cache_usage", "cache_usage")
-_RUNNING = ("num_running_reqs", "num_running")
-_WAITING = ("num_waiting_reqs", "num_waiting")
-
-
-def _first(source, names):
-    for name in names:
-        value = getattr(source, name, None)
-        if value is not None:
-            return value
-    return None
-
-
-def _seconds(source, name):
-    """A duration of the statistics; None where it is missing or cannot be one."""
-    value = getattr(source, name, None)
-    return value if isinstance(value, (int, float)) and 0 < value < _MAX_SECONDS else None
-
-
-def _count(source, names):
-    value = _first(source, names)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+# Of the scheduler's statistics; names by version, newest first.
+_SCHEDULER = {
+    "running": ("num_running_reqs", "num_running"),
+    "waiting": ("num_waiting_reqs", "num_waiting"),
+    "kv_cache_use": ("kv_cache_usage", "gpu_cache_usage", "cache_usage"),
+}
 
 
 class StatLogger(StatLoggerBase):
     """Options are environment variables: INGERO_SPANS_SOCKET, INGERO_HASH_SALT, INGERO_DISABLE."""
 
-    def __init__(self, vllm_config=None, engine_index=0, writer=None):
+    def __init__(self, vllm_config=None, engine_index=0, *_, writer=None, **__):
         self._writer = writer if isinstance(writer, Writer) else default_writer()
         self._engine = engine_index if isinstance(engine_index, int) else 0
-        self._model = None
-        self._numbers = itertools.count(1)
-        self._next_sample_ns = 0
-        self._preempted = 0
-        self._registered = set()
         self._complained = False
-        try:
-            name = vllm_config.model_config.served_model_name
-            name = name[0] if isinstance(name, (list, tuple)) and name else name
-            self._model = str(name)[:128] if name else None
-        except Exception:
-            pass
+        self._clock = Clock()
+        self._requests = Requests(self._engine, model_name(vllm_config), self._complain)
+        self._engines = engines_of(self._writer)
+        self._next_sample_ns = 0
+        self._scheduler_ns = time.monotonic_ns()  # when its statistics came last
+        self._preempted = 0
 
     def record(self, scheduler_stats=None, iteration_stats=None, *_, **__):
-        try:
-            now = time.monotonic_ns()
-            if iteration_stats is not None:
-                preempted = getattr(iteration_stats, "num_preempted_reqs", 0)
-                self._preempted += preempted if isinstance(preempted, int) else 0
-                for finished in getattr(iteration_stats, "finished_requests", None) or ():
-                    self._send_request(finished, now)
-            if scheduler_stats is not None and now >= self._next_sample_ns:
-                self._next_sample_ns = now + int(SAMPLE_SECONDS * 1e9)
-                self._send_sample(scheduler_stats, now)
-                self._register_engines()
-        except Exception:
-            self._complain()
+        now = time.monotonic_ns()
+        moment = self._guard(self._send_requests, iteration_stats, now) or now
+        self._guard(self._send_sample, scheduler_stats, now, moment)
+        self._guard(self._engines.register, self._writer, now)
 
     def log_engine_initialized(self):
-        try:
-            self._register_engines()
-        except Exception:
-            self._complain()
+        self._guard(self._engines.register, self._writer, time.monotonic_ns(), True)
 
     def log(self):
-        pass
+        """vLLM calls this every some seconds, also while no request runs."""
+        now = time.monotonic_ns()
+        self._guard(self._send_sample, None, now, now)
 
     def record_sleep_state(self, *_, **__):
         pass
 
-    def _send_request(self, finished, now):
-        latency = None
-        for name in _LATENCY:
-            latency = latency or _seconds(finished, name)
-        if latency is None:
-            return  # without a duration there is no span
-        identifier = _first(finished, _REQUEST_ID)
-        if identifier is None:
-            identifier = f"vllm-{os.getpid()}-{self._engine}-{next(self._numbers)}"
-        start = now - int(latency * 1e9)
-        span = {"id": str(identifier)[:128], "start": start, "end": now}
-        # The engine's own clock may differ by what a token's way to the front end takes: held inside the span.
-        decode, prefill = _seconds(finished, "decode_time"), _seconds(finished, "prefill_time")
-        if prefill is not None:
-            first_token = now - int((decode or 0) * 1e9)
-            scheduled = first_token - int(prefill * 1e9)
-            span["first_token"] = min(max(first_token, start), now)
-            span["scheduled"] = min(max(scheduled, start), now)
-        for field, names in (("prompt_tokens", _PROMPT_TOKENS), ("output_tokens", _OUTPUT_TOKENS)):
-            count = _count(finished, names)
-            if count is not None:
-                span[field] = count
-        if self._model is not None:
-            span["model"] = self._model
-        reason = getattr(finished, "finish_reason", None)
-        span["labels"] = {"engine": str(self._engine)}
-        if reason is not None:
-            span["labels"]["finish_reason"] = str(getattr(reason, "name", reason)).lower()[:256]
-        self._writer.send(span)
+    def _guard(self, function, *arguments):
+        try:
+            return function(*arguments)
+        except Exception:
+            self._complain()
+            return None
 
-    def _send_sample(self, stats, now):
-        values = {
-            "running": _first(stats, _RUNNING),
-            "waiting": _first(stats, _WAITING),
-            "kv_cache_use": _first(stats, _CACHE_USE),
-            "preempted": self._preempted,
-        }
-        values = {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
-        self._preempted = 0
-        self._writer.send({"kind": "sample", "id": f"vllm-{self._engine}", "start": now, "end": now, "values": values})
+    def _send_requests(self, stats, now):
+        """Returns when the iteration ended."""
+        if stats is None:
+            return now
+        iteration = Iteration(self._clock, stats, now)
+        self._preempted += count(stats, "num_preempted_reqs") or 0
+        for span in self._requests.spans(getattr(stats, "finished_requests", None) or (), iteration):
+            self._writer.send(span)
+        return iteration.end
 
-    def _register_engines(self):
-        """The processes that call CUDA are children of the one that knows the requests."""
-        for child in multiprocessing.active_children():
-            pid = child.pid
-            ticks = start_time_ticks(pid) if pid else None
-            if ticks is None or (pid, ticks) in self._registered:
-                continue
-            now = time.monotonic_ns()
-            scope = {"kind": "scope", "id": f"vllm-{self._engine}", "start": now, "end": now}
-            if self._writer.send({**scope, "pid": pid, "start_time": ticks}):
-                self._registered.add((pid, ticks))
+    def _send_sample(self, stats, now, moment):
+        """With several API servers the scheduler's statistics reach any one of them. The others count preemptions of
+        their own requests, which nobody else knows, and send these numbers alone."""
+        if stats is not None:
+            self._scheduler_ns = now
+        elif now - self._scheduler_ns < _SAMPLE_NS:
+            return
+        if now < self._next_sample_ns:
+            return
+        values = {name: number(stats, *names) for name, names in _SCHEDULER.items()}
+        if stats is not None or self._preempted:
+            values["preempted"] = self._preempted
+        if self._requests.unreadable:
+            values["unreadable"] = self._requests.unreadable
+        values = {name: float(value) for name, value in values.items() if value is not None}
+        if not values:
+            return
+        self._next_sample_ns = now + _SAMPLE_NS
+        sample = {"kind": "sample", "id": f"vllm-{self._engine}", "start": moment, "end": moment, "values": values}
+        if self._writer.send(sample):
+            self._preempted -= int(values.get("preempted", 0))
+            self._requests.unreadable -= int(values.get("unreadable", 0))
 
     def _complain(self):
         if not self._complained:
@@ -158,3 +109,16 @@ class StatLogger(StatLoggerBase):
                 "vLLM itself goes on; INGERO_DISABLE=1 turns the plug-in off",
                 exc_info=True,
             )
+
+
+def _ignore(*_, **__):
+    return None
+
+
+# A method that a later vLLM makes abstract must not stop the server: without this, construction raises TypeError. Such
+# a method does nothing here.
+for _name in getattr(StatLogger, "__abstractmethods__", ()):
+    _method = getattr(StatLogger, _name, None)
+    if callable(_method) and not inspect.iscoroutinefunction(_method):
+        setattr(StatLogger, _name, _ignore)
+StatLogger.__abstractmethods__ = frozenset()
