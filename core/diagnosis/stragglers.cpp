@@ -177,6 +177,7 @@ std::vector<StragglerChange> StragglerWatch::settle(uint64_t until_ns) {
     pass_on(until_ns);
     std::vector<StragglerChange> changes;
     for (const CollectiveRange& range : deriver_.take_ranges(until_ns)) judge(range, changes);
+    history_.trim(until_ns);
     return changes;
 }
 

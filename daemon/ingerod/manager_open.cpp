@@ -296,7 +296,7 @@ void Manager::make_host() {
                                    HostRows::Store{.put_process =
                                                        [this](Process process) {
                                                            if (!other_names_.shows(process.comm)) return;
-                                                           live_->put_process(process);
+                                                           live_->put_bystander(process);
                                                            ingest_->put_process(std::move(process));
                                                        },
                                                    .put_event = [this](Event event) { ingest_->put_event(event); }});

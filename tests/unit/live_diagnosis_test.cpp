@@ -1,4 +1,4 @@
-// What live diagnosis keeps of communicators whose collectives may not all have been seen.
+// What live diagnosis keeps of processes, and of communicators whose collectives may not all have been seen.
 #include "daemon/ingerod/live/live_diagnosis.h"
 
 #include <gmock/gmock.h>
@@ -12,6 +12,13 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr uint64_t second = 1'000'000'000;
+
+Process process_of(const ProcessKey& key, uint64_t exited_ns = 0) {
+    Process process;
+    process.key = key;
+    process.exited_ns = exited_ns;
+    return process;
+}
 
 class InterruptedCommunicators : public testing::Test {
   protected:
@@ -58,6 +65,40 @@ TEST(LiveDiagnosis, KnowsWhoseProcessItWasAfterItsEnd) {
     EXPECT_FALSE(live.process({10, 2})) << "another one with its pid";
 }
 
+// A build beside a traced program: each of its processes begins, has the program's CPU for a moment, and ends.
+TEST(LiveDiagnosis, RemembersTracedProcessesBesideManyOthersThatEnd) {
+    constexpr uint32_t first = 1'000, many = 50'000;
+    EventLoop loop;
+    LiveDiagnosis live(loop, "boot", {}, [](const DiagnosisPass&) {});
+    const uint64_t now_ns = monotonic_now_ns();
+    live.put_process(process_of({10, 1}));
+    live.put_process(process_of({11, 1}));
+    live.put_process(process_of({11, 1}, now_ns));
+    for (uint32_t pid = first; pid < first + many; ++pid) {
+        live.put_bystander(process_of({pid, 1}));
+        live.put_bystander(process_of({pid, 1}, now_ns + pid));
+    }
+    size_t remembered = 0;
+    for (uint32_t pid = first; pid < first + many; ++pid) remembered += live.process({pid, 1}).has_value();
+    EXPECT_LE(remembered, 16'384u);
+    EXPECT_GT(remembered, 16'000u);
+    EXPECT_TRUE(live.process({first + many - 1, 1})) << "the latest that ended";
+    EXPECT_TRUE(live.process({10, 1}));
+    EXPECT_TRUE(live.process({11, 1}));
+}
+
+TEST_F(InterruptedCommunicators, AreNotThoseOfARankForWhichThereWasNoRoom) {
+    for (const uint32_t pid : {10, 11}) {
+        live_.put_process(process_of({pid, 1}));
+        put(row(pid, second));
+    }
+    live_.put_process(process_of({11, 1}, monotonic_now_ns()));
+    for (uint32_t pid = 1'000; pid < 1'000 + 16'384; ++pid) live_.put_process(process_of({pid, 1}));
+    EXPECT_FALSE(live_.process({11, 1}));
+    EXPECT_TRUE(live_.process({10, 1}));
+    EXPECT_THAT(interrupt(std::nullopt, {5 * second, 5 * second}), ElementsAre(10));
+}
+
 TEST_F(InterruptedCommunicators, AreStoredOnceAndStaySo) {
     EXPECT_EQ(put(row(10, second, 0)), 0u);
     EXPECT_EQ(put(row(11, second)), 0u);
@@ -69,10 +110,7 @@ TEST_F(InterruptedCommunicators, AreStoredOnceAndStaySo) {
 
 TEST_F(InterruptedCommunicators, AreThoseOfTheProcessThatLives) {
     for (const uint32_t pid : {10, 11, 12}) put(row(pid, second));
-    Process ended;
-    ended.key = {11, 1};
-    ended.exited_ns = monotonic_now_ns();
-    live_.put_process(ended);
+    live_.put_process(process_of({11, 1}, monotonic_now_ns()));
     EXPECT_THAT(interrupt(ProcessKey{12, 1}, {5 * second, 5 * second}), ElementsAre(12));
     EXPECT_THAT(interrupt(std::nullopt, {6 * second, 6 * second}), ElementsAre(10));
 }

@@ -10,35 +10,101 @@ namespace {
 
 using testing::SizeIs;
 
+/// For the disk.
+Event wait_of(const ProcessKey& process, uint32_t tid, uint64_t start_ns) {
+    Event event;
+    event.op = op_wait;
+    event.tgid = process.pid;
+    event.process_start_ns = process.start_ns;
+    event.tid = tid;
+    event.start_ns = start_ns;
+    event.duration_ns = event.blocked_ns = 4 * ms;
+    event.blocked_reason = BlockedReason::disk;
+    return event;
+}
+
+/// What the thread did all the time; empty: various things.
+std::string kind_in(const ThreadHistory& history, const ProcessKey& process, uint32_t tid, const Window& time) {
+    const auto parts = history.parts(process, tid, time);
+    return parts.size() == 1 ? parts[0].kind : std::string();
+}
+
 // Requests, of which each has a thread for a moment.
 TEST_F(Stragglers, WhereThreadsComeAndGoTheOnesThatWaitStayKnown) {
     ThreadHistory history(1'000 * second);
     const ProcessKey rank = process_of(2);
-    const auto wait = [&](uint32_t tid, uint64_t start_ns) {
-        Event event;
-        event.op = op_wait;
-        event.tgid = rank.pid;
-        event.process_start_ns = rank.start_ns;
-        event.tid = tid;
-        event.start_ns = start_ns;
-        event.duration_ns = event.blocked_ns = 4 * ms;
-        event.blocked_reason = BlockedReason::disk;
-        history.take(event);
-    };
+    const auto wait = [&](uint32_t tid, uint64_t start_ns) { history.take(wait_of(rank, tid, start_ns)); };
     const uint32_t main_tid = rank.pid;
     for (uint32_t i = 0; i < 20'000; ++i) {
         wait(100'000 + i, second + i * 10 * ms);
         wait(main_tid, second + i * 10 * ms);
     }
     const uint64_t last_ns = second + 19'999 * 10 * ms;
-    auto parts = history.parts(rank, main_tid, {last_ns, last_ns + 4 * ms});
-    ASSERT_THAT(parts, SizeIs(1));
-    EXPECT_EQ(parts[0].kind, "own-io-wait");
+    EXPECT_EQ(kind_in(history, rank, main_tid, {last_ns, last_ns + 4 * ms}), "own-io-wait");
     // One that comes back after its rows went: what it did before is not known.
     wait(100'000, last_ns + 10 * ms);
-    parts = history.parts(rank, 100'000, {last_ns, last_ns + 10 * ms});
-    ASSERT_THAT(parts, SizeIs(1));
-    EXPECT_EQ(parts[0].kind, "not-known");
+    EXPECT_EQ(kind_in(history, rank, 100'000, {last_ns, last_ns + 10 * ms}), "not-known");
+    EXPECT_GT(history.rows(), 2'048u);
+    history.forget(rank);
+    EXPECT_EQ(history.rows(), 0u);
+}
+
+// A thread for each epoch, for hours.
+TEST_F(Stragglers, WhatThreadsDidThatCameToAnEndIsForgotten) {
+    constexpr uint64_t keep_ns = 30 * second;
+    constexpr uint32_t threads = 1'000, each = 2'048;
+    ThreadHistory history(keep_ns);
+    const ProcessKey rank = process_of(2);
+    uint64_t end_ns = 0;
+    for (uint32_t thread = 0; thread < threads; ++thread) {
+        const uint64_t begin_ns = second + thread * 60 * second;
+        for (uint32_t i = 0; i < each; ++i) history.take(wait_of(rank, 100'000 + thread, begin_ns + i * 10 * ms));
+        end_ns = begin_ns + (each - 1) * 10 * ms + 4 * ms;
+        history.trim(end_ns);
+        ASSERT_EQ(history.rows(), each) << thread;
+    }
+    const uint32_t last = 100'000 + threads - 1;
+    EXPECT_EQ(kind_in(history, rank, last, {end_ns - 4 * ms, end_ns}), "own-io-wait");
+    const uint64_t now_ns = end_ns + keep_ns + second;
+    history.trim(now_ns);
+    EXPECT_EQ(history.rows(), 0u);
+    EXPECT_EQ(kind_in(history, rank, last, {end_ns - second, end_ns}), "not-known");
+    EXPECT_EQ(kind_in(history, rank, last, {end_ns, now_ns}), "own-work") << "it has not waited since";
+}
+
+TEST_F(Stragglers, SumsOfShortWaitsAreForgottenWhenTheThreadIsSilent) {
+    ThreadHistory history(30 * second);
+    constexpr uint32_t sums = 40;
+    Event sum = wait_of(process_of(2), process_of(2).pid, second);
+    sum.op = op_waits_summed;
+    sum.args[1] = second;
+    for (uint32_t i = 0; i < sums; ++i, sum.start_ns += second) history.take(sum);
+    const uint64_t end_ns = sum.start_ns;
+    history.trim(end_ns);
+    EXPECT_EQ(history.rows(), sums);
+    history.trim(end_ns + 31 * second);
+    EXPECT_EQ(history.rows(), 0u);
+}
+
+TEST_F(Stragglers, AProcessThatWaitsVeryMuchTakesNoRoomOfOthers) {
+    constexpr uint32_t few = 100, threads = 200, each = 2'048;
+    ThreadHistory history(1'000 * second);
+    const ProcessKey modest = process_of(1), busy = process_of(2);
+    for (uint32_t i = 0; i < few; ++i) history.take(wait_of(modest, modest.pid, second + i * 10 * ms));
+    for (uint32_t thread = 0; thread < threads; ++thread)
+        for (uint32_t i = 0; i < each; ++i) {
+            history.take(wait_of(busy, 100'000 + thread, second + i * 10 * ms));
+            ASSERT_LE(history.rows(), 262'144u);
+        }
+    EXPECT_GT(history.rows(), 100'000u);
+    const Window first{second, second + 4 * ms};
+    EXPECT_EQ(kind_in(history, modest, modest.pid, first), "own-io-wait");
+    EXPECT_EQ(kind_in(history, busy, 100'000, first), "not-known") << "the older half of its rows went";
+    EXPECT_EQ(kind_in(history, busy, 100'000 + threads - 1, first), "own-io-wait");
+    history.forget(busy);
+    EXPECT_EQ(history.rows(), few);
+    history.forget(modest);
+    EXPECT_EQ(history.rows(), 0u);
 }
 
 TEST_F(Stragglers, TimeWithoutWaitsIsOwnWorkOnlyWhereWaitsAreWatched) {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t max_threads = 4'096;
 constexpr size_t max_events = 2'048;  ///< a thread
+constexpr size_t max_rows = 262'144;  ///< of all threads, some 70 MB
 constexpr size_t max_parts = 64;
 constexpr size_t max_sums = 64;  ///< a thread
 constexpr uint64_t long_call_ns = 200'000;
@@ -207,16 +208,20 @@ class Account {
     uint64_t counted_until_ns_ = 0, counted_ns_ = 0;
 };
 
+/// The end of the time in which its waits were summed.
+uint64_t sum_end_ns(const Event& sum) {
+    return saturating_add(sum.start_ns, sum.args[1]);
+}
+
 /// Of `time` what waits took that were too short, or too many, for rows of their own; by `sums`, in order of time.
 uint64_t summed_ns(const std::deque<Event>& sums, const Window& time) {
     uint64_t ns = 0;
     for (const Event& sum : sums) {
-        const uint64_t both_ns =
-            overlap(sum.start_ns, saturating_add(sum.start_ns, sum.args[1]), time.from_ns, time.to_ns);
+        const uint64_t both_ns = overlap(sum.start_ns, sum_end_ns(sum), time.from_ns, time.to_ns);
         ns = saturating_add(ns, portion_of(both_ns, sum.duration_ns, sum.args[1]));
     }
     if (sums.empty()) return ns;
-    const uint64_t until_ns = saturating_add(sums.back().start_ns, sums.back().args[1]);
+    const uint64_t until_ns = sum_end_ns(sums.back());
     if (until_ns >= time.to_ns || time.to_ns - until_ns > sums_hold_ns) return ns;
     const uint64_t after_ns = time.to_ns - std::max(until_ns, time.from_ns);
     return saturating_add(ns, portion_of(after_ns, sums.back().duration_ns, sums.back().args[1]));
@@ -261,25 +266,55 @@ void ThreadHistory::take(const Event& event) {
     }
     const auto key = std::pair(event.process(), event.tid);
     if (threads_.size() >= max_threads && !threads_.contains(key)) make_room();
+    if (rows_ >= max_rows) make_room_for_rows();
     const auto [place, is_new] = threads_.try_emplace(key);
     Thread& thread = place->second;
     if (is_new && made_room_) thread.known_from_ns = event.start_ns;
-    const uint64_t oldest_ns = saturating_subtract(saturating_end_ns(event), keep_ns_);
+    ++rows_;
     if (event.op == op_waits_summed) {
         thread.sums.push_back(event);
-        if (thread.sums.size() > max_sums) thread.sums.pop_front();
+        if (thread.sums.size() <= max_sums) return;
+        thread.sums.pop_front();
+        --rows_;
         return;
     }
+    const uint64_t oldest_ns = saturating_subtract(saturating_end_ns(event), keep_ns_);
     thread.rows.push_back(event);
-    while (thread.rows.size() > max_events || saturating_end_ns(thread.rows.front()) < oldest_ns) {
-        thread.known_from_ns = std::max(thread.known_from_ns, saturating_end_ns(thread.rows.front()));
-        thread.rows.pop_front();
+    while (thread.rows.size() > max_events || saturating_end_ns(thread.rows.front()) < oldest_ns) drop_row(thread);
+}
+
+// A thread itself stays: how long nothing was recorded of it says what it did, however long that was.
+void ThreadHistory::trim(uint64_t now_ns) {
+    const uint64_t oldest_ns = saturating_subtract(now_ns, keep_ns_);
+    for (auto& [key, thread] : threads_) {
+        while (!thread.rows.empty() && saturating_end_ns(thread.rows.front()) < oldest_ns) drop_row(thread);
+        if (thread.latest_ns() >= oldest_ns) continue;
+        while (!thread.sums.empty()) drop_sum(thread);
     }
 }
 
+void ThreadHistory::drop_row(Thread& thread) {
+    thread.known_from_ns = std::max(thread.known_from_ns, saturating_end_ns(thread.rows.front()));
+    thread.rows.pop_front();
+    --rows_;
+}
+
+void ThreadHistory::drop_sum(Thread& thread) {
+    thread.known_from_ns = std::max(thread.known_from_ns, sum_end_ns(thread.sums.front()));
+    thread.sums.pop_front();
+    --rows_;
+}
+
+ThreadHistory::Threads::iterator ThreadHistory::erase(Threads::iterator thread) {
+    rows_ -= thread->second.size();
+    return threads_.erase(thread);
+}
+
 uint64_t ThreadHistory::Thread::latest_ns() const {
-    const uint64_t of_rows = rows.empty() ? 0 : saturating_end_ns(rows.back());
-    return sums.empty() ? of_rows : std::max(of_rows, saturating_end_ns(sums.back()));
+    uint64_t latest_ns = known_from_ns;
+    if (!rows.empty()) latest_ns = std::max(latest_ns, saturating_end_ns(rows.back()));
+    if (!sums.empty()) latest_ns = std::max(latest_ns, sum_end_ns(sums.back()));
+    return latest_ns;
 }
 
 /// A quarter of the threads goes, those of which there was nothing for longest: programs make some for each request.
@@ -288,13 +323,27 @@ void ThreadHistory::make_room() {
     for (const auto& [key, thread] : threads_) by_latest.emplace_back(thread.latest_ns(), key);
     const auto some = by_latest.begin() + static_cast<std::ptrdiff_t>(by_latest.size() / 4);
     std::nth_element(by_latest.begin(), some, by_latest.end());
-    for (auto one = by_latest.begin(); one != some; ++one) threads_.erase(one->second);
+    for (auto one = by_latest.begin(); one != some; ++one) erase(threads_.find(one->second));
     made_room_ = true;
+}
+
+/// Processes that have most of all, or half as much, lose the older half of each of their threads. They take no other's
+/// room, and what goes at once is much, since all threads were looked at.
+void ThreadHistory::make_room_for_rows() {
+    std::map<ProcessKey, size_t> sizes;
+    size_t most = 0;
+    for (const auto& [key, thread] : threads_) most = std::max(most, sizes[key.first] += thread.size());
+    for (auto& [key, thread] : threads_) {
+        if (sizes[key.first] < most - most / 2) continue;
+        for (size_t left = (thread.rows.size() + 1) / 2; left != 0; --left) drop_row(thread);
+        for (size_t left = (thread.sums.size() + 1) / 2; left != 0; --left) drop_sum(thread);
+    }
 }
 
 void ThreadHistory::forget(const ProcessKey& process) {
     watched_.erase(process);
-    std::erase_if(threads_, [&](const auto& one) { return one.first.first == process; });
+    for (auto one = threads_.lower_bound({process, 0}); one != threads_.end() && one->first.first == process;)
+        one = erase(one);
 }
 
 std::vector<MeanwhilePart> meanwhile_parts(std::span<const Event> waits, const ProcessKey& process,

@@ -46,6 +46,11 @@ class ThreadHistory {
     /// In about the order of their end.
     void take(const Event& event);
     void forget(const ProcessKey& process);
+    /// Forgets what ended more than `keep_ns` before `now_ns`: take() does so only of the thread whose row comes. To be
+    /// called about once a second.
+    void trim(uint64_t now_ns);
+    /// Kept at present, of all threads.
+    size_t rows() const { return rows_; }
 
     /// Of a thread's call that waits for the device: whether it may have been for other ranks; nothing: not known.
     using WaitsForOthers = std::function<std::optional<bool>(const Event& call)>;
@@ -62,10 +67,17 @@ class ThreadHistory {
         uint64_t known_from_ns = 0;  ///< rows of before are forgotten
 
         uint64_t latest_ns() const;
+        size_t size() const { return rows.size() + sums.size(); }
     };
+    using Threads = std::map<std::pair<ProcessKey, uint32_t>, Thread>;
     void make_room();
+    void make_room_for_rows();
+    void drop_row(Thread& thread);
+    void drop_sum(Thread& thread);
+    Threads::iterator erase(Threads::iterator thread);
     uint64_t keep_ns_;
-    std::map<std::pair<ProcessKey, uint32_t>, Thread> threads_;
+    Threads threads_;
+    size_t rows_ = 0;               ///< of all threads, sums too
     bool made_room_ = false;        ///< of a thread that comes now there may have been rows
     std::set<ProcessKey> watched_;  ///< their waits are recorded, so that the rest of the time is their own work
 };

@@ -16,6 +16,7 @@
 
 #include "core/base/mutex.h"
 #include "core/model/call_time.h"
+#include "daemon/ingerod/live/remembered_processes.h"
 #include "daemon/ingerod/loop/wake_fd.h"
 
 namespace ingero {
@@ -29,6 +30,7 @@ constexpr int64_t pause_by_pass = 60;
 constexpr std::chrono::nanoseconds longest_pause = std::chrono::seconds(3);
 /// After its exit, a process can still be in the window.
 constexpr uint64_t remembered_ns = 60'000'000'000;
+constexpr size_t max_processes = 16'384;
 /// Ranks that wait for one that does not come make no calls: passes go on for so long to find them. One that lives is
 /// reported after two minutes, or later where its ranks have been far apart.
 constexpr uint64_t silence_ns = 600'000'000'000;
@@ -82,8 +84,7 @@ struct LiveDiagnosis::Impl {
             forget_exited(now.monotonic_ns);
             if (window.has_new()) latest_ns = now.monotonic_ns;
             if (!awake && !window.has_new() && !may_hang(now.monotonic_ns)) continue;
-            std::vector<Process> known;
-            for (const auto& [key, process] : processes) known.push_back(process);
+            const std::vector<Process> known = processes.all();
             std::optional<std::vector<CommunicatorRow>> rows;
             if (std::exchange(communicators_changed, false)) {
                 rows.emplace();
@@ -135,10 +136,6 @@ struct LiveDiagnosis::Impl {
         }
     }
 
-    static bool is_gone(const Process& process, uint64_t now_ns) {
-        return process.exited_ns != 0 && process.exited_ns + remembered_ns < now_ns;
-    }
-
     bool has_communicators(const ProcessKey& process) const INGERO_REQUIRES(mutex) {
         const auto first = communicators.lower_bound({process, 0});
         return first != communicators.end() && first->first.first == process;
@@ -167,6 +164,15 @@ struct LiveDiagnosis::Impl {
         const auto first = communicators.lower_bound({most, 0});
         communicators.erase(std::next(first, most_count / 4),
                             std::next(first, std::max(most_count / 4 + 1, most_count - most_count / 4)));
+        if (!has_communicators(most)) ranks.erase(most);
+    }
+
+    void forget_communicators(const ProcessKey& process) INGERO_REQUIRES(mutex) {
+        const auto first = communicators.lower_bound({process, 0});
+        const auto end = communicators.upper_bound({process, UINT64_MAX});
+        if (first != end) communicators_changed = true;
+        communicators.erase(first, end);
+        ranks.erase(process);
     }
 
     /// Of one that was made in such a time: what it enters first may not have been seen.
@@ -178,39 +184,47 @@ struct LiveDiagnosis::Impl {
         return 0;
     }
 
-    void forget_exited_others(uint64_t now_ns) INGERO_REQUIRES(mutex) {
+    /// Called for each process that begins or ends, thousands of times a second beside a build: it scans nothing.
+    void put(const Process& process, ProcessRole role) INGERO_REQUIRES(mutex) {
+        processes.forget_ended(monotonic_now_ns());
+        if (process.exited_ns != 0) interrupted.erase(process.key);
+        const bool is_rank = has_communicators(process.key);
+        const std::optional<Process> dropped = processes.put(process, is_rank ? ProcessRole::rank : role);
+        // A rank of which nothing is known would pass for one that lives.
+        if (dropped && dropped->exited_ns != 0) forget_communicators(dropped->key);
+    }
+
+    void interrupt(const ProcessKey& process, const Window& time) INGERO_REQUIRES(mutex) {
+        if (interrupted.size() < max_communicators || interrupted.contains(process)) interrupted[process] = time;
+    }
+
+    void forget_interrupted(uint64_t now_ns) INGERO_REQUIRES(mutex) {
         std::erase_if(interrupted, [&](const auto& one) INGERO_REQUIRES(mutex) {
-            const auto process = processes.find(one.first);
-            const bool has_ended = process != processes.end() && process->second.exited_ns != 0;
+            const Process* process = processes.find(one.first);
+            const bool has_ended = process && process->exited_ns != 0;
             return has_ended || one.second.to_ns < saturating_subtract(now_ns, remembered_ns);
-        });
-        std::erase_if(processes, [&](const auto& one) INGERO_REQUIRES(mutex) {
-            return is_gone(one.second, now_ns) && !has_communicators(one.first);
         });
     }
 
     /// Of ranks that others still wait for it is to be known that they have ended.
     void forget_exited(uint64_t now_ns) INGERO_REQUIRES(mutex) {
-        forget_exited_others(now_ns);
-        if (std::none_of(processes.begin(), processes.end(),
-                         [&](const auto& one) { return is_gone(one.second, now_ns); }))
-            return;
+        forget_interrupted(now_ns);
+        processes.forget_ended(now_ns);
+        const std::vector<ProcessKey> ended = processes.long_ended_ranks(now_ns);
+        if (ended.empty()) return;
         std::set<uint64_t> in_use;
         for (const auto& [key, row] : communicators) {
-            const auto process = processes.find(row.process);
-            if (process != processes.end() && process->second.exited_ns == 0) in_use.insert(row.hash);
+            const Process* process = processes.find(row.process);
+            if (process && process->exited_ns == 0) in_use.insert(row.hash);
         }
         std::set<ProcessKey> waited_for;
         for (const auto& [key, row] : communicators)
             if (row.hash != 0 && in_use.contains(row.hash)) waited_for.insert(row.process);
-        std::erase_if(processes, [&](const auto& one) INGERO_REQUIRES(mutex) {
-            if (!is_gone(one.second, now_ns) || waited_for.contains(one.first)) return false;
-            for (auto own = communicators.lower_bound({one.first, 0});
-                 own != communicators.end() && own->first.first == one.first; communicators_changed = true)
-                own = communicators.erase(own);
-            ranks.erase(one.first);
-            return true;
-        });
+        for (const ProcessKey& process : ended) {
+            if (waited_for.contains(process)) continue;
+            forget_communicators(process);
+            processes.erase(process);
+        }
     }
 
     static void carry(DiagnosisPass& earlier, DiagnosisPass& later) {
@@ -242,7 +256,7 @@ struct LiveDiagnosis::Impl {
     Condition condition;
     bool stopping INGERO_GUARDED_BY(mutex) = false;
     bool awake INGERO_GUARDED_BY(mutex) = false;
-    std::map<ProcessKey, Process> processes INGERO_GUARDED_BY(mutex);
+    RememberedProcesses processes INGERO_GUARDED_BY(mutex){max_processes, remembered_ns};
     /// By process and id.
     std::map<std::pair<ProcessKey, uint64_t>, CommunicatorRow> communicators INGERO_GUARDED_BY(mutex);
     bool communicators_changed INGERO_GUARDED_BY(mutex) = false;
@@ -287,14 +301,18 @@ void LiveDiagnosis::add_state(const StateRow& state) {
 
 void LiveDiagnosis::put_process(const Process& process) {
     const Lock lock(impl_->mutex);
-    impl_->forget_exited_others(monotonic_now_ns());
-    impl_->processes[process.key] = process;
+    impl_->put(process, ProcessRole::traced);
+}
+
+void LiveDiagnosis::put_bystander(const Process& process) {
+    const Lock lock(impl_->mutex);
+    impl_->put(process, ProcessRole::bystander);
 }
 
 std::optional<Process> LiveDiagnosis::process(const ProcessKey& key) const {
     const Lock lock(impl_->mutex);
-    const auto found = impl_->processes.find(key);
-    return found == impl_->processes.end() ? std::nullopt : std::optional(found->second);
+    const Process* known = impl_->processes.find(key);
+    return known ? std::optional(*known) : std::nullopt;
 }
 
 void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicator& store) {
@@ -306,6 +324,7 @@ void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicato
     row.interrupted_ns = known != all.end() ? known->second.interrupted_ns : impl_->interrupted_ns(row);
     if (known == all.end()) impl_->make_room_for_communicator(row.process);
     all[key] = row;
+    impl_->processes.set_rank(row.process);
     if (row.hash != 0) impl_->ranks.insert(row.process);
     impl_->communicators_changed = true;
     store(row);
@@ -316,12 +335,12 @@ void LiveDiagnosis::interrupt_communicators(std::optional<ProcessKey> process, c
     const Lock lock(impl_->mutex);
     if (!process)
         impl_->all_interrupted = time;
-    else if (impl_->interrupted.size() < max_communicators)
-        impl_->interrupted[*process] = time;
+    else
+        impl_->interrupt(*process, time);
     for (auto& [key, row] : impl_->communicators) {
         if ((process && row.process != *process) || row.hash == 0 || row.interrupted_ns != 0) continue;
-        const auto owner = impl_->processes.find(row.process);
-        if (owner != impl_->processes.end() && owner->second.exited_ns != 0) continue;
+        const Process* owner = impl_->processes.find(row.process);
+        if (owner && owner->exited_ns != 0) continue;
         row.interrupted_ns = time.from_ns;
         impl_->communicators_changed = true;
         store(row);

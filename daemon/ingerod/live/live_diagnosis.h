@@ -39,8 +39,11 @@ class LiveDiagnosis {
     /// Any thread.
     void add_spans(const std::vector<SpanRow>& spans);
     void add_state(const StateRow& state);
-    /// A new or changed process, so that findings can name it; one that has exited is forgotten in time. Any thread.
+    /// A new or changed process, so that findings can name it; one that has exited is forgotten after a minute, or
+    /// sooner where there are very many. Any thread.
     void put_process(const Process& process);
+    /// The same of one that is not traced, and forgotten first. Any thread.
+    void put_bystander(const Process& process);
     /// What was put of it last; nothing where it was not, or has been forgotten. Any thread.
     std::optional<Process> process(const ProcessKey& key) const;
     using StoreCommunicator = std::function<void(const CommunicatorRow&)>;
