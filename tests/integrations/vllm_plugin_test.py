@@ -454,6 +454,20 @@ class Engines(Plugin):
         (scope,) = self.sent("scope")
         self.assertEqual((scope["pid"], scope["start_time"]), (child.pid, start_time_ticks(child.pid)))
 
+    def test_engines_are_registered_again_after_a_while(self):
+        child = subprocess.Popen(["/bin/sleep", "600"])
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        logger = self.logger()
+        with mock.patch("multiprocessing.active_children", lambda: [child]):
+            logger.log_engine_initialized()
+            logger.log_engine_initialized()
+            with mock.patch("ingero.vllm_engines.AGAIN_SECONDS", 0.0):
+                logger._engines._due_ns.clear()
+                logger.log_engine_initialized()
+                logger.log_engine_initialized()
+        self.assertEqual([scope["pid"] for scope in self.sent("scope")], [child.pid] * 3)
+
     def test_record_does_not_wait_for_what_is_read_of_proc(self):
         asked, answer = queue.SimpleQueue(), threading.Event()
         self.addCleanup(answer.set)

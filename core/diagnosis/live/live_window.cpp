@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "core/base/mutex.h"
@@ -154,6 +155,15 @@ struct LiveWindow::Impl {
         ++first_block;
     }
 
+    /// Emitters register the same processes again and again.
+    void add_registration(const SpanRow& span) INGERO_REQUIRES(mutex) {
+        std::erase_if(registered, [&](const SpanRow& one) {
+            return std::tie(one.scope, one.process) == std::tie(span.scope, span.process);
+        });
+        if (registered.size() >= max_registered) registered.erase(registered.begin());
+        registered.push_back(span);
+    }
+
     void add(const LossRow& row) INGERO_REQUIRES(mutex) {
         std::deque<LossRow>& rows = losses[row.op];
         if (!rows.empty() && saturating_subtract(row.to_ns, rows.back().from_ns) <= loss_slot_ns)
@@ -207,8 +217,7 @@ void LiveWindow::add(std::vector<Event> events, std::span<const LossRow> losses)
 void LiveWindow::add_spans(const std::vector<SpanRow>& spans) {
     const Lock lock(impl_->mutex);
     for (const SpanRow& span : spans) {
-        if (span.kind == SpanKind::scope && impl_->registered.size() < max_registered)
-            impl_->registered.push_back(span);
+        if (span.kind == SpanKind::scope) impl_->add_registration(span);
         if (span.kind != SpanKind::request && span.kind != SpanKind::step) continue;
         impl_->spans.push_back(span);
         if (impl_->spans.size() > max_spans) impl_->spans.pop_front();

@@ -11,6 +11,8 @@ from ingero.writer import start_time_ticks
 CHILDREN_SECONDS = 1.0
 # Longer, since it reads /proc.
 RELATIVES_SECONDS = 10.0
+# ingerod forgets registrations with other old spans, and what it keeps in memory when it restarts.
+AGAIN_SECONDS = 600.0
 # ingerod looks up 200 processes a second for one user, and many API servers start at once.
 _PAUSE_SECONDS = 0.05
 _MAX_RELATIVES = 256
@@ -28,13 +30,13 @@ class Engines:
     and the engines are all children of one launcher, which started this process with multiprocessing too."""
 
     def __init__(self):
-        self._registered = set()
+        self._due_ns = {}  # when to register a process again, by pid and start
         self._next_children_ns = 0
         self._next_relatives_ns = 0
         self._thread = None
 
     def register(self, writer, now, soon=False):
-        """Registers processes that it has not registered yet. Returns at once where it looked a moment ago, except
+        """Registers processes that it has not registered of late. Returns at once where it looked a moment ago, except
         with `soon`."""
         if now < self._next_children_ns and not soon:
             return
@@ -60,13 +62,13 @@ class Engines:
     def _register(self, writer, pid):
         """True where it sent a registration."""
         ticks = start_time_ticks(pid) if pid else None
-        if ticks is None or (pid, ticks) in self._registered:
-            return False
         now = time.monotonic_ns()
+        if ticks is None or now < self._due_ns.get((pid, ticks), 0):
+            return False
         scope = {"kind": "scope", "id": "vllm", "start": now, "end": now, "pid": pid, "start_time": ticks}
         if not writer.send(scope):
             return False
-        self._registered.add((pid, ticks))
+        self._due_ns[pid, ticks] = now + int(AGAIN_SECONDS * 1e9)
         return True
 
     def _register_relatives(self, writer, launcher):
