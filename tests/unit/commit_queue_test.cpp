@@ -163,6 +163,19 @@ TEST_F(ACommitQueue, StoresEventsOnAFullDiskThatHasNoRoomForTheNamesBesideThem) 
     expect_all_events_and_names();
 }
 
+TEST_F(ACommitQueue, CountsWhatComesAfterTheStoreWasRemovedAndSaysWhy) {
+    start(64 << 20);
+    push(1'000);
+    std::filesystem::remove_all(directory_.path());
+    uint64_t calls = 0;
+    for (const Event& event : make_events(next_, 100, next_ * 1'000)) calls += event.weight;
+    push(100);
+    queue_->finish();
+    EXPECT_EQ(queue_->figures().dropped, calls);
+    EXPECT_EQ(queue_->figures().committed_sequence, 1'000u);
+    EXPECT_THAT(queue_->figures().store_error, testing::HasSubstr("file was removed"));
+}
+
 /// What a store of which the disk is read-only was asked, by the queue's thread.
 struct Asked {
     std::atomic<bool> refuses = true;
