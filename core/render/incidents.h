@@ -6,10 +6,14 @@
 
 #include "core/diagnosis/explain.h"
 #include "core/diagnosis/incidents/incident_history.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/render/render.h"
 
 namespace ingero {
 
+/// A change as the store keeps it, without the user, and without the finding and what goes with it. `now` is when the
+/// change was reported.
+IncidentRow incident_row(const IncidentChange& change, const ClockTriple& now);
 /// One of `findings` in docs/schemas/explain.schema.json; `coverage` is null where the answer around it has it.
 nlohmann::json finding_json(const Finding& finding, const nlohmann::json& coverage);
 /// What a stored incident's finding says besides: where its worst call is.

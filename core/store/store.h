@@ -198,7 +198,8 @@ class StoreWriter {
     /// past the age they may reach, the oldest blocks are rolled up and deleted first, and what they covered is no
     /// longer claimed as covered. On failure nothing of
     /// the batch is stored and the store stays usable. Errors: limit (the map is full while a reader holds old pages,
-    /// or the batch is more than a quarter of the cap), internal (a full disk, no session).
+    /// or the batch is more than a quarter of the cap), internal (a full disk, no session), not_found (the data file
+    /// was removed: that lasts).
     virtual Result<void> commit(const Batch& batch) = 0;
     /// Whether the batch is not more than a quarter of the cap. Takes as long as preparing it for a commit.
     virtual bool fits(const Batch& batch) = 0;

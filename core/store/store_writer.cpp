@@ -181,10 +181,15 @@ Result<void> LmdbStoreWriter::open_environment() {
 }
 
 /// Where a meta page could not be written, LMDB wants the environment closed; the last good commit stands. On a disk
-/// that was then mounted read-only there is none, until it can be written again.
+/// that was then mounted read-only there is none, until it can be written again. No new file is made for one that was
+/// removed: it would lack what is in memory of the old one.
 Result<void> LmdbStoreWriter::ensure_open() {
-    if (environment_ && !environment_->is_broken()) return {};
-    return open_environment();
+    const bool is_open = environment_ && !environment_->is_broken();
+    const auto is_missing = [this] { return access((directory_ + "/data.mdb").c_str(), F_OK) != 0 && errno == ENOENT; };
+    if (is_open ? environment_->is_removed() : is_missing())
+        return fail(ErrorCode::not_found, "the event store's file was removed; restart ingerod to begin a new one",
+                    "systemctl restart ingerod");
+    return is_open ? Result<void>() : open_environment();
 }
 
 Result<void> LmdbStoreWriter::make_ready() {

@@ -2,7 +2,6 @@
 #include <syslog.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/diagnosis/stragglers.h"
 #include "core/render/incidents.h"
@@ -17,18 +16,6 @@ namespace {
 
 /// How long the rows that outlive their calls are waited for.
 constexpr uint64_t detail_wait_us = 1'000'000;
-
-IncidentEvent event_of(IncidentChange::What what) {
-    switch (what) {
-        case IncidentChange::What::opened:
-            return IncidentEvent::opened;
-        case IncidentChange::What::updated:
-            return IncidentEvent::updated;
-        case IncidentChange::What::closed:
-            break;
-    }
-    return IncidentEvent::closed;
-}
 
 /// Within what a row holds: the waits' chains go first, then the rows.
 std::string text_of(json& finding) {
@@ -176,23 +163,10 @@ uint32_t Manager::store(const IncidentChange& change, const ClockTriple& now) {
     }
     // It names the owner's requests.
     if (incident.finding.owner.pid != 0) process.uid = incident.finding.owner_uid;
-    IncidentRow row;
-    row.id = incident.id;
-    row.event = event_of(change.what);
-    row.at_ns = incident.closed_realtime_ns != 0 ? now.to_monotonic(incident.closed_realtime_ns) : now.monotonic_ns;
+    IncidentRow row = incident_row(change, now);
     // Of an incident the latest row says all.
     row.at_ns = std::max(row.at_ns, process.row.at_ns);
-    row.opened_ns = now.to_monotonic(incident.opened_realtime_ns);
-    row.kind = incident.kind;
-    row.severity = to_string(incident.severity);
-    row.verdict = to_string(incident.verdict);
-    row.summary = incident.summary;
-    row.process = incident.process;
     row.uid = process.uid;
-    row.lost_ns = incident.lost_ns;
-    row.explained_permille =
-        static_cast<uint32_t>(std::lround(std::clamp(incident.explained_fraction, 0.0, 1.0) * 1'000));
-    for (const Culprit& culprit : incident.culprits) row.culprits.push_back({culprit.name, culprit.pid, culprit.ns});
     json finding = finding_json(incident.finding, nullptr);
     finding["worst"] = worst_json(incident.finding);
     const uint64_t worst = incident.finding.worst.event.start_ns;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "core/model/text/format.h"
 #include "daemon/ingerod/check/host_checks.h"
 #include "daemon/ingerod/manager.h"
 #include "daemon/ingerod/version.h"
@@ -26,6 +27,14 @@ std::string id_text(int (*get)(sd_id128_t*)) {
     sd_id128_t id;
     char text[SD_ID128_STRING_MAX];
     return get(&id) >= 0 ? sd_id128_to_string(id, text) : "";
+}
+
+void warn_of_size(const StoreFigures& store) {
+    if (store.bytes <= store.cap_bytes) return;
+    spdlog::warn(
+        "the event store's file is larger than [store] max_size ({} of {}), since a lower max_size does not make it "
+        "smaller; to free the space, put a copy by 'ingeroctl db compact' in its place: ingerod(8), The disk fills",
+        format_bytes(store.bytes), format_bytes(store.cap_bytes));
 }
 
 }  // namespace
@@ -82,7 +91,9 @@ Result<std::unique_ptr<StoreWriter>> Manager::open_store() {
     limits.max_rollup_age_ns = config.store_rollup_age_ns;
     store_owners_->store(std::make_shared<const UidOwners>(owners_));
     limits.owner_of = [owners = store_owners_](uint32_t uid) { return owners->load()->owner_of(uid); };
-    return StoreWriter::open(config.store_path, limits);
+    auto store = StoreWriter::open(config.store_path, limits);
+    if (store) warn_of_size((*store)->figures());
+    return store;
 }
 
 Result<void> Manager::load_probes() {

@@ -4,8 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <future>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/file_size_limit.h"
 #include "tests/unit/store_fixture.h"
@@ -152,6 +161,126 @@ TEST_F(ACommitQueue, StoresEventsOnAFullDiskThatHasNoRoomForTheNamesBesideThem) 
     push(1'000);
     queue_->finish();
     expect_all_events_and_names();
+}
+
+TEST_F(ACommitQueue, CountsWhatComesAfterTheStoreWasRemovedAndSaysWhy) {
+    start(64 << 20);
+    push(1'000);
+    std::filesystem::remove_all(directory_.path());
+    uint64_t calls = 0;
+    for (const Event& event : make_events(next_, 100, next_ * 1'000)) calls += event.weight;
+    push(100);
+    queue_->finish();
+    EXPECT_EQ(queue_->figures().dropped, calls);
+    EXPECT_EQ(queue_->figures().committed_sequence, 1'000u);
+    EXPECT_THAT(queue_->figures().store_error, testing::HasSubstr("file was removed"));
+}
+
+/// What a store of which the disk is read-only was asked, by the queue's thread.
+struct Asked {
+    std::atomic<bool> refuses = true;
+    size_t most_processes = 0;  ///< in one batch
+    std::vector<Process> stored;
+};
+
+class ReadOnlyStore : public StoreWriter {
+  public:
+    explicit ReadOnlyStore(Asked& asked) : asked_(asked) {}
+    Result<void> begin_session(Session) override { return {}; }
+    void set_first_covered(uint64_t) override {}
+    Result<void> commit(const Batch& batch) override {
+        asked_.most_processes = std::max(asked_.most_processes, batch.processes.size());
+        if (asked_.refuses) return fail(ErrorCode::internal, "cannot write to the event store: it is read-only");
+        asked_.stored.insert(asked_.stored.end(), batch.processes.begin(), batch.processes.end());
+        return {};
+    }
+    bool fits(const Batch&) override { return true; }
+    Result<void> end_session() override { return {}; }
+    StoreFigures figures() const override { return {.cap_bytes = 64 << 20}; }
+    Result<bool> tidy() override { return false; }
+
+  private:
+    Asked& asked_;
+};
+
+class WhileTheStoreRefuses : public testing::Test {
+  protected:
+    WhileTheStoreRefuses() { queue_.start(); }
+
+    void put(uint32_t pid, uint64_t exited_ns = 0, const std::string& comm = "") {
+        Process process;
+        process.key = {pid, 7};
+        process.exited_ns = exited_ns;
+        process.comm = comm;
+        queue_.put(process);
+    }
+    /// Returns once all that was put was stored or given up.
+    void push() {
+        std::promise<void> settled;
+        queue_.push({}, {}, 0, {[&] { settled.set_value(); }});
+        settled.get_future().wait();
+    }
+    void let_it_store() {
+        asked_.refuses = false;
+        push();
+        queue_.finish();
+    }
+    std::set<uint32_t> stored() const {
+        std::set<uint32_t> pids;
+        for (const Process& process : asked_.stored) pids.insert(process.key.pid);
+        return pids;
+    }
+
+    Asked asked_;
+    CommitQueue queue_{std::make_unique<ReadOnlyStore>(asked_), [](const CommitQueue::Call& call) { call(); }};
+};
+
+TEST_F(WhileTheStoreRefuses, OneRowOfEachProcessWaits) {
+    for (int i = 0; i < 100; ++i) {
+        put(1, 0, "changes " + std::to_string(i));
+        put(2);
+        push();
+    }
+    EXPECT_LE(asked_.most_processes, 4u) << "those that wait, and those put since";
+    put(2, 5);
+    let_it_store();
+    ASSERT_EQ(stored(), (std::set<uint32_t>{1, 2}));
+    std::map<uint32_t, Process> latest;
+    for (const Process& process : asked_.stored) latest[process.key.pid] = process;
+    EXPECT_EQ(latest[1].comm, "changes 99");
+    EXPECT_EQ(latest[2].exited_ns, 5u) << "an older row does not come after a newer one";
+}
+
+TEST_F(WhileTheStoreRefuses, ProcessesThatHaveEndedGoBeforeOthersAndTheOldestFirst) {
+    constexpr uint32_t most = 16'384;
+    put(1);
+    for (uint32_t pid = 2; pid <= 201; ++pid) put(pid, pid);
+    for (uint32_t pid = 202; pid <= most + 100; ++pid) put(pid);
+    push();
+    EXPECT_EQ(asked_.most_processes, most + 100);
+    asked_.most_processes = 0;
+    push();
+    EXPECT_EQ(asked_.most_processes, most);
+    for (uint32_t pid = 2'000'000; pid < 2'000'105; ++pid) put(pid);
+    push();
+    let_it_store();
+    std::set<uint32_t> expected;
+    for (uint32_t pid = 202; pid <= most + 100; ++pid) expected.insert(pid);
+    for (uint32_t pid = 2'000'000; pid < 2'000'105; ++pid) expected.insert(pid);
+    // All that had ended have gone, and of the others the first ones.
+    const auto first_kept = std::next(expected.begin(), static_cast<std::ptrdiff_t>(expected.size() - most));
+    expected.erase(expected.begin(), first_kept);
+    EXPECT_EQ(stored(), expected);
+}
+
+TEST_F(WhileTheStoreRefuses, WhatIsPutWithoutABatchIsBoundedToo) {
+    constexpr uint32_t most = 16'384;
+    for (uint32_t pid = 1; pid <= 5 * most + 1; ++pid) put(pid);
+    push();
+    EXPECT_LT(asked_.most_processes, 2 * most);
+    let_it_store();
+    EXPECT_EQ(asked_.stored.size(), most);
+    EXPECT_EQ(*stored().rbegin(), 5 * most + 1) << "the latest";
 }
 
 }  // namespace

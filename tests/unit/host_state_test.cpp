@@ -6,7 +6,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/daemon.h"
 
@@ -63,9 +67,27 @@ class HostStateRows : public testing::Test {
         std::ofstream(root_ / path) << text;
     }
 
+    std::string cpu(size_t number) const {
+        return "sys/devices/system/cpu/cpu" + std::to_string(number) + "/cpufreq/scaling_cur_freq";
+    }
+    void set_mhz(size_t first_cpu, size_t end, int mhz) {
+        for (size_t number = first_cpu; number < end; ++number) write(cpu(number), std::to_string(mhz) + "000\n");
+    }
+    /// Lowest and mean, as the next row has them.
+    std::pair<double, double> clock_rates() {
+        rows_.clear();
+        state_.measure({{7, 1}}, 1'000);
+        std::map<std::string, double> values;
+        for (const StateRow& row : rows_) values.insert(row.values.begin(), row.values.end());
+        return {values["cpu_mhz_lowest"], values["cpu_mhz_mean"]};
+    }
+
     const test::TemporaryDirectory root_;
     std::vector<StateRow> rows_;
-    HostState state_{[this](StateRow row) { rows_.push_back(std::move(row)); }, root_.path()};
+    uint64_t now_ns_ = 1'000 * test::ms;
+    uint64_t round_takes_ns_ = 0;
+    HostState state_{[this](StateRow row) { rows_.push_back(std::move(row)); }, root_.path(),
+                     [this] { return std::exchange(now_ns_, now_ns_ + round_takes_ns_); }};
 };
 
 TEST_F(HostStateRows, SayWhatHappenedSinceTheLast) {
@@ -125,6 +147,38 @@ TEST_F(HostStateRows, OfAProcessThatIsMovedAreOfItsNewGroupSoonAndOfANewcomerAtO
     add(99, "new");
     measure();
     EXPECT_THAT(measure(), ElementsAre("cgroup:/moved", "cgroup:/new"));
+}
+
+TEST_F(HostStateRows, HaveTheLatestClockRateOfEachCpuEightOfWhichAreReadAtATime) {
+    set_mhz(0, 12, 2000);
+    EXPECT_EQ(clock_rates(), std::pair(2000.0, 2000.0));
+    set_mhz(0, 12, 1000);
+    EXPECT_EQ(clock_rates(), std::pair(1000.0, (8 * 1000.0 + 4 * 2000.0) / 12)) << "the last four and the first four";
+    set_mhz(8, 12, 400);
+    EXPECT_EQ(clock_rates(), std::pair(400.0, (8 * 1000.0 + 4 * 400.0) / 12)) << "the last eight";
+    for (size_t number = 8; number < 12; ++number) std::filesystem::remove(root_ / cpu(number));
+    EXPECT_EQ(clock_rates().first, 400) << "they are as they were read last";
+    EXPECT_EQ(clock_rates(), std::pair(1000.0, 1000.0)) << "those that are gone are forgotten";
+    set_mhz(0, 8, 3000);
+    EXPECT_EQ(clock_rates(), std::pair(3000.0, 3000.0)) << "up to eight are all read each time";
+}
+
+TEST_F(HostStateRows, HaveClockRatesOfUpToAMinuteAgoWhereItTakesLongToReadThem) {
+    set_mhz(0, 4, 2000);
+    round_takes_ns_ = 6 * test::ms;
+    EXPECT_EQ(clock_rates(), std::pair(2000.0, 2000.0));
+    round_takes_ns_ = 0;
+    const uint64_t read_ns = now_ns_ - 6 * test::ms;
+    set_mhz(0, 4, 1000);
+    now_ns_ = read_ns + 60'000 * test::ms - 1;
+    EXPECT_EQ(clock_rates(), std::pair(2000.0, 2000.0));
+    now_ns_ += 1;
+    EXPECT_EQ(clock_rates(), std::pair(1000.0, 1000.0));
+    set_mhz(0, 4, 3000);
+    EXPECT_EQ(clock_rates(), std::pair(3000.0, 3000.0)) << "it took no longer than usual";
+    state_.measure({}, 1'000);
+    for (size_t number = 0; number < 4; ++number) std::filesystem::remove(root_ / cpu(number));
+    EXPECT_EQ(clock_rates(), std::pair(0.0, 0.0)) << "nobody was traced, and what was read before is old";
 }
 
 }  // namespace

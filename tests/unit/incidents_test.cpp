@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "core/render/incidents.h"
+
 namespace ingero {
 namespace {
 
@@ -82,6 +84,7 @@ TEST_F(Incidents, two_seconds_in_a_row_open_one_with_what_both_lost) {
     EXPECT_EQ(incident.lost_ns, 500 * ms);
     EXPECT_EQ(incident.process, (ProcessKey{python, 5}));
     EXPECT_EQ(incident.opened_realtime_ns, epoch + now);
+    EXPECT_EQ(incident.opened_monotonic_ns, now);
     EXPECT_EQ(incident.closed_realtime_ns, 0u);
     ASSERT_EQ(incident.culprits.size(), 1u);
     EXPECT_EQ(incident.culprits[0].pid, hog);
@@ -229,6 +232,51 @@ TEST_F(Incidents, of_whom_others_tell_begin_and_end_as_they_say) {
     EXPECT_EQ(closed->incident.closed_realtime_ns, epoch + now);
     EXPECT_FALSE(tracker.end("abc", epoch + now));
     EXPECT_FALSE(tracker.waiting());
+}
+
+/// As `at`, once the wall clock was set back by an hour.
+ClockTriple set_back(uint64_t monotonic_ns) {
+    return {monotonic_ns, monotonic_ns, epoch + monotonic_ns - 3'600 * second};
+}
+
+TEST_F(Incidents, are_stored_as_opened_when_they_were_though_the_wall_clock_is_set_meanwhile) {
+    const auto opened = observe({contention(second, Severity::high)});
+    const uint64_t began = now;
+    ASSERT_EQ(opened.size(), 1u);
+    EXPECT_EQ(incident_row(opened[0], at(now)).opened_ns, began);
+    EXPECT_EQ(incident_row(opened[0], at(now)).at_ns, began);
+    now += second;
+    const auto updated = tracker.observe({contention(second, Severity::high)}, set_back(now));
+    ASSERT_EQ(updated.size(), 1u);
+    const IncidentRow second_row = incident_row(updated[0], set_back(now));
+    EXPECT_EQ(second_row.event, IncidentEvent::updated);
+    EXPECT_EQ(second_row.opened_ns, began);
+    EXPECT_EQ(second_row.at_ns, now);
+    const uint64_t last = now;
+    now += 20 * second;
+    const auto closed = tracker.observe({}, set_back(now));
+    ASSERT_EQ(closed.size(), 1u);
+    const IncidentRow last_row = incident_row(closed[0], set_back(now));
+    EXPECT_EQ(last_row.event, IncidentEvent::closed);
+    EXPECT_EQ(last_row.opened_ns, began);
+    EXPECT_EQ(last_row.at_ns, last);
+}
+
+TEST_F(Incidents, of_whom_others_tell_are_stored_so_too) {
+    Finding late = contention(200 * ms);
+    late.kind = "straggler";
+    const auto opened = tracker.put("abc", late, at(now));
+    ASSERT_TRUE(opened);
+    const uint64_t began = now;
+    now += 60 * second;
+    late.lost_ns = 300 * ms;
+    const auto updated = tracker.put("abc", late, set_back(now));
+    ASSERT_TRUE(updated);
+    EXPECT_EQ(incident_row(*updated, set_back(now)).opened_ns, began);
+    const auto closed = tracker.end("abc", set_back(now).realtime_ns);
+    ASSERT_TRUE(closed);
+    EXPECT_EQ(incident_row(*closed, set_back(now)).opened_ns, began);
+    EXPECT_EQ(incident_row(*closed, set_back(now)).at_ns, now);
 }
 
 }  // namespace

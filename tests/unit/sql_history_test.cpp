@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/model/op.h"
+#include "core/render/incidents.h"
 #include "core/sql/catalogue.h"
 #include "core/sql/sql.h"
 #include "core/store/rows/state_names.h"
@@ -183,6 +186,45 @@ TEST_F(SqlHistory, AnIncidentIsOneRowAsItWasLast) {
     EXPECT_EQ(rows("SELECT id, detected_at, severity, cuda_p99_us, tail_ratio, timeline, root_cause FROM causal_chains "
                    "WHERE node = 'beta' ORDER BY detected_at DESC LIMIT 1"),
               (json{{"i5", wall + 10 * minute, "HIGH", 7, 2.5, "[]", nullptr}}));
+}
+
+TEST_F(SqlHistory, SaysWhenAnIncidentBeganAsTheCommandDoesThoughTheWallClockWasSetMeanwhile) {
+    const ClockTriple opened_at{2 * minute, 2 * minute, wall + 2 * minute};
+    const ClockTriple set{3 * minute, 3 * minute, wall + 63 * minute};
+    Finding finding;
+    finding.kind = "cpu-contention";
+    finding.severity = Severity::high;
+    finding.verdict = Verdict::proven;
+    finding.lost_ns = finding.newly_lost_ns = second;
+    finding.worst.event.tgid = finding.pid = 100;
+    finding.worst.event.process_start_ns = 7;
+    IncidentTracker tracker("boot of gamma");
+    Batch batch;
+    for (const ClockTriple& now : {opened_at, set})
+        for (const IncidentChange& change : tracker.observe({finding}, now))
+            batch.incidents.push_back(incident_row(change, now));
+    ASSERT_EQ(batch.incidents.size(), 2u);
+    snapshot_.reset();
+    {
+        StoreOptions options;
+        options.clock = [&set] { return set; };
+        const auto writer = open_writer(directory_.path(), options);
+        Session session = make_session("boot of gamma");
+        session.node = "gamma";
+        session.clock = opened_at;
+        session.first_covered_ns = minute;
+        ASSERT_TRUE(writer->begin_session(session));
+        ASSERT_TRUE(writer->commit(batch));
+    }
+    snapshot_ = open_snapshot(directory_.path());
+    const auto listed = read_incidents(*snapshot_, {.window = everything, .uid = {}, .pid = {}});
+    ASSERT_TRUE(listed) << listed.error().message;
+    const auto one = std::find_if(listed->begin(), listed->end(),
+                                  [&](const auto& each) { return each.latest.id == batch.incidents[0].id; });
+    ASSERT_NE(one, listed->end());
+    const json answer = rows("SELECT opened_ns FROM incidents WHERE node = 'gamma'");
+    ASSERT_EQ(answer.size(), 1u) << answer.dump();
+    EXPECT_EQ(answer.at(0).at(0), one->opened_ns);
 }
 
 TEST_F(SqlHistory, AConditionOnTimeOrIdLeavesWhatSqliteWould) {

@@ -1,4 +1,5 @@
 // The size cap, full disks, and what is let go for them.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -6,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <random>
 
+#include "core/store/copy.h"
 #include "tests/unit/file_size_limit.h"
 #include "tests/unit/store_fixture.h"
 
@@ -226,13 +229,25 @@ TEST_F(AFullStore, GoesOnWithinASmallerCap) {
         const auto writer = start(directory_.path(), 4 * cap);
         for (int round = 0; round < 90; ++round) ASSERT_TRUE(commit(*writer, 4'000));
     }
-    const auto writer = start(directory_.path(), cap);
+    auto writer = start(directory_.path(), cap);
+    EXPECT_GT(writer->figures().bytes, writer->figures().cap_bytes) << "of which the daemon warns";
     for (int round = 0; round < 40; ++round) {
         const auto committed = commit(*writer, 4'000);
         ASSERT_TRUE(committed) << round << ": " << committed.error().message;
     }
     EXPECT_LE(writer->figures().blocks * 4'000 * 172, cap);
     EXPECT_LE(std::filesystem::file_size(directory_.data_file()), 4 * cap + cap);
+    EXPECT_GT(writer->figures().bytes, cap) << "the file does not shrink";
+    writer.reset();
+
+    const TemporaryDirectory copy;
+    const int fd = open(copy.data_file().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_TRUE(compact_store(directory_.path(), fd));
+    close(fd);
+    EXPECT_LE(std::filesystem::file_size(copy.data_file()), cap);
+    writer = start(copy.path(), cap);
+    EXPECT_LE(writer->figures().bytes, writer->figures().cap_bytes);
+    EXPECT_TRUE(commit(*writer, 4'000));
 }
 
 TEST_F(AFullStore, IsReadOnAfterItsCapWasRaised) {

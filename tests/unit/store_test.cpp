@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -413,6 +414,31 @@ TEST_F(AStore, FailsWhileItsDiskIsBrokenAndReadOnlyAndGoesOnAfterwards) {
     EXPECT_EQ(writer->figures().last_sequence, 10u);
     commit(*writer, batch);
     EXPECT_EQ(scan_all(*open_snapshot(directory_.path()))->size(), 20u);
+}
+
+TEST_F(AStore, ThatIsRemovedUnderItsWriterTakesNothingMoreAndSaysSo) {
+    auto writer = start();
+    commit_events(*writer, make_events(1, 10, 0));
+    std::filesystem::remove_all(directory_.path());
+    Batch batch;
+    batch.events = make_events(11, 10, 100'000);
+    for (int i = 0; i < 2; ++i) {
+        const auto committed = writer->commit(batch);
+        ASSERT_FALSE(committed);
+        EXPECT_EQ(committed.error().code, ErrorCode::not_found);
+        EXPECT_THAT(committed.error().message, HasSubstr("file was removed; restart ingerod"));
+        EXPECT_FALSE(committed.error().hint.empty());
+    }
+    EXPECT_FALSE(writer->tidy());
+    EXPECT_FALSE(writer->end_session());
+    EXPECT_EQ(writer->figures().last_sequence, 10u);
+    EXPECT_FALSE(std::filesystem::exists(directory_.path())) << "nothing is made in its place";
+
+    writer.reset();
+    std::filesystem::create_directory(directory_.path());
+    writer = start();
+    commit(*writer, batch);
+    EXPECT_EQ(scan_all(*open_snapshot(directory_.path()))->size(), 10u);
 }
 
 TEST_F(AStore, IsNotThereUntilAWriterMadeIt) {

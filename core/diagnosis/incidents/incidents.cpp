@@ -93,6 +93,7 @@ struct IncidentTracker::Impl {
         Incident incident;
         incident.kind = finding.kind;
         incident.process = subject.second;
+        incident.opened_monotonic_ns = now.monotonic_ns;
         incident.opened_realtime_ns = now.realtime_ns;
         incident.id =
             hex_id(finding.kind + '\0' + std::to_string(subject.second.pid) + '\0' +
@@ -176,6 +177,7 @@ std::optional<IncidentChange> IncidentTracker::put(const std::string& id, const 
     incident.id = id;
     incident.kind = finding.kind;
     incident.process = finding.owning_process();
+    incident.opened_monotonic_ns = now.monotonic_ns;
     incident.opened_realtime_ns = now.realtime_ns;
     reported = incident;
     return IncidentChange{IncidentChange::What::opened, incident};

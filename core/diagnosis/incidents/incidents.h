@@ -25,10 +25,11 @@ struct Incident {
     std::string comm;
     uint64_t lost_ns = 0;  ///< since it began, not only in the latest window
     double explained_fraction = 0;
-    uint64_t opened_realtime_ns = 0;
-    uint64_t closed_realtime_ns = 0;  ///< 0 while open
-    std::vector<Culprit> culprits;    ///< of the latest window that had the finding; largest first, pids visible ones
-    Finding finding;                  ///< the one of those that lost the most, or the latest of who decides its life
+    uint64_t opened_monotonic_ns = 0;  ///< what is stored: the wall clock may be set while it is open
+    uint64_t opened_realtime_ns = 0;   ///< the same, by the wall clock of then
+    uint64_t closed_realtime_ns = 0;   ///< 0 while open
+    std::vector<Culprit> culprits;     ///< of the latest window that had the finding; largest first, pids visible ones
+    Finding finding;                   ///< the one of those that lost the most, or the latest of who decides its life
 };
 
 struct IncidentChange {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "core/model/host_event.h"
 #include "core/model/op.h"
@@ -74,7 +75,38 @@ json rows_json(const std::vector<Event>& events, const ClockTriple& clock, uint6
     return rows;
 }
 
+IncidentEvent event_of(IncidentChange::What what) {
+    switch (what) {
+        case IncidentChange::What::opened:
+            return IncidentEvent::opened;
+        case IncidentChange::What::updated:
+            return IncidentEvent::updated;
+        case IncidentChange::What::closed:
+            break;
+    }
+    return IncidentEvent::closed;
+}
+
 }  // namespace
+
+IncidentRow incident_row(const IncidentChange& change, const ClockTriple& now) {
+    const Incident& incident = change.incident;
+    IncidentRow row;
+    row.id = incident.id;
+    row.event = event_of(change.what);
+    row.at_ns = incident.closed_realtime_ns != 0 ? now.to_monotonic(incident.closed_realtime_ns) : now.monotonic_ns;
+    row.opened_ns = incident.opened_monotonic_ns;
+    row.kind = incident.kind;
+    row.severity = to_string(incident.severity);
+    row.verdict = to_string(incident.verdict);
+    row.summary = incident.summary;
+    row.process = incident.process;
+    row.lost_ns = incident.lost_ns;
+    row.explained_permille =
+        static_cast<uint32_t>(std::lround(std::clamp(incident.explained_fraction, 0.0, 1.0) * 1'000));
+    for (const Culprit& culprit : incident.culprits) row.culprits.push_back({culprit.name, culprit.pid, culprit.ns});
+    return row;
+}
 
 json worst_json(const Finding& finding) {
     const Event& event = finding.worst.event;

@@ -129,6 +129,11 @@ bool Environment::is_broken() const {
     return rc == MDB_PANIC;
 }
 
+bool Environment::is_removed() const {
+    struct stat status {};
+    return fstat(data_fd(), &status) == 0 && status.st_nlink == 0;
+}
+
 Result<bool> Environment::is_blank() {
     auto txn = begin_read();
     if (!txn) return tl::unexpected(txn.error());

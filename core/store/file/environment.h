@@ -108,6 +108,8 @@ class Environment {
     int begin_write(Transaction& ret_transaction);
     /// Whether LMDB refuses everything from now on, because it could not write a meta page.
     bool is_broken() const;
+    /// Whether the data file has no name any more: what is written is gone once it is closed.
+    bool is_removed() const;
     /// Whether the file has no table at all, as one has whose making was cut short.
     Result<bool> is_blank();
     /// Opens the tables, making them in `transaction` where asked.

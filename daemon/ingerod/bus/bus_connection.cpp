@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "core/model/time.h"
@@ -102,8 +103,13 @@ BusConnection::~BusConnection() {
 
 void BusConnection::connect() {
     attempt_ = std::make_unique<Attempt>();
+    try {
+        attempt_->thread = std::thread([attempt = attempt_.get(), name = name_] { attempt->run(name); });
+    } catch (const std::system_error& error) {
+        attempt_.reset();
+        return retry_later(std::string("cannot start a thread: ") + error.what());
+    }
     attempt_done_ = loop_.add_io(attempt_->done.get(), EPOLLIN, [this](uint32_t) { on_attempt_done(); });
-    attempt_->thread = std::thread([attempt = attempt_.get(), name = name_] { attempt->run(name); });
 }
 
 void BusConnection::on_attempt_done() {

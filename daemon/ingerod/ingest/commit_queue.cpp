@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 namespace ingero {
@@ -24,6 +25,8 @@ constexpr size_t max_waiting_stacks = 32'768;
 /// Measurements of hosts and devices: some minutes of a host with many.
 constexpr size_t max_waiting_states = 16'384;
 constexpr size_t max_waiting_incidents = 4'096;
+/// As many as are watched, each with a command line and what else is known of it.
+constexpr size_t max_waiting_processes = 16'384;
 /// More than a stored event takes, whatever is in it.
 constexpr size_t row_bytes = 200;
 /// Batches committed without a pause between them before small blocks are merged and old ones compressed all the same.
@@ -81,8 +84,26 @@ Batch take_events(Batch& batch) {
 
 /// Rows of a batch that could not be stored, before those put meanwhile, while there is room.
 template <class Row>
-void put_back(const std::vector<Row>& failed, std::vector<Row>& waiting, size_t most) {
-    if (failed.size() + waiting.size() <= most) waiting.insert(waiting.begin(), failed.begin(), failed.end());
+void put_back(std::vector<Row>&& failed, std::vector<Row>& waiting, size_t most) {
+    if (failed.size() + waiting.size() > most) return;
+    append(failed, std::move(waiting));
+    waiting = std::move(failed);
+}
+
+/// The last row of each process. Of more than `most`, those of processes that have ended go before others, the first
+/// ones first.
+void keep_latest(std::vector<Process>& rows, size_t most) {
+    std::unordered_set<ProcessKey, ProcessKeyHash> seen;
+    std::vector<Process> latest;
+    for (auto row = rows.rbegin(); row != rows.rend(); ++row)
+        if (seen.insert(row->key).second) latest.push_back(std::move(*row));
+    std::reverse(latest.begin(), latest.end());
+    size_t excess = latest.size() - std::min(latest.size(), most);
+    for (const bool has_ended : {true, false})
+        std::erase_if(latest, [&](const Process& row) {
+            return excess != 0 && (row.exited_ns != 0) == has_ended && excess-- != 0;
+        });
+    rows = std::move(latest);
 }
 
 template <class Row>
@@ -134,6 +155,8 @@ void CommitQueue::stop_waiting() {
 void CommitQueue::put(Process process) {
     const Lock lock(mutex_);
     next_.processes.push_back(std::move(process));
+    // That goes through all of them: done seldom, and where the store works never.
+    if (next_.processes.size() >= 2 * max_waiting_processes) keep_latest(next_.processes, max_waiting_processes);
 }
 
 void CommitQueue::put(GapRow gap) {
@@ -293,7 +316,7 @@ void CommitQueue::carry_loss(const LossRow& row) {
 }
 
 // Events that are left are gone, and the store will say so; who the processes are is stored with the next batch.
-void CommitQueue::give_up(Batch& batch) {
+void CommitQueue::give_up(Batch&& batch) {
     std::map<OpId, LossRow> rows;
     for (const Event& event : batch.events) {
         LossRow& row = rows[event.op];
@@ -308,15 +331,17 @@ void CommitQueue::give_up(Batch& batch) {
     for (const LossRow& row : batch.losses) carry_loss(row);
     // Rows that were put meanwhile are newer and come later, those of a batch that waits already first of all.
     Batch& next = queue_.empty() ? next_ : queue_.front().batch;
-    next.processes.insert(next.processes.begin(), batch.processes.begin(), batch.processes.end());
-    put_back(batch.gaps, next.gaps, max_waiting_gaps);
-    put_back(batch.functions, next.functions, max_waiting_functions);
-    put_back(batch.communicators, next.communicators, max_waiting_functions);
-    put_back(batch.stacks, next.stacks, max_waiting_stacks);
-    put_back(batch.states, next.states, max_waiting_states);
-    put_back(batch.incidents, next.incidents, max_waiting_incidents);
-    put_back(batch.files, next.files, max_waiting_stacks);
-    put_back(batch.symbols, next.symbols, max_waiting_stacks);
+    append(batch.processes, std::move(next.processes));
+    keep_latest(batch.processes, max_waiting_processes);
+    next.processes = std::move(batch.processes);
+    put_back(std::move(batch.gaps), next.gaps, max_waiting_gaps);
+    put_back(std::move(batch.functions), next.functions, max_waiting_functions);
+    put_back(std::move(batch.communicators), next.communicators, max_waiting_functions);
+    put_back(std::move(batch.stacks), next.stacks, max_waiting_stacks);
+    put_back(std::move(batch.states), next.states, max_waiting_states);
+    put_back(std::move(batch.incidents), next.incidents, max_waiting_incidents);
+    put_back(std::move(batch.files), next.files, max_waiting_stacks);
+    put_back(std::move(batch.symbols), next.symbols, max_waiting_stacks);
 }
 
 // Between batches; where there never is a moment between them, every so often all the same.
@@ -346,7 +371,7 @@ void CommitQueue::run() {
         const bool spans_stored = queued->batch.spans.empty();
         lock.lock();
         queued_events_ -= events;
-        if (!stored) give_up(queued->batch);
+        if (!stored) give_up(std::move(queued->batch));
         wake_.notify_all();
         lock.unlock();
         for (Call& call : queued->requests) post_(std::move(call));

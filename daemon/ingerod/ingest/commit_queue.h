@@ -39,7 +39,7 @@ class CommitQueue {
     /// Commits what waits, ends the session and joins.
     void finish();
 
-    /// A row for the next batch, dropped where too many wait already. Any thread.
+    /// A row for the next batch, dropped where too many wait already. Of a process, the latest row waits. Any thread.
     void put(Process process);
     void put(GapRow gap);
     void put(FunctionRow function);
@@ -88,7 +88,7 @@ class CommitQueue {
     /// What could not be stored stays in the batch.
     void store(Batch& batch);
     bool store_in_parts(Batch& batch);
-    void give_up(Batch& batch) INGERO_REQUIRES(mutex_);
+    void give_up(Batch&& batch) INGERO_REQUIRES(mutex_);
     void carry_loss(const LossRow& row) INGERO_REQUIRES(mutex_);
     void tidy();
 

@@ -1,15 +1,17 @@
 #include "daemon/ingerod/live/host_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/model/host_event.h"
-#include "core/model/time.h"
 
 namespace ingero {
 
 namespace {
 
 constexpr uint64_t look_period_ns = 200'000'000;  // at who has which socket open: a look reads all their descriptors
+constexpr uint64_t longest_look_ns = 20'000'000;  // and what the process it has come to takes
+constexpr uint64_t pause_per_look = 20;           // the loop has other work: looks get a twentieth of its time
 constexpr size_t max_owned = 65'536;
 constexpr size_t max_bystanders = 4'096;
 constexpr size_t swept_a_time = 256;
@@ -85,22 +87,40 @@ void HostRows::sweep() {
     }
 }
 
+const ProcessKey* HostRows::known_owner_of(uint64_t inode) const {
+    for (const Owners* owners : {&found_, &owners_})
+        if (const auto known = owners->find(inode); known != owners->end()) return &known->second;
+    return nullptr;
+}
+
 const ProcessKey* HostRows::owner_of(uint64_t inode) {
     if (inode == 0) return nullptr;
-    if (const auto known = owners_.find(inode); known != owners_.end()) return &known->second;
-    const uint64_t now = monotonic_now_ns();
-    if (looked_ns_ != 0 && now - looked_ns_ < look_period_ns) return nullptr;
-    looked_ns_ = now;
-    owners_.clear();
-    for (const auto& [pid, entry] : processes_.all()) {
-        if (entry.excluded) continue;
-        for (const uint64_t open : proc_.sockets_of(entry.process.key)) {
-            if (owners_.size() >= max_owned) break;
-            owners_.emplace(open, entry.process.key);
+    if (const ProcessKey* known = known_owner_of(inode)) return known;
+    if (now_ns_() < next_look_ns_) return nullptr;
+    look_at_sockets();
+    return known_owner_of(inode);
+}
+
+// A socket that no traced process has starts a look too, and there may be such records all the time.
+void HostRows::look_at_sockets() {
+    const uint64_t began_ns = now_ns_();
+    uint64_t now = began_ns;
+    auto next = processes_.all().upper_bound(looked_pid_);
+    for (; next != processes_.all().end() && now - began_ns < longest_look_ns; ++next) {
+        looked_pid_ = next->first;
+        if (next->second.excluded) continue;
+        const ProcessKey& key = next->second.process.key;
+        for (const uint64_t open : proc_.sockets_of(key)) {
+            if (found_.size() >= max_owned) break;
+            found_.emplace(open, key);
         }
+        now = now_ns_();
     }
-    const auto found = owners_.find(inode);
-    return found != owners_.end() ? &found->second : nullptr;
+    if (next == processes_.all().end()) {
+        owners_ = std::exchange(found_, {});
+        looked_pid_ = 0;
+    }
+    next_look_ns_ = now + std::max(look_period_ns, pause_per_look * (now - began_ns));
 }
 
 void HostRows::on_socket(const SocketRow& row) {

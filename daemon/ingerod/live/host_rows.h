@@ -9,6 +9,7 @@
 
 #include "bpf/event.h"
 #include "core/model/process/process.h"
+#include "core/model/time.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
 #include "daemon/ingerod/targets/processes.h"
@@ -21,9 +22,10 @@ class HostRows {
         std::function<void(Process)> put_process;
         std::function<void(Event)> put_event;
     };
-    /// `proc` and `processes` must outlive it.
-    HostRows(const ProcFs& proc, const Processes& processes, Store store)
-        : proc_(proc), processes_(processes), store_(std::move(store)) {}
+    /// `proc` and `processes` must outlive it. `now_ns` stands in for CLOCK_MONOTONIC in tests.
+    HostRows(const ProcFs& proc, const Processes& processes, Store store,
+             std::function<uint64_t()> now_ns = monotonic_now_ns)
+        : proc_(proc), processes_(processes), store_(std::move(store)), now_ns_(std::move(now_ns)) {}
 
     /// It calls nothing, so nothing else shows who it is.
     void on_bystander(const WaitRow& row);
@@ -37,11 +39,17 @@ class HostRows {
     void sweep();
 
   private:
+    using Owners = std::map<uint64_t, ProcessKey>;  ///< of sockets, by inode
+
     const ProcessKey* owner_of(uint64_t inode);
+    const ProcessKey* known_owner_of(uint64_t inode) const;
+    /// Which sockets the traced processes have open; those of many, in several calls.
+    void look_at_sockets();
 
     const ProcFs& proc_;
     const Processes& processes_;
     Store store_;
+    std::function<uint64_t()> now_ns_;
     /// As one that calls or did, or that [capture] leaves out.
     bool is_known(const ProcessKey& key) const;
     void end(Process process);
@@ -49,8 +57,10 @@ class HostRows {
 
     std::map<ProcessKey, Process> bystanders_;  ///< that live, as far as is known
     ProcessKey swept_;                          ///< the last one looked at
-    std::map<uint64_t, ProcessKey> owners_;     ///< of sockets, by inode, as of the latest look
-    uint64_t looked_ns_ = 0;
+    Owners owners_;                             ///< as of the latest pass over all traced processes
+    Owners found_;                              ///< in the pass that is under way
+    uint32_t looked_pid_ = 0;                   ///< where that pass stopped
+    uint64_t next_look_ns_ = 0;                 ///< not before
 };
 
 }  // namespace ingero

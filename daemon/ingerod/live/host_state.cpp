@@ -6,15 +6,20 @@
 #include <array>
 #include <charconv>
 #include <fstream>
+#include <numeric>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 namespace ingero {
 
 namespace {
 
 constexpr size_t max_file = 64 << 10;
-constexpr size_t max_cpus = 64;     // whose clock rates are read: each is a file
+constexpr size_t max_cpus = 64;  // whose clock rates are read: each is a file
+constexpr size_t cpus_a_round = 8;
+constexpr uint64_t slow_round_ns = 5'000'000;
+constexpr uint64_t slow_pause_ns = 60'000'000'000;
 constexpr size_t max_groups = 256;  // of traced processes
 constexpr size_t calls_a_round = 10;
 
@@ -160,25 +165,47 @@ void HostState::look_up_groups(const std::set<ProcessKey>& traced) {
         if (!groups_.contains(process)) look_up(process);
 }
 
+// On x86 before Linux 5.19, to read the rate of a CPU that is busy takes 10 ms and more, in which the kernel sleeps.
+// Where that is so, it is done once a minute.
+void HostState::read_clock_rates() {
+    const uint64_t began_ns = clock_();
+    if (began_ns < next_rates_ns_) return;
+    bool is_begun = next_cpu_ != 0;
+    for (size_t left = cpus_a_round; left != 0;) {
+        const std::string cpu = "/sys/devices/system/cpu/cpu" + std::to_string(next_cpu_);
+        const auto text = next_cpu_ < max_cpus ? read_file(root_ + cpu + "/cpufreq/scaling_cur_freq") : std::nullopt;
+        if (text) {
+            mhz_.resize(std::max(mhz_.size(), next_cpu_ + 1));
+            mhz_[next_cpu_++] = to_number(*text).value_or(0) / 1000;
+            --left;
+            continue;
+        }
+        // That was the last one. What is left of the round goes to the first ones, unless it began with these.
+        mhz_.resize(std::min(mhz_.size(), next_cpu_));
+        next_cpu_ = 0;
+        if (!std::exchange(is_begun, false)) break;
+    }
+    const uint64_t ended_ns = clock_();
+    if (ended_ns - began_ns > slow_round_ns) next_rates_ns_ = ended_ns + slow_pause_ns;
+}
+
+Counters HostState::clock_rates() const {
+    if (mhz_.empty()) return {};
+    const double sum = std::accumulate(mhz_.begin(), mhz_.end(), 0.0);
+    return {{"cpu_mhz_lowest", *std::min_element(mhz_.begin(), mhz_.end())},
+            {"cpu_mhz_mean", sum / static_cast<double>(mhz_.size())}};
+}
+
 void HostState::measure(const std::set<ProcessKey>& traced, uint64_t now_ns) {
     if (traced.empty()) {
         before_.clear();
         groups_.clear();
+        mhz_.clear();
+        next_cpu_ = 0;
         return;
     }
-    Counters rates;
-    double slowest = 0, sum = 0, count = 0;
-    for (size_t cpu = 0; cpu < max_cpus; ++cpu) {
-        const auto text =
-            read_file(root_ + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpufreq/scaling_cur_freq");
-        if (!text) break;
-        const double mhz = to_number(*text).value_or(0) / 1000;
-        slowest = count == 0 ? mhz : std::min(slowest, mhz);
-        sum += mhz;
-        ++count;
-    }
-    if (count != 0) rates = {{"cpu_mhz_lowest", slowest}, {"cpu_mhz_mean", sum / count}};
-    put_row("host", read_host(), now_ns, true, std::move(rates));
+    read_clock_rates();
+    put_row("host", read_host(), now_ns, true, clock_rates());
 
     look_up_groups(traced);
     std::set<ControlGroup> groups;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/model/process/process.h"
+#include "core/model/time.h"
 #include "core/store/rows/history.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 
@@ -37,15 +38,20 @@ ControlGroup find_control_group(std::string_view text, const std::string& mounte
 
 class HostState {
   public:
-    /// `root` stands in for / in tests.
-    explicit HostState(std::function<void(StateRow)> put, std::string root = "")
-        : put_(std::move(put)), root_(std::move(root)), proc_(root_ + "/proc") {}
+    /// `root` stands in for / in tests, `clock` for CLOCK_MONOTONIC.
+    explicit HostState(std::function<void(StateRow)> put, std::string root = "",
+                       std::function<uint64_t()> clock = monotonic_now_ns)
+        : put_(std::move(put)), root_(std::move(root)), clock_(std::move(clock)), proc_(root_ + "/proc") {}
 
     /// What has changed since it was called last; rows without a change are left out, but for pressure and clock rates.
+    /// Those, "cpu_mhz_lowest" and "cpu_mhz_mean", are of the latest known rate of each CPU.
     void measure(const std::set<ProcessKey>& traced, uint64_t now_ns);
 
   private:
     Counters read_host();
+    /// Of some CPUs at a time, in turns.
+    void read_clock_rates();
+    Counters clock_rates() const;
     /// Of newcomers at once, of a tenth of the others: whoever is moved to another group is found there some ten calls
     /// later.
     void look_up_groups(const std::set<ProcessKey>& traced);
@@ -54,10 +60,14 @@ class HostState {
 
     std::function<void(StateRow)> put_;
     std::string root_;
+    std::function<uint64_t()> clock_;
     ProcFs proc_;
     std::map<std::string, Counters> before_;
     std::map<ProcessKey, ControlGroup> groups_;
-    ProcessKey looked_up_{};  ///< the last that was looked up again
+    ProcessKey looked_up_{};   ///< the last that was looked up again
+    std::vector<double> mhz_;  ///< by CPU, none from before the latest pass over all of them
+    size_t next_cpu_ = 0;
+    uint64_t next_rates_ns_ = 0;  ///< not read before
 };
 
 }  // namespace ingero
