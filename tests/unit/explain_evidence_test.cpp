@@ -198,6 +198,30 @@ TEST(Explain, AProcessThatStartsManyThreadsMakesNobodyElsesForgotten) {
     expect_same_loss(hog_found_after(5'000, 5'000, 1, 20), alone);
 }
 
+TEST(Explain, KindsOfCallsOfBeforeTheWindowLeaveRoomForThoseOfIt) {
+    const auto explained = [](uint64_t functions) {
+        Workload work(3'000 * second);
+        work.now = 1'000 * second;
+        for (uint64_t number = 0; number < 9'000; ++number) {
+            Event& other = work.call(launch, 5 * us);
+            other.args[0] = 0x2000 + number % functions;
+            other.tgid = other.tid = python + 1;
+        }
+        Filter filter;
+        filter.window.from_ns = MemorySnapshot::realtime_at_zero_ns + work.now;
+        contended_syncs(work);
+        filter.window.to_ns = MemorySnapshot::realtime_at_zero_ns + work.now + 1;
+        return work.explain(filter);
+    };
+    for (const uint64_t functions : {1u, 9'000u}) {
+        const ExplainAnswer answer = explained(functions);
+        ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+        EXPECT_EQ(answer.findings[0].severity, Severity::medium) << functions;
+        EXPECT_EQ(answer.findings[0].verdict, Verdict::partial) << functions;
+        EXPECT_NEAR(static_cast<double>(answer.findings[0].waited_ns), 4.0 * second, 0.3 * second) << functions;
+    }
+}
+
 TEST(Explain, AFailedScanIsAnError) {
     Workload work;
     contended_syncs(work);
