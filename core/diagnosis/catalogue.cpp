@@ -94,13 +94,15 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "thread "
      "that makes it was on the CPU, read, or waited for workers that did",
      "launches, copies and synchronisations; waits between calls (wait_floor), of workers from their second batch on",
-     "what the thread computes; programs that wait for events only, or keep several streams busy; waits shorter than "
-     "wait_floor, except for their sum",
+     "what the thread computes; programs that wait for events only, keep several streams busy, or are recorded in "
+     "slices; waits shorter than wait_floor, except for their sum",
      make_data_starvation},
     {"idle-in-tool-call", "The device waits for a tool",
      "the same time as for data-starvation, as far as the thread waited for a program that it had started, or for the "
      "other end of a connection that it had asked for",
-     "as for data-starvation", "for whom a thread waits in poll, which is most of what waits asynchronously",
+     "as for data-starvation",
+     "for whom a thread waits in poll, which is most of what waits asynchronously; programs that are recorded in "
+     "slices",
      make_idle_in_tool_call},
     {"network-retransmit", "Packets are lost and have to be retransmitted",
      "the time in which a thread, in a call or between calls as for data-starvation, slept for a socket on "
@@ -111,13 +113,17 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
     {"checkpoint-stall", "Steps wait for a checkpoint",
      "the same time as for data-starvation, after copies from the device, as far as the thread waited for a disk to "
      "write or sync",
-     "as for data-starvation", "why writing failed; checkpoints that another thread writes while steps go on",
+     "as for data-starvation",
+     "why writing failed; checkpoints that another thread writes while steps go on; programs that are recorded in "
+     "slices",
      make_checkpoint_stall},
     {"throttling", "The GPU is throttled",
      "steps that are slower while the GPU reports that it throttles than at other times of the window, as far as its "
      "clock was lower then",
      "GPU measurements of ingero-relay (throttle reasons, clocks); steps that end with a synchronisation",
-     "throttling all the time, with nothing to compare; which kernels were slower", make_throttling},
+     "throttling all the time, with nothing to compare; which kernels were slower; programs that are recorded in "
+     "slices",
+     make_throttling},
     {"slow-request", "Requests that stall",
      "requests that took twice the usual or more, as far as threads of their scope were held up inside of them by more "
      "than a millisecond",

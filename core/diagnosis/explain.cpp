@@ -214,6 +214,15 @@ Result<void> name_functions(const StoreSnapshot& snapshot, std::vector<Finding>&
     return {};
 }
 
+/// Calls of the boot's window; a row that reaches past it counts whole.
+Result<uint64_t> lost_calls(const StoreSnapshot& snapshot, const BootWindow& boot) {
+    const auto losses = snapshot.losses(boot.boot_index, boot.monotonic);
+    if (!losses) return tl::unexpected(losses.error());
+    uint64_t lost = 0;
+    for (const LossRow& row : *losses) lost = saturating_add(lost, row.lost());
+    return lost;
+}
+
 /// What was not recorded and could have shown a cause; empty where it is too little to matter.
 std::string missing_evidence(const Coverage& coverage, uint64_t recorded, uint64_t covered_ns) {
     std::string text;
@@ -457,6 +466,7 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
     JudgedTotals totals;
     std::vector<std::unique_ptr<BootExplainer>> explainers;
     std::vector<Window> recorded;
+    std::vector<uint64_t> recorded_calls;
     std::deque<std::optional<PastCollectives>> past;
     std::deque<KnownProcesses> known_of_boots;
     for (const BootWindow& boot : boots) {
@@ -482,14 +492,15 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
                                       .collectives = before ? &*before : nullptr};
         explainers.push_back(
             std::make_unique<BootExplainer>(boot, imported, context, EventFilter(filter, *processes), slow, totals));
+        const uint64_t of_boots_before = totals.recorded;
         if (const auto done = explainers.back()->run(snapshot); !done) return tl::unexpected(done.error());
+        recorded_calls.push_back(totals.recorded - of_boots_before);
     }
 
     JudgementContext context;
     context.filtered = filter.uid || filter.pid;
     uint64_t all_covered_ns = covered_ns(snapshot, boots);
     if (all_covered_ns == 0) all_covered_ns = filter.window.length_ns();
-    context.lossy = answer.coverage.lost > totals.recorded / lossy_from;
     std::map<std::string, uint64_t> rejected;
     ExcessGroups groups;
     SlowProcesses slow_processes;
@@ -507,6 +518,9 @@ Result<ExplainAnswer> explain(const StoreSnapshot& snapshot, const Filter& filte
             context.learnt_from_ns = std::max(recorded[number].from_ns, with_history(window).from_ns);
         context.recorded_until_ns = recorded[number].to_ns;
         context.clock = boots[number].clock;
+        const auto lost = lost_calls(snapshot, boots[number]);
+        if (!lost) return tl::unexpected(lost.error());
+        context.lossy = *lost > recorded_calls[number] / lossy_from;
         const uint64_t known_from_ns =
             past[number] ? std::min(past[number]->first_ns, context.learnt_from_ns) : context.learnt_from_ns;
         auto losses = snapshot.losses(boots[number].boot_index, {known_from_ns, window.to_ns});

@@ -10,9 +10,9 @@
 
 namespace ingero {
 
-/// Keeps all values while there are fewer than `capacity`; from there on, those whose hash ends in k zero bits, k
-/// growing as needed: about half of `capacity` to all of it. The rank of a median taken from it is off by about 2 %
-/// (capacity 512).
+/// Keeps all values while there are fewer than `capacity`, or than limit() says; from there on, those whose hash ends
+/// in k zero bits, k growing as needed: about half of `capacity` to all of it. The rank of a median taken from it is
+/// off by about 2 % (capacity 512).
 template <class Value, size_t capacity = 512>
 class Sampler {
   public:
@@ -24,9 +24,14 @@ class Sampler {
     void add(uint32_t hash, const Value& value) {
         if (hash & mask_) return;
         kept_.push_back({value, hash});
-        // Identities that are not distinct (a damaged store) may leave nothing to thin by: then the newest goes.
-        while (kept_.size() >= capacity && mask_ != 0xffffffff) thin();
-        if (kept_.size() >= capacity) kept_.pop_back();
+        fit();
+    }
+
+    /// Keeps fewer from here on, as if it had from the start.
+    void limit(uint32_t most) {
+        most_ = most;
+        fit();
+        kept_.shrink_to_fit();
     }
 
     const std::vector<Kept>& kept() const { return kept_; }
@@ -35,6 +40,11 @@ class Sampler {
     bool whole() const { return mask_ == 0; }
 
   private:
+    void fit() {
+        while (kept_.size() >= most_ && mask_ != 0xffffffff) thin();
+        // Identities that are not distinct (a damaged store) may leave nothing to thin by: then the newest go.
+        while (kept_.size() >= most_) kept_.pop_back();
+    }
     void thin() {
         mask_ = mask_ << 1 | 1;
         std::erase_if(kept_, [this](const Kept& kept) { return kept.hash & mask_; });
@@ -42,6 +52,7 @@ class Sampler {
 
     std::vector<Kept> kept_;
     uint32_t mask_ = 0;
+    uint32_t most_ = capacity;
 };
 
 /// A value of a row that stands for so many calls.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/diagnosis/detector.h"
+#include "core/diagnosis/live/live_window.h"
 #include "tests/unit/detectors_fixture.h"
 
 namespace ingero::test {
@@ -72,6 +73,29 @@ TEST_F(Detectors, OutOfMemoryIsToldApartFromFreeMemoryInPieces) {
     fail_to_allocate(600 * mib);
     finding = found("gpu-oom", now_ - 105 * us);
     EXPECT_THAT(finding.summary, AllOf(HasSubstr("600 MiB failed"), HasSubstr("; its peak was 1.00 GiB")));
+}
+
+TEST_F(Detectors, OutOfMemoryHasNewlyLostWhatFailedSinceTheLastPass) {
+    LiveWindow window("boot-0", {.since_ns = 1});
+    size_t added = 0;
+    const auto pass = [&]() -> Finding {
+        const std::vector<Event>& all = snapshot_.events();
+        window.add({all.begin() + static_cast<std::ptrdiff_t>(added), all.end()});
+        added = all.size();
+        const ClockTriple now{now_ + 1, now_ + 1, MemorySnapshot::realtime_at_zero_ns + now_ + 1};
+        for (Finding& finding : window.pass(now, *snapshot_.processes()))
+            if (finding.kind == "gpu-oom") return std::move(finding);
+        return {};
+    };
+    allocate(64 * mib);
+    for (int i = 0; i < 3; ++i) fail_to_allocate(64 * mib);
+    EXPECT_EQ(pass().newly_lost_ns, 300 * us);
+    fail_to_allocate(64 * mib);
+    const Finding finding = pass();
+    EXPECT_EQ(finding.newly_lost_ns, 100 * us);
+    EXPECT_EQ(finding.lost_ns, 400 * us);
+    release(0);
+    EXPECT_EQ(pass().newly_lost_ns, 0u);
 }
 
 TEST_F(Detectors, WhoElseHasMemoryOfTheDeviceIsNamed) {

@@ -88,8 +88,9 @@ constexpr std::array<Truth, 5> truths = {{{early, 5 * ms, 1'000, 510 * us},
 
 class SeveralBoots : public testing::Test {
   protected:
-    SeveralBoots() {
-        for (const Boot& boot : all_boots) record(boot);
+    /// `lost`: so many calls of each boot.
+    explicit SeveralBoots(const std::array<uint64_t, 3>& lost = {}) {
+        for (size_t number = 0; number < all_boots.size(); ++number) record(all_boots[number], lost[number]);
         snapshot_ = open_snapshot(directory_.path());
     }
 
@@ -97,6 +98,16 @@ class SeveralBoots : public testing::Test {
         auto answer = explain(*snapshot_, {.window = window, .uid = {}, .pid = {}}, {.slices = 10});
         EXPECT_TRUE(answer) << answer.error().message;
         return answer ? std::move(*answer) : ExplainAnswer{};
+    }
+    /// Of the findings that name the hog, in order of the boots.
+    std::vector<Verdict> verdicts() const {
+        std::map<uint64_t, Verdict> by_start;
+        for (const Finding& finding : explained(three_boots).findings)
+            if (finding.kind == "cpu-contention") by_start[finding.worst.event.process_start_ns] = finding.verdict;
+        std::vector<Verdict> verdicts;
+        for (const Boot& boot : all_boots)
+            if (by_start.contains(boot.from_s * second)) verdicts.push_back(by_start[boot.from_s * second]);
+        return verdicts;
     }
     /// Of the calls that began within it.
     ExcessSums true_sums(const Window& window) const {
@@ -111,7 +122,7 @@ class SeveralBoots : public testing::Test {
     }
 
   private:
-    void record(const Boot& boot) {
+    void record(const Boot& boot, uint64_t lost) {
         const auto at = [&](uint64_t time_s) {
             return ClockTriple{time_s * second, time_s * second, epoch + (boot.begun_s + time_s) * second};
         };
@@ -144,6 +155,10 @@ class SeveralBoots : public testing::Test {
             calls_.emplace_back(now.to_realtime(call.start_ns), call.runnable_ns);
             batch.events.push_back(call);
         }
+        LossRow loss{
+            .from_ns = now.monotonic_ns + second, .to_ns = now.monotonic_ns + 2 * second, .op = op::cudaMalloc};
+        loss.lost_ring = lost;
+        if (lost != 0) batch.losses.push_back(loss);
         now = at(boot.to_s);
         batch.covered_until_ns = now.monotonic_ns;
         ASSERT_TRUE(writer->commit(batch));
@@ -222,6 +237,26 @@ TEST_F(SeveralBoots, HaveFindingsWithSharesOfTheirOwnTime) {
     ASSERT_TRUE(shares.contains(50 * second) && shares.contains(30 * second));
     EXPECT_NEAR(shares[50 * second], 0.020, 0.001);
     EXPECT_NEAR(shares[30 * second], 0.050, 0.001);
+}
+
+/// 500 of 1,500 calls are less than a tenth of those of all boots.
+class ASmallBootThatLostCalls : public SeveralBoots {
+  protected:
+    ASmallBootThatLostCalls() : SeveralBoots({0, 0, 500}) {}
+};
+
+TEST_F(ASmallBootThatLostCalls, ProvesNothingBesideLargeOnes) {
+    EXPECT_THAT(verdicts(), ElementsAre(Verdict::proven, Verdict::proven, Verdict::partial));
+}
+
+/// 700 calls are more than a tenth of those of all boots.
+class ALargeBootThatLostCalls : public SeveralBoots {
+  protected:
+    ALargeBootThatLostCalls() : SeveralBoots({700, 0, 0}) {}
+};
+
+TEST_F(ALargeBootThatLostCalls, LeavesOthersTheirProof) {
+    EXPECT_THAT(verdicts(), ElementsAre(Verdict::partial, Verdict::proven, Verdict::proven));
 }
 
 TEST_F(SeveralBoots, AreComparedByTheTimeThatWasRecordedInThem) {

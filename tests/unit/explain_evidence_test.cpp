@@ -153,6 +153,75 @@ TEST(Explain, NestedCallsAreNotCountedTwice) {
     EXPECT_EQ(work.explain().findings.at(0).lost_ns, lost);
 }
 
+/// Another program's calls before the window, each on another thread, or by another process; then a hog in the window.
+/// `known`: so many calls of the window's thread before all these, each as long as the device takes.
+Finding hog_found_after(uint32_t calls, uint32_t threads, uint32_t processes, int known = 0) {
+    Workload work(3'000 * second);
+    work.now = 1'000 * second;
+    for (int step = 0; step < known; ++step) work.call(stream_sync, 4 * ms);
+    for (uint32_t number = 0; number < calls; ++number) {
+        Event& sync = work.call(stream_sync, ms);
+        sync.tid = 10'000 + number % threads;
+        sync.tgid = 10'000 + number % processes;
+    }
+    Filter filter;
+    filter.window.from_ns = MemorySnapshot::realtime_at_zero_ns + work.now;
+    contended_syncs(work);
+    filter.window.to_ns = MemorySnapshot::realtime_at_zero_ns + work.now + 1;
+    const ExplainAnswer answer = work.explain(filter);
+    EXPECT_EQ(answer.findings.size(), 1u) << answer.summary;
+    return answer.findings.empty() ? Finding() : answer.findings[0];
+}
+
+void expect_same_loss(const Finding& finding, const Finding& expected) {
+    EXPECT_EQ(finding.severity, expected.severity);
+    EXPECT_EQ(finding.verdict, expected.verdict);
+    EXPECT_EQ(finding.lost_low_ns, expected.lost_low_ns);
+    EXPECT_EQ(finding.lost_ns, expected.lost_ns);
+    EXPECT_EQ(finding.lost_high_ns, expected.lost_high_ns);
+}
+
+TEST(Explain, ThreadsThatCalledBeforeTheWindowLeaveRoomForThoseOfIt) {
+    for (const uint32_t calls : {1'100u, 5'000u}) {
+        SCOPED_TRACE(calls);
+        const Finding alone = hog_found_after(calls, 1, 1);
+        EXPECT_EQ(alone.severity, Severity::medium);
+        EXPECT_GT(alone.lost_low_ns, 200 * ms);
+        expect_same_loss(hog_found_after(calls, calls, 1), alone);
+    }
+    expect_same_loss(hog_found_after(1'100, 1'100, 1'100), hog_found_after(1'100, 1, 1));
+}
+
+TEST(Explain, AProcessThatStartsManyThreadsMakesNobodyElsesForgotten) {
+    const Finding alone = hog_found_after(5'000, 1, 1, 20);
+    EXPECT_EQ(alone.severity, Severity::high) << "how long a cycle takes is known from before the window";
+    expect_same_loss(hog_found_after(5'000, 5'000, 1, 20), alone);
+}
+
+TEST(Explain, KindsOfCallsOfBeforeTheWindowLeaveRoomForThoseOfIt) {
+    const auto explained = [](uint64_t functions) {
+        Workload work(3'000 * second);
+        work.now = 1'000 * second;
+        for (uint64_t number = 0; number < 9'000; ++number) {
+            Event& other = work.call(launch, 5 * us);
+            other.args[0] = 0x2000 + number % functions;
+            other.tgid = other.tid = python + 1;
+        }
+        Filter filter;
+        filter.window.from_ns = MemorySnapshot::realtime_at_zero_ns + work.now;
+        contended_syncs(work);
+        filter.window.to_ns = MemorySnapshot::realtime_at_zero_ns + work.now + 1;
+        return work.explain(filter);
+    };
+    for (const uint64_t functions : {1u, 9'000u}) {
+        const ExplainAnswer answer = explained(functions);
+        ASSERT_EQ(answer.findings.size(), 1u) << answer.summary;
+        EXPECT_EQ(answer.findings[0].severity, Severity::medium) << functions;
+        EXPECT_EQ(answer.findings[0].verdict, Verdict::partial) << functions;
+        EXPECT_NEAR(static_cast<double>(answer.findings[0].waited_ns), 4.0 * second, 0.3 * second) << functions;
+    }
+}
+
 TEST(Explain, AFailedScanIsAnError) {
     Workload work;
     contended_syncs(work);

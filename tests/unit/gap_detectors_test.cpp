@@ -321,6 +321,21 @@ TEST_F(Gaps, WhereCallsWereLostTheEvidenceIsInsufficientAndSaysWhich) {
     EXPECT_THAT(finding.summary, HasSubstr("calls were lost"));
 }
 
+TEST_F(Gaps, AProgramThatIsRecordedInSlicesIsNotIdleWhereItsLaunchesLeftNoRow) {
+    for (int step = 0; step < 50; ++step) {
+        sleep(90 * ms, BlockedReason::futex, worker);
+        for (int i = 0; step % 10 == 0 && i < 500; ++i) {
+            Event& event = launch(0x1000);
+            event.weight = 100;
+            event.time_weight = 50;
+        }
+        call("cudaStreamSync", 5 * ms);
+    }
+    EXPECT_THAT(explain(), IsEmpty());
+    for (Event& event : snapshot_.events()) event.time_weight = 0;
+    EXPECT_EQ(found("data-starvation").severity, Severity::high) << "thinned, each step would have rows";
+}
+
 TEST_F(Gaps, AWorkerThatWasNotWatchedIsNotBlamed) {
     steps(100, [&] { sleep(8 * ms, BlockedReason::futex, worker, false); });
     EXPECT_THAT(explain(), IsEmpty());

@@ -72,6 +72,17 @@ TEST_F(GpuMeasurements, ThrottlingThatSlowsNothingDownIsNone) {
     EXPECT_THAT(explain(), IsEmpty());
 }
 
+TEST_F(GpuMeasurements, StepsThatAreRecordedInSlicesAreNotCompared) {
+    run(10, 2 * ms, 0, 1'980);
+    run(10, 4 * ms, hw_thermal, 990);
+    for (Event& event : snapshot_.events()) {
+        if (event.op != op::cudaLaunchKernel) continue;
+        event.weight = 100;
+        event.time_weight = 50;
+    }
+    EXPECT_THAT(explain(), IsEmpty()) << "where a step begins is not known";
+}
+
 TEST_F(GpuMeasurements, SlowStepsOfAGpuThatKeepsItsClocksHaveAnotherReason) {
     run(10, 2 * ms, idle, 1'980);
     run(10, 4 * ms, idle, 1'980);

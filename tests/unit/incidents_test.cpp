@@ -148,6 +148,19 @@ TEST_F(Incidents, an_update_is_told_when_the_loss_has_grown_by_a_tenth_or_the_se
     EXPECT_EQ(tracker.open()[0].lost_ns, 1'101 * ms) << "low severity keeps an open one open";
 }
 
+TEST_F(Incidents, one_whose_cost_is_not_known_yet_is_told_once_and_again_as_it_is) {
+    Finding waits = contention(0, Severity::high);
+    waits.newly_waited_ns = ms;
+    ASSERT_EQ(observe({waits}).size(), 1u);
+    EXPECT_EQ(tracker.open().at(0).lost_ns, 0u);
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(observe({waits}).empty()) << "pass " << i;
+    waits.newly_lost_ns = ms;
+    const auto changes = observe({waits});
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].what, What::updated);
+    EXPECT_EQ(changes[0].incident.lost_ns, ms);
+}
+
 TEST_F(Incidents, quiet_closes_it_with_the_time_it_was_last_seen_and_another_gets_another_id) {
     const auto opened = observe({contention(second, Severity::high)});
     const uint64_t last = now;

@@ -468,5 +468,22 @@ TEST(Sampler, KeepsTheSameWhateverTheOrderAndNeverTooMuch) {
     EXPECT_LE(sample().size(), 512u);
 }
 
+TEST(Sampler, ThatMayKeepFewerLaterKeepsWhatItWouldHaveFromTheStart) {
+    const auto sample = [](uint64_t limited_at) {
+        Sampler<uint64_t> sampler;
+        for (uint64_t i = 0; i < 10'000; ++i) {
+            if (i == limited_at) sampler.limit(64);
+            sampler.add(static_cast<uint32_t>(mix_bits(i)), i);
+        }
+        std::vector<uint64_t> kept;
+        for (const auto& [value, hash] : sampler.kept()) kept.push_back(value);
+        return kept;
+    };
+    const std::vector<uint64_t> from_the_start = sample(0);
+    EXPECT_LT(from_the_start.size(), 64u);
+    EXPECT_GE(from_the_start.size(), 16u);
+    for (const uint64_t limited_at : {1u, 600u, 9'999u}) EXPECT_EQ(sample(limited_at), from_the_start) << limited_at;
+}
+
 }  // namespace
 }  // namespace ingero

@@ -41,8 +41,8 @@ struct Memory {
     std::optional<Failure> failure;
     uint64_t failures = 0;
     uint64_t failing_ns = 0;  ///< in calls that failed
+    uint64_t newly_failing_ns = 0;
     std::vector<uint64_t> evidence;
-    bool newly = false;
 
     bool is_evidence() const { return failures > 0; }
     uint64_t worth() const { return live.bytes(); }
@@ -81,7 +81,9 @@ class GpuOom final : public Detector {
     void fail(Memory& memory, const Event& event) {
         memory.failing_ns = saturating_add(memory.failing_ns, event.duration_ns);
         if (memory.evidence.size() < max_evidence) memory.evidence.push_back(event.sequence);
-        memory.newly = memory.newly || event.sequence >= context_.options.new_from_sequence;
+        // A failure is news however short its call was.
+        if (event.sequence >= context_.options.new_from_sequence)
+            memory.newly_failing_ns = saturating_add(memory.newly_failing_ns, std::max<uint64_t>(event.duration_ns, 1));
         if (memory.failures++ > 0) return;
         Failure& failure = memory.failure.emplace();
         failure.call = event;
@@ -147,7 +149,7 @@ class GpuOom final : public Detector {
         Finding finding = make_finding("gpu-oom", process, "", context);
         finding.severity = Severity::high;
         finding.lost_ns = memory.failing_ns;
-        finding.newly_lost_ns = memory.newly ? std::max<uint64_t>(memory.failing_ns, 1) : 0;
+        finding.newly_lost_ns = memory.newly_failing_ns;
         finding.window_share = share_of(memory.failing_ns, context.time_of(process));
         finding.verdict = judgement.exact && failure.memory.bytes > 0 ? Verdict::proven : Verdict::partial;
         finding.explained_fraction = finding.verdict == Verdict::proven ? 1 : 0;

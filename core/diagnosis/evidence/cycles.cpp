@@ -1,7 +1,9 @@
 #include "core/diagnosis/evidence/cycles.h"
 
 #include <algorithm>
+#include <compare>
 #include <cstdlib>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -12,7 +14,9 @@ namespace ingero {
 
 namespace {
 
-constexpr size_t max_threads = 1'024;
+constexpr size_t max_threads = 1'024;       ///< that are kept from one learnt block to the next
+constexpr size_t max_with_block = 16'384;   ///< with those that a block adds, or the judged calls
+constexpr size_t crowd = max_threads / 16;  ///< of threads: a process with more makes room before others do
 constexpr size_t max_kinds = 4;
 constexpr size_t max_gap_waits = 262'144;
 /// A thread that was off the CPU when the device was done returns so soon after it is back, by whatever polls for the
@@ -84,14 +88,14 @@ uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock
     return std::min(last_ns, time.runnable_ns + time.blocked_ns);
 }
 
-Cycles::Cycles(const Window& window) : window_(window), index_(max_threads) {}
+Cycles::Cycles(const Window& window) : window_(window), index_(max_with_block) {}
 
 uint32_t Cycles::thread_of(const ProcessKey& process, uint32_t tid) {
     const ThreadKey key{process, tid};
     if (last_number_ != KeyIndex<ThreadKey>::none && key == last_) return last_number_;
     const uint32_t number = index_.find_or_add(key);
     if (number == KeyIndex<ThreadKey>::none) return number;
-    if (number == threads_.size()) threads_.emplace_back();
+    if (number == threads_.size()) threads_.emplace_back().feeds_device = forgot_callers_;
     last_ = key;
     return last_number_ = number;
 }
@@ -129,9 +133,54 @@ void Cycles::end_learnt_block() {
     });
     for (const Learnt& call : learnt_) take(threads_[call.thread], call);
     learnt_.clear();
+    if (threads_.size() > max_threads) make_room();
+}
+
+// A server that starts a thread for each request has more threads in ten minutes than there is room for, and nearly all
+// of them have ended. Threads are forgotten at the end of a block, so that the order of its rows does not matter; and
+// many at once, since each time takes a while.
+void Cycles::make_room() {
+    std::map<ProcessKey, size_t> threads_of;
+    for (uint32_t number = 0; number < threads_.size(); ++number) ++threads_of[index_.key(number).process];
+    struct Rank {
+        bool is_caller = false;  ///< it called in the window, in which others may not have yet
+        bool is_of_few = false;
+        uint64_t learnt_until_ns = 0;
+        ProcessKey process;
+        uint32_t tid = 0;
+        uint32_t number = 0;
+        auto operator<=>(const Rank&) const = default;
+    };
+    std::vector<Rank> ranks;
+    ranks.reserve(threads_.size());
+    size_t callers = 0;
+    for (uint32_t number = 0; number < threads_.size(); ++number) {
+        const auto& [process, tid] = index_.key(number);
+        const uint64_t until_ns = threads_[number].learnt_until_ns;
+        callers += until_ns > window_.from_ns;
+        ranks.push_back({until_ns > window_.from_ns, threads_of[process] <= crowd, until_ns, process, tid, number});
+    }
+    const size_t others = std::min(threads_.size() - callers, max_threads / 4);
+    const auto kept_from = ranks.begin() + static_cast<std::ptrdiff_t>(std::max(threads_.size() - max_threads, others));
+    std::nth_element(ranks.begin(), kept_from, ranks.end());
+    for (auto rank = ranks.begin(); rank != kept_from; ++rank) {
+        gap_waits_ -= threads_[rank->number].gap_waits.size();
+        forgot_callers_ |= rank->is_caller;
+    }
+    std::sort(kept_from, ranks.end(), [](const Rank& a, const Rank& b) { return a.number < b.number; });
+    KeyIndex<ThreadKey> kept_index(max_with_block);
+    std::vector<Thread> kept;
+    for (auto rank = kept_from; rank != ranks.end(); ++rank) {
+        kept_index.find_or_add({rank->process, rank->tid});
+        kept.push_back(std::move(threads_[rank->number]));
+    }
+    index_ = std::move(kept_index);
+    threads_ = std::move(kept);
+    last_number_ = KeyIndex<ThreadKey>::none;
 }
 
 void Cycles::take(Thread& thread, const Learnt& call) const {
+    thread.learnt_until_ns = std::max(thread.learnt_until_ns, call.end_ns);
     bool is_known = call.what == 0;
     for (Kind& kind : thread.kinds) {
         kind.delay_ns = saturating_add(kind.delay_ns, call.delay_ns);
@@ -264,7 +313,7 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
 void Cycles::finish_learning() {
     for (Thread& thread : threads_) {
         uint64_t most_waited_ns = 0;
-        thread.feeds_device = !thread.kinds.empty();
+        thread.feeds_device |= !thread.kinds.empty();
         for (const Kind& kind : thread.kinds) {
             const auto length = kind.returns == 0 ? std::nullopt : length_of(kind);
             if (!length || kind.waited_ns < most_waited_ns) continue;
@@ -342,7 +391,8 @@ void Cycles::judge(const Event& call, const Op* op, const Assignment* assignment
     const bool has_delays =
         std::any_of(judged.delays.begin(), judged.delays.end(), [](uint64_t ns) { return ns != 0; });
     if (judged.call.what == 0 && !has_delays && judged.call.is_certain) return;
-    judged.call.thread = thread_of(call.process(), call.tid);
+    judged.call.thread =
+        forgot_callers_ ? index_.find({call.process(), call.tid}) : thread_of(call.process(), call.tid);
     if (judged.call.thread == KeyIndex<ThreadKey>::none)
         add_loss(call.process(), call.tid, judged, false, of_others_);
     else

@@ -51,8 +51,9 @@ struct ThreadLoss {
 uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock = false);
 
 /// Fed twice with the outermost calls of a window, the first time with those of the history before it too; blocks in
-/// the order in which they were recorded, rows of a block in any. Bounded, some 80 MiB at most: of further threads it
-/// is not known what they lost, and a thread has the four kinds of waits for the device in which it waits most.
+/// the order in which they were recorded, rows of a block in any. Bounded, some 100 MiB at most: it keeps 1,024 threads
+/// from one learnt block to the next, and of each the four kinds of waits for the device in which it waits most. Where
+/// there are more threads it forgets first those that called longest before the window.
 class Cycles {
   public:
     explicit Cycles(const Window& window);
@@ -115,7 +116,8 @@ class Cycles {
         std::vector<Window> gap_waits;
         std::optional<Length> length;  ///< of the cycles that count: nothing where there are none
         uint64_t pacing = 0;           ///< the kind of wait for the device that ends them
-        bool feeds_device = false;     ///< it waits for one
+        bool feeds_device = false;     ///< it waits for one, or may have before it was forgotten
+        uint64_t learnt_until_ns = 0;  ///< when the latest ended that was learnt of it
         // While judging, of the cycle under way.
         uint64_t from_ns = 0;
         uint64_t last_ns = 0;
@@ -146,6 +148,8 @@ class Cycles {
 
     uint32_t thread_of(const ProcessKey& process, uint32_t tid);
     void take(Thread& thread, const Learnt& call) const;
+    /// Forgets threads where there are too many.
+    void make_room();
     void end_cycle(Kind& kind, const Learnt& call) const;
     /// A call outside any cycle.
     static void add_loss(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
@@ -167,6 +171,7 @@ class Cycles {
     size_t gap_waits_ = 0;
     std::vector<Learnt> learnt_;
     std::vector<Judged> judged_;
+    bool forgot_callers_ = false;        ///< of the window: a thread that is not known may be one of them
     std::vector<ThreadLoss> of_others_;  ///< threads that there was no room for
 };
 

@@ -168,6 +168,7 @@ void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
     cut_gaps(device, event);
     device.observed.enqueues = saturating_add(device.observed.enqueues, event.weight);
     ++device.observed.enqueue_rows;
+    device.in_slices |= event.time_weight != 0;
     if (device.drained_ns != 0) {
         end_gap(device, event, event.start_ns);
         device.busy_from_ns = std::max(event.start_ns, device.drained_ns);

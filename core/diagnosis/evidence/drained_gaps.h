@@ -1,7 +1,10 @@
 // When a process's device had nothing to do, as far as calls show it: from the return of a synchronisation that leaves
 // nothing enqueued up to the next call that enqueues. What the enqueuing thread did meanwhile is the table of waits'.
+// Of a process that is recorded in slices nothing is known: outside of them it enqueues without a row, and waits with
+// one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -90,11 +93,12 @@ class DrainedGaps {
     void take(std::span<const Event> block, EventFilter& filter, DeviceWork& work);
 
     struct Devices;
-    /// visit(process, device ordinal, device)
+    /// visit(process, device ordinal, device), without processes that are recorded in slices.
     template <class Visit>
     void visit(Visit visit) const {
         for (const auto& [process, devices] : processes_)
-            for (const auto& [ordinal, device] : devices.by_ordinal) visit(process, ordinal, device.observed);
+            if (!devices.in_slices())
+                for (const auto& [ordinal, device] : devices.by_ordinal) visit(process, ordinal, device.observed);
     }
 
     struct Stream {
@@ -109,6 +113,7 @@ class DrainedGaps {
         uint64_t drained_ns = 0;    ///< since when; 0: it has, or may have, something to do
         uint32_t gaps_since_launch = UINT32_MAX;
         bool overflowed = false;
+        bool in_slices = false;  ///< some of what was enqueued was seen in a slice
         uint64_t bytes_back = 0;
         std::map<uint32_t, uint64_t> in_calls;  ///< since then, by thread
         uint64_t last_stream = 0;
@@ -116,6 +121,10 @@ class DrainedGaps {
     };
     struct Devices {
         std::map<uint16_t, Device> by_ordinal;
+        bool in_slices() const {
+            return std::any_of(by_ordinal.begin(), by_ordinal.end(),
+                               [](const auto& one) { return one.second.in_slices; });
+        }
         bool is_evidence() const { return false; }
         uint64_t worth() const { return by_ordinal.empty() ? 0 : by_ordinal.begin()->second.observed.enqueues; }
     };

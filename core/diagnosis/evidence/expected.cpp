@@ -7,8 +7,11 @@ namespace ingero {
 
 namespace {
 
-constexpr size_t max_kinds = 8'192;
+constexpr size_t max_kinds = 65'536;
 constexpr size_t max_functions = 65'536;
+/// So many kinds have so many samples each. Each time there are twice as many kinds, all have half as many.
+constexpr size_t first_kinds = 8'192;
+constexpr uint32_t first_samples = 512;
 
 /// Off the CPU no longer than a wake-up takes, or a sixteenth of the call.
 bool is_quiet(float duration_ns, float disturbed_ns) {
@@ -31,7 +34,8 @@ bool sleep_may_be_purpose(BlockedReason reason, const Op* op) {
     }
 }
 
-ExpectedTimes::ExpectedTimes() : keys_(max_kinds), functions_(max_functions) {}
+ExpectedTimes::ExpectedTimes()
+    : keys_(max_kinds), room_(first_kinds), most_samples_(first_samples), functions_(max_functions) {}
 
 ExpectedTimes::Key ExpectedTimes::key_of(const Event& event, const Op* op) {
     Key key{event.process_start_ns, 0, event.stream, event.tgid, event.op, false};
@@ -43,13 +47,24 @@ ExpectedTimes::Key ExpectedTimes::key_of(const Event& event, const Op* op) {
     return key;
 }
 
+void ExpectedTimes::add_kind(const Op* op) {
+    if (kinds_.size() == room_) {
+        room_ *= 2;
+        most_samples_ /= 2;
+        for (Kind& kind : kinds_) kind.samples.limit(most_samples_);
+    }
+    Kind& kind = kinds_.emplace_back();
+    kind.samples.limit(most_samples_);
+    kind.waits_for_device = op && op->waits_for_device;
+}
+
 uint32_t ExpectedTimes::kind_of(const Event& event, const Op* op) {
     Key key = key_of(event, op);
     const uint32_t number = keys_.find_or_add(key);
     if (number != kinds_.size()) return number;
 
     const bool launch = op && op->op_class == OpClass::launch;
-    kinds_.emplace_back().waits_for_device = op && op->waits_for_device;
+    add_kind(op);
     Key function = key;
     function.stream = 0;
     if (!launch) function.what = 0;
@@ -58,7 +73,7 @@ uint32_t ExpectedTimes::kind_of(const Event& event, const Op* op) {
     key.what = key.stream = 0;
     key.whole_op = true;
     const uint32_t whole_op = keys_.find_or_add(key);
-    if (whole_op == kinds_.size()) kinds_.emplace_back().waits_for_device = kinds_[number].waits_for_device;
+    if (whole_op == kinds_.size()) add_kind(op);
     kinds_[number].function = first_use;
     kinds_[number].whole_op = whole_op;
     return number;

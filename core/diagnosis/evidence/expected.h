@@ -47,8 +47,8 @@ struct Expectation {
 };
 
 /// Fed once with the calls of the window and of the history before it, in any order; asked after finish(). Holds at
-/// most 512 samples of 20 bytes for each of 8,192 kinds of call, 80 MiB; processes and ops beyond those get no
-/// expectation.
+/// most 65,536 kinds of call, which share 4,194,304 samples of 20 bytes, and of each kind 512: some 100 MiB. Kinds
+/// beyond those get no expectation of their own.
 class ExpectedTimes {
   public:
     ExpectedTimes();
@@ -98,11 +98,14 @@ class ExpectedTimes {
 
     static Key key_of(const Event& event, const Op* op);
     uint32_t kind_of(const Event& event, const Op* op);
+    void add_kind(const Op* op);
     void keep(Kind& kind, uint64_t sequence, const Sample& sample);
     static Baseline baseline_of(const Kind& kind);
 
     KeyIndex<Key> keys_;
     std::vector<Kind> kinds_;
+    size_t room_;  ///< for so many kinds, with as many samples each
+    uint32_t most_samples_;
     KeyIndex<Key> functions_;
     std::vector<FirstCall> first_uses_;
 };

@@ -56,8 +56,9 @@ struct IncidentTracker::Impl {
     uint64_t refused = 0;
 
     bool grown(const Incident& now, const Incident& reported) const {
+        const double enough_ns = static_cast<double>(reported.lost_ns) * (1 + options.update_growth);
         return now.severity != reported.severity || now.verdict != reported.verdict ||
-               static_cast<double>(now.lost_ns) >= static_cast<double>(reported.lost_ns) * (1 + options.update_growth);
+               (now.lost_ns > reported.lost_ns && static_cast<double>(now.lost_ns) >= enough_ns);
     }
     bool is_full() {
         if (open.size() + put.size() < options.max_open) return false;
