@@ -23,6 +23,7 @@
 #include "core/model/stack.h"
 #include "core/model/time.h"
 #include "core/store/block/block_view.h"
+#include "core/store/file/page_check.h"
 #include "core/store/rows/history.h"
 
 namespace ingero {
@@ -276,7 +277,11 @@ class StoreReader {
     /// Opens an existing store read-only and checks its pages. Opens all files snapshots will need, and maps the
     /// store's whole cap: address space that a limit such as RLIMIT_AS must leave room for. Errors: not_found, version,
     /// corrupt, denied, internal.
-    static Result<std::unique_ptr<StoreReader>> open(const std::string& directory);
+    ///
+    /// With PageCheck::headers, for workers of the process that holds the store's lock, a page that was damaged since
+    /// then is found only as it is read: seals and checksums make that an error, or the process dies in LMDB. So read
+    /// such a store in a process whose death is an answer. verify() does not check pages either.
+    static Result<std::unique_ptr<StoreReader>> open(const std::string& directory, PageCheck check = PageCheck::all);
     virtual ~StoreReader() = default;
     /// What was committed last. A snapshot may outlive the reader. Errors: corrupt; busy (the store outgrew its map
     /// while other snapshots of this reader are held); limit (too many readers).

@@ -127,6 +127,7 @@ void Manager::make_workers() {
     workers.turn = file_turn;
     // What a file's bytes may have made of a worker reads no event, and no file that others wrote.
     workers.store_directory.clear();
+    workers.store_is_checked = false;
     workers.one_owner_each = true;
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 }

@@ -29,8 +29,8 @@ std::string describe(const StoreSnapshot& snapshot, const std::vector<Event>& ev
     return text;
 }
 
-Result<std::string> read_store(const std::string& directory) {
-    auto reader = StoreReader::open(directory);
+Result<std::string> read_store(const std::string& directory, PageCheck check = PageCheck::all) {
+    auto reader = StoreReader::open(directory, check);
     if (!reader) return tl::unexpected(reader.error());
     auto snapshot = (*reader)->snapshot();
     if (!snapshot) return tl::unexpected(snapshot.error());
@@ -77,9 +77,9 @@ class ADamagedStore : public testing::Test {
     }
 
     /// The store's answer to a file of this content.
-    Result<std::string> read_as(const std::string& content) {
+    Result<std::string> read_as(const std::string& content, PageCheck check = PageCheck::all) {
         write_file(directory_.data_file(), content);
-        return read_store(directory_.path());
+        return read_store(directory_.path(), check);
     }
 
     /// A writer must survive it too: it opens or refuses, and commits or fails.
@@ -129,6 +129,21 @@ TEST_F(ADamagedStore, ZeroedOrForeignIsCorrupt) {
         const auto read = read_as(zeroed);
         EXPECT_TRUE(read ? *read == original_ : read.error().code == ErrorCode::corrupt) << "page " << page;
     }
+}
+
+TEST_F(ADamagedStore, IsNotReadAsAWholeWhereOnlyItsHeadersAreChecked) {
+    const std::string altered = with_wrong_page_numbers(file_);
+    const auto read = read_as(altered);
+    ASSERT_FALSE(read);
+    EXPECT_THAT(read.error().message, HasSubstr("holds the number of another page"));
+    EXPECT_EQ(read_as(altered, PageCheck::headers).value(), original_);
+    // What its headers tell is refused all the same.
+    for (const size_t length : {size_t{1}, size_t{151}, size_t{4096}, file_.size() / 2, file_.size() - 1}) {
+        const auto cut = read_as(file_.substr(0, length), PageCheck::headers);
+        ASSERT_FALSE(cut) << length;
+        EXPECT_EQ(cut.error().code, ErrorCode::corrupt) << length << ": " << cut.error().message;
+    }
+    EXPECT_EQ(read_as(std::string(file_.size(), '\0'), PageCheck::headers).error().code, ErrorCode::corrupt);
 }
 
 TEST_F(ADamagedStore, WithAnyByteAlteredIsReadRightOrRefused) {

@@ -10,6 +10,12 @@
 
 namespace ingero {
 
+/// Which pages of a store are read before it is trusted.
+enum class PageCheck {
+    all,
+    headers,  ///< the two meta pages: whoever holds the store's lock has read all of them
+};
+
 /// The two meta pages and the file's length, before anything is mapped. An empty file is not_found. Errors: corrupt,
 /// not_found, internal (the file cannot be read).
 Result<void> check_file(int data_fd);
