@@ -1,5 +1,6 @@
 #include "core/store/file/page_check.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,6 +150,7 @@ class Walk {
         const size_t keys = (header.lower - sizeof header) / 2;
         if (keys < (levels == 1 ? 1 : 2)) return no(name + " has too few keys");
         ++(levels == 1 ? counted_.leaf_pages : counted_.branch_pages);
+        read_ahead(page, keys, levels);
         for (size_t i = 0; i < keys; ++i) {
             const size_t offset = at<uint16_t>(page, sizeof header + 2 * i);
             if (offset < header.upper || offset + sizeof(Node) > page_bytes_) return no(name + " has a stray node");
@@ -160,10 +162,30 @@ class Walk {
         return true;
     }
 
-    bool branch_node(const Node& node, unsigned levels, Kind kind) {
-        const uint64_t child = node.low | uint64_t{node.high} << 16 | uint64_t{node.flags} << 32;
-        return descend(child, levels - 1, kind);
+    /// Has the kernel read what this page leads to, so that the disk works on all of it at once. What cannot be right
+    /// is left to those that check it.
+    void read_ahead(const Page& page, size_t keys, unsigned levels) const {
+        for (size_t i = 0; i < keys; ++i) {
+            const size_t offset = at<uint16_t>(page, sizeof(PageHeader) + 2 * i);
+            if (offset + sizeof(Node) > page_bytes_) return;
+            const auto node = at<Node>(page, offset);
+            uint64_t next = child_of(node);
+            if (levels == 1) {
+                const size_t data_at = offset + sizeof node + node.key_bytes;
+                if (node.flags != big_data || data_at + sizeof next > page_bytes_) continue;
+                next = at<uint64_t>(page, data_at);
+            }
+            if (next < used_.size())
+                posix_fadvise(fd_, static_cast<off_t>(next * page_bytes_), static_cast<off_t>(page_bytes_),
+                              POSIX_FADV_WILLNEED);
+        }
     }
+
+    static uint64_t child_of(const Node& node) {
+        return node.low | uint64_t{node.high} << 16 | uint64_t{node.flags} << 32;
+    }
+
+    bool branch_node(const Node& node, unsigned levels, Kind kind) { return descend(child_of(node), levels - 1, kind); }
 
     bool leaf_node(const Page& page, const Node& node, size_t data_at, Kind kind) {
         ++counted_.entries;

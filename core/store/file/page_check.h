@@ -1,6 +1,7 @@
 // LMDB trusts its file: a truncated one kills the process with SIGBUS, a damaged page sends it outside the page. So
 // before a store is trusted, its pages are walked with pread and every count and offset LMDB would follow is checked.
-// Event blocks themselves are not read here: they carry checksums.
+// Event blocks themselves are not read here: they carry checksums. It makes system calls that a worker's sandbox kills
+// for: walk before that.
 #pragma once
 
 #include <cstdint>
