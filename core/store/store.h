@@ -145,6 +145,8 @@ struct StoreOptions {
     uint64_t max_rollup_age_ns = 0;         ///< of rollups and clocks; 0: as long as there is room
     uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
     std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
+    /// Of open() alone, which reads all pages of a store.
+    PageProgress progress = {};
     /// The user as whose a uid's calls count where room has to be made: who has most gives way. Asked by the writer's
     /// thread. Empty: all calls count as one user's.
     std::function<uint32_t(uint32_t uid)> owner_of = {};
@@ -187,7 +189,8 @@ struct StoreFigures {
 class StoreWriter {
   public:
     /// Opens or creates the store in `directory` (which must exist) and takes its lock. Errors: busy (another daemon
-    /// has it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint.
+    /// has it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint. Busy
+    /// too where options.progress said stop; the store is then as it was.
     static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreOptions& options);
     virtual ~StoreWriter() = default;
 

@@ -20,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/render/render.h"
@@ -46,6 +47,10 @@ constexpr int exit_not_ready = 4;
 constexpr rlim_t most_descriptors = 65'536;
 /// However much changes, systemd gets the status at most this often.
 constexpr uint64_t status_period_us = 100'000;
+/// While the start takes long, systemd is told so often, and waits for so long from then on: the unit's
+/// TimeoutStartSec.
+constexpr uint64_t start_report_ns = 2'000'000'000;
+constexpr uint64_t start_timeout_us = 60'000'000;
 
 struct Options {
     std::string directory;
@@ -313,6 +318,20 @@ int check(const Options& options, Config config, std::set<Feature> denied) {
     return answer["ready"] == true ? 0 : exit_not_ready;
 }
 
+/// Reports how far the check of a large store is, so that systemd does not give up on the start.
+PageProgress report_store_check() {
+    return [reported_ns = monotonic_now_ns(), is_logged = false](uint64_t done, uint64_t all) mutable {
+        const uint64_t now = monotonic_now_ns();
+        if (now - reported_ns < start_report_ns) return true;
+        reported_ns = now;
+        if (!std::exchange(is_logged, true)) spdlog::info("checking the event store: {} pages", all);
+        sd_notifyf(0,
+                   "EXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=checking the event store: %" PRIu64 " of %" PRIu64 " pages",
+                   start_timeout_us, done, all);
+        return true;
+    };
+}
+
 int run(const Options& options, Config config, std::set<Feature> denied) {
     raise_descriptor_limit();
     EventLoop loop;
@@ -356,7 +375,8 @@ int run(const Options& options, Config config, std::set<Feature> denied) {
                                    .denied_features = std::move(denied),
                                    .check_command = check_command(options, socket),
                                    .load_config = load,
-                                   .notify_reload = notify_reload});
+                                   .notify_reload = notify_reload,
+                                   .on_store_pages = report_store_check()});
     if (!manager) return report(manager.error(), exit_failed);
     return serve(loop, **manager, journal, options, socket);
 }

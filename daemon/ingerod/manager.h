@@ -52,6 +52,7 @@ struct ManagerOptions {
     std::vector<std::string> check_command;          ///< of CheckRunner
     std::function<Result<Config>()> load_config;     ///< for reload()
     std::function<void(bool begins)> notify_reload;  ///< before it, and when it is done
+    PageProgress on_store_pages;                     ///< while the store is opened
 };
 
 class Manager : public BusBackend {

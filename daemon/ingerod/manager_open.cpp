@@ -80,6 +80,7 @@ Result<std::unique_ptr<StoreWriter>> Manager::open_store() {
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
     limits.max_rollup_age_ns = config.store_rollup_age_ns;
+    limits.progress = options_.on_store_pages;
     store_owners_->store(std::make_shared<const UidOwners>(owners_));
     limits.owner_of = [owners = store_owners_](uint32_t uid) { return owners->load()->owner_of(uid); };
     return StoreWriter::open(config.store_path, limits);

@@ -103,6 +103,43 @@ TEST_F(ADamagedStore, ThatIsNotDamagedReadsAsItWas) {
     EXPECT_EQ(write_as(file_), ErrorCode::bad_request);
 }
 
+TEST_F(ADamagedStore, ThatIsNotDamagedIsReadPageByPageAndThatIsReported) {
+    const uint64_t pages = file_.size() / 4096;
+    std::vector<uint64_t> done;
+    StoreOptions options;
+    options.max_size_bytes = 16 << 20;
+    options.progress = [&](uint64_t now, uint64_t all) {
+        EXPECT_EQ(all, pages);
+        done.push_back(now);
+        return true;
+    };
+    {
+        const auto writer = open_writer(directory_.path(), options);
+        ASSERT_TRUE(writer);
+        const size_t reports = done.size();
+        EXPECT_GE(reports, 2u);
+        ASSERT_TRUE(writer->begin_session(make_session("boot-b")) && writer->commit(small_batch(10)));
+        EXPECT_EQ(done.size(), reports) << "once it is open, nobody is told";
+    }
+    EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+    EXPECT_LE(done.back(), pages);
+}
+
+TEST_F(ADamagedStore, ThatIsNotDamagedIsLeftAsItIsWhereItsCheckIsStopped) {
+    write_file(directory_.data_file(), file_);
+    StoreOptions options;
+    options.max_size_bytes = 16 << 20;
+    int reports = 0;
+    options.progress = [&](uint64_t, uint64_t) { return ++reports < 2; };
+    const auto stopped = StoreWriter::open(directory_.path(), options);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code, ErrorCode::busy);
+    EXPECT_EQ(reports, 2) << "it stops at once";
+    EXPECT_TRUE(read_file(directory_.data_file()) == file_);
+    EXPECT_EQ(read_store(directory_.path()).value(), original_);
+    EXPECT_TRUE(open_writer(directory_.path(), {})) << "nor is it locked any more";
+}
+
 TEST_F(ADamagedStore, CutShortAnywhereIsCorrupt) {
     std::vector<size_t> lengths = {1, 16, 100, 151, 152, 4095, 4096, 4097, 8191};
     for (size_t page = 2; page * 4096 < file_.size(); ++page)

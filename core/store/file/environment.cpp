@@ -67,7 +67,7 @@ bool is_space_error(int rc) {
 }
 
 Result<std::unique_ptr<Environment>> Environment::open(const std::string& directory, Access access, uint64_t map_bytes,
-                                                       PageCheck check) {
+                                                       PageCheck check, const PageProgress& progress) {
     const bool writable = access == Access::read_write;
     if (auto checked = check_before_mapping(directory, writable); !checked) return tl::unexpected(checked.error());
     MDB_env* raw = nullptr;
@@ -84,7 +84,7 @@ Result<std::unique_ptr<Environment>> Environment::open(const std::string& direct
     int dead = 0;
     mdb_reader_check(raw, &dead);
     if (check == PageCheck::all)
-        if (auto checked = env->check_all_pages(); !checked) return tl::unexpected(checked.error());
+        if (auto checked = env->check_all_pages(progress); !checked) return tl::unexpected(checked.error());
     return env;
 }
 
@@ -92,12 +92,12 @@ Environment::~Environment() {
     mdb_env_close(env_);
 }
 
-Result<void> Environment::check_all_pages() {
+Result<void> Environment::check_all_pages(const PageProgress& progress) {
     // On a live store the writer may overwrite the meta page before it is read: then a newer transaction is there.
     for (int attempt = 0; attempt < 100; ++attempt) {
         auto txn = begin_read();
         if (!txn) return tl::unexpected(txn.error());
-        const auto checked = check_pages(data_fd(), mdb_txn_id(txn->get()));
+        const auto checked = check_pages(data_fd(), mdb_txn_id(txn->get()), progress);
         if (!checked) return tl::unexpected(checked.error());
         if (*checked) return {};
     }

@@ -99,9 +99,10 @@ class Environment {
     enum class Access { read_only, read_only_without_lock, read_write };
 
     /// `map_bytes` 0: as the file says. Opens every file it will ever need. Errors: not_found, corrupt, denied,
-    /// version, internal.
+    /// version, internal; busy (`progress` said stop).
     static Result<std::unique_ptr<Environment>> open(const std::string& directory, Access access, uint64_t map_bytes,
-                                                     PageCheck check = PageCheck::all);
+                                                     PageCheck check = PageCheck::all,
+                                                     const PageProgress& progress = {});
     ~Environment();
     Environment(const Environment&) = delete;
     Environment& operator=(const Environment&) = delete;
@@ -128,7 +129,7 @@ class Environment {
 
   private:
     explicit Environment(MDB_env* env) : env_(env) {}
-    Result<void> check_all_pages();
+    Result<void> check_all_pages(const PageProgress& progress);
 
     MDB_env* env_;
     Tables tables_;
