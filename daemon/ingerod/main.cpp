@@ -16,6 +16,7 @@
 #include <cinttypes>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -318,9 +319,18 @@ int check(const Options& options, Config config, std::set<Feature> denied) {
     return answer["ready"] == true ? 0 : exit_not_ready;
 }
 
+/// Whether somebody has asked it to end before the loop turns, which takes the signal.
+bool is_stop_pending() {
+    sigset_t pending;
+    sigemptyset(&pending);
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
 /// Reports how far the check of a large store is, so that systemd does not give up on the start.
-PageProgress report_store_check() {
-    return [reported_ns = monotonic_now_ns(), is_logged = false](uint64_t done, uint64_t all) mutable {
+PageProgress report_store_check(std::function<bool()> must_stop) {
+    return [must_stop = std::move(must_stop), reported_ns = monotonic_now_ns(), is_logged = false](
+               uint64_t done, uint64_t all) mutable {
+        if (must_stop()) return false;
         const uint64_t now = monotonic_now_ns();
         if (now - reported_ns < start_report_ns) return true;
         reported_ns = now;
@@ -369,6 +379,8 @@ int run(const Options& options, Config config, std::set<Feature> denied) {
         else
             sd_notify(0, "READY=1");
     };
+    bool is_stopped = false;
+    const auto must_stop = [&is_stopped] { return is_stopped = is_stopped || is_stop_pending(); };
     auto manager = Manager::start(loop, journal,
                                   {.config = config,
                                    .worker_program = find_worker(options.worker),
@@ -376,7 +388,13 @@ int run(const Options& options, Config config, std::set<Feature> denied) {
                                    .check_command = check_command(options, socket),
                                    .load_config = load,
                                    .notify_reload = notify_reload,
-                                   .on_store_pages = report_store_check()});
+                                   .on_store_pages = report_store_check(must_stop),
+                                   .must_stop = must_stop});
+    if (!manager && is_stopped) {
+        sd_notify(0, "STOPPING=1");
+        journal.send(MessageKind::stopped, LOG_INFO, "stopped while starting");
+        return 0;
+    }
     if (!manager) return report(manager.error(), exit_failed);
     return serve(loop, **manager, journal, options, socket);
 }

@@ -47,9 +47,12 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
 Result<void> Manager::open() {
     if (!may_look_at_other_users())
         blind_ = "all processes of other users: ingerod cannot inspect them without CAP_SYS_PTRACE";
+    if (auto more = go_on(); !more) return more;
     auto store = open_store();
     if (!store) return tl::unexpected(store.error());
+    if (auto more = go_on(); !more) return more;
     if (auto loaded = load_probes(); !loaded) return loaded;
+    if (auto more = go_on(); !more) return more;
     const Session session = make_session();
     if (auto begun = (*store)->begin_session(session); !begun) return tl::unexpected(begun.error());
     const StoreFigures stored = (*store)->figures();
@@ -71,6 +74,12 @@ Result<void> Manager::open() {
     scanned_ = true;
     begin_coverage();
     if (!blind_.empty()) spdlog::warn("not traced: {}", blind_);
+    return {};
+}
+
+/// The loop, which hears of signals, does not turn yet: these are the steps that may take seconds or minutes.
+Result<void> Manager::go_on() const {
+    if (options_.must_stop && options_.must_stop()) return fail(ErrorCode::busy, "stopped while starting");
     return {};
 }
 
