@@ -23,6 +23,7 @@
 #include "core/model/stack.h"
 #include "core/model/time.h"
 #include "core/store/block/block_view.h"
+#include "core/store/file/page_check.h"
 #include "core/store/rows/history.h"
 
 namespace ingero {
@@ -144,6 +145,8 @@ struct StoreOptions {
     uint64_t max_rollup_age_ns = 0;         ///< of rollups and clocks; 0: as long as there is room
     uint64_t compress_after_ns = 24 * 3'600'000'000'000ULL;  ///< tidy() compresses blocks this long after their end
     std::function<ClockTriple()> clock = ClockTriple::now;   ///< what latest_clock is read from; tests set their own
+    /// Of open() alone, which reads all pages of a store.
+    PageProgress progress = {};
     /// The user as whose a uid's calls count where room has to be made: who has most gives way. Asked by the writer's
     /// thread. Empty: all calls count as one user's.
     std::function<uint32_t(uint32_t uid)> owner_of = {};
@@ -186,7 +189,8 @@ struct StoreFigures {
 class StoreWriter {
   public:
     /// Opens or creates the store in `directory` (which must exist) and takes its lock. Errors: busy (another daemon
-    /// has it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint.
+    /// has it), version (written by a newer ingero), corrupt, internal (errno in the message); each with a hint. Busy
+    /// too where options.progress said stop; the store is then as it was.
     static Result<std::unique_ptr<StoreWriter>> open(const std::string& directory, const StoreOptions& options);
     virtual ~StoreWriter() = default;
 
@@ -278,7 +282,11 @@ class StoreReader {
     /// Opens an existing store read-only and checks its pages. Opens all files snapshots will need, and maps the
     /// store's whole cap: address space that a limit such as RLIMIT_AS must leave room for. Errors: not_found, version,
     /// corrupt, denied, internal.
-    static Result<std::unique_ptr<StoreReader>> open(const std::string& directory);
+    ///
+    /// With PageCheck::headers, for workers of the process that holds the store's lock, a page that was damaged since
+    /// then is found only as it is read: seals and checksums make that an error, or the process dies in LMDB. So read
+    /// such a store in a process whose death is an answer. verify() does not check pages either.
+    static Result<std::unique_ptr<StoreReader>> open(const std::string& directory, PageCheck check = PageCheck::all);
     virtual ~StoreReader() = default;
     /// What was committed last. A snapshot may outlive the reader. Errors: corrupt; busy (the store outgrew its map
     /// while other snapshots of this reader are held); limit (too many readers).

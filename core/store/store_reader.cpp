@@ -457,11 +457,11 @@ Result<StateRow> read_state(const StateHead& head) {
     return std::move(*row);
 }
 
-Result<std::unique_ptr<StoreReader>> StoreReader::open(const std::string& directory) {
-    auto environment = Environment::open(directory, Environment::Access::read_only, 0);
+Result<std::unique_ptr<StoreReader>> StoreReader::open(const std::string& directory, PageCheck check) {
+    auto environment = Environment::open(directory, Environment::Access::read_only, 0, check);
     if (!environment && environment.error().code != ErrorCode::not_found &&
         environment.error().code != ErrorCode::corrupt && is_truly_read_only(directory))
-        environment = Environment::open(directory, Environment::Access::read_only_without_lock, 0);
+        environment = Environment::open(directory, Environment::Access::read_only_without_lock, 0, check);
     if (!environment) return tl::unexpected(environment.error());
     const auto blank = (*environment)->is_blank();
     if (!blank) return tl::unexpected(blank.error());

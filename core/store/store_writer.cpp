@@ -157,7 +157,9 @@ class LmdbStoreWriter final : public StoreWriter {
 };
 
 Result<void> LmdbStoreWriter::open_store() {
-    if (auto opened = open_environment(); !opened) return opened;
+    auto opened = open_environment();
+    options_.progress = {};  // ensure_open() opens it anew for another thread, long after the start
+    if (!opened) return opened;
     if (auto loaded = load_state(); !loaded) return loaded;
     update_figures();
     return {};
@@ -172,7 +174,8 @@ Result<void> LmdbStoreWriter::open_environment() {
         return fail(ErrorCode::not_found, "no event store in " + directory_, "allow ingerod to create one");
     if (!exists || status.st_size == 0)
         if (auto created = create_file(); !created) return created;
-    auto opened = Environment::open(directory_, Environment::Access::read_write, cap_bytes_);
+    auto opened =
+        Environment::open(directory_, Environment::Access::read_write, cap_bytes_, PageCheck::all, options_.progress);
     if (!opened) return tl::unexpected(opened.error());
     environment_ = std::move(*opened);
     auto ready = make_ready();

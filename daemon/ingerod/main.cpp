@@ -16,10 +16,12 @@
 #include <cinttypes>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/render/render.h"
@@ -46,6 +48,10 @@ constexpr int exit_not_ready = 4;
 constexpr rlim_t most_descriptors = 65'536;
 /// However much changes, systemd gets the status at most this often.
 constexpr uint64_t status_period_us = 100'000;
+/// While the start takes long, systemd is told so often, and waits for so long from then on: the unit's
+/// TimeoutStartSec.
+constexpr uint64_t start_report_ns = 2'000'000'000;
+constexpr uint64_t start_timeout_us = 60'000'000;
 
 struct Options {
     std::string directory;
@@ -313,6 +319,29 @@ int check(const Options& options, Config config, std::set<Feature> denied) {
     return answer["ready"] == true ? 0 : exit_not_ready;
 }
 
+/// Whether somebody has asked it to end before the loop turns, which takes the signal.
+bool is_stop_pending() {
+    sigset_t pending;
+    sigemptyset(&pending);
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
+/// Reports how far the check of a large store is, so that systemd does not give up on the start.
+PageProgress report_store_check(std::function<bool()> must_stop) {
+    return [must_stop = std::move(must_stop), reported_ns = monotonic_now_ns(), is_logged = false](
+               uint64_t done, uint64_t all) mutable {
+        if (must_stop()) return false;
+        const uint64_t now = monotonic_now_ns();
+        if (now - reported_ns < start_report_ns) return true;
+        reported_ns = now;
+        if (!std::exchange(is_logged, true)) spdlog::info("checking the event store: {} pages", all);
+        sd_notifyf(0,
+                   "EXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=checking the event store: %" PRIu64 " of %" PRIu64 " pages",
+                   start_timeout_us, done, all);
+        return true;
+    };
+}
+
 int run(const Options& options, Config config, std::set<Feature> denied) {
     raise_descriptor_limit();
     EventLoop loop;
@@ -350,13 +379,22 @@ int run(const Options& options, Config config, std::set<Feature> denied) {
         else
             sd_notify(0, "READY=1");
     };
+    bool is_stopped = false;
+    const auto must_stop = [&is_stopped] { return is_stopped = is_stopped || is_stop_pending(); };
     auto manager = Manager::start(loop, journal,
                                   {.config = config,
                                    .worker_program = find_worker(options.worker),
                                    .denied_features = std::move(denied),
                                    .check_command = check_command(options, socket),
                                    .load_config = load,
-                                   .notify_reload = notify_reload});
+                                   .notify_reload = notify_reload,
+                                   .on_store_pages = report_store_check(must_stop),
+                                   .must_stop = must_stop});
+    if (!manager && is_stopped) {
+        sd_notify(0, "STOPPING=1");
+        journal.send(MessageKind::stopped, LOG_INFO, "stopped while starting");
+        return 0;
+    }
     if (!manager) return report(manager.error(), exit_failed);
     return serve(loop, **manager, journal, options, socket);
 }

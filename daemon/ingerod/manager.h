@@ -52,6 +52,8 @@ struct ManagerOptions {
     std::vector<std::string> check_command;          ///< of CheckRunner
     std::function<Result<Config>()> load_config;     ///< for reload()
     std::function<void(bool begins)> notify_reload;  ///< before it, and when it is done
+    PageProgress on_store_pages;                     ///< while the store is opened; where it says stop, start() fails
+    std::function<bool()> must_stop;                 ///< asked between the steps of start(), which then fails
 };
 
 class Manager : public BusBackend {
@@ -122,6 +124,7 @@ class Manager : public BusBackend {
     Manager(EventLoop& loop, const Journal& journal, ManagerOptions options);
     // manager_open.cpp
     Result<void> open();
+    Result<void> go_on() const;
     Result<std::unique_ptr<StoreWriter>> open_store();
     Result<void> load_probes();
     Session make_session() const;

@@ -271,6 +271,7 @@ WorkerOptions Manager::worker_options() const {
     WorkerOptions workers;
     workers.program = options_.worker_program;
     workers.store_directory = config.store_path;
+    workers.store_is_checked = true;  // as it was opened for writing
     workers.node = node_;
     workers.count = config.worker_count;
     workers.memory_bytes = config.worker_memory_bytes;

@@ -56,9 +56,12 @@ Manager::Manager(EventLoop& loop, const Journal& journal, ManagerOptions options
 Result<void> Manager::open() {
     if (!may_look_at_other_users())
         blind_ = "all processes of other users: ingerod cannot inspect them without CAP_SYS_PTRACE";
+    if (auto more = go_on(); !more) return more;
     auto store = open_store();
     if (!store) return tl::unexpected(store.error());
+    if (auto more = go_on(); !more) return more;
     if (auto loaded = load_probes(); !loaded) return loaded;
+    if (auto more = go_on(); !more) return more;
     const Session session = make_session();
     if (auto begun = (*store)->begin_session(session); !begun) return tl::unexpected(begun.error());
     const StoreFigures stored = (*store)->figures();
@@ -83,12 +86,19 @@ Result<void> Manager::open() {
     return {};
 }
 
+/// The loop, which hears of signals, does not turn yet: these are the steps that may take seconds or minutes.
+Result<void> Manager::go_on() const {
+    if (options_.must_stop && options_.must_stop()) return fail(ErrorCode::busy, "stopped while starting");
+    return {};
+}
+
 Result<std::unique_ptr<StoreWriter>> Manager::open_store() {
     const Config& config = options_.config;
     StoreOptions limits;
     limits.max_size_bytes = config.store_max_size_bytes;
     limits.max_age_ns = config.store_max_age_ns;
     limits.max_rollup_age_ns = config.store_rollup_age_ns;
+    limits.progress = options_.on_store_pages;
     store_owners_->store(std::make_shared<const UidOwners>(owners_));
     limits.owner_of = [owners = store_owners_](uint32_t uid) { return owners->load()->owner_of(uid); };
     auto store = StoreWriter::open(config.store_path, limits);
@@ -138,6 +148,7 @@ void Manager::make_workers() {
     workers.turn = file_turn;
     // What a file's bytes may have made of a worker reads no event, and no file that others wrote.
     workers.store_directory.clear();
+    workers.store_is_checked = false;
     workers.one_owner_each = true;
     file_workers_ = std::make_unique<WorkerPool>(loop_, workers);
 }

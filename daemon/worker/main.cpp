@@ -36,6 +36,7 @@ struct Arguments {
     std::string store;
     std::string node;
     uint64_t memory_bytes = 512ULL << 20;
+    bool checked = false;  ///< the daemon holds the store's lock, and has read all of its pages
     bool mcp = false;
     std::optional<uint32_t> uid;
 };
@@ -47,17 +48,15 @@ bool parse(std::string_view text, T& ret_number) {
 }
 
 bool parse_arguments(int argc, char** argv, Arguments& ret_arguments) {
-    const option options[] = {{"fd", required_argument, nullptr, 'f'},
-                              {"store", required_argument, nullptr, 's'},
-                              {"memory", required_argument, nullptr, 'm'},
-                              {"node", required_argument, nullptr, 'n'},
-                              {"mcp", no_argument, nullptr, 'c'},
-                              {"uid", required_argument, nullptr, 'u'},
-                              {nullptr, 0, nullptr, 0}};
+    const option options[] = {{"fd", required_argument, nullptr, 'f'},   {"store", required_argument, nullptr, 's'},
+                              {"checked", no_argument, nullptr, 'k'},    {"memory", required_argument, nullptr, 'm'},
+                              {"node", required_argument, nullptr, 'n'}, {"mcp", no_argument, nullptr, 'c'},
+                              {"uid", required_argument, nullptr, 'u'},  {nullptr, 0, nullptr, 0}};
     for (int which = 0; (which = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
         if (which == 'f' && !parse(optarg, ret_arguments.fd)) return false;
         if (which == 'm' && !parse(optarg, ret_arguments.memory_bytes)) return false;
         if (which == 's') ret_arguments.store = optarg;
+        if (which == 'k') ret_arguments.checked = true;
         if (which == 'n') ret_arguments.node = optarg;
         if (which == 'c') ret_arguments.mcp = true;
         if (which == 'u' && !parse(optarg, ret_arguments.uid.emplace())) return false;
@@ -155,7 +154,7 @@ int run(int argc, char** argv) {
     Arguments arguments;
     if (!parse_arguments(argc, argv, arguments))
         return complain({ErrorCode::bad_request,
-                         "usage: ingero-worker --fd N [--store DIR] [--memory BYTES] "
+                         "usage: ingero-worker --fd N [--store DIR [--checked]] [--memory BYTES] "
                          "[--node NAME] [--mcp [--uid N]]; ingerod starts it",
                          ""}),
                2;
@@ -165,7 +164,8 @@ int run(int argc, char** argv) {
     prepare_sqlite();
     signal(SIGXFSZ, SIG_IGN);  // a copy that grows too large is an error
     Result<std::unique_ptr<StoreReader>> store = fail(ErrorCode::not_found, "this worker has no store");
-    if (!arguments.store.empty()) store = StoreReader::open(arguments.store);
+    if (!arguments.store.empty())
+        store = StoreReader::open(arguments.store, arguments.checked ? PageCheck::headers : PageCheck::all);
     if (auto done = enter_sandbox(arguments.memory_bytes, parent, arguments.mcp); !done) return complain(done.error());
 
     RequestHandler handler(arguments.node, arguments.memory_bytes, std::move(store));

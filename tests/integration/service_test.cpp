@@ -92,6 +92,27 @@ TEST_F(Service, tells_systemd_when_it_is_ready_alive_reloading_and_stopping) {
     EXPECT_EQ(daemon.wait(), 0);
 }
 
+// Wherever in its start the signal finds it.
+TEST_F(Service, ends_as_asked_where_it_is_stopped_while_it_starts) {
+    const TemporaryDirectory directory;
+    { Daemon first(directory / "run"); }
+    sigset_t term, before;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    for (int round = 0; round < 3; ++round) {
+        // Blocked from its first instruction on, as the daemon blocks it: it comes before that.
+        ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &term, &before), 0);
+        Child daemon(
+            {INGEROD_PROGRAM, "--config", "/dev/null", "--directory", directory / "run", "--worker", WORKER_PROGRAM});
+        ASSERT_EQ(pthread_sigmask(SIG_SETMASK, &before, nullptr), 0);
+        daemon.signal(SIGTERM);
+        EXPECT_EQ(daemon.wait(), 0) << daemon.output() << daemon.errors();
+    }
+    // It holds nothing any more, and has spoilt nothing.
+    Daemon next(directory / "run");
+    EXPECT_EQ(next.stop(), 0);
+}
+
 TEST_F(Service, serves_the_sockets_that_systemd_holds_and_leaves_them_when_it_ends) {
     const TemporaryDirectory directory;
     const std::string path = directory / "control.sock", spans = directory / "spans.sock", mcp = directory / "mcp.sock";

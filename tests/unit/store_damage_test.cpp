@@ -29,8 +29,8 @@ std::string describe(const StoreSnapshot& snapshot, const std::vector<Event>& ev
     return text;
 }
 
-Result<std::string> read_store(const std::string& directory) {
-    auto reader = StoreReader::open(directory);
+Result<std::string> read_store(const std::string& directory, PageCheck check = PageCheck::all) {
+    auto reader = StoreReader::open(directory, check);
     if (!reader) return tl::unexpected(reader.error());
     auto snapshot = (*reader)->snapshot();
     if (!snapshot) return tl::unexpected(snapshot.error());
@@ -77,9 +77,9 @@ class ADamagedStore : public testing::Test {
     }
 
     /// The store's answer to a file of this content.
-    Result<std::string> read_as(const std::string& content) {
+    Result<std::string> read_as(const std::string& content, PageCheck check = PageCheck::all) {
         write_file(directory_.data_file(), content);
-        return read_store(directory_.path());
+        return read_store(directory_.path(), check);
     }
 
     /// A writer must survive it too: it opens or refuses, and commits or fails.
@@ -101,6 +101,43 @@ class ADamagedStore : public testing::Test {
 TEST_F(ADamagedStore, ThatIsNotDamagedReadsAsItWas) {
     EXPECT_EQ(read_as(file_).value(), original_);
     EXPECT_EQ(write_as(file_), ErrorCode::bad_request);
+}
+
+TEST_F(ADamagedStore, ThatIsNotDamagedIsReadPageByPageAndThatIsReported) {
+    const uint64_t pages = file_.size() / 4096;
+    std::vector<uint64_t> done;
+    StoreOptions options;
+    options.max_size_bytes = 16 << 20;
+    options.progress = [&](uint64_t now, uint64_t all) {
+        EXPECT_EQ(all, pages);
+        done.push_back(now);
+        return true;
+    };
+    {
+        const auto writer = open_writer(directory_.path(), options);
+        ASSERT_TRUE(writer);
+        const size_t reports = done.size();
+        EXPECT_GE(reports, 2u);
+        ASSERT_TRUE(writer->begin_session(make_session("boot-b")) && writer->commit(small_batch(10)));
+        EXPECT_EQ(done.size(), reports) << "once it is open, nobody is told";
+    }
+    EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+    EXPECT_LE(done.back(), pages);
+}
+
+TEST_F(ADamagedStore, ThatIsNotDamagedIsLeftAsItIsWhereItsCheckIsStopped) {
+    write_file(directory_.data_file(), file_);
+    StoreOptions options;
+    options.max_size_bytes = 16 << 20;
+    int reports = 0;
+    options.progress = [&](uint64_t, uint64_t) { return ++reports < 2; };
+    const auto stopped = StoreWriter::open(directory_.path(), options);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code, ErrorCode::busy);
+    EXPECT_EQ(reports, 2) << "it stops at once";
+    EXPECT_TRUE(read_file(directory_.data_file()) == file_);
+    EXPECT_EQ(read_store(directory_.path()).value(), original_);
+    EXPECT_TRUE(open_writer(directory_.path(), {})) << "nor is it locked any more";
 }
 
 TEST_F(ADamagedStore, CutShortAnywhereIsCorrupt) {
@@ -129,6 +166,21 @@ TEST_F(ADamagedStore, ZeroedOrForeignIsCorrupt) {
         const auto read = read_as(zeroed);
         EXPECT_TRUE(read ? *read == original_ : read.error().code == ErrorCode::corrupt) << "page " << page;
     }
+}
+
+TEST_F(ADamagedStore, IsNotReadAsAWholeWhereOnlyItsHeadersAreChecked) {
+    const std::string altered = with_wrong_page_numbers(file_);
+    const auto read = read_as(altered);
+    ASSERT_FALSE(read);
+    EXPECT_THAT(read.error().message, HasSubstr("holds the number of another page"));
+    EXPECT_EQ(read_as(altered, PageCheck::headers).value(), original_);
+    // What its headers tell is refused all the same.
+    for (const size_t length : {size_t{1}, size_t{151}, size_t{4096}, file_.size() / 2, file_.size() - 1}) {
+        const auto cut = read_as(file_.substr(0, length), PageCheck::headers);
+        ASSERT_FALSE(cut) << length;
+        EXPECT_EQ(cut.error().code, ErrorCode::corrupt) << length << ": " << cut.error().message;
+    }
+    EXPECT_EQ(read_as(std::string(file_.size(), '\0'), PageCheck::headers).error().code, ErrorCode::corrupt);
 }
 
 TEST_F(ADamagedStore, WithAnyByteAlteredIsReadRightOrRefused) {

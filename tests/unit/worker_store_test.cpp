@@ -80,9 +80,10 @@ void fill_store(const std::string& directory, bool with_a_wait = false) {
 
 class WorkerStoreTest : public WorkerPoolTest {
   protected:
-    WorkerPool& start_with_store() {
+    WorkerPool& start_with_store(bool is_checked = false) {
         WorkerOptions options = one();
         options.store_directory = directory_.path();
+        options.store_is_checked = is_checked;
         return start(options);
     }
     TemporaryDirectory directory_;
@@ -96,6 +97,54 @@ TEST_F(WorkerStoreTest, that_is_not_there_yet_is_found_once_it_is) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ((*answer)["schema"], "ingero/stats/1");
     EXPECT_TRUE(ask("ping").value()["store"].get<bool>());
+}
+
+/// Up to the last page in use.
+std::string used_part(const TemporaryDirectory& directory) {
+    return read_file(directory.data_file()).substr(0, open_snapshot(directory.path())->figures().bytes);
+}
+
+TEST_F(WorkerStoreTest, that_the_daemon_has_checked_is_not_read_as_a_whole_again) {
+    fill_store(directory_.path());
+    write_file(directory_.data_file(), with_wrong_page_numbers(used_part(directory_)));
+    start_with_store(false);
+    EXPECT_EQ(ask("stats").error().code, ErrorCode::corrupt);
+    start_with_store(true);
+    const auto answer = ask("stats");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_THAT((*answer)["ops"], SizeIs(2));
+}
+
+// As when a disk spoils it under the daemon that has checked it.
+TEST_F(WorkerStoreTest, with_a_page_that_is_gone_is_answered_right_or_by_an_error) {
+    fill_store(directory_.path());
+    const std::string file = used_part(directory_);
+    const auto counts = [](const json& answer) {
+        json list = json::array();
+        for (const json& op : answer["ops"]) list.push_back({op["op"], op["pid"], op["count"]});
+        return list;
+    };
+    start_with_store(true);
+    const json right = counts(ask("stats", {{"whole_trace", true}}).value());
+    ASSERT_THAT(right, SizeIs(2));
+    size_t refused = 0;
+    for (size_t page = 2; page * 4096 < file.size(); ++page) {
+        pool_.reset();
+        write_file(directory_.data_file(), std::string(file).replace(page * 4096, 4096, 4096, '\0'));
+        start_with_store(true);
+        const auto answer = ask("stats", {{"whole_trace", true}});
+        if (answer) {
+            EXPECT_EQ(counts(*answer), right) << "page " << page;
+            continue;
+        }
+        ++refused;
+        EXPECT_THAT(answer.error().code, AnyOf(ErrorCode::corrupt, ErrorCode::internal)) << answer.error().message;
+    }
+    EXPECT_GT(refused, 0u);
+    pool_.reset();
+    write_file(directory_.data_file(), file);
+    start_with_store(true);
+    EXPECT_EQ(counts(ask("stats", {{"whole_trace", true}}).value()), right);
 }
 
 TEST_F(WorkerStoreTest, answers_stats_by_pid_uid_and_limit) {

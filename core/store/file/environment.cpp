@@ -6,8 +6,6 @@
 
 #include <cerrno>
 
-#include "core/store/file/page_check.h"
-
 namespace ingero {
 
 namespace {
@@ -68,8 +66,8 @@ bool is_space_error(int rc) {
     return rc == MDB_MAP_FULL || rc == ENOSPC || rc == EDQUOT || rc == EFBIG;
 }
 
-Result<std::unique_ptr<Environment>> Environment::open(const std::string& directory, Access access,
-                                                       uint64_t map_bytes) {
+Result<std::unique_ptr<Environment>> Environment::open(const std::string& directory, Access access, uint64_t map_bytes,
+                                                       PageCheck check, const PageProgress& progress) {
     const bool writable = access == Access::read_write;
     if (auto checked = check_before_mapping(directory, writable); !checked) return tl::unexpected(checked.error());
     MDB_env* raw = nullptr;
@@ -83,7 +81,10 @@ Result<std::unique_ptr<Environment>> Environment::open(const std::string& direct
     if (rc == 0 && map_bytes != 0) rc = mdb_env_set_mapsize(raw, map_bytes);
     if (rc == 0) rc = mdb_env_open(raw, directory.c_str(), flags, file_mode);
     if (rc != 0) return tl::unexpected(lmdb_error("cannot open the event store in " + directory, rc));
-    if (auto checked = env->check(); !checked) return tl::unexpected(checked.error());
+    int dead = 0;
+    mdb_reader_check(raw, &dead);
+    if (check == PageCheck::all)
+        if (auto checked = env->check_all_pages(progress); !checked) return tl::unexpected(checked.error());
     return env;
 }
 
@@ -91,14 +92,12 @@ Environment::~Environment() {
     mdb_env_close(env_);
 }
 
-Result<void> Environment::check() {
-    int dead = 0;
-    mdb_reader_check(env_, &dead);
+Result<void> Environment::check_all_pages(const PageProgress& progress) {
     // On a live store the writer may overwrite the meta page before it is read: then a newer transaction is there.
     for (int attempt = 0; attempt < 100; ++attempt) {
         auto txn = begin_read();
         if (!txn) return tl::unexpected(txn.error());
-        const auto checked = check_pages(data_fd(), mdb_txn_id(txn->get()));
+        const auto checked = check_pages(data_fd(), mdb_txn_id(txn->get()), progress);
         if (!checked) return tl::unexpected(checked.error());
         if (*checked) return {};
     }

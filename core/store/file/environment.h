@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/model/result.h"
+#include "core/store/file/page_check.h"
 
 namespace ingero {
 
@@ -91,14 +92,17 @@ struct Tables {
     bool are_whole() const;
 };
 
-/// An open environment whose pages have been checked. One to a process and store: LMDB's lock file does not allow two.
+/// An open environment whose pages have been checked, by this process or by the one that holds the store's lock. One to
+/// a process and store: LMDB's lock file does not allow two.
 class Environment {
   public:
     enum class Access { read_only, read_only_without_lock, read_write };
 
     /// `map_bytes` 0: as the file says. Opens every file it will ever need. Errors: not_found, corrupt, denied,
-    /// version, internal.
-    static Result<std::unique_ptr<Environment>> open(const std::string& directory, Access access, uint64_t map_bytes);
+    /// version, internal; busy (`progress` said stop).
+    static Result<std::unique_ptr<Environment>> open(const std::string& directory, Access access, uint64_t map_bytes,
+                                                     PageCheck check = PageCheck::all,
+                                                     const PageProgress& progress = {});
     ~Environment();
     Environment(const Environment&) = delete;
     Environment& operator=(const Environment&) = delete;
@@ -127,7 +131,7 @@ class Environment {
 
   private:
     explicit Environment(MDB_env* env) : env_(env) {}
-    Result<void> check();
+    Result<void> check_all_pages(const PageProgress& progress);
 
     MDB_env* env_;
     Tables tables_;

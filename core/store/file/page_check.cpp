@@ -1,5 +1,6 @@
 #include "core/store/file/page_check.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,10 +76,14 @@ Result<MetaPair> read_metas(int fd) {
     return pair;
 }
 
+/// Pages from one call of PageProgress to the next: a slow disk reads them in a fraction of a second.
+constexpr uint64_t pages_a_report = 16;
+
 /// Walks the trees of one meta page. Each step returns false and leaves a reason.
 class Walk {
   public:
-    Walk(int fd, const Meta& meta) : fd_(fd), meta_(meta), page_bytes_(meta.free_list.pad), used_(meta.last_page + 1) {}
+    Walk(int fd, const Meta& meta, const PageProgress& progress)
+        : fd_(fd), meta_(meta), progress_(progress), page_bytes_(meta.free_list.pad), used_(meta.last_page + 1) {}
 
     bool run() {
         if (!claim(0, 2) || !walk(meta_.free_list, Kind::free_list)) return false;
@@ -89,6 +94,7 @@ class Walk {
         });
     }
     const std::string& reason() const { return reason_; }
+    bool is_stopped() const { return is_stopped_; }
 
   private:
     enum class Kind { free_list, main, data };
@@ -114,7 +120,14 @@ class Walk {
             if (used_[page]) return no("page " + std::to_string(page) + " is used twice");
             used_[page] = true;
         }
+        claimed_ += count;
         return true;
+    }
+
+    bool go_on() {
+        if (!progress_ || reads_++ % pages_a_report != 0) return true;
+        is_stopped_ = !progress_(claimed_, used_.size());
+        return is_stopped_ ? no("not all of it was read") : true;
     }
 
     bool walk(const Tree& tree, Kind kind) {
@@ -129,7 +142,7 @@ class Walk {
     }
 
     bool read_page(uint64_t number, Page& ret_page) {
-        if (!claim(number, 1)) return false;
+        if (!go_on() || !claim(number, 1)) return false;
         ret_page.resize(page_bytes_);
         if (!read_at(fd_, ret_page.data(), page_bytes_, number * page_bytes_)) return no("it is cut short");
         return at<PageHeader>(ret_page, 0).number == number
@@ -149,6 +162,7 @@ class Walk {
         const size_t keys = (header.lower - sizeof header) / 2;
         if (keys < (levels == 1 ? 1 : 2)) return no(name + " has too few keys");
         ++(levels == 1 ? counted_.leaf_pages : counted_.branch_pages);
+        read_ahead(page, keys, levels);
         for (size_t i = 0; i < keys; ++i) {
             const size_t offset = at<uint16_t>(page, sizeof header + 2 * i);
             if (offset < header.upper || offset + sizeof(Node) > page_bytes_) return no(name + " has a stray node");
@@ -160,10 +174,30 @@ class Walk {
         return true;
     }
 
-    bool branch_node(const Node& node, unsigned levels, Kind kind) {
-        const uint64_t child = node.low | uint64_t{node.high} << 16 | uint64_t{node.flags} << 32;
-        return descend(child, levels - 1, kind);
+    /// Has the kernel read what this page leads to, so that the disk works on all of it at once. What cannot be right
+    /// is left to those that check it.
+    void read_ahead(const Page& page, size_t keys, unsigned levels) const {
+        for (size_t i = 0; i < keys; ++i) {
+            const size_t offset = at<uint16_t>(page, sizeof(PageHeader) + 2 * i);
+            if (offset + sizeof(Node) > page_bytes_) return;
+            const auto node = at<Node>(page, offset);
+            uint64_t next = child_of(node);
+            if (levels == 1) {
+                const size_t data_at = offset + sizeof node + node.key_bytes;
+                if (node.flags != big_data || data_at + sizeof next > page_bytes_) continue;
+                next = at<uint64_t>(page, data_at);
+            }
+            if (next < used_.size())
+                posix_fadvise(fd_, static_cast<off_t>(next * page_bytes_), static_cast<off_t>(page_bytes_),
+                              POSIX_FADV_WILLNEED);
+        }
     }
+
+    static uint64_t child_of(const Node& node) {
+        return node.low | uint64_t{node.high} << 16 | uint64_t{node.flags} << 32;
+    }
+
+    bool branch_node(const Node& node, unsigned levels, Kind kind) { return descend(child_of(node), levels - 1, kind); }
 
     bool leaf_node(const Page& page, const Node& node, size_t data_at, Kind kind) {
         ++counted_.entries;
@@ -199,7 +233,7 @@ class Walk {
 
     bool overflow_run(uint64_t first, uint64_t bytes, Kind kind) {
         const uint64_t pages = (sizeof(PageHeader) - 1 + bytes) / page_bytes_ + 1;
-        if (!claim(first, pages)) return false;
+        if (!go_on() || !claim(first, pages)) return false;
         counted_.overflow_pages += pages;
         PageHeader header{};
         if (!read_at(fd_, &header, sizeof header, first * page_bytes_)) return no("it is cut short");
@@ -231,8 +265,12 @@ class Walk {
 
     int fd_;
     const Meta& meta_;
+    const PageProgress& progress_;
     size_t page_bytes_;
     std::vector<bool> used_;
+    uint64_t claimed_ = 0;  ///< of them
+    uint64_t reads_ = 0;
+    bool is_stopped_ = false;
     std::vector<Tree> sub_trees_;
     Tree counted_{};
     std::string last_key_;
@@ -250,14 +288,15 @@ Result<void> check_file(int data_fd) {
     }
 }
 
-Result<bool> check_pages(int data_fd, uint64_t transaction_id) {
+Result<bool> check_pages(int data_fd, uint64_t transaction_id, const PageProgress& progress) {
     const auto pair = read_metas(data_fd);
     if (!pair) return tl::unexpected(pair.error());
     const Meta& meta = pair->metas[transaction_id & 1];
     if (meta.transaction_id != transaction_id) return false;
-    Walk walk(data_fd, meta);
-    if (!walk.run()) return damaged(walk.reason());
-    return true;
+    Walk walk(data_fd, meta, progress);
+    if (walk.run()) return true;
+    if (walk.is_stopped()) return fail(ErrorCode::busy, "the check of the event store was stopped");
+    return damaged(walk.reason());
 }
 
 }  // namespace ingero

@@ -493,8 +493,11 @@ void WorkerPool::Impl::on_exit(Worker& worker) {
         std::string message = worker.ready ? "the worker that ran this query ended (" + how + ")"
                                            : "the worker for this query did not start (" + how + ")";
         if (!worker.violation.empty()) message = "the worker that ran this query was stopped: " + worker.violation;
-        const char* hint = worker.ready ? "try again; if it happens again with the same query, please report it"
-                                        : "the daemon's journal has the reason";
+        const char* hint = !worker.ready ? "the daemon's journal has the reason"
+                           : options.store_is_checked
+                               ? "try again; if it happens again, stop ingerod and check the store with 'ingeroctl db "
+                                 "verify': if that finds no damage, please report it"
+                               : "try again; if it happens again with the same query, please report it";
         settle(std::move(worker.job->done),
                tl::unexpected(worker.given_up.value_or(Error{ErrorCode::internal, std::move(message), hint})));
     }

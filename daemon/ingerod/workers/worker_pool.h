@@ -33,6 +33,8 @@ constexpr WorkerUser file_user(uint32_t uid) {
 struct WorkerOptions {
     std::string program;          ///< path of ingero-worker
     std::string store_directory;  ///< opened read-only by the worker before it drops its rights; empty: none
+    /// This process holds the store's lock and has checked all of its pages: the worker need not.
+    bool store_is_checked = false;
     unsigned count = 2;
     uint64_t memory_bytes = 512ULL << 20;  ///< address space beyond the store's map
     std::chrono::milliseconds deadline{30'000};

@@ -36,6 +36,7 @@ std::vector<std::string> arguments_of(const WorkerOptions& options) {
     std::vector<std::string> arguments = {options.program, "--fd", std::to_string(worker_socket_fd), "--memory",
                                           std::to_string(options.memory_bytes)};
     if (!options.store_directory.empty()) arguments.insert(arguments.end(), {"--store", options.store_directory});
+    if (!options.store_directory.empty() && options.store_is_checked) arguments.push_back("--checked");
     if (!options.node.empty()) arguments.insert(arguments.end(), {"--node", options.node});
     return arguments;
 }
