@@ -10,15 +10,14 @@
 #include <utility>
 
 #include "core/diagnosis/evidence/expected.h"
-#include "core/diagnosis/evidence/gpu_states.h"
 #include "core/diagnosis/findings.h"
 #include "core/diagnosis/judge.h"
 #include "core/diagnosis/stored/past_collectives.h"
 #include "core/diagnosis/stored/recorded_blocks.h"
+#include "core/diagnosis/stored/window_history.h"
 #include "core/model/text/format.h"
 #include "core/query/event_filter.h"
 #include "core/query/kernel_names.h"
-#include "core/spans/span.h"
 #include "core/store/block/block_rows.h"
 
 namespace ingero {
@@ -114,43 +113,6 @@ class BootExplainer {
     BlockView view_;
     std::vector<Event> rows_;  ///< of one block
 };
-
-constexpr size_t max_spans = 262'144;  ///< the latest
-
-/// What was recorded in the window besides calls.
-struct WindowHistory {
-    std::vector<GpuStates> gpus;
-    std::vector<SpanRow> spans;  ///< and who registered for their scopes
-    size_t left_out = 0;         ///< of requests and steps, the oldest
-};
-
-Result<WindowHistory> read_history(const StoreSnapshot& snapshot, const BootWindow& boot, const Filter& filter) {
-    WindowHistory history;
-    auto gpus = read_gpu_states(snapshot, boot.boot_index, boot.monotonic);
-    if (!gpus) return tl::unexpected(gpus.error());
-    history.gpus = std::move(*gpus);
-    auto spans = snapshot.spans(boot.boot_index, boot.monotonic, [&](const SpanRow& span) {
-        return (span.kind == SpanKind::request || span.kind == SpanKind::step) &&
-               (!filter.uid || span.uid == *filter.uid);
-    });
-    if (!spans) return tl::unexpected(spans.error());
-    history.spans = std::move(*spans);
-    if (history.spans.size() > max_spans) {
-        history.left_out = history.spans.size() - max_spans;
-        history.spans.erase(history.spans.begin(),
-                            history.spans.begin() + static_cast<std::ptrdiff_t>(history.left_out));
-    }
-    std::set<std::string> scopes;
-    for (const SpanRow& span : history.spans)
-        if (!span.scope.empty()) scopes.insert(span.scope);
-    for (const std::string& scope : scopes) {
-        auto registered = snapshot.spans_of(registration_id(scope), {});
-        if (!registered) return tl::unexpected(registered.error());
-        for (SpanRow& span : *registered)
-            if (span.kind == SpanKind::scope && span.scope == scope) history.spans.push_back(std::move(span));
-    }
-    return history;
-}
 
 /// How much of the windows the sessions can answer for: time without probes can have lost nothing.
 uint64_t covered_ns(const StoreSnapshot& snapshot, const std::vector<BootWindow>& boots) {
