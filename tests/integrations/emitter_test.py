@@ -1,11 +1,15 @@
 """The Python emitter, from a program's call to the bytes on the socket.  usage: emitter_test.py SOURCES [TEST...]"""
 
+import errno
+import functools
 import gc
 import logging
 import logging.handlers
 import os
 import queue
 import random
+import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -13,6 +17,7 @@ import threading
 import time
 import types
 import unittest
+import unittest.mock
 
 try:
     import msgpack
@@ -35,6 +40,40 @@ def strip(span):
     return {key: value for key, value in span.items() if key != "ack"}
 
 
+def interrupt_everywhere(prepare, call):
+    """Runs prepare() and call() again and again, each time with another call() between two other instructions of the
+    first, as a signal's handler runs. How many there were; None where one waits for ever.
+    """
+    count = 0
+
+    def run():
+        nonlocal count
+        is_over = False
+
+        def trace(frame, event, argument):
+            nonlocal is_over, left
+            frame.f_trace_opcodes = True
+            if left == 0:
+                sys.settrace(None)
+                is_over = False
+                call()
+            left -= 1
+            return trace
+
+        while not is_over:
+            left, is_over = count, True
+            prepare()
+            sys.settrace(trace)
+            call()
+            sys.settrace(None)
+            count += 1
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    return None if thread.is_alive() else count
+
+
 class WithListener(unittest.TestCase):
     def setUp(self):
         self.listener = Listener()
@@ -44,6 +83,11 @@ class WithListener(unittest.TestCase):
         writer = Writer(self.listener.path, **options)
         self.addCleanup(writer.close, 0)
         return writer
+
+    def constant(self, name, value):
+        patch = unittest.mock.patch.object(ingero.writer, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def sent(self, count):
         """The spans that came, once there are so many."""
@@ -166,15 +210,169 @@ class Delivery(WithListener):
         self.assertTrue(writer.flush(20))
         self.assertEqual(writer.stats()["connections"], 2)
 
-    def test_ids_leave_the_process_only_as_keyed_hashes_where_there_is_a_salt(self):
+    def test_ids_of_requests_leave_the_process_only_as_keyed_hashes_where_there_is_a_salt(self):
         writer = self.writer(salt=b"pepper")
-        writer.send({"id": "user-17", "start": 1, "end": 2})
+        kinds = ("request", "step", "phase", "label", "sample", "scope")
+        for kind in kinds:
+            writer.send({"kind": kind, "id": "user-17", "start": 1, "end": 2})
+        writer.send({"id": 17, "start": 1, "end": 2})
+        writer.send({"kind": "phase", "start": 1, "end": 2, "labels": {"request_id": "user-17", "tenant": "a"}})
         self.assertTrue(writer.flush(20))
-        (span,) = self.sent(1)
-        self.assertEqual(span["id"], hash_id("user-17", b"pepper"))
-        self.assertRegex(span["id"], "^[0-9a-f]{16}$")
-        self.assertNotEqual(span["id"], hash_id("user-17", b"salt"))
+        *spans_of_kinds, number, phase = self.sent(len(kinds) + 2)
+        hashed = hash_id("user-17", b"pepper")
+        self.assertRegex(hashed, "^[0-9a-f]{16}$")
+        self.assertNotEqual(hashed, hash_id("user-17", b"salt"))
+        self.assertEqual([span["id"] for span in spans_of_kinds], [hashed] + 5 * ["user-17"])
+        self.assertEqual(number["id"], hash_id("17", b"pepper"))
+        self.assertEqual(phase["labels"], {"request_id": hashed, "tenant": "a"})
 
+    def test_replies_are_read_where_the_program_has_more_than_1024_descriptors(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < 1_200:
+            self.skipTest("a process may have too few descriptors here")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_200), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        taken = [os.open("/dev/null", os.O_RDONLY)]
+        self.addCleanup(lambda: [os.close(descriptor) for descriptor in taken])
+        while taken[-1] < 1_024:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+        writer = self.writer()
+        writer.send({"id": "a", "start": 1, "end": 2})
+        self.assertTrue(writer.flush(20))
+        stats = writer.stats()
+        self.assertEqual((stats["sent"], stats["accepted"], stats["connections"], stats["dropped"]), (1, 1, 1, {}))
+
+    def test_where_no_descriptor_is_left_it_connects_later(self):
+        failed = threading.Event()
+
+        def fail_once(*arguments):
+            if not failed.is_set():
+                failed.set()
+                raise OSError(errno.EMFILE, "Too many open files")
+            return socket.socket(*arguments)
+
+        self.constant("socket", types.SimpleNamespace(**{**vars(socket), "socket": fail_once}))
+        writer = self.writer()
+        writer.send({"id": "a", "start": 1, "end": 2})
+        self.assertTrue(failed.wait(20))
+        writer.send({"id": "b", "start": 1, "end": 2})
+        self.assertTrue(writer.flush(20))
+        self.assertEqual([span["id"] for span in self.sent(2)], ["a", "b"])
+
+    def test_no_error_ends_the_thread(self):
+        for step in ("_rest", "_connect", "_exchange"):
+            with self.subTest(step):
+                writer = self.writer()
+                work, failed = getattr(writer, step), threading.Event()
+
+                def fail_once():
+                    if not failed.is_set():
+                        failed.set()
+                        raise MemoryError
+                    return work()
+
+                setattr(writer, step, fail_once)
+                writer.send({"id": "a", "start": 1, "end": 2})
+                self.assertTrue(failed.wait(20))
+                writer.send({"id": "b", "start": 1, "end": 2})
+                self.assertTrue(writer.flush(20))
+                self.assertEqual(writer.stats()["accepted"], 2)
+
+    def test_a_thread_that_was_ended_is_started_again_by_a_span_though_the_queue_is_full(self):
+        writer = self.writer(queue_spans=1)
+        ended = queue.Queue()
+
+        def end():
+            del writer._exchange
+            ended.put(threading.current_thread())
+            raise SystemExit
+
+        writer._exchange = end
+        writer.send({"id": "a", "start": 1, "end": 2})
+        ended.get(timeout=20).join(20)
+        self.assertFalse(writer.send({"id": "b", "start": 1, "end": 2}))
+        self.assertTrue(writer.flush(20))
+        self.assertEqual([span["id"] for span in self.sent(1)], ["a"])
+        self.assertEqual(writer.stats()["dropped"], {"queue-full": 1})
+
+    def test_a_descriptor_that_the_program_closed_is_no_connection_any_more(self):
+        writer = self.writer()
+        writer._socket = types.SimpleNamespace(close=unittest.mock.Mock(side_effect=OSError))
+        writer._disconnect()
+        self.assertFalse(writer.stats()["connected"])
+
+    def test_a_frame_that_is_acknowledged_while_others_are_sent_again_is_not_sent(self):
+        writer = self.writer()
+        for number in (1, 2, 3):
+            writer._unacked.append(types.SimpleNamespace(number=number, sent_at=None, spans=1))
+        transmitted = []
+
+        def transmit(frame):
+            transmitted.append(frame.number)
+            frame.sent_at = time.monotonic()
+            if frame.number == 1:
+                writer._take(self.listener.reply(2, 2, {}))
+
+        with unittest.mock.patch.multiple(writer, _transmit=transmit, _receive=lambda seconds: None):
+            writer._exchange()
+        self.assertEqual(transmitted, [1, 3])
+        writer._unacked.clear()
+
+    def turned_away_writer(self, times, is_sent):
+        """A writer that waits for nothing, and how long it would have waited."""
+        listener = self.listener
+        listener.turn_away, listener.turn_away_sent, listener.turned_away = times, is_sent, 0
+        writer, waits = self.writer(), []
+        transmit = writer._transmit
+
+        def transmit_after_the_answer(frame):
+            listener.wait(lambda: listener.turned_away in (times, writer.stats()["connections"]))
+            transmit(frame)
+
+        writer._wait = waits.append
+        if not is_sent:
+            writer._transmit = transmit_after_the_answer
+        writer.send({"id": "a", "start": 1, "end": 2})
+        self.assertTrue(writer.flush(20))
+        return writer, waits
+
+    def test_a_connection_that_is_one_too_many_is_no_frames_fault(self):
+        for is_sent in (False, True):
+            with self.subTest(is_sent=is_sent):
+                writer, waits = self.turned_away_writer(8, is_sent)
+                stats = writer.stats()
+                self.assertEqual((stats["dropped"], stats["accepted"]), ({}, 1))
+                self.assertEqual(stats["rejected"], {"connection-limit": 8})
+                self.assertEqual(len(waits), 8)
+                self.assertLess(10 * waits[0], waits[-1])
+
+    def test_a_frame_is_given_up_where_no_connection_is_ever_taken(self):
+        writer, _ = self.turned_away_writer(100, True)
+        self.assertEqual(writer.stats()["dropped"], {"unanswered": 1})
+        self.assertEqual(writer.stats()["rejected"]["connection-limit"], 25)
+
+    def test_a_connection_that_is_not_used_is_closed_and_made_anew_for_the_next_span(self):
+        self.constant("IDLE_SECONDS", 0.05)
+        writer = self.writer()
+        for connection in (1, 2):
+            writer.send({"id": str(connection), "start": 1, "end": 2})
+            self.assertTrue(self.listener.wait(lambda: self.listener.ended == connection), "it is closed")
+            self.assertFalse(writer.stats()["connected"])
+        stats = writer.stats()
+        self.assertEqual((stats["connections"], stats["accepted"], stats["dropped"]), (2, 2, {}))
+
+    def test_a_span_may_interrupt_another_that_wakes_the_thread(self):
+        writer = self.writer()
+        sent = []
+
+        def send():
+            writer._idle = True
+            sent.append(writer.send({"id": str(len(sent)), "start": 1, "end": 2}))
+
+        self.assertIsNotNone(interrupt_everywhere(send, send), "it waits for ever")
+        self.assertTrue(writer.flush(20))
+        self.assertTrue(all(sent))
+        self.assertEqual(len(self.sent(len(sent))), len(sent))
 
 
 class WithoutMsgpack(Delivery):
@@ -247,6 +445,46 @@ class WithoutADaemon(unittest.TestCase):
         self.assertFalse(writer.send({"id": "a", "start": 1, "end": 2}))
         self.assertIsNone(writer._thread)
 
+    def test_a_span_may_interrupt_another_that_starts_the_thread(self):
+        writers, runs = [], []
+
+        def prepare():
+            writers.append(Writer("/nonexistent/spans.sock"))
+            writers[-1]._run = lambda number=len(writers): runs.append(number)
+
+        def send():
+            writers[-1].send({"id": "a", "start": 1, "end": 2})
+
+        self.assertIsNotNone(interrupt_everywhere(prepare, send), "it waits for ever")
+        for writer in writers:
+            writer._thread.join(20)
+        self.assertEqual(sorted(runs), list(range(1, len(writers) + 1)), "one thread each")
+        self.assertEqual({len(writer._queue) for writer in writers[:-1]}, {2})
+
+    def test_who_makes_the_default_writer_may_be_interrupted_by_who_needs_it(self):
+        before, found = ingero.writer._default.copy(), []
+        self.addCleanup(ingero.writer._default.update, before)
+
+        def prepare():
+            ingero.writer._default.clear()
+            found.append([])
+
+        def find():
+            found[-1].append(ingero.writer.default_writer())
+
+        self.assertIsNotNone(interrupt_everywhere(prepare, find), "it waits for ever")
+        self.assertEqual({(len(writers), len(set(writers))) for writers in found[:-1]}, {(2, 1)}, "both have the same")
+
+    def test_the_programs_random_numbers_stay_its_own(self):
+        writer = Writer("/nonexistent/spans.sock")
+        self.addCleanup(writer.close, 0)
+        waited = threading.Event()
+        writer._wait = lambda seconds: waited.set() or time.sleep(0.01)
+        before = random.getstate()
+        writer.send({"id": "a", "start": 1, "end": 2})
+        self.assertTrue(waited.wait(20))
+        self.assertEqual(random.getstate(), before)
+
 
 class Processes(WithListener):
     def test_a_forked_child_sends_its_own_spans_and_not_its_parents(self):
@@ -274,6 +512,46 @@ class Processes(WithListener):
         (span,) = self.sent(1)
         self.assertEqual((span["kind"], span["id"], span["model"]), ("request", "last", "m"))
         self.assertEqual((span["prompt_tokens"], span["output_tokens"]), (3, 4))
+
+    def test_children_of_multiprocessing_have_sent_what_they_queued_when_they_end(self):
+        child = (
+            "import atexit, ingero.writer\n"
+            "atexit.register(ingero.spans.label, '{method}, at exit')\n"
+            "ingero.writer.CLOSE_SECONDS = 20\n"
+            "for _ in range(2_000):\n"
+            "    ingero.spans.label({method!r})\n"
+        )
+        program = (
+            "import multiprocessing, sys\n"
+            "from ingero import spans\n"
+            "spans.label('parent')\n"
+            "for method in ('fork', 'forkserver', 'spawn'):\n"
+            "    run = sys.argv[1].format(method=method)\n"
+            "    process = multiprocessing.get_context(method).Process(target=exec, args=(run,))\n"
+            "    process.start()\n"
+            "    process.join()\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "INGERO_SPANS_SOCKET": self.listener.path}
+        subprocess.run([sys.executable, "-B", "-c", program, child], env=environment, check=True, timeout=100)
+        ids = [span["id"] for span in self.sent(1)]
+        counts = {"parent": 1, "fork": 2_000, "forkserver": 2_000, "spawn": 2_000, "spawn, at exit": 1}
+        self.assertEqual({identifier: ids.count(identifier) for identifier in counts}, counts)
+
+    def test_a_program_that_a_broken_pipe_ends_is_not_ended_by_the_daemons(self):
+        program = (
+            "import signal, socket\n"
+            "from ingero.writer import Writer, _Frame\n"
+            "signal.signal(signal.SIGPIPE, signal.SIG_DFL)\n"
+            "writer = Writer('/nonexistent/spans.sock')\n"
+            "writer._socket, daemon = socket.socketpair()\n"
+            "daemon.close()\n"
+            "try:\n"
+            "    writer._transmit(_Frame(1, b'frame', 1))\n"
+            "except BrokenPipeError:\n"
+            "    pass\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": SOURCES}
+        subprocess.run([sys.executable, "-B", "-c", program], env=environment, check=True, timeout=60)
 
     def test_a_program_ends_though_no_daemon_answers(self):
         program = "from ingero import spans\nspans.label('a')\n"
@@ -314,6 +592,42 @@ class Spans(WithListener):
         label, sample = self.sent(2)
         self.assertEqual(label["labels"], {"long": "ä" * 128})
         self.assertEqual(sample["values"], {"waiting": 3.0})
+
+    def test_ids_and_models_are_cut_to_what_the_daemon_takes(self):
+        writer = self.writer()
+        for end in "ab":
+            with spans.request("ä" * 99 + end, model="ü" * 99, writer=writer):
+                pass
+        with spans.step(10**200, writer=writer):
+            pass
+        with spans.phase(b"p" * 200, writer=writer):
+            pass
+        spans.label("l" * 200, writer=writer)
+        spans.sample("s" * 200, writer=writer)
+        writer.flush(20)
+        sent = self.sent(6)
+        for span in sent:
+            size = len(span["id"] if isinstance(span["id"], bytes) else span["id"].encode())
+            self.assertTrue(100 < size <= 128, span)
+        self.assertEqual(len({span["id"] for span in sent}), 6, "an id that is cut stays its own")
+        self.assertEqual([span.get("model") for span in sent], 2 * ["ü" * 64] + 4 * [None])
+
+    def test_what_the_ids_and_counts_of_a_program_do_is_not_raised(self):
+        class Hostile:
+            def __str__(self):
+                raise RuntimeError
+
+            __int__ = __str__
+
+        writer = self.writer()
+        with spans.request(Hostile(), writer=writer), spans.request("r", model=Hostile(), writer=writer):
+            pass
+        with spans.request("counted", writer=writer) as request:
+            request.tokens(prompt=Hostile(), output=4)
+        writer.flush(20)
+        (span,) = self.sent(1)
+        self.assertEqual((span["id"], span.get("prompt_tokens"), span["output_tokens"]), ("counted", None, 4))
+        self.assertEqual(writer.stats()["dropped"], {"bad-field": 2})
 
     def test_a_hostile_label_is_counted_and_not_raised(self):
         class Hostile:
@@ -367,6 +681,12 @@ class Frameworks(WithListener):
         writer.flush(20)
         (span,) = self.sent(1)
         self.assertEqual((span["kind"], span["id"], span["labels"]), ("phase", "load", {"shard": "7"}))
+
+    def test_what_has_no_name_can_be_traced(self):
+        writer = self.writer()
+        self.assertEqual(ingero.ray.traced(functools.partial(max, 1), writer=writer)(2), 2)
+        writer.flush(20)
+        self.assertEqual([span["id"] for span in self.sent(1)], ["partial"])
 
 
 class Price(WithListener):

@@ -1,5 +1,6 @@
 """A listener in the daemon's place: takes frames, answers as it is told, and keeps what came."""
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -17,9 +18,13 @@ class Listener:
         self.path = path
         self.answer = answer
         self.hang_up = False  # on who sends something
+        self.turn_away = 0  # so many connections, with the daemon's answer to one too many
+        self.turn_away_sent = False  # only after something was sent, which is not read
+        self.turned_away = 0
         self.spans = []
         self.frames = []
         self.connections = 0
+        self.ended = 0  # connections, by who connected
         self.changed = threading.Condition()
         self._open = []
         self.listen()
@@ -57,6 +62,10 @@ class Listener:
         with self.changed:
             return self.changed.wait_for(condition, timeout)
 
+    @staticmethod
+    def reply(ack, accepted, reasons):
+        return {"ack": ack, "accepted": accepted, "rejected": sum(reasons.values()), "reasons": reasons}
+
     def _accept(self, listening):
         while True:
             try:
@@ -72,12 +81,28 @@ class Listener:
     def _serve(self, connection):
         unpacker = msgpack.Unpacker(raw=False)
         with connection:
+            with self.changed:
+                is_one_too_many = self.turn_away > 0
+                self.turn_away -= is_one_too_many
+            if is_one_too_many:
+                with contextlib.suppress(OSError):
+                    if self.turn_away_sent:
+                        connection.recv(1, socket.MSG_PEEK)
+                    connection.sendall(msgpack.packb(self.reply(0, 0, {"connection-limit": 1})))
+                connection.close()
+                with self.changed:
+                    self.turned_away += 1
+                    self.changed.notify_all()
+                return
             while True:
                 try:
                     data = connection.recv(65536)
                 except OSError:
                     return
                 if not data:
+                    with self.changed:
+                        self.ended += 1
+                        self.changed.notify_all()
                     return
                 unpacker.feed(data)
                 for frame in unpacker:
@@ -89,8 +114,7 @@ class Listener:
                         return
                     number = next((span["ack"] for span in frame if "ack" in span), None)
                     if self.answer and number is not None:
-                        reply = {"ack": number, "accepted": len(frame), "rejected": 0, "reasons": {}}
                         try:
-                            connection.sendall(msgpack.packb(reply))
+                            connection.sendall(msgpack.packb(self.reply(number, len(frame), {})))
                         except OSError:
                             return

@@ -25,9 +25,11 @@ def traced(function=None, *, name=None, writer=None, **labels):
     if function is None:
         return functools.partial(traced, name=name, writer=writer, **labels)
 
+    phase = name or getattr(function, "__qualname__", type(function).__name__)
+
     @functools.wraps(function)
     def run(*arguments, **named):
-        with spans.phase(name or function.__qualname__, writer=writer, **{**_task_labels(), **labels}):
+        with spans.phase(phase, writer=writer, **{**_task_labels(), **labels}):
             return function(*arguments, **named)
 
     return run

@@ -12,33 +12,34 @@
 Times are CLOCK_MONOTONIC of this host. An exception goes on as it came, and leaves the label `error`.
 """
 
+import contextlib
 import time
 
-from ingero.writer import default_writer
+from ingero.writer import MAX_ID_BYTES, bounded, bounded_id, default_writer
 
 _MAX_VALUE_BYTES = 256
 
 
-def _text(value):
-    """A label's value: at most 256 bytes of UTF-8."""
-    text = str(value).encode("utf-8", "replace")
-    return text[:_MAX_VALUE_BYTES].decode("utf-8", "ignore")
-
-
 def _labels(labels):
-    return {str(key): _text(value) for key, value in labels.items() if value is not None}
+    return {str(key): bounded(value, _MAX_VALUE_BYTES) for key, value in labels.items() if value is not None}
 
 
 class Span:
     """An interval that ends with the block. Its fields can be added to until then."""
 
-    def __init__(self, kind, identifier, labels, writer=None, **fields):
+    def __init__(self, kind, identifier, labels, writer=None, model=None):
         self._writer = writer
-        self._span = {"kind": kind, **{key: value for key, value in fields.items() if value is not None}}
-        if identifier is not None:
-            self._span["id"] = identifier if isinstance(identifier, bytes) else str(identifier)
+        self._span = {"kind": kind}
         self._labels = labels
         self._values = {}
+        self._is_sound = True
+        try:
+            if identifier is not None:
+                self._span["id"] = bounded_id(identifier)
+            if model is not None:
+                self._span["model"] = bounded(model, MAX_ID_BYTES)
+        except Exception:  # an id's __str__ is the caller's code
+            self._is_sound = False
 
     def __enter__(self):
         self._span["start"] = time.monotonic_ns()
@@ -57,10 +58,10 @@ class Span:
 
     def tokens(self, prompt=None, output=None):
         """Advisory: shown beside the request, and never used to rank it."""
-        if prompt is not None:
-            self._span["prompt_tokens"] = int(prompt)
-        if output is not None:
-            self._span["output_tokens"] = int(output)
+        for field, count in (("prompt_tokens", prompt), ("output_tokens", output)):
+            with contextlib.suppress(Exception):  # a count that is none is left out
+                if count is not None:
+                    self._span[field] = int(count)
 
     def label(self, **labels):
         self._labels.update(labels)
@@ -76,6 +77,8 @@ class Span:
             if "end" in span or "start" not in span:
                 return
             span["end"] = time.monotonic_ns()
+            if not self._is_sound:
+                raise ValueError
             if error is not None:
                 self._labels["error"] = error
             if self._labels:
@@ -83,7 +86,7 @@ class Span:
             if self._values:
                 span["values"] = {str(name): float(number) for name, number in self._values.items()}
             (self._writer or default_writer()).send(span)
-        except Exception:  # a label's __str__ is the caller's code
+        except Exception:  # so is a label's
             (self._writer or default_writer())._dropped["bad-field"] += 1
 
 
@@ -107,7 +110,7 @@ def label(name, *, writer=None, **labels):
     now = time.monotonic_ns()
     writer = writer or default_writer()
     try:
-        writer.send({"kind": "label", "id": str(name), "start": now, "end": now, "labels": _labels(labels)})
+        writer.send({"kind": "label", "id": bounded_id(name), "start": now, "end": now, "labels": _labels(labels)})
     except Exception:
         writer._dropped["bad-field"] += 1
 
@@ -118,6 +121,6 @@ def sample(name, *, writer=None, **values):
     writer = writer or default_writer()
     try:
         numbers = {str(key): float(value) for key, value in values.items() if value is not None}
-        writer.send({"kind": "sample", "id": str(name), "start": now, "end": now, "values": numbers})
+        writer.send({"kind": "sample", "id": bounded_id(name), "start": now, "end": now, "values": numbers})
     except Exception:
         writer._dropped["bad-field"] += 1

@@ -6,11 +6,14 @@ where that was not said: the daemon takes the same span twice for one.
 
 import atexit
 import collections
+import contextlib
 import hashlib
 import os
+import queue
 import random
 import select
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -33,19 +36,21 @@ MAX_BACK_OFF_SECONDS = 5.0
 ACK_SECONDS = 15.0
 CONNECT_SECONDS = 2.0
 CLOSE_SECONDS = 1.0
+IDLE_SECONDS = 5.0  # a user has few connections: one that is not used so long is closed
 MAX_TRIES = 5
-MAX_RESTARTS = 20  # of the daemon, each of which is no try
+MAX_RESTARTS = 20  # of the daemon, and connections that it does not take, each of which is no try
 REPLY_BYTES = 64 * 1024
 MAX_REASONS = 64
 
 _KINDS = frozenset(("request", "step", "phase", "label", "sample", "scope"))
+_TURNED_AWAY = frozenset(("connection-limit", "no-such-process"))  # with ack 0: of a connection, before it is read
 
 
 def hash_id(identifier, salt):
     """16 hexadecimal digits of a keyed hash: the same for the same salt and id, and nobody's without the salt."""
-    if isinstance(identifier, str):
-        identifier = identifier.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(bytes(identifier), key=salt[:64], digest_size=8).hexdigest()
+    if not isinstance(identifier, (bytes, bytearray)):
+        identifier = str(identifier).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(identifier, key=salt[:64], digest_size=8).hexdigest()
 
 
 def bounded(value, limit):
@@ -81,16 +86,16 @@ class _Frame:
         self.data = data
         self.spans = spans
         self.sent_at = None
-        self.tries = 0
-        self.restarts = 0
+        self.tries = self.restarts = 0
 
 
 class Writer:
-    """Sends spans to ingerod. send() may be called from any thread, costs some microseconds, and never raises.
+    """Sends spans to ingerod. send() may be called from any thread and any signal's handler, costs some microseconds,
+    and never raises.
 
     path: of the socket; default INGERO_SPANS_SOCKET, else /run/ingero/spans.sock.
     queue_spans: that wait to be sent at the most; those beyond are dropped and counted.
-    salt: bytes; ids leave this process only as hashes keyed with it. Default: INGERO_HASH_SALT, else ids as they are.
+    salt: bytes; ids of requests are sent only as hashes keyed with it. Default: INGERO_HASH_SALT, else as they are.
     """
 
     def __init__(self, path=None, queue_spans=20_000, salt=None):
@@ -107,13 +112,14 @@ class Writer:
         """Of a new object, and in a forked child: what the parent queued is the parent's to send."""
         self._queue = collections.deque()
         self._framing = False  # spans are in neither queue
-        self._wake = threading.Event()
+        self._wake = queue.SimpleQueue()  # a signal's handler may interrupt its put(), not an Event's set()
         self._start_lock = threading.Lock()
         self._thread = None
         self._closing = False
         self._idle = False
         self._socket = None
         self._unpacker = None
+        self._used_at = 0.0
         self._unacked = collections.deque()
         self._frame_number = 0
         self._sent = 0
@@ -122,20 +128,24 @@ class Writer:
         self._rejected = collections.Counter()
         self._connections = 0
         self._in_vain = 0  # connections without an answer, one after the other
+        self._back_off = FIRST_BACK_OFF_SECONDS
+        self._chance = random.Random()  # the program's own numbers stay as they are
 
     def send(self, span):
         """Queues a span, a dict with the fields of docs/spans.md that is not changed afterwards. False where dropped."""
         if not self._enabled or self._closing:
             return False
-        if len(self._queue) >= self._queue_spans:
+        has_room = len(self._queue) < self._queue_spans
+        if has_room:
+            self._queue.append(span)
+        else:
             self._dropped["queue-full"] += 1
-            return False
-        self._queue.append(span)
         if self._thread is None:
             self._start()
         elif self._idle:
-            self._wake.set()
-        return True
+            self._idle = False
+            self._wake.put(None)
+        return has_room
 
     def stats(self):
         """Counts since the start: sent, accepted, rejected and dropped by reason, waiting, connections."""
@@ -154,10 +164,8 @@ class Writer:
         until = time.monotonic() + timeout
         # In this order: what leaves the queue is being framed before, and unacknowledged after.
         while self._queue or self._framing or self._unacked:
-            thread = self._thread
-            if thread is None or not thread.is_alive() or time.monotonic() >= until:
+            if self._thread is None or time.monotonic() >= until:
                 return False
-            self._wake.set()
             time.sleep(0.005)
         return True
 
@@ -165,88 +173,113 @@ class Writer:
         """Flushes, and ends the thread. What is left is dropped. Later spans are dropped too."""
         done = self.flush(timeout)
         self._closing = True
-        self._wake.set()
+        self._wake.put(None)
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join(timeout)
         return done
 
+    def _start(self):
+        lock = self._start_lock
+        if not lock.acquire(blocking=False):
+            return  # another thread starts it, or the code that a signal's handler interrupted
+        thread = None
+        try:
+            if self._thread is None:
+                thread = self._thread = threading.Thread(target=self._run, name="ingero-spans", daemon=True)
+                thread.start()
+                _flush_with_multiprocessing()
+        except Exception:  # the interpreter ends, or there can be no more threads
+            self._dropped["no-thread"] += len(self._queue)
+            self._queue.clear()
+        finally:
+            if thread is not None and thread.ident is None:
+                self._thread = None
+            lock.release()
+
     # The rest runs in the background thread.
 
-    def _start(self):
-        with self._start_lock:
-            if self._thread is not None:
-                return
-            thread = threading.Thread(target=self._run, name="ingero-spans", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # the interpreter ends, or there can be no more threads
-                self._dropped["no-thread"] += len(self._queue)
-                self._queue.clear()
-                return
-            self._thread = thread
-
     def _run(self):
-        back_off = FIRST_BACK_OFF_SECONDS
-        while not self._closing:
-            if not self._queue and not self._unacked:
-                self._rest()
-                continue
-            if self._socket is None:
-                # The first that breaks is made anew at once: where that fails, the daemon is gone.
-                is_soon = self._in_vain > 1
-                if not is_soon and self._connect():
-                    if self._in_vain == 0:
-                        back_off = FIRST_BACK_OFF_SECONDS
-                else:
-                    if is_soon:
-                        self._in_vain = 1
-                    else:
-                        self._forgive()
-                    self._wake.clear()
-                    if not self._closing:
-                        self._wait(back_off * random.uniform(0.5, 1.5))
-                    back_off = min(2 * back_off, MAX_BACK_OFF_SECONDS)
-                    continue
-            try:
-                self._exchange()
-            except Exception:  # the socket's, or a reply that is none
+        own = threading.current_thread()
+        try:
+            while not self._closing and self._thread is own:
+                try:
+                    self._turn()
+                except Exception:  # the socket's, a reply's that is none, or a lack of memory or descriptors
+                    self._break_off()
+        finally:
+            if self._thread is own:
                 self._disconnect()
-                self._in_vain += 1
+                if self._closing:
+                    self._dropped["closed"] += len(self._queue) + sum(frame.spans for frame in self._unacked)
+                    self._queue.clear()
+                    self._unacked.clear()
+                self._thread = None  # else the next span starts another
+
+    def _turn(self):
+        if not self._queue and not self._unacked:
+            self._rest()
+        elif self._socket is None:
+            self._reconnect()
+        else:
+            self._exchange()
+
+    def _break_off(self):
+        """After an error: ends the connection. Its frames are sent again over the next."""
+        if self._socket is None:
+            time.sleep(FIRST_BACK_OFF_SECONDS)
+        with contextlib.suppress(Exception):
+            self._receive(0)  # a daemon that takes no connection says so before it closes it
         self._disconnect()
-        self._dropped["closed"] += len(self._queue) + sum(frame.spans for frame in self._unacked)
-        self._queue.clear()
-        self._unacked.clear()
+        self._in_vain += 1
+
+    def _sleep(self, seconds):
+        """Until the time is over, or something wakes this thread."""
+        with contextlib.suppress(queue.Empty):
+            self._wake.get(timeout=seconds)
+            while True:
+                self._wake.get_nowait()
 
     def _wait(self, seconds):
         """Not cut short by spans, only by the end: a daemon that is not there is not asked more often for them."""
         until = time.monotonic() + seconds
         while not self._closing and (left := until - time.monotonic()) > 0:
-            self._wake.wait(left)
-            self._wake.clear()
+            self._sleep(left)
 
     def _rest(self):
         self._idle = True
-        # A span that came before send() could see that this rests.
+        # A span may have come before send() could see that this thread rests.
         if not self._queue and not self._closing:
-            self._wake.wait(1.0 if self._socket is None else 0.25)
+            self._sleep(1.0 if self._socket is None else min(0.25, IDLE_SECONDS))
         self._idle = False
-        self._wake.clear()
         if self._socket is not None and not self._queue:
-            try:
-                self._receive(0)
-            except Exception:
+            self._receive(0)
+            if time.monotonic() - self._used_at > IDLE_SECONDS:
                 self._disconnect()
 
+    def _reconnect(self):
+        # The first connection that breaks is made anew at once: where that fails, the daemon is gone.
+        if self._in_vain > 1:
+            self._in_vain = 1
+        elif self._connect():
+            if self._in_vain == 0:
+                self._back_off = FIRST_BACK_OFF_SECONDS
+            return
+        else:
+            self._forgive()
+        self._wait(self._back_off * self._chance.uniform(0.5, 1.5))
+        self._back_off = min(2 * self._back_off, MAX_BACK_OFF_SECONDS)
+
     def _connect(self):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        connection = None
         try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             connection.settimeout(CONNECT_SECONDS)
-            connection.connect(self.path)
-        except (OSError, ValueError):
-            connection.close()
+            connection.connect(os.fspath(self.path))
+            connection.setblocking(False)
+        except Exception:
+            _close(connection)
             return False
-        connection.setblocking(False)
         self._socket = connection
         self._unpacker = msgpack.Unpacker(max_buffer_size=REPLY_BYTES)
         self._connections += 1
@@ -257,7 +290,7 @@ class Writer:
         return True
 
     def _forgive(self):
-        """The daemon ended, and not a connection alone: few frames are why, and one that is stops it so often at most."""
+        """The daemon is not there, or takes no connection: so often at most that does not count as a frame's try."""
         self._in_vain = 0
         for frame in self._unacked:
             if frame.sent_at is not None and frame.restarts < MAX_RESTARTS:
@@ -266,27 +299,25 @@ class Writer:
             frame.sent_at = None
 
     def _disconnect(self):
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
-        self._unpacker = None
+        connection, self._socket, self._unpacker = self._socket, None, None
+        _close(connection)
 
     def _exchange(self):
-        for frame in self._unacked:
-            if frame.sent_at is None:
+        for frame in list(self._unacked):
+            if frame.sent_at is None and frame in self._unacked:  # no answer came while another was sent
                 self._transmit(frame)
         while self._queue and len(self._unacked) < FRAMES_IN_FLIGHT:
             self._framing = True
             try:
                 frame = self._next_frame()
-                if frame is not None:
-                    self._unacked.append(frame)
+                if frame is None:
+                    break
+                self._unacked.append(frame)
             finally:
                 self._framing = False
-            if frame is None:
-                break
             self._transmit(frame)
         self._receive(BATCH_SECONDS)
+        self._used_at = time.monotonic()
         if self._unacked and time.monotonic() - self._unacked[0].sent_at > ACK_SECONDS:
             raise OSError("no answer")
 
@@ -306,10 +337,11 @@ class Writer:
     def _pack(self, span, ack):
         try:
             span = dict(span)
-            if span.get("kind", "request") not in _KINDS:
+            kind = span.get("kind", "request")
+            if kind not in _KINDS:
                 raise ValueError
-            if self._salt is not None and "id" in span:
-                span["id"] = hash_id(span["id"], self._salt)
+            if self._salt is not None:
+                self._hash_request_ids(span, kind)
             if ack is not None:
                 span["ack"] = ack
             data = msgpack.packb(span)
@@ -321,6 +353,13 @@ class Writer:
             return None
         return data
 
+    def _hash_request_ids(self, span, kind):
+        if kind == "request" and span.get("id") is not None:
+            span["id"] = hash_id(span["id"], self._salt)
+        labels = span.get("labels") or {}
+        if "request_id" in labels:  # as the daemon does with [spans] hash_ids
+            span["labels"] = {**labels, "request_id": hash_id(labels["request_id"], self._salt)}
+
     def _transmit(self, frame):
         frame.tries += 1
         frame.sent_at = time.monotonic()
@@ -328,7 +367,7 @@ class Writer:
         until = time.monotonic() + ACK_SECONDS
         while view:
             try:
-                view = view[self._socket.send(view) :]
+                view = view[self._socket.send(view, socket.MSG_NOSIGNAL) :]
             except BlockingIOError:
                 # A daemon that answers is let answer: it may wait for us to read.
                 self._receive(0.1, writable=True)
@@ -338,8 +377,9 @@ class Writer:
         self._sent += frame.spans
 
     def _receive(self, seconds, writable=False):
-        readable, _, _ = select.select([self._socket], [self._socket] if writable else [], [], seconds)
-        if not readable:
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(self._socket, select.POLLIN | (select.POLLOUT if writable else 0))
+        if not any(events & ~select.POLLOUT for _, events in poll.poll(1000 * seconds)):
             return
         try:
             data = self._socket.recv(REPLY_BYTES)
@@ -357,42 +397,52 @@ class Writer:
         while self._unacked and self._unacked[0].number <= reply["ack"]:
             self._unacked.popleft()
             self._in_vain = 0
+            self._back_off = FIRST_BACK_OFF_SECONDS
         self._accepted += int(reply.get("accepted", 0))
-        reasons = reply.get("reasons")
-        for reason, count in (reasons if isinstance(reasons, dict) else {}).items():
+        reasons = reply["reasons"] if isinstance(reply.get("reasons"), dict) else {}
+        for reason, count in reasons.items():
             if reason in self._rejected or len(self._rejected) < MAX_REASONS:
                 self._rejected[str(reason)] += int(count)
+        if reply["ack"] == 0 and reasons and _TURNED_AWAY.issuperset(reasons):
+            self._forgive()
+            self._in_vain = 1  # and one more for this connection: the next attempt waits
+            raise OSError("the daemon takes no connection")
 
 
 _writers = weakref.WeakSet()
-_default = None
-_default_lock = threading.Lock()
+_default = {}
 
 
 def default_writer():
-    """The one Writer that all parts of a program share."""
-    global _default
-    if _default is None:
-        with _default_lock:
-            if _default is None:
-                _default = Writer()
-    return _default
+    """The one Writer that all parts of a program share. Takes no lock, which could hang a signal's handler."""
+    return _default.get("writer") or _default.setdefault("writer", Writer())
+
+
+def _close(connection):
+    with contextlib.suppress(OSError):  # the program may have closed all descriptors
+        if connection is not None:
+            connection.close()
 
 
 def _after_fork_in_child():
-    global _default_lock
-    _default_lock = threading.Lock()
     for writer in list(_writers):
         connection = writer._socket
         writer._reset()
-        if connection is not None:
-            connection.close()  # this process's descriptor only: the parent's connection lives on
+        _close(connection)  # this process's descriptor only: the parent's connection lives on
 
 
-def _at_exit():
+def _at_exit(end=Writer.close):
     until = time.monotonic() + CLOSE_SECONDS
     for writer in list(_writers):
-        writer.close(max(0.0, until - time.monotonic()))
+        end(writer, max(0.0, until - time.monotonic()))
+
+
+def _flush_with_multiprocessing():
+    """Its children do not run atexit, unless they were spawned; they run finalizers, but not those of the fork."""
+    library = sys.modules.get("multiprocessing")
+    is_child = "multiprocessing.util" in sys.modules and library.parent_process() is not None
+    if is_child and library.get_start_method(allow_none=True) != "spawn":
+        library.util.Finalize(None, _at_exit, (Writer.flush,), exitpriority=0)  # not close: its threads may still send
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
