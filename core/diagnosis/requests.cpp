@@ -186,23 +186,24 @@ Window wait_of(const SpanRow& span) {
 /// `by_start`: all spans of the group, by start; `longest_ns`: of the longest of them.
 std::vector<Occupant> occupants(const SpanRow& span, const std::vector<SpanRow>& by_start, uint64_t longest_ns) {
     const Window wait = wait_of(span);
-    std::map<std::string, uint64_t> overlap;
-    uint64_t total = 0;
+    std::map<std::string, double> overlap;
+    double total = 0;
     // What begins more than the longest span's length before the wait has ended by then.
     const uint64_t earliest = saturating_subtract(wait.from_ns, longest_ns);
     auto other = std::lower_bound(by_start.begin(), by_start.end(), earliest,
                                   [](const SpanRow& row, uint64_t time) { return row.start_ns < time; });
     for (; other != by_start.end() && other->start_ns < wait.to_ns; ++other) {
-        // Several completions of one request do not hold each other up; what has no id is each for itself.
+        // Who has one id does not hold itself up; what has no id is each for itself.
         if (&*other == &span || (!span.id.empty() && other->id == span.id)) continue;
         const uint64_t from = std::max(other->start_ns, wait.from_ns), to = std::min(other->end_ns, wait.to_ns);
         if (to <= from) continue;
-        overlap[other->id] += to - from;
-        total += to - from;
+        // Each completion has a place of its own in the engine.
+        const double ns = static_cast<double>(to - from) * completions_of(*other);
+        overlap[other->id] += ns;
+        total += ns;
     }
     std::vector<Occupant> result;
-    for (const auto& [id, ns] : overlap)
-        result.push_back({id, ns, static_cast<double>(ns) / static_cast<double>(total)});
+    for (const auto& [id, ns] : overlap) result.push_back({id, static_cast<uint64_t>(std::min(ns, 9e18)), ns / total});
     std::stable_sort(result.begin(), result.end(), [](const Occupant& a, const Occupant& b) { return a.ns > b.ns; });
     if (result.size() > max_occupants) result.resize(max_occupants);
     return result;

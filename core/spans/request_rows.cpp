@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t same_start_ns = 1'000'000;
 constexpr const char* completions = "completions";
+constexpr double max_completions = 1e6;  ///< more are no number of completions
 
 uint64_t duration_of(const SpanRow& span) {
     return saturating_subtract(span.end_ns, span.start_ns);
@@ -34,12 +35,6 @@ void take_earlier(std::optional<uint64_t>& ret_time, const std::optional<uint64_
     if (other && (!ret_time || *other < *ret_time)) ret_time = other;
 }
 
-double completions_of(const SpanRow& span) {
-    for (const auto& [name, value] : span.values)
-        if (name == completions) return value;
-    return 1;
-}
-
 void add_child(SpanRow& ret_request, const SpanRow& child) {
     const double count = completions_of(ret_request) + completions_of(child);
     if (child.end_ns > ret_request.end_ns) {
@@ -56,6 +51,12 @@ void add_child(SpanRow& ret_request, const SpanRow& child) {
 }
 
 }  // namespace
+
+double completions_of(const SpanRow& span) {
+    for (const auto& [name, value] : span.values)
+        if (name == completions && value >= 1 && value <= max_completions) return value;
+    return 1;
+}
 
 bool is_same_request(const SpanRow& a, const SpanRow& b) {
     const uint64_t apart_ns = std::max(a.start_ns, b.start_ns) - std::min(a.start_ns, b.start_ns);

@@ -12,6 +12,9 @@ namespace ingero {
 /// Each child's start is computed from its own end, and a wall clock is read anew for what is sent again.
 bool is_same_request(const SpanRow& a, const SpanRow& b);
 
+/// How many completions of its request a row stands for, as its emitter or merge_request_rows() says.
+double completions_of(const SpanRow& span);
+
 /// Rows of one request become one, from the first start to the last end, with the output tokens of all its children.
 /// Those of other kinds become one where they are alike in all but the moment. In order of start afterwards.
 void merge_request_rows(std::vector<SpanRow>& ret_spans);
