@@ -52,6 +52,7 @@ set(test_paths
   SCHEMA_DIRECTORY "${PROJECT_SOURCE_DIR}/docs/schemas"
   SDK_CLIENT "${PROJECT_SOURCE_DIR}/tests/mcp/sdk_client.mjs"
   SERVE "${PROJECT_SOURCE_DIR}/tests/integration/requests/serve.py"
+  SESSION_WORKER "$<TARGET_FILE:session-worker>"
   SILENT_FUSE "$<TARGET_FILE:silent-fuse>"
   SPAN_CLIENT "${PROJECT_SOURCE_DIR}/tests/integration/span_client.py"
   SPAN_LOAD "${PROJECT_SOURCE_DIR}/tests/reliability/span_load.py"

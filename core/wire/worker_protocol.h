@@ -25,9 +25,9 @@ inline constexpr const char* worker_ready = "ready";
 /// answer_to, the id that the client waits for, and that connection as descriptor. The response on the worker's own
 /// socket follows when all is written: null, or the code of the error that the client was sent.
 inline constexpr const char* worker_answers = "answers";
-/// Notifications of a worker that speaks MCP: it begins to look for an answer, and has it. Between them its deadline
-/// runs.
-inline constexpr const char* session_busy = "busy";
+/// What a worker that speaks MCP asks before it looks for an answer: null comes once it may. From then on its deadline
+/// runs, and few others look, until it notifies that it is done.
+inline constexpr const char* session_turn = "turn";
 inline constexpr const char* session_idle = "idle";
 
 }  // namespace ingero

@@ -36,6 +36,12 @@ bool send_all(int socket, std::string_view bytes) {
     return true;
 }
 
+/// Who only says nothing more may still listen.
+bool is_client_gone() {
+    pollfd client{worker_client_fd, 0, 0};
+    return poll(&client, 1, 0) > 0 && (client.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 /// The daemon at the other end of the worker's socket: one question at a time.
 class Daemon {
   public:
@@ -91,8 +97,13 @@ class LiveSource final : public mcp::Source {
         params.erase("uid");
         if (uid_) params["uid"] = *uid_;
         if (method == "stragglers") params["options"] = straggler_options_;
-        daemon_.notify(session_busy);
+        if (auto turn = daemon_.ask(session_turn); !turn) return turn;
+        if (is_client_gone()) {
+            daemon_.notify(session_idle);
+            return fail(ErrorCode::bad_request, "the client has hung up");
+        }
         RpcResponse response = handler_.answer({0, method, std::move(params)}, -1);
+        malloc_trim(0);  // the memory is for whose turn comes next
         daemon_.notify(session_idle);
         if (response.error) return tl::unexpected(*response.error);
         if (response.result.is_object()) response.result.update(committed_);

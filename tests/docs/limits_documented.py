@@ -43,6 +43,7 @@ ROWS = {
                             ("control/control_server.h", r"connections_per_uid = (\d+)")],
     "bytes of long answers, unread": [("control/control_server.h", r"all_output_bytes = (\d+) << 20")],
     "MCP sessions": [("mcp/mcp_server.h", r"sessions = (\d+)"), ("mcp/mcp_server.h", r"sessions_per_uid = (\d+)")],
+    "MCP sessions that look": [("mcp/mcp_server.h", r"turns = (\d+)"), ("mcp/mcp_server.h", r"turns_per_uid = (\d+)")],
     "span connections": [("spans/span_limits.h", r"unsigned connections = (\d+)"),
                          ("spans/span_limits.h", r"unprivileged_connections = (\d+)"),
                          ("spans/span_limits.h", r"connections_per_user = (\d+)")],

@@ -20,6 +20,7 @@
 #include "core/wire/worker_protocol.h"
 #include "daemon/ingerod/control/peer.h"
 #include "daemon/ingerod/loop/log_throttle.h"
+#include "daemon/ingerod/workers/turn_queue.h"
 #include "daemon/ingerod/workers/worker_process.h"
 
 namespace ingero {
@@ -40,15 +41,18 @@ constexpr RpcLimits session_limits{.message_bytes = 64 << 10, .depth = 4, .strin
 
 struct McpServer::Impl {
     struct Session {
-        Session(WorkerProcess started, Caller who, std::chrono::milliseconds time)
-            : process(std::move(started)), caller(who), deadline(time) {}
+        Session(WorkerProcess started, Caller who, uint32_t whose, std::chrono::milliseconds time)
+            : process(std::move(started)), caller(who), user(whose), deadline(time) {}
 
         WorkerProcess process;
         const Caller caller;
+        const uint32_t user;  ///< as whom the caller counts
         const std::chrono::milliseconds deadline;
         RpcDecoder decoder{session_limits};
         std::string outgoing;
         bool killed = false;
+        std::optional<uint64_t> turn_request;  ///< while it waits for its turn
+        bool has_turn = false;
         EventLoop::Source socket_source;
         EventLoop::Source exit_source;
         EventLoop::Source deadline_timer;
@@ -65,12 +69,16 @@ struct McpServer::Impl {
     void wait_for_clients();
     void accept_clients();
     void admit(UniqueFd client);
-    Result<void> check_room(const Caller& caller) const;
+    uint32_t user_of(const Caller& caller) const;
+    Result<void> check_room(uint32_t user) const;
     void refuse(const UniqueFd& client, const Caller& caller, const Error& error);
     void on_socket(SessionId id, uint32_t events);
     bool receive_some(SessionId id, Session& session);
     bool handle(SessionId id, Session& session, const RpcMessage& message);
     void answer(SessionId id, const RpcRequest& request);
+    bool ask_turn(SessionId id, Session& session, uint64_t request);
+    bool end_turn(Session& session);
+    void give_turns();
     void send(SessionId id, uint64_t request, Result<json> result);
     void flush(Session& session);
     void kill(Session& session, const std::string& why);
@@ -86,6 +94,7 @@ struct McpServer::Impl {
     EventLoop::Source retry;
     std::map<SessionId, Session> sessions;
     SessionId last_id = 0;
+    TurnQueue<uint32_t, SessionId> waiting;  ///< by user, for their turn
     LogThrottle refused_log;
     LogThrottle ended_log;
     /// Answers of the host that come when this is gone see it false.
@@ -123,12 +132,15 @@ void McpServer::Impl::accept_clients() {
     }
 }
 
-Result<void> McpServer::Impl::check_room(const Caller& caller) const {
+uint32_t McpServer::Impl::user_of(const Caller& caller) const {
+    return options.owner_of ? options.owner_of(caller.uid) : caller.uid;
+}
+
+Result<void> McpServer::Impl::check_room(uint32_t user) const {
     constexpr const char* hint = "end another, or try again later";
     if (sessions.size() >= options.sessions) return fail(ErrorCode::limit, "ingerod has too many MCP sessions", hint);
-    const auto user_of = [&](const Caller& one) { return options.owner_of ? options.owner_of(one.uid) : one.uid; };
-    const auto theirs = std::count_if(sessions.begin(), sessions.end(),
-                                      [&](const auto& one) { return user_of(one.second.caller) == user_of(caller); });
+    const auto theirs =
+        std::count_if(sessions.begin(), sessions.end(), [&](const auto& one) { return one.second.user == user; });
     if (static_cast<unsigned>(theirs) >= options.sessions_per_uid)
         return fail(ErrorCode::limit, "this user has too many MCP sessions", hint);
     return {};
@@ -153,13 +165,14 @@ void McpServer::Impl::refuse(const UniqueFd& client, const Caller& caller, const
 
 void McpServer::Impl::admit(UniqueFd client) {
     const Caller caller = identify_peer(client.get(), privileged_group);
-    if (const auto room = check_room(caller); !room) return refuse(client, caller, room.error());
+    const uint32_t user = user_of(caller);
+    if (const auto room = check_room(user); !room) return refuse(client, caller, room.error());
     const WorkerOptions worker = host.worker_options();
     auto process =
         WorkerProcess::start_session(worker, client.get(), caller.sees_all ? std::nullopt : std::optional(caller.uid));
     if (!process) return refuse(client, caller, process.error());
     const SessionId id = ++last_id;
-    Session& session = sessions.try_emplace(id, std::move(*process), caller, worker.deadline).first->second;
+    Session& session = sessions.try_emplace(id, std::move(*process), caller, user, worker.deadline).first->second;
     session.socket_source =
         loop.add_io(session.process.socket(), EPOLLIN, [this, id](uint32_t events) { on_socket(id, events); });
     // Not by sd_event_add_child(): that asks of the whole daemon that SIGCHLD be blocked.
@@ -196,20 +209,51 @@ bool McpServer::Impl::receive_some(SessionId id, Session& session) {
 
 bool McpServer::Impl::handle(SessionId id, Session& session, const RpcMessage& message) {
     if (const auto* notification = std::get_if<RpcNotification>(&message)) {
-        if (notification->method == session_busy)
-            session.deadline_timer =
-                loop.add_timer(static_cast<uint64_t>(std::chrono::microseconds(session.deadline).count()),
-                               [this, id] { kill(sessions.at(id), "a question took longer than [workers] deadline"); });
-        else if (notification->method == session_idle)
-            session.deadline_timer.reset();
-        else
-            return notification->method == worker_ready;
-        return true;
+        if (notification->method == session_idle) return end_turn(session);
+        return notification->method == worker_ready;
     }
     const auto* request = std::get_if<RpcRequest>(&message);
     if (!request) return false;
+    if (request->method == session_turn) return ask_turn(id, session, request->id);
     answer(id, *request);
     return true;
+}
+
+bool McpServer::Impl::ask_turn(SessionId id, Session& session, uint64_t request) {
+    if (session.has_turn || session.turn_request) return false;
+    session.turn_request = request;
+    waiting.push(session.user, id);
+    give_turns();
+    return true;
+}
+
+bool McpServer::Impl::end_turn(Session& session) {
+    if (!session.has_turn) return false;
+    session.has_turn = false;
+    session.deadline_timer.reset();
+    give_turns();
+    return true;
+}
+
+void McpServer::Impl::give_turns() {
+    const auto taken = [this](const auto& match) {
+        return static_cast<unsigned>(std::count_if(sessions.begin(), sessions.end(), [&](const auto& one) {
+            return one.second.has_turn && match(one.second);
+        }));
+    };
+    while (taken([](const Session&) { return true; }) < options.turns) {
+        const auto user = waiting.next([&](uint32_t candidate) {
+            return taken([&](const Session& one) { return one.user == candidate; }) < options.turns_per_uid;
+        });
+        if (!user) return;
+        const SessionId id = *waiting.take(*user);
+        Session& session = sessions.at(id);
+        session.has_turn = true;
+        session.deadline_timer =
+            loop.add_timer(static_cast<uint64_t>(std::chrono::microseconds(session.deadline).count()),
+                           [this, id] { kill(sessions.at(id), "a question took longer than [workers] deadline"); });
+        send(id, *std::exchange(session.turn_request, std::nullopt), json());
+    }
 }
 
 void McpServer::Impl::answer(SessionId id, const RpcRequest& request) {
@@ -271,6 +315,8 @@ void McpServer::Impl::on_exit(SessionId id) {
             spdlog::warn("the worker of an MCP session of uid {} ended: {}{}", session.caller.uid,
                          describe_wait_status(status), *more);
     sessions.erase(id);
+    waiting.remove_if([id](SessionId one) { return one == id; });
+    give_turns();
 }
 
 McpServer::McpServer(EventLoop& loop, Host host, McpOptions options)
@@ -287,6 +333,10 @@ void McpServer::listen(UniqueFd socket, std::string path) {
 
 size_t McpServer::sessions() const {
     return impl_->sessions.size();
+}
+
+size_t McpServer::waiting() const {
+    return impl_->waiting.size();
 }
 
 std::vector<int> McpServer::pids() const {

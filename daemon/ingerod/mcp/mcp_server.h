@@ -1,6 +1,7 @@
 // The socket of AI clients. ingerod only accepts: it looks who came, counts, and hands the connection, unread, to a
 // worker of its own, which speaks MCP with the client and asks here for the little that only the daemon knows. A worker
-// that dies ends one session. Loop thread only.
+// that dies ends one session. Few of them look into the store at a time, since each may need as much memory as any
+// worker: the others wait for their turn. Loop thread only.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,8 @@ struct McpOptions {
     std::string group = "ingero";  ///< its members see every process
     unsigned sessions = 64;
     unsigned sessions_per_uid = 8;
+    unsigned turns = 2;  ///< sessions that look into the store at a time: MemoryHigh= of the unit has room for these
+    unsigned turns_per_uid = 1;
     /// By which uids of one user count together.
     OwnerOf owner_of{};
     /// A client was refused; called at most once a second; the text holds nothing of the client's. Default: a log line.
@@ -53,8 +56,9 @@ class McpServer {
     void listen(UniqueFd socket, std::string path = {});
 
     size_t sessions() const;
-    /// Pids of the sessions' workers, for tests.
+    /// Pids of the sessions' workers, by age, and how many of them wait for their turn: for tests.
     std::vector<int> pids() const;
+    size_t waiting() const;
 
   private:
     struct Impl;
