@@ -65,6 +65,7 @@ struct Stuck {
     uint32_t sequence = 0;
     EnqueueSkew entered;
     std::vector<Member> waiting, missing;
+    std::vector<Member> past;  ///< entered it, and need not wait there for those that are missing
     uint64_t waited_ns = 0;    ///< by the first that waits
     uint64_t usual_ns = 0;     ///< so long its ranks may be apart, as far apart as they have been
     std::string mismatch;      ///< how the calls differ; empty where ranks are missing
@@ -78,6 +79,22 @@ std::string call_text(const EnqueueSkew::Enqueue& call) {
 /// One collective under two names.
 OpId one_name(OpId op) {
     return op == op::ncclBcast ? op::ncclBroadcast : op;
+}
+
+/// A broadcast, or a reduction to one rank.
+struct Rooted {
+    bool is_broadcast = false;
+    uint32_t root = 0;
+};
+
+/// Nothing where it has no root, or its ranks do not agree on one.
+std::optional<Rooted> rooted(const EnqueueSkew& collective) {
+    const auto& first = collective.ranks.front();
+    const OpId op = one_name(first.op);
+    if (!first.root || (op != op::ncclBroadcast && op != op::ncclReduce)) return std::nullopt;
+    const bool agree = std::all_of(collective.ranks.begin(), collective.ranks.end(),
+                                   [&](const auto& one) { return one_name(one.op) == op && one.root == first.root; });
+    return agree ? std::optional(Rooted{op == op::ncclBroadcast, *first.root}) : std::nullopt;
 }
 
 class NcclHang final : public Detector {
@@ -155,36 +172,66 @@ class NcclHang final : public Detector {
             highest = std::max(highest, member.last_sequence);
         }
         const bool missing = lowest < highest;
-        const auto found = entered.find(missing ? lowest + 1 : highest);
-        if (found == entered.end()) return std::nullopt;
-        Stuck stuck;
-        stuck.hash = hash;
-        stuck.sequence = found->first;
-        stuck.entered = found->second;
-        const bool differ = !missing && differs(stuck);
-        stuck.died_inside = !missing && !differ;
-        for (const Member& member : members) {
-            const bool died = stuck.died_inside && member.waits_in(stuck.sequence) && has_failed(member, context);
-            if (member.last_sequence < stuck.sequence || died) {
-                stuck.missing.push_back(member);
-                continue;
-            }
-            // Whoever has got past it was not kept.
-            if (!(missing ? member.may_wait_in(stuck.sequence) : member.waits_in(stuck.sequence))) return std::nullopt;
-            stuck.waiting.push_back(member);
-            stuck.waited_ns =
-                std::max(stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(stuck, member)));
+        for (uint32_t sequence = missing ? lowest + 1 : highest; sequence <= highest; ++sequence) {
+            const auto found = entered.find(sequence);
+            if (found == entered.end()) return std::nullopt;
+            Stuck stuck;
+            stuck.hash = hash;
+            stuck.sequence = sequence;
+            stuck.entered = found->second;
+            if (missing) stuck.usual_ns = saturating_multiply(apart_ns, apart_times);
+            if (!place(members, !missing, context, stuck)) return std::nullopt;
+            // The others have left it, or will: if they wait, they do in a later one.
+            if (stuck.waiting.empty() && missing) continue;
+            return is_long(stuck, context) ? std::optional(std::move(stuck)) : std::nullopt;
         }
+        return std::nullopt;
+    }
+
+    /// Who waits in the collective, and who is missing. False where one has left that nobody leaves before all have
+    /// entered it: it was not recorded that they did.
+    static bool place(const std::vector<Member>& members, bool all_entered, const JudgementContext& context,
+                      Stuck& ret_stuck) {
+        ret_stuck.died_inside = all_entered && !differs(ret_stuck);
+        std::vector<const Member*> entered;
+        for (const Member& member : members) {
+            const bool died =
+                ret_stuck.died_inside && member.waits_in(ret_stuck.sequence) && has_failed(member, context);
+            if (member.last_sequence < ret_stuck.sequence || died)
+                ret_stuck.missing.push_back(member);
+            else
+                entered.push_back(&member);
+        }
+        const std::optional<Rooted> kind = rooted(ret_stuck.entered);
+        const auto is_root = [&](const Member& member) { return member.communicator->rank == kind->root; };
+        const bool has_root = kind && std::none_of(ret_stuck.missing.begin(), ret_stuck.missing.end(), is_root);
+        // What a root sends, or is sent, others may pass on without those that are missing.
+        const bool may_leave = !all_entered && kind && has_root == kind->is_broadcast;
+        for (const Member* member : entered) {
+            // The root of a broadcast needs nobody else, and who sends to the root of a reduction needs only that one.
+            const bool needs_nobody = has_root && is_root(*member) == kind->is_broadcast;
+            // Where not all have entered it nobody is past it, unless some may be.
+            const bool is_inside = all_entered || may_leave ? member->waits_in(ret_stuck.sequence)
+                                                            : member->may_wait_in(ret_stuck.sequence);
+            if (!is_inside && !needs_nobody && !may_leave) return false;
+            (is_inside && !needs_nobody ? ret_stuck.waiting : ret_stuck.past).push_back(*member);
+        }
+        for (const Member& member : ret_stuck.waiting)
+            ret_stuck.waited_ns =
+                std::max(ret_stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(ret_stuck, member)));
         // What they were busy with before the others died is no wait.
-        for (const Member& died : stuck.missing)
-            if (stuck.died_inside)
-                for (const Member& member : stuck.waiting)
-                    stuck.waited_ns = std::min(stuck.waited_ns, saturating_subtract(member.until_ns, died.until_ns));
-        if (stuck.died_inside && (stuck.missing.empty() || stuck.waiting.empty())) return std::nullopt;
-        if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return stuck;
-        if (missing) stuck.usual_ns = saturating_multiply(apart_ns, apart_times);
-        const uint64_t floor = std::max(stuck_from_ns, std::min(stuck.usual_ns, missing_medium_from_ns));
-        return stuck.waited_ns >= floor ? std::optional(std::move(stuck)) : std::nullopt;
+        for (const Member& died : ret_stuck.missing)
+            if (ret_stuck.died_inside)
+                for (const Member& member : ret_stuck.waiting)
+                    ret_stuck.waited_ns =
+                        std::min(ret_stuck.waited_ns, saturating_subtract(member.until_ns, died.until_ns));
+        return true;
+    }
+
+    static bool is_long(const Stuck& stuck, const JudgementContext& context) {
+        if (stuck.waiting.empty() || (stuck.died_inside && stuck.missing.empty())) return false;
+        if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return true;
+        return stuck.waited_ns >= std::max(stuck_from_ns, std::min(stuck.usual_ns, missing_medium_from_ns));
     }
 
     bool knows_from_start(const ProcessKey& process, uint64_t hash, const JudgementContext& context) const {
@@ -272,17 +319,16 @@ class NcclHang final : public Detector {
     static bool is_the_rank(const Stuck& stuck, const std::vector<Member>& some, const ProcessKey& process) {
         const auto is_its = [&](const Member& one) { return one.communicator->row.process == process; };
         const auto ranks = std::count_if(stuck.waiting.begin(), stuck.waiting.end(), is_its) +
-                           std::count_if(stuck.missing.begin(), stuck.missing.end(), is_its);
+                           std::count_if(stuck.missing.begin(), stuck.missing.end(), is_its) +
+                           std::count_if(stuck.past.begin(), stuck.past.end(), is_its);
         return ranks == 1 && std::any_of(some.begin(), some.end(), is_its);
     }
 
     /// Of a broadcast it is the root alone that has not come: the others may wait there for something to do.
     static bool waits_for_root(const Stuck& stuck) {
-        if (stuck.missing.size() != 1) return false;
-        const std::optional<uint32_t>& missing = stuck.missing[0].communicator->rank;
-        return missing && std::all_of(stuck.entered.ranks.begin(), stuck.entered.ranks.end(), [&](const auto& one) {
-                   return (one.op == op::ncclBroadcast || one.op == op::ncclBcast) && one.root == missing;
-               });
+        const std::optional<Rooted> kind = rooted(stuck.entered);
+        return kind && kind->is_broadcast && stuck.missing.size() == 1 &&
+               stuck.missing[0].communicator->rank == kind->root;
     }
 
     /// Where the one that is missing waits itself; nullptr where it does not, or that is not known.
@@ -394,10 +440,11 @@ class NcclHang final : public Detector {
             if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);
         }
         const std::string here = rank_text(*longest, context);
+        const size_t inside = stuck.waiting.size() + (stuck.died_inside ? 0 : stuck.past.size());
+        const size_t all_ranks = stuck.waiting.size() + stuck.past.size() + stuck.missing.size();
         finding.summary = here + " has waited " + format_duration(stuck.waited_ns) + " in collective " +
                           std::to_string(stuck.sequence) + " (" + op_name(finding.worst.event.op) + "), " +
-                          std::to_string(stuck.waiting.size()) + " of " +
-                          std::to_string(stuck.waiting.size() + stuck.missing.size()) +
+                          std::to_string(inside) + " of " + std::to_string(all_ranks) +
                           (stuck.died_inside ? " ranks of this host wait in it; " : " ranks of this host entered; ");
         if (mismatch)
             finding.summary += "they entered different collectives: " + stuck.mismatch;
