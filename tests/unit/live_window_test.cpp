@@ -224,6 +224,18 @@ TEST_F(AHang, for_a_rank_that_has_ended_lasts_as_long_as_the_others_wait) {
     EXPECT_TRUE(found_at(412 * second).empty());
 }
 
+TEST_F(AHang, lasts_for_the_others_where_the_first_that_waited_has_ended) {
+    processes_[2].exited_ns = 102 * second;
+    EXPECT_EQ(found_at(129 * second).size(), 1u);
+    processes_[0].exited_ns = 130 * second;
+    const auto findings = found_at(140 * second);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].newly_lost_ns, second);
+    EXPECT_EQ(findings[0].lost_ns, 39 * second);
+    EXPECT_EQ(findings[0].pid, 101u);
+    EXPECT_TRUE(findings[0].summary.starts_with("rank 1 (pid 101) has waited 39 s")) << findings[0].summary;
+}
+
 TEST_F(AHang, for_a_rank_that_lives_is_told_of_late_and_ends_when_it_comes) {
     EXPECT_TRUE(found_at(130 * second).empty());
     const auto low = found_at(132 * second);

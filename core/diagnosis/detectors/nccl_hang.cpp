@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
@@ -66,7 +67,7 @@ struct Stuck {
     EnqueueSkew entered;
     std::vector<Member> waiting, missing;
     std::vector<Member> past;  ///< entered it, and need not wait there for those that are missing
-    uint64_t waited_ns = 0;    ///< by the first that waits
+    uint64_t waited_ns = 0;    ///< by the one that did the longest
     uint64_t usual_ns = 0;     ///< so long its ranks may be apart, as far apart as they have been
     std::string mismatch;      ///< how the calls differ; empty where ranks are missing
     bool died_inside = false;  ///< those missing entered it, and their processes failed before they had waited for it
@@ -217,14 +218,7 @@ class NcclHang final : public Detector {
             (is_inside && !needs_nobody ? ret_stuck.waiting : ret_stuck.past).push_back(*member);
         }
         for (const Member& member : ret_stuck.waiting)
-            ret_stuck.waited_ns =
-                std::max(ret_stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(ret_stuck, member)));
-        // What they were busy with before the others died is no wait.
-        for (const Member& died : ret_stuck.missing)
-            if (ret_stuck.died_inside)
-                for (const Member& member : ret_stuck.waiting)
-                    ret_stuck.waited_ns =
-                        std::min(ret_stuck.waited_ns, saturating_subtract(member.until_ns, died.until_ns));
+            ret_stuck.waited_ns = std::max(ret_stuck.waited_ns, waited_by(ret_stuck, member));
         return true;
     }
 
@@ -259,6 +253,23 @@ class NcclHang final : public Detector {
         for (const auto& one : stuck.entered.ranks)
             if (RankKey(one.process, one.communicator) == key_of(member)) return one.start_ns;
         return UINT64_MAX;
+    }
+
+    static uint64_t waited_by(const Stuck& stuck, const Member& member) {
+        uint64_t from_ns = entered_ns(stuck, member);
+        // What it was busy with before the others died is no wait.
+        for (const Member& died : stuck.missing)
+            if (stuck.died_inside) from_ns = std::max(from_ns, died.until_ns);
+        return saturating_subtract(member.until_ns, from_ns);
+    }
+
+    /// The one that has waited the longest of those that still do, or did so last.
+    static const Member& first_of(const Stuck& stuck) {
+        const auto place = [&](const Member& member) {
+            return std::pair(UINT64_MAX - member.until_ns, entered_ns(stuck, member));
+        };
+        return *std::min_element(stuck.waiting.begin(), stuck.waiting.end(),
+                                 [&](const Member& a, const Member& b) { return place(a) < place(b); });
     }
 
     /// Ended by a signal, or with a code that says so.
@@ -384,15 +395,11 @@ class NcclHang final : public Detector {
 
     void report(const Stuck& stuck, const std::vector<Stuck>& all, const JudgementContext& context,
                 std::vector<Finding>& ret_findings) const {
-        const auto longest = std::min_element(
-            stuck.waiting.begin(), stuck.waiting.end(),
-            [&](const Member& a, const Member& b) { return entered_ns(stuck, a) < entered_ns(stuck, b); });
-        const bool is_over = std::all_of(stuck.waiting.begin(), stuck.waiting.end(), [this](const Member& member) {
-            return member.until_ns <= context_.window.from_ns;
-        });
-        if (is_over) return;
+        const Member& longest = first_of(stuck);
+        if (longest.until_ns <= context_.window.from_ns) return;
+        const uint64_t waited_ns = waited_by(stuck, longest);
         Finding finding =
-            make_finding("nccl-hang", longest->communicator->row.process, std::to_string(stuck.hash), context);
+            make_finding("nccl-hang", longest.communicator->row.process, std::to_string(stuck.hash), context);
         for (const auto* members : {&stuck.waiting, &stuck.missing})
             for (const Member& member : *members) finding.ranks.push_back(member.communicator->row.process);
         const bool mismatch = !stuck.mismatch.empty();
@@ -402,8 +409,7 @@ class NcclHang final : public Detector {
             const std::string text = rank_text(member, context);
             if (finding.culprits.size() < max_culprits) {
                 missing += (missing.empty() ? "" : ", ") + text;
-                finding.culprits.push_back(
-                    {text, visible_pid(member.communicator->row.process.pid), stuck.waited_ns, 0});
+                finding.culprits.push_back({text, visible_pid(member.communicator->row.process.pid), waited_ns, 0});
             }
             proven = never_comes(stuck, member, all, context, why) && proven;
         }
@@ -412,7 +418,7 @@ class NcclHang final : public Detector {
         if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
         const Stuck* const waits = stuck.missing.size() == 1 ? waits_in_another(stuck, all) : nullptr;
         const bool works = !proven && !waits && !stuck.died_inside && goes_on_working(stuck, context);
-        if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
+        if (mismatch) finding.culprits = {{stuck.mismatch, 0, waited_ns, 0}};
         const uint64_t lost = lost_calls(stuck, context, {OpClass::collective, OpClass::communicator});
         const bool known = !context.lossy && lost == 0 && lost_calls(stuck, context, {OpClass::sync}) == 0;
         finding.verdict = proven && known ? Verdict::proven : Verdict::partial;
@@ -430,19 +436,19 @@ class NcclHang final : public Detector {
                       std::max(works ? working_medium_from_ns : missing_medium_from_ns, stuck.usual_ns) &&
                   !waits_for_root(stuck) && !waits))
             finding.severity = Severity::medium;
-        finding.lost_ns = stuck.waited_ns;
+        finding.lost_ns = waited_ns;
         // While it lasts, each pass over the live window finds it to have lasted a second more.
-        const bool lasts = longest->until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
-        finding.newly_lost_ns = lasts ? std::min(stuck.waited_ns, pass_period_ns) : 0;
-        finding.window_share = share_of(stuck.waited_ns, context.time_of(finding.worst.event.process()));
+        const bool lasts = longest.until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
+        finding.newly_lost_ns = lasts ? std::min(waited_ns, pass_period_ns) : 0;
+        finding.window_share = share_of(waited_ns, context.time_of(finding.worst.event.process()));
         for (const auto& one : stuck.entered.ranks) {
-            if (RankKey(one.process, one.communicator) == key_of(*longest)) show(finding, one, stuck.waited_ns);
+            if (RankKey(one.process, one.communicator) == key_of(longest)) show(finding, one, waited_ns);
             if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);
         }
-        const std::string here = rank_text(*longest, context);
+        const std::string here = rank_text(longest, context);
         const size_t inside = stuck.waiting.size() + (stuck.died_inside ? 0 : stuck.past.size());
         const size_t all_ranks = stuck.waiting.size() + stuck.past.size() + stuck.missing.size();
-        finding.summary = here + " has waited " + format_duration(stuck.waited_ns) + " in collective " +
+        finding.summary = here + " has waited " + format_duration(waited_ns) + " in collective " +
                           std::to_string(stuck.sequence) + " (" + op_name(finding.worst.event.op) + "), " +
                           std::to_string(inside) + " of " + std::to_string(all_ranks) +
                           (stuck.died_inside ? " ranks of this host wait in it; " : " ranks of this host entered; ");
