@@ -18,7 +18,6 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_culprits = 10;
-constexpr uint64_t pass_period_ns = 1'000'000'000;
 /// So long a collective waits for nobody in a program that goes on; longer where its ranks have been further apart, but
 /// not for one that has ended.
 constexpr uint64_t stuck_from_ns = 10'000'000'000;
@@ -437,9 +436,8 @@ class NcclHang final : public Detector {
                   !waits_for_root(stuck) && !waits))
             finding.severity = Severity::medium;
         finding.lost_ns = waited_ns;
-        // While it lasts, each pass over the live window finds it to have lasted a second more.
         const bool lasts = longest.until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
-        finding.newly_lost_ns = lasts ? std::min(waited_ns, pass_period_ns) : 0;
+        finding.newly_lost_ns = lasts ? waited_ns : 0;
         finding.window_share = share_of(waited_ns, context.time_of(finding.worst.event.process()));
         for (const auto& one : stuck.entered.ranks) {
             if (RankKey(one.process, one.communicator) == key_of(longest)) show(finding, one, waited_ns);
