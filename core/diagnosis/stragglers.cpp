@@ -237,7 +237,7 @@ void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerCh
 }
 
 bool StragglerWatch::is_late(LateArrival& arrival, uint64_t threshold_ns) const {
-    if (arrival.lateness_ns < threshold_ns) return false;
+    if (arrival.lateness_ns == 0 || arrival.lateness_ns < threshold_ns) return false;
     if (arrival.may_cost()) return true;
     // Frameworks enter collectives on a thread of their own, and wait for data on the main one.
     for (const uint32_t tid : {arrival.late.arrival_tid, arrival.late.process.pid}) {

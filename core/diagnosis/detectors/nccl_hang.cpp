@@ -78,7 +78,7 @@ std::string call_text(const EnqueueSkew::Enqueue& call) {
 
 /// One collective under two names.
 OpId one_name(OpId op) {
-    return op == op::ncclBcast ? op::ncclBroadcast : op;
+    return is_broadcast(op) ? op::ncclBroadcast : op;
 }
 
 /// A broadcast, or a reduction to one rank.
