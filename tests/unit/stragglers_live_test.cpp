@@ -131,12 +131,12 @@ TEST_F(StragglersLive, AreTheSameAfterAShortPause) {
 TEST_F(StragglersLive, DoNotEndBeforeARangeThatIsNotYetJudged) {
     run(100, 20 * ms, 15 * ms);
     now_ += 9'900 * ms;
-    const uint64_t ended_ns = now_;
+    const uint64_t begun_ns = now_;
     step({20 * ms, 20 * ms, 35 * ms, 20 * ms});
     watch().take(std::vector<Event>(snapshot_.events().end() - 8, snapshot_.events().end()));
     taken_ = snapshot_.events().size();
     keep(watch().settle(now_ - 500 * ms));
-    keep(watch().quiet(ended_ns + 700 * ms));
+    keep(watch().quiet(begun_ns + 700 * ms));
     EXPECT_THAT(changes_, SizeIs(1));
     run(10, 20 * ms, 15 * ms);
     EXPECT_THAT(changes_, SizeIs(1));
