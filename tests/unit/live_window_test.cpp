@@ -249,8 +249,24 @@ TEST_F(AHang, lasts_for_the_others_where_the_first_that_waited_has_ended) {
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].newly_lost_ns, second);
     EXPECT_EQ(findings[0].lost_ns, 39 * second);
-    EXPECT_EQ(findings[0].pid, 101u);
     EXPECT_TRUE(findings[0].summary.starts_with("rank 1 (pid 101) has waited 39 s")) << findings[0].summary;
+}
+
+TEST_F(AHang, is_one_incident_though_the_first_that_waited_has_ended) {
+    IncidentTracker tracker("boot");
+    size_t changes = 0;
+    processes_[2].exited_ns = 102 * second;
+    for (uint64_t at_ns = 102 * second; at_ns <= 160 * second; at_ns += second) {
+        if (at_ns == 130 * second) processes_[0].exited_ns = at_ns;
+        window_.trim(at_ns);
+        std::vector<Finding> found = window_.pass(at(at_ns), processes_);
+        std::erase_if(found, [](const Finding& finding) { return finding.kind != "nccl-hang"; });
+        for (const IncidentChange& change : tracker.observe(found, at(at_ns)))
+            changes += change.what != IncidentChange::What::updated;
+    }
+    EXPECT_EQ(changes, 1u) << "it opened, and is open";
+    ASSERT_EQ(tracker.open().size(), 1u);
+    EXPECT_EQ(tracker.open()[0].lost_ns, 59 * second);
 }
 
 TEST_F(AHang, for_a_rank_that_has_ended_is_an_incident_that_has_lost_all_of_it) {

@@ -263,12 +263,18 @@ class NcclHang final : public Detector {
     }
 
     /// The one that has waited the longest of those that still do, or did so last.
-    static const Member& first_of(const Stuck& stuck) {
+    static const Member& longest_of(const Stuck& stuck) {
         const auto place = [&](const Member& member) {
             return std::pair(UINT64_MAX - member.until_ns, entered_ns(stuck, member));
         };
         return *std::min_element(stuck.waiting.begin(), stuck.waiting.end(),
                                  [&](const Member& a, const Member& b) { return place(a) < place(b); });
+    }
+    /// The one that entered first, which stays the same as ranks end one after another.
+    static const Member& first_of(const Stuck& stuck) {
+        return *std::min_element(stuck.waiting.begin(), stuck.waiting.end(), [&](const Member& a, const Member& b) {
+            return entered_ns(stuck, a) < entered_ns(stuck, b);
+        });
     }
 
     /// Ended by a signal, or with a code that says so.
@@ -394,11 +400,13 @@ class NcclHang final : public Detector {
 
     void report(const Stuck& stuck, const std::vector<Stuck>& all, const JudgementContext& context,
                 std::vector<Finding>& ret_findings) const {
-        const Member& longest = first_of(stuck);
+        const Member& longest = longest_of(stuck);
         if (longest.until_ns <= context_.window.from_ns) return;
         const uint64_t waited_ns = waited_by(stuck, longest);
+        // One hang is one finding, and one incident, whoever of its ranks still waits.
+        const Member& first = first_of(stuck);
         Finding finding =
-            make_finding("nccl-hang", longest.communicator->row.process, std::to_string(stuck.hash), context);
+            make_finding("nccl-hang", first.communicator->row.process, std::to_string(stuck.hash), context);
         for (const auto* members : {&stuck.waiting, &stuck.missing})
             for (const Member& member : *members) finding.ranks.push_back(member.communicator->row.process);
         const bool mismatch = !stuck.mismatch.empty();
@@ -438,9 +446,9 @@ class NcclHang final : public Detector {
         finding.lost_ns = waited_ns;
         const bool lasts = longest.until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
         finding.newly_lost_ns = lasts ? waited_ns : 0;
-        finding.window_share = share_of(waited_ns, context.time_of(finding.worst.event.process()));
+        finding.window_share = share_of(waited_ns, context.time_of(longest.communicator->row.process));
         for (const auto& one : stuck.entered.ranks) {
-            if (RankKey(one.process, one.communicator) == key_of(longest)) show(finding, one, waited_ns);
+            if (RankKey(one.process, one.communicator) == key_of(first)) show(finding, one, waited_ns);
             if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);
         }
         const std::string here = rank_text(longest, context);
