@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "core/diagnosis/findings.h"
 #include "core/model/call_time.h"
@@ -13,8 +14,12 @@ namespace ingero {
 
 namespace {
 
-/// What a late rank did is asked for within this, and ranges of so long ago do not count any more.
+/// What a late rank did is asked for within this. Ranges from before so long a pause do not count any more.
 constexpr uint64_t history_ns = 30'000'000'000;
+/// A pause is never shorter than so many steps.
+constexpr uint64_t quiet_steps = 3;
+/// After the first range of a loop, the next one is waited for so long.
+constexpr uint64_t longest_step_ns = 600'000'000'000;
 constexpr size_t max_waiting = 32'768;  ///< calls, to be put in order
 constexpr size_t max_watched = 1'024;   ///< communicators
 constexpr size_t max_members = 4'096;   ///< ranks in the totals of a communicator
@@ -42,6 +47,18 @@ std::string hex_id(const std::string& text) {
 
 RankKey key_of(const RankWait& rank) {
     return {rank.process, rank.communicator};
+}
+
+uint64_t first_end_ns(const CollectiveRange& range) {
+    uint64_t first_ns = UINT64_MAX;
+    for (const RankWait& wait : range.waits) first_ns = std::min(first_ns, wait.sync_end_ns);
+    return first_ns;
+}
+
+std::string boot_id_of(const StoreSnapshot& snapshot, uint32_t boot_index) {
+    for (const Session& session : snapshot.sessions())
+        if (session.boot_index == boot_index) return session.boot_id;
+    return {};
 }
 
 }  // namespace
@@ -142,11 +159,20 @@ StragglerWatch::StragglerWatch(const Communicators& communicators, const Straggl
 
 void StragglerWatch::communicators_changed() {
     std::set<ProcessKey> now;
-    for (const Communicator& one : communicators_.all())
-        if (one.row.hash != 0) now.insert(one.row.process);
+    std::set<uint64_t> hashes;
+    for (const Communicator& one : communicators_.all()) {
+        if (one.row.hash == 0) continue;
+        now.insert(one.row.process);
+        hashes.insert(one.row.hash);
+    }
     for (const ProcessKey& process : processes_)
         if (!now.contains(process)) history_.forget(process);
     processes_ = std::move(now);
+    std::erase_if(watched_, [&](const auto& one) {
+        const bool is_gone = one.second.open.empty() && !hashes.contains(one.first);
+        if (is_gone) totals_.erase(one.first);
+        return is_gone;
+    });
     deriver_.forget_gone();
 }
 
@@ -189,16 +215,14 @@ void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerCh
     if (std::find(watched.judged.begin(), watched.judged.end(), range.last_sequence) != watched.judged.end()) return;
     watched.judged.push_back(range.last_sequence);
     if (watched.judged.size() > max_judged) watched.judged.pop_front();
+    const uint64_t silent_ns = saturating_subtract(first_end_ns(range), watched.last_end_ns);
+    if (!watched.latest.empty() && is_quiet(watched, silent_ns)) end_all(watched, changes);
     auto arrival = late_arrival(range);
-    std::vector<const LateArrival*> latest;
-    for (size_t i = watched.latest.size() - std::min(watched.latest.size(), options_.ranges); i < watched.latest.size();
-         ++i)
-        latest.push_back(&watched.latest[i].arrival);
-    const uint64_t step_ns = step_of(latest);
+    const uint64_t step_ns = this->step_ns(watched);
     const uint64_t threshold_ns = std::max(options_.floor_ns, step_ns / 100 * options_.step_percent);
     const bool is_late = arrival && this->is_late(*arrival, threshold_ns);
     add_totals(range, arrival ? &*arrival : nullptr, is_late);
-    totals_[range.hash].step_ns = step_ns;
+    if (step_ns != 0) totals_[range.hash].step_ns = step_ns;
     if (!arrival) return;
     watched.local_ranks = std::max(watched.local_ranks, range.local_ranks());
     watched.ranks = range.ranks;
@@ -214,7 +238,7 @@ void StragglerWatch::judge(const CollectiveRange& range, std::vector<StragglerCh
 }
 
 bool StragglerWatch::is_late(LateArrival& arrival, uint64_t threshold_ns) const {
-    if (arrival.lateness_ns < threshold_ns) return false;
+    if (arrival.lateness_ns == 0 || arrival.lateness_ns < threshold_ns) return false;
     if (arrival.may_cost()) return true;
     // Frameworks enter collectives on a thread of their own, and wait for data on the main one.
     for (const uint32_t tid : {arrival.late.arrival_tid, arrival.late.process.pid}) {
@@ -290,7 +314,8 @@ void StragglerWatch::open_or_close(uint64_t hash, Watched& watched, uint64_t thr
         size_t of_ranges = 0;
         const size_t late = late_of(open->first, of_ranges).size();
         // Where it alone synchronises any more, or too seldom to tell.
-        const bool is_past = saturating_subtract(watched.last_end_ns, episode.latest_ns) > history_ns;
+        const uint64_t past_ns = saturating_subtract(watched.last_end_ns, episode.latest_ns);
+        const bool is_past = past_ns > history_ns && is_quiet(watched, past_ns);
         const bool is_late = late * 10'000 >= size_t{percent} * resolved_percent * of_ranges;
         if (of_ranges == 0 ? !is_past : is_late) {
             ++open;
@@ -364,23 +389,68 @@ void StragglerWatch::add_late(StragglerEpisode& episode, const LateArrival& arri
               history_.parts(arrival.late.process, arrival.late.arrival_tid, time, waits_for_others));
 }
 
+uint64_t StragglerWatch::step_ns(const Watched& watched) const {
+    const size_t count = std::min(watched.latest.size(), options_.ranges);
+    std::vector<const LateArrival*> latest;
+    for (size_t i = watched.latest.size() - count; i < watched.latest.size(); ++i)
+        latest.push_back(&watched.latest[i].arrival);
+    return step_of(latest);
+}
+
+bool StragglerWatch::is_quiet(const Watched& watched, uint64_t silent_ns) const {
+    if (silent_ns < options_.latest_ns) return false;
+    const uint64_t step_ns = this->step_ns(watched);
+    if (watched.open.empty()) {
+        // While nobody is late, ranges from before a short pause still count.
+        const uint64_t least_ns = step_ns == 0 ? longest_step_ns : history_ns;
+        if (silent_ns < least_ns) return false;
+    }
+    return silent_ns >= saturating_multiply(step_ns, quiet_steps);
+}
+
+void StragglerWatch::end_all(Watched& watched, std::vector<StragglerChange>& changes) {
+    for (auto& [rank, episode] : watched.open) {
+        episode.resolved_ns = episode.latest_ns;
+        changes.push_back({true, std::move(episode)});
+    }
+    watched.open.clear();
+    watched.latest.clear();
+    watched.local_ranks = 0;
+}
+
+std::vector<CollectiveRange> StragglerWatch::unjudged_ranges() const {
+    CollectiveWaitsDeriver deriver = deriver_;
+    std::vector<Event> waiting = waiting_;
+    std::stable_sort(waiting.begin(), waiting.end(), CollectiveWaitsDeriver::before);
+    for (const Event& event : waiting) deriver.take(event);
+    return deriver.finish().ranges;
+}
+
 std::vector<StragglerChange> StragglerWatch::quiet(uint64_t now_ns) {
     std::vector<StragglerChange> changes;
-    for (auto watched = watched_.begin(); watched != watched_.end();) {
-        const uint64_t silent_ns = saturating_subtract(now_ns, watched->second.last_end_ns);
-        if (silent_ns >= options_.latest_ns) {
-            for (auto& [rank, episode] : watched->second.open) {
-                episode.resolved_ns = episode.latest_ns;
-                changes.push_back({true, std::move(episode)});
-            }
-            watched->second.open.clear();
+    std::optional<std::vector<CollectiveRange>> unjudged;
+    const uint64_t known_until_ns = saturating_subtract(now_ns, settled_after_ns);
+    for (auto one = watched_.begin(); one != watched_.end();) {
+        auto& [hash, watched] = *one;
+        const auto is_quiet_since = [&, &watched = watched](uint64_t end_ns) {
+            return is_quiet(watched, saturating_subtract(known_until_ns, end_ns));
+        };
+        const bool is_empty = watched.latest.empty();
+        bool ends = is_quiet_since(watched.last_end_ns);
+        if (ends && !is_empty) {
+            if (!unjudged) unjudged = unjudged_ranges();
+            // Whether it was quiet before a range that has ended meanwhile is decided when that is judged.
+            ends = std::none_of(unjudged->begin(), unjudged->end(), [&, hash = hash](const CollectiveRange& range) {
+                return range.hash == hash && !is_quiet_since(first_end_ns(range));
+            });
         }
-        if (silent_ns < std::max(history_ns, options_.latest_ns)) {
-            ++watched;
+        if (!ends) {
+            ++one;
             continue;
         }
-        totals_.erase(watched->first);
-        watched = watched_.erase(watched);
+        end_all(watched, changes);
+        if (is_empty) totals_.erase(hash);
+        one = is_empty ? watched_.erase(one) : std::next(one);
     }
     return changes;
 }
@@ -413,7 +483,7 @@ Result<StragglersAnswer> compute_stragglers(const StoreSnapshot& snapshot, const
     for (const BootWindow& boot : boot_windows(snapshot, filter.window)) {
         StragglersAnswer::Boot found;
         found.clock = boot.clock;
-        StragglerWatch watch(*communicators, options, std::to_string(boot.boot_index));
+        StragglerWatch watch(*communicators, options, boot_id_of(snapshot, boot.boot_index));
         std::vector<StragglerChange> changes;
         const auto take_over = [&](std::vector<StragglerChange> more) {
             std::move(more.begin(), more.end(), std::back_inserter(changes));

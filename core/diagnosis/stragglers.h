@@ -113,7 +113,8 @@ class StragglerWatch {
     void take(std::span<const Event> events);
     /// Judges what ended before `until_ns`, which nothing is taken of any more.
     std::vector<StragglerChange> settle(uint64_t until_ns);
-    /// Where no rank left a collective for so long as ranges count: nobody is late any more.
+    /// Ends the episodes of communicators whose ranks have left no range for some steps. Where a later range shows
+    /// that, settle() does it: the episodes are the same however often this is called.
     std::vector<StragglerChange> quiet(uint64_t now_ns);
 
     std::vector<StragglerEpisode> open() const;
@@ -142,6 +143,14 @@ class StragglerWatch {
     void open_or_close(uint64_t hash, Watched& watched, uint64_t threshold_ns, std::vector<StragglerChange>& changes);
     /// Late by more than the devices then needed, or as far as is seen of what it did.
     bool is_late(LateArrival& arrival, uint64_t threshold_ns) const;
+    /// From one range to the next, the median of the latest; 0: not known.
+    uint64_t step_ns(const Watched& watched) const;
+    /// Whether a time without ranges is a pause of its loop, and no step.
+    bool is_quiet(const Watched& watched, uint64_t silent_ns) const;
+    /// That have ended, as far as calls were taken.
+    std::vector<CollectiveRange> unjudged_ranges() const;
+    /// Nobody is late any more, and ranges of before do not count.
+    static void end_all(Watched& watched, std::vector<StragglerChange>& changes);
     StragglerEpisode begin(uint64_t hash, const Watched& watched, const RankWait& rank);
     void add_late(StragglerEpisode& episode, const LateArrival& arrival) const;
 

@@ -33,6 +33,10 @@ bool is_message(OpId op) {
     return op == op::ncclSend || op == op::ncclRecv;
 }
 
+bool is_broadcast(OpId op) {
+    return op == op::ncclBroadcast || op == op::ncclBcast;
+}
+
 std::optional<Collective> collective_of(const Event& event) {
     const Op* op = find_op(event.op);
     if (!op || op->op_class != OpClass::collective) return std::nullopt;

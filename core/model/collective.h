@@ -27,6 +27,8 @@ struct Collective {
 
 /// A send or receive, between two ranks; the other collectives are of all.
 bool is_message(OpId op);
+/// Under either of its names.
+bool is_broadcast(OpId op);
 /// Nothing where the call is no collective.
 std::optional<Collective> collective_of(const Event& event);
 

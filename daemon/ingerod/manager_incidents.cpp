@@ -120,7 +120,12 @@ void Manager::on_stragglers(const DiagnosisPass& pass) {
             continue;
         }
         const uint64_t at_ns = pass.at.to_realtime(episode.resolved_ns);
-        if (const auto change = incidents_.end(episode.id, at_ns)) report(*change, pass.at);
+        if (auto change = incidents_.end(episode.id, at_ns)) {
+            // The rank may have been late for the last time before the pass that opened its incident.
+            Incident& incident = change->incident;
+            incident.closed_realtime_ns = std::max(incident.closed_realtime_ns, incident.opened_realtime_ns);
+            report(*change, pass.at);
+        }
         straggler_owners_.erase(episode.id);
         if (on_straggler_resolved_) on_straggler_resolved_(episode.id, at_ns);
         notices_.send({{"event", "straggler-resolved"}, {"id", episode.id}, {"at_ns", at_ns}}, uid);

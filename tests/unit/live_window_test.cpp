@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/diagnosis/evidence/wait_table.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/model/collective.h"
 #include "core/model/host_event.h"
 #include "core/model/op.h"
@@ -186,6 +187,22 @@ class AHang : public testing::Test {
         return found;
     }
 
+    /// When it is an incident, by a pass every three seconds. What that has lost is what the ranks have waited.
+    uint64_t incident_opens_ns() {
+        IncidentTracker tracker("boot");
+        uint64_t opened_ns = 0;
+        for (uint64_t at_ns = 102 * second; at_ns <= 300 * second; at_ns += 3 * second) {
+            window_.trim(at_ns);
+            std::vector<Finding> found = window_.pass(at(at_ns), processes_);
+            std::erase_if(found, [](const Finding& finding) { return finding.kind != "nccl-hang"; });
+            for (const IncidentChange& change : tracker.observe(found, at(at_ns)))
+                if (change.what == IncidentChange::What::opened) opened_ns = at_ns;
+            for (const Incident& one : tracker.open()) EXPECT_EQ(one.lost_ns, at_ns - 101 * second);
+        }
+        EXPECT_EQ(tracker.open().size(), 1u);
+        return opened_ns;
+    }
+
     LiveWindow window_{"boot", {.max_bytes = 4 << 20, .since_ns = second}};
     std::vector<Process> processes_;
     Communicators communicators_;
@@ -222,6 +239,43 @@ TEST_F(AHang, for_a_rank_that_has_ended_lasts_as_long_as_the_others_wait) {
     ASSERT_EQ(over.size(), 1u);
     EXPECT_EQ(over[0].newly_lost_ns, 0u) << "nobody waits any more";
     EXPECT_TRUE(found_at(412 * second).empty());
+}
+
+TEST_F(AHang, lasts_for_the_others_where_the_first_that_waited_has_ended) {
+    processes_[2].exited_ns = 102 * second;
+    EXPECT_EQ(found_at(129 * second).size(), 1u);
+    processes_[0].exited_ns = 130 * second;
+    const auto findings = found_at(140 * second);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].newly_lost_ns, second);
+    EXPECT_EQ(findings[0].lost_ns, 39 * second);
+    EXPECT_TRUE(findings[0].summary.starts_with("rank 1 (pid 101) has waited 39 s")) << findings[0].summary;
+}
+
+TEST_F(AHang, is_one_incident_though_the_first_that_waited_has_ended) {
+    IncidentTracker tracker("boot");
+    size_t changes = 0;
+    processes_[2].exited_ns = 102 * second;
+    for (uint64_t at_ns = 102 * second; at_ns <= 160 * second; at_ns += second) {
+        if (at_ns == 130 * second) processes_[0].exited_ns = at_ns;
+        window_.trim(at_ns);
+        std::vector<Finding> found = window_.pass(at(at_ns), processes_);
+        std::erase_if(found, [](const Finding& finding) { return finding.kind != "nccl-hang"; });
+        for (const IncidentChange& change : tracker.observe(found, at(at_ns)))
+            changes += change.what != IncidentChange::What::updated;
+    }
+    EXPECT_EQ(changes, 1u) << "it opened, and is open";
+    ASSERT_EQ(tracker.open().size(), 1u);
+    EXPECT_EQ(tracker.open()[0].lost_ns, 59 * second);
+}
+
+TEST_F(AHang, for_a_rank_that_has_ended_is_an_incident_that_has_lost_all_of_it) {
+    processes_[2].exited_ns = 102 * second;
+    EXPECT_EQ(incident_opens_ns(), 114 * second);
+}
+
+TEST_F(AHang, for_a_rank_that_lives_is_an_incident_that_has_lost_all_of_it) {
+    EXPECT_EQ(incident_opens_ns(), 225 * second);
 }
 
 TEST_F(AHang, for_a_rank_that_lives_is_told_of_late_and_ends_when_it_comes) {

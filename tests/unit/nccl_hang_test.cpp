@@ -520,5 +520,62 @@ TEST_F(NcclHang, WorkersThatWaitForTheRootOfABroadcastMayBeIdle) {
     EXPECT_EQ(found["nccl-hang"][0].severity, Severity::medium);
 }
 
+// Rank 0 is the root of all broadcasts and reductions.
+class NcclHangWithARoot : public NcclHang {
+  protected:
+    NcclHangWithARoot() {
+        make(3);
+        for (int number = 0; number < 50; ++number) step(usual(3));
+    }
+    /// The collective after so many others since the steps.
+    void enter(const std::string& name, std::vector<uint32_t> ranks, uint32_t number, bool leave = false) {
+        for (const uint32_t rank : ranks) {
+            Event& call = collective(rank, sequence_ + number, now_, 4'096, world, name);
+            if (name != "ncclAllReduce") call.args[2] |= uint64_t{1} << INGERO_COLLECTIVE_PEER_SHIFT;
+            if (leave) this->call("cudaStreamSync", rank, now_ + ms, ms);
+        }
+        now_ += 3 * ms;
+    }
+    std::vector<Finding> hangs_after(uint64_t ns) { return explain(now_ + ns)["nccl-hang"]; }
+};
+
+TEST_F(NcclHangWithARoot, BehindABroadcastThatTheOthersHaveLeftNamesTheOneThatIsMissing) {
+    enter("ncclBroadcast", {0, 1}, 1, true);
+    enter("ncclAllReduce", {0, 1}, 2);
+    for (uint32_t rank = 0; rank < 3; ++rank) add_process(rank, rank == 2 ? now_ : 0);
+    const auto found = hangs_after(20 * second);
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].verdict, Verdict::proven);
+    ASSERT_THAT(found[0].culprits, SizeIs(1));
+    EXPECT_EQ(found[0].culprits[0].pid, 102u);
+    EXPECT_THAT(found[0].summary, AllOf(HasSubstr("collective 52 (ncclAllReduce)"), HasSubstr("2 of 3 ranks")));
+}
+
+TEST_F(NcclHangWithARoot, TheRootOfABroadcastWaitsThereForNobody) {
+    enter("ncclBroadcast", {0}, 1);
+    EXPECT_THAT(hangs_after(500 * second), IsEmpty());
+    enter("ncclAllReduce", {0}, 2);
+    const auto found = hangs_after(500 * second);
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].severity, Severity::medium);
+    EXPECT_THAT(found[0].culprits, SizeIs(2));
+    EXPECT_THAT(found[0].summary, AllOf(HasSubstr("collective 52 (ncclAllReduce)"), HasSubstr("1 of 3 ranks")));
+}
+
+TEST_F(NcclHangWithARoot, OfAReductionTheRootWaitsForWhoIsMissingAndTheOthersForTheRoot) {
+    enter("ncclReduce", {1}, 1);
+    auto found = hangs_after(150 * second);
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].pid, 101u);
+    now_ += 100 * second;
+    enter("ncclReduce", {0}, 1);
+    found = hangs_after(200 * second);
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].pid, 100u);
+    EXPECT_EQ(found[0].culprits.at(0).pid, 102u);
+    EXPECT_EQ(found[0].lost_ns, 200 * second + 3 * ms);
+    EXPECT_THAT(found[0].summary, HasSubstr("2 of 3 ranks"));
+}
+
 }  // namespace
 }  // namespace ingero::test

@@ -205,6 +205,25 @@ TEST_F(NcclHang, IsFoundAmongTheCallsOfOthersWhereverTheTimeThatIsReadBegins) {
     }
 }
 
+// The others have left the broadcast that rank 2 has not entered.
+TEST_F(NcclHang, BehindABroadcastIsFoundAmongTheCallsOfOthersToo) {
+    make(3);
+    for (int number = 0; number < 10; ++number) step(usual(3));
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+        collective(rank, sequence_ + 1, now_, 4'096, world, "ncclBroadcast").args[2] |= uint64_t{1}
+                                                                                        << INGERO_COLLECTIVE_PEER_SHIFT;
+        call("cudaStreamSync", rank, now_ + ms, ms);
+        collective(rank, sequence_ + 2, now_ + 3 * ms);
+    }
+    for (uint32_t rank = 0; rank < 3; ++rank) add_process(rank, rank == 2 ? now_ + 5 * ms : 0);
+    const uint64_t since_ns = now_;
+    for (uint64_t at_ns = since_ns + 10 * ms; at_ns < since_ns + 1'200 * second; at_ns += 4 * ms)
+        call("cudaStreamSync", 9, at_ns, us);
+    const auto found = explain(since_ns + 1'200 * second, since_ns + 1'150 * second)["nccl-hang"];
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].culprits.at(0).pid, 102u);
+}
+
 TEST_F(OldNcclHang, OfGapsInOtherCallsNothingDepends) {
     add_processes(since_ns_ + 5 * ms);
     GapRow gap;

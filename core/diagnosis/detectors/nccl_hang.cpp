@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/collective_waits.h"
@@ -17,7 +18,6 @@ namespace ingero {
 namespace {
 
 constexpr size_t max_culprits = 10;
-constexpr uint64_t pass_period_ns = 1'000'000'000;
 /// So long a collective waits for nobody in a program that goes on; longer where its ranks have been further apart, but
 /// not for one that has ended.
 constexpr uint64_t stuck_from_ns = 10'000'000'000;
@@ -65,7 +65,8 @@ struct Stuck {
     uint32_t sequence = 0;
     EnqueueSkew entered;
     std::vector<Member> waiting, missing;
-    uint64_t waited_ns = 0;    ///< by the first that waits
+    std::vector<Member> past;  ///< entered it, and need not wait there for those that are missing
+    uint64_t waited_ns = 0;    ///< by the one that did the longest
     uint64_t usual_ns = 0;     ///< so long its ranks may be apart, as far apart as they have been
     std::string mismatch;      ///< how the calls differ; empty where ranks are missing
     bool died_inside = false;  ///< those missing entered it, and their processes failed before they had waited for it
@@ -77,7 +78,23 @@ std::string call_text(const EnqueueSkew::Enqueue& call) {
 
 /// One collective under two names.
 OpId one_name(OpId op) {
-    return op == op::ncclBcast ? op::ncclBroadcast : op;
+    return is_broadcast(op) ? op::ncclBroadcast : op;
+}
+
+/// A broadcast, or a reduction to one rank.
+struct Rooted {
+    bool is_broadcast = false;
+    uint32_t root = 0;
+};
+
+/// Nothing where it has no root, or its ranks do not agree on one.
+std::optional<Rooted> rooted(const EnqueueSkew& collective) {
+    const auto& first = collective.ranks.front();
+    const OpId op = one_name(first.op);
+    if (!first.root || (op != op::ncclBroadcast && op != op::ncclReduce)) return std::nullopt;
+    const bool agree = std::all_of(collective.ranks.begin(), collective.ranks.end(),
+                                   [&](const auto& one) { return one_name(one.op) == op && one.root == first.root; });
+    return agree ? std::optional(Rooted{op == op::ncclBroadcast, *first.root}) : std::nullopt;
 }
 
 class NcclHang final : public Detector {
@@ -155,36 +172,59 @@ class NcclHang final : public Detector {
             highest = std::max(highest, member.last_sequence);
         }
         const bool missing = lowest < highest;
-        const auto found = entered.find(missing ? lowest + 1 : highest);
-        if (found == entered.end()) return std::nullopt;
-        Stuck stuck;
-        stuck.hash = hash;
-        stuck.sequence = found->first;
-        stuck.entered = found->second;
-        const bool differ = !missing && differs(stuck);
-        stuck.died_inside = !missing && !differ;
-        for (const Member& member : members) {
-            const bool died = stuck.died_inside && member.waits_in(stuck.sequence) && has_failed(member, context);
-            if (member.last_sequence < stuck.sequence || died) {
-                stuck.missing.push_back(member);
-                continue;
-            }
-            // Whoever has got past it was not kept.
-            if (!(missing ? member.may_wait_in(stuck.sequence) : member.waits_in(stuck.sequence))) return std::nullopt;
-            stuck.waiting.push_back(member);
-            stuck.waited_ns =
-                std::max(stuck.waited_ns, saturating_subtract(member.until_ns, entered_ns(stuck, member)));
+        for (uint32_t sequence = missing ? lowest + 1 : highest; sequence <= highest; ++sequence) {
+            const auto found = entered.find(sequence);
+            if (found == entered.end()) return std::nullopt;
+            Stuck stuck;
+            stuck.hash = hash;
+            stuck.sequence = sequence;
+            stuck.entered = found->second;
+            if (missing) stuck.usual_ns = saturating_multiply(apart_ns, apart_times);
+            if (!place(members, !missing, context, stuck)) return std::nullopt;
+            // The others have left it, or will: if they wait, they do in a later one.
+            if (stuck.waiting.empty() && missing) continue;
+            return is_long(stuck, context) ? std::optional(std::move(stuck)) : std::nullopt;
         }
-        // What they were busy with before the others died is no wait.
-        for (const Member& died : stuck.missing)
-            if (stuck.died_inside)
-                for (const Member& member : stuck.waiting)
-                    stuck.waited_ns = std::min(stuck.waited_ns, saturating_subtract(member.until_ns, died.until_ns));
-        if (stuck.died_inside && (stuck.missing.empty() || stuck.waiting.empty())) return std::nullopt;
-        if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return stuck;
-        if (missing) stuck.usual_ns = saturating_multiply(apart_ns, apart_times);
-        const uint64_t floor = std::max(stuck_from_ns, std::min(stuck.usual_ns, missing_medium_from_ns));
-        return stuck.waited_ns >= floor ? std::optional(std::move(stuck)) : std::nullopt;
+        return std::nullopt;
+    }
+
+    /// Who waits in the collective, and who is missing. False where one has left that nobody leaves before all have
+    /// entered it: it was not recorded that they did.
+    static bool place(const std::vector<Member>& members, bool all_entered, const JudgementContext& context,
+                      Stuck& ret_stuck) {
+        ret_stuck.died_inside = all_entered && !differs(ret_stuck);
+        std::vector<const Member*> entered;
+        for (const Member& member : members) {
+            const bool died =
+                ret_stuck.died_inside && member.waits_in(ret_stuck.sequence) && has_failed(member, context);
+            if (member.last_sequence < ret_stuck.sequence || died)
+                ret_stuck.missing.push_back(member);
+            else
+                entered.push_back(&member);
+        }
+        const std::optional<Rooted> kind = rooted(ret_stuck.entered);
+        const auto is_root = [&](const Member& member) { return member.communicator->rank == kind->root; };
+        const bool has_root = kind && std::none_of(ret_stuck.missing.begin(), ret_stuck.missing.end(), is_root);
+        // What a root sends, or is sent, others may pass on without those that are missing.
+        const bool may_leave = !all_entered && kind && has_root == kind->is_broadcast;
+        for (const Member* member : entered) {
+            // The root of a broadcast needs nobody else, and who sends to the root of a reduction needs only that one.
+            const bool needs_nobody = has_root && is_root(*member) == kind->is_broadcast;
+            // Where not all have entered it nobody is past it, unless some may be.
+            const bool is_inside = all_entered || may_leave ? member->waits_in(ret_stuck.sequence)
+                                                            : member->may_wait_in(ret_stuck.sequence);
+            if (!is_inside && !needs_nobody && !may_leave) return false;
+            (is_inside && !needs_nobody ? ret_stuck.waiting : ret_stuck.past).push_back(*member);
+        }
+        for (const Member& member : ret_stuck.waiting)
+            ret_stuck.waited_ns = std::max(ret_stuck.waited_ns, waited_by(ret_stuck, member));
+        return true;
+    }
+
+    static bool is_long(const Stuck& stuck, const JudgementContext& context) {
+        if (stuck.waiting.empty() || (stuck.died_inside && stuck.missing.empty())) return false;
+        if (waited_for_the_dead_ns(stuck, context) >= stuck_from_ns) return true;
+        return stuck.waited_ns >= std::max(stuck_from_ns, std::min(stuck.usual_ns, missing_medium_from_ns));
     }
 
     bool knows_from_start(const ProcessKey& process, uint64_t hash, const JudgementContext& context) const {
@@ -212,6 +252,29 @@ class NcclHang final : public Detector {
         for (const auto& one : stuck.entered.ranks)
             if (RankKey(one.process, one.communicator) == key_of(member)) return one.start_ns;
         return UINT64_MAX;
+    }
+
+    static uint64_t waited_by(const Stuck& stuck, const Member& member) {
+        uint64_t from_ns = entered_ns(stuck, member);
+        // What it was busy with before the others died is no wait.
+        for (const Member& died : stuck.missing)
+            if (stuck.died_inside) from_ns = std::max(from_ns, died.until_ns);
+        return saturating_subtract(member.until_ns, from_ns);
+    }
+
+    /// The one that has waited the longest of those that still do, or did so last.
+    static const Member& longest_of(const Stuck& stuck) {
+        const auto place = [&](const Member& member) {
+            return std::pair(UINT64_MAX - member.until_ns, entered_ns(stuck, member));
+        };
+        return *std::min_element(stuck.waiting.begin(), stuck.waiting.end(),
+                                 [&](const Member& a, const Member& b) { return place(a) < place(b); });
+    }
+    /// The one that entered first, which stays the same as ranks end one after another.
+    static const Member& first_of(const Stuck& stuck) {
+        return *std::min_element(stuck.waiting.begin(), stuck.waiting.end(), [&](const Member& a, const Member& b) {
+            return entered_ns(stuck, a) < entered_ns(stuck, b);
+        });
     }
 
     /// Ended by a signal, or with a code that says so.
@@ -272,17 +335,16 @@ class NcclHang final : public Detector {
     static bool is_the_rank(const Stuck& stuck, const std::vector<Member>& some, const ProcessKey& process) {
         const auto is_its = [&](const Member& one) { return one.communicator->row.process == process; };
         const auto ranks = std::count_if(stuck.waiting.begin(), stuck.waiting.end(), is_its) +
-                           std::count_if(stuck.missing.begin(), stuck.missing.end(), is_its);
+                           std::count_if(stuck.missing.begin(), stuck.missing.end(), is_its) +
+                           std::count_if(stuck.past.begin(), stuck.past.end(), is_its);
         return ranks == 1 && std::any_of(some.begin(), some.end(), is_its);
     }
 
     /// Of a broadcast it is the root alone that has not come: the others may wait there for something to do.
     static bool waits_for_root(const Stuck& stuck) {
-        if (stuck.missing.size() != 1) return false;
-        const std::optional<uint32_t>& missing = stuck.missing[0].communicator->rank;
-        return missing && std::all_of(stuck.entered.ranks.begin(), stuck.entered.ranks.end(), [&](const auto& one) {
-                   return (one.op == op::ncclBroadcast || one.op == op::ncclBcast) && one.root == missing;
-               });
+        const std::optional<Rooted> kind = rooted(stuck.entered);
+        return kind && kind->is_broadcast && stuck.missing.size() == 1 &&
+               stuck.missing[0].communicator->rank == kind->root;
     }
 
     /// Where the one that is missing waits itself; nullptr where it does not, or that is not known.
@@ -338,15 +400,13 @@ class NcclHang final : public Detector {
 
     void report(const Stuck& stuck, const std::vector<Stuck>& all, const JudgementContext& context,
                 std::vector<Finding>& ret_findings) const {
-        const auto longest = std::min_element(
-            stuck.waiting.begin(), stuck.waiting.end(),
-            [&](const Member& a, const Member& b) { return entered_ns(stuck, a) < entered_ns(stuck, b); });
-        const bool is_over = std::all_of(stuck.waiting.begin(), stuck.waiting.end(), [this](const Member& member) {
-            return member.until_ns <= context_.window.from_ns;
-        });
-        if (is_over) return;
+        const Member& longest = longest_of(stuck);
+        if (longest.until_ns <= context_.window.from_ns) return;
+        const uint64_t waited_ns = waited_by(stuck, longest);
+        // One hang is one finding, and one incident, whoever of its ranks still waits.
+        const Member& first = first_of(stuck);
         Finding finding =
-            make_finding("nccl-hang", longest->communicator->row.process, std::to_string(stuck.hash), context);
+            make_finding("nccl-hang", first.communicator->row.process, std::to_string(stuck.hash), context);
         for (const auto* members : {&stuck.waiting, &stuck.missing})
             for (const Member& member : *members) finding.ranks.push_back(member.communicator->row.process);
         const bool mismatch = !stuck.mismatch.empty();
@@ -356,8 +416,7 @@ class NcclHang final : public Detector {
             const std::string text = rank_text(member, context);
             if (finding.culprits.size() < max_culprits) {
                 missing += (missing.empty() ? "" : ", ") + text;
-                finding.culprits.push_back(
-                    {text, visible_pid(member.communicator->row.process.pid), stuck.waited_ns, 0});
+                finding.culprits.push_back({text, visible_pid(member.communicator->row.process.pid), waited_ns, 0});
             }
             proven = never_comes(stuck, member, all, context, why) && proven;
         }
@@ -366,7 +425,7 @@ class NcclHang final : public Detector {
         if (!proven && !stuck.died_inside && stuck.waited_ns < missing_from_ns) return;
         const Stuck* const waits = stuck.missing.size() == 1 ? waits_in_another(stuck, all) : nullptr;
         const bool works = !proven && !waits && !stuck.died_inside && goes_on_working(stuck, context);
-        if (mismatch) finding.culprits = {{stuck.mismatch, 0, stuck.waited_ns, 0}};
+        if (mismatch) finding.culprits = {{stuck.mismatch, 0, waited_ns, 0}};
         const uint64_t lost = lost_calls(stuck, context, {OpClass::collective, OpClass::communicator});
         const bool known = !context.lossy && lost == 0 && lost_calls(stuck, context, {OpClass::sync}) == 0;
         finding.verdict = proven && known ? Verdict::proven : Verdict::partial;
@@ -384,20 +443,20 @@ class NcclHang final : public Detector {
                       std::max(works ? working_medium_from_ns : missing_medium_from_ns, stuck.usual_ns) &&
                   !waits_for_root(stuck) && !waits))
             finding.severity = Severity::medium;
-        finding.lost_ns = stuck.waited_ns;
-        // While it lasts, each pass over the live window finds it to have lasted a second more.
-        const bool lasts = longest->until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
-        finding.newly_lost_ns = lasts ? std::min(stuck.waited_ns, pass_period_ns) : 0;
-        finding.window_share = share_of(stuck.waited_ns, context.time_of(finding.worst.event.process()));
+        finding.lost_ns = waited_ns;
+        const bool lasts = longest.until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
+        finding.newly_lost_ns = lasts ? waited_ns : 0;
+        finding.window_share = share_of(waited_ns, context.time_of(longest.communicator->row.process));
         for (const auto& one : stuck.entered.ranks) {
-            if (RankKey(one.process, one.communicator) == key_of(*longest)) show(finding, one, stuck.waited_ns);
+            if (RankKey(one.process, one.communicator) == key_of(first)) show(finding, one, waited_ns);
             if (finding.evidence.size() < max_evidence) finding.evidence.push_back(one.call);
         }
-        const std::string here = rank_text(*longest, context);
-        finding.summary = here + " has waited " + format_duration(stuck.waited_ns) + " in collective " +
+        const std::string here = rank_text(longest, context);
+        const size_t inside = stuck.waiting.size() + (stuck.died_inside ? 0 : stuck.past.size());
+        const size_t all_ranks = stuck.waiting.size() + stuck.past.size() + stuck.missing.size();
+        finding.summary = here + " has waited " + format_duration(waited_ns) + " in collective " +
                           std::to_string(stuck.sequence) + " (" + op_name(finding.worst.event.op) + "), " +
-                          std::to_string(stuck.waiting.size()) + " of " +
-                          std::to_string(stuck.waiting.size() + stuck.missing.size()) +
+                          std::to_string(inside) + " of " + std::to_string(all_ranks) +
                           (stuck.died_inside ? " ranks of this host wait in it; " : " ranks of this host entered; ");
         if (mismatch)
             finding.summary += "they entered different collectives: " + stuck.mismatch;

@@ -75,9 +75,10 @@ struct Open {
     uint64_t arrival_ns = 0;
     uint64_t arrival_call = 0;
     uint32_t arrival_tid = 0;
-    std::optional<uint32_t> broadcast_root;  ///< of the last
-    uint64_t free_from_ns = 0;               ///< the same
-    bool event_waited = false;               ///< since then its thread has waited for an event
+    OpId op = 0;                   ///< of the last
+    std::optional<uint32_t> root;  ///< the same
+    uint64_t free_from_ns = 0;     ///< the same
+    bool event_waited = false;     ///< since then its thread has waited for an event
 };
 
 }  // namespace
@@ -125,8 +126,6 @@ struct CollectiveWaitsDeriver::Impl {
 
         if (open.size() >= max_processes && !open.contains(event.process())) open.erase(open.begin());
         std::vector<Open>& own = open[event.process()];
-        const bool is_broadcast = event.op == op::ncclBroadcast || event.op == op::ncclBcast;
-        const std::optional<uint32_t> broadcast_root = is_broadcast ? collective.root : std::nullopt;
         const auto found = std::find_if(own.begin(), own.end(), [&](const Open& one) {
             return one.communicator == collective.communicator && one.stream == event.stream;
         });
@@ -135,14 +134,15 @@ struct CollectiveWaitsDeriver::Impl {
             found->arrival_ns = event.start_ns;
             found->arrival_call = event.sequence;
             found->arrival_tid = event.tid;
-            found->broadcast_root = broadcast_root;
+            found->op = event.op;
+            found->root = collective.root;
             found->free_from_ns = free_from(event, ranks, communicator->row.id);
             return;
         }
         if (own.size() >= max_open) own.erase(own.begin());
         own.push_back({hash, collective.communicator, event.stream, event.tid, event.device, collective.sequence,
-                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid, broadcast_root,
-                       free_from(event, ranks, communicator->row.id)});
+                       collective.sequence, event.start_ns, event.start_ns, event.sequence, event.tid, event.op,
+                       collective.root, free_from(event, ranks, communicator->row.id)});
     }
 
     uint64_t free_from(const Event& collective, const Ranks& ranks, uint64_t communicator) const {
@@ -303,13 +303,17 @@ struct CollectiveWaitsDeriver::Impl {
                                    .sync_op = sync.op,
                                    .sync_call = sync.sequence,
                                    .arrival_call = one.arrival_call,
-                                   .broadcast_root = one.broadcast_root});
+                                   .arrival_op = one.op,
+                                   .root = one.root});
         if (ranks.ranges.size() > max_ranges) ranks.ranges.erase(ranks.ranges.begin());
     }
 
     static void note_entered(CollectiveRange& range, const EnqueueSkew& skew) {
         std::set<RankKey> entered;
-        for (const EnqueueSkew::Enqueue& one : skew.ranks) entered.emplace(one.process, one.communicator);
+        for (const EnqueueSkew::Enqueue& one : skew.ranks) {
+            entered.emplace(one.process, one.communicator);
+            if (is_broadcast(one.op) && one.root && one.root == one.rank) range.root_entered_ns = one.start_ns;
+        }
         range.entered = entered.size();
         range.last_to_enter = *std::max_element(skew.ranks.begin(), skew.ranks.end(),
                                                 [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });

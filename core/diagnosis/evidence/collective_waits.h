@@ -41,9 +41,10 @@ struct RankWait {
     uint64_t wait_ns = 0;      ///< in the synchronisation, less the time it could run and had no CPU
     uint64_t lateness_ns = 0;  ///< the longest wait of the range's ranks less its own
     OpId sync_op = 0;
-    uint64_t sync_call = 0;                       ///< sequences in the store
-    uint64_t arrival_call = 0;                    ///< of the last collective's
-    std::optional<uint32_t> broadcast_root = {};  ///< of the last collective, where that is a broadcast
+    uint64_t sync_call = 0;             ///< sequences in the store
+    uint64_t arrival_call = 0;          ///< of the last collective's
+    OpId arrival_op = 0;                ///< of the last collective
+    std::optional<uint32_t> root = {};  ///< of that, where it is a broadcast or a reduction to one rank
 };
 
 /// When the ranks put one collective on their streams.
@@ -77,7 +78,8 @@ struct CollectiveRange {
     std::vector<RankWait> waits;    ///< of those that synchronised with it, by rank
     /// Who was the last to enter the last one, whether it synchronised there or not; nothing: not known.
     std::optional<EnqueueSkew::Enqueue> last_to_enter = {};
-    size_t entered = 0;  ///< ranks of this host that entered it
+    size_t entered = 0;            ///< ranks of this host that entered it
+    uint64_t root_entered_ns = 0;  ///< the root, where it is a broadcast; 0: it is none, or that is not known
 
     size_t local_ranks() const { return std::max(waits.size(), entered); }
 };

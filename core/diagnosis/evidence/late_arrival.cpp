@@ -4,6 +4,8 @@
 #include <map>
 
 #include "core/model/call_time.h"
+#include "core/model/collective.h"
+#include "core/model/op.h"
 
 namespace ingero {
 
@@ -29,7 +31,14 @@ RankWait without_a_wait(const CollectiveRange& range, const EnqueueSkew::Enqueue
     late.sync_op = entered.op;
     late.sync_start_ns = late.sync_end_ns = entered.start_ns;
     late.sync_call = entered.call;
+    late.arrival_op = entered.op;
+    late.root = entered.root;
     return late;
+}
+
+/// A rank that leaves a reduction to another one may do so before the others have come.
+bool only_sends(const RankWait& wait) {
+    return wait.arrival_op == op::ncclReduce && wait.root && wait.rank && wait.root != wait.rank;
 }
 
 }  // namespace
@@ -42,18 +51,21 @@ std::optional<LateArrival> late_arrival(const CollectiveRange& range) {
                                      [](const RankWait& a, const RankWait& b) { return a.arrival_ns < b.arrival_ns; });
     if (range.last_to_enter && range.last_to_enter->start_ns > arrival.late.arrival_ns)
         arrival.late = without_a_wait(range, *range.last_to_enter);
-    const auto waits_for_root = [&](const RankWait& wait) {
-        return wait.broadcast_root && wait.broadcast_root == arrival.late.rank;
-    };
-    if (std::all_of(range.waits.begin(), range.waits.end(), waits_for_root)) return std::nullopt;
+    arrival.is_root = std::all_of(range.waits.begin(), range.waits.end(), [&](const RankWait& wait) {
+        return is_broadcast(wait.arrival_op) && wait.root && wait.root == arrival.late.rank;
+    });
     arrival.first_waiter = {range.waits.front().process, range.waits.front().communicator};
     if (range.waits.size() == 1) arrival.only_waiter = arrival.first_waiter;
     // Who waited for an event may have left before the collective ended, and the late one may have other work behind
     // it.
     uint64_t surely_after_ns = UINT64_MAX;
     arrival.left_after_ns = UINT64_MAX;
+    bool has_sent = false;
     for (const RankWait& wait : range.waits) {
-        if (wait.sync_end_ns < arrival.late.arrival_ns) return std::nullopt;
+        const bool left_before = wait.sync_end_ns < arrival.late.arrival_ns;
+        if (left_before && !only_sends(wait)) return std::nullopt;
+        has_sent |= left_before;
+        if (left_before) continue;
         arrival.end_ns = std::max(arrival.end_ns, wait.sync_end_ns);
         const uint64_t after_ns = wait.sync_end_ns - arrival.late.arrival_ns;
         const bool is_late = wait.process == arrival.late.process && wait.communicator == arrival.late.communicator;
@@ -62,10 +74,13 @@ std::optional<LateArrival> late_arrival(const CollectiveRange& range) {
             surely_after_ns = std::min(surely_after_ns, after_ns);
     }
     if (surely_after_ns != UINT64_MAX) arrival.left_after_ns = surely_after_ns;
+    if (arrival.is_root) return arrival;
     uint64_t with_earlier_ns = 0;
     for (const RankWait& wait : range.waits) {
-        const uint64_t waited_ns =
-            std::min(saturating_subtract(arrival.late.arrival_ns, wait.sync_start_ns), wait.wait_ns);
+        if (wait.sync_end_ns < arrival.late.arrival_ns) continue;
+        // Before the root of a broadcast came nobody could go on.
+        const uint64_t from_ns = std::max(wait.sync_start_ns, range.root_entered_ns);
+        const uint64_t waited_ns = std::min(saturating_subtract(arrival.late.arrival_ns, from_ns), wait.wait_ns);
         with_earlier_ns = std::max(with_earlier_ns, waited_ns);
         // Until then it waited itself, for an earlier one.
         const uint64_t ns =
@@ -74,7 +89,7 @@ std::optional<LateArrival> late_arrival(const CollectiveRange& range) {
         arrival.lateness_ns = std::max(arrival.lateness_ns, ns);
         arrival.waited.push_back({wait, ns});
     }
-    if (arrival.lateness_ns < with_earlier_ns / 2) return std::nullopt;
+    if (arrival.lateness_ns < with_earlier_ns / 2 || (has_sent && arrival.lateness_ns == 0)) return std::nullopt;
     return arrival;
 }
 

@@ -34,6 +34,7 @@ struct LateArrival {
     uint64_t lateness_ns = 0;  ///< that some rank waited for it
     /// From its arrival until the first rank had left: up to so long the devices had work yet, whoever came last.
     uint64_t left_after_ns = 0;
+    bool is_root = false;           ///< of a broadcast: the others may have waited there for something to do
     bool waited_elsewhere = false;  ///< most of its lateness it was off the CPU, and not for its device or other ranks
     uint64_t idle_ns = 0;           ///< of its lateness, its device had nothing to do
     uint64_t end_ns = 0;            ///< of the range
@@ -41,9 +42,11 @@ struct LateArrival {
     std::optional<RankKey> only_waiter;  ///< where one alone synchronised there
     std::vector<Waited> waited;
 
-    /// Whether it would show that the rank came last.
-    bool shows(const RankKey& rank) const { return only_waiter != rank; }
-    /// Whether it shows how late a rank was: not where that one alone synchronised.
+    /// Whether it would show that the rank was late.
+    bool shows(const RankKey& rank) const {
+        return only_waiter != rank && !(is_root && rank == RankKey(late.process, late.communicator));
+    }
+    /// Whether it shows how late a rank was: not where that one alone synchronised, nor of a root.
     bool shows_lateness() const { return shows({late.process, late.communicator}); }
     /// The ranks left soon after it came: so that was what they waited for, and not their own devices.
     bool at_once() const { return left_after_ns <= lateness_ns / 2; }
@@ -58,9 +61,10 @@ struct LateArrival {
 };
 
 /// What is proven: from the time when a rank began to wait for its collectives up to when the last rank entered the
-/// last of them, that one had not come. Nothing where a rank left before, which then did not wait for them, nor where
-/// the last one is the root of a broadcast: the others may wait there for something to do, nor where it was held up
-/// itself most of that time in an earlier collective of theirs.
+/// last of them, that one had not come; of a broadcast, from when its root had entered it. Nothing where a rank left
+/// before, which then did not wait for them, unless it only sends to the root of a reduction, nor where the last one
+/// was held up itself most of that time in an earlier collective of theirs. The root of a broadcast is not late to it:
+/// the others may wait there for something to do.
 std::optional<LateArrival> late_arrival(const CollectiveRange& range);
 
 /// From one to the next, the median, in order of their end; of ranges of the same ranks, since others may synchronise

@@ -11,6 +11,7 @@
 
 #include "core/base/mutex.h"
 #include "core/diagnosis/evidence/collective_waits.h"
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/diagnosis/judge.h"
 #include "core/model/op.h"
 #include "core/store/block/block.h"
@@ -65,6 +66,35 @@ std::vector<std::shared_ptr<const Part>> parts_of(const std::vector<Event>& rows
     return parts;
 }
 
+/// A collective that cannot end, as the pass before found it.
+struct KnownHang {
+    uint64_t lost_ns = 0;
+    unsigned severe_passes = 0;  ///< in which it was severe enough for an incident; from passes_to_open on it has one
+};
+
+/// Such a one loses time as long as it lasts, and not by calls: what it has lost since the pass before is new, and all
+/// of it when an incident of it may begin.
+void note_hangs(std::vector<Finding>& findings, std::map<std::string, KnownHang>& ret_known) {
+    const IncidentOptions options;
+    std::map<std::string, KnownHang> now;
+    for (Finding& finding : findings) {
+        if (finding.ranks.empty()) continue;
+        const bool is_severe = finding.severity >= options.open_from;
+        const auto before = ret_known.find(finding.id);
+        unsigned severe_passes = before == ret_known.end() ? 0 : before->second.severe_passes;
+        const bool begins = before == ret_known.end() || (is_severe && severe_passes == 0);
+        if (!begins)
+            finding.newly_lost_ns = finding.newly_waited_ns =
+                saturating_subtract(finding.lost_ns, before->second.lost_ns);
+        if (is_severe)
+            ++severe_passes;
+        else if (severe_passes < options.passes_to_open)
+            severe_passes = 0;
+        now[finding.id] = {finding.lost_ns, severe_passes};
+    }
+    ret_known = std::move(now);
+}
+
 }  // namespace
 
 struct LiveWindow::Impl {
@@ -99,6 +129,7 @@ struct LiveWindow::Impl {
     CollectiveFeed forgotten INGERO_GUARDED_BY(mutex){communicators};
     /// In order of time; of one op the oldest are one.
     std::map<OpId, std::deque<LossRow>> losses INGERO_GUARDED_BY(mutex);
+    std::map<std::string, KnownHang> hangs;  ///< by finding; of the thread that makes passes
     size_t bytes INGERO_GUARDED_BY(mutex) = 0;
     uint64_t last_sequence INGERO_GUARDED_BY(mutex) = 0;     ///< of calls
     uint64_t last_row INGERO_GUARDED_BY(mutex) = 0;          ///< of waits too
@@ -354,7 +385,9 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
     context.spans = &spans;
     const std::vector<GpuStates> gpus = gpus_since(judged_from_ns);
     context.gpus = &gpus;
-    return judge.findings(context);
+    std::vector<Finding> findings = judge.findings(context);
+    note_hangs(findings, impl_->hangs);
+    return findings;
 }
 
 }  // namespace ingero

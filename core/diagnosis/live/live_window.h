@@ -53,7 +53,7 @@ class LiveWindow {
     size_t bytes() const;
 
     /// Runs the detectors over the calls that ended in the last `judged_ns`. Findings carry newly_lost_ns: what calls
-    /// that no earlier pass saw have lost.
+    /// that no earlier pass saw have lost, and what a collective that cannot end has lost since the pass before.
     std::vector<Finding> pass(const ClockTriple& now, const std::vector<Process>& processes);
 
   private:

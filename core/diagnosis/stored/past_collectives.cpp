@@ -291,8 +291,9 @@ class PastReader {
         std::erase_if(groups_, [&](const auto& one) {
             if (saturating_add(one.second.latest_ns, 2 * apart_ns) > until_ns) return false;
             const uint32_t sequence = one.second.waited_for();
+            // Who has left a broadcast may wait in a later collective for who has not entered the broadcast.
             const bool is_over = std::none_of(open.begin(), open.end(), [&](const OpenCollectives& waits) {
-                return waits.hash == one.first && waits.first_sequence <= sequence && sequence <= waits.last_sequence;
+                return waits.hash == one.first && sequence <= waits.last_sequence;
             });
             if (is_over) past.hashes->erase(one.first);
             return is_over;
