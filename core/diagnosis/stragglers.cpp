@@ -441,7 +441,7 @@ std::vector<StragglerChange> StragglerWatch::quiet(uint64_t now_ns) {
             if (!unjudged) unjudged = unjudged_ranges();
             // Whether it was quiet before a range that has ended meanwhile is decided when that is judged.
             ends = std::none_of(unjudged->begin(), unjudged->end(), [&, hash = hash](const CollectiveRange& range) {
-                return range.hash == hash && !is_quiet_since(first_end_ns(range));
+                return range.hash == hash && range.local_ranks() >= 2 && !is_quiet_since(first_end_ns(range));
             });
         }
         if (!ends) {

@@ -60,7 +60,7 @@ double completions_of(const SpanRow& span) {
 
 bool is_same_request(const SpanRow& a, const SpanRow& b) {
     const uint64_t apart_ns = std::max(a.start_ns, b.start_ns) - std::min(a.start_ns, b.start_ns);
-    return apart_ns <= same_start_ns && !a.id.empty() &&
+    return apart_ns <= same_start_ns && !a.id.empty() && a.kind == SpanKind::request &&
            std::tie(a.kind, a.process, a.id) == std::tie(b.kind, b.process, b.id);
 }
 
@@ -73,7 +73,11 @@ void merge_request_rows(std::vector<SpanRow>& ret_spans) {
     std::stable_sort(ret_spans.begin(), ret_spans.end(),
                      [&](const SpanRow& a, const SpanRow& b) { return moments(a) < moments(b); });
     for (SpanRow& span : ret_spans) {
-        if (span.id.empty() && !merged.empty() && moments(merged.back()) == moments(span)) continue;
+        if (span.kind != SpanKind::request) {
+            // Steps and phases of one name may follow each other at once: only what is the same in all is a repeat.
+            if (merged.empty() || moments(merged.back()) != moments(span)) merged.push_back(std::move(span));
+            continue;
+        }
         if (merged.empty() || !is_same_request(merged.back(), span)) {
             rows_of_last = {span};
             merged.push_back(std::move(span));
@@ -81,9 +85,8 @@ void merge_request_rows(std::vector<SpanRow>& ret_spans) {
         }
         const auto sent_again = [&](const SpanRow& row) { return is_copy(row, span); };
         if (std::any_of(rows_of_last.begin(), rows_of_last.end(), sent_again)) continue;
-        if (span.kind == SpanKind::request) add_child(merged.back(), span);
-        rows_of_last.push_back(span);
-        if (span.kind != SpanKind::request) merged.push_back(std::move(span));
+        add_child(merged.back(), span);
+        rows_of_last.push_back(std::move(span));
     }
     ret_spans = std::move(merged);
     std::stable_sort(ret_spans.begin(), ret_spans.end(), [](const SpanRow& a, const SpanRow& b) {

@@ -88,7 +88,8 @@ json notice_of(const Straggler& straggler) {
 void Manager::on_pass(const DiagnosisPass& pass) {
     for (const IncidentChange& change : incidents_.observe(pass.findings, pass.at)) report(change, pass.at);
     on_stragglers(pass);
-    live_->keep_awake(incidents_.waiting());
+    // The end of an episode is found by a pass, also of one that is no incident.
+    live_->keep_awake(incidents_.waiting() || !straggler_owners_.empty());
 }
 
 void Manager::on_stragglers(const DiagnosisPass& pass) {

@@ -129,7 +129,7 @@ def sandbox_scores_at_most_two(host):
 
 @check
 def limits_are_as_intended(host):
-    wanted = {"MemoryMax": str(3072 << 20), "MemoryHigh": str(2816 << 20), "TasksMax": "1024", "OOMScoreAdjust": "500",
+    wanted = {"MemoryMax": str(3584 << 20), "MemoryHigh": str(3328 << 20), "TasksMax": "1024", "OOMScoreAdjust": "500",
               "OOMPolicy": "continue", "CPUWeight": "50", "IOWeight": "20", "LimitCORE": "0", "LimitNOFILE": "65536",
               "LimitMEMLOCK": str(64 << 20), "UMask": "0077", "PrivateNetwork": "yes"}
     assert host.system.show("ingerod.service", *wanted) == wanted

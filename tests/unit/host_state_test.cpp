@@ -167,11 +167,13 @@ TEST_F(HostStateRows, HaveClockRatesOfUpToAMinuteAgoWhereItTakesLongToReadThem) 
     set_mhz(0, 4, 2000);
     round_takes_ns_ = 6 * test::ms;
     EXPECT_EQ(clock_rates(), std::pair(2000.0, 2000.0));
+    set_mhz(0, 4, 1900);
+    EXPECT_EQ(clock_rates(), std::pair(1900.0, 1900.0)) << "whoever reads may have been preempted once";
     round_takes_ns_ = 0;
     const uint64_t read_ns = now_ns_ - 6 * test::ms;
     set_mhz(0, 4, 1000);
     now_ns_ = read_ns + 60'000 * test::ms - 1;
-    EXPECT_EQ(clock_rates(), std::pair(2000.0, 2000.0));
+    EXPECT_EQ(clock_rates(), std::pair(1900.0, 1900.0));
     now_ns_ += 1;
     EXPECT_EQ(clock_rates(), std::pair(1000.0, 1000.0));
     set_mhz(0, 4, 3000);

@@ -99,6 +99,18 @@ TEST_F(Requests, TheCompletionsOfOneAreOneRow) {
     EXPECT_EQ(asked.co_resident, 2u) << "and none of its own completions";
 }
 
+TEST_F(Requests, PhasesOfOneNameThatFollowAtOnceAreEachOne) {
+    for (uint64_t i = 0; i < 3; ++i) {
+        SpanRow phase = make_span("forward", second + i * ms / 5, second + i * ms / 5 + ms / 10);
+        phase.kind = SpanKind::phase;
+        add(phase);
+        if (i == 0) add(phase);
+    }
+    RequestsQuery query;
+    query.kind = SpanKind::phase;
+    EXPECT_EQ(ask(query).found, 3u);
+}
+
 TEST_F(Requests, ThatWereSentAgainAreOneThoughTheWallClockWasReadAnew) {
     SpanRow span = make_span("again", second, second + 10 * ms);
     span.output_tokens = 7;

@@ -36,6 +36,13 @@ struct Stall {
     std::string why;
 };
 
+struct Stalls {
+    std::vector<Stall> all;
+    /// When each process was first held up: who it descends from is known of then, later its parents may have ended.
+    std::map<ProcessKey, uint64_t> first;
+    std::vector<const SpanRow*> registered;  ///< for scopes
+};
+
 /// Of one or several rows, see is_same_request().
 struct Request {
     const SpanRow* span = nullptr;  ///< the first row
@@ -67,8 +74,7 @@ void merge(std::vector<Request>& ret_requests) {
     });
     std::vector<Request> merged;
     for (const Request& one : ret_requests) {
-        const bool is_further = !merged.empty() && is_same_request(*merged.back().span, *one.span);
-        if (!is_further || (one.span->kind != SpanKind::request && duration_of(merged.back()) != duration_of(one))) {
+        if (merged.empty() || !is_same_request(*merged.back().span, *one.span)) {
             merged.push_back(one);
             continue;
         }
@@ -126,19 +132,15 @@ class SlowRequests final : public Detector {
                 {&span, {span.start_ns, span.end_ns}, is_new});
         }
         for (auto& [key, group] : groups) merge(group.requests);
-        std::vector<Stall> stalls = stalls_;
-        add_gaps(context, stalls);
-        // Who a process descends from is known of when it was first held up: later its parents may have ended.
-        std::map<ProcessKey, uint64_t> first_stalls;
-        for (const Stall& stall : stalls) {
-            const auto [first, added] = first_stalls.try_emplace(stall.process, stall.time.from_ns);
+        Stalls stalls{stalls_, {}, {}};
+        add_gaps(context, stalls.all);
+        for (const Stall& stall : stalls.all) {
+            const auto [first, added] = stalls.first.try_emplace(stall.process, stall.time.from_ns);
             if (!added) first->second = std::min(first->second, stall.time.from_ns);
         }
-        for (auto& [key, group] : groups) {
-            for (const auto& [process, at_ns] : first_stalls)
-                group.members[process] = is_member(process, at_ns, std::get<std::string>(key), group, context);
-            find(std::get<std::string>(key), group, stalls, context, ret_findings);
-        }
+        for (const SpanRow& span : *context.spans)
+            if (span.kind == SpanKind::scope && !span.scope.empty()) stalls.registered.push_back(&span);
+        for (auto& [key, group] : groups) find(std::get<std::string>(key), group, stalls, context, ret_findings);
     }
 
   private:
@@ -173,7 +175,7 @@ class SlowRequests final : public Detector {
     /// Who is in the scope's control group, or registered for it or reported its requests, or descends from one that
     /// did.
     static bool is_member(const ProcessKey& process, uint64_t at_ns, const std::string& scope, const Group& group,
-                          const JudgementContext& context) {
+                          const std::vector<const SpanRow*>& registered, const JudgementContext& context) {
         const Process* const known = context.processes ? context.processes->find(process) : nullptr;
         if (scope.starts_with('/') && known && (known->cgroup == scope || known->cgroup.starts_with(scope + "/")))
             return true;
@@ -187,9 +189,8 @@ class SlowRequests final : public Detector {
             }
             return false;
         };
-        for (const SpanRow& span : *context.spans)
-            if (span.kind == SpanKind::scope && !scope.empty() && span.scope == scope && descends_from(span.process))
-                return true;
+        for (const SpanRow* span : registered)
+            if (span->scope == scope && descends_from(span->process)) return true;
         ProcessKey last;
         for (const Request& request : group.requests) {
             const ProcessKey& process = request.span->process;
@@ -198,7 +199,7 @@ class SlowRequests final : public Detector {
         return false;
     }
 
-    void find(const std::string& scope, Group& group, const std::vector<Stall>& all, const JudgementContext& context,
+    void find(const std::string& scope, Group& group, const Stalls& all, const JudgementContext& context,
               std::vector<Finding>& ret_findings) const {
         if (group.requests.size() < enough_requests) return;
         std::vector<uint64_t> durations;
@@ -215,7 +216,9 @@ class SlowRequests final : public Detector {
         }
         if (slow.empty()) return;
         std::vector<const Stall*> stalls;
-        for (const Stall& stall : all)
+        for (const auto& [process, at_ns] : all.first)
+            group.members[process] = is_member(process, at_ns, scope, group, all.registered, context);
+        for (const Stall& stall : all.all)
             if (group.members.at(stall.process)) stalls.push_back(&stall);
         for (SlowRequest& request : slow) explain(request, stalls);
         const size_t candidates = slow.size();

@@ -112,6 +112,7 @@ void Cycles::learn(const Event& call, const Op* op) {
             std::min(learnt.delay_ns, call.last_wait_ns == 0 ? call.runnable_ns : call.last_runnable_ns);
     if (learnt.what == 0 && learnt.delay_ns == 0 && learnt.is_certain) return;
     const uint32_t thread = thread_of(call.process(), call.tid);
+    forgot_callers_ |= thread == KeyIndex<ThreadKey>::none;
     if (thread == KeyIndex<ThreadKey>::none) return;
     learnt_.push_back(learnt);
     learnt_.back().thread = thread;

@@ -19,6 +19,7 @@ constexpr size_t max_file = 64 << 10;
 constexpr size_t max_cpus = 64;  // whose clock rates are read: each is a file
 constexpr size_t cpus_a_round = 8;
 constexpr uint64_t slow_round_ns = 5'000'000;
+constexpr unsigned slow_in_a_row = 2;  // one alone may have been preempted
 constexpr uint64_t slow_pause_ns = 60'000'000'000;
 constexpr size_t max_groups = 256;  // of traced processes
 constexpr size_t calls_a_round = 10;
@@ -186,7 +187,8 @@ void HostState::read_clock_rates() {
         if (!std::exchange(is_begun, false)) break;
     }
     const uint64_t ended_ns = clock_();
-    if (ended_ns - began_ns > slow_round_ns) next_rates_ns_ = ended_ns + slow_pause_ns;
+    slow_rounds_ = ended_ns - began_ns > slow_round_ns ? slow_rounds_ + 1 : 0;
+    if (slow_rounds_ >= slow_in_a_row) next_rates_ns_ = ended_ns + slow_pause_ns;
 }
 
 Counters HostState::clock_rates() const {

@@ -67,6 +67,7 @@ class HostState {
     ProcessKey looked_up_{};   ///< the last that was looked up again
     std::vector<double> mhz_;  ///< by CPU, none from before the latest pass over all of them
     size_t next_cpu_ = 0;
+    unsigned slow_rounds_ = 0;    ///< the latest, in a row
     uint64_t next_rates_ns_ = 0;  ///< not read before
 };
 

@@ -188,7 +188,6 @@ class Writer:
             if self._thread is None:
                 thread = self._thread = threading.Thread(target=self._run, name="ingero-spans", daemon=True)
                 thread.start()
-                _flush_with_multiprocessing()
         except Exception:  # the interpreter ends, or there can be no more threads
             self._dropped["no-thread"] += len(self._queue)
             self._queue.clear()
@@ -196,6 +195,9 @@ class Writer:
             if thread is not None and thread.ident is None:
                 self._thread = None
             lock.release()
+        if thread is not None:
+            with contextlib.suppress(Exception):
+                _flush_with_multiprocessing()
 
     # The rest runs in the background thread.
 
