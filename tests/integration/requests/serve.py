@@ -32,8 +32,8 @@ def load(library):
 
 def result_of(number, arrived, scheduled, first, held_up):
     end = time.monotonic()
-    return {"id": f"request-{number}", "latency": end - arrived, "queued": scheduled - arrived, "prefill": first - scheduled,
-            "decode": end - first, "held_up": held_up}
+    return {"id": f"request-{number}", "timestamp": time.time(), "latency": end - arrived, "queued": scheduled - arrived,
+            "prefill": first - scheduled, "decode": end - first, "held_up": held_up}
 
 
 def batches(runtime, requests, clients):
@@ -92,8 +92,9 @@ def engine(library, requests, completions, batch):
     with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
         for number in range(requests):
             heavy = number == HEAVY and completions > 1
+            arrived = time.monotonic()
             for _ in range(completions if heavy else 1):
-                pool.submit(serve, number, time.monotonic(), HEAVY_ITERATIONS if heavy else ITERATIONS)
+                pool.submit(serve, number, arrived, HEAVY_ITERATIONS if heavy else ITERATIONS)
             time.sleep(ARRIVAL_SECONDS)
 
 
@@ -133,7 +134,8 @@ def serve(library, requests, source, completions, batch="0"):
             # Lies of an emitter: they change no order.
             num_prompt_tokens=1_000_000 if result["id"] == "request-1" else 8, num_generation_tokens=ITERATIONS)
         logger.record(types.SimpleNamespace(num_running_reqs=1, num_waiting_reqs=0, kv_cache_usage=0.5),
-                      types.SimpleNamespace(finished_requests=[finished], num_preempted_reqs=0))
+                      types.SimpleNamespace(finished_requests=[finished], num_preempted_reqs=0,
+                                            iteration_timestamp=result["timestamp"]))
     assert child.wait() == 0
     if not default_writer().flush(30):
         sys.exit("serve.py: after 30 s ingerod has not taken all that was told of the requests")
