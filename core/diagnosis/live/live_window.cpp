@@ -357,10 +357,14 @@ std::vector<Finding> LiveWindow::pass(const ClockTriple& now, const std::vector<
         const bool is_inside = block.earliest_start_ns >= wanted.from_ns && block.latest_end_ns <= wanted.to_ns;
         if (is_inside && block.parts.size() == 1 && block.parts[0]) return block.parts[0]->rows;
         rows.clear();
-        for (const auto& part : block.parts)
-            if (part)
+        for (const auto& part : block.parts) {
+            if (!part) continue;
+            if (is_inside)
+                rows.insert(rows.end(), part->rows.begin(), part->rows.end());
+            else
                 std::copy_if(part->rows.begin(), part->rows.end(), std::back_inserter(rows),
                              [&](const Event& row) { return overlaps(row, wanted); });
+        }
         return rows;
     };
     for (const Block& block : blocks) judge.learn(rows_of(block, {0, UINT64_MAX}));
