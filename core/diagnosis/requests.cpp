@@ -273,7 +273,7 @@ Result<void> RequestsOfBoot::read_spans() {
     auto spans = snapshot_.spans(boot_.boot_index, boot_.monotonic, is_asked);
     if (!spans) return tl::unexpected(spans.error());
     if (spans->size() > max_spans)
-        return fail(ErrorCode::limit, "more than 1,000,000 of your spans are in the window",
+        return fail(ErrorCode::limit, "more than 1,000,000 spans to answer from are in the window",
                     "ask for a shorter window");
     if (by_labels) spans_ = spans_of_labels(*spans, query_.kind);
     for (SpanRow& span : *spans)

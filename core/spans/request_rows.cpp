@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t same_start_ns = 1'000'000;
 constexpr const char* completions = "completions";
 constexpr double max_completions = 1e6;  ///< more are no number of completions
+/// Rows of one request that the next is compared with: whoever sends very many of one id must not make others wait.
+constexpr size_t max_compared = 256;
 
 uint64_t duration_of(const SpanRow& span) {
     return saturating_subtract(span.end_ns, span.start_ns);
@@ -86,7 +88,7 @@ void merge_request_rows(std::vector<SpanRow>& ret_spans) {
         const auto sent_again = [&](const SpanRow& row) { return is_copy(row, span); };
         if (std::any_of(rows_of_last.begin(), rows_of_last.end(), sent_again)) continue;
         add_child(merged.back(), span);
-        rows_of_last.push_back(std::move(span));
+        if (rows_of_last.size() < max_compared) rows_of_last.push_back(std::move(span));
     }
     ret_spans = std::move(merged);
     std::stable_sort(ret_spans.begin(), ret_spans.end(), [](const SpanRow& a, const SpanRow& b) {

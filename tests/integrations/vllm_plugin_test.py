@@ -5,46 +5,27 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-import types
 import unittest
 from unittest import mock
 
-try:
-    import msgpack  # of the listener
-except ImportError:
-    print("SKIPPED: the package python3-msgpack is missing")
-    sys.exit(77)
-
-SOURCES = sys.argv.pop(1)
-sys.path.insert(0, SOURCES)
+from emitter_support import SOURCES, WithListener, namespace, strip  # before what it makes importable
 
 import ingero.vllm
 from ingero.writer import Writer, start_time_ticks
-from listener import Listener
 from vllm_standin import NEW, OLD, IterationStats
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
-
-
-def namespace(**fields):
-    return types.SimpleNamespace(**fields)
 
 
 def finished(identifier="r", latency=1.0, **fields):
     return namespace(request_id=identifier, e2e_latency=latency, **fields)
 
 
-class Plugin(unittest.TestCase):
-    def setUp(self):
-        self.listener = Listener()
-        self.addCleanup(self.listener.close)
-
+class Plugin(WithListener):
     def logger(self, model="llama", engine=2):
         self.out = Writer(self.listener.path)
         self.addCleanup(self.out.close, 0)
@@ -55,8 +36,7 @@ class Plugin(unittest.TestCase):
         """All spans of this kind that were sent until now."""
         self.assertTrue(self.out.flush(20))
         self.assertEqual(self.out.stats()["dropped"], {})
-        spans = [{key: value for key, value in span.items() if key != "ack"} for span in self.listener.spans]
-        return [span for span in spans if span.get("kind", "request") == kind]
+        return [span for span in map(strip, self.listener.spans) if span.get("kind", "request") == kind]
 
     def values(self):
         return [span["values"] for span in self.sent("sample")]
@@ -173,10 +153,10 @@ class Completions(Plugin):
     def test_those_of_several_iterations_have_one_start(self):
         logger = self.logger()
         arrival = time.time() - 3
-        for busy in (0.0, 0.03, 0.005):
+        for ago in (0.03, 0.02, 0.0):  # this process had other work since
             iteration = IterationStats()
+            iteration.iteration_timestamp -= ago
             NEW.request(iteration, arrival, "cmpl-1")
-            time.sleep(busy)  # this process has other work before it records
             NEW.record(logger, None, iteration)
         spans = self.sent()
         starts = [span["start"] for span in spans]
@@ -184,17 +164,18 @@ class Completions(Plugin):
         self.assertEqual(len({span["end"] for span in spans}), 3)
 
     def test_a_pause_while_the_clocks_are_read_does_not_part_them(self):
-        wall, pauses = time.time_ns, []
+        wall, monotonic, pauses, paused_ns = time.time_ns, time.monotonic_ns, [], 0
 
-        def paused():
-            if pauses:
-                time.sleep(pauses.pop())
-            return wall()
+        def wall_after_a_pause():
+            nonlocal paused_ns
+            paused_ns += pauses.pop() if pauses else 0
+            return wall() + paused_ns
 
         logger = self.logger()
         arrival = time.time() - 3
-        with mock.patch.object(time, "time_ns", paused):
-            for pause in ([0.02], [], [0.02]):
+        with mock.patch.object(time, "time_ns", wall_after_a_pause), \
+                mock.patch.object(time, "monotonic_ns", lambda: monotonic() + paused_ns):
+            for pause in ([20 * MILLISECOND], [], [20 * MILLISECOND]):
                 pauses[:] = pause
                 iteration = IterationStats()
                 NEW.request(iteration, arrival, "cmpl-1")
@@ -217,11 +198,12 @@ class Moments(Plugin):
         before = time.monotonic_ns()
         iteration = IterationStats()
         after = time.monotonic_ns()
+        iteration.iteration_timestamp -= 0.2
         NEW.request(iteration, iteration.iteration_timestamp - 2, "r")
-        time.sleep(0.2)
         NEW.record(logger, NEW.scheduler(1), iteration)
         (request,), (sample,) = self.sent(), self.sent("sample")
-        self.assertTrue(before - MILLISECOND < request["end"] < after + MILLISECOND)
+        ended = request["end"] + SECOND // 5
+        self.assertTrue(before - MILLISECOND < ended < after + MILLISECOND)
         self.assertLess(abs(request["end"] - request["start"] - 2 * SECOND), 1_000)
         self.assertEqual((sample["start"], sample["end"]), (request["end"], request["end"]))
 
@@ -326,11 +308,7 @@ class Samples(Plugin):
 
 
 class Interface(Plugin):
-    def run_program(self, program, *arguments):
-        """In a process of its own: the module looks for vLLM when it is read."""
-        environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{HERE}", "INGERO_SPANS_SOCKET": self.listener.path}
-        return subprocess.run([sys.executable, "-B", "-c", program, *arguments], env=environment, check=True,
-                              timeout=60, stdout=subprocess.PIPE, text=True).stdout
+    """Programs of their own: the module looks for vLLM when it is read."""
 
     def test_it_is_a_subclass_of_the_interface_and_found_by_its_entry_point(self):
         program = (
@@ -401,7 +379,7 @@ class Engines(Plugin):
     def test_engines_that_are_siblings_are_registered(self):
         """Several API servers: the launcher starts them and the engines, and an engine its workers."""
         program = (
-            "import json, multiprocessing, os, threading, time\n"
+            "import json, multiprocessing, os, threading\n"
             "from multiprocessing import resource_tracker\n"
             "context = multiprocessing.get_context('fork')\n"
             "until, end = os.pipe()\n"
@@ -421,10 +399,12 @@ class Engines(Plugin):
             "    loggers = [StatLogger(None, i) for i in range(2)]\n"
             "    for logger in loggers:\n"
             "        logger.log_engine_initialized()\n"
-            "    while any(one.name == 'ingero-engines' for one in threading.enumerate()):\n"
-            "        for logger in loggers:\n"
-            "            logger.record(None, vllm_standin.IterationStats())\n"
-            "        time.sleep(0.01)\n"
+            "        logger.record(None, vllm_standin.IterationStats())\n"
+            "    for thread in threading.enumerate():\n"
+            "        if thread.name == 'ingero-engines':\n"
+            "            thread.join()\n"
+            "    for logger in loggers:\n"
+            "        logger.record(None, vllm_standin.IterationStats())\n"
             "    default_writer().flush(20)\n"
             "resource_tracker.ensure_running()\n"
             "hear, say = context.Pipe()\n"
@@ -438,16 +418,19 @@ class Engines(Plugin):
             "started.join()\n"
             "print(json.dumps(pids))\n"
         )
-        pids = json.loads(Interface.run_program(self, program))
+        pids = json.loads(self.run_program(program))
         scopes = [span for span in self.listener.spans if span.get("kind") == "scope"]
         self.assertEqual(sorted(span["pid"] for span in scopes), sorted(pids), "each once, and nothing else")
         self.assertTrue(all(span["start_time"] > 0 for span in scopes))
 
-    def test_engines_that_are_children_are_registered_without_scheduler_statistics(self):
+    def child(self):
         child = subprocess.Popen(["/bin/sleep", "600"])
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
-        logger = self.logger()
+        return child
+
+    def test_engines_that_are_children_are_registered_without_scheduler_statistics(self):
+        child, logger = self.child(), self.logger()
         with mock.patch("multiprocessing.active_children", lambda: [child]):
             for _ in range(3):
                 logger.record(None, IterationStats())
@@ -455,10 +438,7 @@ class Engines(Plugin):
         self.assertEqual((scope["pid"], scope["start_time"]), (child.pid, start_time_ticks(child.pid)))
 
     def test_engines_are_registered_again_after_a_while(self):
-        child = subprocess.Popen(["/bin/sleep", "600"])
-        self.addCleanup(child.wait)
-        self.addCleanup(child.kill)
-        logger = self.logger()
+        child, logger = self.child(), self.logger()
         with mock.patch("multiprocessing.active_children", lambda: [child]):
             logger.log_engine_initialized()
             logger.log_engine_initialized()

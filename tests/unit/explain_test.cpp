@@ -150,6 +150,21 @@ TEST(Explain, AFifthOfTheTimeIsThatOfOneProcessAndNotOfAllTogether) {
     EXPECT_THAT(one.summary, testing::StartsWith("no cause found: 2,000 calls together took 3 s longer than usual"));
 }
 
+TEST(Explain, RequestsThatAreTooManyToCompareAreCounted) {
+    Workload work;
+    healthy_step(work);
+    SpanRow span;
+    span.id = "r";
+    span.process = {python, 5};
+    for (uint64_t i = 0; i < 262'144 + 2; ++i) {
+        span.start_ns = 1 + i * us;
+        span.end_ns = span.start_ns + us;
+        work.snapshot.add(span);
+    }
+    work.now = second;
+    EXPECT_THAT(work.explain().summary, HasSubstr("; the first 2 requests and steps of the window were not compared"));
+}
+
 TEST(Explain, WhereATenthOfTheCallsFailThatIsSaid) {
     const std::string failed = "; 100 of the 1,000 calls failed: 'ingeroctl stats' counts the errors";
     const ExplainAnswer failing = explained_calls(0, 100);

@@ -222,6 +222,34 @@ TEST_F(SlowRequests, AreServedByWhoDescendsFromWhoTells) {
     EXPECT_THAT(of_kind("slow-request"), SizeIs(1));
 }
 
+TEST_F(SlowRequests, AreServedByADescendantThoughWhoStartedItHasEndedSince) {
+    Process core, engine;
+    core.key = {250, 6};
+    core.parent_pid = python.pid;
+    engine.key = {300, 7};
+    engine.parent_pid = core.key.pid;
+    snapshot_.add(engine);
+    serve(200, {50}, true, engine.key);
+    core.exited_ns = now_;
+    snapshot_.add(core);
+    now_ += second;
+    EXPECT_THAT(of_kind("slow-request"), SizeIs(1));
+}
+
+TEST_F(SlowRequests, HaveTheEndOfTheirLastCompletion) {
+    serve(200, {50}, true);
+    for (const SpanRow& span : spans_) {
+        if (span.id != "r60") continue;
+        SpanRow other = span;
+        other.end_ns += 5 * ms;
+        snapshot_.add(other);
+    }
+    const auto findings = of_kind("slow-request");
+    ASSERT_THAT(findings, SizeIs(1));
+    EXPECT_THAT(findings[0].summary, HasSubstr("1 of 200 requests"));
+    EXPECT_EQ(findings[0].owning_process(), python);
+}
+
 TEST_F(SlowRequests, TooFewToKnowWhatIsUsualAreNone) {
     serve(15, {5}, true);
     EXPECT_THAT(of_kind("slow-request"), IsEmpty());

@@ -54,6 +54,20 @@ TEST_F(Incidents, one_odd_second_opens_nothing) {
     EXPECT_TRUE(tracker.open().empty());
 }
 
+TEST_F(Incidents, what_holds_up_an_owners_work_is_one_whichever_process_it_is) {
+    size_t opened = 0;
+    for (int pass = 0; pass < 10; ++pass) {
+        Finding finding = contention(50 * ms, Severity::medium, pass % 2 == 0 ? 300 : 301);
+        finding.owner = {python, 5};
+        for (const IncidentChange& change : observe({finding})) {
+            EXPECT_EQ(change.incident.process, (ProcessKey{python, 5}));
+            opened += change.what == What::opened;
+        }
+    }
+    EXPECT_EQ(opened, 1u);
+    EXPECT_EQ(tracker.open().size(), 1u);
+}
+
 TEST_F(Incidents, the_same_lost_time_seen_twice_opens_nothing) {
     EXPECT_TRUE(observe({contention(50 * ms)}).empty());
     EXPECT_TRUE(observe({contention(0)}).empty());

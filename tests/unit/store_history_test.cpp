@@ -76,6 +76,9 @@ TEST_F(AHistory, FindsSpansByWindowAndById) {
     EXPECT_EQ(snapshot->spans(0, {200, 300})->size(), 2u);
     EXPECT_EQ(snapshot->spans(0, {300, 301})->size(), 4u);
     EXPECT_EQ(snapshot->spans(1, everything)->size(), 0u);
+    const auto is_r2 = [](const SpanRow& span) { return span.id == "r2"; };
+    EXPECT_EQ(snapshot->spans(0, {200, 300}, is_r2)->size(), 2u);
+    EXPECT_EQ(snapshot->spans(0, {1, 3}, is_r2)->size(), 0u);
     const auto found = snapshot->spans_of("r", {});
     ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(found->size(), 4u);

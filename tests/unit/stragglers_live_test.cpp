@@ -127,6 +127,20 @@ TEST_F(StragglersLive, AreTheSameAfterAShortPause) {
     expect_the_same_of_the_store();
 }
 
+// The others synchronise no more, or nothing of them is seen any more: one rank alone shows nobody late.
+TEST_F(StragglersLive, EndThoughOneRankGoesOn) {
+    run(100, 20 * ms, 15 * ms);
+    for (int i = 0; i < 40 && changes_.size() < 2; ++i) {
+        step({400 * ms});
+        watch().take(std::vector<Event>(snapshot_.events().end() - 2, snapshot_.events().end()));
+        keep(watch().settle(now_ - 500 * ms));
+        keep(watch().quiet(now_));
+    }
+    ASSERT_THAT(changes_, SizeIs(2));
+    EXPECT_TRUE(changes_[1].resolved);
+    EXPECT_THAT(watch().open(), SizeIs(0));
+}
+
 // It ended before the communicator was quiet, and is judged after that.
 TEST_F(StragglersLive, DoNotEndBeforeARangeThatIsNotYetJudged) {
     run(100, 20 * ms, 15 * ms);
