@@ -139,13 +139,27 @@ class Host : public testing::Test {
         const uint64_t offset = static_cast<uint64_t>(std::chrono::nanoseconds(realtime).count()) - monotonic_now_ns();
         return "start_ns BETWEEN " + std::to_string(offset + span.from) + " AND " + std::to_string(offset + span.to);
     }
+    /// Whether the daemon told that it lost one in it, as it must where the kernel kept a switch from it.
+    bool is_told_as_lost(const Span& wait) {
+        return !query(
+                    "SELECT 1 FROM host_events WHERE op = 'sched_switch_summary' AND split_uncertain AND waits = 1 "
+                    "AND tid = " +
+                    std::to_string(pid_) + " AND " + inside(wait))
+                    .empty();
+    }
     /// By a limit, which lets the first ones pass. Others may have had the CPU meanwhile, which is told apart.
     void expect_held_up(const std::vector<Span>& waits, const std::string& blocked_on) {
         uint64_t idle_ns = 0, found_ns = 0, so_blocked_ns = 0, blocked_ns = 0;
         size_t held_up = 0, so_held_up = 0;
         for (const Span& wait : waits) {
             if (wait.duration() <= 5 * ms) continue;
-            const json found = rows("blocked_ns + runnable_ns, blocked_ns", 1, inside(wait));
+            json found;
+            EXPECT_TRUE(wait_until([&] {
+                found = rows("blocked_ns + runnable_ns, blocked_ns", 0, inside(wait));
+                return !found.empty() || is_told_as_lost(wait);
+            })) << "nothing is told of "
+                << format_duration(wait.idle());
+            if (found.empty()) continue;
             const json so = rows("blocked_ns", 0, inside(wait) + " AND blocked_on = '" + blocked_on + "'");
             ++held_up;
             so_held_up += !so.empty();
