@@ -109,7 +109,9 @@ struct CallProbes::Impl {
     Result<void> open(bool session_takes_context);
     Result<void> load();
     Result<void> fill_thin_slots(uint8_t* slots, uint8_t* ops);
-    ingero_op_counters counters_of(uint32_t index) const;
+    ingero_op_counters counters_of(uint32_t index) const {
+        return read_counters(counters_fd, static_cast<size_t>(cpus), index);
+    }
     Result<void> make_rings();
     Result<void> attach_tracepoints();
     Result<void> map_shared_words();
@@ -545,29 +547,8 @@ uint32_t CallProbes::stack_cost_ns() const {
     return std::atomic_ref<uint32_t>(control.walk_ns).load(std::memory_order_relaxed);
 }
 
-ingero_op_counters CallProbes::Impl::counters_of(uint32_t index) const {
-    ingero_op_counters sums{};
-    std::vector<ingero_op_counters> per_cpu(static_cast<size_t>(cpus));
-    if (bpf_map_lookup_elem(counters_fd, &index, per_cpu.data()) != 0) return sums;
-    for (const ingero_op_counters& one : per_cpu) {
-        sums.entries += one.entries;
-        sums.records += one.records;
-        sums.lost_ring += one.lost_ring;
-        sums.lost_frames += one.lost_frames;
-        sums.lost_depth += one.lost_depth;
-        sums.uncertain += one.uncertain;
-        sums.thinned += one.thinned;
-        sums.timed += one.timed;
-        sums.timed_ns += one.timed_ns;
-        sums.passed_by += one.passed_by;
-    }
-    return sums;
-}
-
 OpCounters CallProbes::counters() const {
-    OpCounters sums;
-    for (uint32_t index = 0; index < all_ops().size(); ++index) sums.push_back(impl_->counters_of(index));
-    return sums;
+    return read_counters(impl_->counters_fd, static_cast<size_t>(impl_->cpus));
 }
 
 uint64_t CallProbes::names_lost() const {

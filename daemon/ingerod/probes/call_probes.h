@@ -20,11 +20,9 @@
 #include "daemon/ingerod/probes/host_watch.h"
 #include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel/kernel_features.h"
+#include "daemon/ingerod/probes/op_counters.h"
 
 namespace ingero {
-
-/// Sums over all CPUs, by op index (targets.h), since load.
-using OpCounters = std::vector<ingero_op_counters>;
 
 /// One attached library; detaches when destroyed.
 class AttachedLibrary {
