@@ -323,9 +323,9 @@ int main(int argc, char** argv) {
     bpf_link__destroy(usual_return);
 
     const uint64_t made = uint64_t{4} * rounds * calls_per_round;
-    const OpCounters counters = (*probes)->counters();
+    const SymbolCounters counters = (*probes)->counters();
     uint64_t lost = 0;
-    for (const ingero_op_counters& one : counters) lost += one.lost_ring + one.lost_frames + one.lost_depth;
+    for (const ingero_call_counters& one : counters) lost += one.lost_ring + one.lost_frames + one.lost_depth;
     if (records != made || lost != 0)
         return fail_with("a ring that is full is cheaper than one that is not: " + std::to_string(records) + " of " +
                          std::to_string(made) + " calls recorded, " + std::to_string(lost) + " lost");

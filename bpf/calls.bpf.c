@@ -117,9 +117,9 @@ static __always_inline int is_runtime(__u64 cookie) {
 }
 
 /* Counts the entry; of some, times that. */
-static __always_inline struct ingero_op_counters *count_entry(struct thread_state *thread, __u64 cookie) {
+static __always_inline struct ingero_call_counters *count_entry(struct thread_state *thread, __u64 cookie) {
     __u64 began = thread && is_entry_timed(thread) ? bpf_ktime_get_ns() : 0;
-    struct ingero_op_counters *counters = counters_of(cookie);
+    struct ingero_call_counters *counters = counters_of(cookie);
     __u32 depth;
 
     COUNT(counters, entries);
@@ -136,7 +136,7 @@ static __always_inline struct ingero_op_counters *count_entry(struct thread_stat
 static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-    struct ingero_op_counters *counters;
+    struct ingero_call_counters *counters;
     __u64 stack_pointer = entry_stack_pointer(ctx), now;
     struct frame *frame;
     __u32 depth;
@@ -159,7 +159,7 @@ static __always_inline int enter_call(struct call_context *ctx, __u64 cookie) {
         }
     }
     counters = count_entry(thread, cookie);
-    if (wait_floor_ns && !is_watched(task)) watch_caller(task);
+    if (wait_floor_ns && !is_watched(task)) watch_caller(task, thread);
     if (!thread) thread = first_call(task);
     if (!thread) {
         COUNT(counters, lost_depth);
@@ -232,29 +232,45 @@ static __always_inline struct frame *frame_of_return(struct thread_state *thread
     return 0;
 }
 
-/*
- * The name of a function that is registered lies on a page that nobody may have touched yet, and that the callee does not
- * touch either. To fault it in here would be to sleep for as long as whoever serves the page likes, with a record held that
- * nobody can read past: the record has the name's address instead.
- */
-static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now) {
-    struct ingero_function_record *record = reserve(sizeof(*record));
-
-    if (!record) {
-        __sync_fetch_and_add(&names_lost, 1);
-        return;
-    }
+static __always_inline void begin_function_record(struct ingero_function_record *record, struct thread_state *thread,
+                                                  __u64 handle, __u64 now) {
     record->type = INGERO_RECORD_FUNCTION;
     record->tgid = thread->tgid;
     record->process_start_ns = thread->process_start_ns;
     record->time_ns = now;
     record->handle = handle;
+}
+
+/*
+ * The name of a function that is registered lies on a page that nobody may have touched yet, and that the callee does not
+ * touch either. To fault it in here would be to sleep for as long as whoever serves the page likes, with a record held that
+ * nobody can read past: the record has the name's address instead. So it has where a program registers thousands at its
+ * start and a small ring fills: without the name, which then is the program's own constant, it takes a fifth of the room.
+ */
+static __always_inline void tell_function(struct thread_state *thread, __u64 handle, __u64 name, __u64 now,
+                                          int is_constant) {
+    struct ingero_function_record *record;
+
+    if (is_constant && is_ring_fuller_than(2)) {
+        record = reserve(__builtin_offsetof(struct ingero_function_record, name));
+        if (!record) goto lost;
+        begin_function_record(record, thread, handle, now);
+        record->name_address = name;
+        submit(record);
+        return;
+    }
+    record = reserve(sizeof(*record));
+    if (!record) goto lost;
+    begin_function_record(record, thread, handle, now);
     record->name_address = 0;
     if (bpf_probe_read_user_str(record->name, INGERO_MAX_NAME, (void *)name) <= 0) {
         record->name[0] = 0;
         record->name_address = name;
     }
     submit(record);
+    return;
+lost:
+    __sync_fetch_and_add(&names_lost, 1);
 }
 
 /* What a call that succeeded changed for its thread, or revealed of its process. */
@@ -289,11 +305,11 @@ static __always_inline void take_effect(struct thread_state *thread, struct task
         case INGERO_SHAPE_REGISTER:
             bpf_map_update_elem(&processes, &tgid, &start, BPF_ANY);
             if (thread->device == INGERO_DEVICE_UNKNOWN) thread->device = 0;
-            tell_function(thread, frame->args[0], frame->args[2], now);
+            tell_function(thread, frame->args[0], frame->args[2], now, 1);
             frame->args[2] = 0;
             break;
         case INGERO_SHAPE_NAME:
-            tell_function(thread, frame->args[0], frame->args[2], now);
+            tell_function(thread, frame->args[0], frame->args[2], now, 0);
             frame->args[2] = 0;
             break;
     }
@@ -381,7 +397,7 @@ static __always_inline void forget_frames(struct thread_state *thread) {
 static __always_inline void leave_call(struct call_context *ctx) {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-    struct ingero_op_counters *counters;
+    struct ingero_call_counters *counters;
     struct off_cpu_sums sums;
     struct frame *frame;
     int return_code = (int)return_value(ctx);

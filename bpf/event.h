@@ -24,8 +24,8 @@ typedef uint64_t ingero_u64;
 #include "start_unit.h"
 
 #define INGERO_COMM_LENGTH 16
-#define INGERO_MAX_DEPTH 6   /* nested traced calls a thread; deeper ones are counted as lost */
-#define INGERO_MAX_OPS 256   /* rows of the per-op counter table */
+#define INGERO_MAX_DEPTH 6     /* nested traced calls a thread; deeper ones are counted as lost */
+#define INGERO_MAX_SYMBOLS 256 /* functions that are probed, by name, and rows of the table of counters */
 #define INGERO_MAX_CPUS 1024
 #define INGERO_PID_OUTSIDE 0xffffffffu /* a process outside the pid namespace of the daemon */
 #define INGERO_DEVICE_UNKNOWN 0xffffu
@@ -61,6 +61,7 @@ enum ingero_blocked_reason {
     INGERO_BLOCKED_CHILD = 9,
     INGERO_BLOCKED_TIMER = 10,
     INGERO_BLOCKED_OTHER = 11,
+    INGERO_BLOCKED_STOPPED = 12, /* by a signal, a debugger or the freezer of its cgroup */
 };
 
 /* What a system call waits for, by its number: the loader fills the table from its own headers. */
@@ -260,7 +261,7 @@ struct ingero_function_record {
     ingero_u64 process_start_ns;
     ingero_u64 time_ns;
     ingero_u64 handle;
-    ingero_u64 name_address;    /* of a name on a page that is not there yet: the reader has to look; 0 where `name` has it */
+    ingero_u64 name_address;    /* of a name that the reader has to look for; then the record may end here. 0: `name` has it */
     char name[INGERO_MAX_NAME]; /* as the target has it: mangled. Ends with a NUL, or is cut at INGERO_MAX_NAME - 1 */
 };
 
@@ -309,7 +310,7 @@ struct ingero_undecided {
 };
 
 /* Counters a CPU and op. All counts since load. */
-struct ingero_op_counters {
+struct ingero_call_counters {
     ingero_u64 entries;      /* entry probe hits */
     ingero_u64 records;      /* records written */
     ingero_u64 lost_ring;    /* no room in the ring, with those that the record stood for */
@@ -389,7 +390,7 @@ struct ingero_overhead_budget {
 
 /*
  * How to read a call's arguments, packed into the 64-bit probe cookie, so that the probe looks nothing up:
- *   bits  0-15 op, 16-23 op index, 24-31 shape, 32-55 three argument selectors of 8 bits, 56-63 the stream's.
+ *   bits  0-15 op, 16-23 number of the symbol, 24-31 shape, 32-55 three argument selectors of 8 bits, 56-63 the stream's.
  * A selector is a parameter number from 1; 0 means none. INGERO_ARG_U32 takes the low 32 bits,
  * INGERO_ARG_OUT reads the pointed-to word when the call has returned success, INGERO_ARG_IN at entry.
  * With INGERO_ARG_OUT, INGERO_ARG_U32 says that the pointed-to word has 32 bits.

@@ -172,6 +172,7 @@ struct task_struct {
     int exit_code;
     unsigned in_iowait : 1;
     unsigned int flags;
+    unsigned long jobctl;
     struct sched_entity se;
     const struct cred *cred;
     int pid;

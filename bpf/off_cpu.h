@@ -179,6 +179,7 @@ static __always_inline __u8 blocked_reason(struct wait_state *wait, struct task_
     __u8 class;
     struct pt_regs *regs;
 
+    if (wait->stopped) return INGERO_BLOCKED_STOPPED;
     if (wait->syscall < 0) return INGERO_BLOCKED_PAGE_FAULT;
     class = wait->syscall < INGERO_MAX_SYSCALLS ? syscall_classes[wait->syscall & (INGERO_MAX_SYSCALLS - 1)]
                                                   : INGERO_SYSCALL_OTHER;
@@ -241,6 +242,16 @@ static __always_inline void charge_frames(struct thread_state *thread, __u64 blo
 /* By the kernel's count, which has the one under way. */
 static __always_inline __u64 switches_of(struct task_struct *task) { return task->nvcsw + task->nivcsw; }
 
+#define STATE_STOPPED 0x4
+#define STATE_TRACED 0x8
+#define STATE_FROZEN 0x8000 /* Linux 6.1 */
+#define JOBCTL_TRAP_FREEZE (1UL << 23)
+
+/* Whatever it was about then goes on when somebody lets it. */
+static __always_inline int is_stopped(struct task_struct *task) {
+    return (task->__state & (STATE_STOPPED | STATE_TRACED | STATE_FROZEN)) || (task->jobctl & JOBCTL_TRAP_FREEZE);
+}
+
 /* `task` is switched out. */
 static __always_inline void leave_cpu(struct wait_state *wait, struct task_struct *task, int preempted, __u32 cpu,
                                       __u64 now) {
@@ -258,7 +269,10 @@ static __always_inline void leave_cpu(struct wait_state *wait, struct task_struc
         return;
     }
     wait->off_kind = OFF_BLOCKED;
-    wait->syscall = syscall_number(regs) >= 0 && syscall_number(regs) < 0x7fff ? (__s32)syscall_number(regs) : -1;
+    wait->stopped = is_stopped(task);
+    wait->syscall = !wait->stopped && syscall_number(regs) >= 0 && syscall_number(regs) < 0x7fff
+                        ? (__s32)syscall_number(regs)
+                        : -1;
     wait->in_iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
 }
 

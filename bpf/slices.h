@@ -17,7 +17,7 @@
 #define FRESH_NS 20000 /* its link may be another than the one that went */
 #define IN_SLICES_NS 5000000000ULL /* a thread that called in one since then is in that stage */
 
-/* Written by the loader; the second is when it last detached from functions that may be called again. */
+/* Written by the loader; the second is when it last detached from functions. */
 struct ingero_slice slice;
 __u64 relinked_ns;
 

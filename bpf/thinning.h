@@ -21,9 +21,9 @@
 
 /* Set by the loader, also while the programs run. */
 struct ingero_overhead_budget overhead_budget;
-/* By op index: 0 for ops that are never thinned; and the op index of each slot. */
-__u8 thin_slots[INGERO_MAX_OPS];
-__u8 thin_ops[INGERO_THIN_SLOTS];
+/* By symbol: 0 for ops that are never thinned; and, of each slot, the symbol that is charged for its op. */
+__u8 thin_slots[INGERO_MAX_SYMBOLS];
+__u8 thin_symbols[INGERO_THIN_SLOTS];
 
 static __always_inline int is_entry_timed(struct thread_state *thread) {
     if (overhead_budget.time_all) return 1;
@@ -111,11 +111,11 @@ static __always_inline struct ingero_worth weigh_call(struct thread_state *threa
 /* The thread ends: no record will come to stand for those left out since the last. */
 static __always_inline void lose_unkept(struct thread_state *thread) {
     for (__u32 slot = 1; slot < INGERO_THIN_SLOTS; slot++) {
-        __u32 index = thin_ops[slot], unkept = thread->unkept[slot];
-        struct ingero_op_counters *counters;
+        __u32 index = thin_symbols[slot], unkept = thread->unkept[slot];
+        struct ingero_call_counters *counters;
 
         if (unkept == 0) continue;
-        counters = bpf_map_lookup_elem(&op_counters, &index);
+        counters = bpf_map_lookup_elem(&call_counters, &index);
         COUNT_BY(counters, lost_ring, unkept);
         COUNT_BY(counters, thinned, -(__s64)unkept);
         thread->unkept[slot] = 0;

@@ -117,7 +117,7 @@ struct wait_state {
     __s32 syscall;
     __u32 in_iowait;
     __u32 wait_preemptor_tgid; /* best candidate of the wait in progress, kept over migrations */
-    __u32 reserved;
+    __u32 stopped;
     char wait_preemptor_comm[INGERO_COMM_LENGTH];
     char waker_comm[INGERO_COMM_LENGTH];
 };
@@ -134,6 +134,7 @@ struct thread_state {
     __u32 told_spared; /* INGERO_PROCESS_SPARED was */
     __u32 reserved_2;
     __u64 policy;  /* as it was when its process was found to be recorded; see capture.h */
+    __u64 watch_from_ns; /* its waits are not watched for want of room, and this is when to try again */
     __u64 context; /* handle; 0: none, or not known */
     __u64 below[MAX_CONTEXTS]; /* contexts that the current one was pushed on */
     __u64 window_from_ns; /* of the overhead budget, see thinning.h */
@@ -217,8 +218,8 @@ struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
     __type(key, __u32);
-    __type(value, struct ingero_op_counters);
-} op_counters SEC(".maps");
+    __type(value, struct ingero_call_counters);
+} call_counters SEC(".maps");
 
 /* The reader says it sleeps; the next record wakes it and takes the flag back. Mapped by the reader. */
 __u32 reader_sleeps;
@@ -270,21 +271,21 @@ static __always_inline __u32 thread_id(struct task_struct *task) {
 
 static __always_inline int shape_of(__u64 cookie) { return (cookie >> 24) & 0x7f; }
 
-static __always_inline struct ingero_op_counters *counters_of(__u64 cookie) {
+static __always_inline struct ingero_call_counters *counters_of(__u64 cookie) {
     __u32 index = (cookie >> 16) & 0xff;
-    return bpf_map_lookup_elem(&op_counters, &index);
+    return bpf_map_lookup_elem(&call_counters, &index);
 }
 
 /* A program may be preempted by another on the same CPU between load and store, hence atomic. */
 #define COUNT_BY(counters, field, by)                                       \
     do {                                                                    \
-        struct ingero_op_counters *counted = (counters);                    \
+        struct ingero_call_counters *counted = (counters);                    \
         if (counted) __sync_fetch_and_add(&counted->field, (__u64)(by));    \
     } while (0)
 #define COUNT(counters, field) COUNT_BY(counters, field, 1)
 
 /* Lost with it are the calls that it would have stood for; those among them that were counted as thinned are so no more. */
-static __always_inline void lose_record(struct ingero_op_counters *counters, __u32 weight, __u32 thinned) {
+static __always_inline void lose_record(struct ingero_call_counters *counters, __u32 weight, __u32 thinned) {
     COUNT_BY(counters, lost_ring, weight);
     COUNT_BY(counters, thinned, -(__s64)thinned);
 }
@@ -294,10 +295,13 @@ static __always_inline void *ring_of_cpu(void) {
     return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-static __always_inline int is_ring_filling(void) {
+static __always_inline int is_ring_fuller_than(__u64 quarters) {
     void *ring = ring_of_cpu();
-    return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4 * 3;
+    return ring &&
+           bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4 * quarters;
 }
+
+static __always_inline int is_ring_filling(void) { return is_ring_fuller_than(3); }
 
 static __always_inline void *reserve(__u64 size) {
     void *ring = ring_of_cpu();

@@ -181,10 +181,15 @@ static __always_inline struct watched *watch(struct task_struct *task, __u32 lev
     return watched;
 }
 
+#define WATCH_AGAIN_NS 1000000000ULL
+
 /* A thread that calls, in its own context. */
-static __always_inline void watch_caller(struct task_struct *task) {
+static __always_inline void watch_caller(struct task_struct *task, struct thread_state *thread) {
+    __u64 now = bpf_ktime_get_ns();
+
     any_watched = 1;
-    watch(task, 0, bpf_ktime_get_ns());
+    if (thread && now < thread->watch_from_ns) return;
+    if (!watch(task, 0, now) && thread && may_watch(task)) thread->watch_from_ns = now + WATCH_AGAIN_NS;
 }
 
 static __always_inline void unwatch(struct task_struct *task) {

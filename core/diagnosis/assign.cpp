@@ -73,6 +73,8 @@ Cause cause_of_sleep(BlockedReason reason, const Op* op, bool usually_sleeps) {
             return Cause::network;
         case BlockedReason::ioctl:
             return Cause::driver_wait;
+        case BlockedReason::stopped:
+            return Cause::other_wait;
         // An op that waits for the device and usually sleeps does so for the device, whatever the driver sleeps on.
         case BlockedReason::futex:
             return op && op->waits_for_device && usually_sleeps ? Cause::device_wait : Cause::lock_wait;

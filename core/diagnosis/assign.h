@@ -29,7 +29,7 @@ enum class Cause : uint8_t {
     wake_up,             ///< runnable, and no other task had its CPU: the scheduler's own delay
     network,
     driver_wait,
-    other_wait,  ///< a timer, a child, a pipe, another poll
+    other_wait,  ///< a timer, a child, a pipe, another poll, a stop
     device_wait,
     first_use,
 };

@@ -22,6 +22,7 @@ struct RequestsQuery {
     Filter filter;
     SpanKind kind = SpanKind::request;  ///< or step, or phase
     std::optional<std::string> id;      ///< only those; as it is, or as to_valid_utf8() makes it
+    std::optional<std::string> hash;    ///< of that id: only those that are kept under either
     uint64_t slower_than_ns = 0;        ///< at least so long
     size_t limit = 20;                  ///< rows, the longest; 0: all
     bool with_occupants = true;

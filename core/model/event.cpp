@@ -41,8 +41,10 @@ std::string_view to_string(BlockedReason reason) {
             return "child";
         case BlockedReason::timer:
             return "timer";
+        case BlockedReason::stopped:
+            return "stopped";
         case BlockedReason::other:
-            return "other";
+            break;
     }
     return "other";
 }

@@ -59,6 +59,7 @@ enum class BlockedReason : uint8_t {
     child = INGERO_BLOCKED_CHILD,
     timer = INGERO_BLOCKED_TIMER,
     other = INGERO_BLOCKED_OTHER,
+    stopped = INGERO_BLOCKED_STOPPED,
 };
 
 enum class WakerKind : uint8_t {

@@ -67,6 +67,11 @@ class Fields {
         return value->get<uint64_t>();
     }
 
+    std::optional<uint64_t> time(const char* name) {
+        const auto ns = number(name);
+        return ns == 0 ? std::nullopt : ns;
+    }
+
     /// UTF-8 of 1 to `most` bytes; the decoder hands over as bytes what is not.
     std::optional<std::string> text(const json& value, size_t most) {
         if (value.is_binary())
@@ -212,7 +217,8 @@ SpanResult<IncomingSpan> to_annotation(const json& map) {
     span.ack = fields.number("ack");
     row.labels = fields.labels("labels");
     if (row.labels.empty()) fields.blame(SpanRefusal::bad_field);
-    const auto at = fields.number("ts"), start = fields.number("span_start"), end = fields.number("span_end");
+    // 0 is none: what earlier emitters send for what they leave out.
+    const auto at = fields.time("ts"), start = fields.time("span_start"), end = fields.time("span_end");
     if (start.has_value() != end.has_value()) fields.blame(SpanRefusal::bad_field);
     if (const auto pid = fields.number("pid", INT32_MAX); pid && *pid != 0) {
         span.pid = pid;

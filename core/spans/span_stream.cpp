@@ -100,7 +100,9 @@ SpanStream& SpanStream::operator=(SpanStream&&) noexcept = default;
 void SpanStream::feed(std::span<const std::byte> bytes) {
     if (bytes.empty() || impl_->broken) return;
     if (impl_->form == Impl::Form::unknown)
-        impl_->form = bytes[0] == std::byte{'{'} ? Impl::Form::lines : Impl::Form::messagepack;
+        impl_->form = std::string_view("{ \t\r\n").find(static_cast<char>(bytes[0])) != std::string_view::npos
+                          ? Impl::Form::lines
+                          : Impl::Form::messagepack;
     if (impl_->form == Impl::Form::messagepack) return impl_->values.feed(bytes);
     impl_->line.erase(0, std::exchange(impl_->line_start, 0));
     impl_->line.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

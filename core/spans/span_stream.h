@@ -1,5 +1,5 @@
 // The bytes of one connection to the span socket, taken apart: MessagePack values back to back, or JSON lines where the
-// first byte is '{'.
+// first byte is '{' or white space.
 #pragma once
 
 #include <cstddef>

@@ -440,7 +440,12 @@ class LmdbStoreReader final : public StoreReader {
 bool is_truly_read_only(const std::string& directory) {
     struct statvfs status {};
     if (statvfs(directory.c_str(), &status) == 0 && (status.f_flag & ST_RDONLY) != 0) return true;
-    if (faccessat(AT_FDCWD, directory.c_str(), W_OK, AT_EACCESS) == 0) return false;
+    const std::string readers = directory + "/lock.mdb";
+    const auto may_write = [](const std::string& path) {
+        return faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
+    };
+    // Who may write to the directory alone, since another user's reader made that file, may not take part either.
+    if (may_write(directory) && (may_write(readers) || access(readers.c_str(), F_OK) != 0)) return false;
     const int fd = open((directory + "/ingerod.lock").c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT;
     const bool free = flock(fd, LOCK_SH | LOCK_NB) == 0;

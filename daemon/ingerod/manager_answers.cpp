@@ -214,6 +214,9 @@ json Manager::worker_params(const Caller& caller, const std::string& method, jso
     if (method == "stragglers") params["options"] = straggler_options_json(options_.config.stragglers);
     if (method == "stacks") params["stacks_lost"] = stacks_->lost();
     params["missing_probes"] = missing_probes(caller);
+    params.erase("request_hash");
+    if (const auto id = params.find("request"); method == "requests" && id != params.end() && id->is_string())
+        if (auto hash = spans_->hash_of(id->get_ref<const std::string&>())) params["request_hash"] = std::move(*hash);
     params.erase("uid");
     if (!caller.sees_all) params["uid"] = caller.uid;
     return params;

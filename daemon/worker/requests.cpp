@@ -462,6 +462,7 @@ Result<json> RequestHandler::requests(const json& params) {
     RequestsQuery wanted;
     wanted.kind = by == "step" ? SpanKind::step : by == "phase" ? SpanKind::phase : SpanKind::request;
     if (id.is_string()) wanted.id = id.get<std::string>();
+    if (const json hash = params.value("request_hash", json()); hash.is_string()) wanted.hash = hash.get<std::string>();
     wanted.slower_than_ns = slower_than->value_or(0);
     wanted.limit = query->limit == 0 ? default_requests : std::min(query->limit, most_requests);
     auto snapshot = snapshot_for(*query);

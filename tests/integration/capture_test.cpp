@@ -260,6 +260,8 @@ TEST_F(Capture, hits_and_records_of_each_probe_are_told) {
         found += hit;
         EXPECT_EQ(probe.at("hits"), hit ? before + 700 : 0u) << probe;
         EXPECT_EQ(probe.at("records"), probe.at("hits"));
+        const json called = json::array({{{"symbol", "cudaDeviceSynchronize"}, {"hits", before + 700}}});
+        EXPECT_EQ(probe.at("symbols"), hit ? called : json::array()) << probe;
     }
     EXPECT_EQ(libraries, 1u);
     EXPECT_EQ(found, 1u);

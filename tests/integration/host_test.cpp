@@ -315,6 +315,42 @@ TEST_F(Host, AQuotaOfItsCgroupIsToldApartFromOthersOnTheCpu) {
     EXPECT_EQ(total(found, 1), 0u);
 }
 
+TEST_F(Host, AThreadThatIsStoppedWaitsForWhoeverLetsItGoOn) {
+    start({"spin", "500"});
+    uint64_t stopped_ns = 0;
+    const auto stop_it = [&] {
+        program_->signal(SIGSTOP);
+        EXPECT_TRUE(wait_until([&] { return program_->state() == 'T'; }));
+        const uint64_t from = monotonic_now_ns();
+        const timespec time{0, 60'000'000};
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
+        stopped_ns += monotonic_now_ns() - from;
+        program_->signal(SIGCONT);
+    };
+    const auto on_cpu_ns = [&] {
+        uint64_t ns = 0;
+        std::ifstream("/proc/" + std::to_string(pid_) + "/schedstat") >> ns;
+        return ns;
+    };
+    // In its own code, as it spins; and in a system call, as it reads.
+    std::thread stopper([&, before = on_cpu_ns()] {
+        EXPECT_TRUE(wait_until([&] { return on_cpu_ns() >= before + 250 * ms; }));
+        stop_it();
+    });
+    finish();
+    stopper.join();
+    EXPECT_TRUE(wait_until([&] { return program_->is_asleep(); }));
+    stop_it();
+    end();
+    const json found = rows("blocked_ns, syscall, waker_pid", 2, "blocked_on = 'stopped'");
+    EXPECT_GE(total(found, 0), stopped_ns);
+    for (const json& row : found) {
+        EXPECT_TRUE(row.at(1).is_null());
+        EXPECT_EQ(row.at(2), getpid());
+    }
+    EXPECT_EQ(rows("1", 0, "blocked_on = 'page_fault' AND blocked_ns > 30000000"), json::array());
+}
+
 TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
     const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};

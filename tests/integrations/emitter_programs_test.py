@@ -1,7 +1,9 @@
 """What programs send with the emitter: spans of blocks, of frameworks, of processes that fork and end.
 usage: emitter_programs_test.py SOURCES [TEST...]"""
 
+import asyncio
 import functools
+import inspect
 import os
 import time
 import unittest
@@ -200,6 +202,50 @@ class Frameworks(WithListener):
         writer.flush(20)
         (span,) = self.sent(1)
         self.assertEqual((span["kind"], span["id"], span["labels"]), ("phase", "load", {"shard": "7"}))
+
+    def test_a_task_of_any_kind_stays_of_its_kind_and_its_phase_lasts_until_it_has_run(self):
+        writer, ended = self.writer(), {}
+
+        async def wait():
+            ended["wait"] = time.monotonic_ns()
+            return 1
+
+        def count():
+            sent = yield 1
+            ended["count"] = time.monotonic_ns()
+            return sent
+
+        async def each():
+            try:
+                yield 1
+                yield 2
+            finally:
+                ended["each"] = time.monotonic_ns()
+
+        async def take_one(items):
+            async for item in items:
+                break
+            await items.aclose()
+            return item
+
+        kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+        traced = [ingero.ray.traced(function, name=function.__name__, writer=writer)
+                  for function in (wait, count, each)]
+        for i, function in enumerate(traced):
+            self.assertEqual([kind(function) for kind in kinds], [i == 0, i == 1, i == 2])
+        self.assertEqual(asyncio.run(traced[0]()), 1)
+        counting = traced[1]()
+        self.assertEqual(next(counting), 1)
+        with self.assertRaises(StopIteration) as end:
+            counting.send(7)
+        self.assertEqual(end.exception.value, 7)
+        self.assertEqual(asyncio.run(take_one(traced[2]())), 1)
+        writer.flush(20)
+        found = {span["id"]: span for span in self.sent(3)}
+        self.assertEqual(found.keys(), ended.keys())
+        for name, ns in ended.items():
+            self.assertLessEqual(found[name]["start"], ns)
+            self.assertGreaterEqual(found[name]["end"], ns)
 
     def test_what_has_no_name_can_be_traced(self):
         writer = self.writer()

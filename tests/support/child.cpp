@@ -186,11 +186,15 @@ void Child::write_line(const std::string& line) {
 }
 
 bool Child::is_asleep() const {
+    return state() == 'S';
+}
+
+char Child::state() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
     std::string text;
     std::getline(file, text);
     const size_t name_end = text.rfind(')');
-    return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
+    return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : '?';
 }
 
 void Child::signal(int number) const {

@@ -62,6 +62,8 @@ class Child {
     const std::string& output() const { return all_; }
     /// Its main thread, interruptibly.
     bool is_asleep() const;
+    /// The same as /proc has it: 'R', 'S', 'T' and so on; '?' where it is gone.
+    char state() const;
     const std::string& errors() const { return errors_; }
 
   private:

@@ -117,13 +117,15 @@ TEST(Programs, WithoutASymbolTableAreNotReadFurther) {
 }
 
 TEST(Targets, name_only_ops_of_the_catalogue_and_no_symbol_twice) {
+    EXPECT_LT(all_targets().size(), size_t{INGERO_MAX_SYMBOLS}) << "one more is the function that is calibrated with";
     std::set<std::string_view> symbols;
     for (const Library library : all_libraries)
         for (const Target& target : targets_of(library)) {
             EXPECT_TRUE(find_op(target.op)) << target.symbol;
             EXPECT_TRUE(symbols.insert(target.symbol).second) << target.symbol;
             EXPECT_EQ(target.cookie & 0xffff, target.op);
-            EXPECT_EQ(all_ops()[(target.cookie >> 16) & 0xff].id, target.op);
+            EXPECT_EQ(&all_targets()[(target.cookie >> 16) & 0xff], &target) << target.symbol;
+            if (target.changed_in != 0) EXPECT_EQ((target.later_cookie >> 16) & 0xff, (target.cookie >> 16) & 0xff);
         }
     for (const Op& op : all_ops()) {
         bool probed = false;
@@ -188,6 +190,27 @@ TEST(Decode, says_how_often_times_count_where_that_is_less_often_than_the_call) 
     ASSERT_TRUE(decode_call(std::as_bytes(std::span(&record, 1)), event));
     EXPECT_EQ(event.weight, 600u);
     EXPECT_EQ(event.times(), 100u);
+}
+
+TEST(FunctionRecord, ends_before_the_name_where_that_is_to_be_looked_for) {
+    ingero_function_record record{};
+    record.type = INGERO_RECORD_FUNCTION;
+    record.tgid = 7;
+    std::strcpy(record.name, "scale");
+    FunctionRow row;
+    uint64_t address = 1;
+    const auto bytes = [&] { return std::as_bytes(std::span(&record, 1)); };
+    constexpr size_t without_name = offsetof(ingero_function_record, name);
+    ASSERT_TRUE(decode_function(bytes(), row, address));
+    EXPECT_EQ(row.name, "scale");
+    EXPECT_EQ(address, 0u);
+    EXPECT_FALSE(decode_function(bytes().first(without_name), row, address)) << "no name, and nowhere to look for one";
+    record.name_address = 0x1000;
+    ASSERT_TRUE(decode_function(bytes().first(without_name), row, address));
+    EXPECT_EQ(row.name, "");
+    EXPECT_EQ(row.process.pid, 7u);
+    EXPECT_EQ(address, 0x1000u);
+    EXPECT_FALSE(decode_function(bytes().first(without_name - 1), row, address));
 }
 
 TEST(Decode, refuses_what_is_too_short_or_no_call) {
@@ -331,18 +354,27 @@ TEST(Config, is_read_again_as_it_was_written) {
 }
 
 TEST(ProbeCounts, of_what_all_users_call_are_for_those_who_see_all) {
-    OpCounters counters(all_ops().size());
-    counters[0].entries = counters[0].records = 7;
-    counters[1].entries = counters[1].thinned = 5;
-    const std::map<OpId, size_t> functions = {{all_ops()[0].id, 2}};
+    SymbolCounters counters(all_targets().size());
+    const auto of = [&](std::string_view symbol) -> ingero_call_counters& {
+        const auto target = std::find_if(all_targets().begin(), all_targets().end(),
+                                         [&](const Target& one) { return one.symbol == symbol; });
+        return counters.at(static_cast<size_t>(target - all_targets().begin()));
+    };
+    of("cudaLaunchKernel").entries = of("cudaLaunchKernel").records = 7;
+    of("cudaLaunchKernel_ptsz").entries = of("cudaLaunchKernel_ptsz").records = 2;
+    of("cuMemAlloc_v2").entries = of("cuMemAlloc_v2").thinned = 5;
+    const std::map<OpId, size_t> functions = {{op::cudaLaunchKernel, 2}};
     const auto all = probe_counts(functions, counters, true), own = probe_counts(functions, counters, false);
     ASSERT_EQ(all.size(), 2u);
-    EXPECT_EQ(all[0].at("hits"), 7);
+    EXPECT_EQ(all[0].at("hits"), 9);
     EXPECT_EQ(all[0].at("lost_ring"), 0);
+    const nlohmann::json launches = {{{"symbol", "cudaLaunchKernel"}, {"hits", 7}},
+                                     {{"symbol", "cudaLaunchKernel_ptsz"}, {"hits", 2}}};
+    EXPECT_EQ(all[0].at("symbols"), launches);
     EXPECT_EQ(all[1].at("thinned"), 5);
     ASSERT_EQ(own.size(), 1u) << "that others call a function is told by the row itself";
     EXPECT_EQ(own[0].at("functions"), 2);
-    for (const char* name : {"hits", "records", "lost_ring", "lost_frames", "lost_depth", "thinned", "uncertain"})
+    for (const char* name : {"hits", "symbols", "records", "lost_ring", "lost_frames", "lost_depth", "thinned", "uncertain"})
         EXPECT_TRUE(own[0].at(name).is_null()) << name;
 }
 

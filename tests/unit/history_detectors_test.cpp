@@ -97,6 +97,15 @@ TEST_F(GpuMeasurements, WhatIsSlowerThanItsClockIsExplainedInPart) {
     const Finding finding = found("throttling");
     EXPECT_EQ(finding.verdict, Verdict::partial);
     EXPECT_NEAR(finding.explained_fraction, 0.25 / 0.75, 0.03);
+    EXPECT_NEAR(static_cast<double>(finding.lost_ns), 2.5e9, 0.2e9) << "as far as its clock was lower";
+}
+
+TEST_F(GpuMeasurements, WhatThrottlingCostsIsNotProvenWithoutClocks) {
+    run(10, 2 * ms, 0, 0);
+    run(10, 4 * ms, hw_thermal, 0);
+    const Finding finding = found("throttling");
+    EXPECT_EQ(finding.verdict, Verdict::partial);
+    EXPECT_EQ(finding.severity, Severity::low);
 }
 
 TEST_F(GpuMeasurements, AGpuOfOthersIsNone) {

@@ -227,10 +227,17 @@ TEST(Annotation, OfTheEarlierProtocolIsARequestAStepOrALabel) {
     EXPECT_FALSE(moment.spans[0].has_interval);
 }
 
+TEST(Annotation, ATimeOfZeroIsNone) {
+    const SpanFrame frame = frame_of_line(R"({"labels":{"step":"7"},"ts":0,"span_start":0,"span_end":0})");
+    ASSERT_THAT(frame.spans, SizeIs(1));
+    EXPECT_EQ(frame.spans[0].row.kind, SpanKind::label) << "a moment";
+    EXPECT_FALSE(frame.spans[0].has_interval) << "it is when it came";
+}
+
 TEST(Annotation, LinesAreRefusedOneByOne) {
     SpanStream stream;
     const std::string lines =
-        "{\"labels\":{\"a\":\"1\"}}\r\n\n"
+        " \r\n{\"labels\":{\"a\":\"1\"}}\r\n\n"
         "{\"labels\":{}}\n"
         "{\"labels\":{\"a\":\"1\"},\"span_start\":2}\n"
         "{\"labels\":{\"a\":\"1\"},\"span_start\":2,\"span_end\":1}\n"

@@ -83,19 +83,19 @@ class Throttling final : public Detector {
         if (throttled.measurements < fewest_measurements || other.measurements < fewest_measurements) return;
         const double slower = throttled.step_ns() / std::max(other.step_ns(), 1.0);
         if (slower < slower_from) return;
-        Finding finding = make_finding("throttling", process, gpu.uuid + ":" + std::to_string(ordinal), context);
-        finding.lost_ns = static_cast<uint64_t>(static_cast<double>(throttled.busy_ns) * (1 - 1 / slower));
-        finding.newly_lost_ns = static_cast<uint64_t>(static_cast<double>(throttled.newly_busy_ns) * (1 - 1 / slower));
-        finding.window_share = share_of(finding.lost_ns, context.time_of(process));
-        if (finding.window_share < options_.window_floor) return;
-        // Work that waits for memory slows down by less than the clock does; what is slower by more has another reason.
+        // Work that waits for memory slows down by less than the clock does; what is slower by more has another reason,
+        // as where a GPU is throttled in one kind of step and not in another.
         const bool clocks = throttled.clock_count != 0 && other.clock_count != 0;
         const double clock_part = clocks ? throttled.clock_mhz() / other.clock_mhz() : 1;
         if (clocks && clock_part > less_clock_from) return;
-        const double by_clock = static_cast<double>(throttled.busy_ns) * (1 - clock_part);
-        finding.explained_fraction =
-            clocks ? std::min(1.0, by_clock / std::max<double>(1, static_cast<double>(finding.lost_ns))) : 0;
-        finding.severity = severity_of(finding.window_share);
+        const double more = 1 - 1 / slower, lost_part = clocks ? std::min(more, 1 - clock_part) : more;
+        Finding finding = make_finding("throttling", process, gpu.uuid + ":" + std::to_string(ordinal), context);
+        finding.lost_ns = static_cast<uint64_t>(static_cast<double>(throttled.busy_ns) * lost_part);
+        finding.newly_lost_ns = static_cast<uint64_t>(static_cast<double>(throttled.newly_busy_ns) * lost_part);
+        finding.window_share = share_of(finding.lost_ns, context.time_of(process));
+        if (finding.window_share < options_.window_floor) return;
+        finding.explained_fraction = clocks ? lost_part / more : 0;
+        finding.severity = clocks ? severity_of(finding.window_share) : Severity::low;
         finding.verdict = clocks ? verdict_of(finding.explained_fraction, context.lossy) : Verdict::partial;
         write(finding, gpu, reasons, throttled, other);
         ret_findings.push_back(std::move(finding));

@@ -25,6 +25,7 @@ bool sleep_may_be_purpose(BlockedReason reason, const Op* op) {
         case BlockedReason::disk:
         case BlockedReason::network_fs:
         case BlockedReason::page_fault:
+        case BlockedReason::stopped:
             return false;
         // Blocking synchronisation may sleep on a futex that a thread of the driver wakes.
         case BlockedReason::futex:

@@ -264,6 +264,8 @@ void WaitTable::slept(Asker& asker, const ProcessKey& process, const Comm& comm,
             return add(Spent::child);
         case BlockedReason::timer:
             return add(Spent::timer);
+        case BlockedReason::stopped:  // whoever let it go on did not keep it waiting
+            return add(Spent::unknown);
         case BlockedReason::socket:
             if (const uint64_t ns = resent_ns(wait, time); ns != 0) {
                 add_part(asker.parts, Spent::resent, process, wait.tid, comm, ns, &wait);

@@ -65,6 +65,13 @@ std::string text_probes(const json& answer, const TextStyle& style) {
             table.add_row({text::words(probe, "source"), text::words(probe, "op"), text::words(probe, "set"),
                            text::count(probe, "functions"), text::count(probe, "hits"), text::count(probe, "records"),
                            format_count(lost), text::count(probe, "uncertain")});
+            const json& symbols = text::list(probe, "symbols");
+            const bool is_plain = symbols.size() == 1 && text::words(symbols[0], "symbol") == text::words(probe, "op");
+            if (!style.details || is_plain) continue;
+            for (const json& symbol : symbols) {
+                const std::string name = "  " + text::words(symbol, "symbol");
+                table.add_row({"", name, "", "", text::count(symbol, "hits"), "", "", ""});
+            }
         }
         result += "\n" + table.render(style.width);
         if (without_hits != 0)

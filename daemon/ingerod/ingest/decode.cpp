@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "core/model/call_time.h"
@@ -81,10 +83,11 @@ bool decode_in_flight(std::span<const std::byte> bytes, InFlightCall& ret_call) 
 }
 
 bool decode_function(std::span<const std::byte> bytes, FunctionRow& row, uint64_t& ret_name_address) {
-    ingero_function_record record;
-    if (bytes.size() < sizeof(record)) return false;
-    memcpy(&record, bytes.data(), sizeof(record));
-    if (record.type != INGERO_RECORD_FUNCTION) return false;
+    ingero_function_record record{};
+    if (bytes.size() < offsetof(ingero_function_record, name)) return false;
+    memcpy(&record, bytes.data(), std::min(bytes.size(), sizeof(record)));
+    if (record.type != INGERO_RECORD_FUNCTION || (bytes.size() < sizeof(record) && record.name_address == 0))
+        return false;
     row.process = {record.tgid, reported_start_ns(record.process_start_ns)};
     row.handle = record.handle;
     row.seen_ns = record.time_ns;

@@ -317,13 +317,13 @@ void Ingest::Impl::merge_calls() {
 
 std::vector<LossRow> Ingest::Impl::read_losses(uint64_t now) {
     std::vector<LossRow> rows;
-    OpCounters counters = probes.counters();
+    OpCounters counters = sum_by_op(probes.counters());
     const uint64_t counted_ns = std::max(now, monotonic_now_ns());  // what was lost by then may be of after `now`
     const auto ops = all_ops();
     uint64_t lost_now = 0, uncertain_now = 0, thinned_now = 0;
     for (size_t i = 0; i < counters.size(); ++i) {
-        ingero_op_counters& now_count = counters[i];
-        const ingero_op_counters& before = last_counters[i];
+        ingero_call_counters& now_count = counters[i];
+        const ingero_call_counters& before = last_counters[i];
         // A lost record takes those that it stood for back from the thinned ones: later ones make up for it.
         now_count.thinned = std::max(now_count.thinned, before.thinned);
         LossRow row{.from_ns = last_loss_ns, .to_ns = counted_ns, .op = ops[i].id};

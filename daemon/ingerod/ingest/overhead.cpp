@@ -27,7 +27,7 @@ bool OverheadMeter::is_due(uint64_t now_ns) const {
 /// A few entries say nothing: what was known before still holds for a while, and they count with the next.
 CallPrice OverheadMeter::price_of(const OpCounters& counters, uint64_t now_ns, const CallCost& cost) {
     uint64_t entries = 0, entries_ns = 0;
-    for (const ingero_op_counters& one : counters) {
+    for (const ingero_call_counters& one : counters) {
         entries += one.timed;
         entries_ns += one.timed_ns;
     }

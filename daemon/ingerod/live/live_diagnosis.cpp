@@ -79,11 +79,11 @@ struct LiveDiagnosis::Impl {
             while (!stopping && condition.wait_until(lock, until)) {
             }
             if (stopping) return;
-            const ClockTriple now = ClockTriple::now();
-            window.trim(now.monotonic_ns);
-            forget_exited(now.monotonic_ns);
-            if (window.has_new()) latest_ns = now.monotonic_ns;
-            if (!awake && !window.has_new() && !may_hang(now.monotonic_ns)) continue;
+            const uint64_t begun_ns = monotonic_now_ns();
+            window.trim(begun_ns);
+            forget_exited(begun_ns);
+            if (window.has_new()) latest_ns = begun_ns;
+            if (!awake && !window.has_new() && !may_hang(begun_ns)) continue;
             const std::vector<Process> known = processes.all();
             std::optional<std::vector<CommunicatorRow>> rows;
             if (std::exchange(communicators_changed, false)) {
@@ -101,6 +101,8 @@ struct LiveDiagnosis::Impl {
             }
             const std::chrono::nanoseconds before = thread_time();
             stragglers.take(calls);
+            // As late as can be: what is added between it and the pass is of no pass's time, nor new to the next.
+            const ClockTriple now = ClockTriple::now();
             DiagnosisPass pass{window.pass(now, known), stragglers.settle(settled_ns), {}, now};
             for (StragglerChange& change : stragglers.quiet(now.monotonic_ns))
                 pass.stragglers.push_back(std::move(change));

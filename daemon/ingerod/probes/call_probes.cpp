@@ -68,9 +68,9 @@ Error load_error(int error_number) {
                    : "see `ingerod --check` for what this kernel lacks"};
 }
 
-/// Of the counters' row for the function that is calibrated with: it is no op.
+/// Of the counters' row for the function that is calibrated with: it is no target.
 uint32_t calibrated_index() {
-    return static_cast<uint32_t>(all_ops().size());
+    return static_cast<uint32_t>(all_targets().size());
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ struct CallProbes::Impl {
 
     Result<void> open(bool session_takes_context);
     Result<void> load();
-    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* ops);
-    ingero_op_counters counters_of(uint32_t index) const {
+    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* symbols);
+    ingero_call_counters counters_of(uint32_t index) const {
         return read_counters(counters_fd, static_cast<size_t>(cpus), index);
     }
     Result<void> make_rings();
@@ -119,6 +119,8 @@ struct CallProbes::Impl {
         if (detacher.joinable()) detacher.join();
         if (bss != MAP_FAILED) munmap(bss, bss_bytes);
     }
+    /// Calls of before may return unseen.
+    void note_detached() const { __atomic_store_n(relinked_ns, monotonic_now_ns(), __ATOMIC_RELEASE); }
     void fill_syscall_table();
     size_t consume_records();
     Result<UniqueFd> link(const char* program, UprobeLinkKind kind, int fd, std::span<const ProbeSite> sites,
@@ -163,7 +165,15 @@ Result<void> CallProbes::Impl::load() {
     }
     bpf_map__set_max_entries(map("rings"), static_cast<uint32_t>(cpus));
     bpf_map__set_max_entries(map("cpus"), static_cast<uint32_t>(cpus));
-    bpf_map__set_max_entries(map("op_counters"), calibrated_index() + 1);
+    bpf_map__set_max_entries(map("call_counters"), calibrated_index() + 1);
+    bpf_map* each = nullptr;
+    bpf_object__for_each_map(each, object.get()) {
+        // Each CPU keeps so many entries free for itself, and where none are left for others (before Linux 6.17) these
+        // evict what they made last.
+        constexpr uint32_t kept_free = 128;
+        if (bpf_map__type(each) == BPF_MAP_TYPE_LRU_HASH)
+            bpf_map__set_max_entries(each, bpf_map__max_entries(each) + kept_free * static_cast<uint32_t>(cpus));
+    }
     fill_syscall_table();
     HostWatch::prepare(object.get());
     listen_to_libbpf();
@@ -228,7 +238,7 @@ Result<void> CallProbes::Impl::map_shared_words() {
     if (bss == MAP_FAILED) return tl::unexpected<Error>(load_error(errno));
     uint32_t* spare = nullptr;
     uint64_t *policy = nullptr, *floor = nullptr, *wait_floor = nullptr, *waits_lost = nullptr;
-    uint8_t *slots = nullptr, *ops = nullptr;
+    uint8_t *slots = nullptr, *symbols = nullptr;
     Result<void> found;
     const auto find = [&]<class T>(const char* variable, T*& ret_word) {
         if (!found) return;
@@ -251,7 +261,7 @@ Result<void> CallProbes::Impl::map_shared_words() {
     find("slice", slice);
     find("relinked_ns", relinked_ns);
     find("thin_slots", slots);
-    find("thin_ops", ops);
+    find("thin_symbols", symbols);
     if (!found) return found;
     *spare = spares_filtered;
     gate.emplace(bpf_map__fd(this->map("decisions")), bpf_map__fd(this->map("undecided")), policy);
@@ -261,19 +271,23 @@ Result<void> CallProbes::Impl::map_shared_words() {
     auto watch = HostWatch::open(object.get(), wait_floor, waits_lost);
     if (!watch) return tl::unexpected(watch.error());
     host.emplace(std::move(*watch));
-    return fill_thin_slots(slots, ops);
+    return fill_thin_slots(slots, symbols);
 }
 
-Result<void> CallProbes::Impl::fill_thin_slots(uint8_t* slots, uint8_t* ops) {
+Result<void> CallProbes::Impl::fill_thin_slots(uint8_t* slots, uint8_t* symbols) {
     const std::vector<OpId>& by_slot = ops_by_thin_slot();
     const size_t last = by_slot.size();
     if (last >= INGERO_THIN_SLOTS) return fail(ErrorCode::internal, "more ops may be thinned than there are slots");
-    for (size_t slot = 1; slot < last; ++slot) {
-        slots[op_index(by_slot[slot])] = static_cast<uint8_t>(slot);
-        ops[slot] = op_index(by_slot[slot]);
+    if (calibrated_index() >= INGERO_MAX_SYMBOLS)
+        return fail(ErrorCode::internal, "more functions may be probed than there are counters");
+    for (size_t i = 0; i < all_targets().size(); ++i) {
+        const auto slot = std::find(by_slot.begin() + 1, by_slot.end(), all_targets()[i].op) - by_slot.begin();
+        if (static_cast<size_t>(slot) == last) continue;
+        slots[i] = static_cast<uint8_t>(slot);
+        symbols[slot] = static_cast<uint8_t>(i);
     }
     slots[calibrated_index()] = static_cast<uint8_t>(last);
-    ops[last] = static_cast<uint8_t>(calibrated_index());
+    symbols[last] = static_cast<uint8_t>(calibrated_index());
     return {};
 }
 
@@ -291,7 +305,7 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
     if (auto loaded = impl->load(); !loaded) return tl::unexpected(loaded.error());
     if (auto made = impl->make_rings(); !made) return tl::unexpected(made.error());
     if (auto mapped = impl->map_shared_words(); !mapped) return tl::unexpected(mapped.error());
-    impl->counters_fd = bpf_map__fd(impl->map("op_counters"));
+    impl->counters_fd = bpf_map__fd(impl->map("call_counters"));
     if (auto attached = impl->attach_tracepoints(); !attached) return tl::unexpected(attached.error());
     return std::unique_ptr<CallProbes>(new CallProbes(std::move(impl)));
 }
@@ -324,6 +338,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::attach(int fd, std::span<co
                     "update the kernel: 6.14 has the fix, and so have the stable kernels of 2025");
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
+    attached->on_detached = [impl = impl_.get()] { impl->note_detached(); };
     if (impl_->method == AttachMethod::perf_uprobe) {
         const std::string path = "/proc/self/fd/" + std::to_string(fd);
         for (const ProbeSite& site : sites) {
@@ -364,6 +379,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::Impl::attach_sessions(int f
     auto attached = std::make_unique<AttachedLinks>();
     attached->site_count = sites.size();
     attached->spares_filtered = spares_filtered;
+    attached->on_detached = [this] { note_detached(); };
     std::vector<ProbeSite> hot, others;
     for (const ProbeSite& site : sites) (is_hot(site.op) ? hot : others).push_back(site);
     const auto link_sessions = [this](int file, std::span<const ProbeSite> some, uint32_t pid) {
@@ -384,7 +400,7 @@ Result<std::unique_ptr<AttachedLibrary>> CallProbes::Impl::attach_sessions(int f
             .link = link_sessions,
             .is_unchanged = [first](int now,
                                     std::span<const ProbeSite> some) { return has_same_content(now, first, some); },
-            .on_detached = [this] { __atomic_store_n(relinked_ns, monotonic_now_ns(), __ATOMIC_RELEASE); }},
+            .on_detached = [this] { note_detached(); }},
         std::move(file), std::move(hot));
     if (auto linked = attached->hot_sites->attach_to_all(); !linked) return tl::unexpected(linked.error());
     return attached;
@@ -404,10 +420,10 @@ T quantile_of(std::vector<T> all, size_t part, size_t of) {
 
 /// In a loop: ns of a recorded call, and of one that is not, the function's own among them.
 CallPrice CallProbes::Impl::time_loops(uint32_t untraced_ns) {
-    ingero_op_counters last{};
+    ingero_call_counters last{};
     std::vector<double> entries;
     const auto note_entries = [&] {
-        const ingero_op_counters now = counters_of(calibrated_index());
+        const ingero_call_counters now = counters_of(calibrated_index());
         const uint64_t timed = now.timed - last.timed;
         if (timed >= least_timed_entries)
             entries.push_back(static_cast<double>(now.timed_ns - last.timed_ns) / static_cast<double>(timed));
@@ -481,7 +497,7 @@ Result<CallCost> CallProbes::calibrate() {
     cost.amid_work = impl_->time_amid_work(cost.alone, untraced_longer_ns);
     impl_->budget->time_all = 0;
     impl_->budget->keep_one_in = 0;
-    const ingero_op_counters counted = impl_->counters_of(calibrated_index());
+    const ingero_call_counters counted = impl_->counters_of(calibrated_index());
     cost.calls = counted.entries;
     cost.unkept_calls = counted.thinned;
     impl_->consume_records();
@@ -547,7 +563,7 @@ uint32_t CallProbes::stack_cost_ns() const {
     return std::atomic_ref<uint32_t>(control.walk_ns).load(std::memory_order_relaxed);
 }
 
-OpCounters CallProbes::counters() const {
+SymbolCounters CallProbes::counters() const {
     return read_counters(impl_->counters_fd, static_cast<size_t>(impl_->cpus));
 }
 

@@ -20,7 +20,7 @@
 #include "daemon/ingerod/probes/host_watch.h"
 #include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel/kernel_features.h"
-#include "daemon/ingerod/probes/op_counters.h"
+#include "daemon/ingerod/probes/call_counters.h"
 
 namespace ingero {
 
@@ -67,7 +67,7 @@ class CallProbes {
     /// The reader is about to sleep: the next record wakes it. Consume once more after this, before sleeping.
     void announce_sleep();
 
-    OpCounters counters() const;
+    SymbolCounters counters() const;
     /// Names of functions for which the rings had no room, since load.
     uint64_t names_lost() const;
     /// All libraries are detached next, for good: calls under way then are in flight, and not lost.

@@ -6,6 +6,7 @@
 
 #include "core/model/op.h"
 #include "core/wire/utf8.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 
 namespace ingero {
 
@@ -48,19 +49,27 @@ void add(Copies& copies, const LibraryEntry& entry) {
 
 }  // namespace
 
-json probe_counts(const std::map<OpId, size_t>& functions, const OpCounters& counters, bool sees_all) {
+json probe_counts(const std::map<OpId, size_t>& functions, const SymbolCounters& counters, bool sees_all) {
+    std::map<OpId, json> symbols;
+    for (size_t i = 0; i < counters.size(); ++i)
+        if (counters[i].entries != 0)
+            symbols[all_targets()[i].op].push_back(
+                {{"symbol", all_targets()[i].symbol}, {"hits", counters[i].entries}});
     json probes = json::array();
     const auto ops = all_ops();
-    for (size_t i = 0; i < counters.size() && i < ops.size(); ++i) {
-        const ingero_op_counters& count = counters[i];
+    const OpCounters of_ops = sum_by_op(counters);
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const ingero_call_counters& count = of_ops[i];
         const auto sites = functions.find(ops[i].id);
         if (sites == functions.end() && (count.entries == 0 || !sees_all)) continue;
         const auto shown = [&](uint64_t of_all_users) { return sees_all ? json(of_all_users) : json(); };
+        const auto hit = symbols.find(ops[i].id);
         probes.push_back({{"source", std::string(source_name(op_source(ops[i].id)))},
                           {"op", op_name(ops[i].id)},
                           {"set", probe_set_of(ops[i].id)},
                           {"functions", sites == functions.end() ? 0 : sites->second},
                           {"hits", shown(count.entries)},
+                          {"symbols", !sees_all ? json() : hit == symbols.end() ? json::array() : hit->second},
                           {"records", shown(count.records)},
                           {"lost_ring", shown(count.lost_ring)},
                           {"lost_frames", shown(count.lost_frames)},
@@ -71,7 +80,7 @@ json probe_counts(const std::map<OpId, size_t>& functions, const OpCounters& cou
     return probes;
 }
 
-json probe_figures(const Libraries& libraries, const OpCounters& counters,
+json probe_figures(const Libraries& libraries, const SymbolCounters& counters,
                    const std::function<bool(std::string_view)>& is_off,
                    const std::function<bool(const LibraryKey&, const LibraryEntry&)>& may_see, bool sees_all) {
     std::map<std::string, Copies> by_name;

@@ -492,6 +492,10 @@ void SpanServer::set_hash(std::optional<SpanHash> hash) {
     impl_->hash = std::move(hash);
 }
 
+std::optional<std::string> SpanServer::hash_of(std::string_view id) const {
+    return impl_->hash ? std::optional((*impl_->hash)(id)) : std::nullopt;
+}
+
 void SpanServer::on_process(const Process& process) {
     if (process.exited_ns != 0) return forget(process.key);
     const auto [known, added] = impl_->traced.try_emplace(process.key);

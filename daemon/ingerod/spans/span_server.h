@@ -53,6 +53,8 @@ class SpanServer {
     void set_quota(const SpanQuota& quota);
     /// Ids of requests are kept as hashes from now on, or as they are.
     void set_hash(std::optional<SpanHash> hash);
+    /// What a request of that id is kept under, where ids are kept as hashes.
+    std::optional<std::string> hash_of(std::string_view id) const;
     /// A process is traced, or is gone: it works for those of its ancestors that send spans.
     void on_process(const Process& process);
     /// It lives, but is traced no more.

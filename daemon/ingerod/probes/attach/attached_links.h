@@ -3,6 +3,7 @@
 
 #include <bpf/libbpf.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,7 @@ class AttachedLinks : public AttachedLibrary {
     std::vector<Link> links, return_links;
     size_t site_count = 0;
     std::shared_ptr<HotSites> hot_sites;
+    std::function<void()> on_detached;
     /// Then links of single processes must not be: each makes the kernel probe the return for all others.
     bool spares_filtered = false;
     size_t sites() const override { return site_count; }
@@ -34,6 +36,7 @@ class AttachedLinks : public AttachedLibrary {
         detach(return_links);
         while (!fds.empty()) fds.pop_back();
         if (hot_sites) hot_sites->end();
+        if (on_detached) on_detached();
     }
 
   private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -239,36 +240,48 @@ constexpr Row nccl_rows[] = {
     {"ncclGroupEnd", op::ncclGroupEnd, shaped(INGERO_SHAPE_GROUP_END, 0), ""},
 };
 
-uint64_t cookie_of(OpId op, const Signature& signature) {
-    return uint64_t{op} | uint64_t{op_index(op)} << 16 | uint64_t{signature.shape} << 24 |
-           uint64_t{signature.args[0]} << 32 | uint64_t{signature.args[1]} << 40 | uint64_t{signature.args[2]} << 48 |
-           uint64_t{signature.stream} << 56;
+uint64_t cookie_of(OpId op, size_t index, const Signature& signature) {
+    return uint64_t{op} | uint64_t{index} << 16 | uint64_t{signature.shape} << 24 | uint64_t{signature.args[0]} << 32 |
+           uint64_t{signature.args[1]} << 40 | uint64_t{signature.args[2]} << 48 | uint64_t{signature.stream} << 56;
 }
 
 // Names live as long as the program: Target holds views.
 struct TargetTable {
-    std::vector<std::string> names;
+    std::deque<std::string> names;
     std::vector<Target> targets;
+    std::vector<size_t> begins;  ///< of each library; and the end
 
-    explicit TargetTable(std::span<const Row> rows) {
-        names.reserve(rows.size() * 4);
-        for (const Row& row : rows) {
-            add(row, {});
-            std::string_view rest = row.variants;
-            while (!rest.empty()) {
-                const size_t end = std::min(rest.find(' '), rest.size());
-                add(row, rest.substr(0, end));
-                rest.remove_prefix(std::min(end + 1, rest.size()));
-            }
+    TargetTable() {
+        for (const std::span<const Row> rows : {std::span<const Row>(runtime_rows), std::span<const Row>(driver_rows),
+                                                std::span<const Row>(nccl_rows)}) {
+            begins.push_back(targets.size());
+            for (const Row& row : rows) add(row);
+        }
+        begins.push_back(targets.size());
+    }
+
+    void add(const Row& row) {
+        add(row, {});
+        std::string_view rest = row.variants;
+        while (!rest.empty()) {
+            const size_t end = std::min(rest.find(' '), rest.size());
+            add(row, rest.substr(0, end));
+            rest.remove_prefix(std::min(end + 1, rest.size()));
         }
     }
 
     void add(const Row& row, std::string_view suffix) {
         names.push_back(std::string(row.base) + std::string(suffix));
-        targets.push_back({names.back(), row.op, cookie_of(row.op, row.signature), row.changed_in,
-                           row.changed_in ? cookie_of(row.op, row.later) : 0});
+        const size_t index = targets.size();
+        targets.push_back({names.back(), row.op, cookie_of(row.op, index, row.signature), row.changed_in,
+                           row.changed_in ? cookie_of(row.op, index, row.later) : 0});
     }
 };
+
+const TargetTable& table() {
+    static const TargetTable targets;
+    return targets;
+}
 
 bool matches_library(std::string_view name, std::string_view stem) {
     if (!name.starts_with(stem)) return false;
@@ -306,12 +319,13 @@ std::optional<Library> library_of_path(std::string_view path) {
     return std::nullopt;
 }
 
+std::span<const Target> all_targets() {
+    return table().targets;
+}
+
 std::span<const Target> targets_of(Library library) {
-    static const TargetTable runtime{runtime_rows};
-    static const TargetTable driver{driver_rows};
-    static const TargetTable nccl{nccl_rows};
-    if (library == Library::nccl) return nccl.targets;
-    return library == Library::cuda_runtime ? runtime.targets : driver.targets;
+    const size_t begin = table().begins[static_cast<size_t>(library)];
+    return all_targets().subspan(begin, table().begins[static_cast<size_t>(library) + 1] - begin);
 }
 
 std::vector<std::string> symbol_names(Library library) {
@@ -364,12 +378,6 @@ const std::vector<OpId>& ops_by_thin_slot() {
         return ops;
     }();
     return slots;
-}
-
-uint8_t op_index(OpId op) {
-    const auto ops = all_ops();
-    const auto found = std::find_if(ops.begin(), ops.end(), [&](const Op& known) { return known.id == op; });
-    return static_cast<uint8_t>(found - ops.begin());
 }
 
 unsigned library_major(std::string_view path) {

@@ -31,7 +31,10 @@ struct Target {
     uint64_t cookie_in(unsigned major) const { return changed_in != 0 && major >= changed_in ? later_cookie : cookie; }
 };
 
-/// All variants of all symbols of a library.
+/// All variants of all symbols of all libraries, at most INGERO_MAX_SYMBOLS - 1. The kernel side knows each by its
+/// index and counts its calls apart.
+std::span<const Target> all_targets();
+/// Those of a library.
 std::span<const Target> targets_of(Library library);
 /// Their names, sorted, to ask a worker for.
 std::vector<std::string> symbol_names(Library library);
@@ -39,9 +42,6 @@ std::vector<std::string> symbol_names(Library library);
 /// "nccl" or "other".
 std::string_view probe_set_of(OpId op);
 std::span<const std::string_view> all_probe_sets();
-/// Index of the op in the per-op counters; ops are numbered in the order of all_ops().
-uint8_t op_index(OpId op);
-
 /// The op of each slot of the kernel side for ops that may be thinned (bpf/event.h); of the first, which is for all
 /// others, and of those that are free: 0.
 const std::vector<OpId>& ops_by_thin_slot();

@@ -1,6 +1,7 @@
 """A decorator for Ray tasks and actor methods: each run is a phase with the task's ids."""
 
 import functools
+import inspect
 
 from ingero import spans
 
@@ -16,7 +17,7 @@ def _task_labels():
 
 
 def traced(function=None, *, name=None, writer=None, **labels):
-    """Below @ray.remote, with or without arguments:
+    """Below @ray.remote, with or without arguments; of plain and async functions, and of generators of both kinds:
 
     @ray.remote
     @traced
@@ -25,11 +26,38 @@ def traced(function=None, *, name=None, writer=None, **labels):
     if function is None:
         return functools.partial(traced, name=name, writer=writer, **labels)
 
-    phase = name or getattr(function, "__qualname__", type(function).__name__)
+    def phase():
+        title = name or getattr(function, "__qualname__", type(function).__name__)
+        return spans.phase(title, writer=writer, **{**_task_labels(), **labels})
 
-    @functools.wraps(function)
-    def run(*arguments, **named):
-        with spans.phase(phase, writer=writer, **{**_task_labels(), **labels}):
-            return function(*arguments, **named)
+    # Of the same kind as the function, which Ray goes by; the phase ends with the run and not with the call.
+    if inspect.isasyncgenfunction(function):
 
-    return run
+        async def run(*arguments, **named):
+            with phase():
+                items = function(*arguments, **named)
+                try:
+                    async for item in items:
+                        yield item
+                finally:
+                    await items.aclose()
+
+    elif inspect.iscoroutinefunction(function):
+
+        async def run(*arguments, **named):
+            with phase():
+                return await function(*arguments, **named)
+
+    elif inspect.isgeneratorfunction(function):
+
+        def run(*arguments, **named):
+            with phase():
+                return (yield from function(*arguments, **named))
+
+    else:
+
+        def run(*arguments, **named):
+            with phase():
+                return function(*arguments, **named)
+
+    return functools.wraps(function)(run)
