@@ -125,10 +125,11 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "slices",
      make_throttling},
     {"slow-request", "Requests that stall",
-     "requests that took twice the usual or more, as far as threads of their scope were held up inside of them by more "
-     "than a millisecond",
+     "requests that took twice the usual or more, as far as one thread of their scope was held up inside of them, by "
+     "more than a millisecond each time",
      "spans of requests or steps, 20 or more; calls with their time split, waits between calls",
-     "why a request takes longer that only has more to do; stalls of processes outside of the scope",
+     "why a request takes longer that only has more to do; stalls of processes outside of the scope; what several "
+     "threads lost one after another",
      make_slow_request},
 });
 

@@ -81,6 +81,18 @@ class Gaps : public Detectors {
         }
         step();
     }
+    /// What is named where the worker had no CPU for 6 of the 8 ms of each of 100 gaps, while a task ran.
+    Culprit kept_off_the_cpu(uint32_t tgid, const std::string& comm, int32_t return_code = 0) {
+        steps(100, [&] {
+            Event& wait = slept(worker, now_ + ms, 6 * ms, BlockedReason::none);
+            wait.runnable_ns = wait.preempted_ns = wait.preemptor_ns = std::exchange(wait.blocked_ns, 0);
+            wait.preemptor_tgid = tgid;
+            wait.preemptor_comm = to_comm(comm);
+            wait.return_code = return_code;
+            sleep(8 * ms, BlockedReason::futex, worker);
+        });
+        return found("data-starvation").culprits.at(0);
+    }
     /// So that what it waits for is known to be told.
     void wait_once() { sleep(ms, BlockedReason::timer); }
 };
@@ -125,16 +137,18 @@ TEST_F(Gaps, AWorkerThatReadsIsToldApartFromOneThatComputes) {
 }
 
 TEST_F(Gaps, AWorkerThatIsKeptOffTheCpuIsToldWithWhoRan) {
-    steps(100, [&] {
-        Event& wait = slept(worker, now_ + ms, 6 * ms, BlockedReason::none);
-        wait.runnable_ns = wait.preempted_ns = wait.preemptor_ns = std::exchange(wait.blocked_ns, 0);
-        wait.preemptor_tgid = 777;
-        wait.preemptor_comm = to_comm("hog");
-        sleep(8 * ms, BlockedReason::futex, worker);
-    });
-    const Finding finding = found("data-starvation");
-    EXPECT_EQ(finding.culprits.at(0).name, "pt_data_worker, without a CPU (hog ran)");
-    EXPECT_NEAR(static_cast<double>(finding.culprits[0].ns), 600e6, 10e6);
+    const Culprit culprit = kept_off_the_cpu(777, "hog");
+    EXPECT_EQ(culprit.name, "pt_data_worker, without a CPU (hog ran)");
+    EXPECT_NEAR(static_cast<double>(culprit.ns), 600e6, 10e6);
+}
+
+TEST_F(Gaps, AWorkerThatAQuotaKeepsOffTheCpuIsToldWithThatAndNotWithWhoRan) {
+    EXPECT_EQ(kept_off_the_cpu(777, "hog", wait_throttled).name, "pt_data_worker, without a CPU (its cgroup's quota)");
+}
+
+TEST_F(Gaps, NeitherTheIdleTaskNorAKernelThreadKeepsAWorkerOffTheCpu) {
+    EXPECT_EQ(kept_off_the_cpu(0, "swapper/3").name, "pt_data_worker, without a CPU");
+    EXPECT_EQ(kept_off_the_cpu(9, "kworker/3:1").name, "pt_data_worker, without a CPU");
 }
 
 TEST_F(Gaps, AWorkerOfAWorkerIsFollowedThroughAPoll) {

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/diagnosis/live/live_window.h"
+#include "core/model/host_event.h"
 #include "tests/unit/detectors_fixture.h"
 
 namespace ingero::test {
@@ -133,38 +135,58 @@ TEST_F(GpuMeasurements, AreHeldAgainstStepsInTheLiveWindowToo) {
 
 class SlowRequests : public Detectors {
   protected:
-    /// One each 10 ms, of 100 ms, and some longer. The engine goes on all the time; every fiftieth step has a stall.
+    void add_request(const std::string& id, uint64_t start_ns, uint64_t ns) {
+        SpanRow span;
+        span.kind = SpanKind::request;
+        span.id = id;
+        span.process = python;
+        span.start_ns = start_ns;
+        span.end_ns = start_ns + ns;
+        snapshot_.add(span);
+        spans_.push_back(span);
+    }
+    /// One each 10 ms, of 100 ms, and some longer. The engine goes on all the time; during slow ones so many threads
+    /// have a stall, all at once.
     void serve(int requests, const std::vector<int>& slow, bool stalls, ProcessKey engine = python,
-               uint64_t stall_ns = 300 * ms) {
+               uint64_t stall_ns = 300 * ms, uint32_t threads = 1) {
         const uint64_t begin_ns = now_;
         for (int i = 0; i < requests; ++i) {
             const bool is_slow = std::find(slow.begin(), slow.end(), i) != slow.end();
-            SpanRow span;
-            span.kind = SpanKind::request;
-            span.id = "r" + std::to_string(i);
-            span.process = python;
-            span.start_ns = begin_ns + static_cast<uint64_t>(i) * 10 * ms;
-            span.end_ns = span.start_ns + (is_slow ? 400 * ms : 100 * ms);
-            snapshot_.add(span);
-            spans_.push_back(span);
-            while (now_ < span.start_ns + 10 * ms) {
+            const uint64_t start_ns = begin_ns + static_cast<uint64_t>(i) * 10 * ms;
+            add_request("r" + std::to_string(i), start_ns, is_slow ? 400 * ms : 100 * ms);
+            while (now_ < start_ns + 10 * ms) {
                 launch(0x1000).process_start_ns = engine.start_ns;
                 snapshot_.events().back().tgid = snapshot_.events().back().tid = engine.pid;
                 call("cudaStreamSync", ms, engine);
             }
-            if (!is_slow || !stalls) continue;
-            // On another thread: the engine's loop goes on.
-            const uint64_t now = now_;
-            Event& event = call("cudaLaunchKernel", stall_ns, engine);
-            event.args[0] = 0x1000;
-            event.tid = 777;
-            event.blocked_ns = event.longest_sleep_ns = stall_ns - ms;
-            event.blocked_reason = BlockedReason::futex;
-            event.waker_kind = WakerKind::task;
-            event.waker_tgid = engine.pid;
-            event.waker_comm = to_comm("loader");
-            event.waits = 1;
-            now_ = now;
+            // On other threads: the engine's loop goes on.
+            for (uint32_t thread = 0; is_slow && stalls && thread < threads; ++thread) {
+                const uint64_t now = now_;
+                Event& event = call("cudaLaunchKernel", stall_ns, engine);
+                event.args[0] = 0x1000;
+                event.tid = 777 + thread;
+                event.blocked_ns = event.longest_sleep_ns = stall_ns - ms;
+                event.blocked_reason = BlockedReason::futex;
+                event.waker_kind = WakerKind::task;
+                event.waker_tgid = engine.pid;
+                event.waker_comm = to_comm("loader");
+                event.waits = 1;
+                now_ = now;
+            }
+        }
+    }
+    /// The engine's device has nothing to do while its thread waits for a disk, and then for a child, so long each.
+    void wait_twice(uint64_t ns) {
+        for (const BlockedReason reason : {BlockedReason::disk, BlockedReason::child}) {
+            Event wait;
+            wait.op = op_wait;
+            wait.tgid = wait.tid = python.pid;
+            wait.process_start_ns = python.start_ns;
+            wait.start_ns = std::exchange(now_, now_ + ns);
+            wait.duration_ns = wait.blocked_ns = wait.longest_sleep_ns = ns;
+            wait.blocked_reason = reason;
+            wait.waits = 1;
+            snapshot_.add(wait);
         }
     }
     std::vector<Finding> of_kind(const std::string& kind) {
@@ -213,6 +235,43 @@ TEST_F(SlowRequests, ThatAreLongWithoutAStallAreNone) {
 TEST_F(SlowRequests, ThatAreLongForMoreThanAShortStallAreNone) {
     serve(200, {50, 100, 150}, true, python, 30 * ms);
     EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(SlowRequests, DoNotLoseTheSameTimeWithEachThreadThatWaits) {
+    serve(200, {50, 100, 150}, true, python, 30 * ms, 10);
+    EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(SlowRequests, LoseWhatOneThreadWaitedWhereManyWaitAtOnce) {
+    serve(200, {50, 100, 150}, true, python, 300 * ms, 10);
+    const auto findings = of_kind("slow-request");
+    ASSERT_THAT(findings, SizeIs(1));
+    EXPECT_EQ(findings[0].verdict, Verdict::proven);
+    EXPECT_NEAR(static_cast<double>(findings[0].lost_ns), 3 * 299e6, 1e6);
+    ASSERT_THAT(findings[0].culprits, SizeIs(3));
+    for (const Culprit& culprit : findings[0].culprits)
+        EXPECT_EQ(culprit.name, "lock-wait (loader) in cudaLaunchKernel");
+    EXPECT_THAT(findings[0].summary, HasSubstr("299 ms of it lock-wait (loader) in cudaLaunchKernel"));
+}
+
+// It began in the last third of a gap in which the thread waited for two things: a third of what it takes longer.
+TEST_F(SlowRequests, LoseOfAGapNoMoreThanWhatOfItIsInside) {
+    serve(100, {}, false);
+    add_request("late", now_ + 200 * ms, 400 * ms);
+    wait_twice(150 * ms);
+    serve(100, {}, false);
+    EXPECT_THAT(of_kind("slow-request"), IsEmpty());
+}
+
+TEST_F(SlowRequests, LoseAllThatTheThreadWaitedForInAGap) {
+    serve(100, {}, false);
+    add_request("held up", now_ - 50 * ms, 400 * ms);
+    wait_twice(150 * ms);
+    serve(100, {}, false);
+    const auto findings = of_kind("slow-request");
+    ASSERT_THAT(findings, SizeIs(1));
+    EXPECT_NEAR(static_cast<double>(findings[0].lost_ns), 300e6, 1e6);
+    EXPECT_THAT(findings[0].summary, HasSubstr("300 ms of it in stalls of one thread, the longest 150 ms"));
 }
 
 TEST_F(SlowRequests, OfAProcessThatIsNotTheirsStallNothing) {

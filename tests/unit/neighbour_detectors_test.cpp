@@ -2,6 +2,8 @@
 // nobody's, where a quota keeps it off.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "core/diagnosis/assign.h"
 #include "core/model/host_event.h"
 #include "tests/unit/detectors_fixture.h"
@@ -37,21 +39,23 @@ class Neighbours : public Detectors {
             event.preemptor_comm = to_comm("busy");
         }
     }
+    /// A wait for a CPU inside of a call, from so long after its begin on, while the call's preemptor ran.
+    Event& wait_in(const Event& one, uint64_t after_ns, uint64_t ns) {
+        Event wait = one;
+        wait.sequence = 0;
+        wait.op = op_wait;
+        wait.start_ns = one.start_ns + after_ns;
+        wait.duration_ns = wait.runnable_ns = wait.preempted_ns = ns;
+        wait.preemptor_ns = std::min(one.preemptor_ns, ns);
+        wait.depth = 1;
+        wait.args = {};
+        return snapshot_.add(wait);
+    }
     /// The waits inside of the calls that there are.
     void throttle_calls() {
         const std::vector<Event> calls = snapshot_.events();
-        for (const Event& one : calls) {
-            if (one.runnable_ns == 0) continue;
-            Event wait = one;
-            wait.sequence = 0;
-            wait.op = op_wait;
-            wait.start_ns = one.start_ns + ms;
-            wait.duration_ns = one.runnable_ns;
-            wait.depth = 1;
-            wait.return_code = wait_throttled;
-            wait.args = {};
-            snapshot_.add(wait);
-        }
+        for (const Event& one : calls)
+            if (one.runnable_ns != 0) wait_in(one, ms, one.runnable_ns).return_code = wait_throttled;
     }
 };
 
@@ -124,6 +128,24 @@ TEST_F(Neighbours, AQuotaIsNamedInPlaceOfWhoRanMeanwhile) {
     EXPECT_EQ(finding.culprits[0].pid, 0u);
     EXPECT_THAT(finding.summary, HasSubstr("quota"));
     EXPECT_THAT(finding.fix, HasSubstr("CPUQuota"));
+}
+
+// A quarter of the wait is the quota's, too little to name it. Who ran then took nothing from the thread.
+TEST_F(Neighbours, WhoRanWhileAQuotaKeptTheThreadOffTheCpuIsNotNamed) {
+    contended(other.pid);
+    const std::vector<Event> calls = snapshot_.events();
+    for (Event& event : snapshot_.events()) event.preemptor_ns /= 4;
+    for (const Event& one : calls) {
+        if (one.runnable_ns == 0) continue;
+        wait_in(one, ms, ms).return_code = wait_throttled;
+        Event& wait = wait_in(one, 2 * ms, 3 * ms);
+        wait.preemptor_tgid = 301;
+        wait.preemptor_comm = to_comm("hog");
+    }
+    const Finding finding = found("cpu-contention");
+    ASSERT_EQ(finding.culprits.size(), 2u) << finding.summary;
+    EXPECT_EQ(finding.culprits[0].name, "hog");
+    EXPECT_EQ(finding.culprits[1].name, other_tasks);
 }
 
 TEST_F(Neighbours, AQuotaIsNamedWhereNobodyRan) {

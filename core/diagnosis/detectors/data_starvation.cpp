@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "core/diagnosis/assign.h"
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
 #include "core/model/host_event.h"
@@ -78,10 +79,15 @@ std::string source_of(const SpentPart& part) {
     return std::string(to_string(part.longest->blocked_reason));
 }
 
-/// Who had the CPU in the longest of these waits.
+/// What kept the thread off the CPU in the longest of these waits: its cgroup's quota, else who ran. Empty: nobody to
+/// name.
 std::string instead_of(const SpentPart& part) {
-    if (!part.longest || part.longest->preemptor_ns == 0) return {};
-    return " (" + std::string(to_string_view(part.longest->preemptor_comm)) + " ran)";
+    if (!part.longest) return {};
+    const Event& wait = *part.longest;
+    if (is_throttled(wait)) return " (its cgroup's quota)";
+    const bool is_idle = wait.preemptor_ns == 0 || wait.preemptor_tgid == 0;
+    if (is_idle || !suspect_exclusion(wait.preemptor_comm).empty()) return {};
+    return " (" + std::string(to_string_view(wait.preemptor_comm)) + " ran)";
 }
 
 class DataStarvation final : public GapDetector {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -23,6 +24,8 @@ constexpr uint64_t slow_by_ns = 20'000'000;
 constexpr uint64_t slow_ratio = 2;
 /// A request that asks for more takes longer: it is slow for a stall only where that is most of the difference.
 constexpr double stalled_from = 0.5;
+/// Of what a thread lost: where its longest stall is less, the summary does not say that this is all.
+constexpr double nearly_all = 0.95;
 constexpr size_t max_named = 10;
 
 /// Something that held up a thread for `ns` of `time`.
@@ -38,6 +41,7 @@ struct Stall {
 
 struct Stalls {
     std::vector<Stall> all;
+    std::vector<std::span<const Stall>> threads;  ///< parts of `all`, see split_by_thread()
     /// When each process was first held up: who it descends from is known of then, later its parents may have ended.
     std::map<ProcessKey, uint64_t> first;
     std::vector<const SpanRow*> registered;  ///< for scopes
@@ -56,10 +60,16 @@ struct Group {
     std::map<ProcessKey, bool> members;  ///< as they were asked about
 };
 
+/// What one thread's stalls inside of a request come to.
+struct StalledThread {
+    uint64_t ns = 0, longest_ns = 0;
+    const Stall* longest = nullptr;
+};
+
 struct SlowRequest {
     const Request* request = nullptr;
-    uint64_t duration_ns = 0, excess_ns = 0, stalled_ns = 0;
-    const Stall* longest = nullptr;
+    uint64_t duration_ns = 0, excess_ns = 0;
+    StalledThread stalled;  ///< the thread that was held up for longest: threads wait at the same time
 };
 
 uint64_t duration_of(const Request& request) {
@@ -89,6 +99,46 @@ void merge(std::vector<Request>& ret_requests) {
 
 uint64_t overlap(const Window& a, const Window& b) {
     return saturating_subtract(std::min(a.to_ns, b.to_ns), std::max(a.from_ns, b.from_ns));
+}
+
+/// Sorts them. Each thread's are in order of start.
+std::vector<std::span<const Stall>> split_by_thread(std::vector<Stall>& ret_stalls) {
+    std::stable_sort(ret_stalls.begin(), ret_stalls.end(), [](const Stall& a, const Stall& b) {
+        return std::tie(a.process, a.tid, a.time.from_ns) < std::tie(b.process, b.tid, b.time.from_ns);
+    });
+    std::vector<std::span<const Stall>> threads;
+    for (auto from = ret_stalls.cbegin(); from != ret_stalls.cend();) {
+        const auto to = std::find_if(from, ret_stalls.cend(), [&](const Stall& one) {
+            return one.process != from->process || one.tid != from->tid;
+        });
+        threads.emplace_back(from, to);
+        from = to;
+    }
+    return threads;
+}
+
+/// Of one thread. Stalls that overlap, as parts of one gap do, come to no more than the time that they cover together.
+StalledThread stalled_within(const Window& time, std::span<const Stall> stalls) {
+    StalledThread thread;
+    Window covered;
+    uint64_t before_ns = 0, covered_sum_ns = 0;
+    for (const Stall& stall : stalls) {
+        if (stall.time.from_ns >= time.to_ns) break;
+        const uint64_t ns = std::min(stall.ns, overlap(time, stall.time));
+        if (ns == 0) continue;
+        if (stall.time.from_ns >= covered.to_ns) {
+            covered = stall.time;
+            before_ns = thread.ns;
+            covered_sum_ns = 0;
+        }
+        covered.to_ns = std::max(covered.to_ns, stall.time.to_ns);
+        covered_sum_ns = saturating_add(covered_sum_ns, ns);
+        thread.ns = saturating_add(before_ns, std::min(covered_sum_ns, overlap(time, covered)));
+        if (ns <= thread.longest_ns) continue;
+        thread.longest_ns = ns;
+        thread.longest = &stall;
+    }
+    return thread;
 }
 
 class SlowRequests final : public Detector {
@@ -132,8 +182,9 @@ class SlowRequests final : public Detector {
                 {&span, {span.start_ns, span.end_ns}, is_new});
         }
         for (auto& [key, group] : groups) merge(group.requests);
-        Stalls stalls{stalls_, {}, {}};
+        Stalls stalls{stalls_, {}, {}, {}};
         add_gaps(context, stalls.all);
+        stalls.threads = split_by_thread(stalls.all);
         for (const Stall& stall : stalls.all) {
             const auto [first, added] = stalls.first.try_emplace(stall.process, stall.time.from_ns);
             if (!added) first->second = std::min(first->second, stall.time.from_ns);
@@ -212,33 +263,28 @@ class SlowRequests final : public Detector {
             const uint64_t duration_ns = duration_of(request);
             const uint64_t excess_ns = saturating_subtract(duration_ns, usual_ns);
             if (excess_ns >= slow_by_ns && duration_ns / slow_ratio >= usual_ns)
-                slow.push_back({&request, duration_ns, excess_ns, 0, nullptr});
+                slow.push_back({&request, duration_ns, excess_ns, {}});
         }
         if (slow.empty()) return;
-        std::vector<const Stall*> stalls;
+        std::vector<std::span<const Stall>> threads;
         for (const auto& [process, at_ns] : all.first)
             group.members[process] = is_member(process, at_ns, scope, group, all.registered, context);
-        for (const Stall& stall : all.all)
-            if (group.members.at(stall.process)) stalls.push_back(&stall);
-        for (SlowRequest& request : slow) explain(request, stalls);
+        for (const std::span<const Stall> thread : all.threads)
+            if (group.members.at(thread.front().process)) threads.push_back(thread);
+        for (SlowRequest& request : slow) explain(request, threads);
         const size_t candidates = slow.size();
         std::erase_if(slow, [](const SlowRequest& request) {
-            return share_of(request.stalled_ns, request.excess_ns) < stalled_from;
+            return share_of(request.stalled.ns, request.excess_ns) < stalled_from;
         });
         if (!slow.empty()) report(scope, group, std::move(slow), candidates, usual_ns, context, ret_findings);
     }
 
-    static void explain(SlowRequest& request, const std::vector<const Stall*>& stalls) {
-        const Window& time = request.request->time;
-        uint64_t most = 0;
-        for (const Stall* stall : stalls) {
-            const uint64_t ns = std::min(stall->ns, overlap(time, stall->time));
-            request.stalled_ns = saturating_add(request.stalled_ns, ns);
-            if (ns <= most) continue;
-            most = ns;
-            request.longest = stall;
+    static void explain(SlowRequest& request, const std::vector<std::span<const Stall>>& threads) {
+        for (const std::span<const Stall> stalls : threads) {
+            const StalledThread thread = stalled_within(request.request->time, stalls);
+            if (thread.ns > request.stalled.ns) request.stalled = thread;
         }
-        request.stalled_ns = std::min(request.stalled_ns, request.excess_ns);
+        request.stalled.ns = std::min(request.stalled.ns, request.excess_ns);
     }
 
     void report(const std::string& scope, const Group& group, std::vector<SlowRequest> slow, size_t candidates,
@@ -253,21 +299,22 @@ class SlowRequests final : public Detector {
         uint64_t excess_ns = 0;
         for (const SlowRequest& one : slow) {
             excess_ns = saturating_add(excess_ns, one.excess_ns);
-            finding.lost_ns = saturating_add(finding.lost_ns, one.stalled_ns);
-            evidence.add(one.stalled_ns, one.longest->call);
+            finding.lost_ns = saturating_add(finding.lost_ns, one.stalled.ns);
+            evidence.add(one.stalled.ns, one.stalled.longest->call);
             // It is reported when it has ended, which may be long after its stall, or before what held it up is known.
-            if (one.request->is_new || one.longest->call >= options_.new_from_sequence)
-                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.stalled_ns);
+            if (one.request->is_new || one.stalled.longest->call >= options_.new_from_sequence)
+                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, one.stalled.ns);
             if (finding.culprits.size() < max_named)
-                finding.culprits.push_back({one.longest->why, 0, one.stalled_ns, 0, one.request->span->id});
+                finding.culprits.push_back({one.stalled.longest->why, 0, one.stalled.ns, 0, one.request->span->id});
         }
         // Requests overlap: of the window, what their users waited for longest.
-        finding.window_share = share_of(slow[0].stalled_ns, context.time_of(worst.process));
+        finding.window_share = share_of(slow[0].stalled.ns, context.time_of(worst.process));
         finding.severity = severity_of(static_cast<double>(slow.size()) / static_cast<double>(group.requests.size()));
         finding.explained_fraction = share_of(finding.lost_ns, excess_ns);
         finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
         finding.evidence = evidence.sequences();
-        const Stall& stall = *slow[0].longest;
+        const StalledThread& stalled = slow[0].stalled;
+        const Stall& stall = *stalled.longest;
         Event& event = finding.worst.event;
         event.sequence = stall.call;
         event.op = stall.op;
@@ -282,8 +329,10 @@ class SlowRequests final : public Detector {
         finding.summary = std::to_string(slow.size()) + " of " + std::to_string(group.requests.size()) +
                           " requests of " + process_text(finding) + " took at least twice the usual " +
                           format_duration(usual_ns) + " because of stalls: the slowest took " +
-                          format_duration(slow[0].duration_ns) + ", " + format_duration(slow[0].stalled_ns) +
-                          " of it " + stall.why;
+                          format_duration(slow[0].duration_ns) + ", " + format_duration(stalled.ns) + " of it ";
+        if (share_of(stalled.longest_ns, stalled.ns) < nearly_all)
+            finding.summary += "in stalls of one thread, the longest " + format_duration(stalled.longest_ns) + " ";
+        finding.summary += stall.why;
         if (candidates > slow.size())
             finding.summary += "; " + std::to_string(candidates - slow.size()) +
                                " more were as slow, and no known stall explains them";

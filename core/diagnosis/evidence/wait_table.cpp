@@ -365,6 +365,7 @@ std::vector<Preemptor> WaitTable::preemptors(const ProcessKey& process, uint32_t
                                      [&](const Event& one) { return saturating_end_ns(one) <= time.from_ns; });
     for (size_t looked_at = 0; wait != waits.end() && wait->start_ns < time.to_ns && looked_at < max_looked_at;
          ++wait, ++looked_at) {
+        if (is_throttled(*wait)) continue;
         const Window runnable = within(time, woken_ns(*wait), saturating_end_ns(*wait));
         const uint64_t ns = std::min(wait->preemptor_ns, runnable.length_ns());
         if (ns == 0 || wait->preemptor_tgid == 0) continue;

@@ -79,6 +79,7 @@ class WaitTable {
     /// Of what the thread could run and did not within `time`, what its control group's quota forbade.
     uint64_t throttled_ns(const ProcessKey& process, uint32_t tid, const Window& time) const;
     /// The tasks that had the CPU while the thread could run within `time`, each wait's main one; the most time first.
+    /// Who ran while a quota kept the thread off is left out: that is not the reason.
     std::vector<Preemptor> preemptors(const ProcessKey& process, uint32_t tid, const Window& time) const;
     struct ResentWait {
         uint64_t ns = 0;
