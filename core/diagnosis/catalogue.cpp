@@ -95,7 +95,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "that makes it was on the CPU, read, or waited for workers that did",
      "launches, copies and synchronisations; waits between calls (wait_floor), of workers from their second batch on",
      "what the thread computes; programs that wait for events only, keep several streams busy, or are recorded in "
-     "slices; waits shorter than wait_floor, except for their sum",
+     "slices; of several devices that one thread feeds, all but the first; waits shorter than wait_floor, except for "
+     "their sum",
      make_data_starvation},
     {"idle-in-tool-call", "The device waits for a tool",
      "the same time as for data-starvation, as far as the thread waited for a program that it had started, or for the "

@@ -88,6 +88,23 @@ TEST_F(Incidents, findings_of_one_kind_and_process_are_one) {
     EXPECT_TRUE(observe({contention(10 * ms), contention(10 * ms)}).empty());
 }
 
+TEST_F(Incidents, what_devices_of_a_process_lost_at_once_it_lost_once) {
+    const auto starved = [](uint64_t newly_lost_ns) {
+        Finding finding = contention(newly_lost_ns, Severity::high);
+        finding.kind = "data-starvation";
+        finding.between_calls = true;
+        return finding;
+    };
+    const auto opened = observe({starved(2 * second), starved(3 * second)});
+    ASSERT_EQ(opened.size(), 1u);
+    EXPECT_EQ(opened[0].incident.lost_ns, 3 * second);
+    Finding in_calls = starved(second);
+    in_calls.between_calls = false;
+    const auto updated = observe({starved(second), in_calls, starved(2 * second)});
+    ASSERT_EQ(updated.size(), 1u);
+    EXPECT_EQ(updated[0].incident.lost_ns, 6 * second) << "what threads lost in calls is added";
+}
+
 TEST_F(Incidents, two_seconds_in_a_row_open_one_with_what_both_lost) {
     observe({contention(200 * ms)});
     const auto changes = observe({contention(300 * ms)});

@@ -14,7 +14,8 @@ namespace {
 constexpr size_t max_gaps = 65'536;
 constexpr size_t max_streams = 65'536;  ///< of all
 constexpr size_t max_devices = 2'048;   ///< of all processes
-constexpr size_t max_threads = 1'024;   ///< that call while the device has nothing to do
+constexpr size_t max_threads = 1'024;   ///< that call while a device has nothing to do; the same of one process
+constexpr size_t max_all_threads = 65'536;
 constexpr uint64_t copied_to_host = 2;
 constexpr uint32_t gaps_between_launches = 8;
 
@@ -23,10 +24,18 @@ bool enqueues(const Op& op) {
            op.id == op::cudaGraphLaunch || op.id == op::cuGraphLaunch;
 }
 
+bool begins_capture(const Op& op) {
+    return op.id == op::cudaStreamBeginCapture || op.id == op::cuStreamBeginCapture;
+}
+
+bool ends_capture(const Op& op) {
+    return op.id == op::cudaStreamEndCapture || op.id == op::cuStreamEndCapture;
+}
+
 /// Others take time of the thread's, or say nothing.
 bool matters(const Op& op) {
     return enqueues(op) || op.op_class == OpClass::sync || op.op_class == OpClass::alloc ||
-           op.op_class == OpClass::free;
+           op.op_class == OpClass::free || op.op_class == OpClass::graph;
 }
 
 }  // namespace
@@ -87,19 +96,29 @@ void DrainedGaps::take(std::span<const Event> block, EventFilter& filter, Device
     }
     work.begin_block();
     for (const Row& row : rows_) {
-        const Op& op = *ops_(row.event->op);
-        if (enqueues(op)) work.enqueued(row.event->process(), row.event->tid, row.event->start_ns);
-        if (op.waits_for_device) work.waited(row.event->process(), row.event->tid, row.end_ns);
-        take(*row.event, op);
+        const Event& event = *row.event;
+        const Op& op = *ops_(event.op);
+        Devices& devices = devices_of(event);
+        if (is_captured(devices, event, op)) continue;
+        if (enqueues(op)) work.enqueued(event.process(), event.tid, event.start_ns);
+        if (op.waits_for_device) work.waited(event.process(), event.tid, row.end_ns);
+        take(devices, event, op);
+        if (enqueues(op) || op.op_class == OpClass::sync) note_use(devices, event);
     }
 }
 
-DrainedGaps::Device* DrainedGaps::device_of(const Event& event) {
-    if (last_device_ && last_process_ == event.process() && last_ordinal_ == event.device) return last_device_;
-    Devices& devices = processes_.at(event.process(), event.start_ns, [this](const Devices& gone) { drop(gone); });
+DrainedGaps::Devices& DrainedGaps::devices_of(const Event& event) {
+    if (last_devices_ && last_process_ == event.process()) return *last_devices_;
+    last_device_ = nullptr;
+    last_devices_ = &processes_.at(event.process(), event.start_ns, [this](const Devices& gone) { drop(gone); });
+    last_process_ = event.process();
+    return *last_devices_;
+}
+
+DrainedGaps::Device* DrainedGaps::device_of(Devices& devices, const Event& event) {
+    if (last_device_ && last_ordinal_ == event.device) return last_device_;
     last_device_ = nullptr;
     if (devices_ >= max_devices && !devices.by_ordinal.contains(event.device)) return nullptr;
-    last_process_ = event.process();
     last_ordinal_ = event.device;
     const auto [device, added] = devices.by_ordinal.try_emplace(event.device);
     if (added) {
@@ -109,26 +128,97 @@ DrainedGaps::Device* DrainedGaps::device_of(const Event& event) {
     return last_device_ = &device->second;
 }
 
-void DrainedGaps::take(const Event& event, const Op& op) {
-    Device* const device = device_of(event);
+DrainedGaps::Thread* DrainedGaps::thread_of(Devices& devices, uint32_t tid) {
+    if (const auto known = devices.threads.find(tid); known != devices.threads.end()) return &known->second;
+    // Most of so many have ended; one that goes on is known again with its next call.
+    if (devices.threads.size() >= max_threads || threads_ >= max_all_threads) {
+        threads_ -= devices.threads.size();
+        devices.threads.clear();
+        devices.captures = 0;
+    }
+    if (threads_ >= max_all_threads) return nullptr;
+    ++threads_;
+    return &devices.threads[tid];
+}
+
+/// Nothing is enqueued before the graph is launched. A call that waits is never captured.
+bool DrainedGaps::is_captured(const Devices& devices, const Event& event, const Op& op) {
+    if (devices.captures == 0 || !enqueues(op) || op.waits_for_device) return false;
+    const auto thread = devices.threads.find(event.tid);
+    if (thread == devices.threads.end() || !thread->second.captures) return false;
+    const uint64_t captured = thread->second.captured_stream;
+    return captured == unknown_stream || event.stream == unknown_stream || event.stream == captured;
+}
+
+void DrainedGaps::begin_capture(Devices& devices, Device& device, const Event& event) {
+    if (device.drained_ns != 0) {
+        // The device waited until now; what follows is not waiting, but making a graph.
+        end_gap(devices, device, event, event.start_ns);
+        device.drained_ns = std::max(device.drained_ns, std::min(saturating_end_ns(event), window_.to_ns));
+    }
+    Thread* const thread = thread_of(devices, event.tid);
+    if (!thread) return;
+    devices.captures += !thread->captures;
+    thread->captures = true;
+    thread->captured_stream = event.stream;
+}
+
+void DrainedGaps::end_capture(Devices& devices, Device& device, const Event& event) {
+    if (devices.captures == 0) return;
+    const auto thread = devices.threads.find(event.tid);
+    if (thread == devices.threads.end() || !thread->second.captures) return;
+    --devices.captures;
+    thread->second.captures = false;
+    thread->second.captured_ns = saturating_end_ns(event);
+    device.in_calls.erase(event.tid);
+}
+
+/// Where a process has one device, there is nothing to tell apart.
+void DrainedGaps::note_use(Devices& devices, const Event& event) {
+    if (devices.by_ordinal.size() < 2 || event.device == INGERO_DEVICE_UNKNOWN) return;
+    Thread* const thread = thread_of(devices, event.tid);
+    if (!thread) return;
+    if (thread->ordinal != event.device) {
+        thread->ordinal = event.device;
+        thread->elsewhere_ns = thread->used_ns;
+    }
+    thread->used_ns = saturating_end_ns(event);
+}
+
+/// Until when the thread that calls used another device or made a graph: a gap that it ends begins no earlier.
+uint64_t DrainedGaps::occupied_until_ns(const Devices& devices, const Event& event) {
+    const auto found = devices.threads.find(event.tid);
+    if (found == devices.threads.end()) return 0;
+    const Thread& thread = found->second;
+    if (thread.captures) return UINT64_MAX;
+    if (event.device == INGERO_DEVICE_UNKNOWN) return thread.captured_ns;
+    return std::max(thread.captured_ns, thread.ordinal == event.device ? thread.elsewhere_ns : thread.used_ns);
+}
+
+void DrainedGaps::take(Devices& devices, const Event& event, const Op& op) {
+    Device* const device = device_of(devices, event);
     if (!device) return;
     DrainedDevice& observed = device->observed;
+    if (begins_capture(op) && event.return_code == 0) return begin_capture(devices, *device, event);
+    if (ends_capture(op)) return end_capture(devices, *device, event);
     if (!enqueues(op) && op.op_class != OpClass::sync) {
         if (device->drained_ns != 0 && (device->in_calls.size() < max_threads || device->in_calls.contains(event.tid)))
             add_in_call(*device, event);
         return;
     }
+    // No synchronisation succeeds during a capture: the row of its end was lost.
+    if (op.op_class == OpClass::sync && event.return_code == 0) end_capture(devices, *device, event);
     const uint64_t end_ns = std::min(saturating_end_ns(event), window_.to_ns);
     const uint64_t start_ns = std::max(event.start_ns, window_.from_ns);
     observed.from_ns = observed.to_ns == 0 ? start_ns : std::min(observed.from_ns, start_ns);
     observed.to_ns = std::max(observed.to_ns, end_ns);
     observed.calls_ns = saturating_add(observed.calls_ns, saturating_multiply(event.duration_ns, event.times()));
-    if (enqueues(op)) enqueue(*device, event, op);
+    if (enqueues(op)) enqueue(devices, *device, event, op);
     if (!op.waits_for_device || event.return_code != 0) return;
     if (op.id == op::cudaEventSynchronize || op.id == op::cuEventSynchronize) return;  // of which stream, is not known
     if (op.op_class == OpClass::sync && device->drained_ns != 0) {
         // Nothing is known to be enqueued, and yet the program waits: what was before is one gap, what follows another.
-        end_gap(*device, event, event.start_ns);
+        end_gap(devices, *device, event, event.start_ns);
         device->drained_ns = std::max(device->drained_ns, end_ns);
         return;
     }
@@ -145,18 +235,19 @@ void DrainedGaps::add_in_call(Device& device, const Event& event) {
 
 /// A call that lasts, as one that copies from pageable memory, is known when it ends: what others took for gaps
 /// meanwhile was none.
-void DrainedGaps::cut_gaps(Device& device, const Event& event) {
+void DrainedGaps::cut_gaps(const Devices& devices, Device& device, const Event& event) {
     auto& gaps = device.observed.gaps;
     while (!gaps.empty() && gaps.back().time.to_ns > event.start_ns) {
         DrainedGap& gap = gaps.back();
-        const uint64_t to_ns = std::max(event.start_ns, gap.time.from_ns);
-        device.observed.drained_ns = saturating_subtract(device.observed.drained_ns, gap.time.to_ns - to_ns);
-        if (to_ns == gap.time.from_ns) {
+        const Window time{std::max(gap.time.from_ns, occupied_until_ns(devices, event)), event.start_ns};
+        device.observed.drained_ns =
+            saturating_subtract(device.observed.drained_ns, gap.time.length_ns() - time.length_ns());
+        if (time.length_ns() == 0) {
             gaps.pop_back();
             --gaps_;
             continue;
         }
-        gap.time.to_ns = to_ns;
+        gap.time = time;
         gap.in_calls_ns = 0;
         gap.tid = event.tid;
         gap.op = event.op;
@@ -164,13 +255,13 @@ void DrainedGaps::cut_gaps(Device& device, const Event& event) {
     }
 }
 
-void DrainedGaps::enqueue(Device& device, const Event& event, const Op& op) {
-    cut_gaps(device, event);
+void DrainedGaps::enqueue(const Devices& devices, Device& device, const Event& event, const Op& op) {
+    cut_gaps(devices, device, event);
     device.observed.enqueues = saturating_add(device.observed.enqueues, event.weight);
     ++device.observed.enqueue_rows;
     device.in_slices |= event.time_weight != 0;
     if (device.drained_ns != 0) {
-        end_gap(device, event, event.start_ns);
+        end_gap(devices, device, event, event.start_ns);
         device.busy_from_ns = std::max(event.start_ns, device.drained_ns);
         device.drained_ns = 0;
     }
@@ -215,9 +306,10 @@ void DrainedGaps::synchronised(Device& device, const Event& event, bool all) {
     device.in_calls.clear();
 }
 
-void DrainedGaps::end_gap(Device& device, const Event& event, uint64_t at_ns) {
+void DrainedGaps::end_gap(const Devices& devices, Device& device, const Event& event, uint64_t at_ns) {
     DrainedGap gap;
-    gap.time = {std::max(device.drained_ns, window_.from_ns), std::min(at_ns, window_.to_ns)};
+    gap.time = {std::max({device.drained_ns, window_.from_ns, occupied_until_ns(devices, event)}),
+                std::min(at_ns, window_.to_ns)};
     if (gap.time.length_ns() == 0) return device.in_calls.clear();
     const auto in_calls = device.in_calls.find(event.tid);
     if (in_calls != device.in_calls.end()) gap.in_calls_ns = std::min(in_calls->second, gap.time.length_ns());
@@ -241,6 +333,7 @@ void DrainedGaps::drop(const Devices& gone) {
         streams_ -= device.streams.size();
         --devices_;
     }
+    threads_ -= gone.threads.size();
 }
 
 void DrainedGaps::drop_short() {

@@ -1,5 +1,6 @@
 // When a process's device had nothing to do, as far as calls show it: from the return of a synchronisation that leaves
-// nothing enqueued up to the next call that enqueues. What the enqueuing thread did meanwhile is the table of waits'.
+// nothing enqueued up to the next call that enqueues, without what its thread did for another device or captured into a
+// graph until then. What else that thread did meanwhile is the table of waits'.
 // Of a process that is recorded in slices nothing is known: outside of them it enqueues without a row, and waits with
 // one.
 #pragma once
@@ -119,8 +120,19 @@ class DrainedGaps {
         uint64_t last_stream = 0;
         Stream* last = nullptr;
     };
+    /// What of a thread the calls on one device do not show.
+    struct Thread {
+        uint16_t ordinal = INGERO_DEVICE_UNKNOWN;  ///< of the device that it last enqueued on or synchronised with
+        bool captures = false;                     ///< into a graph, what it enqueues on a stream
+        uint64_t captured_stream = 0;
+        uint64_t captured_ns = 0;   ///< the end of its latest capture
+        uint64_t used_ns = 0;       ///< the end of its latest call on that device
+        uint64_t elsewhere_ns = 0;  ///< the same on any other
+    };
     struct Devices {
         std::map<uint16_t, Device> by_ordinal;
+        std::map<uint32_t, Thread> threads;  ///< that captured, or called while there were several devices
+        size_t captures = 0;                 ///< threads that do
         bool in_slices() const {
             return std::any_of(by_ordinal.begin(), by_ordinal.end(),
                                [](const auto& one) { return one.second.in_slices; });
@@ -130,22 +142,30 @@ class DrainedGaps {
     };
 
   private:
-    void take(const Event& event, const Op& op);
-    void enqueue(Device& device, const Event& event, const Op& op);
+    void take(Devices& devices, const Event& event, const Op& op);
+    void enqueue(const Devices& devices, Device& device, const Event& event, const Op& op);
     void synchronised(Device& device, const Event& event, bool all);
-    void end_gap(Device& device, const Event& event, uint64_t at_ns);
-    void cut_gaps(Device& device, const Event& event);
+    void end_gap(const Devices& devices, Device& device, const Event& event, uint64_t at_ns);
+    void cut_gaps(const Devices& devices, Device& device, const Event& event);
     void add_in_call(Device& device, const Event& event);
     void drop_short();
     void drop(const Devices& gone);
-    Device* device_of(const Event& event);
+    Devices& devices_of(const Event& event);
+    Device* device_of(Devices& devices, const Event& event);
+    Thread* thread_of(Devices& devices, uint32_t tid);  ///< nullptr where there is no room
+    void note_use(Devices& devices, const Event& event);
+    void begin_capture(Devices& devices, Device& device, const Event& event);
+    static void end_capture(Devices& devices, Device& device, const Event& event);
+    static bool is_captured(const Devices& devices, const Event& event, const Op& op);
+    static uint64_t occupied_until_ns(const Devices& devices, const Event& event);
 
     Window window_;
     ProcessTable<Devices> processes_;
     OpLookup ops_;
-    size_t gaps_ = 0, devices_ = 0, streams_ = 0;  ///< of all processes
+    size_t gaps_ = 0, devices_ = 0, streams_ = 0, threads_ = 0;  ///< of all processes
     uint64_t shortest_ns_ = 100'000;
     ProcessKey last_process_;
+    Devices* last_devices_ = nullptr;
     uint16_t last_ordinal_ = 0;
     Device* last_device_ = nullptr;
     struct Row {

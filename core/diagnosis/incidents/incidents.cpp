@@ -24,6 +24,25 @@ struct Watched {
     Incident reported;  ///< as it was when a change was last returned
 };
 
+/// What one pass has of a subject.
+struct Seen {
+    Finding finding;                ///< of several the one that lost the most, with what is new of all
+    uint64_t in_calls_ns = 0;       ///< newly lost, by threads of which each has its own
+    uint64_t between_calls_ns = 0;  ///< the same by the device that lost the most: others waited meanwhile
+
+    explicit Seen(const Finding& first) : finding(first) {}
+    void add(const Finding& one) {
+        if (one.between_calls)
+            between_calls_ns = std::max(between_calls_ns, one.newly_lost_ns);
+        else
+            in_calls_ns = saturating_add(in_calls_ns, one.newly_lost_ns);
+        const uint64_t newly_waited_ns = std::max(finding.newly_waited_ns, one.newly_waited_ns);
+        if (one.lost_ns > finding.lost_ns) finding = one;
+        finding.newly_lost_ns = saturating_add(in_calls_ns, between_calls_ns);
+        finding.newly_waited_ns = newly_waited_ns;
+    }
+};
+
 bool is_evidence(const Finding& finding) {
     return finding.verdict == Verdict::proven || finding.verdict == Verdict::partial;
 }
@@ -133,7 +152,7 @@ IncidentTracker::~IncidentTracker() = default;
 std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>& findings, const ClockTriple& now) {
     std::vector<IncidentChange> changes;
     // A process may have several findings of one kind, of several devices or in calls and between them: one incident.
-    std::vector<Finding> seen;
+    std::vector<Seen> seen;
     std::map<Subject, size_t> places;
     for (const Finding& finding : findings) {
         if (finding.kind == impl_->options.put_kind) continue;
@@ -142,17 +161,10 @@ std::vector<IncidentChange> IncidentTracker::observe(const std::vector<Finding>&
         const bool open = known != impl_->watched.end() && known->second.incident;
         if (!is_evidence(finding) || (!open && finding.severity < impl_->options.open_from)) continue;
         const auto [place, is_first] = places.try_emplace(subject, seen.size());
-        if (is_first) {
-            seen.push_back(finding);
-            continue;
-        }
-        Finding& merged = seen[place->second];
-        const uint64_t newly_lost_ns = saturating_add(merged.newly_lost_ns, finding.newly_lost_ns);
-        if (finding.lost_ns > merged.lost_ns) merged = finding;
-        merged.newly_lost_ns = newly_lost_ns;
-        merged.newly_waited_ns = std::max(merged.newly_waited_ns, finding.newly_waited_ns);
+        if (is_first) seen.emplace_back(finding);
+        seen[place->second].add(finding);
     }
-    for (const Finding& finding : seen) impl_->see(finding, now, changes);
+    for (const Seen& one : seen) impl_->see(one.finding, now, changes);
     // What this pass did not have begins anew.
     std::erase_if(impl_->watched,
                   [&](const auto& one) { return !one.second.incident && one.second.last_seen_ns != now.monotonic_ns; });
