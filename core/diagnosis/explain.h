@@ -79,6 +79,9 @@ struct Finding {
     std::string incident_id;         ///< of the incident of the same kind and process in the window; may be empty
     std::string fix;
     std::string confirm;
+    /// CLOCK_REALTIME, of what may be older than the window: when it last happened; of what lasts on, up to when it is
+    /// known to. 0: it happened in the window.
+    uint64_t happened_realtime_ns = 0;
 
     ProcessKey owning_process() const { return owner.pid != 0 ? owner : worst.event.process(); }
     /// Where all that was waited is lost, or more where lost_high_ns says so.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/diagnosis/incidents/incident_history.h"
 #include "core/diagnosis/live/live_window.h"
 #include "core/model/host_event.h"
 #include "tests/unit/detectors_fixture.h"
@@ -225,6 +226,21 @@ TEST_F(SlowRequests, ThreeOfTwoHundredThatOverlapAreNamedWithWhatStalledThem) {
         EXPECT_THAT(finding.summary, Not(HasSubstr(culprit.request)));
         EXPECT_THAT(culprit.name, Not(HasSubstr(culprit.request)));
     }
+}
+
+TEST_F(SlowRequests, ThatComeBackAreNotFixedInALongWindow) {
+    serve(200, {20, 50, 80, 110, 140, 170}, true);
+    IncidentHistory incident;
+    incident.latest.kind = "slow-request";
+    incident.latest.process = python;
+    incident.boot = boot_windows(snapshot_, {0, INT64_MAX}).at(0);
+    incident.opened_ns = incident.updated_ns = MemorySnapshot::realtime_at_zero_ns + second / 2;
+    incident.closed_ns = incident.updated_ns;
+    incident.finding = {{"window_share", 0.03}};
+    const auto answer = verify_incident(snapshot_, {.window = {}, .uid = {}, .pid = {}}, incident, {});
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->fixed, Fixed::no) << answer->why;
+    EXPECT_LT(answer->share, 0.001);
 }
 
 TEST_F(SlowRequests, ThatAreLongWithoutAStallAreNone) {

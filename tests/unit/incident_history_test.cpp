@@ -10,11 +10,13 @@
 #include "core/model/op.h"
 #include "core/render/incidents.h"
 #include "tests/support/memory_snapshot.h"
+#include "tests/unit/ranks_fixture.h"
 
 namespace ingero {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -32,13 +34,14 @@ class History : public MemorySnapshot {
 
 class IncidentHistoryTest : public testing::Test {
   protected:
-    IncidentHistoryTest() : snapshot_(1'000 * second) { add_process(python); }
+    explicit IncidentHistoryTest(uint64_t covered_ns = 1'000 * second) : snapshot_(covered_ns) { add_process(python); }
 
-    void add_process(uint32_t pid, uint32_t uid = 1'000) {
+    void add_process(uint32_t pid, uint32_t uid = 1'000, uint64_t exited_ns = 0) {
         Process row;
         row.key = {pid, 5};
         row.uid = uid;
         row.comm = "python";
+        row.exited_ns = exited_ns;
         snapshot_.add(row);
     }
     Event& call(uint64_t on_cpu_ns, uint32_t pid = python) {
@@ -305,6 +308,162 @@ TEST_F(IncidentHistoryTest, NothingIsSaidOfItWhereTheProgramDidLittleOrNothingSi
     add_process(200, 1'001);
     run(20 * second, 0, 200);
     EXPECT_EQ(verified().fixed, Fixed::yes) << "20 s later, its own calls of a second count";
+}
+
+class ShownOnce : public IncidentHistoryTest {
+  protected:
+    ShownOnce() : IncidentHistoryTest(20'000 * second) {}
+
+    /// Of python, once it has run for so long; over a second later.
+    void incident_of(const std::string& kind, uint64_t after_ns = 600 * second) {
+        now_ = opened_ns_ = after_ns;
+        finding_ = {{"window_share", 1e-5}};
+        add(IncidentEvent::opened, "abcd000000000001", now_, 0, kind);
+        now_ += second;
+        add(IncidentEvent::closed, "abcd000000000001", now_, 0, kind);
+    }
+    /// A launch each second.
+    void serve(uint64_t for_ns, uint32_t pid) {
+        for (const uint64_t until_ns = now_ + for_ns; now_ < until_ns; now_ += second) call(10 * us, pid);
+    }
+    Event& call_to(const std::string& op, uint32_t pid, uint64_t argument) {
+        Event& event = call(20 * us, pid);
+        event.op = op_of_name(op).value();
+        event.device = 0;
+        event.args[0] = argument;
+        return event;
+    }
+    void happens(const std::string& kind, uint32_t pid) {
+        if (kind == "gpu-oom") call_to("cudaMalloc", pid, 1 << 30).return_code = 2;
+        if (kind == "device-fault") call_to("cudaStreamSync", pid, 0).return_code = 700;
+        if (kind != "gpu-leak") return;
+        // Every tenth is kept.
+        for (uint64_t number = 1; number <= 500; ++number) {
+            call_to("cudaMalloc", pid, 1 << 20).args[1] = number << 20;
+            if (number % 10 != 0) call_to("cudaFree", pid, number << 20);
+        }
+    }
+};
+
+class EachShownOnce : public ShownOnce, public testing::WithParamInterface<std::string> {};
+
+TEST_P(EachShownOnce, IsNotFixedWhereItIsFoundAgainHoweverLittleTimeItTakes) {
+    incident_of(GetParam());
+    add_process(200);
+    serve(700 * second, 200);
+    happens(GetParam(), 200);
+    const IncidentVerified answer = verified();
+    EXPECT_EQ(answer.fixed, Fixed::no) << answer.why;
+    EXPECT_LT(answer.share, 5e-6);
+}
+
+TEST_P(EachShownOnce, IsNotKnownToBeFixedSoonAfter) {
+    incident_of(GetParam());
+    add_process(200);
+    run(11 * second, 0, 200);
+    const IncidentVerified answer = verified();
+    EXPECT_EQ(answer.fixed, Fixed::not_known);
+    EXPECT_THAT(answer.why, AllOf(HasSubstr("the program ran for 10.0"), HasSubstr("before " + GetParam() + " showed"),
+                                  HasSubstr("longest run since took 11.0 s, and 10.0")));
+}
+
+TEST_P(EachShownOnce, IsFixedWhereTheProgramHasRunForAsLongAsItHadBefore) {
+    incident_of(GetParam());
+    add_process(200);
+    serve(601 * second, 200);
+    const IncidentVerified answer = verified();
+    EXPECT_EQ(answer.fixed, Fixed::yes) << answer.why;
+    EXPECT_THAT(answer.why, HasSubstr("no " + GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EachShownOnce, testing::Values("gpu-leak", "gpu-oom", "device-fault"),
+                         [](const auto& info) {
+                             std::string name = info.param;
+                             std::erase(name, '-');
+                             return name;
+                         });
+
+// Whatever it still calls fails.
+TEST_F(ShownOnce, AProcessThatHadADeviceFaultDoesNotShowThatItIsFixed) {
+    incident_of("device-fault");
+    serve(700 * second, python);
+    const IncidentVerified answer = verified();
+    EXPECT_EQ(answer.fixed, Fixed::not_known);
+    EXPECT_THAT(answer.why, HasSubstr("only 0 calls of other processes of the program"));
+    add_process(200);
+    serve(601 * second, 200);
+    EXPECT_EQ(verified().fixed, Fixed::yes) << verified().why;
+}
+
+TEST_F(ShownOnce, TheTimeAfterTheProgramHasEndedDoesNotCount) {
+    incident_of("device-fault");
+    add_process(200, 1'000, now_ + 15 * second);
+    run(14 * second, 0, 200);
+    now_ += 700 * second;
+    const IncidentVerified answer = verified();
+    EXPECT_EQ(answer.fixed, Fixed::not_known);
+    EXPECT_THAT(answer.why, HasSubstr("longest run since took 15.0 s"));
+}
+
+TEST_F(ShownOnce, AnHourIsLongEnoughHoweverLongItRanBefore) {
+    incident_of("gpu-oom", 7'200 * second);
+    serve(3'500 * second, python);
+    const IncidentVerified answer = verified();
+    EXPECT_EQ(answer.fixed, Fixed::not_known);
+    EXPECT_THAT(answer.why, AllOf(HasSubstr("ran for 2.00 h"), HasSubstr("1.00 h are needed")));
+    serve(150 * second, python);
+    EXPECT_EQ(verified().fixed, Fixed::yes) << verified().why;
+}
+
+// What is learnt from reaches back to before the incident's end.
+TEST_F(ShownOnce, WhatAnEndedProcessHadLeakedHasNotComeBack) {
+    now_ = 600 * second;
+    happens("gpu-leak", python);
+    add_process(python, 1'000, now_);
+    incident_of("gpu-leak", now_);
+    add_process(200);
+    serve(610 * second, 200);
+    EXPECT_EQ(verified().fixed, Fixed::yes) << verified().why;
+}
+
+class HangOfRanks : public test::Ranks {
+  protected:
+    IncidentVerified verified(uint32_t rank, uint64_t opened_ns, uint64_t closed_ns, uint64_t until_ns) {
+        IncidentHistory incident;
+        incident.latest.kind = "nccl-hang";
+        incident.latest.process = test::process_of(rank);
+        incident.latest.opened_ns = opened_ns;
+        incident.boot = boot_windows(snapshot_, {0, INT64_MAX}).at(0);
+        incident.opened_ns = epoch + opened_ns;
+        incident.closed_ns = incident.updated_ns = epoch + closed_ns;
+        const auto answer = verify_incident(snapshot_, {.window = {}, .uid = {}, .pid = {}}, incident,
+                                            {epoch + closed_ns, epoch + until_ns});
+        EXPECT_TRUE(answer) << answer.error().message;
+        return answer ? *answer : IncidentVerified();
+    }
+};
+
+TEST_F(HangOfRanks, IsNotFixedWhereRanksHangAgainForALittleOfTheWindow) {
+    make(3);
+    for (int number = 0; number < 50; ++number) step(usual(3));
+    now_ += 3'000 * second;
+    last_rank_ends(3);
+    const IncidentVerified answer = verified(1, 200 * ms, 500 * ms, now_ + 20 * second);
+    EXPECT_EQ(answer.fixed, Fixed::no) << answer.why << ": rank 0 was first this time";
+    EXPECT_LT(answer.share, 0.01);
+}
+
+TEST_F(HangOfRanks, ItsRanksThatEndAfterTheIncidentIsOverAreNoOtherHang) {
+    make(3);
+    for (int number = 0; number < 50; ++number) step(usual(3));
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+        add_process(rank, now_ + 30'500 * ms);
+        collective(rank, sequence_ + 1, now_ + rank * ms);
+    }
+    add_process(2, now_ + 5 * ms);
+    const IncidentVerified answer = verified(0, now_ + 10 * second, now_ + 30 * second, now_ + 700 * second);
+    EXPECT_EQ(answer.fixed, Fixed::not_known);
+    EXPECT_THAT(answer.why, HasSubstr("only 0 calls"));
 }
 
 TEST_F(IncidentHistoryTest, WhatWasBeyondTheUsualSumsUpByCauseInEachGroup) {

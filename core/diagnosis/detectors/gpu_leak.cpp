@@ -52,6 +52,7 @@ struct Leak {
     uint64_t count = 0;
     uint64_t bytes = 0;
     uint64_t freed = 0;
+    uint64_t latest_ns = 0;  ///< when the latest was made
     std::array<uint64_t, slices> by_slice{};
     std::vector<uint64_t> sequences;
 };
@@ -108,6 +109,7 @@ class GpuLeak final : public Detector {
             leak.freed = lives->second.count;
             ++leak.count;
             leak.bytes = saturating_add(leak.bytes, allocation.bytes);
+            leak.latest_ns = std::max(leak.latest_ns, allocation.at_ns);
             // Of the time in which one could have become overdue.
             const uint64_t possible = std::max<uint64_t>(saturating_subtract(length, due_ns), 1);
             const uint64_t age = saturating_subtract(allocation.at_ns, memory.first_ns);
@@ -140,6 +142,8 @@ class GpuLeak final : public Detector {
         uint64_t bytes = 0;
         for (const Leak& leak : leaks) {
             bytes = saturating_add(bytes, leak.bytes);
+            finding.happened_realtime_ns =
+                std::max(finding.happened_realtime_ns, context_.clock.to_realtime(leak.latest_ns));
             const std::string where =
                 leak.site.stack ? ", stack " + std::to_string(leak.site.stack) : " of " + format_bytes(leak.site.bytes);
             if (finding.culprits.size() < max_culprits)

@@ -446,6 +446,8 @@ class NcclHang final : public Detector {
         finding.lost_ns = waited_ns;
         const bool lasts = longest.until_ns >= std::min(context_.window.to_ns, context.recorded_until_ns);
         finding.newly_lost_ns = lasts ? waited_ns : 0;
+        finding.happened_realtime_ns =
+            context_.clock.to_realtime(lasts ? longest.until_ns : entered_ns(stuck, longest));
         finding.window_share = share_of(waited_ns, context.time_of(longest.communicator->row.process));
         for (const auto& one : stuck.entered.ranks) {
             if (RankKey(one.process, one.communicator) == key_of(first)) show(finding, one, waited_ns);

@@ -1,11 +1,15 @@
 #include "core/diagnosis/incidents/incident_history.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "core/diagnosis/detector.h"
+#include "core/diagnosis/incidents/incidents.h"
+#include "core/diagnosis/incidents/known_processes.h"
 #include "core/diagnosis/stragglers.h"
 #include "core/model/call_time.h"
 #include "core/query/event_filter.h"
@@ -27,6 +31,8 @@ constexpr size_t most_chains = 5;
 /// Less of a program says nothing of whether it is well.
 constexpr uint64_t enough_calls_to_verify = 100;
 constexpr uint64_t enough_time_to_verify_ns = 10'000'000'000;
+/// Of what shows once in a run: nobody waits for longer.
+constexpr uint64_t most_time_to_verify_ns = 3'600'000'000'000;
 constexpr uint64_t lossy_from = 10;
 constexpr double little_share = 0.01;
 
@@ -249,6 +255,83 @@ std::string some_calls(uint64_t calls) {
     return std::to_string(calls) + (calls == 1 ? " call" : " calls");
 }
 
+/// A fault however little of the window it takes: memory that is kept costs no time, an allocation fails at once, and
+/// what is left of a run after a fault, or in a hang, is little of a long window. It shows when a program has run for a
+/// while, not every ten seconds.
+bool shows_once(std::string_view kind) {
+    constexpr std::array<std::string_view, 4> kinds = {"gpu-leak", "gpu-oom", "device-fault", "nccl-hang"};
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+/// One hang is found once, whichever rank of it was first.
+bool concerns(const Finding& finding, const std::set<uint32_t>& pids) {
+    return pids.contains(finding.pid) || std::any_of(finding.ranks.begin(), finding.ranks.end(),
+                                                     [&](const ProcessKey& rank) { return pids.contains(rank.pid); });
+}
+
+/// The severest that is found of the incident's kind in the fresh window; nullptr where none is.
+const Finding* find_again(const std::vector<Finding>& findings, const IncidentHistory& incident,
+                          const std::set<uint32_t>& pids, IncidentVerified& verified) {
+    const Finding* again = nullptr;
+    for (const Finding& finding : findings) {
+        const bool evidence = finding.verdict == Verdict::proven || finding.verdict == Verdict::partial;
+        if (!evidence || finding.kind != incident.latest.kind || !concerns(finding, pids)) continue;
+        // What is left of the incident itself has not come back.
+        if (finding.happened_realtime_ns != 0 && finding.happened_realtime_ns < verified.fresh.from_ns) continue;
+        verified.lost_ns = saturating_add(verified.lost_ns, finding.lost_ns);
+        verified.share = std::max(verified.share, finding.window_share);
+        if (!again) again = &finding;
+    }
+    return again;
+}
+
+/// Whether what was found again is too much to call the incident over.
+bool stays(const Finding& again, const IncidentVerified& verified) {
+    // The share of a slow request is that of one request: the longer the window, the smaller. Severity says how many.
+    if (shows_once(again.kind) || again.kind == "slow-request") return again.severity >= IncidentOptions().open_from;
+    // Some of nearly everything is left on a host with other work: what counts is less than half, and little.
+    return verified.share > 0 && verified.share >= std::min(little_share, verified.share_before / 2);
+}
+
+/// How long the incident's process ran until it opened. Where its start is not known, since the host's clock began.
+uint64_t ran_before_ns(const IncidentHistory& incident) {
+    return saturating_subtract(incident.latest.opened_ns, started_ns(incident.latest.process, incident.boot.clock));
+}
+
+/// How long the program must run to say that it is well.
+uint64_t time_to_verify_ns(const IncidentHistory& incident) {
+    if (!shows_once(incident.latest.kind)) return enough_time_to_verify_ns;
+    return std::clamp(ran_before_ns(incident), enough_time_to_verify_ns, most_time_to_verify_ns);
+}
+
+/// Of the processes with these pids, the one that ran the longest in the window: for how long that was recorded.
+Result<uint64_t> longest_run_ns(const StoreSnapshot& snapshot, const std::vector<Process>& processes,
+                                const std::set<uint32_t>& pids, const Window& window) {
+    const auto boots = snapshot.process_boots();
+    if (!boots) return tl::unexpected(boots.error());
+    uint64_t longest_ns = 0;
+    for (const BootWindow& boot : boot_windows(snapshot, window)) {
+        for (const Process& one : processes) {
+            const auto own = boots->find(one.key);
+            if (!pids.contains(one.key.pid) || (own != boots->end() && own->second != boot.boot_index)) continue;
+            std::optional<uint64_t> end_ns = one.exited_ns;
+            // One that lived when its ingerod ended may have ended since, unseen: the next one would have seen it anew.
+            if (one.exited_ns == 0) end_ns = writer_end_ns(snapshot.sessions(), boot.boot_index, one.first_seen_ns);
+            const Window run{std::max(boot.monotonic.from_ns, started_ns(one.key, boot.clock)),
+                             std::min(boot.monotonic.to_ns, end_ns.value_or(UINT64_MAX))};
+            uint64_t recorded_ns = 0;
+            for (const Session& session : snapshot.sessions()) {
+                if (session.boot_index != boot.boot_index || session.first_covered_ns == 0) continue;
+                const Window recorded{std::max(run.from_ns, session.first_covered_ns),
+                                      std::min(run.to_ns, session.last_covered_ns)};
+                recorded_ns = saturating_add(recorded_ns, recorded.length_ns());
+            }
+            longest_ns = std::max(longest_ns, recorded_ns);
+        }
+    }
+    return longest_ns;
+}
+
 /// Of stragglers: whether a rank of the program is late again, and whether enough ranges were recorded to decide.
 Result<void> verify_straggler(const StoreSnapshot& snapshot, const Filter& filter, const std::set<uint32_t>& pids,
                               IncidentVerified& verified) {
@@ -300,24 +383,21 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
     }
     const auto processes = snapshot.processes();
     if (!processes) return tl::unexpected(processes.error());
-    const std::set<uint32_t> pids = pids_like(*processes, incident);
+    std::set<uint32_t> pids = pids_like(*processes, incident);
     auto answer = explain(snapshot, {.window = fresh, .uid = filter.uid, .pid = {}});
     if (!answer) return tl::unexpected(answer.error());
     verified.coverage = std::move(answer->coverage);
+    const std::string& kind = incident.latest.kind;
+    const Finding* const again = find_again(answer->findings, incident, pids, verified);
+    std::string whose = " of the program";
+    if (kind == "device-fault") {
+        // Its own process says nothing of it: the context accepts no more work, whatever is still called.
+        pids.erase(incident.latest.process.pid);
+        whose = " of other processes of the program";
+    }
     for (const ExcessGroup& group : answer->by_process)
         if (pids.contains(group.pid)) verified.calls += group.sums.calls;
-    const Finding* again = nullptr;
-    for (const Finding& finding : answer->findings) {
-        const bool evidence = finding.verdict == Verdict::proven || finding.verdict == Verdict::partial;
-        if (!evidence || finding.kind != incident.latest.kind || !pids.contains(finding.pid)) continue;
-        verified.lost_ns = saturating_add(verified.lost_ns, finding.lost_ns);
-        verified.share = std::max(verified.share, finding.window_share);
-        if (!again) again = &finding;
-    }
-    // Some of nearly everything is left on a host with other work: what counts is less than half, and little.
-    const bool stays =
-        again && verified.share > 0 && verified.share >= std::min(little_share, verified.share_before / 2);
-    if (stays && incident.latest.kind != "straggler") {
+    if (again && kind != "straggler" && stays(*again, verified)) {
         verified.fixed = Fixed::no;
         verified.why = again->summary;
         return verified;
@@ -326,19 +406,30 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
         verified.why = "too many calls were lost since: " + std::to_string(verified.coverage.lost);
         return verified;
     }
+    const uint64_t needed_ns = time_to_verify_ns(incident);
     if (verified.calls < enough_calls_to_verify || fresh.length_ns() < enough_time_to_verify_ns) {
-        verified.why = "only " + some_calls(verified.calls) + " of the program in " +
-                       format_duration(fresh.length_ns()) + " since; " + some_calls(enough_calls_to_verify) + " and " +
-                       format_duration(enough_time_to_verify_ns) + " are needed";
+        verified.why = "only " + some_calls(verified.calls) + whose + " in " + format_duration(fresh.length_ns()) +
+                       " since; " + some_calls(enough_calls_to_verify) + " and " + format_duration(needed_ns) +
+                       " are needed";
         return verified;
     }
-    if (incident.latest.kind == "straggler") {
+    if (kind == "straggler") {
         if (auto done = verify_straggler(snapshot, filter, pids, verified); !done) return tl::unexpected(done.error());
         return verified;
     }
+    if (shows_once(kind)) {
+        const auto run_ns = longest_run_ns(snapshot, *processes, pids, fresh);
+        if (!run_ns) return tl::unexpected(run_ns.error());
+        if (*run_ns < needed_ns)
+            verified.why = "the program ran for " + format_duration(ran_before_ns(incident)) + " before " + kind +
+                           " showed; its longest run since took " + format_duration(*run_ns) + ", and " +
+                           format_duration(needed_ns) + " are needed";
+        // A collective that some wait in may be the next hang, or not.
+        if (again) verified.why = again->summary;
+        if (!verified.why.empty()) return verified;
+    }
     verified.fixed = Fixed::yes;
-    verified.why = (again ? "little " : "no ") + incident.latest.kind + " in " + some_calls(verified.calls) +
-                   " of the program since";
+    verified.why = (again ? "little " : "no ") + kind + " in " + some_calls(verified.calls) + whose + " since";
     if (again) verified.why += ": " + percent_text(verified.share) + " of the window";
     return verified;
 }

@@ -65,13 +65,15 @@ struct IncidentVerified {
     std::string why;
     Window fresh;  ///< CLOCK_REALTIME, what was looked at
     Coverage coverage;
-    uint64_t calls = 0;  ///< of the program there
+    uint64_t calls = 0;  ///< of the program there; of a device fault, of its other processes
     uint64_t lost_ns = 0;
     double share = 0;  ///< of the fresh window
     double share_before = 0;
 };
 
-/// `fresh`: where it is empty, from the incident's end to the end of what is stored. Errors: those of the store.
+/// `fresh`: where it is empty, from the incident's end to the end of what is stored. What shows once in a run (memory
+/// that leaks or is missing, faults of the device, hangs) is fixed only where a run since took as long as the one
+/// before the incident, or an hour. Errors: those of the store.
 Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Filter& filter,
                                          const IncidentHistory& incident, Window fresh);
 

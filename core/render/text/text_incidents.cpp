@@ -183,8 +183,9 @@ std::string text_verified(const json& answer, const TextStyle& style) {
     std::string result = paint(said, colour, style) + ": " + wrap_text(words(answer, "why"), style.width, 0) + "\n";
     result += window_line(answer, style) + coverage_lines(answer, style);
     const auto before = fraction(answer, "window_share_before"), now = fraction(answer, "window_share");
-    // Of too little nothing was measured.
-    if (before && now && (state == "fixed" || state == "not-fixed"))
+    // Of too little nothing was measured, and memory that is kept costs no time.
+    const bool is_measured = before && now && (*before > 0 || *now > 0);
+    if (is_measured && (state == "fixed" || state == "not-fixed"))
         result += labelled(
             "Lost",
             format_percent(*now) + " of the window; " + format_percent(*before) + " when the incident was worst",
