@@ -38,6 +38,13 @@ Result<uint64_t> start_of(EventCursor& rows) {
     return rows.boot().window.clock.to_realtime(*start);
 }
 
+/// Of the boot that may still be recorded. Those of earlier boots stay as they are.
+std::optional<BootClock> latest_clock(const StoreSnapshot& snapshot) {
+    if (snapshot.sessions().empty()) return std::nullopt;
+    const Session& latest = snapshot.sessions().back();
+    return BootClock{latest.boot_index, latest.latest_clock};
+}
+
 /// A page ends between two nanoseconds, so that the next can begin at a time, whatever becomes of the blocks.
 Result<void> write_events(EventCursor& rows, PageWriter& writer, const ExportQuery& query, ExportPage& ret_page) {
     std::optional<uint64_t> kept_ns;
@@ -49,7 +56,7 @@ Result<void> write_events(EventCursor& rows, PageWriter& writer, const ExportQue
             writer.write_kept(ret_page.bytes);
             kept = 0;
             if (ret_page.bytes.size() >= query.page_bytes) {
-                ret_page.next = ExportCursor{*start, 0};
+                ret_page.next.emplace().start_ns = *start;
                 return {};
             }
         }
@@ -74,7 +81,8 @@ std::optional<ExportFormat> export_format(std::string_view name) {
 }
 
 Result<ExportPage> export_page(const StoreSnapshot& snapshot, const ExportQuery& query) {
-    const auto index = EventIndex::read(snapshot, query.filter);
+    const auto boot = query.cursor ? query.cursor->boot : latest_clock(snapshot);
+    const auto index = EventIndex::read(snapshot, query.filter, boot);
     if (!index) return tl::unexpected(index.error());
     EventSelection selection;
     if (query.cursor) selection.start_ns.least = static_cast<int64_t>(query.cursor->start_ns);
@@ -98,7 +106,10 @@ Result<ExportPage> export_page(const StoreSnapshot& snapshot, const ExportQuery&
     ExportPage page;
     if (auto begun = writer->begin(page.bytes); !begun) return tl::unexpected(begun.error());
     if (auto written = write_events(rows, *writer, query, page); !written) return tl::unexpected(written.error());
-    if (page.next) page.next->base_ns = context.base_ns;
+    if (page.next) {
+        page.next->base_ns = context.base_ns;
+        page.next->boot = boot.value_or(BootClock{});
+    }
     writer->end(page.bytes, !page.next);
     return page;
 }

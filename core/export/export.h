@@ -21,10 +21,13 @@ enum class ExportFormat { perfetto, chrome, csv, jsonl };
 /// "perfetto" and so on; nothing for another name.
 std::optional<ExportFormat> export_format(std::string_view name);
 
-/// Where the next page begins.
+/// Where the next page begins. The store's clocks are those of its latest commit: between two pages all events of the
+/// boot that is recorded may move by some ns, or by as much as the wall clock is set. So the clock of the first page
+/// goes along, which has each event at one time, and the window's ends at one place, in all pages.
 struct ExportCursor {
     uint64_t start_ns = 0;  ///< CLOCK_REALTIME: no event that began earlier is left
     uint64_t base_ns = 0;   ///< CLOCK_REALTIME: when the first event of all began
+    BootClock boot{};       ///< the latest boot, whose clock alone may change, and what it was in the first page
 };
 
 struct ExportQuery {

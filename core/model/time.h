@@ -21,7 +21,10 @@ struct ClockTriple {
     uint64_t to_realtime(uint64_t monotonic) const { return monotonic - monotonic_ns + realtime_ns; }
     uint64_t to_monotonic(uint64_t realtime) const {
         const int64_t delta = static_cast<int64_t>(realtime - realtime_ns);
-        const int64_t result = static_cast<int64_t>(monotonic_ns) + delta;
+        int64_t result = 0;
+        // Clocks come from files and cursors too, which may have them further apart than fits.
+        if (__builtin_add_overflow(static_cast<int64_t>(monotonic_ns), delta, &result))
+            return delta < 0 ? uint64_t{0} : uint64_t{INT64_MAX};
         return result < 0 ? 0 : static_cast<uint64_t>(result);
     }
 };

@@ -118,8 +118,11 @@ std::map<uint32_t, uint64_t> boot_ends(const std::vector<Session>& sessions,
 
 }  // namespace
 
-std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime) {
-    const auto clocks = boot_clocks(snapshot.sessions());
+std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime,
+                                     const std::optional<BootClock>& fixed) {
+    auto clocks = boot_clocks(snapshot.sessions());
+    if (fixed)
+        if (const auto found = clocks.find(fixed->boot_index); found != clocks.end()) found->second = fixed->clock;
     const auto ends = boot_ends(snapshot.sessions(), clocks);
     std::map<uint32_t, BootWindow> windows;
     for (const Session& session : snapshot.sessions()) {

@@ -34,6 +34,12 @@ struct BootWindow {
     ClockTriple clock;  ///< converts the monotonic times of this boot
 };
 
+/// What converts the times of one boot, in place of the latest triple that is stored of it.
+struct BootClock {
+    uint32_t boot_index = 0;
+    ClockTriple clock{};
+};
+
 /// The time of one boot that only rollups record. Times are CLOCK_MONOTONIC.
 struct RolledUp {
     uint32_t boot_index = 0;
@@ -41,8 +47,9 @@ struct RolledUp {
     ClockTriple clock;
 };
 
-/// The boots whose sessions overlap the window (CLOCK_REALTIME), in order.
-std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime);
+/// The boots whose sessions overlap the window (CLOCK_REALTIME), in order. `fixed` may be of a boot that is not there.
+std::vector<BootWindow> boot_windows(const StoreSnapshot& snapshot, Window realtime,
+                                     const std::optional<BootClock>& fixed = std::nullopt);
 /// When the ingerod that wrote a row at `at_ns` of that boot was last heard of (CLOCK_MONOTONIC, as `at_ns`): nullopt
 /// while it may still run. Nobody has recorded the end of what it recorded as going on.
 std::optional<uint64_t> writer_end_ns(const std::vector<Session>& sessions, uint32_t boot_index, uint64_t at_ns);

@@ -138,12 +138,22 @@ json to_parts(std::string_view bytes) {
 Result<std::optional<ExportCursor>> to_cursor(const json& params) {
     const json cursor = params.value("cursor", json());
     if (cursor.is_null()) return std::nullopt;
-    constexpr uint64_t most = std::numeric_limits<int64_t>::max();
-    if (!cursor.is_object()) return fail(ErrorCode::bad_request, "the cursor is not from an export's answer");
-    const auto start = number(cursor, "start_ns", most), base = number(cursor, "base_ns", most);
-    if (!start || !*start || !base || !*base)
-        return fail(ErrorCode::bad_request, "the cursor is not from an export's answer");
-    return ExportCursor{**start, **base};
+    const auto refuse = [] { return fail(ErrorCode::bad_request, "the cursor is not from an export's answer"); };
+    if (!cursor.is_object()) return refuse();
+    constexpr uint64_t most = std::numeric_limits<int64_t>::max(), most_id = std::numeric_limits<uint32_t>::max();
+    const auto start = number(cursor, "start_ns", most), base = number(cursor, "base_ns", most),
+               boot = number(cursor, "boot", most_id), monotonic = number(cursor, "monotonic_ns", most),
+               boottime = number(cursor, "boottime_ns", most), realtime = number(cursor, "realtime_ns", most);
+    for (const auto* part : {&start, &base, &boot, &monotonic, &boottime, &realtime})
+        if (!*part || !**part) return refuse();
+    return ExportCursor{**start, **base, {static_cast<uint32_t>(**boot), {**monotonic, **boottime, **realtime}}};
+}
+
+json cursor_json(const ExportCursor& cursor) {
+    const ClockTriple& clock = cursor.boot.clock;
+    return {{"start_ns", cursor.start_ns},      {"base_ns", cursor.base_ns},
+            {"boot", cursor.boot.boot_index},   {"monotonic_ns", clock.monotonic_ns},
+            {"boottime_ns", clock.boottime_ns}, {"realtime_ns", clock.realtime_ns}};
 }
 
 }  // namespace
@@ -531,7 +541,7 @@ Result<json> RequestHandler::export_events(const json& params) {
     answer["format"] = name;
     answer["events"] = page->events;
     answer["parts"] = to_parts(page->bytes);
-    answer["cursor"] = page->next ? json{{"start_ns", page->next->start_ns}, {"base_ns", page->next->base_ns}} : json();
+    answer["cursor"] = page->next ? cursor_json(*page->next) : json();
     return answer;
 }
 

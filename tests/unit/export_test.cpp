@@ -97,6 +97,21 @@ class Export : public testing::Test {
         ASSERT_TRUE(writer->end_session());
     }
 
+    /// While that node's boot is recorded, by so much off what it was.
+    void set_clock(const std::string& node, int64_t by_ns) {
+        StoreOptions options;
+        options.clock = [by_ns] {
+            ClockTriple clock = make_session("").clock;
+            clock.realtime_ns += static_cast<uint64_t>(by_ns);
+            return clock;
+        };
+        const auto writer = open_writer(directory_.path(), options);
+        Session session = make_session("boot of " + node);
+        session.node = node;
+        ASSERT_TRUE(writer->begin_session(session));
+        ASSERT_TRUE(writer->end_session());
+    }
+
     std::string all_pages(ExportFormat format, size_t page_bytes = 600, Filter filter = {}) {
         const auto snapshot = open_snapshot(directory_.path());
         filter.window = whole_trace(*snapshot);
@@ -196,6 +211,43 @@ TEST_F(Export, CsvIsWhatSqlGives) {
     EXPECT_EQ(events_, made.events.size());
     EXPECT_EQ(csv, csv_query(query("SELECT * FROM events ORDER BY timestamp, id")));
     EXPECT_THAT(csv, HasSubstr("\"a,\"\"b\"\"\n\xef\xbf\xbd\""));
+}
+
+TEST_F(Export, EachEventIsWrittenOnceThoughTheClockChangesBetweenPages) {
+    const Made alpha = many_calls();
+    Made beta = many_calls();
+    for (Event& event : beta.events) event.sequence += alpha.sequence;
+    write("alpha", alpha.events);
+    write("beta", beta.events);
+    const auto exported = [&](ExportFormat format, int64_t by_ns) {
+        set_clock("beta", 0);
+        ExportQuery query;
+        // Both ends are starts of calls.
+        query.filter.window = {realtime_ns - boot_ns + 50'000, realtime_ns - boot_ns + 370'000};
+        query.format = format;
+        query.page_bytes = 50'000;
+        std::string bytes;
+        for (pages_ = events_ = 0; pages_ == 0 || query.cursor; ++pages_) {
+            if (pages_ == 1) set_clock("beta", by_ns);
+            const auto snapshot = open_snapshot(directory_.path());
+            EXPECT_EQ(snapshot->sessions().back().latest_clock.realtime_ns,
+                      realtime_ns + static_cast<uint64_t>(pages_ == 0 ? 0 : by_ns));
+            const auto page = export_page(*snapshot, query);
+            EXPECT_TRUE(page) << page.error().message;
+            if (!page) break;
+            bytes += page->bytes;
+            events_ += page->events;
+            query.cursor = page->next;
+        }
+        return bytes;
+    };
+    for (const ExportFormat format : {ExportFormat::csv, ExportFormat::perfetto}) {
+        const std::string expected = exported(format, 0);
+        EXPECT_GT(pages_, 3u);
+        EXPECT_EQ(events_, 160u * 2 * 6 * 2);
+        for (const int64_t by_ns : {-1, 1, 30'000'000, -30'000'000})
+            EXPECT_TRUE(exported(format, by_ns) == expected) << by_ns << " ns, " << events_ << " events";
+    }
 }
 
 TEST_F(Export, JsonLinesHaveEachColumnThatIsNotNull) {

@@ -217,6 +217,8 @@ TEST(Clocks, ConvertBothWays) {
     EXPECT_EQ(clock.to_realtime(900), 499'900u);
     EXPECT_EQ(clock.to_monotonic(499'900), 900u);
     EXPECT_EQ(clock.to_monotonic(100), 0u) << "before the boot";
+    const ClockTriple made_up{1'000, 2'000, 0};
+    EXPECT_EQ(made_up.to_monotonic(INT64_MAX), uint64_t{INT64_MAX}) << "as late as there is";
 }
 
 TEST(Clocks, ReadTogetherAgreeWithTheSystem) {

@@ -226,6 +226,39 @@ TEST_F(WorkerStoreTest, answers_sql_inside_the_sandbox) {
     EXPECT_TRUE(sanitizer_build || worker() == before);
 }
 
+TEST_F(WorkerStoreTest, is_exported_on_from_a_whole_cursor_alone) {
+    fill_store(directory_.path());
+    start_with_store();
+    const auto ask_from = [&](const json& cursor) {
+        return ask("export", {{"format", "csv"}, {"from_ns", 1}, {"to_ns", INT64_MAX}, {"cursor", cursor}});
+    };
+    // Of a first page by whose clock the boot began with the epoch.
+    const json cursor = {{"start_ns", 1},     {"base_ns", 1},     {"boot", 0},
+                         {"monotonic_ns", 1}, {"boottime_ns", 1}, {"realtime_ns", 1}};
+    const auto page = ask_from(cursor);
+    ASSERT_TRUE(page) << page.error().message;
+    EXPECT_EQ((*page)["events"], 100);
+    EXPECT_TRUE((*page)["cursor"].is_null());
+    const auto with = [&](const char* name, const json& value) {
+        json changed = cursor;
+        changed[name] = value;
+        return changed;
+    };
+    EXPECT_EQ(ask_from(with("start_ns", INT64_MAX)).value()["events"], 0);
+    json far_off = with("monotonic_ns", INT64_MAX);
+    far_off["realtime_ns"] = 0;
+    EXPECT_TRUE(ask_from(far_off));
+    std::vector<json> refused = {5, json::object(), json{{"start_ns", 1}, {"base_ns", 1}}, with("boot", 1LL << 32)};
+    for (const char* name : {"start_ns", "base_ns", "boot", "monotonic_ns", "boottime_ns", "realtime_ns"})
+        for (const json& value : {json(), json("1"), json(-1)}) refused.push_back(with(name, value));
+    for (const json& bad : refused) {
+        const auto answer = ask_from(bad);
+        ASSERT_FALSE(answer) << bad;
+        EXPECT_EQ(answer.error().code, ErrorCode::bad_request) << bad;
+        EXPECT_THAT(answer.error().message, HasSubstr("the cursor is not from an export's answer"));
+    }
+}
+
 TEST_F(WorkerStoreTest, is_explained) {
     fill_store(directory_.path());
     start_with_store();

@@ -15,7 +15,8 @@ int64_t cgroup_number(std::string_view path) {
     return path.empty() ? 0 : static_cast<int64_t>(XXH3_64bits(path.data(), path.size()) & positive);
 }
 
-Result<EventIndex> EventIndex::read(const StoreSnapshot& snapshot, const Filter& filter) {
+Result<EventIndex> EventIndex::read(const StoreSnapshot& snapshot, const Filter& filter,
+                                    const std::optional<BootClock>& fixed) {
     EventIndex index;
     index.snapshot_ = &snapshot;
     index.filter_ = filter;
@@ -31,7 +32,7 @@ Result<EventIndex> EventIndex::read(const StoreSnapshot& snapshot, const Filter&
     std::vector<OpId> ids;
     std::vector<std::pair<int, uint16_t>> latest;  // op and its number, by the segment's place in its block
     index.blocks_.reserve(snapshot.figures().blocks);
-    for (const BootWindow& window : boot_windows(snapshot, filter.window)) {
+    for (const BootWindow& window : boot_windows(snapshot, filter.window, fixed)) {
         const auto boot = static_cast<uint32_t>(index.boots_.size());
         std::string node;
         for (const Session& session : snapshot.sessions())

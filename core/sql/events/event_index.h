@@ -54,8 +54,10 @@ class EventIndex {
         int64_t cgroup_id = 0;  ///< 0: none
     };
 
-    /// The rows of the filter's window, user and pid. `snapshot` must outlive the index. Errors: those of the store.
-    static Result<EventIndex> read(const StoreSnapshot& snapshot, const Filter& filter);
+    /// The rows of the filter's window, user and pid. `snapshot` must outlive the index. `fixed`: as boot_windows() has
+    /// it. Errors: those of the store.
+    static Result<EventIndex> read(const StoreSnapshot& snapshot, const Filter& filter,
+                                   const std::optional<BootClock>& fixed = std::nullopt);
 
     const Filter& filter() const { return filter_; }
     const std::vector<Boot>& boots() const { return boots_; }
