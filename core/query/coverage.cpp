@@ -279,12 +279,16 @@ std::vector<Gap> bounded(std::vector<ProcessGap> gaps) {
 }
 
 /// Of the rows of one user, since the counts of losses are of all users together.
-Result<void> add_sampled_out(const StoreSnapshot& snapshot, const BootWindow& boot, EventFilter& filter,
-                             uint64_t& ret_calls) {
+Result<void> add_sampled_out(const StoreSnapshot& snapshot, const BootWindow& boot,
+                             std::chrono::steady_clock::time_point deadline, EventFilter& filter, uint64_t& ret_calls) {
     SegmentColumns columns;
     Result<void> decoded;
     const auto scanned = snapshot.scan_blocks(boot.boot_index, boot.monotonic, [&](BlockView& block) {
         if (!filter.may_match(block.header())) return true;
+        if (std::chrono::steady_clock::now() >= deadline) {
+            decoded = Result<void>(fail(ErrorCode::deadline, "the deadline has passed"));
+            return false;
+        }
         for (size_t segment = 0; segment < block.ops().size() && decoded; ++segment) {
             if (block.ops()[segment].calls == block.ops()[segment].rows) continue;
             columns.open(block, segment);
@@ -326,7 +330,8 @@ Result<void> add_process_gaps(const StoreSnapshot& snapshot, const BootWindow& b
 
 }  // namespace
 
-Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter) {
+Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter,
+                          std::chrono::steady_clock::time_point deadline) {
     Coverage result;
     result.gaps = find_gaps(covered_intervals(snapshot.sessions(), filter.by_rollups), realtime);
     if (filter.by_rollups) {
@@ -356,7 +361,7 @@ Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const 
             if (!of_user) result.sampled_out += row.thinned;
         }
         if (of_user)
-            if (auto added = add_sampled_out(snapshot, boot, *of_user, result.sampled_out); !added)
+            if (auto added = add_sampled_out(snapshot, boot, deadline, *of_user, result.sampled_out); !added)
                 return tl::unexpected(added.error());
         if (auto added = add_process_gaps(snapshot, boot, filter, process_gaps); !added)
             return tl::unexpected(added.error());

@@ -1,6 +1,7 @@
 // Which part of a window the store can answer for. Every answer carries this.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -67,7 +68,9 @@ Result<std::vector<RolledUp>> rolled_up(const StoreSnapshot& snapshot, Window re
 inline constexpr size_t max_process_gaps = 256;
 
 /// Gaps between sessions, then those of single processes ("late-attach: libcudart.so.12 (pid 123)"), each in order of
-/// time. Errors: corrupt.
-Result<Coverage> coverage(const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter = {});
+/// time. For one user rows are read: past `deadline` that fails. Errors: corrupt, deadline.
+Result<Coverage> coverage(
+    const StoreSnapshot& snapshot, Window realtime, const GapFilter& filter = {},
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
 
 }  // namespace ingero

@@ -378,8 +378,8 @@ Result<void> fill_communicators(Filler& filler, SqlContext& context) {
 
 Result<void> fill_coverage(Filler& filler, SqlContext& context) {
     const StoreSnapshot& snapshot = *context.snapshot;
-    const auto found =
-        coverage(snapshot, context.coverage_window, {.uid = context.filter.uid, .pid = context.filter.pid});
+    const auto found = coverage(snapshot, context.coverage_window,
+                                {.uid = context.filter.uid, .pid = context.filter.pid}, context.deadline);
     if (!found) return tl::unexpected(found.error());
     for (const Gap& gap : found->gaps)
         filler.add({number(gap.from_ns), number(gap.to_ns), std::string("gap"), to_valid_utf8(gap.reason),

@@ -207,6 +207,7 @@ struct SqlEngine::Impl {
     Result<void> empty_tables();
     /// What SQLite's code and message mean for who asked. At once, before another call changes them.
     Error explain_failure(int code);
+    Error too_late() const;
 
     int authorize(int action, const char* first, const char* second);
     static int on_authorize(void* self, int action, const char* first, const char* second, const char*, const char*) {
@@ -494,6 +495,12 @@ Result<bool> SqlEngine::Impl::read_by_groups(sqlite3_stmt* as_asked, SqlAnswer& 
     return true;
 }
 
+Error SqlEngine::Impl::too_late() const {
+    return {ErrorCode::deadline,
+            "the query took longer than " + std::to_string((query->deadline.count() + 999) / 1'000) + " s",
+            "ask for less: a shorter time (timestamp >= …, or --since), one pid or op; see --explain"};
+}
+
 Error SqlEngine::Impl::explain_failure(int code) {
     const std::string message = to_valid_utf8(sqlite3_errmsg(database.get()));
     if (refused) return *refused;
@@ -501,10 +508,7 @@ Error SqlEngine::Impl::explain_failure(int code) {
         return {ErrorCode::denied, "a query only reads: " + message,
                 "the store keeps what was recorded; nothing was changed"};
     const bool late = (context.error && context.error->code == ErrorCode::deadline) || code == SQLITE_INTERRUPT;
-    if (late)
-        return {ErrorCode::deadline,
-                "the query took longer than " + std::to_string((query->deadline.count() + 999) / 1'000) + " s",
-                "ask for less: a shorter time (timestamp >= …, or --since), one pid or op; see --explain"};
+    if (late) return too_late();
     if (context.error && context.error->code != ErrorCode::limit) return *context.error;
     if (code == SQLITE_NOMEM || (context.error && context.error->code == ErrorCode::limit))
         return {ErrorCode::limit,
@@ -532,8 +536,9 @@ Result<SqlAnswer> SqlEngine::Impl::run(const StoreSnapshot& snapshot, const SqlQ
     named.clear();
     refused.reset();
 
-    auto covered = coverage(snapshot, answer.window, {.uid = asked.filter.uid, .pid = asked.filter.pid});
-    if (!covered) return tl::unexpected(covered.error());
+    auto covered =
+        coverage(snapshot, answer.window, {.uid = asked.filter.uid, .pid = asked.filter.pid}, context.deadline);
+    if (!covered) return tl::unexpected(covered.error().code == ErrorCode::deadline ? too_late() : covered.error());
     answer.coverage = std::move(*covered);
 
     answering = true;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <tuple>
 
 #include "tests/unit/history_fixture.h"
@@ -102,6 +103,14 @@ TEST_F(ACoverage, OfOneUserCountsTheCallsThatTheirOwnRecordsStandFor) {
     EXPECT_EQ(over(110, 200, {.uid = second_user, .pid = {}}).sampled_out, 699u);
     EXPECT_TRUE(over(125, 135, {.uid = first_user, .pid = {}}).complete);
     EXPECT_EQ(over(110, 200, {.uid = second_user + 1, .pid = {}}).sampled_out, 0u);
+
+    constexpr auto passed = std::chrono::steady_clock::time_point::min();
+    const auto snapshot = open_snapshot(directory_.path());
+    const Window window{epoch + 110 * second, epoch + 200 * second};
+    const auto late = coverage(*snapshot, window, {.uid = first_user, .pid = {}}, passed);
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code, ErrorCode::deadline);
+    EXPECT_TRUE(coverage(*snapshot, window, {}, passed)) << "of all users no row is read";
 }
 
 TEST_F(ACoverage, NamesTheGapBetweenSessionsAndTheTimeAroundThem) {

@@ -150,6 +150,14 @@ TEST_F(SqlTest, LimitsBiteWithAWordOfTheirOwn) {
     EXPECT_EQ(failed.error().code, ErrorCode::deadline);
     query.sql = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT SUM(x) FROM n";
     EXPECT_EQ(engine_->run(*snapshot_, query).error().code, ErrorCode::deadline);
+    // One user's coverage is made of rows, which takes its time too.
+    query.sql = "SELECT 1";
+    query.filter.uid = 1'000;
+    query.deadline = std::chrono::milliseconds(0);
+    failed = engine_->run(*snapshot_, query);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::deadline);
+    EXPECT_THAT(failed.error().message, HasSubstr("the query took longer than 0 s"));
 
     query = {};
     query.memory_bytes = 8 << 20;
