@@ -1,4 +1,5 @@
 // What SQL refuses: all that does more than read, that is not on the list, or that takes too much.
+#include "core/sql/events/event_index.h"
 #include "tests/unit/sql_fixture.h"
 
 namespace ingero {
@@ -194,6 +195,55 @@ TEST_F(SqlTest, PlansAreInWords) {
     EXPECT_THAT(sums, HasSubstr("; summed by op, timestamp / 60"));
     EXPECT_THAT(plan("SELECT tid, percentile(duration, 50) FROM events GROUP BY tid"),
                 HasSubstr("sorts the rows for GROUP BY"));
+}
+
+/// So many blocks, each with a call of one process and one of another.
+void write_blocks(const std::string& directory, size_t blocks) {
+    StoreOptions options;
+    options.clock = [] { return make_session("").clock; };
+    options.owner_of = [](uint32_t uid) { return uid; };  // each user's calls are in blocks of their own
+    const auto writer = open_writer(directory, options);
+    ASSERT_TRUE(writer->begin_session(make_session("boot")));
+    writer->set_first_covered(1'000);
+    Batch batch;
+    for (uint32_t uid = 1; uid <= blocks; ++uid)
+        for (const uint32_t pid : {100u, 200u}) {
+            Process& process = batch.processes.emplace_back();
+            process.key = {pid, uid};
+            process.uid = uid;
+            process.first_seen_ns = 1'000;
+            Event& event = batch.events.emplace_back();
+            event.sequence = batch.events.size();
+            event.op = 0x0101;
+            event.tgid = event.tid = pid;
+            event.process_start_ns = uid;
+            event.start_ns = 10'000 + uid;
+            event.duration_ns = pid;
+        }
+    batch.covered_until_ns = 1'000'000;
+    ASSERT_TRUE(writer->commit(batch));
+}
+
+TEST(SqlOfManyBlocks, IsPlannedWithoutLookingIntoAllOfThem) {
+    for (const size_t blocks : {EventIndex::most_decoded_blocks, EventIndex::most_decoded_blocks + 1}) {
+        const TemporaryDirectory directory;
+        ASSERT_NO_FATAL_FAILURE(write_blocks(directory.path(), blocks));
+        const auto snapshot = open_snapshot(directory.path());
+        const auto engine = SqlEngine::open();
+        ASSERT_TRUE(snapshot && engine);
+        EXPECT_EQ(snapshot->figures().blocks, blocks);
+        SqlQuery query;
+        query.sql = "SELECT pid, COUNT(*), percentile(duration, 50) FROM events WHERE timestamp > 0 GROUP BY pid";
+        auto answer = (*engine)->run(*snapshot, query);
+        ASSERT_TRUE(answer) << answer.error().message;
+        EXPECT_EQ(answer->rows, (json{{100, blocks, 100}, {200, blocks, 200}}));
+        query.explain = true;
+        answer = (*engine)->run(*snapshot, query);
+        ASSERT_TRUE(answer) << answer.error().message;
+        const bool sorts = blocks > EventIndex::most_decoded_blocks;
+        EXPECT_EQ(answer->rows.dump().find("grouped by pid") == std::string::npos, sorts) << answer->rows.dump();
+        EXPECT_EQ(answer->rows.dump().find("sorts") != std::string::npos, sorts) << answer->rows.dump();
+    }
 }
 
 /// One process of a boot that began at `booted_ns` of the wall clock.

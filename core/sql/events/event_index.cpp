@@ -97,10 +97,11 @@ Result<std::optional<std::vector<uint32_t>>> EventIndex::pids(size_t most) const
     std::set<uint32_t> found;
     BlockView view;
     std::vector<uint64_t> values;
+    size_t decoded_blocks = 0;
     for (const Block& block : blocks_) {
         if (block.header.min_tgid == block.header.max_tgid) {
             found.insert(visible_pid(block.header.min_tgid));
-        } else {
+        } else if (++decoded_blocks <= most_decoded_blocks) {
             if (auto opened = view.open(block.bytes); !opened) return tl::unexpected(opened.error());
             for (size_t segment = 0; segment < view.ops().size(); ++segment) {
                 values.resize(view.ops()[segment].rows);
@@ -114,7 +115,7 @@ Result<std::optional<std::vector<uint32_t>>> EventIndex::pids(size_t most) const
                 }
             }
         }
-        if (found.size() > most) {
+        if (found.size() > most || decoded_blocks > most_decoded_blocks) {
             pids_.emplace();
             return std::optional<std::vector<uint32_t>>();
         }

@@ -73,8 +73,11 @@ class EventIndex {
     /// Whether the caller may see rows of the process, and asked for it.
     bool shows(const ProcessKey& key) const;
 
-    /// The processes of all rows, ascending; nothing where there are more than `most`. Errors: corrupt.
+    /// The processes of all rows, ascending; nothing where there are more than `most`, or where more blocks have
+    /// several than are decoded for it: who plans a statement has no deadline, and without them SQLite only sorts.
+    /// Errors: corrupt.
     Result<std::optional<std::vector<uint32_t>>> pids(size_t most) const;
+    static constexpr size_t most_decoded_blocks = 512;
 
     const std::string& kernel_name(const ProcessKey& process, uint64_t function) const;
 
