@@ -25,7 +25,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t most_cells = 900'000;
+/// Rows and their cells. A message has 1,000,000 at most, of which columns and coverage need some.
+constexpr size_t most_elements = 990'000;
 constexpr size_t most_answer_bytes = 24 << 20;
 constexpr size_t most_text_bytes = 60'000;
 constexpr int steps_between_looks = 1'000;
@@ -407,10 +408,11 @@ Result<void> SqlEngine::Impl::read_rows(sqlite3_stmt* statement, size_t limit, S
     const int count = sqlite3_column_count(statement);
     std::vector<int> types(static_cast<size_t>(count), SQLITE_NULL);
     std::vector<bool> mixed(static_cast<size_t>(count));
-    size_t cells = 0, bytes = 0;
+    const size_t elements_of_row = static_cast<size_t>(count) + 1;
+    size_t elements = 0, bytes = 0;
     int code = SQLITE_OK;
     while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
-        if (ret_answer.rows.size() >= limit || cells + static_cast<size_t>(count) > most_cells ||
+        if (ret_answer.rows.size() >= limit || elements + elements_of_row > most_elements ||
             bytes > most_answer_bytes) {
             ret_answer.truncated = true;
             break;
@@ -424,7 +426,7 @@ Result<void> SqlEngine::Impl::read_rows(sqlite3_stmt* statement, size_t limit, S
             row.push_back(to_json(statement, column, ret_answer.truncated));
             bytes += row.back().is_string() ? row.back().get_ref<const std::string&>().size() + 5 : 9;
         }
-        cells += static_cast<size_t>(count);
+        elements += elements_of_row;
         ret_answer.rows.push_back(std::move(row));
     }
     if (code != SQLITE_ROW && code != SQLITE_DONE) return tl::unexpected(explain_failure(code));

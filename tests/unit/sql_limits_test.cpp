@@ -1,5 +1,8 @@
 // What SQL refuses: all that does more than read, that is not on the list, or that takes too much.
+#include "core/render/render.h"
 #include "core/sql/events/event_index.h"
+#include "core/wire/value.h"
+#include "core/wire/worker_protocol.h"
 #include "tests/unit/sql_fixture.h"
 
 namespace ingero {
@@ -169,6 +172,22 @@ TEST_F(SqlTest, LimitsBiteWithAWordOfTheirOwn) {
     EXPECT_THAT(failed.error().message, HasSubstr("8 MiB"));
     EXPECT_EQ(error("SELECT length(zeroblob(1000000000))").code, ErrorCode::limit);
     EXPECT_EQ(rows("SELECT COUNT(*) FROM events")[0][0], rows_.size());
+}
+
+TEST_F(SqlTest, AnAnswerIsCutBeforeItIsTooLargeForAMessage) {
+    for (const int columns : {1, 9, 500}) {
+        SqlQuery query;
+        query.sql = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100000) SELECT x";
+        for (int i = 1; i < columns; ++i) query.sql += ", x";
+        query.sql += " FROM n";
+        query.limit = most_sql_rows;
+        auto answer = engine_->run(*snapshot_, query);
+        ASSERT_TRUE(answer) << answer.error().message;
+        const size_t fit = std::min<size_t>(most_sql_rows, 980'000 / (static_cast<size_t>(columns) + 1));
+        EXPECT_GE(answer->rows.size(), fit) << columns << " columns";
+        EXPECT_EQ(answer->truncated, columns > 1);
+        EXPECT_TRUE(fits_in_message(to_json(std::move(*answer), {}), worker_rpc_limits)) << columns << " columns";
+    }
 }
 
 TEST_F(SqlTest, ADamagedBlockIsToldOfAndNotLeftOut) {
