@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/sql/groups/grouped_statement.h"
+#include "core/sql/groups/statement_tokens.h"
 #include "tests/support/seed.h"
 #include "tests/unit/sql_compared.h"
 
@@ -145,6 +146,18 @@ TEST_F(SqlGroups, BareColumnsAndNumbersOfRowsAreThoseOfRows) {
               plain_.run("SELECT count(*) FROM events WHERE id < 5"));
     EXPECT_EQ(rows("SELECT count(*) FROM events WHERE pid = 100 OR tid = 102"),
               plain_.run("SELECT count(*) FROM events WHERE pid = 100 OR tid = 102"));
+}
+
+TEST_F(SqlGroups, NumbersWithSeparatorsAreLeftToSqlite) {
+    for (const char* number : {"1_000_000", "1_0.5", "1.5_0", "1e1_0", "0x1_f", "12abc", "1.5e", "1$"}) {
+        const std::string sql = "SELECT sum(duration) / " + std::string(number) + " FROM events";
+        EXPECT_FALSE(sql_tokens(sql)) << sql;
+        EXPECT_FALSE(grouped_statement(sql)) << sql;
+    }
+    EXPECT_TRUE(sql_tokens("SELECT sum(duration)/1000000, 0xf-count(*), 1.5e+1, .5, 1. FROM events LIMIT 1"));
+    constexpr int first_with_separators = 3'046'000;
+    if (sqlite3_libversion_number() < first_with_separators) return;
+    EXPECT_EQ(rows("SELECT sum(duration) / 1_000_000 FROM events"), rows("SELECT sum(duration) / 1000000 FROM events"));
 }
 
 // No statement of a caller can read groups, nor see that there are such tables.

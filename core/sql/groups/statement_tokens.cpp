@@ -107,6 +107,8 @@ std::optional<std::vector<SqlToken>> sql_tokens(std::string_view sql) {
             if (end != std::string_view::npos) token.name = lower(sql.substr(at + 1, end - at - 2));
         } else if (is_digit(c) || (c == '.' && end < sql.size() && is_digit(sql[end]))) {
             end = end_of_number(sql, at);
+            // Digits after a separator, as in 1_000, which not every SQLite has; or no number at all.
+            if (end < sql.size() && is_of_name(sql[end])) return std::nullopt;
             const auto begin = sql.begin() + static_cast<std::ptrdiff_t>(at);
             const bool whole = std::all_of(begin, sql.begin() + static_cast<std::ptrdiff_t>(end), is_digit);
             token.kind = whole ? Kind::integer : Kind::number;

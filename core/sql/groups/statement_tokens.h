@@ -28,8 +28,8 @@ struct SqlToken {
 
 inline constexpr size_t most_sql_tokens = 20'000;
 
-/// Without comments. Nothing where a text or a quoted name has no end, a character is none of SQL's, or there are too
-/// many.
+/// Without comments. Nothing where a text or a quoted name has no end, a number goes on as a name does, a character is
+/// none of SQL's, or there are too many.
 std::optional<std::vector<SqlToken>> sql_tokens(std::string_view sql);
 
 }  // namespace ingero
