@@ -278,6 +278,10 @@ Result<void> fill_stacks(Filler& filler, SqlContext& context) {
     const StoreSnapshot& snapshot = *context.snapshot;
     const auto files = snapshot.files();
     if (!files) return tl::unexpected(files.error());
+    // Those of an imported trace are of no process. Whose they are is not known.
+    const auto shows = [&](const ProcessKey& process) {
+        return (process.pid == 0 && !context.filter.uid) || index->shows(process);
+    };
     // A part at a time: what SQLite holds of them is limited, what is read here would not be.
     constexpr uint64_t part = 4'096;
     const uint64_t last = snapshot.figures().last_stack;
@@ -288,11 +292,11 @@ Result<void> fill_stacks(Filler& filler, SqlContext& context) {
         if (!stacks) return tl::unexpected(stacks.error());
         std::set<StackFrame> places;
         for (const auto& [id, stack] : *stacks)
-            if (index->shows(stack.process)) places.insert(stack.frames.begin(), stack.frames.end());
+            if (shows(stack.process)) places.insert(stack.frames.begin(), stack.frames.end());
         const auto symbols = snapshot.symbols(places);
         if (!symbols) return tl::unexpected(symbols.error());
         for (const auto& [id, stack] : *stacks) {
-            if (!index->shows(stack.process)) continue;
+            if (!shows(stack.process)) continue;
             json offsets = json::array(), frames = json::array();
             std::string folded;
             for (const StackFrame& frame : stack.frames) {

@@ -104,6 +104,7 @@ class SqlTest : public testing::Test {
                 batch.losses.push_back({.from_ns = 1'000'000, .to_ns = 2'000'000, .op = 0x0103, .lost_ring = 17});
                 batch.stacks.push_back({.id = 1, .process = {100, 1'000}, .seen_ns = 5, .frames = {{1, 64}, {1, 128}}});
                 batch.stacks.push_back({.id = 2, .process = {300, 3'000}, .seen_ns = 5, .frames = {{1, 256}}});
+                batch.stacks.push_back({.id = 3, .process = {}, .seen_ns = 5, .frames = {{1, 64}}});  // as imported
                 batch.files.push_back({.id = 1, .path = "/usr/lib/libx.so", .build_id = "", .state = FileState::ok});
                 batch.symbols.push_back({.file = 1, .offset = 64, .name = "inner", .demangled = ""});
                 batch.symbols.push_back({.file = 1, .offset = 128, .name = "outer", .demangled = ""});

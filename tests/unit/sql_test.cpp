@@ -296,6 +296,23 @@ TEST_F(SqlTest, OneUserSeesRowsOfOwnProcessesOnly) {
     EXPECT_EQ(rows("SELECT COUNT(*) FROM process_names")[0][0], 3);
 }
 
+TEST_F(SqlTest, StacksOfNoProcessAreThereForEachPidButNotForOneUser) {
+    const auto stacks = [&](const Filter& filter) {
+        SqlQuery query;
+        query.sql = "SELECT hash, stack FROM stack_traces ORDER BY hash";
+        query.filter = filter;
+        const auto answer = engine_->run(*snapshot_, query);
+        return answer ? answer->rows : json(answer.error().message);
+    };
+    const auto row = [](int hash, const char* stack) { return json::array({hash, stack}); };
+    const json first = row(1, "outer;inner"), imported = row(3, "inner");
+    EXPECT_EQ(stacks({}).size(), 3u);
+    EXPECT_EQ(stacks({.window = {}, .uid = {}, .pid = 100}), json::array({first, imported}));
+    EXPECT_EQ(stacks({.window = {}, .uid = {}, .pid = 200}), json::array({imported}));
+    EXPECT_EQ(stacks({.window = {}, .uid = 1000, .pid = {}}), json::array({first}));
+    EXPECT_EQ(stacks({.window = {}, .uid = 1000, .pid = 100}), json::array({first}));
+}
+
 TEST_F(SqlTest, SmallTablesHoldWhatTheStoreHas) {
     EXPECT_EQ(rows("SELECT stack, pid, \"end\" FROM stack_traces WHERE hash = 1"),
               json::array({{"outer;inner", 100, "whole"}}));
