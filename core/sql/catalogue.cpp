@@ -32,7 +32,7 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
      "FROM ("
      "SELECT timestamp / 60000000000 * 60000000000 AS bucket, source, op, pid, SUM(weight) AS calls, "
      "COUNT(*) AS stored, SUM(duration * time_weight) AS total, MIN(duration) AS shortest, MAX(duration) AS longest, "
-     "SUM(bytes * weight) AS bytes FROM events GROUP BY 1, 2, 3, 4 UNION ALL "
+     "SUM(CASE WHEN ret_code = 0 THEN bytes * weight END) AS bytes FROM events GROUP BY 1, 2, 3, 4 UNION ALL "
      "SELECT minute_ns / 60000000000 * 60000000000, source, op, pid, calls, 0, total_ns, NULL, max_ns, bytes "
      "FROM rollups) GROUP BY 1, 2, 3, 4"},
     {"cgroup_metadata", filled, "control groups of processes", columns_of_cgroup_metadata, ""},

@@ -200,7 +200,7 @@ inline constexpr auto columns_of_event_aggregates = std::to_array<SqlColumnInfo>
     {"sum_dur", "INTEGER", "duration of these calls, ns"},
     {"min_dur", "INTEGER", "shortest of these rows, ns; null: there are only rollups"},
     {"max_dur", "INTEGER", "longest of these rows and of the rollups' calls, ns"},
-    {"sum_arg0", "INTEGER", "bytes copied or allocated by these calls"},
+    {"sum_arg0", "INTEGER", "bytes copied or allocated by these calls, where they succeeded"},
 });
 
 inline constexpr auto columns_of_cgroup_metadata = std::to_array<SqlColumnInfo>({

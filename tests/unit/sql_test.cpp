@@ -254,6 +254,15 @@ TEST_F(SqlTest, FamiliesHoldTheirSources) {
     EXPECT_EQ(rows("SELECT SUM(stored) FROM event_aggregates")[0][0], rows_.size());
 }
 
+TEST_F(SqlTest, AggregatesHaveNoBytesOfCallsThatFailed) {
+    uint64_t bytes = 0;
+    for (const Event& event : rows_)
+        if (event.op == 0x0101 && event.return_code == 0) bytes += event.args[0];
+    const std::string of_op = " WHERE op = '" + op_name(0x0101) + "'";
+    EXPECT_EQ(rows("SELECT SUM(sum_arg0) FROM event_aggregates" + of_op)[0][0], bytes);
+    EXPECT_GT(rows("SELECT SUM(bytes) FROM events" + of_op)[0][0].get<uint64_t>(), bytes) << "some failed";
+}
+
 TEST_F(SqlTest, FunctionsPeopleNeed) {
     std::vector<uint64_t> durations;
     for (const Event& event : rows_)
