@@ -80,7 +80,7 @@ static __always_inline struct thread_state *first_call(struct task_struct *task)
 /* 0 where the ring had no room. */
 static __always_inline int report_process(struct task_struct *task, __u32 change, __u64 start, int exit_code) {
     struct ingero_process_record *record = reserve(sizeof(*record));
-    if (!record) return 0; /* discovery sees the end of a process by its own means too */
+    if (!record) return 0; /* discovery sees the end of a process by its own means too, but not how it ended */
     record->type = INGERO_RECORD_PROCESS;
     record->change = change;
     record->time_ns = bpf_ktime_get_ns();

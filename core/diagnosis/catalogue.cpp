@@ -86,7 +86,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
     {"nccl-hang", "A collective that cannot end",
      "a collective that some ranks entered and wait for, while another has ended, waits for one of them elsewhere, or "
      "entered another; partial where it may still come, low where it is the root of a broadcast, in which others wait "
-     "for work, or goes on with other work, up to five minutes",
+     "for work, or goes on with other work, up to five minutes, or where it ended inside of it and it is not known "
+     "how, up to two minutes",
      "collectives and synchronisations of all ranks on the host since the process began, or since before the hang",
      "ranks of other hosts; why a rank does not come; hangs inside NCCL or the network", make_nccl_hang},
     {"data-starvation", "The device waits for data",

@@ -91,7 +91,7 @@ inline constexpr auto columns_of_process_names = std::to_array<SqlColumnInfo>({
     {"unit", "TEXT", "systemd unit"},
     {"cgroup_id", "INTEGER", "control group, see cgroup_metadata; 0: none"},
     {"exited_at", "INTEGER", "when it ended: CLOCK_REALTIME, ns; null: it had not ended"},
-    {"exit_code", "INTEGER", "as in wait(2); null: it had not ended"},
+    {"exit_code", "INTEGER", "as in wait(2); null: it had not ended, or it is not known how it did"},
 });
 
 inline constexpr auto columns_of_processes = std::to_array<SqlColumnInfo>({
@@ -124,7 +124,7 @@ inline constexpr auto columns_of_processes = std::to_array<SqlColumnInfo>({
     {"environment", "TEXT", "JSON object of the variables that [processes] environ_allow names"},
     {"first_seen_ns", "INTEGER", "CLOCK_REALTIME, ns"},
     {"exited_ns", "INTEGER", "CLOCK_REALTIME, ns; null: it had not ended"},
-    {"exit_code", "INTEGER", "as in wait(2); null: it had not ended"},
+    {"exit_code", "INTEGER", "as in wait(2); null: it had not ended, or it is not known how it did"},
     {"node", "TEXT", "machine"},
 });
 

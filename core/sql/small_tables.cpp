@@ -167,6 +167,17 @@ Value realtime(const Session* session, uint64_t monotonic_ns) {
     return number(session->latest_clock.to_realtime(monotonic_ns));
 }
 
+Value exited(const Session* session, const Process& process) {
+    if (process.exited_ns == 0) return nullptr;
+    return realtime(session, process.exited_ns);
+}
+
+/// Null also where it has ended and nobody was told how.
+Value exit_code(const Process& process) {
+    if (process.exited_ns == 0 || process.exit_code == exit_status_unknown) return nullptr;
+    return int64_t{process.exit_code};
+}
+
 Result<void> fill_processes(Filler& filler, SqlContext& context) {
     const EventIndex* index = context.index();
     if (!index) return tl::unexpected(*context.error);
@@ -179,12 +190,10 @@ Result<void> fill_processes(Filler& filler, SqlContext& context) {
     for (const auto& [pid, entry] : latest) {
         const Process& process = entry->process;
         const Session* session = sessions->of(process.key);
-        const bool exited = process.exited_ns != 0;
         filler.add({number(pid), to_valid_utf8(process.comm), realtime(session, process.first_seen_ns),
                     session ? Value(session->node) : Value(nullptr), number(process.uid),
                     number(visible_pid(process.parent_pid)), text_or_null(to_valid_utf8(process.unit)),
-                    entry->cgroup_id, exited ? realtime(session, process.exited_ns) : Value(nullptr),
-                    exited ? Value(int64_t{process.exit_code}) : Value(nullptr)});
+                    entry->cgroup_id, exited(session, process), exit_code(process)});
     }
     return filler.finish();
 }
@@ -207,7 +216,6 @@ Result<void> fill_processes_in_full(Filler& filler, SqlContext& context) {
         const auto text = [](const std::string& value) { return text_or_null(to_valid_utf8(value)); };
         json environment = json::object();
         for (const auto& [name, value] : facts.environment) environment[to_valid_utf8(name)] = to_valid_utf8(value);
-        const bool exited = process.exited_ns != 0;
         filler.add({number(visible_pid(key.pid)),
                     session
                         ? number(key.start_ns - session->latest_clock.boottime_ns + session->latest_clock.realtime_ns)
@@ -237,8 +245,8 @@ Result<void> fill_processes_in_full(Filler& filler, SqlContext& context) {
                     text(process.mems_allowed),
                     environment.empty() ? Value(nullptr) : Value(environment.dump()),
                     realtime(session, process.first_seen_ns),
-                    exited ? realtime(session, process.exited_ns) : Value(nullptr),
-                    exited ? Value(int64_t{process.exit_code}) : Value(nullptr),
+                    exited(session, process),
+                    exit_code(process),
                     session ? Value(session->node) : Value(nullptr)});
     }
     return filler.finish();

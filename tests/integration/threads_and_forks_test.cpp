@@ -143,4 +143,24 @@ TEST_F(ThreadsAndForks, workers_that_are_killed_and_that_nobody_waits_for_keep_t
     workload.child().signal(SIGKILL);
 }
 
+// The kernel side reports the end of who has called alone.
+TEST_F(ThreadsAndForks, a_program_that_is_killed_before_it_calls_has_ended_in_an_unknown_way) {
+    Daemon daemon(directory_ / "run");
+    Workload workload({"calls", "--op", "launch", "--count", "1"});
+    const auto pid = static_cast<uint32_t>(workload.pid());
+    ASSERT_TRUE(daemon.wait_traced(workload.pid()));
+    workload.child().signal(SIGKILL);
+    ASSERT_EQ(workload.finish(), 128 + SIGKILL);
+    const std::string sql =
+        "SELECT exit_code FROM process_names WHERE exited_at IS NOT NULL AND pid = " + std::to_string(pid);
+    nlohmann::json ended;
+    EXPECT_TRUE(wait_until([&] { return !(ended = daemon.call("query", {{"sql", sql}}).at("rows")).empty(); }));
+    EXPECT_EQ(ended.dump(), "[[null]]");
+    ASSERT_EQ(daemon.stop(), 0) << daemon.process().output();
+    const std::vector<Process> rows = rows_of(read_store(daemon.store()), pid);
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_NE(rows[0].exited_ns, 0u);
+    EXPECT_EQ(rows[0].exit_code, exit_status_unknown);
+}
+
 }  // namespace

@@ -266,6 +266,49 @@ TEST_F(OfAUser, that_is_no_longer_watched_still_has_its_end_stored) {
     EXPECT_TRUE(processes_.has_ended(oldest));
 }
 
+TEST_F(OfAUser, that_ends_without_a_record_ended_in_an_unknown_way_until_the_record_comes) {
+    Child child;
+    const ProcessKey key = key_of(child);
+    processes_.on_call(key);
+    ASSERT_EQ(rows_.count(key), 1U);
+    child.end();
+    while (rows_.at(key).exited_ns == 0 && sd_event_run(parts_.loop.get(), waiting_us) > 0) continue;
+    EXPECT_NE(rows_.at(key).exited_ns, 0U);
+    EXPECT_EQ(rows_.at(key).exit_code, exit_status_unknown) << "that is no success";
+    EXPECT_TRUE(processes_.has_ended(key));
+
+    ingero_process_record end = change_of(key, INGERO_PROCESS_EXIT);
+    end.time_ns = rows_.at(key).exited_ns - 1;
+    end.exit_code = SIGKILL;
+    processes_.on_change(end);
+    EXPECT_EQ(rows_.at(key).exit_code, SIGKILL);
+    EXPECT_EQ(rows_.at(key).exited_ns, end.time_ns);
+    EXPECT_EQ(rows_.at(key).parent_pid, static_cast<uint32_t>(getpid())) << "what was known of it is kept";
+    rows_.clear();
+    processes_.on_change(end);
+    EXPECT_THAT(rows_, testing::IsEmpty()) << "it is complete";
+}
+
+TEST(EndedProcesses, keep_the_latest_rows_alone_that_do_not_say_how_they_ended) {
+    EndedProcesses ended;
+    const auto key = [](size_t number) { return ProcessKey{static_cast<uint32_t>(number), 1}; };
+    for (size_t number = 1; number <= EndedProcesses::max_processes + 1; ++number) {
+        Process row;
+        row.key = key(number);
+        row.exited_ns = number;
+        if (number == 3) row.exit_code = 0;
+        ended.put(row);
+    }
+    EXPECT_FALSE(ended.contains(key(1)));
+    EXPECT_FALSE(ended.take_without_status(key(1))) << "there is no room for it any more";
+    const auto row = ended.take_without_status(key(2));
+    ASSERT_TRUE(row);
+    EXPECT_EQ(row->exited_ns, 2U);
+    EXPECT_FALSE(ended.take_without_status(key(2)));
+    EXPECT_FALSE(ended.take_without_status(key(3))) << "it is known how that ended";
+    EXPECT_TRUE(ended.has_row(key(2)) && ended.has_row(key(3)));
+}
+
 TEST_F(OfAUser, the_gap_ends_once_there_is_room_again) {
     std::vector<Child> children(most + 1);
     std::vector<ProcessKey> keys;

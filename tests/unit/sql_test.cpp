@@ -360,6 +360,40 @@ TEST_F(SqlTest, AWindowLeavesWhatOverlapsIt) {
               }));
 }
 
+TEST(SqlOfProcesses, ThatEndedInAnUnknownWayHasTheirEndAndNoExitCode) {
+    const TemporaryDirectory directory;
+    StoreOptions options;
+    options.clock = [] { return ClockTriple{5'000, 5'000, 1'005'000}; };
+    {
+        const auto writer = open_writer(directory.path(), options);
+        Session session = make_session("boot");
+        session.clock = options.clock();
+        ASSERT_TRUE(writer->begin_session(session));
+        Batch batch;
+        for (const uint32_t pid : {100, 200, 300, 400}) {
+            Process& process = batch.processes.emplace_back();
+            process.key = {pid, 6'000};
+            process.comm = "trainer";
+            process.first_seen_ns = 7'000;
+            process.exited_ns = pid == 100 ? 0 : 8'000;
+            process.exit_code = pid == 300 ? 9 : pid == 400 ? 0 : exit_status_unknown;
+        }
+        ASSERT_TRUE(writer->commit(batch));
+    }
+    const auto snapshot = open_snapshot(directory.path());
+    const auto engine = SqlEngine::open();
+    ASSERT_TRUE(snapshot && engine);
+    for (const std::string end : {"exited_at, exit_code FROM process_names", "exited_ns, exit_code FROM processes"}) {
+        SqlQuery query;
+        query.sql = "SELECT pid, " + end + " ORDER BY pid";
+        const auto answer = (*engine)->run(*snapshot, query);
+        ASSERT_TRUE(answer) << answer.error().message;
+        EXPECT_EQ(answer->rows, json::parse("[[100, null, null], [200, 1008000, null], [300, 1008000, 9], "
+                                            "[400, 1008000, 0]]"))
+            << end;
+    }
+}
+
 // A recorder before this one took the statement and did not look at it.
 TEST_F(SqlTest, EveryStatementIsAnsweredByItself) {
     EXPECT_EQ(rows("SELECT 1 + 1"), (json{{2}}));

@@ -65,11 +65,12 @@ struct Stuck {
     uint32_t sequence = 0;
     EnqueueSkew entered;
     std::vector<Member> waiting, missing;
-    std::vector<Member> past;  ///< entered it, and need not wait there for those that are missing
-    uint64_t waited_ns = 0;    ///< by the one that did the longest
-    uint64_t usual_ns = 0;     ///< so long its ranks may be apart, as far apart as they have been
-    std::string mismatch;      ///< how the calls differ; empty where ranks are missing
-    bool died_inside = false;  ///< those missing entered it, and their processes failed before they had waited for it
+    std::vector<Member> past;    ///< entered it, and need not wait there for those that are missing
+    uint64_t waited_ns = 0;      ///< by the one that did the longest
+    uint64_t usual_ns = 0;       ///< so long its ranks may be apart, as far apart as they have been
+    std::string mismatch;        ///< how the calls differ; empty where ranks are missing
+    bool died_inside = false;    ///< those missing entered it, and their processes ended before they had waited for it
+    bool failed_inside = false;  ///< of one of these it is known that it did not end as it should
 };
 
 std::string call_text(const EnqueueSkew::Enqueue& call) {
@@ -140,6 +141,13 @@ class NcclHang final : public Detector {
     }
 
   private:
+    /// How the process of a rank ended.
+    enum class End {
+        none,     ///< it lives, or ended as it should, or was asked to end, as the others may have been
+        unknown,  ///< it is not known how
+        failed,   ///< by a signal, or with a code that says so
+    };
+
     std::optional<Stuck> look_at(uint64_t hash, std::vector<Member>& members, const CollectiveWaitsDeriver& derived,
                                  const OpenByRank& open, const JudgementContext& context) const {
         const std::map<uint32_t, EnqueueSkew> entered = derived.entered(hash);
@@ -193,10 +201,16 @@ class NcclHang final : public Detector {
     static bool place(const std::vector<Member>& members, bool all_entered, const JudgementContext& context,
                       Stuck& ret_stuck) {
         ret_stuck.died_inside = all_entered && !differs(ret_stuck);
+        uint64_t latest_ns = 0;
+        for (const Member& member : members) latest_ns = std::max(latest_ns, member.until_ns);
         std::vector<const Member*> entered;
         for (const Member& member : members) {
-            const bool died =
-                ret_stuck.died_inside && member.waits_in(ret_stuck.sequence) && has_failed(member, context);
+            const bool is_inside = ret_stuck.died_inside && member.waits_in(ret_stuck.sequence);
+            const End end = is_inside ? end_of(member, context) : End::none;
+            // Ranks that end one after the other, as at the end of a job, do not wait for each other.
+            const bool left_others = saturating_subtract(latest_ns, member.until_ns) >= stuck_from_ns;
+            const bool died = end == End::failed || (end == End::unknown && left_others);
+            ret_stuck.failed_inside |= end == End::failed;
             if (member.last_sequence < ret_stuck.sequence || died)
                 ret_stuck.missing.push_back(member);
             else
@@ -277,13 +291,13 @@ class NcclHang final : public Detector {
         });
     }
 
-    /// Ended by a signal, or with a code that says so.
-    static bool has_failed(const Member& member, const JudgementContext& context) {
+    static End end_of(const Member& member, const JudgementContext& context) {
         const Process* process =
             context.processes ? context.processes->find(member.communicator->row.process) : nullptr;
-        if (!process || process->exited_ns == 0 || process->exit_code == 0) return false;
+        if (!process || process->exited_ns == 0 || process->exit_code == 0) return End::none;
+        if (process->exit_code == exit_status_unknown) return End::unknown;
         const int signal = process->exit_code & 0x7f;
-        return signal != SIGTERM && signal != SIGINT;  // asked to end, as the others may have been
+        return signal == SIGTERM || signal == SIGINT ? End::none : End::failed;
     }
 
     /// All entered it, but not the same.
@@ -438,7 +452,7 @@ class NcclHang final : public Detector {
             finding.explained_fraction = 0;
         } else if (proven)
             finding.severity = Severity::high;
-        else if (stuck.died_inside ||
+        else if (stuck.failed_inside ||
                  (stuck.waited_ns >=
                       std::max(works ? working_medium_from_ns : missing_medium_from_ns, stuck.usual_ns) &&
                   !waits_for_root(stuck) && !waits))
@@ -465,6 +479,7 @@ class NcclHang final : public Detector {
         else
             finding.summary += missing + (stuck.missing.size() == 1 ? " has" : " have") + " not" +
                                (stuck.died_inside ? " been recorded leaving it" : "") + (why.empty() ? "" : ": " + why);
+        if (stuck.died_inside && !stuck.failed_inside && !why.empty()) finding.summary += ", and it is not known how";
         if (!proven && waits_for_root(stuck))
             finding.summary += ", the root of this broadcast: the others may wait there for work";
         if (works && !waits_for_root(stuck))

@@ -34,16 +34,19 @@ struct ProcessFacts {
     bool operator==(const ProcessFacts&) const = default;
 };
 
+/// The exit_code of a process that has ended, where nobody was told how: as wait(2) reports it none is negative.
+inline constexpr int32_t exit_status_unknown = -1;
+
 struct Process {
     ProcessKey key;
     uint32_t uid = 0;
     uint32_t parent_pid = 0;
-    std::string comm;            ///< at most 15 bytes
-    std::string cgroup;          ///< path in the unified or systemd hierarchy; may be empty
-    std::string unit;            ///< systemd unit of that path; empty when none
-    uint64_t first_seen_ns = 0;  ///< CLOCK_MONOTONIC
-    uint64_t exited_ns = 0;      ///< CLOCK_MONOTONIC; 0 while it lives
-    int32_t exit_code = 0;       ///< as wait(2) reports it; valid once exited
+    std::string comm;                         ///< at most 15 bytes
+    std::string cgroup;                       ///< path in the unified or systemd hierarchy; may be empty
+    std::string unit;                         ///< systemd unit of that path; empty when none
+    uint64_t first_seen_ns = 0;               ///< CLOCK_MONOTONIC
+    uint64_t exited_ns = 0;                   ///< CLOCK_MONOTONIC; 0 while it lives
+    int32_t exit_code = exit_status_unknown;  ///< as wait(2) reports it; valid once exited
     ProcessFacts facts = {};
     std::string cpus_allowed = {};  ///< list of CPUs it may run on, "0-3,8"
     std::string mems_allowed = {};  ///< list of NUMA nodes it may have memory of

@@ -31,6 +31,16 @@ void Processes::is_attached(const ProcessKey& key, uint64_t since_ns) {
     gaps_.close({key, GapReason::late_attach, {}}, since_ns);
 }
 
+void Processes::on_let_go(const LibraryKey& key) {
+    const LibraryEntry* library = libraries_.find(key);
+    for (const auto& [pid, entry] : processes_) {
+        if (!library || !entry.libraries.contains(key)) continue;
+        gaps_.close({entry.process.key, GapReason::refused, key.file}, monotonic_now_ns());
+        gaps_.open({entry.process.key, GapReason::late_attach, key.file}, entry.process.uid, monotonic_now_ns(),
+                   library->name());
+    }
+}
+
 void Processes::on_missed(const LibraryKey& key) {
     const LibraryEntry* library = libraries_.find(key);
     if (!library || !library->sets.contains("nccl")) return;

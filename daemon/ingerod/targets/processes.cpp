@@ -112,7 +112,7 @@ ProcessEntry* Processes::observe(uint32_t pid, uint64_t since_ns) {
         if (!proc_.is_ending(facts->key)) take_over(known->second, std::move(*facts));
         return &known->second;
     }
-    if (known != processes_.end()) forget(pid, monotonic_now_ns(), 0);  // the pid is used again
+    if (known != processes_.end()) forget(pid, monotonic_now_ns(), exit_status_unknown);  // the pid is used again
 
     ProcessEntry entry;
     entry.process = std::move(*facts);
@@ -236,7 +236,7 @@ void Processes::on_pidfd(uint32_t pid) {
     if (known == processes_.end()) return;
     const uint64_t now = monotonic_now_ns();
     known->second.exit_source = loop_.add_timer(
-        exit_record_us, [this, pid, now] { forget(pid, now, 0); }, settle_us);
+        exit_record_us, [this, pid, now] { forget(pid, now, exit_status_unknown); }, settle_us);
 }
 
 void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
@@ -247,8 +247,12 @@ void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
     process.exit_code = exit_code;
     callbacks_.on_not_traced(process.key);
     gaps_.end_process(process.key, exited_ns);
-    if (!known->second.excluded) callbacks_.put_process(process);
-    ended_.put(process.key, !known->second.excluded);
+    if (known->second.excluded) {
+        ended_.put(process.key, false);
+    } else {
+        callbacks_.put_process(process);
+        ended_.put(process);
+    }
     late_.forget(process.key);
     drop(known);
     callbacks_.on_change();
@@ -400,16 +404,6 @@ void Processes::on_settled(const LibraryKey& key) {
         if (entry.refused.erase(key.file) != 0) entry.libraries.insert(key);
 }
 
-void Processes::on_let_go(const LibraryKey& key) {
-    const LibraryEntry* library = libraries_.find(key);
-    for (const auto& [pid, entry] : processes_) {
-        if (!library || !entry.libraries.contains(key)) continue;
-        gaps_.close({entry.process.key, GapReason::refused, key.file}, monotonic_now_ns());
-        gaps_.open({entry.process.key, GapReason::late_attach, key.file}, entry.process.uid, monotonic_now_ns(),
-                   library->name());
-    }
-}
-
 void Processes::decide(ProcessEntry& entry) {
     if (policy_.captures_all()) {
         entry.excluded.reset();
@@ -502,11 +496,19 @@ void Processes::put_gone(const ProcessKey& key, const std::optional<Process>& en
     if (gone_unseen_.size() > max_gone_unseen) gone_unseen_.erase(gone_unseen_.begin());
 }
 
+void Processes::put_end(Process row, const ingero_process_record& change) {
+    row.exited_ns = change.time_ns;
+    row.exit_code = change.exit_code;
+    callbacks_.put_process(row);
+}
+
 void Processes::on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change) {
+    if (has_ended(key)) {  // its descriptor was faster, and does not say how it ended
+        if (auto row = ended_.take_without_status(key)) put_end(std::move(*row), change);
+        return;
+    }
     if (const auto known = evicted_.find(key); known != evicted_.end()) {
-        known->second.exited_ns = change.time_ns;
-        known->second.exit_code = change.exit_code;
-        callbacks_.put_process(known->second);
+        put_end(std::move(known->second), change);
         ended_.put(key, true);
         evicted_.erase(known);
         std::erase(evicted_order_, key);

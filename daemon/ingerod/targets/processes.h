@@ -119,7 +119,8 @@ class Processes {
 
     const std::map<uint32_t, ProcessEntry>& all() const { return processes_; }
     ProcessEntry* find(const ProcessKey& key);
-    /// One of the latest few thousand that were known and have ended: what is recorded of them later changes nothing.
+    /// One of the latest few thousand that were known and have ended: of what is recorded of them later only how they
+    /// ended is of use, where that is not known.
     bool has_ended(const ProcessKey& key) const { return ended_.contains(key); }
     /// Its row is kept here: what is known of it elsewhere is not to be put over it.
     bool has_row(const ProcessKey& key) const;
@@ -167,6 +168,8 @@ class Processes {
     void read_undecided();
     /// Gone before it could be looked at: it called, or `ended` as the row says. Once both are known, so is it.
     void put_gone(const ProcessKey& key, const std::optional<Process>& ended);
+    /// With its end as the record has it.
+    void put_end(Process row, const ingero_process_record& change);
     void on_end_of_unknown(const ProcessKey& key, const ingero_process_record& change);
 
     EventLoop& loop_;
