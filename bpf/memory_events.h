@@ -44,15 +44,9 @@ int BPF_PROG(on_group_reclaim) { return begin_reclaim(); }
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
 int BPF_PROG(on_group_reclaimed, unsigned long pages) { return end_reclaim(pages); }
 
-/* Of whatever process: who goes short may be another than who took it all. */
-SEC("raw_tp/mark_victim")
-int on_victim(struct bpf_raw_tracepoint_args *ctx) {
-    struct task_struct *victim = (void *)ctx->args[0];
-    struct ingero_wait_record *record;
+static __always_inline struct ingero_wait_record *begin_victim(void) {
+    struct ingero_wait_record *record = reserve(sizeof(*record));
 
-    /* Before Linux 6.8 (72ba14deb40a) the tracepoint passed its pid, not the task. */
-    if (!wait_floor_ns || ctx->args[0] < WATCHED_PIDS) return 0;
-    record = reserve(sizeof(*record));
     if (!record) {
         __sync_fetch_and_add(&waits_lost, 1);
         return 0;
@@ -61,17 +55,52 @@ int on_victim(struct bpf_raw_tracepoint_args *ctx) {
     record->type = INGERO_RECORD_WAIT;
     record->op = INGERO_OP_OOM_KILL;
     record->start_ns = bpf_ktime_get_ns();
+    record->blocked_syscall = 0xffff;
+    record->cpu = bpf_get_smp_processor_id();
+    return record;
+}
+
+/* Of whatever process: who goes short may be another than who took it all. */
+static __always_inline int tell_victim(struct task_struct *victim) {
+    struct ingero_wait_record *record = begin_victim();
+
+    if (!record) return 0;
     record->process_start_ns = BPF_CORE_READ(victim, group_leader, start_boottime);
     record->tgid = pid_level == 0 ? (__u32)BPF_CORE_READ(victim, tgid)
                                   : pid_in_namespace(BPF_CORE_READ(victim, group_leader));
     record->tid = record->tgid;
     record->uid = BPF_CORE_READ(victim, cred, uid.val);
     record->level = INGERO_LEVEL_NOT_WATCHED;
-    record->blocked_syscall = 0xffff;
-    record->cpu = bpf_get_smp_processor_id();
     bpf_probe_read_kernel(record->comm, sizeof(record->comm), victim->comm);
     submit(record);
     return 0;
+}
+
+/* By the id that the thread has in the kernel: of others than watched threads nothing more is known. */
+static __always_inline int tell_watched_victim(__u32 pid) {
+    struct watched *watched = bpf_map_lookup_elem(&watched_threads, &pid);
+    struct ingero_wait_record *record;
+
+    if (!watched) return 0;
+    record = begin_victim();
+    if (!record) return 0;
+    record->process_start_ns = watched->process_start_ns;
+    record->tgid = watched->tgid;
+    record->tid = watched->tgid;
+    record->uid = watched->uid;
+    record->level = watched->level;
+    submit(record);
+    return 0;
+}
+
+SEC("raw_tp/mark_victim")
+int on_victim(struct bpf_raw_tracepoint_args *ctx) {
+    __u64 victim = ctx->args[0];
+
+    if (!wait_floor_ns) return 0;
+    /* Before Linux 6.8 (72ba14deb40a) the tracepoint passed its pid, not the task. */
+    if (victim < WATCHED_PIDS) return tell_watched_victim(victim);
+    return tell_victim((struct task_struct *)victim);
 }
 
 #endif

@@ -30,7 +30,8 @@ inline constexpr OpId op_block_flush = op::block_flush;
 /// that was sent had arrived by then (0: not known); stream: ports. return_code: errno.
 inline constexpr OpId op_retransmit = INGERO_OP_RETRANSMIT;
 inline constexpr OpId op_socket_error = INGERO_OP_SOCKET_ERROR;
-inline constexpr OpId op_oom_kill = INGERO_OP_OOM_KILL;  ///< of the process that was killed, traced or not
+/// Of the process that was killed, traced or not; before Linux 6.8 only where its first thread is watched.
+inline constexpr OpId op_oom_kill = INGERO_OP_OOM_KILL;
 inline constexpr OpId op_exec = op::process_exec;
 inline constexpr OpId op_exit = op::process_exit;  ///< return_code: as wait(2) reports it
 

@@ -176,6 +176,7 @@ std::vector<std::string> Manager::missing_probes(const Caller& caller) const {
     std::vector<std::string> result(missing.begin(), missing.end());
     if (others != 0) result.push_back(format_count(others, "library", "libraries") + " of other users");
     if (!blind_.empty()) result.push_back(blind_);
+    for (const std::string& tracepoint : probes_->host().missing()) result.push_back(tracepoint);
     for (const std::string& set : disabled_sets_) result.push_back("probe set " + set + ": turned off");
     return result;
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -203,6 +204,29 @@ TEST_F(Unseen, functions_of_one_user_beyond_what_is_allowed_are_refused_and_say_
     fs::copy_file(CUDA_LIBRARY, directory_ / "libcuda.so.1");
     ASSERT_EQ(other.tell("map " + directory_ / "libcuda.so.1"), "mapped");
     EXPECT_TRUE(daemon_->wait_traced(other.pid()));
+    EXPECT_EQ(daemon_->stop(), 0);
+}
+
+TEST_F(Unseen, events_of_tracepoints_that_the_kernel_does_not_have_are_told_of_as_missing) {
+    const std::string config = directory_ / "ingerod.conf";
+    std::ofstream(config) << "[capture]\nwait_floor = \"200us\"\n";
+    daemon_.emplace(directory_ / "run",
+                    std::vector<std::string>{"--config", config, "--deny-feature", "host-tracepoints"});
+    AttachTarget target;
+    target.load(CUDART13_LIBRARY);
+    ASSERT_TRUE(daemon_->wait_traced(target.pid()));
+    for (const char* method : {"status", "processes", "probes", "stats"}) {
+        const auto missing = daemon_->call(method).at("missing_probes").get<std::vector<std::string>>();
+        for (const char* name : {"mark_victim", "block_rq_complete", "tcp_retransmit_skb"}) {
+            const std::string text = std::string("tracepoint ") + name + ": this kernel does not have it";
+            EXPECT_EQ(std::count(missing.begin(), missing.end(), text), 1) << method;
+        }
+    }
+    const json check = daemon_->call("check");
+    EXPECT_THAT(check.at("missing_probes").dump(), HasSubstr("tracepoint mark_victim: "));
+    EXPECT_THAT(check.at("checks").dump(), HasSubstr("not traced: "));
+    const Finished text = test::run({INGEROCTL_PROGRAM, "--socket", daemon_->socket(), "status"});
+    EXPECT_THAT(text.output, HasSubstr("mark_victim"));
     EXPECT_EQ(daemon_->stop(), 0);
 }
 

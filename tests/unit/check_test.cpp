@@ -199,13 +199,14 @@ TEST(CheckAnswer, of_a_daemon_tells_its_state_and_the_libraries_that_the_caller_
                       .state = "degraded",
                       .attach_method = "uprobe-multi",
                       .store_error = {},
-                      .missing_probes = {"libcuda.so.1: refused\xff"},
+                      .missing_probes = {"libcuda.so.1: refused\xff", "tracepoint mark_victim: it is not there"},
                       .libraries = {}};
     const json head = check_answer("other", {}, std::nullopt);
     json answer = add_daemon_checks(head, facts);
     EXPECT_EQ(answer.at("node"), "gpu-1");
     EXPECT_EQ(answer.at("ready"), true);
-    EXPECT_THAT(answer.dump(), AllOf(HasSubstr("1.2.3, degraded, attaches by uprobe-multi"), HasSubstr("refused")));
+    EXPECT_THAT(answer.dump(), AllOf(HasSubstr("1.2.3, degraded, attaches by uprobe-multi"), HasSubstr("refused"),
+                                     HasSubstr("; tracepoint mark_victim: it is not there")));
     facts.store_error = "No space left on device";
     facts.libraries = {{.path = "/x/libcuda.so.1", .processes = 1, .reason = {}, .symbols = {}, .traced = true}};
     answer = add_daemon_checks(head, facts);

@@ -28,7 +28,8 @@ CheckResult check_daemon(const DaemonFacts& facts) {
             detail += " and " + std::to_string(facts.missing_probes.size() - most_named) + " more";
         return {name, State::note, detail,
                 "see the lines of the libraries; a probe set that was turned off is turned on again by SetProbe of "
-                "io.ingero.Ingero1(5)"};
+                "io.ingero.Ingero1(5); where a tracepoint is missing, only its events are not recorded, which another "
+                "kernel may do"};
     }
     return {name, State::pass, detail, ""};
 }

@@ -107,9 +107,9 @@ struct CallProbes::Impl {
     bpf_map* map(const char* name) const { return bpf_object__find_map_by_name(object.get(), name); }
 
     Result<void> open(bool session_takes_context);
-    Result<void> load();
-    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* symbols);
-    ingero_call_counters counters_of(uint32_t index) const {
+    Result<void> load(bool has_host_tracepoints);
+    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* ops);
+    ingero_op_counters counters_of(uint32_t index) const {
         return read_counters(counters_fd, static_cast<size_t>(cpus), index);
     }
     Result<void> make_rings();
@@ -149,7 +149,7 @@ void CallProbes::Impl::fill_syscall_table() {
     bpf_map__set_initial_value(rodata, table.data(), table.size());
 }
 
-Result<void> CallProbes::Impl::load() {
+Result<void> CallProbes::Impl::load(bool has_host_tracepoints) {
     const bool session = method == AttachMethod::uprobe_session;
     bpf_program* program = nullptr;
     bpf_object__for_each_program(program, object.get()) {
@@ -175,7 +175,7 @@ Result<void> CallProbes::Impl::load() {
             bpf_map__set_max_entries(each, bpf_map__max_entries(each) + kept_free * static_cast<uint32_t>(cpus));
     }
     fill_syscall_table();
-    HostWatch::prepare(object.get());
+    HostWatch::prepare(object.get(), has_host_tracepoints);
     listen_to_libbpf();
     const int error = bpf_object__load(object.get());
     if (error != 0) return tl::unexpected<Error>(load_error(-error));
@@ -302,7 +302,8 @@ Result<std::unique_ptr<CallProbes>> CallProbes::load(KernelFeatures& features) {
         return fail(ErrorCode::internal, "unsupported number of CPUs: " + std::to_string(impl->cpus));
     if (auto opened = impl->open(features.has(Feature::session_takes_context)); !opened)
         return tl::unexpected(opened.error());
-    if (auto loaded = impl->load(); !loaded) return tl::unexpected(loaded.error());
+    if (auto loaded = impl->load(features.has(Feature::host_tracepoints)); !loaded)
+        return tl::unexpected(loaded.error());
     if (auto made = impl->make_rings(); !made) return tl::unexpected(made.error());
     if (auto mapped = impl->map_shared_words(); !mapped) return tl::unexpected(mapped.error());
     impl->counters_fd = bpf_map__fd(impl->map("call_counters"));

@@ -61,8 +61,8 @@ int arguments_of(const btf* kernel, const char* tracepoint) {
 
 }  // namespace
 
-void HostWatch::prepare(bpf_object* object) {
-    const std::unique_ptr<btf, BtfDeleter> kernel(btf__load_vmlinux_btf());
+void HostWatch::prepare(bpf_object* object, bool has_tracepoints) {
+    const std::unique_ptr<btf, BtfDeleter> kernel(has_tracepoints ? btf__load_vmlinux_btf() : nullptr);
     for (const HostProgram& program : programs) {
         const int arguments = arguments_of(kernel.get(), program.tracepoint);
         const bool fits = arguments >= 0 && (program.arguments == 0 || program.arguments == arguments);
@@ -95,7 +95,9 @@ void HostWatch::begin() {
     begun_ = true;
     for (const HostProgram& program : programs) {
         bpf_program* found = bpf_object__find_program_by_name(object_, program.name);
-        bpf_link* link = bpf_program__autoload(found) ? bpf_program__attach(found) : nullptr;
+        const bool is_loaded = bpf_program__autoload(found);
+        bpf_link* link = is_loaded ? bpf_program__attach(found) : nullptr;
+        const int error = errno;
         if (link) {
             links_.emplace_back(link);
             continue;
@@ -104,10 +106,13 @@ void HostWatch::begin() {
             return &other != &program && std::string_view(other.tracepoint) == program.tracepoint &&
                    bpf_program__autoload(bpf_object__find_program_by_name(object_, other.name));
         });
-        if (has_another && !bpf_program__autoload(found)) continue;
-        if (std::find(missing_.begin(), missing_.end(), program.tracepoint) != missing_.end()) continue;
-        missing_.emplace_back(program.tracepoint);
-        spdlog::warn("cannot attach to the tracepoint {}: its events will be missing", program.tracepoint);
+        if (has_another && !is_loaded) continue;
+        const std::string why =
+            is_loaded ? errno_message("it cannot be attached to", error) : "this kernel does not have it";
+        const std::string text = std::string("tracepoint ") + program.tracepoint + ": " + why;
+        if (std::find(missing_.begin(), missing_.end(), text) != missing_.end()) continue;
+        spdlog::warn("{}: its events will be missing", text);
+        missing_.push_back(text);
     }
 }
 

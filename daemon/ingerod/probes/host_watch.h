@@ -15,8 +15,9 @@ namespace ingero {
 
 class HostWatch {
   public:
-    /// Before the object is loaded: leaves out the programs whose tracepoint this kernel does not have.
-    static void prepare(bpf_object* object);
+    /// Before the object is loaded: leaves out the programs whose tracepoint this kernel does not have, or all of them
+    /// where it is not to have any.
+    static void prepare(bpf_object* object, bool has_tracepoints);
     /// Once it is loaded; the words are the kernel side's, mapped, and stay the caller's. Errors: internal.
     static Result<HostWatch> open(bpf_object* object, uint64_t* floor_ns, const uint64_t* lost);
 
@@ -25,7 +26,7 @@ class HostWatch {
     /// Attaches to what is no part of a call's own time. Once somebody calls: until then nothing of it is of use.
     /// Logs what cannot be attached to; missing() lists it.
     void begin();
-    /// Names of tracepoints that are not there, or cannot be attached to.
+    /// Tracepoints that are not there, or cannot be attached to, each with the reason. Empty until begin().
     const std::vector<std::string>& missing() const { return missing_; }
     /// Of waits and socket events, since load.
     uint64_t lost() const;

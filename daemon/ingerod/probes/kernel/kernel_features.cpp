@@ -23,7 +23,7 @@ namespace ingero {
 
 namespace {
 
-constexpr std::array<std::pair<Feature, std::string_view>, 7> names = {{
+constexpr std::array<std::pair<Feature, std::string_view>, 8> names = {{
     {Feature::btf, "btf"},
     {Feature::bpf, "bpf"},
     {Feature::uprobe_session, "uprobe-session"},
@@ -31,6 +31,7 @@ constexpr std::array<std::pair<Feature, std::string_view>, 7> names = {{
     {Feature::perf_uprobe, "perf-uprobe"},
     {Feature::session_takes_context, "session-takes-context"},
     {Feature::return_passes_filters, "return-passes-filters"},
+    {Feature::host_tracepoints, "host-tracepoints"},
 }};
 
 // "return 0" of the type that uprobes run.
@@ -156,6 +157,8 @@ bool KernelFeatures::probe(Feature feature, std::string& reason) {
                          : "ingerod cannot determine whether a seccomp filter sees how a probed call returns";
             return false;
         }
+        case Feature::host_tracepoints:
+            return true;
     }
     return false;
 }

@@ -20,6 +20,7 @@ enum class Feature {
     perf_uprobe,            ///< perf_event_open on the uprobe PMU, for who runs this
     session_takes_context,  ///< bpf_session_is_return has a parameter (kernel 7.0)
     return_passes_filters,  ///< no seccomp filter meets the return from a probed call: see probed_return.h
+    host_tracepoints,       ///< of memory, disks, interrupts and sockets; each may be missing: see host_watch.h
 };
 
 std::string_view to_string(Feature feature);
