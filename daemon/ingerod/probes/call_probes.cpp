@@ -108,8 +108,8 @@ struct CallProbes::Impl {
 
     Result<void> open(bool session_takes_context);
     Result<void> load(bool has_host_tracepoints);
-    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* ops);
-    ingero_op_counters counters_of(uint32_t index) const {
+    Result<void> fill_thin_slots(uint8_t* slots, uint8_t* symbols);
+    ingero_call_counters counters_of(uint32_t index) const {
         return read_counters(counters_fd, static_cast<size_t>(cpus), index);
     }
     Result<void> make_rings();
