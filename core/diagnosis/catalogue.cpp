@@ -225,6 +225,8 @@ Finding make_finding(std::string_view kind, const ProcessKey& process, std::stri
     if (context.processes) finding.comm = context.processes->name(process);
     finding.worst.event.tgid = process.pid;
     finding.worst.event.process_start_ns = process.start_ns;
+    // All that is lost, where its detector knows no less.
+    finding.lost_low_ns = UINT64_MAX;
     return finding;
 }
 
@@ -255,9 +257,13 @@ std::string percent_text(double share) {
 }
 
 std::string loss_text(const Finding& finding, bool at_most) {
-    return "; that cost the program " + std::string(at_most ? "at most " : "") + format_duration(finding.lost_ns) +
-           (finding.lost_high_ns > finding.lost_ns ? " to " + format_duration(finding.lost_high_ns) : "") + ", " +
-           percent_text(finding.window_share) + " of the window";
+    const std::string least = format_duration(std::min(finding.lost_low_ns, finding.lost_ns)),
+                      most = format_duration(std::max(finding.lost_high_ns, finding.lost_ns));
+    return "; that cost the program " +
+           (at_most         ? "at most " + most
+            : least == most ? most
+                            : least + " to " + most) +
+           ", " + percent_text(finding.window_share) + " of the window";
 }
 
 }  // namespace ingero

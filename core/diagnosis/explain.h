@@ -84,9 +84,10 @@ struct Finding {
     uint64_t happened_realtime_ns = 0;
 
     ProcessKey owning_process() const { return owner.pid != 0 ? owner : worst.event.process(); }
-    /// Where all that was waited is lost, or more where lost_high_ns says so.
+    /// Where all that was waited is lost, or more or less where lost_high_ns or lost_low_ns says so.
     void lost_all() {
-        waited_ns = lost_low_ns = lost_ns;
+        waited_ns = lost_ns;
+        lost_low_ns = std::min(lost_low_ns, lost_ns);
         lost_high_ns = std::max(lost_high_ns, lost_ns);
         newly_waited_ns = newly_lost_ns;
     }

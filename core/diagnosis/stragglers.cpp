@@ -92,6 +92,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
     finding.pid = episode.process.pid;
     finding.comm = comm;
     finding.lost_ns = finding.newly_lost_ns = episode.lost_ns;
+    finding.lost_low_ns = episode.at_once_ns;
     finding.lost_all();
     finding.window_share = share_of(episode.lost_ns, saturating_subtract(episode.latest_ns, episode.since_ns));
     const MeanwhilePart* cause = episode.cause();
@@ -116,7 +117,7 @@ Finding straggler_finding(const StragglerEpisode& episode, const std::string& co
                                    " of " + format_duration(episode.lost_ns)
                              : std::string("no single cause explains the delay"));
     if (!episode.conditions.empty()) finding.summary += "; " + episode.conditions[0].text;
-    if (!is_certain) finding.summary += may_have_cost_nothing;
+    if (!is_certain) finding.summary += doubt_of_lateness(finding.lost_low_ns);
     finding.fix = "Compare what " + who +
                   " does between its collectives with the other ranks: its share of the work, " +
                   "its CPUs (ingeroctl processes), its loader, other tasks on its CPUs.";

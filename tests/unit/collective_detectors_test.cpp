@@ -293,6 +293,7 @@ TEST_F(LateRanks, WhereTheDevicesWereAtWorkNearlyAsLongNothingIsProven) {
     for (const auto& [kind, findings] : found) {
         EXPECT_THAT(findings, Each(Field(&Finding::verdict, Verdict::partial))) << kind;
         EXPECT_THAT(findings, Each(Field(&Finding::severity, Severity::low))) << kind;
+        EXPECT_THAT(findings, Each(Field(&Finding::lost_low_ns, 0u))) << kind;
         EXPECT_THAT(findings, Each(Field(&Finding::summary, HasSubstr("so the wait may have cost nothing")))) << kind;
     }
 }

@@ -333,6 +333,8 @@ TEST(RenderText, ALossThatMayBeNoneHasOneBound) {
     answer["findings"][0].update(
         {{"lost_ns", 100'000'000}, {"lost_low_ns", 0}, {"lost_high_ns", 200'000'000}, {"window_share", 0.1}});
     EXPECT_THAT(text_explain(answer), HasSubstr("  Slower by   at most 200 ms, 20 % of the time"));
+    answer["findings"][0].update({{"lost_ns", 200'000'000}, {"lost_low_ns", 199'999'999}, {"window_share", 0.2}});
+    EXPECT_THAT(text_explain(answer), HasSubstr("  Slower by   200 ms, 20 % of the time"));
 }
 
 TEST(RenderText, OfAStallThatNobodyMadeNobodyIsTold) {

@@ -150,6 +150,7 @@ TEST_F(Stragglers, WhatTheLateOneDidMeanwhileIsItsCause) {
     const Finding finding = straggler_finding(found[0], "trainer-2", {0, 0, 0});
     EXPECT_EQ(finding.verdict, Verdict::proven);
     EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_EQ(finding.lost_low_ns, found[0].lost_ns);
     EXPECT_THAT(finding.summary, HasSubstr("rank 2 (trainer-2, pid 102) came last to the collectives of 4 ranks"));
     EXPECT_THAT(finding.summary, HasSubstr("waiting for a CPU that stress-hog (pid 777) had"));
     EXPECT_EQ(finding.culprits.at(0).name, "stress-hog");
@@ -368,6 +369,8 @@ TEST_F(Stragglers, WhereTheDevicesWereAtWorkNearlyAsLongNothingIsProven) {
     const Finding finding = straggler_finding(found[0], "trainer-2", {0, 0, 0});
     EXPECT_EQ(finding.verdict, Verdict::partial);
     EXPECT_EQ(finding.severity, Severity::low);
+    EXPECT_EQ(finding.lost_ns, found[0].lost_ns);
+    EXPECT_EQ(finding.lost_low_ns, 0u);
     const nlohmann::json answered = to_json(answer(), AnswerContext());
     EXPECT_EQ(answered["stragglers"][0]["severity"], "low");
     EXPECT_THAT(text_stragglers(answered), Not(HasSubstr("Incident"))) << "it opens none";

@@ -8,6 +8,7 @@
 #include "core/diagnosis/evidence/collective_waits.h"
 #include "core/diagnosis/evidence/drained_gaps.h"
 #include "core/diagnosis/evidence/late_arrival.h"
+#include "core/diagnosis/evidence/late_waits.h"
 #include "core/diagnosis/evidence/meanwhile.h"
 #include "core/diagnosis/evidence/rank_conditions.h"
 #include "core/diagnosis/findings.h"
@@ -41,9 +42,6 @@ using Rank = RankKey;
 Rank key_of(const RankWait& wait) {
     return {wait.process, wait.communicator};
 }
-
-/// Of one process: for whom, and how long.
-using Waits = std::vector<std::pair<const LateArrival*, const Waited*>>;
 
 /// Ranges of one communicator, in order of their end, as far as this host's ranks show who was last.
 struct Ranges {
@@ -128,7 +126,7 @@ class LateRanks final : public Detector {
             ranges.ranks.insert(key_of(arrival->late));
             if (arrival->end_ns >= context_.window.from_ns) ranges.all.push_back(std::move(*arrival));
         }
-        std::map<ProcessKey, Waits> waiters;
+        std::map<ProcessKey, LateWaits> waiters;
         std::map<Rank, const Ranges*> ranges_of;
         for (auto& [hash, ranges] : communicators) {
             measure(ranges);
@@ -242,12 +240,11 @@ class LateRanks final : public Detector {
         return static_cast<double>(late_in(ranges, some, rank)) >= from * static_cast<double>(some.size());
     }
 
-    /// From when a rank began to wait for it, so long ago, up to its arrival, on the thread that arrived.
-    void add(Meanwhile& meanwhile, const LateArrival& arrival, uint64_t waited_ns,
+    /// In a time before its arrival in which a rank waited for it, on the thread that arrived.
+    void add(Meanwhile& meanwhile, const LateArrival& arrival, const Window& time,
              const JudgementContext& context) const {
-        meanwhile.late_ns = saturating_add(meanwhile.late_ns, waited_ns);
+        meanwhile.late_ns = saturating_add(meanwhile.late_ns, time.length_ns());
         const RankWait& late = arrival.late;
-        const Window time{saturating_subtract(late.arrival_ns, waited_ns), late.arrival_ns};
         add_waits(meanwhile, late, time, context);
         add_device_waits(meanwhile, arrival, time);
         const auto calls = slow_.find({late.process, late.arrival_tid});
@@ -389,52 +386,39 @@ class LateRanks final : public Detector {
         finding.worst.cause = finding.kind;
     }
 
-    void find_wait(const ProcessKey& process, const Waits& waits, const std::map<Rank, const Ranges*>& ranges_of,
+    void find_wait(const ProcessKey& process, const LateWaits& waits, const std::map<Rank, const Ranges*>& ranges_of,
                    const JudgementContext& context, std::vector<Finding>& ret_findings) const {
+        const LateWaitSums sums = sum_late_waits(waits, context_.options.new_from_sequence);
+        if (!sums.longest) return;
         Finding finding = make_finding("collective-wait", process, "", context);
-        std::map<Rank, uint64_t> late;
-        std::map<Rank, std::vector<const LateArrival*>> arrivals;
-        Evidence evidence;
-        const Waited* longest = nullptr;
-        uint64_t certain_ns = 0;
-        for (const auto& [arrival, waited] : waits) {
-            certain_ns = saturating_add(certain_ns, arrival->certain_ns(waited->ns));
-            const Rank who = key_of(arrival->late);
-            late[who] = saturating_add(late[who], waited->ns);
-            arrivals[who].push_back(arrival);
-            finding.lost_ns = saturating_add(finding.lost_ns, waited->ns);
-            if (waited->rank.sync_call >= context_.options.new_from_sequence)
-                finding.newly_lost_ns = saturating_add(finding.newly_lost_ns, waited->ns);
-            evidence.add(waited->ns, waited->rank.sync_call);
-            if (!longest || waited->ns > longest->ns) longest = waited;
-        }
+        finding.lost_ns = sums.lost_ns;
+        finding.newly_lost_ns = sums.newly_lost_ns;
         finding.window_share = share_of(finding.lost_ns, context.time_of(finding.worst.event.process()));
-        if (finding.window_share < context_.options.window_floor && longest->ns < worth_a_word_ns) return;
-        judge(finding, certain_ns, context);
-        std::vector<std::pair<uint64_t, Rank>> ranked;
-        for (const auto& [who, ns] : late) ranked.emplace_back(ns, who);
-        std::sort(ranked.rbegin(), ranked.rend());
-        for (const auto& [ns, who] : ranked) {
+        if (finding.window_share < context_.options.window_floor && sums.longest->ns < worth_a_word_ns) return;
+        judge(finding, sums.certain_ns, context);
+        std::vector<const LateOne*> ranked;
+        for (const auto& [who, late] : sums.late) ranked.push_back(&late);
+        std::stable_sort(ranked.begin(), ranked.end(), [](const auto* a, const auto* b) { return a->ns > b->ns; });
+        for (const LateOne* one : ranked) {
             if (finding.culprits.size() == max_culprits) break;
-            finding.culprits.push_back({rank_text(arrivals[who][0]->late, context), visible_pid(who.first.pid), ns, 0});
+            const RankWait& rank = one->longest->late;
+            finding.culprits.push_back({rank_text(rank, context), visible_pid(rank.process.pid), one->ns, 0});
         }
-        finding.evidence = evidence.sequences();
-        show(finding, longest->rank, longest->ns);
+        finding.evidence = sums.evidence.sequences();
+        show(finding, sums.longest->rank, sums.longest->ns);
+        const RankWait& late = ranked[0]->longest->late;
         Meanwhile meanwhile;
-        for (const auto& [arrival, waited] : waits)
-            if (key_of(arrival->late) == ranked[0].second) add(meanwhile, *arrival, waited->ns, context);
+        for (const auto& [arrival, time] : ranked[0]->parts) add(meanwhile, *arrival, time, context);
         Culprit of_the_late_one;
-        const std::string self = rank_text(longest->rank, context), other = finding.culprits[0].name;
-        const auto& number = arrivals[ranked[0].second][0]->late.rank;
-        Clause why =
-            meanwhile_clause(meanwhile, number ? "rank " + std::to_string(*number) : "the late rank", of_the_late_one);
-        const std::string condition_fix =
-            add_condition(why, ranked[0].second, *ranges_of.at(ranked[0].second), context);
-        take_off_led(finding, why, certain_ns, meanwhile, !condition_fix.empty(), context);
+        const std::string self = rank_text(sums.longest->rank, context), other = finding.culprits[0].name;
+        Clause why = meanwhile_clause(meanwhile, late.rank ? "rank " + std::to_string(*late.rank) : "the late rank",
+                                      of_the_late_one);
+        const std::string condition_fix = add_condition(why, key_of(late), *ranges_of.at(key_of(late)), context);
+        take_off_led(finding, why, sums.certain_ns, meanwhile, !condition_fix.empty(), context);
         finding.summary = self + " waited " + format_duration(finding.lost_ns) + " for " + other + ", " +
-                          some_ranges(waits.size()) + "; " + why.text + doubt_text(finding);
+                          some_ranges(sums.times) + "; " + why.text + doubt_text(finding);
         finding.fix = "Check what " + other + " does before it enters its collectives: ingeroctl explain --pid " +
-                      std::to_string(visible_pid(ranked[0].second.first.pid)) +
+                      std::to_string(visible_pid(late.process.pid)) +
                       "; uneven batches, a slow loader, checkpoints and logging of one rank are the usual reasons." +
                       condition_fix;
         finding.confirm = "Run explain again after the change: " + self + " should wait for nobody longer than " +
@@ -445,6 +429,7 @@ class LateRanks final : public Detector {
     /// Up to the late one's arrival the others could not go on. Where they did not then go on at once, their own
     /// devices may have been at work as long, unless its device had nothing to do meanwhile.
     static void judge(Finding& finding, uint64_t certain_ns, const JudgementContext& context) {
+        finding.lost_low_ns = std::min(certain_ns, finding.lost_ns);
         finding.severity = severity_of(share_of(certain_ns, context.time_of(finding.worst.event.process())));
         finding.explained_fraction = share_of(certain_ns, finding.lost_ns);
         const Verdict verdict = verdict_of(finding.explained_fraction, context.lossy);
@@ -463,7 +448,7 @@ class LateRanks final : public Detector {
     }
     static std::string doubt_text(const Finding& finding) {
         const bool is_sure = verdict_of(finding.explained_fraction, false) == Verdict::proven;
-        return std::string(is_sure ? "" : may_have_cost_nothing) + loss_text(finding, !is_sure);
+        return (is_sure ? "" : doubt_of_lateness(finding.lost_low_ns)) + loss_text(finding, !is_sure);
     }
 
     static std::string some_ranges(size_t number) { return number == 1 ? "once" : std::to_string(number) + " times"; }
@@ -512,7 +497,7 @@ class LateRanks final : public Detector {
             evidence.add(one.lateness_ns, one.late.arrival_call);
             certain_ns = saturating_add(certain_ns, one.at_once() ? ns : one.certain_ns(ns));
             lateness.push_back(one.lateness_ns);
-            add(meanwhile, one, ns, context);
+            add(meanwhile, one, one.before(ns), context);
             if (!worst || one.lateness_ns > worst->lateness_ns) worst = &one;
         }
         const size_t late = lateness.size(), shown = showing(ranges, key_of(rank)).size();

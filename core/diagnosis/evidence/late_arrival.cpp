@@ -9,6 +9,12 @@
 
 namespace ingero {
 
+std::string doubt_of_lateness(uint64_t certain_ns) {
+    if (certain_ns == 0) return "; the devices may have been busy all that time, so the wait may have cost nothing";
+    return "; the devices may have been busy for the rest of that time, so the wait may have cost " +
+           format_duration(certain_ns) + " only";
+}
+
 uint64_t median_of(std::vector<uint64_t> values) {
     if (values.empty()) return 0;
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

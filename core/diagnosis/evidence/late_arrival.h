@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "core/diagnosis/evidence/collective_waits.h"
+#include "core/model/call_time.h"
 #include "core/model/time.h"
 
 namespace ingero {
@@ -18,9 +19,8 @@ namespace ingero {
 inline constexpr uint64_t default_late_from_ns = 2'000'000;
 inline constexpr unsigned default_late_step_percent = 5;
 
-/// The end of what is said of lateness that is not certain.
-inline constexpr std::string_view may_have_cost_nothing =
-    "; the devices may have been busy all that time, so the wait may have cost nothing";
+/// The end of what is said of lateness that is not certain. `certain_ns`: that it cost at least.
+std::string doubt_of_lateness(uint64_t certain_ns);
 
 struct Waited {
     RankWait rank;
@@ -58,6 +58,8 @@ struct LateArrival {
         return left_after_ns <= waited_ns / 2 ? waited_ns : std::min(waited_ns, idle_ns);
     }
     Window lateness() const { return {late.arrival_ns - lateness_ns, late.arrival_ns}; }
+    /// So long, up to its arrival.
+    Window before(uint64_t ns) const { return {saturating_subtract(late.arrival_ns, ns), late.arrival_ns}; }
 };
 
 /// What is proven: from the time when a rank began to wait for its collectives up to when the last rank entered the

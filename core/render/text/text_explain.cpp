@@ -213,9 +213,8 @@ std::string cost_line(const json& finding, const TextStyle& style) {
     if (text::words(finding, "kind") == "slow-request")
         return labelled("Slower by", format_duration(lost) + " in total over these requests", style);
     if (high != 0) {
-        line = low == high ? format_duration(lost)
-               : low == 0  ? "at most " + format_duration(high)
-                           : format_duration(low) + " to " + format_duration(high);
+        const std::string least = format_duration(low), most = format_duration(high);
+        line = low == 0 ? "at most " + most : least == most ? most : least + " to " + most;
         if (const auto share = text::fraction(finding, "window_share"); lost != 0 && share && *share > 0) {
             const double of_ns = *share / static_cast<double>(lost);
             line += ", " + percent_range(static_cast<double>(low) * of_ns, static_cast<double>(high) * of_ns) +
