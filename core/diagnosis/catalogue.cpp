@@ -48,7 +48,8 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "what the driver did meanwhile; functions used before the recording began; first uses of less than 5 ms in all",
      make_cold_start},
     {"gpu-oom", "Out of device memory",
-     "an allocation that returned out of memory, with what its process and others on the device held then",
+     "an allocation that returned out of memory, with what its process and others on the device held then; low where "
+     "the same thread then got as much, or half of it or more within a second",
      "allocations and frees since the process began, for exact figures",
      "memory of processes that are not traced; how the free memory is laid out: that it is fragmented is inferred from "
      "what was held before",

@@ -1,6 +1,7 @@
 // What detectors must not call proven, or not find at all: what looks like a cause and is none, and what is not known.
 #include <gmock/gmock.h>
 
+#include "core/diagnosis/incidents/incidents.h"
 #include "core/diagnosis/live/live_window.h"
 #include "tests/unit/detectors_fixture.h"
 
@@ -309,6 +310,63 @@ TEST_F(OutOfMemory, WhatAPoolHeldIsNoMemoryInPieces) {
     EXPECT_THAT(found("gpu-oom").summary, Not(HasSubstr("fragmented")));
 }
 
+// As PyTorch does: what it keeps it frees, and then asks again.
+TEST_F(OutOfMemory, ThatWasGotOnTheNextTryIsOfLowSeverity) {
+    const uint64_t kept = allocate(512 * mib, 3);
+    for (int times = 0; times < 2; ++times) fail_to_allocate(64 * mib);
+    EXPECT_EQ(found("gpu-oom").severity, Severity::high) << "it may get it yet";
+    release(kept);
+    allocate(64 * mib);
+    Finding finding = found("gpu-oom");
+    EXPECT_EQ(finding.severity, Severity::low);
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_THAT(finding.summary, AllOf(HasSubstr("cudaMalloc of 64.0 MiB failed"), HasSubstr("which had 512 MiB"),
+                                       HasSubstr("; 1 more allocation failed; it then got the memory")));
+    EXPECT_THAT(finding.fix, HasSubstr("The program went on"));
+    // The one that was not got is the one to tell of.
+    fail_to_allocate(128 * mib);
+    fail_to_allocate(256 * mib);
+    finding = found("gpu-oom");
+    EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_THAT(finding.summary, AllOf(HasSubstr("cudaMalloc of 128 MiB failed"), HasSubstr("which had 64.0 MiB"),
+                                       HasSubstr("; 3 more allocations failed"), Not(HasSubstr("then got"))));
+    EXPECT_THAT(finding.fix, Not(HasSubstr("The program went on")));
+}
+
+TEST_F(OutOfMemory, OfAThreadThatAsksForLessIsOfLowSeverityWhereItGetsHalfOfItSoon) {
+    const auto severity_with = [&](uint64_t pause_ns, uint64_t got_bytes) {
+        const uint64_t from_ns = now_;
+        for (const uint64_t bytes : {1'000 * mib, 900 * mib, 810 * mib}) fail_to_allocate(bytes);
+        now_ += pause_ns;
+        allocate(got_bytes);
+        const Finding finding = found("gpu-oom", from_ns);
+        const bool is_low = finding.severity == Severity::low, is_half = got_bytes < 1'000 * mib;
+        EXPECT_EQ(finding.summary.find("it then got the memory") != std::string::npos, is_low) << finding.summary;
+        EXPECT_EQ(finding.summary.find("at least half of it") != std::string::npos, is_low && is_half);
+        return finding.severity;
+    };
+    EXPECT_EQ(severity_with(0, 500 * mib), Severity::low);
+    EXPECT_EQ(severity_with(0, 450 * mib), Severity::high) << "less than half of the first";
+    EXPECT_EQ(severity_with(2 * second, 500 * mib), Severity::high) << "it is something else";
+    EXPECT_EQ(severity_with(2 * second, 1'000 * mib), Severity::low);
+}
+
+TEST_F(OutOfMemory, IsOfHighSeverityWhereAnotherThreadOrDeviceGotTheMemory) {
+    fail_to_allocate(64 * mib);
+    allocate(64 * mib, 0, python, 1);
+    allocate(64 * mib);
+    snapshot_.events().back().tid = 777;
+    EXPECT_EQ(found("gpu-oom").severity, Severity::high);
+    allocate(64 * mib);
+    EXPECT_EQ(found("gpu-oom").severity, Severity::low);
+}
+
+TEST_F(OutOfMemory, OfMoreSizesThanAreKeptIsOfHighSeverity) {
+    for (uint64_t size = 1; size <= 70; ++size) fail_to_allocate(size * mib);
+    allocate(70 * mib);
+    EXPECT_EQ(found("gpu-oom").severity, Severity::high);
+}
+
 class Recapture : public Detectors {
   protected:
     void capture() {
@@ -458,6 +516,34 @@ TEST_F(Live, OutOfMemoryIsProvenOnlyOfAProcessThatWasSeenFromItsStart) {
         const auto findings = pass(window);
         ASSERT_THAT(findings, SizeIs(1));
         EXPECT_EQ(findings[0].verdict, seen ? Verdict::proven : Verdict::partial);
+    }
+}
+
+// Blocks come in order of their first call: the one with the next try may have an earlier one of another thread.
+TEST_F(Live, OutOfMemoryThatWasGotOnTheNextTryOpensNoIncident) {
+    const auto allocation = [this](uint64_t address) {
+        std::vector<Event> block = {call("cudaMalloc", 20 * us)};
+        block[0].args = {64 * mib, address, 0};
+        block[0].return_code = address == 0 ? 2 : 0;
+        return block;
+    };
+    for (const bool in_order : {true, false}) {
+        LiveWindow window("boot", {.since_ns = 50 * second});
+        std::vector<Event> failing = allocation(0), retry = allocation(0x1000);
+        window.add(in_order ? failing : retry);
+        window.add(in_order ? retry : failing);
+        IncidentTracker incidents("boot");
+        const ClockTriple now{now_, now_, MemorySnapshot::realtime_at_zero_ns + now_};
+        auto findings = pass(window);
+        ASSERT_THAT(findings, SizeIs(1));
+        EXPECT_EQ(findings[0].severity, Severity::low);
+        EXPECT_GT(findings[0].newly_lost_ns, 0u);
+        EXPECT_THAT(incidents.observe(findings, now), IsEmpty());
+        window.add(allocation(0));
+        findings = pass(window);
+        ASSERT_THAT(findings, SizeIs(1));
+        EXPECT_EQ(findings[0].severity, Severity::high);
+        EXPECT_THAT(incidents.observe(findings, now), SizeIs(1));
     }
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <optional>
 
 #include "core/diagnosis/detectors/detectors.h"
@@ -14,8 +15,41 @@ namespace {
 constexpr size_t max_processes = 1'024;
 constexpr size_t max_culprits = 10;
 constexpr size_t max_others = 64;
+constexpr size_t max_unanswered = 64;  ///< a process
+constexpr size_t max_granted = 256;    ///< the same
+/// Allocations and processes, in all, to describe one failure after another that was answered.
+constexpr size_t max_looked_at = 16 * LiveMemory::max_allocations;
+/// Who is refused and asks for less does so within this.
+constexpr uint64_t backs_off_within_ns = 1'000'000'000;
 /// cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY.
 constexpr int32_t out_of_memory = 2;
+
+/// A call for device memory.
+struct Request {
+    uint64_t bytes = 0;
+    uint64_t start_ns = 0;
+    uint64_t end_ns = 0;
+    uint32_t tid = 0;
+    uint16_t device = 0;
+
+    bool is_like(const Request& other) const {
+        return bytes == other.bytes && tid == other.tid && device == other.device;
+    }
+};
+
+Request request_of(const Event& call) {
+    return {call.args[0], call.start_ns, saturating_end_ns(call), call.tid, call.device};
+}
+
+/// Whether a thread that was refused then got the memory: PyTorch frees what it keeps and asks again, JAX and
+/// TensorFlow ask for less and less.
+bool answers(const Request& granted, const Request& refused) {
+    if (refused.bytes == 0 || granted.tid != refused.tid || granted.device != refused.device) return false;
+    if (granted.start_ns < refused.start_ns) return false;
+    if (granted.bytes >= refused.bytes) return true;
+    return granted.bytes >= refused.bytes - refused.bytes / 2 &&
+           saturating_subtract(granted.start_ns, refused.end_ns) <= backs_off_within_ns;
+}
 
 /// Another process that uses the device, or may.
 struct Other {
@@ -25,7 +59,7 @@ struct Other {
     bool known = true;  ///< all its calls are
 };
 
-/// The first failure in the window, and what was held then.
+/// A failure in the window, and what was held then: of the first that no later call answers, or of the latest.
 struct Failure {
     Event call;
     DeviceMemory memory;  ///< of the process on the device
@@ -43,7 +77,16 @@ struct Memory {
     uint64_t failing_ns = 0;  ///< in calls that failed
     uint64_t newly_failing_ns = 0;
     std::vector<uint64_t> evidence;
+    std::deque<Request> granted;      ///< in the window, the latest that were taken
+    std::vector<Request> unanswered;  ///< failures; of those that are alike the latest
+    bool more_unanswered = false;     ///< for which there was no room
+    bool took_less = false;           ///< in place of what was refused
 
+    bool is_unanswered() const { return more_unanswered || !unanswered.empty(); }
+    bool is_unanswered(const Request& refused) const {
+        const auto is_like = [&](const Request& one) { return one.is_like(refused); };
+        return more_unanswered || std::any_of(unanswered.begin(), unanswered.end(), is_like);
+    }
     bool is_evidence() const { return failures > 0; }
     uint64_t worth() const { return live.bytes(); }
 };
@@ -75,7 +118,37 @@ class GpuOom final : public Detector {
             processes_.at(event.process(), event.start_ns, [this](const Memory& gone) { gone.live.release(taken_); });
         Allocation freed;
         memory.live.take(event, op, taken_, freed);
-        if (in_window && event.return_code == out_of_memory && is_device_memory(op)) fail(memory, event);
+        if (!in_window || !is_device_memory(op)) return;
+        if (event.return_code == out_of_memory) fail(memory, event);
+        if (event.return_code == 0) grant(memory, request_of(event));
+    }
+
+    static void grant(Memory& memory, const Request& granted) {
+        std::erase_if(memory.unanswered, [&](const Request& refused) {
+            if (!answers(granted, refused)) return false;
+            memory.took_less |= granted.bytes < refused.bytes;
+            return true;
+        });
+        memory.granted.push_back(granted);
+        if (memory.granted.size() > max_granted) memory.granted.pop_front();
+    }
+
+    /// Whether nothing answers it yet. Of calls in several blocks the later one may be taken first.
+    static bool refuse(Memory& memory, const Request& refused) {
+        for (const Request& granted : memory.granted) {
+            if (!answers(granted, refused)) continue;
+            memory.took_less |= granted.bytes < refused.bytes;
+            return false;
+        }
+        const auto like = std::find_if(memory.unanswered.begin(), memory.unanswered.end(),
+                                       [&](const Request& one) { return one.is_like(refused); });
+        if (like == memory.unanswered.end() && memory.unanswered.size() < max_unanswered)
+            memory.unanswered.push_back(refused);
+        else if (like == memory.unanswered.end())
+            memory.more_unanswered = true;
+        else if (like->start_ns < refused.start_ns)
+            *like = refused;
+        return true;
     }
 
     void fail(Memory& memory, const Event& event) {
@@ -84,7 +157,14 @@ class GpuOom final : public Detector {
         // A failure is news however short its call was.
         if (event.sequence >= context_.options.new_from_sequence)
             memory.newly_failing_ns = saturating_add(memory.newly_failing_ns, std::max<uint64_t>(event.duration_ns, 1));
-        if (memory.failures++ > 0) return;
+        ++memory.failures;
+        const bool is_shown_answered = memory.failure && !memory.is_unanswered(request_of(memory.failure->call));
+        const bool is_unanswered = refuse(memory, request_of(event));
+        if (memory.failure && (!is_shown_answered || !is_unanswered || looked_at_ >= max_looked_at)) return;
+        describe(memory, event);
+    }
+
+    void describe(Memory& memory, const Event& event) {
         Failure& failure = memory.failure.emplace();
         failure.call = event;
         failure.memory = memory.live.on(event.device);
@@ -95,8 +175,11 @@ class GpuOom final : public Detector {
             if (allocation.device == event.device) sites[{allocation.stack, allocation.op}] += allocation.bytes;
         for (const auto& [site, bytes] : sites) failure.sites.emplace_back(bytes, site);
         std::sort(failure.sites.rbegin(), failure.sites.rend());
-        for (const auto& [process, other] : processes_)
+        looked_at_ += memory.live.live().size();
+        for (const auto& [process, other] : processes_) {
+            ++looked_at_;
             if (&other != &memory) add_other(failure, process, other);
+        }
         std::sort(failure.others.begin(), failure.others.end(),
                   [](const Other& a, const Other& b) { return a.bytes > b.bytes; });
         failure.all_others = failure.others.size() <= max_others;
@@ -147,7 +230,7 @@ class GpuOom final : public Detector {
         const Failure& failure = *memory.failure;
         const Judgement judgement = judge(process, failure, context);
         Finding finding = make_finding("gpu-oom", process, "", context);
-        finding.severity = Severity::high;
+        finding.severity = memory.is_unanswered() ? Severity::high : Severity::low;
         finding.lost_ns = memory.failing_ns;
         finding.newly_lost_ns = memory.newly_failing_ns;
         finding.window_share = share_of(memory.failing_ns, context.time_of(process));
@@ -206,8 +289,13 @@ class GpuOom final : public Detector {
         if (memory.failures > 1)
             finding.summary +=
                 "; " + format_count(memory.failures - 1, "more allocation", "more allocations") + " failed";
+        if (!memory.is_unanswered())
+            finding.summary +=
+                memory.took_less ? "; it then got the memory, or at least half of it" : "; it then got the memory";
         if (context.filtered) finding.summary += "; memory of other processes is not counted";
-        finding.fix =
+        if (!memory.is_unanswered())
+            finding.fix = "The program went on, and lost only the time that it took to free memory and ask again. ";
+        finding.fix +=
             judgement.in_pieces
                 ? "Allocate large blocks first and keep them, or use an allocator that maps pages together "
                   "(cudaMallocAsync with a release threshold; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
@@ -219,7 +307,8 @@ class GpuOom final : public Detector {
 
     DetectorContext context_;
     ProcessTable<Memory> processes_;
-    size_t taken_ = 0;  ///< allocations known, of all processes
+    size_t taken_ = 0;      ///< allocations known, of all processes
+    size_t looked_at_ = 0;  ///< allocations and processes, for failures that were described
 };
 
 }  // namespace
