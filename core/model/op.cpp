@@ -43,6 +43,11 @@ bool is_driver_op(OpId op) {
     return op_source(op) == source_driver || (op_source(op) == source_graph && (op & 0xff) >= first_driver_graph);
 }
 
+bool enqueues(const Op& op) {
+    return op.op_class == OpClass::launch || op.op_class == OpClass::copy || op.op_class == OpClass::collective ||
+           op.id == op::cudaGraphLaunch || op.id == op::cuGraphLaunch;
+}
+
 std::span<const Op> all_ops() {
     return ops;
 }

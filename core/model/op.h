@@ -60,6 +60,8 @@ constexpr bool is_call(OpId op) {
 
 /// Its return code is a CUresult, and not a cudaError_t.
 bool is_driver_op(OpId op);
+/// Its calls give a device work.
+bool enqueues(const Op& op);
 
 /// All ops that can be traced, ascending by id.
 std::span<const Op> all_ops();

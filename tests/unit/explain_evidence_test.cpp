@@ -198,6 +198,42 @@ TEST(Explain, AProcessThatStartsManyThreadsMakesNobodyElsesForgotten) {
     expect_same_loss(hog_found_after(5'000, 5'000, 1, 20), alone);
 }
 
+/// A thread that makes one kind of call beside a hog; `another_waits`: another one of its process, for the device
+/// meanwhile.
+Finding hog_found_beside(OpId op, bool another_waits) {
+    Workload work;
+    for (int step = 0; step < 2'000; ++step) {
+        Event& event = work.call(op, work.jitter(6 * us));
+        event.args[0] = 0x1000;
+        if (step % 20 == 7) work.preempt(event, 4 * ms);
+        if (another_waits && step % 10 == 9) work.call(stream_sync, work.jitter(2 * ms)).tid = python + 1;
+    }
+    const ExplainAnswer answer = work.explain();
+    EXPECT_EQ(answer.findings.size(), 1u) << answer.summary;
+    return answer.findings.empty() ? Finding() : answer.findings[0];
+}
+
+// Hundreds of launches that it made before may be under way meanwhile.
+TEST(Explain, WhatAThreadLostThatLaunchesWhileAnotherOneWaitsIsNotKnown) {
+    const Finding alone = hog_found_beside(launch, false), beside = hog_found_beside(launch, true);
+    for (const Finding& finding : {alone, beside}) {
+        EXPECT_EQ(finding.kind, "cpu-contention");
+        EXPECT_NEAR(static_cast<double>(finding.waited_ns), 400.0 * ms, 4.0 * ms);
+        EXPECT_NEAR(static_cast<double>(finding.lost_high_ns), 400.0 * ms, 4.0 * ms);
+    }
+    EXPECT_EQ(alone.lost_low_ns, alone.lost_ns);
+    EXPECT_EQ(alone.severity, Severity::high);
+    EXPECT_EQ(alone.verdict, Verdict::proven);
+    EXPECT_EQ(beside.lost_low_ns, 0u);
+    EXPECT_NEAR(static_cast<double>(beside.lost_ns), 200.0 * ms, 4.0 * ms);
+    EXPECT_EQ(beside.severity, Severity::low);
+    EXPECT_EQ(beside.verdict, Verdict::partial);
+    // Allocating gives the device no work that could last meanwhile.
+    const Finding allocating = hog_found_beside(device_malloc, true);
+    EXPECT_EQ(allocating.lost_low_ns, allocating.lost_ns);
+    EXPECT_EQ(allocating.severity, Severity::high);
+}
+
 TEST(Explain, KindsOfCallsOfBeforeTheWindowLeaveRoomForThoseOfIt) {
     const auto explained = [](uint64_t functions) {
         Workload work(3'000 * second);

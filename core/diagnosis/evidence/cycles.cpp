@@ -114,6 +114,7 @@ void Cycles::learn(const Event& call, const Op* op) {
     const uint32_t thread = thread_of(call.process(), call.tid);
     forgot_callers_ |= thread == KeyIndex<ThreadKey>::none;
     if (thread == KeyIndex<ThreadKey>::none) return;
+    threads_[thread].enqueues |= op && enqueues(*op);
     learnt_.push_back(learnt);
     learnt_.back().thread = thread;
 }
@@ -165,6 +166,7 @@ void Cycles::make_room() {
     const auto kept_from = ranks.begin() + static_cast<std::ptrdiff_t>(std::max(threads_.size() - max_threads, others));
     std::nth_element(ranks.begin(), kept_from, ranks.end());
     for (auto rank = ranks.begin(); rank != kept_from; ++rank) {
+        note_waits(rank->process, threads_[rank->number]);
         gap_waits_ -= threads_[rank->number].gap_waits.size();
         forgot_callers_ |= rank->is_caller;
     }
@@ -178,6 +180,10 @@ void Cycles::make_room() {
     index_ = std::move(kept_index);
     threads_ = std::move(kept);
     last_number_ = KeyIndex<ThreadKey>::none;
+}
+
+void Cycles::note_waits(const ProcessKey& process, const Thread& thread) {
+    if (!thread.kinds.empty() && waiting_.size() < max_with_block) waiting_.insert(process);
 }
 
 void Cycles::take(Thread& thread, const Learnt& call) const {
@@ -312,7 +318,9 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
 }
 
 void Cycles::finish_learning() {
-    for (Thread& thread : threads_) {
+    for (uint32_t number = 0; number < threads_.size(); ++number) {
+        Thread& thread = threads_[number];
+        note_waits(index_.key(number).process, thread);
         uint64_t most_waited_ns = 0;
         thread.feeds_device |= !thread.kinds.empty();
         for (const Kind& kind : thread.kinds) {
@@ -489,14 +497,16 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
             continue;
         }
         const ThreadKey& key = index_.key(judged.call.thread);
-        add_loss(key.process, key.tid, judged, !thread.feeds_device, ret_losses);
+        const bool runs_ahead = thread.feeds_device || (thread.enqueues && waiting_.contains(key.process));
+        add_loss(key.process, key.tid, judged, !runs_ahead, ret_losses);
     }
     judged_.clear();
     ret_losses.insert(ret_losses.end(), of_others_.begin(), of_others_.end());
     of_others_.clear();
 }
 
-// A thread that waits for no device loses what it waits. Of one that does, and has too few cycles, it is not known.
+// A thread that waits for no device loses what it waits. Of one that does, and has too few cycles, it is not known; nor
+// of one that gives a device work for which another thread of its process waits.
 void Cycles::add_loss(const ProcessKey& process, uint32_t tid, const Judged& judged, bool is_lost,
                       std::vector<ThreadLoss>& ret_losses) {
     ThreadLoss& thread_loss = ret_losses.emplace_back();

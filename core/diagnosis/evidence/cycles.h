@@ -8,11 +8,15 @@
 // A wait for the device that goes on for a moment after its thread was back on a CPU shows that the device had not been
 // done: the waits inside that call cost nothing. One that returns at once may have been held up for its last time off
 // the CPU.
+//
+// A thread that waits for no device loses what it waits. But where one thread of a process gives the device work and
+// another waits for it, what was given before may have lasted meanwhile: of the first it is not known what it lost.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/diagnosis/assign.h"
@@ -117,6 +121,7 @@ class Cycles {
         std::optional<Length> length;  ///< of the cycles that count: nothing where there are none
         uint64_t pacing = 0;           ///< the kind of wait for the device that ends them
         bool feeds_device = false;     ///< it waits for one, or may have before it was forgotten
+        bool enqueues = false;         ///< some call that was held up gave a device work
         uint64_t learnt_until_ns = 0;  ///< when the latest ended that was learnt of it
         // While judging, of the cycle under way.
         uint64_t from_ns = 0;
@@ -147,6 +152,8 @@ class Cycles {
     };
 
     uint32_t thread_of(const ProcessKey& process, uint32_t tid);
+    /// Where the thread waits for a device, others of its process may give that one work ahead.
+    void note_waits(const ProcessKey& process, const Thread& thread);
     void take(Thread& thread, const Learnt& call) const;
     /// Forgets threads where there are too many.
     void make_room();
@@ -172,6 +179,7 @@ class Cycles {
     std::vector<Learnt> learnt_;
     std::vector<Judged> judged_;
     bool forgot_callers_ = false;        ///< of the window: a thread that is not known may be one of them
+    std::set<ProcessKey> waiting_;       ///< processes of which some thread waits for a device; all, once learnt
     std::vector<ThreadLoss> of_others_;  ///< threads that there was no room for
 };
 

@@ -19,11 +19,6 @@ constexpr size_t max_all_threads = 65'536;
 constexpr uint64_t copied_to_host = 2;
 constexpr uint32_t gaps_between_launches = 8;
 
-bool enqueues(const Op& op) {
-    return op.op_class == OpClass::launch || op.op_class == OpClass::copy || op.op_class == OpClass::collective ||
-           op.id == op::cudaGraphLaunch || op.id == op::cuGraphLaunch;
-}
-
 bool begins_capture(const Op& op) {
     return op.id == op::cudaStreamBeginCapture || op.id == op::cuStreamBeginCapture;
 }
