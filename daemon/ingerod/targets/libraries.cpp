@@ -17,7 +17,6 @@
 #include "core/model/time.h"
 #include "core/render/render.h"
 #include "core/store/rows/state_names.h"
-#include "daemon/ingerod/limits/shortage.h"
 #include "daemon/ingerod/stacks/file_answer.h"
 
 namespace ingero {
@@ -38,10 +37,6 @@ constexpr uint64_t retry_us = 100'000;
 constexpr unsigned max_attempts = 10;
 /// And of those without end: each 13 s.
 constexpr unsigned max_attempts_later = 7;
-/// The next program that maps it finds it attached to.
-constexpr uint64_t disuse_us = 600'000'000;
-/// Where it may lie on a mount that somebody wants to take away. Doubled while processes map it that are not known.
-constexpr uint64_t short_disuse_us = 3'000'000;
 
 constexpr const char* root_paths[] = {"/proc/1/root", "/proc/1/root/usr"};
 
@@ -94,7 +89,7 @@ std::vector<FunctionSymbol> to_function_symbols(const json& answer) {
 }
 
 Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers,
-                     const UidOwners& owners, Callbacks callbacks)
+                     const UidOwners& owners, Callbacks callbacks, const DisuseTimes& disuse)
     : loop_(loop),
       proc_(proc),
       method_(std::move(attacher.method)),
@@ -103,7 +98,8 @@ Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, Wor
       owners_(owners),
       callbacks_(std::move(callbacks)),
       looks_(look_burst, look_period_ns),
-      arrivals_(attach_burst, attach_period_ns) {
+      arrivals_(attach_burst, attach_period_ns),
+      disuse_(disuse) {
     watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (!watch_) {
         spdlog::warn("{}: ingerod will not notice when a library is rewritten in place",
@@ -131,6 +127,10 @@ bool Libraries::settled() const {
 }
 
 void Libraries::clear() {
+    walk_.stop();
+    search_timer_.reset();
+    search_ = {};
+    next_search_ = {};
     for (auto& [key, entry] : entries_) entry.borrows = false;
     while (!entries_.empty()) forget(entries_.begin());
     looks_ = {look_burst, look_period_ns};
@@ -149,6 +149,8 @@ void Libraries::forget(Entries::iterator entry) {
     unwatch(entry->first, entry->second);
     detach(entry->second);
     const FileId file = entry->first.file;
+    next_search_.again.erase(entry->first);
+    next_search_.unused.erase(entry->first);
     entries_.erase(entry);
     reread_borrowers(file);
 }
@@ -311,28 +313,6 @@ void Libraries::later(const LibraryKey& key, const Error& why) {
     callbacks_.on_change();
 }
 
-void Libraries::find_again(const LibraryKey& key) {
-    const auto busy = [](const auto& fd) { return !fd && fd.error().code == ErrorCode::busy; };
-    if (!can_open_files()) return later(key, {ErrorCode::busy, "no file descriptor is left", ""});
-    bool held_up = false;
-    for (const uint32_t pid : proc_.pids()) {
-        const auto mappings = proc_.try_executable_mappings(pid);
-        held_up |= !mappings;
-        for (const Mapping& mapping : mappings.value_or(std::vector<Mapping>{})) {
-            if (mapping.file != key.file) continue;
-            auto fd = proc_.open_mapped_file(pid, mapping);
-            if (fd) return request_symbols(key, std::make_shared<UniqueFd>(std::move(*fd)));
-            if (busy(fd)) return later(key, fd.error());
-        }
-    }
-    if (held_up && callbacks_.in_use(key))
-        return later(key,
-                     {ErrorCode::busy, "reading the mappings of a process that may use it did not finish in time", ""});
-    // Nobody maps it any more: the next who does has it read.
-    if (const auto found = entries_.find(key); found != entries_.end()) forget(found);
-    callbacks_.on_change();
-}
-
 // Empty where it may be attached to.
 std::string Libraries::why_not(uint32_t payer) {
     if (!copies_.may_take(payer, 1))
@@ -353,7 +333,11 @@ Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mappi
     const LibraryKey key{mapping.file, file};
     const uint32_t user = owners_.owner_of(uid);
     const auto known = entries_.find(key);
-    if (known != entries_.end() && !may_try_for(known->second, user)) return {.entry = &known->second, .refused = {}};
+    if (known != entries_.end() && !may_try_for(known->second, user)) {
+        // The pass that looks for who maps the file may have visited the process before that.
+        open_again(pid, mapping);
+        return {.entry = &known->second, .refused = {}};
+    }
     if (user != 0 && !looks_.take(user, monotonic_now_ns()))
         return {.refused = "user " + std::to_string(user) + " maps files that are named like GPU libraries too fast"};
     auto opened = proc_.open_mapped_file(pid, mapping);
@@ -534,43 +518,6 @@ void Libraries::failed(const LibraryKey& key, const std::string& reason, bool de
     spdlog::error("cannot trace {}: {}", escape_text(found->second.path), escape_text(reason));
     callbacks_.on_settled(key);
     callbacks_.on_change();
-}
-
-// Containers come and go, each with its own copy of a library: one that nobody maps any more is let go after a while.
-void Libraries::watch_for_disuse(const LibraryKey& key) {
-    const auto library = entries_.find(key);
-    if (library == entries_.end()) return;
-    LibraryEntry& entry = library->second;
-    const uint64_t after_us = entry.on_root_mount ? disuse_us : short_disuse_us;
-    if (!entry.disuse_timer.active() || entry.disuse_us > after_us) start_disuse_timer(key, entry, after_us);
-}
-
-void Libraries::start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us) {
-    entry.disuse_us = after_us;
-    entry.disuse_timer = loop_.add_timer(
-        after_us, [this, key] { on_disuse(key); }, settle_us);
-}
-
-void Libraries::on_disuse(const LibraryKey& key) {
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) return;
-    LibraryEntry& entry = found->second;
-    const uint64_t waited_us = entry.disuse_us;
-    entry.disuse_timer.reset();
-    if (entry.state == LibraryState::reading) return watch_for_disuse(key);
-    if (callbacks_.in_use(key)) return;
-    if (is_mapped(key.file)) return start_disuse_timer(key, entry, std::min(2 * waited_us, disuse_us));
-    spdlog::info("no process maps {} any more: detached", escape_text(entry.path));
-    forget(found);
-    callbacks_.on_change();
-}
-
-// A forked child maps what its parent did without a record of it: so all are asked.
-bool Libraries::is_mapped(FileId file) const {
-    for (const uint32_t pid : proc_.pids())
-        for (const Mapping& mapping : proc_.executable_mappings(pid))
-            if (mapping.file == file) return true;
-    return false;
 }
 
 }  // namespace ingero

@@ -23,6 +23,7 @@
 #include "core/store/rows/history.h"
 #include "daemon/ingerod/check/library_check.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/discovery/process_walk.h"
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/limits/uid_owners.h"
 #include "daemon/ingerod/loop/event_loop.h"
@@ -86,6 +87,14 @@ struct LibraryEntry {
     bool is_system_wide() const { return !file.is_program && read_as.st_ino != 0 && read_as.st_uid == 0; }
 };
 
+/// How long a library stays attached to once no known process has it.
+struct DisuseTimes {
+    /// The next program that maps it finds it attached to.
+    uint64_t usual_us = 600'000'000;
+    /// Where it may lie on a mount that somebody wants to take away. Doubled while processes map it that are not known.
+    uint64_t short_us = 3'000'000;
+};
+
 class Libraries {
   public:
     /// Those that are not given do nothing.
@@ -116,7 +125,7 @@ class Libraries {
     };
     /// All but `callbacks` and `attacher` must outlive it, and what `attacher` uses.
     Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers, const UidOwners& owners,
-              Callbacks callbacks);
+              Callbacks callbacks, const DisuseTimes& disuse = {});
     ~Libraries();
 
     /// A process maps the file: it is read and attached to where that has not begun. What then holds of it; `refused`
@@ -167,8 +176,6 @@ class Libraries {
     bool may_try_for(const LibraryEntry& entry, uint32_t user) const;
     void try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, std::shared_ptr<UniqueFd> fd);
     void detach(LibraryEntry& entry);
-    void start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us);
-    void on_disuse(const LibraryKey& key);
     void request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd> fd);
     void retry(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const Error& why, bool ours);
     void attach(const LibraryKey& key, std::shared_ptr<UniqueFd> fd, const nlohmann::json& answer);
@@ -178,14 +185,33 @@ class Libraries {
     void give_back(const LibraryKey& key, LibraryEntry& entry);
     void failed(const LibraryKey& key, const std::string& reason, bool degrades);
     void put_state(const LibraryEntry& entry, std::string_view state);
-    bool is_mapped(FileId file) const;
     void watch(const LibraryKey& key, LibraryEntry& entry, int fd);
     void unwatch(const LibraryKey& key, LibraryEntry& entry);
     void read_watch();
     void on_rewritten(LibraryKey key);
-    void find_again(const LibraryKey& key);
     void later(const LibraryKey& key, const Error& why);
     void forget(Entries::iterator entry);
+
+    // library_search.cpp
+    /// What one pass over all processes is to find out.
+    struct Search {
+        std::set<LibraryKey> again;   ///< which process maps them: they are read anew
+        std::set<LibraryKey> unused;  ///< whether any process maps them: no known one does
+        std::set<FileId> mapped;      ///< of those
+        bool held_up = false;         ///< the mappings of a process could not be read
+        bool is_empty() const { return again.empty() && unused.empty(); }
+    };
+    void find_again(const LibraryKey& key);
+    void start_disuse_timer(const LibraryKey& key, LibraryEntry& entry, uint64_t after_us);
+    void on_disuse(const LibraryKey& key);
+    void search_soon();
+    void begin_search();
+    void search_in(uint32_t pid);
+    /// The process maps the file: read anew by it where that is looked for.
+    void open_again(uint32_t pid, const Mapping& mapping);
+    void end_search();
+    void on_not_found(const LibraryKey& key, bool held_up);
+    void release_unless_used(const LibraryKey& key, bool is_mapped);
 
     EventLoop& loop_;
     const ProcFs& proc_;
@@ -201,6 +227,11 @@ class Libraries {
     Shares copies_{Shares::without_limit, max_libraries_a_user};
     Shares sites_{Shares::without_limit, max_sites_a_user};
     RateShares looks_, arrivals_;
+    const DisuseTimes disuse_;
+    Search search_;       ///< of the pass that is under way
+    Search next_search_;  ///< and of the next one
+    EventLoop::Source search_timer_;
+    ProcessWalk walk_{loop_, proc_, [this](uint32_t pid) { search_in(pid); }, [this] { end_search(); }};
     uint64_t last_question_ = 0;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< answers that come too late see it false
 };

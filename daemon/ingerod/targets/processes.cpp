@@ -27,8 +27,6 @@ constexpr uint64_t undecided_period_us = 25'000;
 constexpr uint64_t exit_record_us = 250'000;
 constexpr size_t max_gone_unseen = 4096;
 constexpr const char* spared_reason = "it has a seccomp filter, and this kernel could kill it when traced";
-/// Of the loop, before others have theirs.
-constexpr uint64_t turn_ns = 5'000'000;
 /// Where the limit of descriptors is not known, or none.
 constexpr uint64_t most_processes = 1 << 20;
 const auto own_pid = static_cast<uint32_t>(getpid());
@@ -74,15 +72,7 @@ void Processes::scan(uint64_t since_ns) {
 
 void Processes::scan_in_turns(uint64_t since_ns) {
     scan_since_ns_ = since_ns;
-    scan_left_ = proc_.pids();
-    scan_turn_ = loop_.defer([this] { scan_some(); });
-}
-
-void Processes::scan_some() {
-    const uint64_t until_ns = monotonic_now_ns() + turn_ns;
-    for (; !scan_left_.empty() && monotonic_now_ns() < until_ns; scan_left_.pop_back())
-        scan_process(scan_left_.back(), scan_since_ns_);
-    if (!scan_left_.empty()) scan_turn_ = loop_.defer([this] { scan_some(); });
+    walk_.begin();
 }
 
 void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {

@@ -16,6 +16,7 @@
 #include "core/model/process/process.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
+#include "daemon/ingerod/discovery/process_walk.h"
 #include "daemon/ingerod/limits/shares.h"
 #include "daemon/ingerod/limits/uid_owners.h"
 #include "daemon/ingerod/loop/event_loop.h"
@@ -136,7 +137,6 @@ class Processes {
     std::string state_of(const ProcessEntry& entry) const;
 
   private:
-    void scan_some();
     void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     void trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
@@ -192,9 +192,8 @@ class Processes {
     UnreadableProcesses unreadable_;
     LateLooks late_;
     UnexaminedProcesses unexamined_;
-    std::vector<uint32_t> scan_left_;  ///< pids
     uint64_t scan_since_ns_ = 0;
-    EventLoop::Source scan_turn_;
+    ProcessWalk walk_{loop_, proc_, [this](uint32_t pid) { scan_process(pid, scan_since_ns_); }};
     /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
     /// the first call. Nothing: it called, and that record is still to come.
     std::map<ProcessKey, std::optional<Process>> gone_unseen_;
