@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "core/model/op.h"
 #include "core/model/text/format.h"
@@ -85,7 +86,8 @@ void Manager::read_names(uint64_t until_ns) {
     if (unread_names_.empty()) mapped_text_.forget_all();
 }
 
-void Manager::rescan_soon() {
+void Manager::rescan_soon(uint64_t since_ns) {
+    lost_since_ns_ = std::min(lost_since_ns_, since_ns);
     if (const auto more = lost_mappings_log_.take())
         spdlog::warn("the kernel dropped mmap records: scanning all processes again{}", *more);
     if (rescan_.active()) return;
@@ -96,7 +98,7 @@ void Manager::rescan_soon() {
 
 void Manager::rescan() {
     rescan_.reset();
-    processes_->scan_in_turns(started_.monotonic_ns);
+    processes_->scan_in_turns(std::exchange(lost_since_ns_, UINT64_MAX));
     rescanned_ns_ = monotonic_now_ns();
 }
 

@@ -151,7 +151,8 @@ class Manager : public BusBackend {
     Result<nlohmann::json> take_up_config();
     void log_loss();
     void measure_rates();
-    void rescan_soon();
+    /// Some of what was mapped since then may be unknown.
+    void rescan_soon(uint64_t since_ns);
     void read_names_later();
     void read_names(uint64_t until_ns);
     void rescan();
@@ -220,6 +221,7 @@ class Manager : public BusBackend {
     EventLoop::Source rate_timer_;
     EventLoop::Source rescan_;
     uint64_t rescanned_ns_ = 0;
+    uint64_t lost_since_ns_ = UINT64_MAX;  ///< of losses that no scan has begun for
     LogThrottle lost_mappings_log_;
     size_t sockets_ = 0;
     uint64_t seen_lost_ = 0;

@@ -35,6 +35,21 @@ TEST(AMappingFilter, lets_a_repeated_mapping_through_once_an_interval_and_then_a
     EXPECT_EQ(filter.take(10, mapping_of(1), start, start + interval + 1), Verdict::later) << "looked at just now";
 }
 
+TEST(AMappingFilter, knows_since_when_the_first_waits) {
+    MappingFilter filter;
+    filter.begin_turn();
+    EXPECT_EQ(filter.waiting_since_ns(), UINT64_MAX);
+    for (const uint64_t inode : {1, 2}) filter.take(10, mapping_of(inode), start, start);
+    EXPECT_EQ(filter.waiting_since_ns(), UINT64_MAX) << "both were looked at";
+    filter.take(10, mapping_of(2), start + 3, start + 3);
+    filter.take(10, mapping_of(1), start + 2, start + 4);
+    filter.take(10, mapping_of(1), start + 5, start + 5);
+    EXPECT_EQ(filter.waiting_since_ns(), start + 2);
+    filter.begin_turn();
+    filter.due(start + interval);
+    EXPECT_EQ(filter.waiting_since_ns(), UINT64_MAX);
+}
+
 TEST(AMappingFilter, tells_files_and_processes_apart) {
     MappingFilter filter;
     filter.begin_turn();

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 
+#include "core/model/time.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/loop/event_loop.h"
 
@@ -64,7 +65,7 @@ TEST_F(AnMmapWatch, tells_of_a_mapping_after_a_ring_was_full_while_it_rested) {
          .on_executable = {},
          .on_program = [](uint32_t, const Mapping&, uint64_t) {},
          .on_lost =
-             [&] {
+             [&](uint64_t) {
                  if (losses++ != 0) return;
                  // It rests after this turn, with a ring that is full.
                  map("/proc/self/exe", more_than_a_ring_holds);
@@ -78,6 +79,32 @@ TEST_F(AnMmapWatch, tells_of_a_mapping_after_a_ring_was_full_while_it_rested) {
     const auto limit = loop.add_timer(60'000 * ms, [&] { loop.exit(1); });
     EXPECT_EQ(loop.run(), 0) << "nothing is read any more";
     EXPECT_GE(losses, 1);
+}
+
+TEST_F(AnMmapWatch, says_of_a_loss_since_when_it_may_be) {
+    EventLoop loop;
+    uint64_t lost_since_ns = 0;
+    const auto none = [](std::string_view) { return false; };
+    const auto watch = MmapWatch::start(loop, none, none,
+                                        {.on_mapping = [](uint32_t, const Mapping&, uint64_t) {},
+                                         .on_executable = {},
+                                         .on_program = [](uint32_t, const Mapping&, uint64_t) {},
+                                         .on_lost =
+                                             [&](uint64_t since_ns) {
+                                                 lost_since_ns = since_ns;
+                                                 loop.exit(0);
+                                             }});
+    if (!watch && watch.error().code == ErrorCode::denied) GTEST_SKIP() << "needs CAP_PERFMON";
+    ASSERT_TRUE(watch) << watch.error().message;
+    const uint64_t before_ns = monotonic_now_ns();
+    map("/proc/self/exe", more_than_a_ring_holds);
+    const uint64_t after_ns = monotonic_now_ns();
+    // The kernel reports it with what comes next.
+    const auto more = loop.add_timer(50 * ms, [] { map("/proc/self/exe", more_than_a_calm_turn); });
+    const auto limit = loop.add_timer(60'000 * ms, [&] { loop.exit(1); });
+    EXPECT_EQ(loop.run(), 0) << "nothing was lost";
+    EXPECT_GT(lost_since_ns, before_ns);
+    EXPECT_LT(lost_since_ns, after_ns);
 }
 
 }  // namespace

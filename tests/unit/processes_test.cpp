@@ -142,6 +142,8 @@ class AProcessThatIsHeldUp : public HasFolder, public WatchedProcesses {
         const UniqueFd end(open(of(file).c_str(), O_RDWR | O_CLOEXEC));  // whoever waits for it goes on
         std::filesystem::rename(folder_ / file, of(file));
     }
+    void hold_back(const std::string& file) const { std::filesystem::rename(of(file), folder_ / file); }
+    void bring_back(const std::string& file) const { std::filesystem::rename(folder_ / file, of(file)); }
     void expect_found_once_let_go(const std::string& file) {
         EXPECT_TRUE(processes_.all().empty());
         let_go(file);
@@ -219,6 +221,52 @@ TEST_F(AProcessThatIsHeldUp, as_it_is_spared_is_no_longer_once_it_runs_another_p
     expect_found_once_let_go("stat");
     ASSERT_TRUE(processes_.find(key));
     EXPECT_EQ(processes_.find(key)->spared_ns, std::nullopt);
+}
+
+/// With a library that cannot be opened, so that a gap tells since when the scan says it has it.
+class AProcessThatAScanFinds : public AProcessThatIsHeldUp {
+  protected:
+    AProcessThatAScanFinds() {
+        std::ofstream(of("stat")) << child_.pid() << " (x) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 0 1000 1";
+    }
+    void run() {
+        while (sd_event_run(parts_.loop.get(), 0) > 0) continue;
+    }
+
+    const uint64_t loss_ns_ = monotonic_now_ns();
+};
+
+TEST_F(AProcessThatAScanFinds, has_a_gap_since_the_loss_that_the_scan_is_for) {
+    hold_back("maps");
+    processes_.scan_in_turns(loss_ns_ - 2'000);
+    run();
+    bring_back("maps");
+    processes_.scan_in_turns(loss_ns_);
+    run();
+    ASSERT_EQ(gaps_.size(), 1U);
+    EXPECT_EQ(gaps_[0].from_ns, loss_ns_) << "the loss before has been made good";
+}
+
+TEST_F(AProcessThatAScanFinds, has_a_gap_since_the_earlier_loss_where_the_scan_for_that_was_not_done) {
+    processes_.scan_in_turns(loss_ns_);
+    processes_.scan_in_turns(loss_ns_ + 1'000);
+    run();
+    ASSERT_EQ(gaps_.size(), 1U);
+    EXPECT_EQ(gaps_[0].from_ns, loss_ns_);
+}
+
+TEST(LateLooks, since_when_a_process_waits_is_known) {
+    constexpr uint64_t hour_ns = 3'600'000'000'000;
+    constexpr uint32_t owner = 1'000;
+    const ProcessKey mapped{7, 70}, called{8, 80}, other{9, 90};
+    EventLoop loop;
+    LateLooks looks(loop, 1, hour_ns, [](const ProcessKey&, uint64_t) {});
+    looks.add(owner, mapped, 500);
+    looks.add(owner, called, 0);
+    EXPECT_EQ(looks.since(mapped, 900), 500U);
+    EXPECT_EQ(looks.since(mapped, 100), 100U);
+    EXPECT_EQ(looks.since(called, 900), 900U) << "it is known of a call alone";
+    EXPECT_EQ(looks.since(other, 900), 900U);
 }
 
 TEST_F(OfAUser, beyond_a_bound_the_oldest_is_no_longer_watched_and_a_gap_says_so) {

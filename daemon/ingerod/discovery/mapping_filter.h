@@ -2,6 +2,7 @@
 // look reads /proc, on the thread that everything else runs on. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -55,6 +56,13 @@ class MappingFilter {
         return Verdict::later;
     }
     bool has_waiting() const { return waiting_ != 0; }
+    /// When the first of what due() is still to give was mapped; UINT64_MAX where nothing waits.
+    uint64_t waiting_since_ns() const {
+        uint64_t since_ns = UINT64_MAX;
+        for (const auto& [key, file] : known_)
+            if (file.waits) since_ns = std::min(since_ns, file.sight.time_ns);
+        return since_ns;
+    }
     /// What waited long enough, as much as a turn has looks left.
     std::vector<Sight> due(uint64_t now_ns) {
         std::vector<Sight> sights;

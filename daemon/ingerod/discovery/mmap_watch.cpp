@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <vector>
 
@@ -37,6 +38,14 @@ struct MmapRecord {
     uint64_t inode, inode_generation;
     uint32_t protection, flags;
 };
+
+/// Behind all else, as sample_id_all has it; 0 where there is none.
+uint64_t time_of(const std::vector<char>& record) {
+    uint64_t time_ns = 0;
+    if (record.size() >= sizeof(perf_event_header) + sizeof(time_ns))
+        memcpy(&time_ns, record.data() + record.size() - sizeof(time_ns), sizeof(time_ns));
+    return time_ns;
+}
 
 class MappedRing {
   public:
@@ -109,8 +118,13 @@ class MappedRing {
 }  // namespace
 
 struct MmapWatch::Impl {
-    std::vector<MappedRing> rings;
-    std::vector<EventLoop::Source> sources;
+    struct Ring {
+        MappedRing mapped;
+        uint64_t complete_ns = 0;  ///< no record of before is missing
+        EventLoop::Source source{};
+    };
+
+    std::vector<Ring> rings;
     std::function<bool(std::string_view)> is_library;
     std::function<bool(std::string_view)> may_be_program;
     Callbacks callbacks;
@@ -120,16 +134,22 @@ struct MmapWatch::Impl {
     EventLoop::Source resume_timer;
     EventLoop::Source due_timer;
 
-    void read(MappedRing& ring) {
-        bool lost = false;
+    void read(Ring& ring) {
+        constexpr uint64_t never = UINT64_MAX;
+        uint64_t lost_since_ns = never;
         size_t records = 0;
         filter.begin_turn();
-        ring.read([&](const perf_event_header& header, const std::vector<char>& bytes) {
+        ring.mapped.read([&](const perf_event_header& header, const std::vector<char>& bytes) {
             ++records;
-            if (header.type == PERF_RECORD_LOST) lost = true;
-            if (header.type == PERF_RECORD_MMAP2) lost |= !take(bytes);
+            const uint64_t time_ns = time_of(bytes);
+            // The ring was full from the record before on.
+            if (header.type == PERF_RECORD_LOST) lost_since_ns = std::min(lost_since_ns, ring.complete_ns);
+            if (header.type == PERF_RECORD_MMAP2 && !take(bytes, time_ns))
+                lost_since_ns = std::min(lost_since_ns, time_ns);
+            ring.complete_ns = std::max(ring.complete_ns, time_ns);
         });
-        if (lost) callbacks.on_lost();
+        // The scan may come across what waits to be reported.
+        if (lost_since_ns != never) callbacks.on_lost(std::min(lost_since_ns, filter.waiting_since_ns()));
         // Who maps as fast as it can would have all turns of the loop: what is urgent comes before all else.
         if (records > calm_records) pause();
         if (filter.has_waiting() && !due_timer.active())
@@ -139,7 +159,7 @@ struct MmapWatch::Impl {
 
     void pause() {
         if (resume_timer.active()) return;
-        for (EventLoop::Source& source : sources) loop->set_io_events(source, 0);
+        for (const Ring& ring : rings) loop->set_io_events(ring.source, 0);
         resume_timer = loop->add_timer(pause_us, [this] { resume(); });
     }
 
@@ -147,8 +167,8 @@ struct MmapWatch::Impl {
     // that would wake.
     void resume() {
         resume_timer.reset();
-        for (EventLoop::Source& source : sources) loop->set_io_events(source, EPOLLIN);
-        for (MappedRing& ring : rings) read(ring);
+        for (const Ring& ring : rings) loop->set_io_events(ring.source, EPOLLIN);
+        for (Ring& ring : rings) read(ring);
     }
 
     void look_at_due() {
@@ -166,13 +186,11 @@ struct MmapWatch::Impl {
     }
 
     /// False where it is neither looked at nor remembered.
-    bool take(const std::vector<char>& bytes) {
+    bool take(const std::vector<char>& bytes, uint64_t time_ns) {
         MmapRecord record;
-        uint64_t time_ns = 0;  // behind the name, as sample_id_all has it
         if (bytes.size() <= sizeof(record) + sizeof(time_ns)) return true;
         memcpy(&record, bytes.data(), sizeof(record));
         const size_t name_bytes = bytes.size() - sizeof(record) - sizeof(time_ns);
-        memcpy(&time_ns, bytes.data() + sizeof(record) + name_bytes, sizeof(time_ns));
         const char* name = bytes.data() + sizeof(record);
         const std::string_view path(name, strnlen(name, name_bytes));
         if (record.inode == 0) return true;
@@ -208,13 +226,13 @@ Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::functi
         if (!ring)
             return fail(ring.error().code, "cannot watch for libraries being mapped: " + ring.error().message,
                         "run as root, or grant CAP_PERFMON");
-        impl->rings.push_back(std::move(*ring));
+        impl->rings.push_back({.mapped = std::move(*ring), .complete_ns = monotonic_now_ns()});
     }
     // Urgent, so that whoever asks about a process is answered with all that it has mapped before.
-    for (MappedRing& ring : impl->rings) {
-        impl->sources.push_back(
-            loop.add_io(ring.fd(), EPOLLIN, [self = impl.get(), &ring](uint32_t) { self->read(ring); }));
-        loop.make_urgent(impl->sources.back());
+    for (Impl::Ring& ring : impl->rings) {
+        ring.source =
+            loop.add_io(ring.mapped.fd(), EPOLLIN, [self = impl.get(), &ring](uint32_t) { self->read(ring); });
+        loop.make_urgent(ring.source);
     }
     return std::unique_ptr<MmapWatch>(new MmapWatch(std::move(impl)));
 }

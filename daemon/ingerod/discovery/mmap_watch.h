@@ -18,7 +18,8 @@ class MmapWatch {
         std::function<void(uint32_t pid)> on_executable;  ///< of any file; may be left out
         /// Of a file that may be the process's program.
         std::function<void(uint32_t pid, const Mapping& mapping, uint64_t time_ns)> on_program;
-        std::function<void()> on_lost;  ///< records were dropped: scan anew
+        /// Records were dropped: scan anew. What was mapped before `since_ns`, CLOCK_MONOTONIC, has been reported.
+        std::function<void(uint64_t since_ns)> on_lost;
     };
     /// `is_library` and `may_be_program` look at the path alone and are called for each executable mapping on the host.
     static Result<std::unique_ptr<MmapWatch>> start(EventLoop& loop, std::function<bool(std::string_view)> is_library,

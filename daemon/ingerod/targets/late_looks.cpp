@@ -60,6 +60,13 @@ void LateLooks::look_at_some() {
     if (waiting_.empty()) timer_.reset();
 }
 
+uint64_t LateLooks::since(const ProcessKey& key, uint64_t since_ns) const {
+    for (const auto& [owner, processes] : waiting_)
+        if (const auto waits = processes.find(key); waits != processes.end() && waits->second != 0)
+            since_ns = std::min(since_ns, waits->second);
+    return since_ns;
+}
+
 size_t LateLooks::size() const {
     size_t count = 0;
     for (const auto& [owner, processes] : waiting_) count += processes.size();

@@ -26,6 +26,8 @@ class LateLooks {
     bool add(uint32_t owner, const ProcessKey& key, uint64_t since_ns);
     /// False where it was not waiting.
     bool forget(const ProcessKey& key);
+    /// `since_ns`, or since when the process waits where that is earlier.
+    uint64_t since(const ProcessKey& key, uint64_t since_ns) const;
     size_t size() const;
 
   private:

@@ -71,7 +71,8 @@ void Processes::scan(uint64_t since_ns) {
 }
 
 void Processes::scan_in_turns(uint64_t since_ns) {
-    scan_since_ns_ = since_ns;
+    // Whoever was not visited yet may have mapped something since the earlier loss.
+    scan_since_ns_ = walk_.active() ? std::min(scan_since_ns_, since_ns) : since_ns;
     walk_.begin();
 }
 
@@ -87,8 +88,9 @@ void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
             continue;
         }
         if (!process) process = pid == own_pid || is_beyond_share(pid) ? nullptr : observe(pid, since_ns);
-        if (*process)
-            trace(**process, mapping, {*library, false}, start_of((*process)->process.key, since_ns), recorded);
+        if (!*process) continue;
+        const ProcessKey key = (*process)->process.key;
+        trace(**process, mapping, {*library, false}, start_of(key, late_.since(key, since_ns)), recorded);
     }
 }
 

@@ -82,7 +82,8 @@ class Processes {
     /// Looks at all processes of the host. What is found mapped may have been so since `since_ns` (CLOCK_MONOTONIC), or
     /// since the process began.
     void scan(uint64_t since_ns);
-    /// The same bit by bit, with turns for others between; anew where that goes on already.
+    /// The same bit by bit, with turns for others between; anew where that goes on already, and then since the earlier
+    /// of both times.
     void scan_in_turns(uint64_t since_ns);
     /// A library is mapped, at `time_ns`. `recorded`: what the process called since then is seen all the same, if the
     /// library has its probes.
