@@ -107,4 +107,10 @@ TEST_F(AnMmapWatch, says_of_a_loss_since_when_it_may_be) {
     EXPECT_LT(lost_since_ns, after_ns);
 }
 
+TEST(TheRingOfAnMmapWatch, has_the_same_size_whatever_a_page_has) {
+    constexpr size_t kib = 1'024;
+    for (const size_t page : {4 * kib, 16 * kib, 64 * kib}) EXPECT_EQ(mmap_ring_bytes(page), 64 * kib);
+    EXPECT_EQ(mmap_ring_bytes(256 * kib), 256 * kib) << "one page at least";
+}
+
 }  // namespace

@@ -23,7 +23,6 @@ namespace ingero {
 
 namespace {
 
-constexpr size_t ring_pages = 16;
 /// More in one turn, and the rings rest for a while.
 constexpr size_t calm_records = 128;
 constexpr uint64_t pause_us = 2'000;
@@ -67,17 +66,20 @@ class MappedRing {
         ring.fd_.reset(static_cast<int>(syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
         if (!ring.fd_) return fail(ErrorCode::denied, errno_message("perf_event_open", errno));
         ring.page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        void* memory =
-            mmap(nullptr, ring.page_ * (1 + ring_pages), PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd_.get(), 0);
+        ring.size_ = mmap_ring_bytes(ring.page_);
+        void* memory = mmap(nullptr, ring.page_ + ring.size_, PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd_.get(), 0);
         if (memory == MAP_FAILED) return fail(ErrorCode::internal, errno_message("mapping a perf ring", errno));
         ring.memory_ = static_cast<char*>(memory);
         return ring;
     }
     MappedRing(MappedRing&& other) noexcept
-        : fd_(std::move(other.fd_)), memory_(std::exchange(other.memory_, nullptr)), page_(other.page_) {}
+        : fd_(std::move(other.fd_)),
+          memory_(std::exchange(other.memory_, nullptr)),
+          page_(other.page_),
+          size_(other.size_) {}
     MappedRing& operator=(MappedRing&&) = delete;
     ~MappedRing() {
-        if (memory_) munmap(memory_, page_ * (1 + ring_pages));
+        if (memory_) munmap(memory_, page_ + size_);
     }
     int fd() const { return fd_.get(); }
 
@@ -85,17 +87,16 @@ class MappedRing {
     void read(F&& visit) {
         auto* page = reinterpret_cast<perf_event_mmap_page*>(memory_);
         const char* data = memory_ + page_;
-        const size_t size = page_ * ring_pages;
         const uint64_t head =
             std::atomic_ref<decltype(page->data_head)>(page->data_head).load(std::memory_order_acquire);
         uint64_t tail = page->data_tail;
         std::vector<char> record;
         while (tail < head) {
             perf_event_header header;
-            copy_out(data, size, tail, &header, sizeof(header));
+            copy_out(data, size_, tail, &header, sizeof(header));
             if (header.size < sizeof(header)) break;
             record.resize(header.size);
-            copy_out(data, size, tail, record.data(), header.size);
+            copy_out(data, size_, tail, record.data(), header.size);
             visit(header, record);
             tail += header.size;
         }
@@ -113,6 +114,7 @@ class MappedRing {
     UniqueFd fd_;
     char* memory_ = nullptr;
     size_t page_ = 0;
+    size_t size_ = 0;  ///< without the first page
 };
 
 }  // namespace

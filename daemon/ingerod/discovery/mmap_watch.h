@@ -1,6 +1,9 @@
 // Libraries as they are mapped: the kernel's mmap records, from one dummy perf event a CPU. Loop thread only.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -9,6 +12,12 @@
 #include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero {
+
+/// Of the ring of one CPU, without the page that describes it: a power of two of pages, which have 4 to 64 KiB. The rings
+/// of all CPUs count as locked memory.
+constexpr size_t mmap_ring_bytes(size_t page_bytes) {
+    return std::max<size_t>(page_bytes, 64 << 10);
+}
 
 class MmapWatch {
   public:
