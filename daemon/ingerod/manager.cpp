@@ -86,10 +86,14 @@ void Manager::read_names(uint64_t until_ns) {
     if (unread_names_.empty()) mapped_text_.forget_all();
 }
 
-void Manager::rescan_soon(uint64_t since_ns) {
-    lost_since_ns_ = std::min(lost_since_ns_, since_ns);
+void Manager::on_lost_mappings(uint64_t since_ns) {
     if (const auto more = lost_mappings_log_.take())
         spdlog::warn("the kernel dropped mmap records: scanning all processes again{}", *more);
+    rescan_soon(since_ns);
+}
+
+void Manager::rescan_soon(uint64_t since_ns) {
+    lost_since_ns_ = std::min(lost_since_ns_, since_ns);
     if (rescan_.active()) return;
     const uint64_t since_us = (monotonic_now_ns() - rescanned_ns_) / 1'000;
     rescan_ = loop_.add_timer(std::max(settle_us, rescan_period_us - std::min(since_us, rescan_period_us)),

@@ -151,6 +151,7 @@ class Manager : public BusBackend {
     Result<nlohmann::json> take_up_config();
     void log_loss();
     void measure_rates();
+    void on_lost_mappings(uint64_t since_ns);
     /// Some of what was mapped since then may be unknown.
     void rescan_soon(uint64_t since_ns);
     void read_names_later();

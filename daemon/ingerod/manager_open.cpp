@@ -236,7 +236,12 @@ Result<void> Manager::start_mmap_watch() {
                               },
                           .on_program = [this](uint32_t pid, const Mapping& mapping,
                                                uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
-                          .on_lost = [this](uint64_t since_ns) { rescan_soon(since_ns); }});
+                          .on_lost = [this](uint64_t since_ns) { on_lost_mappings(since_ns); },
+                          .on_new_cpus =
+                              [this](uint64_t since_ns) {
+                                  spdlog::info("CPUs came online: scanning all processes again");
+                                  rescan_soon(since_ns);
+                              }});
     if (!watch) return tl::unexpected(watch.error());
     watch_ = std::move(*watch);
     return {};

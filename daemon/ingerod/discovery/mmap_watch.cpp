@@ -3,6 +3,7 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/perf_event.h>
+#include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -13,11 +14,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
+#include "daemon/ingerod/discovery/cpu_list.h"
 #include "daemon/ingerod/discovery/mapping_filter.h"
+#include "daemon/ingerod/discovery/proc_file.h"
 
 namespace ingero {
 
@@ -27,6 +34,8 @@ namespace {
 constexpr size_t calm_records = 128;
 constexpr uint64_t pause_us = 2'000;
 constexpr uint64_t due_period_us = 20'000;
+/// Less may be the time between the readings of two clocks.
+constexpr uint64_t least_sleep_ns = 100'000'000;
 
 // PERF_RECORD_MMAP2 up to the file name (include/uapi/linux/perf_event.h).
 struct MmapRecord {
@@ -48,6 +57,7 @@ uint64_t time_of(const std::vector<char>& record) {
 
 class MappedRing {
   public:
+    /// Errors: not_found (the CPU is not online), denied, internal.
     static Result<MappedRing> open(int cpu) {
         perf_event_attr attr{};
         attr.size = sizeof(attr);
@@ -64,7 +74,10 @@ class MappedRing {
         attr.wakeup_watermark = 1;
         MappedRing ring;
         ring.fd_.reset(static_cast<int>(syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
-        if (!ring.fd_) return fail(ErrorCode::denied, errno_message("perf_event_open", errno));
+        const int error = errno;
+        if (!ring.fd_)
+            return fail(error == ENODEV ? ErrorCode::not_found : ErrorCode::denied,
+                        errno_message("perf_event_open", error));
         ring.page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
         ring.size_ = mmap_ring_bytes(ring.page_);
         void* memory = mmap(nullptr, ring.page_ + ring.size_, PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd_.get(), 0);
@@ -122,19 +135,92 @@ class MappedRing {
 struct MmapWatch::Impl {
     struct Ring {
         MappedRing mapped;
-        uint64_t complete_ns = 0;  ///< no record of before is missing
+        uint64_t complete_ns = 0;  ///< nothing is missing of what was mapped before
         EventLoop::Source source{};
     };
 
-    std::vector<Ring> rings;
+    std::map<int, Ring> rings;  ///< by CPU
     std::function<bool(std::string_view)> is_library;
     std::function<bool(std::string_view)> may_be_program;
     Callbacks callbacks;
+    OnlineCpus cpus;
 
     EventLoop* loop = nullptr;
     MappingFilter filter;
     EventLoop::Source resume_timer;
     EventLoop::Source due_timer;
+    EventLoop::Source cpus_timer;
+    uint64_t covered_ns = 0;   ///< all CPUs that were online then had their rings
+    uint64_t slept_ns = 0;     ///< in which the host was suspended, since it started
+    bool told_of_cpu = false;  ///< of one that cannot be watched
+
+    /// Errors: those of MappedRing::open().
+    Result<void> watch_cpu(int cpu) {
+        auto mapped = MappedRing::open(cpu);
+        if (!mapped) return tl::unexpected(mapped.error());
+        Ring& ring =
+            rings.emplace(cpu, Ring{.mapped = std::move(*mapped), .complete_ns = monotonic_now_ns()}).first->second;
+        // Urgent, so that whoever asks about a process is answered with all that it has mapped before.
+        ring.source = loop->add_io(ring.mapped.fd(), EPOLLIN, [this, &ring](uint32_t) { read(ring); });
+        loop->make_urgent(ring.source);
+        return {};
+    }
+
+    /// nullopt where it cannot be read.
+    std::optional<std::set<int>> online() const {
+        const auto text = read_proc_file(cpus.file);
+        return text ? parse_cpu_list(*text) : std::nullopt;
+    }
+
+    /// Errors: those of MappedRing::open() but not_found.
+    Result<void> begin() {
+        const ClockTriple now = ClockTriple::now();
+        covered_ns = now.monotonic_ns;
+        slept_ns = now.boottime_ns - now.monotonic_ns;
+        std::set<int> possible;
+        for (int cpu = 0; cpu < libbpf_num_possible_cpus(); ++cpu) possible.insert(cpu);
+        for (const int cpu : online().value_or(possible))
+            if (auto watched = watch_cpu(cpu); !watched && watched.error().code != ErrorCode::not_found) return watched;
+        cpus_timer = loop->add_periodic(
+            cpus.period_us, [this] { check_cpus(); }, cpus.period_us / 4);
+        return {};
+    }
+
+    // A CPU that goes offline takes its event with it, for good. As the host is suspended, all but one go.
+    void check_cpus() {
+        const ClockTriple now = ClockTriple::now();
+        const auto found = online();
+        if (!found) return;
+        const uint64_t slept_by_now_ns = now.boottime_ns - now.monotonic_ns;
+        const bool has_slept = slept_by_now_ns > slept_ns + least_sleep_ns;
+        if (has_slept) slept_ns = slept_by_now_ns;
+        for (auto ring = rings.begin(); ring != rings.end();) {
+            if (!has_slept && found->contains(ring->first)) {
+                ++ring;
+                continue;
+            }
+            read(ring->second);
+            ring = rings.erase(ring);
+        }
+        watch_new_cpus(*found, now.monotonic_ns);
+    }
+
+    void watch_new_cpus(const std::set<int>& found, uint64_t now_ns) {
+        bool has_new = false;
+        std::string why;
+        for (const int cpu : found) {
+            if (rings.contains(cpu)) continue;
+            const auto watched = watch_cpu(cpu);
+            if (watched)
+                has_new = true;
+            else
+                why = "CPU " + std::to_string(cpu) + ": " + watched.error().message;
+        }
+        if (has_new) callbacks.on_new_cpus(covered_ns);
+        if (why.empty()) covered_ns = now_ns;
+        if (!std::exchange(told_of_cpu, !why.empty()) && !why.empty())
+            spdlog::warn("cannot watch for libraries being mapped on {}; trying again later", why);
+    }
 
     void read(Ring& ring) {
         constexpr uint64_t never = UINT64_MAX;
@@ -150,7 +236,7 @@ struct MmapWatch::Impl {
                 lost_since_ns = std::min(lost_since_ns, time_ns);
             ring.complete_ns = std::max(ring.complete_ns, time_ns);
         });
-        // The scan may come across what waits to be reported.
+        // The scan may come across what still waits to be reported, and was mapped earlier.
         if (lost_since_ns != never) callbacks.on_lost(std::min(lost_since_ns, filter.waiting_since_ns()));
         // Who maps as fast as it can would have all turns of the loop: what is urgent comes before all else.
         if (records > calm_records) pause();
@@ -161,7 +247,7 @@ struct MmapWatch::Impl {
 
     void pause() {
         if (resume_timer.active()) return;
-        for (const Ring& ring : rings) loop->set_io_events(ring.source, 0);
+        for (const auto& [cpu, ring] : rings) loop->set_io_events(ring.source, 0);
         resume_timer = loop->add_timer(pause_us, [this] { resume(); });
     }
 
@@ -169,8 +255,8 @@ struct MmapWatch::Impl {
     // that would wake.
     void resume() {
         resume_timer.reset();
-        for (const Ring& ring : rings) loop->set_io_events(ring.source, EPOLLIN);
-        for (Ring& ring : rings) read(ring);
+        for (const auto& [cpu, ring] : rings) loop->set_io_events(ring.source, EPOLLIN);
+        for (auto& [cpu, ring] : rings) read(ring);
     }
 
     void look_at_due() {
@@ -213,29 +299,16 @@ struct MmapWatch::Impl {
 
 Result<std::unique_ptr<MmapWatch>> MmapWatch::start(EventLoop& loop, std::function<bool(std::string_view)> is_library,
                                                     std::function<bool(std::string_view)> may_be_program,
-                                                    Callbacks callbacks) {
+                                                    Callbacks callbacks, const OnlineCpus& cpus) {
     auto impl = std::make_unique<Impl>();
     impl->loop = &loop;
     impl->is_library = std::move(is_library);
     impl->may_be_program = std::move(may_be_program);
     impl->callbacks = std::move(callbacks);
-    const int cpus = libbpf_num_possible_cpus();
-    impl->rings.reserve(static_cast<size_t>(std::max(cpus, 0)));
-    for (int cpu = 0; cpu < cpus; ++cpu) {
-        auto ring = MappedRing::open(cpu);
-        // A CPU that is possible but not online has no event; one that comes later is found by the next scan.
-        if (!ring && errno == ENODEV) continue;
-        if (!ring)
-            return fail(ring.error().code, "cannot watch for libraries being mapped: " + ring.error().message,
-                        "run as root, or grant CAP_PERFMON");
-        impl->rings.push_back({.mapped = std::move(*ring), .complete_ns = monotonic_now_ns()});
-    }
-    // Urgent, so that whoever asks about a process is answered with all that it has mapped before.
-    for (Impl::Ring& ring : impl->rings) {
-        ring.source =
-            loop.add_io(ring.mapped.fd(), EPOLLIN, [self = impl.get(), &ring](uint32_t) { self->read(ring); });
-        loop.make_urgent(ring.source);
-    }
+    impl->cpus = cpus;
+    if (const auto begun = impl->begin(); !begun)
+        return fail(begun.error().code, "cannot watch for libraries being mapped: " + begun.error().message,
+                    "run as root, or grant CAP_PERFMON");
     return std::unique_ptr<MmapWatch>(new MmapWatch(std::move(impl)));
 }
 
