@@ -19,10 +19,8 @@
 #include <sstream>
 #include <thread>
 
-#include "core/model/time.h"
-#include "test_paths.h"
+#include "tests/integration/host_fixture.h"
 #include "tests/support/control_groups.h"
-#include "tests/support/daemon.h"
 #include "tests/support/delay_accounts.h"
 
 using namespace ingero;
@@ -31,17 +29,6 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 namespace {
-
-struct Span {
-    uint64_t from = 0, to = 0, busy = 0;
-    uint64_t duration() const { return to - from; }
-    uint64_t idle() const { return duration() - std::min(duration(), busy); }
-};
-
-/// Of a chain: when it began to wait, when its waker was about to wake it, and when it was back.
-struct Link {
-    uint64_t from = 0, to = 0, back = 0;
-};
 
 /// Of the network that the process is in: /proc/PID/net/netstat, whose lines are pairs of names and values.
 uint64_t kernel_counter(int pid, const std::string& name) {
@@ -54,133 +41,6 @@ uint64_t kernel_counter(int pid, const std::string& name) {
     ADD_FAILURE() << "the kernel has no counter " << name;
     return 0;
 }
-
-class Host : public testing::Test {
-  protected:
-    void SetUp() override {
-        if (const std::string why = why_no_bpf(); !why.empty()) GTEST_SKIP() << why;
-        start_daemon("200us");
-    }
-
-    void start_daemon(const std::string& floor) {
-        std::ofstream(directory_ / "ingerod.conf")
-            << "[capture]\noverhead_budget = 0\nwait_floor = \"" + floor + "\"\n";
-        daemon_.reset();
-        daemon_.emplace(directory_ / "run", std::vector<std::string>{"--config", directory_ / "ingerod.conf"});
-    }
-
-    void start(std::vector<std::string> arguments, const ChildOptions& options = {}) {
-        arguments.insert(arguments.begin(), {HOST_PROGRAM, CUDART_LIBRARY});
-        program_.emplace(arguments, options);
-        ASSERT_TRUE(program_->wait_for_line("ready")) << program_->errors();
-        pid_ = program_->pid();
-        ASSERT_TRUE(daemon_->wait_traced(pid_));
-    }
-    /// Lets it go on, and returns the waits that it tells of.
-    std::vector<Span> finish() {
-        program_->write_line("go");
-        std::vector<Span> waits;
-        while (const auto line = program_->read_line()) {
-            if (*line == "done") break;
-            std::istringstream words(*line);
-            std::string word;
-            words >> word;
-            if (word == "threads")
-                for (int id = 0; words >> id;) threads_.push_back(id);
-            Span wait;
-            if (word == "chain")
-                for (Link& link : chains_.emplace_back()) words >> link.from >> link.to >> link.back;
-            if (word == "wait" && words >> wait.from >> wait.to >> wait.busy) waits.push_back(wait);
-        }
-        return waits;
-    }
-    void end() {
-        program_->close_input();
-        EXPECT_EQ(program_->wait(), 0) << program_->errors();
-    }
-
-    json query(const std::string& sql) {
-        const json answer = daemon_->call("query", {{"sql", sql}});
-        return answer.value("rows", json::array());
-    }
-    /// Its rows once there are so many: what is read from the rings is stored within a second.
-    json until_there(const std::string& sql, size_t at_least = 1) {
-        Patience limit;
-        json found;
-        while ((found = query(sql)).size() < at_least && limit.lasts()) {
-        }
-        EXPECT_GE(found.size(), at_least) << sql << query("SELECT op, COUNT(*) FROM events GROUP BY op").dump();
-        return found;
-    }
-    /// Those of the main thread.
-    json rows(const std::string& what, size_t at_least, const std::string& where = "1") {
-        return until_there("SELECT " + what + " FROM waits WHERE tid = " + std::to_string(pid_) + " AND " + where +
-                               " ORDER BY start_ns",
-                           at_least);
-    }
-    static uint64_t total(const std::vector<Span>& spans) {
-        return std::accumulate(spans.begin(), spans.end(), uint64_t{0},
-                               [](uint64_t sum, const Span& span) { return sum + span.duration(); });
-    }
-    static uint64_t total(const json& rows, size_t column) {
-        return std::accumulate(rows.begin(), rows.end(), uint64_t{0},
-                               [&](uint64_t sum, const json& row) { return sum + row.at(column).get<uint64_t>(); });
-    }
-    /// Within 5 %, or so many ms.
-    static void expect_near(uint64_t found, uint64_t expected, double within_ms = 1) {
-        const double difference = std::abs(static_cast<double>(found) - static_cast<double>(expected));
-        EXPECT_LE(difference, std::max(0.05 * static_cast<double>(expected), within_ms * 1e6))
-            << format_duration(found) << " in place of " << format_duration(expected);
-    }
-
-    /// Of waits that began in it.
-    static std::string inside(const Span& span) {
-        const auto realtime = std::chrono::system_clock::now().time_since_epoch();
-        const uint64_t offset = static_cast<uint64_t>(std::chrono::nanoseconds(realtime).count()) - monotonic_now_ns();
-        return "start_ns BETWEEN " + std::to_string(offset + span.from) + " AND " + std::to_string(offset + span.to);
-    }
-    /// Whether the daemon told that it lost one in it, as it must where the kernel kept a switch from it.
-    bool is_told_as_lost(const Span& wait) {
-        return !query(
-                    "SELECT 1 FROM host_events WHERE op = 'sched_switch_summary' AND split_uncertain AND waits = 1 "
-                    "AND tid = " +
-                    std::to_string(pid_) + " AND " + inside(wait))
-                    .empty();
-    }
-    /// By a limit, which lets the first ones pass. Others may have had the CPU meanwhile, which is told apart.
-    void expect_held_up(const std::vector<Span>& waits, const std::string& blocked_on) {
-        uint64_t idle_ns = 0, found_ns = 0, so_blocked_ns = 0, blocked_ns = 0;
-        size_t held_up = 0, so_held_up = 0;
-        for (const Span& wait : waits) {
-            if (wait.duration() <= 5 * ms) continue;
-            json found;
-            EXPECT_TRUE(wait_until([&] {
-                found = rows("blocked_ns + runnable_ns, blocked_ns", 0, inside(wait));
-                return !found.empty() || is_told_as_lost(wait);
-            })) << "nothing is told of "
-                << format_duration(wait.idle());
-            if (found.empty()) continue;
-            const json so = rows("blocked_ns", 0, inside(wait) + " AND blocked_on = '" + blocked_on + "'");
-            ++held_up;
-            so_held_up += !so.empty();
-            idle_ns += wait.idle();
-            found_ns += total(found, 0);
-            blocked_ns += total(found, 1);
-            so_blocked_ns += total(so, 0);
-            std::cout << "for " << format_duration(wait.idle()) << ": " << found << ", of them " << so << "\n";
-        }
-        ASSERT_GE(so_held_up, 3u) << "it was not throttled";
-        expect_near(found_ns, idle_ns, 1 + 0.1 * static_cast<double>(held_up));
-        expect_near(so_blocked_ns, blocked_ns);
-    }
-
-    TemporaryDirectory directory_;
-    std::optional<Daemon> daemon_;
-    std::optional<Child> program_;
-    int pid_ = 0;
-    std::vector<int> threads_;  ///< as the program told
-    std::vector<std::array<Link, 4>> chains_;
-};
 
 TEST_F(Host, SleepsBetweenCallsAreToldOneByOneWithTheirTime) {
     start({"sleep", "50", "5000"});
@@ -390,119 +250,6 @@ TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
                                     std::to_string(pid_));
     EXPECT_EQ(errors, json::array({json::array({"127.0.0.1:" + port, "ECONNREFUSED"})}));
     end();
-}
-
-TEST_F(Host, ReadsAndPageFaultsAreTiedToTheDiskRequestsThatTheyWaitFor) {
-    const std::string path = directory_ / "data";
-    struct statfs file_system {};
-    statfs(directory_.path().c_str(), &file_system);
-    if (file_system.f_type == 0x01021994) GTEST_SKIP() << "SKIPPED: the temporary folder is no disk";
-    daemon_->stop();
-    start_daemon("20us");
-    constexpr size_t bytes = 64 << 10;  // one request
-    std::ofstream(path) << std::string(40 * bytes, 'x');
-    start({"read", path, "40", std::to_string(bytes)});
-    ASSERT_EQ(test::run({"/usr/bin/sync", path}).status, 0);
-    const auto waits = finish();
-    ASSERT_EQ(waits.size(), 40u);
-    end();
-    const auto io = [&] {
-        return query("SELECT op, SUM(arg0 = " + std::to_string(bytes) +
-                     "), COUNT(*) FROM io_events WHERE tid = " + std::to_string(pid_) + " GROUP BY op");
-    };
-    Patience limit;
-    json found;
-    while (((found = io()).empty() || found[0][1] < 10) && limit.lasts()) {
-    }
-    ASSERT_EQ(found.size(), 1u) << query("SELECT * FROM waits").dump();
-    EXPECT_EQ(found[0][0], "block_read");
-    EXPECT_GE(found[0][1], 10);  // one that is done before its thread got to sleep is not waited for
-    EXPECT_LE(found[0][2].get<int>() - found[0][1].get<int>(), 5);  // a few may be of the file's own table
-    const json disk = query("SELECT SUM(blocked_ns), MAX(detail) FROM waits WHERE blocked_on = 'disk' AND tid = " +
-                            std::to_string(pid_));
-    EXPECT_LE(disk[0][0].get<uint64_t>(), total(waits));
-    EXPECT_THAT(disk[0][1].get<std::string>(), HasSubstr("read of"));
-}
-
-TEST_F(Host, ReadsOfAThrottledDiskAreWaitsOfTheTimeThatTheyTake) {
-    const std::string path = directory_ / "data";
-    constexpr size_t bytes = 64 << 10;
-    std::ofstream(path) << std::string(12 * bytes, 'x');
-    const SlowDisk disk(path, 1 << 20);
-    if (!disk.usable()) GTEST_SKIP() << "SKIPPED: no cgroup that throttles the disk of the temporary folder";
-    start({"read", path, "12", std::to_string(bytes)});
-    ASSERT_EQ(test::run({"/usr/bin/sync", path}).status, 0);
-    disk.take(pid_);
-    expect_held_up(finish(), "disk");
-    end();
-}
-
-TEST_F(Host, PageFaultsOfADroppedPageCacheAreWaitsOfTheTimeThatTheyTake) {
-    const std::string path = directory_ / "data";
-    constexpr size_t pages = 12, stride = 1024 * 4096;
-    std::ofstream(path) << std::string(pages * stride, 'x');
-    const SlowDisk disk(path, 64 << 10);
-    if (!disk.usable()) GTEST_SKIP() << "SKIPPED: no cgroup that throttles the disk of the temporary folder";
-    ASSERT_EQ(test::run({"/usr/bin/sync", path}).status, 0);
-    start({"map", path, std::to_string(pages)});
-    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
-    disk.take(pid_);
-    expect_held_up(finish(), "page_fault");
-    end();
-}
-
-TEST_F(Host, ReadsOfAFileSystemThatStallsAreWaitsOfTheTimeThatTheyTake) {
-    const std::string mount = directory_ / "mount";
-    std::filesystem::create_directory(mount);
-    constexpr int reads = 10, late_ms = 30;
-    Child server({SILENT_FUSE, mount, std::to_string(late_ms)});
-    if (!server.wait_for_line("mounted")) GTEST_SKIP() << "SKIPPED: no FUSE: " << server.errors();
-    start({"read", mount + "/libcudart.so.12", std::to_string(reads), "4096"});
-    const auto waits = finish();
-    EXPECT_GE(total(waits), reads * late_ms * ms);
-    const json found = rows("blocked_ns + runnable_ns, waker_pid", reads - 2, "blocked_on = 'network_fs'");
-    expect_near(total(found, 0), total(waits) * found.size() / waits.size());
-    for (const json& row : found) EXPECT_EQ(row.at(1), server.pid());
-    end();
-    server.close_input();
-    umount2(mount.c_str(), MNT_DETACH);
-    EXPECT_EQ(server.wait(), 0);
-}
-
-TEST_F(Host, ReadsOverNfsAreWaitsOfTheTimeThatTheServerTakes) {
-    std::ifstream known("/proc/filesystems");
-    const std::string file_systems(std::istreambuf_iterator<char>(known), {});
-    if (file_systems.find("\tnfs\n") == std::string::npos) GTEST_SKIP() << "SKIPPED: this kernel has no NFS client";
-    const std::string mounted = directory_ / "mount";
-    std::filesystem::create_directory(mounted);
-    constexpr int reads = 10, late_ms = 30;
-    Child server({LATE_NFS, std::to_string(late_ms)});
-    const auto line = server.read_line();
-    ASSERT_TRUE(line && line->starts_with("port ")) << server.errors();
-    const std::string port = line->substr(5);
-    const std::string options = "addr=127.0.0.1,vers=3,proto=tcp,port=" + port +
-                                ",mountproto=tcp,mountvers=3,mountport=" + port + ",nolock,soft,sec=sys";
-    ASSERT_EQ(mount("127.0.0.1:/", mounted.c_str(), "nfs", MS_RDONLY, options.c_str()), 0) << strerror(errno);
-    start({"read", mounted + "/data", std::to_string(reads), "4096"});
-    const auto waits = finish();
-    EXPECT_GE(total(waits), reads * late_ms * ms);
-    rows("1", reads, "blocked_on = 'network_fs'");
-    uint64_t idle = 0, found_ns = 0;
-    for (const Span& wait : waits) {
-        // What the emulated CPU of a guest needs for a read is no wait, but what held the thread up in it is.
-        const json found = rows("blocked_ns + runnable_ns", 1, inside(wait));
-        EXPECT_GE(total(rows("blocked_ns", 1, inside(wait) + " AND blocked_on = 'network_fs'"), 0), late_ms * ms);
-        std::cout << "a read took " << format_duration(wait.duration()) << ", waited " << format_duration(wait.idle())
-                  << ", found " << format_duration(total(found, 0)) << "\n";
-        idle += wait.idle();
-        found_ns += total(found, 0);
-    }
-    expect_near(found_ns, idle);  // of all: interrupts are in neither a thread's CPU time nor its waits
-    end();
-    EXPECT_EQ(umount2(mounted.c_str(), MNT_DETACH), 0) << strerror(errno);
-    server.close_input();
-    EXPECT_EQ(server.wait(), 0);
 }
 
 TEST_F(Host, RoomThatAThreadMakesInItsControlGroupIsTold) {
