@@ -29,7 +29,7 @@ struct KeyForm {
 };
 
 std::string describe_key(std::string_view table, std::string_view key) {
-    static const std::array<KeyForm, 11> forms = {{{"events", {4, 8, 8}},
+    static const std::array<KeyForm, 16> forms = {{{"events", {4, 8, 8}},
                                                    {"processes", {4, 8}},
                                                    {"losses", {4, 8, 8, 2}},
                                                    {"sessions", {4}},
@@ -39,6 +39,11 @@ std::string describe_key(std::string_view table, std::string_view key) {
                                                    {"stacks", {4}},
                                                    {"files", {4}},
                                                    {"symbols", {4, 8}},
+                                                   {"spans", {4, 8, 8}},
+                                                   {"incidents", {4, 8, 8}},
+                                                   {"snapshots", {4, 8, 8}},
+                                                   {"rollups", {4, 8, 2, 4, 8}},
+                                                   {"clocks", {4, 8, 8}},
                                                    {"held", {4, 4, 8, 8}}}};
     const bool is_text = std::all_of(key.begin(), key.end(), [](char c) { return c >= ' ' && c <= '~'; });
     for (const KeyForm& form : forms) {
@@ -193,7 +198,8 @@ class Verifier {
         if (table == "spans") return judge_of_history(decode_span, [](const SpanRow& row) { return row.start_ns; });
         if (table == "incidents")
             return judge_of_history(decode_incident, [](const IncidentRow& row) { return row.at_ns; });
-        if (table == "states") return judge_of_history(decode_state, [](const StateRow& row) { return row.time_ns; });
+        if (table == "snapshots")
+            return judge_of_history(decode_state, [](const StateRow& row) { return row.time_ns; });
         if (table == "clocks")
             return [](std::string_view key, std::string_view content) -> const char* {
                 return decode_history_key(key) && decode_clock(content) ? nullptr : unreadable;

@@ -114,6 +114,21 @@ TEST_F(AVerifiedStore, HasEachRowUnderItsOwnKey) {
     expect_damage("processes", "8/80", "another's key");
 }
 
+TEST_F(AVerifiedStore, HasEachStateThatCanBeReadAndItsTime) {
+    StateRow state;
+    state.time_ns = 6;
+    state.source = "host";
+    const std::string key = encode_key(HistoryKey{0, 5, 1});
+    const std::string whole = encode_row(state);
+    change("snapshots", key, seal(key, whole.substr(0, whole.size() - 1)));
+    expect_damage("snapshots", "0/5/1", "cannot be read");
+    change("snapshots", key, seal(key, whole));
+    expect_damage("snapshots", "0/5/1", "another's key");
+    state.time_ns = 5;
+    change("snapshots", key, seal(key, encode_row(state)));
+    EXPECT_TRUE(verify_store(directory_.path())->is_clean());
+}
+
 TEST_F(AVerifiedStore, HasEachSeal) {
     for (const auto& [table, key, shown] :
          {std::tuple<const char*, std::string, const char*>{"processes", encode_key(ProcessKey{7, 70}), "7/70"},
