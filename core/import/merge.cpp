@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/import/finding_calls.h"
 #include "core/store/rows/rows.h"
 
 namespace ingero {
@@ -323,6 +324,7 @@ Result<void> Merger::write_history(const Part& part) {
     if (auto taken = take_rows(source, *spans, &Batch::spans); !taken) return taken;
     auto incidents = snapshot.incidents(boot, part.starts);
     if (!incidents) return of_source(source, incidents.error());
+    for (IncidentRow& row : *incidents) move_calls(source.first_sequence, row);
     summary_.incidents += incidents->size();
     if (auto taken = take_rows(source, *incidents, &Batch::incidents); !taken) return taken;
     if (auto taken = take_states(part); !taken) return taken;

@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 
+#include "core/diagnosis/incidents/incident_history.h"
+#include "core/import/finding_calls.h"
 #include "core/model/op.h"
 #include "core/query/coverage.h"
 #include "core/query/sources/node_snapshot.h"
@@ -31,7 +33,23 @@ struct Content {
     uint64_t events = 10;
     uint64_t clock_ns = 1'000;
     bool ended_cleanly = true;
+    bool has_incident = false;
 };
+
+/// As ingerod stores it: the finding names calls by their sequences, the fourth as the worst.
+IncidentRow incident_of(const std::vector<Event>& events, const std::string& comm) {
+    const Event& worst = events.at(3);
+    const auto text = [](uint64_t number) { return std::to_string(number); };
+    IncidentRow row;
+    row.id = "incident of " + comm;
+    row.kind = "cpu-contention";
+    row.at_ns = row.opened_ns = worst.end_ns();
+    row.process = worst.process();
+    row.finding = R"({"evidence":[)" + text(worst.sequence) + "," + text(events.at(5).sequence) +
+                  R"(],"worst":{"call":)" + text(worst.sequence) + R"(,"from_ns":)" + text(worst.start_ns) +
+                  R"(,"tid":)" + text(worst.tid) + R"(,"to_ns":)" + text(worst.end_ns()) + "}}";
+    return row;
+}
 
 /// Every store gives out the same numbers: pid 10 started at 500, stack 1, file 1, events from 1.
 void add_session(const std::string& directory, const Content& content) {
@@ -56,6 +74,7 @@ void add_session(const std::string& directory, const Content& content) {
         event.stack = 1;
         batch.events.push_back(event);
     }
+    if (content.has_incident) batch.incidents.push_back(incident_of(batch.events, content.comm));
     const ProcessKey process{10, 500};
     Process row;
     row.key = process;
@@ -362,6 +381,53 @@ TEST_F(Merge, ASessionThatDidNotEndCleanlyStaysOne) {
     const auto merged = open_snapshot(out_.path());
     for (const Session& session : merged->sessions()) clean[session.node] = session.ended_cleanly;
     EXPECT_EQ(clean, (std::map<std::string, bool>{{"alpha", false}, {"unnamed", true}}));
+}
+
+TEST_F(Merge, AnIncidentNamesItsOwnCallsByTheirNewNumbers) {
+    add_session(a_.path(), {.has_incident = true});
+    add_session(b_.path(),
+                {.node = "beta", .session_id = "b", .boot_id = "boot-b", .comm = "serve", .has_incident = true});
+    ASSERT_TRUE(merge({&a_, &b_}));
+    for (const auto& [node, comm] : {std::pair("alpha", "train"), std::pair("beta", "serve")}) {
+        const auto snapshot = of_node(open_snapshot(out_.path()), node);
+        const auto incident = find_incident(*snapshot, {}, std::string("incident of ") + comm);
+        ASSERT_TRUE(incident) << incident.error().message;
+        const auto detail = read_incident_detail(*snapshot, {}, *incident);
+        ASSERT_TRUE(detail) << detail.error().message;
+        ASSERT_THAT(detail->evidence, SizeIs(2)) << node;
+        EXPECT_EQ(detail->evidence[0].sequence, detail->worst);
+        EXPECT_EQ(detail->evidence[0].start_ns, 1'000u + 3 * 1'000);
+        EXPECT_EQ(detail->evidence[1].start_ns, 1'000u + 5 * 1'000);
+    }
+}
+
+std::string moved(const std::string& finding, uint64_t by, std::string_view kind = "cpu-contention") {
+    IncidentRow row;
+    row.kind = kind;
+    row.finding = finding;
+    move_calls(by, row);
+    return row.finding;
+}
+
+TEST(AFinding, NamesItsCallsByTheirNewNumbersAndIsElseAsItWas) {
+    EXPECT_EQ(moved(R"({"detail":{"evidence":[{"id":4}],"rows":[{"id":4,"tid":4},{"id":0}]},"evidence":[4,6],)"
+                    R"("lost_ns":4,"timeline":{"id":4},"worst":{"call":4,"tid":4}})",
+                    10),
+              R"({"detail":{"evidence":[{"id":14}],"rows":[{"id":14,"tid":4},{"id":0}]},"evidence":[14,16],)"
+              R"("lost_ns":4,"timeline":{"id":14},"worst":{"call":14,"tid":4}})");
+    const std::string deep = R"({"evidence":[4],"deep":)" + std::string(1'000, '[') + std::string(1'000, ']') + "}";
+    for (const std::string& other : {std::string(R"({ "worst": {"call": 0} })"), std::string(R"({ "evidence": 4 })"),
+                                     std::string("[4]"), std::string(R"({"evidence":[4)"), std::string(), deep})
+        EXPECT_EQ(moved(other, 10), other);
+    const std::string own = R"({"evidence": [4]})";
+    EXPECT_EQ(moved(own, 0), own);
+    EXPECT_EQ(moved(own, 10, imported_finding), own) << "another tool's";
+}
+
+TEST(AFinding, LosesDetailsBeforeItIsTooLong) {
+    const std::string head = R"({"detail":{"chains":[")", tail = R"("]},"evidence":[9]})";
+    const std::string longest = head + std::string(max_finding_bytes - head.size() - tail.size(), 'x') + tail;
+    EXPECT_EQ(moved(longest, 1), R"({"detail":{"chains":[]},"evidence":[10]})");
 }
 
 TEST_F(Merge, ADamagedSourceIsNamed) {
