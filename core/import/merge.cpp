@@ -4,18 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "core/import/finding_calls.h"
+#include "core/import/merge_plan.h"
+#include "core/model/call_time.h"
 #include "core/store/rows/rows.h"
 
 namespace ingero {
+
+using namespace merging;
 
 namespace {
 
@@ -24,67 +26,12 @@ constexpr size_t batch_rows = 32'768;
 constexpr size_t batch_history_bytes = 1 << 20;
 /// That a rollup may come to take: a page of its own.
 constexpr size_t rollup_bytes = 4'096;
+/// A call, or a span, may be stored so long after it ended, or came.
+constexpr uint64_t late_ns = 1'000'000'000;
 
 uint64_t file_bytes(const std::string& path) {
     struct stat status {};
     return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
-}
-
-/// One store, and which numbers its rows get.
-struct Source {
-    std::string name;
-    std::unique_ptr<StoreSnapshot> snapshot;
-    std::vector<Session> sessions;
-    std::map<ProcessKey, Process> processes;
-    std::map<ProcessKey, uint32_t> boots;
-    std::map<ProcessKey, std::vector<FunctionRow>> functions;
-    std::map<ProcessKey, std::vector<CommunicatorRow>> communicators;
-    std::map<uint32_t, FileRow> files;
-    uint64_t first_sequence = 0;  ///< what is added to its own
-    std::map<uint32_t, uint32_t> stack_ids;
-    std::map<uint32_t, uint32_t> file_ids;
-    std::set<StackFrame> named;  ///< places whose names are written
-};
-
-tl::unexpected<Error> of_source(const Source& source, Error error) {
-    error.message = source.name + ": " + error.message;
-    return tl::unexpected(std::move(error));
-}
-
-/// A session to be written, with what of its boot belongs to it: all that began from its start up to the next one's.
-struct Part {
-    Source* source = nullptr;
-    Session session;
-    Window starts;  ///< CLOCK_MONOTONIC
-};
-
-Result<Source> open_source(const MergeSource& from) {
-    Source source;
-    source.name = from.name;
-    const auto reader = StoreReader::open(from.directory);
-    if (!reader) return of_source(source, reader.error());
-    auto snapshot = (*reader)->snapshot();
-    if (!snapshot) return of_source(source, snapshot.error());
-    source.snapshot = std::move(*snapshot);
-    source.sessions = source.snapshot->sessions();
-    for (Session& session : source.sessions)
-        if (session.node.empty()) session.node = from.node;
-    auto processes = source.snapshot->processes();
-    if (!processes) return of_source(source, processes.error());
-    for (Process& process : *processes) source.processes.emplace(process.key, std::move(process));
-    auto boots = source.snapshot->process_boots();
-    if (!boots) return of_source(source, boots.error());
-    source.boots = std::move(*boots);
-    auto functions = source.snapshot->functions();
-    if (!functions) return of_source(source, functions.error());
-    for (FunctionRow& function : *functions) source.functions[function.process].push_back(std::move(function));
-    const auto communicators = source.snapshot->communicators();
-    if (!communicators) return of_source(source, communicators.error());
-    for (const CommunicatorRow& row : *communicators) source.communicators[row.process].push_back(row);
-    auto files = source.snapshot->files();
-    if (!files) return of_source(source, files.error());
-    source.files = std::move(*files);
-    return source;
 }
 
 class Merger {
@@ -98,18 +45,18 @@ class Merger {
     Result<MergeSummary> run();
 
   private:
-    /// Of the store that is written: a boot of one node.
-    using Boot = std::pair<std::string, std::string>;  // node, boot id
-
-    std::vector<Part> plan();
-    static void leave_out_first_minute(const Part& part, Session& session);
+    static void leave_out_first_minute(Window starts, Session& session);
     Result<void> write(const Part& part);
-    Result<void> write_events(const Part& part);
-    Result<void> write_history(const Part& part);
+    Result<void> write_slice(const Part& part, size_t number);
+    Result<void> write_events(const Part& part, size_t number);
+    Result<void> write_history(const Part& part, size_t number);
+    Result<void> write_gaps(const Part& part, size_t number);
+    bool takes(const Part& part, size_t number, const Event& event);
+    bool takes(const Part& part, size_t number, const SpanRow& span);
     template <class Row>
     Result<void> take_rows(Source& source, std::vector<Row>& rows, std::vector<Row> Batch::*into);
     Result<void> take_clocks(const Part& part);
-    Result<void> take_states(const Part& part);
+    Result<void> take_states(const Slice& slice, Window window);
     Result<void> take(Source& source, const Event& event);
     Result<void> take_stacks(Source& source);
     Result<void> flush(Source& source, bool last);
@@ -131,63 +78,28 @@ class Merger {
     uint32_t last_file_ = 0;
     std::map<std::string, std::string> boot_nodes_;  ///< boot id to the node that has it
     Boot boot_;                                      ///< of the part in progress
-    const Source* boot_source_ = nullptr;            ///< of the part before it, of the same boot
-    std::set<ProcessKey> part_processes_;            ///< of the part in progress, as its source has them
+    const Source* boot_source_ = nullptr;            ///< of the end of the part before it, of the same boot
+    std::set<ProcessKey> part_processes_;            ///< of the slice in progress, as its source has them
+    HistoryWindows windows_;                         ///< of the part in progress
+    /// Of the part in progress: what was taken and may or may not be in a copy that ends at its time.
+    std::set<std::array<uint64_t, 7>> late_calls_;
+    std::set<std::string> late_spans_;
     std::map<std::pair<Boot, ProcessKey>, ProcessKey> processes_;
     std::map<ProcessKey, Boot> taken_;
     std::set<uint32_t> wanted_stacks_;  ///< of the batch, that have no number yet
 };
 
-/// In the order of boots, and in a boot of sessions. Of a session that several sources have, the longest is taken.
-std::vector<Part> Merger::plan() {
-    std::map<std::string, Part> by_id;
-    for (Source& source : sources_) {
-        for (size_t i = 0; i < source.sessions.size(); ++i) {
-            const Session& session = source.sessions[i];
-            Part part{&source, session, {0, std::numeric_limits<uint64_t>::max()}};
-            bool is_first = true;
-            for (const Session& other : source.sessions) {
-                if (other.boot_index != session.boot_index || &other == &session) continue;
-                const uint64_t begin = other.clock.monotonic_ns;
-                if (std::tie(begin, other.id) < std::tie(session.clock.monotonic_ns, session.id))
-                    is_first = false;
-                else
-                    part.starts.to_ns = std::min(part.starts.to_ns, begin);
-            }
-            if (!is_first) part.starts.from_ns = session.clock.monotonic_ns;
-            const auto [at, added] = by_id.try_emplace(session.id, part);
-            if (added) continue;
-            ++summary_.repeated_sessions;
-            if (at->second.session.last_covered_ns < session.last_covered_ns) at->second = part;
-        }
-    }
-    std::vector<Part> parts;
-    std::map<Boot, uint64_t> begins;
-    for (auto& [id, part] : by_id) {
-        uint64_t& begin =
-            begins.try_emplace({part.session.node, part.session.boot_id}, std::numeric_limits<uint64_t>::max())
-                .first->second;
-        begin = std::min(begin, part.session.clock.realtime_ns);
-        parts.push_back(part);
-    }
-    std::sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) {
-        const auto key = [&](const Session& session) {
-            return std::tuple(begins.at({session.node, session.boot_id}), session.node, session.boot_id,
-                              session.clock.monotonic_ns, session.id);
-        };
-        return key(a.session) < key(b.session);
-    });
-    return parts;
-}
-
 Result<MergeSummary> Merger::run() {
-    const std::vector<Part> parts = plan();
-    uint64_t sequence = 0;
+    const auto parts = plan(sources_);
+    if (!parts) return tl::unexpected(parts.error());
+    uint64_t sequence = 0, sessions = 0;
     for (Source& source : sources_) {
+        sessions += source.sessions.size();
         source.first_sequence = sequence;
         sequence += source.snapshot->figures().last_sequence;
     }
-    for (const Part& part : parts)
+    summary_.repeated_sessions = sessions - parts->size();
+    for (const Part& part : *parts)
         if (auto written = write(part); !written) return tl::unexpected(written.error());
     if (!writer_) {
         auto opened = StoreWriter::open(directory_, options_);
@@ -196,14 +108,14 @@ Result<MergeSummary> Merger::run() {
     }
     if (writer_->figures().events_dropped_for_space != 0)
         return fail(ErrorCode::limit, "the merged store is larger than estimated", "please report this");
-    summary_.processes = processes_.size();
+    summary_.processes = taken_.size();
     summary_.stacks = last_stack_;
     return std::move(summary_);
 }
 
 /// Its rollups may also count calls of the session before, which another source has.
-void Merger::leave_out_first_minute(const Part& part, Session& session) {
-    const uint64_t next_ns = (part.starts.from_ns + rollup_minute_ns - 1) / rollup_minute_ns * rollup_minute_ns;
+void Merger::leave_out_first_minute(Window starts, Session& session) {
+    const uint64_t next_ns = (starts.from_ns + rollup_minute_ns - 1) / rollup_minute_ns * rollup_minute_ns;
     session.rolled_up_from_ns = std::min(std::max(session.rolled_up_from_ns, next_ns), session.first_covered_ns);
 }
 
@@ -219,39 +131,26 @@ Result<void> Merger::write(const Part& part) {
         if (!opened) return tl::unexpected(opened.error());
         writer_ = std::move(*opened);
     }
-    Source& source = *part.source;
+    const Slice& first = part.slices.front();
     const Boot boot_before = std::exchange(boot_, {part.session.node, part.session.boot_id});
-    const Source* source_before = std::exchange(boot_source_, part.source);
-    part_processes_.clear();
+    const Source* source_before = std::exchange(boot_source_, part.slices.back().source);
     Session session = part.session;
-    if (session.rolled_up_from_ns != 0 && boot_before == boot_ && source_before != part.source)
-        leave_out_first_minute(part, session);
+    if (session.rolled_up_from_ns != 0 && boot_before == boot_ && source_before != first.source)
+        leave_out_first_minute(first.starts, session);
     session.boot_id = boot_id(boot_);
     clock_ = session.latest_clock;
     if (auto begun = writer_->begin_session(session); !begun) return begun;
 
     MergeSummary::Node& node = summary_.nodes[session.node];
     const uint64_t before = summary_.events;
+    late_calls_.clear();
+    late_spans_.clear();
+    auto windows = history_windows(part);
+    if (!windows) return tl::unexpected(windows.error());
+    windows_ = std::move(*windows);
     if (auto taken = take_clocks(part); !taken) return taken;
-    if (auto written = write_events(part); !written) return written;
-    if (auto written = write_history(part); !written) return written;
-    const uint32_t boot = part.session.boot_index;
-    for (const auto& [key, index] : source.boots)
-        if (index == boot) part_processes_.insert(key);
-    const auto losses = source.snapshot->losses(boot, part.starts);
-    if (!losses) return of_source(source, losses.error());
-    for (const LossRow& row : *losses)
-        if (part.starts.contains(row.from_ns)) batch_.losses.push_back(row);
-    const auto gaps = source.snapshot->gaps(boot, part.starts);
-    if (!gaps) return of_source(source, gaps.error());
-    for (GapRow row : *gaps) {
-        if (!part.starts.contains(row.from_ns)) continue;
-        if (row.process.pid != 0) row.process = process_of(row.process);
-        batch_.gaps.push_back(std::move(row));
-    }
-    for (const ProcessKey& key : part_processes_) take_process(source, key);
-    batch_.covered_until_ns = session.last_covered_ns;
-    if (auto flushed = flush(source, true); !flushed) return flushed;
+    for (size_t number = 0; number < part.slices.size(); ++number)
+        if (auto written = write_slice(part, number); !written) return written;
 
     ++summary_.sessions;
     ++node.sessions;
@@ -267,12 +166,34 @@ Result<void> Merger::write(const Part& part) {
     return {};
 }
 
-Result<void> Merger::write_events(const Part& part) {
-    Source& source = *part.source;
+/// What one source gives of the session.
+Result<void> Merger::write_slice(const Part& part, size_t number) {
+    const Slice& slice = part.slices[number];
+    Source& source = *slice.source;
+    part_processes_.clear();
+    if (auto written = write_events(part, number); !written) return written;
+    if (auto written = write_history(part, number); !written) return written;
+    for (const auto& [key, index] : source.boots)
+        if (index == slice.boot_index) part_processes_.insert(key);
+    const auto losses = source.snapshot->losses(slice.boot_index, slice.starts);
+    if (!losses) return of_source(source, losses.error());
+    for (const LossRow& row : *losses)
+        if (slice.starts.contains(row.from_ns)) batch_.losses.push_back(row);
+    if (auto written = write_gaps(part, number); !written) return written;
+    for (const ProcessKey& key : part_processes_) take_process(source, key);
+    if (number + 1 == part.slices.size()) batch_.covered_until_ns = part.session.last_covered_ns;
+    return flush(source, true);
+}
+
+Result<void> Merger::write_events(const Part& part, size_t number) {
+    const Slice& slice = part.slices[number];
+    Source& source = *slice.source;
     Result<void> done;
-    const auto scanned = source.snapshot->scan(part.session.boot_index, part.starts, [&](std::span<const Event> block) {
+    Window window = slice.starts;
+    if (number != 0) --window.from_ns;  // what ended just then may not be in the copy before
+    const auto scanned = source.snapshot->scan(slice.boot_index, window, [&](std::span<const Event> block) {
         for (const Event& event : block) {
-            if (!part.starts.contains(event.start_ns)) continue;
+            if (!takes(part, number, event)) continue;
             done = take(source, event);
             if (!done) return false;
         }
@@ -282,55 +203,123 @@ Result<void> Merger::write_events(const Part& part) {
     return done;
 }
 
+/// A call is stored when it ends: one that began in the time of a copy before this one may have ended after that copy
+/// was made.
+bool Merger::takes(const Part& part, size_t number, const Event& event) {
+    for (size_t i = 0; i <= number; ++i) {
+        const Slice& slice = part.slices[i];
+        if (!slice.starts.contains(event.start_ns)) continue;
+        const bool is_own = i == number;
+        const uint64_t stored_ns = saturating_add(saturating_end_ns(event), late_ns);
+        if (part.slices.size() == 1 || stored_ns < slice.last_covered_ns) return is_own;
+        const std::array<uint64_t, 7> identity{event.start_ns, event.duration_ns, event.tgid,   event.tid,
+                                               event.op,       event.depth,       event.args[0]};
+        const bool is_new = late_calls_.insert(identity).second;
+        return is_own || is_new;
+    }
+    return false;
+}
+
+/// The same of a span, which may also come long after it ended.
+bool Merger::takes(const Part& part, size_t number, const SpanRow& span) {
+    for (size_t i = 0; i <= number; ++i) {
+        if (!windows_.spans[i].contains(span.start_ns)) continue;
+        const bool is_own = i == number;
+        const uint64_t stored_ns = saturating_add(span.received_ns, late_ns);
+        if (part.slices.size() == 1 || stored_ns < part.slices[i].last_covered_ns) return is_own;
+        SpanRow named = span;
+        if (named.process.pid != 0) named.process = process_of(named.process);
+        const bool is_new = late_spans_.insert(encode_row(named)).second;
+        return is_own || is_new;
+    }
+    return false;
+}
+
+/// Where a gap began before the slice, the copy that was made later knows how it ended: its row replaces the other. Of
+/// calls that gave way, each copy has its own.
+Result<void> Merger::write_gaps(const Part& part, size_t number) {
+    const Slice& slice = part.slices[number];
+    const bool is_one = part.slices.size() == 1, is_last = number + 1 == part.slices.size();
+    const auto gaps = slice.source->snapshot->gaps(slice.boot_index, slice.starts);
+    if (!gaps) return of_source(*slice.source, gaps.error());
+    const Window begun{part.slices.front().starts.from_ns, slice.starts.to_ns};
+    for (GapRow row : *gaps) {
+        if (!is_one && row.reason == GapReason::gave_way) {
+            row.from_ns = std::max(row.from_ns, slice.starts.from_ns);
+            row.to_ns = std::min(row.to_ns, slice.starts.to_ns);
+        }
+        if (!begun.contains(row.from_ns)) continue;
+        if (!is_last && row.to_ns == 0) row.to_ns = std::max(slice.last_covered_ns, row.from_ns + 1);
+        if (row.process.pid != 0) row.process = process_of(row.process);
+        batch_.gaps.push_back(std::move(row));
+    }
+    if (!is_last) return {};
+    for (const Window& hole : part.holes)
+        batch_.gaps.push_back({.process = {},
+                               .uid = 0,
+                               .from_ns = hole.from_ns,
+                               .to_ns = hole.to_ns,
+                               .reason = GapReason::gave_way,
+                               .subject = "no copy that was merged has the calls of this time"});
+    return {};
+}
+
 /// First of all: once there is one, the writer adds none of its own.
 Result<void> Merger::take_clocks(const Part& part) {
-    auto clocks = part.source->snapshot->clocks(part.session.boot_index, part.starts);
-    if (!clocks) return of_source(*part.source, clocks.error());
-    batch_.clocks = std::move(*clocks);
+    for (const Slice& slice : part.slices) {
+        const auto clocks = slice.source->snapshot->clocks(slice.boot_index, slice.starts);
+        if (!clocks) return of_source(*slice.source, clocks.error());
+        batch_.clocks.insert(batch_.clocks.end(), clocks->begin(), clocks->end());
+    }
     return {};
 }
 
 /// One by one: of GPUs there are more than memory holds.
-Result<void> Merger::take_states(const Part& part) {
-    Source& source = *part.source;
+Result<void> Merger::take_states(const Slice& slice, Window window) {
+    Source& source = *slice.source;
     Result<void> taken;
-    auto scanned =
-        source.snapshot->scan_states(part.session.boot_index, part.starts, [&](const StateHead& head) -> bool {
-            auto row = read_state(head);
-            if (!row) {
-                taken = of_source(source, row.error());
-                return false;
-            }
-            ++summary_.states;
-            std::vector<StateRow> one;
-            one.push_back(std::move(*row));
-            taken = take_rows(source, one, &Batch::states);
-            return taken.has_value();
-        });
+    auto scanned = source.snapshot->scan_states(slice.boot_index, window, [&](const StateHead& head) -> bool {
+        auto row = read_state(head);
+        if (!row) {
+            taken = of_source(source, row.error());
+            return false;
+        }
+        ++summary_.states;
+        std::vector<StateRow> one;
+        one.push_back(std::move(*row));
+        taken = take_rows(source, one, &Batch::states);
+        return taken.has_value();
+    });
     if (!scanned) return of_source(source, scanned.error());
     return taken;
 }
 
 /// What is left of a minute's calls belongs to the session in which the minute begins: there is one row for it, however
-/// many sessions had calls in it.
-Result<void> Merger::write_history(const Part& part) {
-    Source& source = *part.source;
+/// many sessions had calls in it. Where a slice ends within a minute, the next one has calls of it, or has lost them:
+/// what the row counts of these is not known, and it is left out.
+Result<void> Merger::write_history(const Part& part, size_t number) {
+    const Slice& slice = part.slices[number];
+    Source& source = *slice.source;
     const StoreSnapshot& snapshot = *source.snapshot;
-    const uint32_t boot = part.session.boot_index;
-    auto spans = snapshot.spans(boot, part.starts);
+    const uint32_t boot = slice.boot_index;
+    const Window begun{windows_.spans.front().from_ns, windows_.spans[number].to_ns};
+    auto spans = snapshot.spans(boot, begun, [&](const SpanRow& row) { return takes(part, number, row); });
     if (!spans) return of_source(source, spans.error());
-    std::erase_if(*spans, [&](const SpanRow& row) { return !part.starts.contains(row.start_ns); });
     summary_.spans += spans->size();
     if (auto taken = take_rows(source, *spans, &Batch::spans); !taken) return taken;
-    auto incidents = snapshot.incidents(boot, part.starts);
+    auto incidents = snapshot.incidents(boot, windows_.incidents[number]);
     if (!incidents) return of_source(source, incidents.error());
     for (IncidentRow& row : *incidents) move_calls(source.first_sequence, row);
     summary_.incidents += incidents->size();
     if (auto taken = take_rows(source, *incidents, &Batch::incidents); !taken) return taken;
-    if (auto taken = take_states(part); !taken) return taken;
-    auto rollups = snapshot.rollups(boot, part.starts);
+    if (auto taken = take_states(slice, windows_.states[number]); !taken) return taken;
+    auto rollups = snapshot.rollups(boot, slice.starts);
     if (!rollups) return of_source(source, rollups.error());
-    std::erase_if(*rollups, [&](const RollupRow& row) { return !part.starts.contains(row.minute_ns); });
+    const bool is_last = number + 1 == part.slices.size();
+    std::erase_if(*rollups, [&](const RollupRow& row) {
+        if (!slice.starts.contains(row.minute_ns)) return true;
+        return !is_last && slice.starts.to_ns - row.minute_ns < rollup_minute_ns;
+    });
     summary_.rollups += rollups->size();
     return take_rows(source, *rollups, &Batch::rollups);
 }
@@ -364,11 +353,12 @@ Result<void> Merger::take(Source& source, const Event& event) {
     return flush(source, false);
 }
 
-/// A process of another boot may have the same pid and start: then this one began a moment later.
+/// A process of another boot may have the same pid and start: then this one began a moment later. Of a boot no two have
+/// the same pid within a moment: it is one, that had moved in one of the sources.
 ProcessKey Merger::process_of(const ProcessKey& key) {
     const auto [at, added] = processes_.try_emplace({boot_, key}, key);
     if (added)
-        while (!taken_.try_emplace(at->second, boot_).second) ++at->second.start_ns;
+        while (taken_.try_emplace(at->second, boot_).first->second != boot_) ++at->second.start_ns;
     return at->second;
 }
 
@@ -456,15 +446,17 @@ Result<MergeSummary> merge_stores(const std::vector<MergeSource>& sources, const
     return Merger(std::move(opened), directory, 4 * bytes + least).run();
 }
 
-Result<std::map<std::string, uint64_t>> stored_sessions(const std::string& directory) {
+Result<std::map<std::string, SessionCopy>> stored_sessions(const std::string& directory) {
     const auto reader = StoreReader::open(directory);
     if (!reader) return tl::unexpected(reader.error());
     const auto snapshot = (*reader)->snapshot();
     if (!snapshot) return tl::unexpected(snapshot.error());
-    std::map<std::string, uint64_t> sessions;
+    std::map<std::string, SessionCopy> sessions;
     for (const Session& session : (*snapshot)->sessions()) {
-        uint64_t& covered = sessions[session.id];
-        covered = std::max(covered, session.last_covered_ns);
+        auto gave_way = gave_way_in(**snapshot, session);
+        if (!gave_way) return tl::unexpected(gave_way.error());
+        const auto [known, added] = sessions.try_emplace(session.id);
+        if (added || goes_further(session, known->second.session)) known->second = {session, std::move(*gave_way)};
     }
     return sessions;
 }

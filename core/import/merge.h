@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/import/session_copies.h"
 #include "core/model/time.h"
 #include "core/store/store.h"
 
@@ -26,7 +27,7 @@ struct MergeSummary {
     };
     std::map<std::string, Node> nodes;
     uint64_t sessions = 0;
-    uint64_t repeated_sessions = 0;  ///< of a source, that another has as long or longer
+    uint64_t repeated_sessions = 0;  ///< of a source, that another has too
     uint64_t events = 0;
     uint64_t processes = 0;
     uint64_t stacks = 0;
@@ -37,12 +38,11 @@ struct MergeSummary {
 };
 
 /// Writes all sessions of the sources to a new store in `directory`, which exists and is empty. A session that several
-/// have is taken once, from the one that has most of it. Stacks that no event has are left out. Errors: those of the
-/// stores, with the source's name; limit.
+/// have is written once, with all that any of them has of it. Stacks that no event has are left out. Errors: those of
+/// the stores, with the source's name; limit.
 Result<MergeSummary> merge_stores(const std::vector<MergeSource>& sources, const std::string& directory);
 
-/// The ids of a store's sessions, with how far each is covered (CLOCK_MONOTONIC of its boot). Errors: those of the
-/// store.
-Result<std::map<std::string, uint64_t>> stored_sessions(const std::string& directory);
+/// A store's sessions, by id, with what of each is covered. Errors: those of the store; limit.
+Result<std::map<std::string, SessionCopy>> stored_sessions(const std::string& directory);
 
 }  // namespace ingero

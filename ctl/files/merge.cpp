@@ -64,16 +64,16 @@ class NewStore {
     std::string path_;
 };
 
-/// Whether all sessions of the sources are in the output as far as they go.
+/// Whether the output has all that the sources have of their sessions.
 Result<bool> is_merged(const std::vector<MergeSource>& sources, const std::string& output) {
     const auto there = stored_sessions(output);
     if (!there) return tl::unexpected(there.error());
     for (const MergeSource& source : sources) {
         const auto sessions = stored_sessions(source.directory);
         if (!sessions) return tl::unexpected(sessions.error());
-        for (const auto& [id, covered_ns] : *sessions) {
+        for (const auto& [id, copy] : *sessions) {
             const auto found = there->find(id);
-            if (found == there->end() || found->second < covered_ns) return false;
+            if (found == there->end() || adds_to(copy, found->second)) return false;
         }
     }
     return true;
@@ -147,7 +147,7 @@ std::string text_merge(const json& answer, const TextStyle&) {
             count(answer, "states", "state", "states") + ", " + count(answer, "rollups", "rollup", "rollups") + "\n";
     if (answer.value("repeated_sessions", uint64_t{0}) != 0)
         text += count(answer, "repeated_sessions", "session was", "sessions were") +
-                " in more than one source, and merged once\n";
+                " in more than one source, and written once\n";
     return text;
 }
 
