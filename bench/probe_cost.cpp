@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <functional>
@@ -30,6 +31,7 @@
 #include "core/symbols/unwind_table.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/ingest/ingest.h"
+#include "daemon/ingerod/probes/attach/targets.h"
 #include "daemon/ingerod/probes/call_probes.h"
 #include "daemon/ingerod/probes/kernel/bpf_syscall.h"
 #include "daemon/ingerod/stacks/walk_tables.h"
@@ -73,8 +75,11 @@ uint64_t file_offset(const void* address) {
     return 0;
 }
 
+/// Counted as one of the functions of that op.
 uint64_t plain_cookie(OpId op) {
-    return uint64_t{op} | uint64_t{op_index(op)} << 16 | 2ULL << 32 | 1ULL << 40;
+    const auto targets = all_targets();
+    const auto target = std::find_if(targets.begin(), targets.end(), [&](const Target& one) { return one.op == op; });
+    return uint64_t{op} | static_cast<uint64_t>(target - targets.begin()) << 16 | 2ULL << 32 | 1ULL << 40;
 }
 
 void pin(int cpu) {

@@ -231,8 +231,8 @@ class RequestsOfBoot {
     void take_gap_waits(std::span<const Event> block);
     void give(Group& group, RequestsAnswer& answer);
     bool is_wanted(const SpanRow& span) const {
-        const bool named = !query_.id || span.id == *query_.id || span.id == query_.hash ||
-                           to_valid_utf8(span.id) == *query_.id;
+        const bool named =
+            !query_.id || span.id == *query_.id || span.id == query_.hash || to_valid_utf8(span.id) == *query_.id;
         return named && duration_of(span) >= query_.slower_than_ns;
     }
 

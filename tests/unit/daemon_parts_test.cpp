@@ -125,7 +125,8 @@ TEST(Targets, name_only_ops_of_the_catalogue_and_no_symbol_twice) {
             EXPECT_TRUE(symbols.insert(target.symbol).second) << target.symbol;
             EXPECT_EQ(target.cookie & 0xffff, target.op);
             EXPECT_EQ(&all_targets()[(target.cookie >> 16) & 0xff], &target) << target.symbol;
-            if (target.changed_in != 0) EXPECT_EQ((target.later_cookie >> 16) & 0xff, (target.cookie >> 16) & 0xff);
+            const uint64_t later = target.changed_in != 0 ? target.later_cookie : target.cookie;
+            EXPECT_EQ((later >> 16) & 0xff, (target.cookie >> 16) & 0xff) << target.symbol;
         }
     for (const Op& op : all_ops()) {
         bool probed = false;
@@ -374,7 +375,8 @@ TEST(ProbeCounts, of_what_all_users_call_are_for_those_who_see_all) {
     EXPECT_EQ(all[1].at("thinned"), 5);
     ASSERT_EQ(own.size(), 1u) << "that others call a function is told by the row itself";
     EXPECT_EQ(own[0].at("functions"), 2);
-    for (const char* name : {"hits", "symbols", "records", "lost_ring", "lost_frames", "lost_depth", "thinned", "uncertain"})
+    for (const char* name :
+         {"hits", "symbols", "records", "lost_ring", "lost_frames", "lost_depth", "thinned", "uncertain"})
         EXPECT_TRUE(own[0].at(name).is_null()) << name;
 }
 

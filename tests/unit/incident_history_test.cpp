@@ -363,8 +363,9 @@ TEST_P(EachShownOnce, IsNotKnownToBeFixedSoonAfter) {
     run(11 * second, 0, 200);
     const IncidentVerified answer = verified();
     EXPECT_EQ(answer.fixed, Fixed::not_known);
-    EXPECT_THAT(answer.why, AllOf(HasSubstr("the program ran for 10.0"), HasSubstr("before " + GetParam() + " showed"),
-                                  HasSubstr("longest run since took 11.0 s, and 10.0")));
+    EXPECT_THAT(answer.why,
+                AllOf(HasSubstr("the program ran for 10 min"), HasSubstr("before " + GetParam() + " showed"),
+                      HasSubstr("longest run since took 11 s, and 10 min are needed")));
 }
 
 TEST_P(EachShownOnce, IsFixedWhereTheProgramHasRunForAsLongAsItHadBefore) {
@@ -402,7 +403,7 @@ TEST_F(ShownOnce, TheTimeAfterTheProgramHasEndedDoesNotCount) {
     now_ += 700 * second;
     const IncidentVerified answer = verified();
     EXPECT_EQ(answer.fixed, Fixed::not_known);
-    EXPECT_THAT(answer.why, HasSubstr("longest run since took 15.0 s"));
+    EXPECT_THAT(answer.why, HasSubstr("longest run since took 15 s"));
 }
 
 TEST_F(ShownOnce, AnHourIsLongEnoughHoweverLongItRanBefore) {
@@ -410,7 +411,7 @@ TEST_F(ShownOnce, AnHourIsLongEnoughHoweverLongItRanBefore) {
     serve(3'500 * second, python);
     const IncidentVerified answer = verified();
     EXPECT_EQ(answer.fixed, Fixed::not_known);
-    EXPECT_THAT(answer.why, AllOf(HasSubstr("ran for 2.00 h"), HasSubstr("1.00 h are needed")));
+    EXPECT_THAT(answer.why, AllOf(HasSubstr("ran for 2 h"), HasSubstr("and 1 h are needed")));
     serve(150 * second, python);
     EXPECT_EQ(verified().fixed, Fixed::yes) << verified().why;
 }

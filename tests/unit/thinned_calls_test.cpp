@@ -198,7 +198,8 @@ class Answers {
         return *answer;
     }
     std::map<std::string, RequestStats> requests() const {
-        const auto answer = compute_requests(*snapshot_, {.filter = filter(), .kind = SpanKind::request, .id = {}});
+        const auto answer =
+            compute_requests(*snapshot_, {.filter = filter(), .kind = SpanKind::request, .id = {}, .hash = {}});
         EXPECT_TRUE(answer);
         std::map<std::string, RequestStats> by_id;
         for (const RequestStats& one : answer->requests) by_id[one.span.id] = one;

@@ -16,11 +16,11 @@
 #include "daemon/ingerod/probes/attach/hot_sites.h"
 #include "daemon/ingerod/probes/attach/targets.h"
 #include "daemon/ingerod/probes/calibration.h"
+#include "daemon/ingerod/probes/call_counters.h"
 #include "daemon/ingerod/probes/capture_gate.h"
 #include "daemon/ingerod/probes/host_watch.h"
 #include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel/kernel_features.h"
-#include "daemon/ingerod/probes/call_counters.h"
 
 namespace ingero {
 

@@ -69,7 +69,9 @@ json probe_counts(const std::map<OpId, size_t>& functions, const SymbolCounters&
                           {"set", probe_set_of(ops[i].id)},
                           {"functions", sites == functions.end() ? 0 : sites->second},
                           {"hits", shown(count.entries)},
-                          {"symbols", !sees_all ? json() : hit == symbols.end() ? json::array() : hit->second},
+                          {"symbols", !sees_all              ? json()
+                                      : hit == symbols.end() ? json::array()
+                                                             : hit->second},
                           {"records", shown(count.records)},
                           {"lost_ring", shown(count.lost_ring)},
                           {"lost_frames", shown(count.lost_frames)},

@@ -252,8 +252,8 @@ struct TargetTable {
     std::vector<size_t> begins;  ///< of each library; and the end
 
     TargetTable() {
-        for (const std::span<const Row> rows : {std::span<const Row>(runtime_rows), std::span<const Row>(driver_rows),
-                                                std::span<const Row>(nccl_rows)}) {
+        for (const std::span<const Row> rows :
+             {std::span<const Row>(runtime_rows), std::span<const Row>(driver_rows), std::span<const Row>(nccl_rows)}) {
             begins.push_back(targets.size());
             for (const Row& row : rows) add(row);
         }
