@@ -19,7 +19,9 @@
 
 using namespace ingero;
 using namespace ingero::test;
+using testing::AllOf;
 using testing::Contains;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -146,7 +148,7 @@ TEST_F(Unseen, programs_that_cannot_be_read_are_gaps_while_they_run_and_are_look
 }
 
 TEST_F(Unseen, names_of_functions_that_find_no_room_are_counted_and_told) {
-    constexpr uint64_t registered = 60'000;
+    constexpr uint64_t registered = 120'000;
     start_daemon();
     AttachTarget target;
     target.load(CUDART13_LIBRARY);
@@ -155,15 +157,22 @@ TEST_F(Unseen, names_of_functions_that_find_no_room_are_counted_and_told) {
     EXPECT_EQ(target.tell("register " + std::to_string(registered)), "registered");
     daemon_->process().signal(SIGCONT);
     EXPECT_TRUE(has_reason("too-many: "));
-    const uint64_t lost = daemon_->status().at("events").at("names_lost");
-    EXPECT_GT(lost, 0u);
-    EXPECT_THAT(reasons(), Contains("too-many: " + std::to_string(lost) + " names of functions were not kept"));
-    EXPECT_EQ(daemon_->stop(), 0);
-    const StoreContents store = read_store(daemon_->store());
     const auto pid = static_cast<uint32_t>(target.pid());
-    const auto kept = std::count_if(store.functions.begin(), store.functions.end(),
-                                    [&](const FunctionRow& row) { return row.process.pid == pid; });
-    EXPECT_EQ(static_cast<uint64_t>(kept) + lost, registered);
+    uint64_t lost = 0;
+    const auto kept = [&] {
+        const StoreContents store = read_store(daemon_->store());
+        return static_cast<uint64_t>(std::count_if(store.functions.begin(), store.functions.end(),
+                                                   [&](const FunctionRow& row) { return row.process.pid == pid; }));
+    };
+    // Some found no room at once, and others are looked for where nothing is any more.
+    EXPECT_TRUE(wait_until([&] {
+        lost = daemon_->status().at("events").at("names_lost");
+        return kept() + lost == registered;
+    })) << kept()
+        << " and " << lost;
+    EXPECT_GT(lost, 0u);
+    EXPECT_THAT(reasons(), Contains(AllOf(StartsWith("too-many: "), EndsWith(" names of functions were not kept"))));
+    EXPECT_EQ(daemon_->stop(), 0);
 }
 
 TEST_F(Unseen, functions_of_one_user_beyond_what_is_allowed_are_refused_and_say_so) {
