@@ -245,11 +245,15 @@ static __always_inline __u64 switches_of(struct task_struct *task) { return task
 #define STATE_STOPPED 0x4
 #define STATE_TRACED 0x8
 #define STATE_FROZEN 0x8000 /* Linux 6.1 */
+#define STATE_UNINTERRUPTIBLE 0x2
+#define FLAG_FROZEN 0x10000 /* before Linux 6.1 */
 #define JOBCTL_TRAP_FREEZE (1UL << 23)
 
 /* Whatever it was about then goes on when somebody lets it. */
 static __always_inline int is_stopped(struct task_struct *task) {
-    return (task->__state & (STATE_STOPPED | STATE_TRACED | STATE_FROZEN)) || (task->jobctl & JOBCTL_TRAP_FREEZE);
+    if (task->__state & (STATE_STOPPED | STATE_TRACED | STATE_FROZEN)) return 1;
+    if (task->jobctl & JOBCTL_TRAP_FREEZE) return 1;
+    return (task->__state & STATE_UNINTERRUPTIBLE) && (task->flags & FLAG_FROZEN);
 }
 
 /* `task` is switched out. */

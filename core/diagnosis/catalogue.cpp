@@ -49,7 +49,7 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      make_cold_start},
     {"gpu-oom", "Out of device memory",
      "an allocation that returned out of memory, with what its process and others on the device held then; low where "
-     "the same thread then got as much, or half of it or more within a second",
+     "the same thread then got as much within ten seconds, or half of it or more within one",
      "allocations and frees since the process began, for exact figures",
      "memory of processes that are not traced; how the free memory is laid out: that it is fragmented is inferred from "
      "what was held before",

@@ -247,6 +247,10 @@ Result<void> Merger::write_gaps(const Part& part, size_t number) {
         if (!is_one && row.reason == GapReason::gave_way) {
             row.from_ns = std::max(row.from_ns, slice.starts.from_ns);
             row.to_ns = std::min(row.to_ns, slice.starts.to_ns);
+            // A row of anyone from the same time on would be the hole's.
+            for (const Window& hole : part.holes)
+                if (hole.contains(row.from_ns)) row.from_ns = hole.to_ns;
+            if (row.from_ns >= row.to_ns) continue;
         }
         if (!begun.contains(row.from_ns)) continue;
         if (!is_last && row.to_ns == 0) row.to_ns = std::max(slice.last_covered_ns, row.from_ns + 1);

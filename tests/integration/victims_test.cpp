@@ -16,6 +16,7 @@
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "tests/integration/calibrated_site.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -75,11 +76,7 @@ class Victims : public testing::Test {
     void make_call() {
         const auto function = find_calibrated_function();
         ASSERT_TRUE(function) << function.error().message;
-        const Target* target = nullptr;
-        for (const Target& one : targets_of(Library::cuda_runtime))
-            if (one.symbol == "cudaDeviceSynchronize") target = &one;
-        ASSERT_NE(target, nullptr);
-        const ProbeSite site{function->file_offset, target->cookie, "ingero_calibrated_call", true, target->op};
+        const ProbeSite site = calibrated_site(*function);
         const auto attached = probes_->attach(function->file.get(), {&site, 1});
         ASSERT_TRUE(attached) << attached.error().message;
         ingero_calibrated_call();

@@ -9,6 +9,7 @@
 
 #include "daemon/ingerod/probes/calibration.h"
 #include "daemon/ingerod/probes/call_probes.h"
+#include "tests/integration/calibrated_site.h"
 #include "tests/support/daemon.h"
 
 using namespace ingero;
@@ -31,11 +32,7 @@ TEST(WakeUp, comes_for_a_record_that_is_written_while_the_reader_falls_asleep) {
     ASSERT_TRUE(probes) << probes.error().message;
     const auto function = find_calibrated_function();
     ASSERT_TRUE(function) << function.error().message;
-    const Target* target = nullptr;
-    for (const Target& one : targets_of(Library::cuda_runtime))
-        if (one.symbol == "cudaDeviceSynchronize") target = &one;
-    ASSERT_NE(target, nullptr);
-    const ProbeSite site{function->file_offset, target->cookie, "ingero_calibrated_call", true, target->op};
+    const ProbeSite site = calibrated_site(*function);
     std::atomic<int> seen = 0;
     (*probes)->set_record_callback([&](std::span<const std::byte> record) {
         uint32_t type = 0;

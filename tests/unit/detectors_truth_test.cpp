@@ -349,6 +349,7 @@ TEST_F(OutOfMemory, OfAThreadThatAsksForLessIsOfLowSeverityWhereItGetsHalfOfItSo
     EXPECT_EQ(severity_with(0, 450 * mib), Severity::high) << "less than half of the first";
     EXPECT_EQ(severity_with(2 * second, 500 * mib), Severity::high) << "it is something else";
     EXPECT_EQ(severity_with(2 * second, 1'000 * mib), Severity::low);
+    EXPECT_EQ(severity_with(60 * second, 1'000 * mib), Severity::high) << "for another request";
 }
 
 TEST_F(OutOfMemory, IsOfHighSeverityWhereAnotherThreadOrDeviceGotTheMemory) {

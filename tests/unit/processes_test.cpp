@@ -267,6 +267,11 @@ TEST(LateLooks, since_when_a_process_waits_is_known) {
     EXPECT_EQ(looks.since(mapped, 100), 100U);
     EXPECT_EQ(looks.since(called, 900), 900U) << "it is known of a call alone";
     EXPECT_EQ(looks.since(other, 900), 900U);
+    looks.add(owner, mapped, 700);
+    looks.add(owner, mapped, 0);
+    looks.add(owner, called, 600);
+    EXPECT_EQ(looks.since(mapped, 900), 500U) << "the first of what it mapped was not seen either";
+    EXPECT_EQ(looks.since(called, 900), 600U);
 }
 
 TEST_F(OfAUser, beyond_a_bound_the_oldest_is_no_longer_watched_and_a_gap_says_so) {

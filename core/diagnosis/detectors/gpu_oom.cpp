@@ -21,6 +21,8 @@ constexpr size_t max_granted = 256;    ///< the same
 constexpr size_t max_looked_at = 16 * LiveMemory::max_allocations;
 /// Who is refused and asks for less does so within this.
 constexpr uint64_t backs_off_within_ns = 1'000'000'000;
+/// What is got later is another request's: that one has failed.
+constexpr uint64_t asks_again_within_ns = 10'000'000'000;
 /// cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY.
 constexpr int32_t out_of_memory = 2;
 
@@ -46,9 +48,9 @@ Request request_of(const Event& call) {
 bool answers(const Request& granted, const Request& refused) {
     if (refused.bytes == 0 || granted.tid != refused.tid || granted.device != refused.device) return false;
     if (granted.start_ns < refused.start_ns) return false;
-    if (granted.bytes >= refused.bytes) return true;
-    return granted.bytes >= refused.bytes - refused.bytes / 2 &&
-           saturating_subtract(granted.start_ns, refused.end_ns) <= backs_off_within_ns;
+    const uint64_t later_ns = saturating_subtract(granted.start_ns, refused.end_ns);
+    if (granted.bytes >= refused.bytes) return later_ns <= asks_again_within_ns;
+    return granted.bytes >= refused.bytes - refused.bytes / 2 && later_ns <= backs_off_within_ns;
 }
 
 /// Another process that uses the device, or may.

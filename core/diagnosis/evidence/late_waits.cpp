@@ -73,11 +73,16 @@ LateWaitSums sum_late_waits(LateWaits waits, uint64_t new_from_sequence) {
     std::stable_sort(waits.begin(), waits.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
     LateWaitSums sums;
     CountedOnce counted, surely_counted;
+    // Of a wait that is certain in part it is not known which part: those that are in whole come first.
+    for (const bool in_whole : {true, false})
+        for (const auto& [arrival, waited] : waits) {
+            const uint64_t surely_ns = arrival->certain_ns(waited->ns);
+            if (surely_ns == 0 || (surely_ns >= waited->ns) != in_whole) continue;
+            const uint64_t more_ns = together_ns(surely_counted.add(arrival->before(waited->ns)));
+            sums.certain_ns = saturating_add(sums.certain_ns, std::min(surely_ns, more_ns));
+        }
     for (const auto& [arrival, waited] : waits) {
         const Window time = arrival->before(waited->ns);
-        if (const uint64_t surely_ns = arrival->certain_ns(waited->ns); surely_ns != 0)
-            sums.certain_ns =
-                saturating_add(sums.certain_ns, std::min(surely_ns, together_ns(surely_counted.add(time))));
         const uint64_t before_ns = sums.lost_ns;
         add(*arrival, *waited, counted.add(time), sums);
         if (waited->rank.sync_call >= new_from_sequence)

@@ -425,7 +425,7 @@ Result<IncidentVerified> verify_incident(const StoreSnapshot& snapshot, const Fi
                            " showed; its longest run since took " + format_duration(*run_ns) + ", and " +
                            format_duration(needed_ns) + " are needed";
         // A collective that some wait in may be the next hang, or not.
-        if (again) verified.why = again->summary;
+        if (again && kind == "nccl-hang") verified.why = again->summary;
         if (!verified.why.empty()) return verified;
     }
     verified.fixed = Fixed::yes;

@@ -27,8 +27,8 @@ bool LateLooks::may_look(uint32_t owner) {
 bool LateLooks::add(uint32_t owner, const ProcessKey& key, uint64_t since_ns) {
     auto& waiting = waiting_[owner];
     if (waiting.size() >= max_waiting && !waiting.contains(key)) return false;
-    uint64_t& latest_ns = waiting[key];
-    latest_ns = std::max(latest_ns, since_ns);
+    uint64_t& earliest_ns = waiting[key];
+    if (since_ns != 0) earliest_ns = earliest_ns == 0 ? since_ns : std::min(earliest_ns, since_ns);
     if (!timer_.active())
         timer_ = loop_.add_periodic(
             period_us, [this] { look_at_some(); }, period_us / 4);

@@ -21,8 +21,8 @@ class LateLooks {
 
     /// Whether one of the user's may be looked at now; root's always.
     bool may_look(uint32_t owner);
-    /// `since_ns`: 0 where nothing new is mapped; of two the later counts. False where too many of the user's wait: it
-    /// is asked about again at its next call.
+    /// `since_ns`: 0 where nothing new is mapped; else of two the earlier counts. False where too many of the user's
+    /// wait: it is asked about again at its next call.
     bool add(uint32_t owner, const ProcessKey& key, uint64_t since_ns);
     /// False where it was not waiting.
     bool forget(const ProcessKey& key);

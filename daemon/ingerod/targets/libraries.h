@@ -211,7 +211,7 @@ class Libraries {
     void open_again(uint32_t pid, const Mapping& mapping);
     void end_search();
     void on_not_found(const LibraryKey& key, bool held_up);
-    void release_unless_used(const LibraryKey& key, bool is_mapped);
+    void release_unless_used(const LibraryKey& key, bool is_mapped, bool held_up);
 
     EventLoop& loop_;
     const ProcFs& proc_;

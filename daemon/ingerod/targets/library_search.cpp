@@ -99,7 +99,8 @@ void Libraries::open_again(uint32_t pid, const Mapping& mapping) {
 void Libraries::end_search() {
     const Search search = std::exchange(search_, {});
     for (const LibraryKey& key : search.again) on_not_found(key, search.held_up);
-    for (const LibraryKey& key : search.unused) release_unless_used(key, search.mapped.contains(key.file));
+    for (const LibraryKey& key : search.unused)
+        release_unless_used(key, search.mapped.contains(key.file), search.held_up);
     if (!next_search_.is_empty()) search_soon();
 }
 
@@ -116,14 +117,16 @@ void Libraries::on_not_found(const LibraryKey& key, bool held_up) {
 
 // By what holds now, after the pass: whoever mapped it after they were visited is known by the record of that, and
 // whoever has ended since then may have left a child.
-void Libraries::release_unless_used(const LibraryKey& key, bool is_mapped) {
+void Libraries::release_unless_used(const LibraryKey& key, bool is_mapped, bool held_up) {
     const auto found = entries_.find(key);
     if (found == entries_.end()) return;
     LibraryEntry& entry = found->second;
     if (entry.disuse_timer.active() || next_search_.unused.contains(key)) return;
     if (entry.state == LibraryState::reading) return watch_for_disuse(key);
     if (callbacks_.in_use(key)) return;
-    if (is_mapped) return start_disuse_timer(key, entry, std::min(2 * entry.disuse_us, disuse_.usual_us));
+    // Whoever could not be read may map it; but nobody holds it by that for ever.
+    if (is_mapped || (held_up && entry.disuse_us < disuse_.usual_us))
+        return start_disuse_timer(key, entry, std::min(2 * entry.disuse_us, disuse_.usual_us));
     spdlog::info("no process maps {} any more: detached", escape_text(entry.path));
     forget(found);
     callbacks_.on_change();

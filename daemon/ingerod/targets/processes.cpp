@@ -71,9 +71,15 @@ void Processes::scan(uint64_t since_ns) {
 }
 
 void Processes::scan_in_turns(uint64_t since_ns) {
-    // Whoever was not visited yet may have mapped something since the earlier loss.
-    scan_since_ns_ = walk_.active() ? std::min(scan_since_ns_, since_ns) : since_ns;
+    // A walk that losses began anew each time would never get to whoever is last in it.
+    if (walk_.active()) return void(next_scan_since_ns_ = std::min(next_scan_since_ns_, since_ns));
+    scan_since_ns_ = std::min(since_ns, dropped_since_ns_);
     walk_.begin();
+}
+
+void Processes::end_scan() {
+    if (const uint64_t since_ns = std::exchange(next_scan_since_ns_, UINT64_MAX); since_ns != UINT64_MAX)
+        scan_in_turns(since_ns);
 }
 
 void Processes::scan_process(uint32_t pid, uint64_t since_ns, bool recorded) {
@@ -112,9 +118,11 @@ ProcessEntry* Processes::observe(uint32_t pid, uint64_t since_ns) {
     entry.owner = owners_.owner_of(entry.process.uid);
     entry.number = ++last_number_;
     make_room(entry.owner);
-    if (!watched_.may_take(entry.owner, 1)) return nullptr;
-    entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!entry.pidfd) return nullptr;
+    if (watched_.may_take(entry.owner, 1)) entry.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!entry.pidfd) {
+        dropped_since_ns_ = std::min(dropped_since_ns_, since_ns);
+        return nullptr;
+    }
     entry.exit_source = loop_.add_io(entry.pidfd.get(), EPOLLIN, [this, pid](uint32_t) { on_pidfd(pid); });
     decide(entry);
     read_facts(entry);
@@ -181,7 +189,9 @@ void Processes::drop(std::map<uint32_t, ProcessEntry>::iterator process) {
 }
 
 void Processes::look_later(uint32_t owner, const ProcessKey& key, uint64_t since_ns) {
-    if (!late_.add(owner, key, since_ns)) callbacks_.on_not_traced(key);
+    if (late_.add(owner, key, since_ns)) return;
+    if (since_ns != 0) dropped_since_ns_ = std::min(dropped_since_ns_, since_ns);
+    callbacks_.on_not_traced(key);
 }
 
 void Processes::look(const ProcessKey& key, uint64_t since_ns) {

@@ -82,8 +82,7 @@ class Processes {
     /// Looks at all processes of the host. What is found mapped may have been so since `since_ns` (CLOCK_MONOTONIC), or
     /// since the process began.
     void scan(uint64_t since_ns);
-    /// The same bit by bit, with turns for others between; anew where that goes on already, and then since the earlier
-    /// of both times.
+    /// The same bit by bit, with turns for others between; once more when it has ended where that goes on already.
     void scan_in_turns(uint64_t since_ns);
     /// A library is mapped, at `time_ns`. `recorded`: what the process called since then is seen all the same, if the
     /// library has its probes.
@@ -139,6 +138,7 @@ class Processes {
 
   private:
     void scan_process(uint32_t pid, uint64_t since_ns, bool recorded = false);
+    void end_scan();
     void trace(uint32_t pid, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     void trace(ProcessEntry& process, const Mapping& mapping, TracedFile file, uint64_t time_ns, bool recorded);
     /// Null where it is gone, its user has no share left, or it is held up, since `since_ns`.
@@ -194,7 +194,11 @@ class Processes {
     LateLooks late_;
     UnexaminedProcesses unexamined_;
     uint64_t scan_since_ns_ = 0;
-    ProcessWalk walk_{loop_, proc_, [this](uint32_t pid) { scan_process(pid, scan_since_ns_); }};
+    uint64_t next_scan_since_ns_ = UINT64_MAX;  ///< of the scan that begins when the one under way has ended
+    /// From then on what was reported as mapped may not have been looked at, for want of room.
+    uint64_t dropped_since_ns_ = UINT64_MAX;
+    ProcessWalk walk_{loop_, proc_, [this](uint32_t pid) { scan_process(pid, scan_since_ns_); },
+                      [this] { end_scan(); }};
     /// Gone before they could be looked at: the record of the end says who it was, and may come before or after that of
     /// the first call. Nothing: it called, and that record is still to come.
     std::map<ProcessKey, std::optional<Process>> gone_unseen_;
