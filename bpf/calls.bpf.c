@@ -18,6 +18,7 @@
 #include "interrupts.h"
 #include "memory_events.h"
 #include "off_cpu.h"
+#include "real_file.h"
 #include "scheduler.h"
 #include "slices.h"
 #include "socket_events.h"

@@ -27,6 +27,10 @@ struct file {
     void *private_data;
 };
 
+struct vm_area_struct {
+    struct file *vm_file;
+};
+
 typedef struct {
     __u32 val;
 } kuid_t;

@@ -28,9 +28,15 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "as for cpu-contention; the cgroup of the other task, which is read while it runs",
      "as for cpu-contention; memory and caches", nullptr},
     {"own-io-wait", "The thread waits for a disk or a network file system",
-     "the time in which a call's thread slept for disk or network file system I/O; between calls only while the device "
-     "still had work, and where the thread's loop iterations took longer for it",
-     "calls with their time split; waits", "which file; between calls, reads while the device had no work", nullptr},
+     "the time in which a call's thread slept for disk or network file system I/O; between calls while the device "
+     "still "
+     "had work, where the thread's loop iterations took longer for it; and the same time as for data-starvation, as "
+     "far "
+     "as the thread waited for a disk to write or sync what is no checkpoint, and then neither slept by choice nor "
+     "waited "
+     "to be asked",
+     "calls with their time split; waits",
+     "which file; reads while the device had nothing to do, which are data-starvation", make_own_io_wait},
     {"lock-wait", "The thread waits for a lock",
      "the time in which a call's thread slept on a futex until another thread woke it, and which one; between calls "
      "only in steps of 5 ms, as Python's threads wait for the GIL, while the device still had work, and where the "

@@ -251,7 +251,7 @@ void Manager::make_libraries() {
     libraries_ = std::make_unique<Libraries>(
         loop_, proc_,
         Libraries::Attacher{[this](int fd, auto sites) { return probes_->attach(fd, sites); },
-                            std::string(to_string(probes_->method()))},
+                            std::string(to_string(probes_->method())), probes_->real_files()},
         *file_workers_, owners_,
         Libraries::Callbacks{.on_change = [this] { changed(); },
                              .on_settled = [this](const auto& key) { processes_->on_settled(key); },

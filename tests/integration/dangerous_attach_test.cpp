@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <list>
 #include <map>
+#include <optional>
 
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/targets/libraries.h"
@@ -318,6 +320,53 @@ TEST_F(DangerousAttach, to_a_bind_mount_is_to_the_file_behind_it) {
     EXPECT_EQ(target.tell("call cudaMalloc"), "101");
     ASSERT_EQ(daemon_->stop(), 0);
     expect_untouched(target, library_);
+}
+
+TEST_F(DangerousAttach, to_a_file_that_two_containers_share_is_once_and_outlives_the_first_of_them) {
+    const std::string image = directory_ / "image";
+    fs::create_directory(image);
+    fs::copy_file(library_, image + "/libcudart.so.12");
+    std::list<MountPoint> roots;
+    for (const char* container : {"first", "second"}) {
+        const std::string own = directory_ / container;
+        for (const char* folder : {"upper", "work"}) fs::create_directories(own + "/" + folder);
+        if (!roots.emplace_back(own + "/root")
+                 .mount("overlay", "lowerdir=" + image + ",upperdir=" + own + "/upper,workdir=" + own + "/work"))
+            GTEST_SKIP() << "cannot mount an overlay here";
+    }
+    start_daemon();
+    const auto hits = [&] {
+        const auto answer = daemon_->call("probes");
+        uint64_t sum = 0;
+        for (const auto& probe : answer.at("probes"))
+            if (probe.at("op") == "cudaMalloc") sum += probe.at("hits").get<uint64_t>();
+        return sum;
+    };
+    std::optional<AttachTarget> first(std::in_place);
+    AttachTarget second;
+    first->load(roots.front().path() + "/libcudart.so.12");
+    ASSERT_TRUE(daemon_->wait_traced(first->pid()));
+    second.load(roots.back().path() + "/libcudart.so.12");
+    ASSERT_TRUE(daemon_->wait_traced(second.pid())) << daemon_->process().output();
+    const uint64_t before = hits();  // of what was called to measure
+    EXPECT_EQ(first->tell("call cudaMalloc"), "101");
+    EXPECT_EQ(second.tell("call cudaMalloc"), "101");
+    EXPECT_EQ(hits(), before + 2);
+
+    first.reset();
+    Patience limit;
+    while (umount2(roots.front().path().c_str(), 0) != 0 && limit.lasts()) ASSERT_EQ(errno, EBUSY);
+    ASSERT_TRUE(daemon_->wait_traced(second.pid())) << daemon_->process().output();
+    EXPECT_EQ(second.tell("call cudaMalloc"), "101");
+    EXPECT_EQ(hits(), before + 3);
+    const auto pid_of_second = static_cast<uint32_t>(second.pid());
+    ASSERT_EQ(daemon_->stop(), 0);
+    const auto gaps = gaps_of(second.pid());
+    EXPECT_EQ(gaps.size(), 2u) << "as it was mapped, and until the probes were its own";
+    const auto events = read_store(daemon_->store()).events;
+    EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                            [&](const Event& event) { return event.tgid == pid_of_second && is_call(event.op); }),
+              2);
 }
 
 /// How long each of five fresh copies of the library was mapped before it was attached to, by the store's own gaps.

@@ -61,11 +61,13 @@ TEST_F(Gaps, AWorkerThatReadsIsToldApartFromOneThatComputes) {
 TEST_F(Gaps, AWorkerThatIsKeptOffTheCpuIsToldWithWhoRan) {
     const Culprit culprit = kept_off_the_cpu(777, "hog");
     EXPECT_EQ(culprit.name, "pt_data_worker, without a CPU (hog ran)");
+    EXPECT_THAT(found("data-starvation").fix, HasSubstr("keep what runs instead off them"));
     EXPECT_NEAR(static_cast<double>(culprit.ns), 600e6, 10e6);
 }
 
 TEST_F(Gaps, AWorkerThatAQuotaKeepsOffTheCpuIsToldWithThatAndNotWithWhoRan) {
     EXPECT_EQ(kept_off_the_cpu(777, "hog", wait_throttled).name, "pt_data_worker, without a CPU (its cgroup's quota)");
+    EXPECT_THAT(found("data-starvation").fix, HasSubstr("more workers would share the same quota"));
 }
 
 TEST_F(Gaps, NeitherTheIdleTaskNorAKernelThreadKeepsAWorkerOffTheCpu) {
@@ -473,7 +475,43 @@ TEST_F(Gaps, ACheckpointThatIsSyncedStallsItsStep) {
 
 TEST_F(Gaps, WritingWithoutACopyFromTheDeviceIsNoCheckpoint) {
     steps(50, [&] { sleep(40 * ms, BlockedReason::disk).blocked_syscall = SYS_fdatasync; });
+    const Finding finding = found("own-io-wait");
+    EXPECT_EQ(finding.verdict, Verdict::proven);
+    EXPECT_EQ(finding.severity, Severity::high);
+    EXPECT_EQ(finding.lost_ns, 2'000 * ms);
+    EXPECT_EQ(finding.lost_high_ns, 2'000 * ms);
+    EXPECT_EQ(finding.culprits.at(0).name, "disk");
+    EXPECT_THAT(finding.summary, HasSubstr("waited for writes, 50 times, mostly to disk; the longest wait took 40"));
+}
+
+TEST_F(Gaps, WhoSleepsByChoiceAfterWritingMayHaveLostNothing) {
+    const auto write = [&] { sleep(4 * ms, BlockedReason::disk).blocked_syscall = SYS_fsync; };
+    steps(100, [&] {
+        write();
+        sleep(4 * ms, BlockedReason::timer);
+    });
+    steps(100, [&] {
+        write();
+        sleep(4 * ms, BlockedReason::poll, stranger);
+    });
     EXPECT_THAT(explain(), IsEmpty());
+    steps(100, write);
+    const Finding finding = found("own-io-wait");
+    EXPECT_EQ(finding.lost_low_ns, 400 * ms);
+    EXPECT_EQ(finding.lost_ns, 400 * ms);
+    EXPECT_EQ(finding.lost_high_ns, 1'200 * ms);
+}
+
+TEST_F(Gaps, WhatAWorkerWritesForItIsNamedWithTheWorker) {
+    steps(50, [&] {
+        slept(worker, now_, 9 * ms, BlockedReason::network_fs).blocked_syscall = SYS_fsync;
+        sleep(10 * ms, BlockedReason::futex, worker);
+    });
+    const auto findings = explain();
+    ASSERT_FALSE(findings.empty());
+    EXPECT_EQ(findings[0].kind, "own-io-wait");
+    EXPECT_EQ(findings[0].lost_ns, 450 * ms);
+    EXPECT_EQ(findings[0].culprits.at(0).name, "network_fs, written by pt_data_worker");
 }
 
 TEST_F(Gaps, TwoCausesAreBothFoundAndNoTimeIsTwice) {

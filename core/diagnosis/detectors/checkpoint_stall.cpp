@@ -4,7 +4,6 @@
 
 #include "core/diagnosis/detectors/detectors.h"
 #include "core/diagnosis/evidence/gap_causes.h"
-#include "core/model/host_event.h"
 #include "core/model/text/format.h"
 
 namespace ingero {
@@ -36,7 +35,7 @@ class CheckpointStall final : public GapDetector {
             loss.add(gap, saturating_add(wrote, gap.sum({Spent::ran})));
             for (const SpentPart& part : gap.parts) {
                 if (part.spent != Spent::wrote) continue;
-                uint64_t& ns = by_name[culprit_of(part, account)];
+                uint64_t& ns = by_name[written_to(part, account)];
                 ns = saturating_add(ns, part.ns);
                 if (!longest || part.longest_ns > longest->longest_ns) longest = &part;
             }
@@ -61,18 +60,6 @@ class CheckpointStall final : public GapDetector {
         finding.confirm = "Run explain again over a window with a checkpoint: the step after it should begin within " +
                           format_duration(options_.call_floor_ns * 100) + " of the copy.";
         ret_findings.push_back(std::move(*found));
-    }
-
-    static std::pair<std::string, uint32_t> culprit_of(const SpentPart& part, const GapAccount& account) {
-        std::string name = part.longest ? std::string(to_string(part.longest->blocked_reason)) : std::string("disk");
-        const std::string_view writer = to_string_view(part.comm);
-        if (part.process.pid != account.process.pid && !writer.empty()) name += ", written by " + std::string(writer);
-        return {std::move(name), 0};
-    }
-    static std::string longest_text(const SpentPart* part) {
-        if (!part || !part->longest) return {};
-        const std::string what = wait_detail_text(*part->longest);
-        return "; the longest wait took " + format_duration(part->longest_ns) + (what.empty() ? "" : " (" + what + ")");
     }
 };
 

@@ -31,6 +31,7 @@ struct Starved {
     uint64_t own_ns = 0;    ///< the enqueuing thread on the CPU, outside of calls
     uint64_t other_ns = 0;  ///< others it waited for, on the CPU
     uint64_t kept_ns = 0;   ///< these, kept off the CPU by others
+    uint64_t quota_ns = 0;  ///< of it, mostly by their control group's quota
     uint64_t read_ns = 0;   ///< it or they, reading
     uint64_t unknown_ns = 0;
     uint64_t no_cpu_ns = 0;  ///< the enqueuing thread could run, and had none: that is others' doing
@@ -127,6 +128,8 @@ class DataStarvation final : public GapDetector {
                             : role == Role::others_wait ? starved.kept_ns
                                                         : starved.read_ns;
             sum = saturating_add(sum, part.ns);
+            if (role == Role::others_wait && part.longest && is_throttled(*part.longest))
+                starved.quota_ns = saturating_add(starved.quota_ns, part.ns);
             std::string name = comm_of(part, context);
             if (role == Role::reading) name = source_of(part) + ", read by " + name;
             if (role == Role::others_wait) name += ", without a CPU" + instead_of(part);
@@ -198,6 +201,13 @@ class DataStarvation final : public GapDetector {
             finding.fix =
                 "Prepare batches in other processes while the device works (DataLoader: num_workers, prefetch_factor, "
                 "pin_memory), or move the work to the device; ingeroctl stacks shows where the thread calls from.";
+        } else if (starved.quota_ns > starved.waited_ns() / 2) {
+            finding.fix =
+                "Raise the CPU quota of the cgroup that the loader runs in (CPUQuota= of its unit, --cpus of its "
+                "container, limits.cpu of its pod): more workers would share the same quota.";
+        } else if (starved.kept_ns > starved.waited_ns() / 2) {
+            finding.fix =
+                "Give the loader more CPUs, or keep what runs instead off them (AllowedCPUs=, CPUWeight=, taskset).";
         } else if (starved.read_ns > starved.other_ns) {
             finding.fix =
                 "Read ahead: more workers and a longer prefetch, larger files read in order, a copy on faster storage "

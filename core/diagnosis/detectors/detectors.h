@@ -16,6 +16,9 @@ std::unique_ptr<Detector> make_idle_in_tool_call(const DetectorContext& context)
 /// "network-retransmit": devices that wait while what the program sent is sent again. What calls lose to that is the
 /// Ledger's.
 std::unique_ptr<Detector> make_network_retransmit(const DetectorContext& context);
+/// "own-io-wait": devices that wait while the program waits for what it writes. What calls lose to a disk, and reading
+/// while the device works, is the Ledger's.
+std::unique_ptr<Detector> make_own_io_wait(const DetectorContext& context);
 /// "gpu-oom": allocations that failed for want of device memory.
 std::unique_ptr<Detector> make_gpu_oom(const DetectorContext& context);
 /// "graph-recapture": graphs captured and instantiated again and again.

@@ -4,6 +4,7 @@
 
 #include "core/diagnosis/findings.h"
 #include "core/model/host_event.h"
+#include "core/model/text/format.h"
 
 namespace ingero {
 
@@ -180,6 +181,19 @@ void GapLoss::prove(Finding& finding, uint64_t unknown_ns, const JudgementContex
 void GapDetector::find(const JudgementContext& context, std::vector<Finding>& ret_findings) const {
     if (!context.gaps) return;
     for (const GapAccount& account : context.gaps->all()) find_in(account, context, ret_findings);
+}
+
+std::pair<std::string, uint32_t> written_to(const SpentPart& part, const GapAccount& account) {
+    std::string name = part.longest ? std::string(to_string(part.longest->blocked_reason)) : std::string("disk");
+    const std::string_view writer = to_string_view(part.comm);
+    if (part.process.pid != account.process.pid && !writer.empty()) name += ", written by " + std::string(writer);
+    return {std::move(name), 0};
+}
+
+std::string longest_text(const SpentPart* part) {
+    if (!part || !part->longest) return {};
+    const std::string what = wait_detail_text(*part->longest);
+    return "; the longest wait took " + format_duration(part->longest_ns) + (what.empty() ? "" : " (" + what + ")");
 }
 
 std::vector<Culprit> ranked_culprits(const std::map<std::pair<std::string, uint32_t>, uint64_t>& by_name) {

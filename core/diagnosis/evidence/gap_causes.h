@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/diagnosis/detector.h"
@@ -95,6 +96,11 @@ class GapDetector : public Detector {
     const ExplainOptions options_;
     const ClockTriple clock_;
 };
+
+/// Who is to be named for a part that is Spent::wrote: "disk", "disk, written by pt_writer"; no process.
+std::pair<std::string, uint32_t> written_to(const SpentPart& part, const GapAccount& account);
+/// "; the longest wait took 40 ms (fsync)"; empty where there is none.
+std::string longest_text(const SpentPart* part);
 
 /// Largest first, at most ten.
 std::vector<Culprit> ranked_culprits(const std::map<std::pair<std::string, uint32_t>, uint64_t>& by_name);

@@ -163,6 +163,8 @@ Result<void> CallProbes::Impl::load(bool has_host_tracepoints) {
                 bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(attach_type_uprobe_multi));
         }
     }
+    bpf_program__set_autoload(bpf_object__find_program_by_name(object.get(), "find_real_file"),
+                              libbpf_probe_bpf_helper(BPF_PROG_TYPE_RAW_TRACEPOINT, BPF_FUNC_find_vma, nullptr) == 1);
     bpf_map__set_max_entries(map("rings"), static_cast<uint32_t>(cpus));
     bpf_map__set_max_entries(map("cpus"), static_cast<uint32_t>(cpus));
     bpf_map__set_max_entries(map("call_counters"), calibrated_index() + 1);
@@ -316,6 +318,10 @@ CallProbes::~CallProbes() = default;
 
 AttachMethod CallProbes::method() const {
     return impl_->method;
+}
+
+RealFileOf CallProbes::real_files() const {
+    return real_file_of(impl_->program_fd("find_real_file"));
 }
 
 bool CallProbes::spares_filtered() const {

@@ -21,6 +21,7 @@
 #include "daemon/ingerod/probes/host_watch.h"
 #include "daemon/ingerod/probes/in_flight.h"
 #include "daemon/ingerod/probes/kernel/kernel_features.h"
+#include "daemon/ingerod/probes/kernel/real_files.h"
 
 namespace ingero {
 
@@ -81,6 +82,8 @@ class CallProbes {
     uint32_t stack_cost_ns() const;
     /// When calls of what is attached to for slices only count. It lives as long as the probes.
     ingero_slice& slice();
+    /// Which file the probes of a file lie in. What it gives may outlive the probes.
+    RealFileOf real_files() const;
     /// Decides which processes are recorded: all, until its enforce() is called.
     CaptureGate& gate();
 

@@ -103,10 +103,11 @@ void Slices::add_files(const ProcessKey& process, const std::set<OpId>& ops, Fil
     const ProcessEntry* entry = processes_.find(process);
     if (!entry || entry->excluded) return;
     // Several entries may be of one file, and have its functions among them: who maps it has to do with all.
-    std::set<FileId> ids;
-    for (const LibraryKey& key : entry->libraries) ids.insert(key.file);
+    std::set<FileId> files_of_it;
+    for (const LibraryKey& key : entry->libraries)
+        if (const LibraryEntry* library = libraries_.find(key)) files_of_it.insert(library->real);
     for (const auto& [key, library] : libraries_.all()) {
-        if (!ids.contains(key.file) || !library.attached) continue;
+        if (!files_of_it.contains(library.real) || !library.attached) continue;
         const auto sites = library.attached->hot();
         if (!sites) continue;
         std::set<OpId> there;
@@ -138,9 +139,12 @@ std::set<ProcessKey> Slices::find_callers() {
 // known well anything may be so.
 std::set<ProcessKey> Slices::others_of(const std::shared_ptr<HotSites>& sites,
                                        const std::set<ProcessKey>& callers) const {
+    std::optional<FileId> real;
+    for (const auto& [key, entry] : libraries_.all())
+        if (entry.attached && entry.attached->hot() == sites) real = entry.real;
     std::set<FileId> ids;
     for (const auto& [key, entry] : libraries_.all())
-        if (entry.attached && entry.attached->hot() == sites) ids.insert(key.file);
+        if (entry.real == real) ids.insert(key.file);
     std::set<ProcessKey> others, idle;
     for (const ProcessKey& caller : callers)
         if (!processes_.find(caller)) others.insert(caller);

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,6 +95,7 @@ Libraries::Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, Wor
     : loop_(loop),
       proc_(proc),
       method_(std::move(attacher.method)),
+      real_file_of_(std::move(attacher.real_file_of)),
       attacher_(std::in_place, loop, std::move(attacher.attach)),
       workers_(workers),
       owners_(owners),
@@ -148,11 +151,11 @@ void Libraries::forget(Entries::iterator entry) {
     copies_.give_back(entry->second.payer, 1);
     unwatch(entry->first, entry->second);
     detach(entry->second);
-    const FileId file = entry->first.file;
+    const FileId real = entry->second.real;
     next_search_.again.erase(entry->first);
     next_search_.unused.erase(entry->first);
     entries_.erase(entry);
-    reread_borrowers(file);
+    reread_borrowers(real);
 }
 
 void Libraries::detach(LibraryEntry& entry) {
@@ -182,19 +185,21 @@ void Libraries::put_state(const LibraryEntry& entry, std::string_view state) {
     callbacks_.put_state(std::move(row));
 }
 
-// Two names of one file, of which one is a user's own: a function has one probe, or its calls would be recorded twice.
+// Two names of one file, of which one is a user's own or another container's: a function has one probe, or its calls
+// would be recorded twice, and cost as much.
 std::set<uint64_t> Libraries::places_of_others(const LibraryKey& key) const {
+    const FileId real = entries_.at(key).real;
     std::set<uint64_t> places;
-    for (auto one = entries_.lower_bound({key.file, {}}); one != entries_.end() && one->first.file == key.file; ++one)
-        if (one->first != key) places.insert(one->second.places.begin(), one->second.places.end());
+    for (const auto& [other, entry] : entries_)
+        if (other != key && entry.real == real) places.insert(entry.places.begin(), entry.places.end());
     return places;
 }
 
 // The probes that they went without are gone.
-void Libraries::reread_borrowers(FileId file) {
-    for (auto one = entries_.lower_bound({file, {}}); one != entries_.end() && one->first.file == file; ++one)
-        if (one->second.borrows && (one->second.state == LibraryState::attached || one->second.attaching))
-            reread(one->first, one->second);
+void Libraries::reread_borrowers(FileId real) {
+    for (auto& [key, entry] : entries_)
+        if (entry.real == real && entry.borrows && (entry.state == LibraryState::attached || entry.attaching))
+            reread(key, entry);
 }
 
 void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
@@ -213,12 +218,14 @@ void Libraries::reread(const LibraryKey& key, LibraryEntry& entry) {
 // where a user may have mounted what they made, as removable media: there even set-user-ID means nothing.
 std::optional<Result<Libraries::FileFacts>> Libraries::facts_of(FileId file, uint32_t owner,
                                                                 const std::shared_ptr<UniqueFd>& fd) const {
-    return proc_.ask_of_file(file, owner, [fd]() -> Result<FileFacts> {
+    return proc_.ask_of_file(file, owner, [fd, real_file_of = real_file_of_]() -> Result<FileFacts> {
         FileFacts facts;
-        struct statvfs mount {};
+        struct statfs mount {};
         if (fstat(fd->get(), &facts.stat) != 0) return fail(ErrorCode::internal, errno_message("fstat", errno));
-        facts.is_roots = facts.stat.st_uid == 0 && fstatvfs(fd->get(), &mount) == 0 && (mount.f_flag & ST_NOSUID) == 0;
+        const bool has_mount = fstatfs(fd->get(), &mount) == 0;
+        facts.is_roots = facts.stat.st_uid == 0 && has_mount && (mount.f_flags & ST_NOSUID) == 0;
         facts.on_root_mount = is_on_root_mount(fd->get());
+        if (has_mount && mount.f_type == OVERLAYFS_SUPER_MAGIC && real_file_of) facts.real = real_file_of(fd->get());
         return facts;
     });
 }
@@ -355,6 +362,7 @@ Libraries::Sight Libraries::see(uint32_t pid, uint32_t uid, const Mapping& mappi
     LibraryEntry& entry = entries_[key];
     entry.file = file;
     entry.path = mapping.path;
+    entry.real = key.file;
     entry.payer = payer;
     copies_.take(payer, 1);
     if (!fd)
@@ -385,6 +393,7 @@ void Libraries::request_symbols(const LibraryKey& key, std::shared_ptr<UniqueFd>
     if (!*facts) return failed(key, facts->error().message, true);
     entry.read_as = (*facts)->stat;
     entry.on_root_mount = (*facts)->on_root_mount;
+    entry.real = (*facts)->real.value_or(key.file);
     if ((*facts)->is_roots) pay(entry, 0);
     entry.question = ++last_question_;
     std::vector<std::string> wanted = symbol_names(entry.file.library);
@@ -473,7 +482,7 @@ void Libraries::on_attached(const LibraryKey& key, const std::shared_ptr<UniqueF
     LibraryEntry& entry = entries_.at(key);
     entry.attaching = {};
     if (!attached) {
-        give_back(key, entry);
+        give_back(entry);
         if (attached.error().code != ErrorCode::busy) return failed(key, attached.error().message, true);
         unwatch(key, entry);
         return later(key, attached.error());
@@ -483,16 +492,16 @@ void Libraries::on_attached(const LibraryKey& key, const std::shared_ptr<UniqueF
     const bool rewritten = watched && entry.watch < 0;
     if (const auto still = is_still_as_read(key, entry, fd, sites); rewritten || !still || !*still) {
         callbacks_.on_missed(key);
-        give_back(key, entry);
+        give_back(entry);
         unwatch(key, entry);
         return rewritten || still ? retry(key, fd, changed_meanwhile(), false) : later(key, file_held_up());
     }
     settle(key, entry, sites);
 }
 
-void Libraries::give_back(const LibraryKey& key, LibraryEntry& entry) {
+void Libraries::give_back(LibraryEntry& entry) {
     detach(entry);
-    reread_borrowers(key.file);
+    reread_borrowers(entry.real);
 }
 
 void Libraries::settle(const LibraryKey& key, LibraryEntry& entry, const std::vector<ProbeSite>& sites) {

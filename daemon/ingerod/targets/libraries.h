@@ -73,8 +73,10 @@ struct LibraryEntry {
     struct stat read_as {};  ///< the file when its symbols were asked for
     AttachThread::Pending attaching;
     std::unique_ptr<AttachedLibrary> attached;
+    FileId real;                              ///< in which its probes lie: of an overlay's file, the one in a layer
     std::set<uint64_t> places;                ///< that it is or is being attached to, by file offset
-    bool borrows = false;                     ///< others are attached to for the file as something else
+    bool borrows = false;                     ///< others are attached to for the same file, by another name or as
+                                              ///< something else
     std::map<std::string_view, size_t> sets;  ///< of probes, and how many functions of each it has
     std::set<std::string> misplaced;          ///< functions not attached to: they point inside another
     int watch = -1;                           ///< inotify's, where it is attached
@@ -122,6 +124,7 @@ class Libraries {
     struct Attacher {
         AttachThread::Attach attach;
         std::string method;
+        RealFileOf real_file_of = {};  ///< may be empty
     };
     /// All but `callbacks` and `attacher` must outlive it, and what `attacher` uses.
     Libraries(EventLoop& loop, const ProcFs& proc, Attacher attacher, WorkerPool& workers, const UidOwners& owners,
@@ -161,6 +164,7 @@ class Libraries {
         struct stat stat {};
         bool is_roots = false;
         bool on_root_mount = false;
+        std::optional<FileId> real;  ///< of an overlay's file, where it is known
     };
     /// nullopt where whoever serves the file does not answer in time. Errors: internal.
     std::optional<Result<FileFacts>> facts_of(FileId file, uint32_t owner, const std::shared_ptr<UniqueFd>& fd) const;
@@ -171,7 +175,7 @@ class Libraries {
     bool find_payer(const LibraryKey& key, LibraryEntry& entry, size_t sites);
     void pay(LibraryEntry& entry, uint32_t payer);
     std::set<uint64_t> places_of_others(const LibraryKey& key) const;
-    void reread_borrowers(FileId file);
+    void reread_borrowers(FileId real);
     void reread(const LibraryKey& key, LibraryEntry& entry);
     bool may_try_for(const LibraryEntry& entry, uint32_t user) const;
     void try_for(const LibraryKey& key, LibraryEntry& entry, uint32_t user, std::shared_ptr<UniqueFd> fd);
@@ -182,7 +186,7 @@ class Libraries {
     void on_attached(const LibraryKey& key, const std::shared_ptr<UniqueFd>& fd, std::vector<ProbeSite> sites,
                      bool watched, Result<std::unique_ptr<AttachedLibrary>> attached);
     void settle(const LibraryKey& key, LibraryEntry& entry, const std::vector<ProbeSite>& sites);
-    void give_back(const LibraryKey& key, LibraryEntry& entry);
+    void give_back(LibraryEntry& entry);
     void failed(const LibraryKey& key, const std::string& reason, bool degrades);
     void put_state(const LibraryEntry& entry, std::string_view state);
     void watch(const LibraryKey& key, LibraryEntry& entry, int fd);
@@ -216,6 +220,7 @@ class Libraries {
     EventLoop& loop_;
     const ProcFs& proc_;
     const std::string method_;
+    const RealFileOf real_file_of_;
     std::optional<AttachThread> attacher_;
     WorkerPool& workers_;
     const UidOwners& owners_;
