@@ -54,6 +54,8 @@ struct Program {
     uint64_t loads = 0;            ///< parts of a model, each copied and waited for before the first step
     uint64_t hands_over_ns = 0;    ///< of each step: a thread that it woke has its CPU, and has enqueued for the device
     bool knows_last_wait = true;
+    uint64_t interrupted_every =
+        0;  ///< steps, at the end of whose synchronisation others have its CPU and nobody sees it
     double jitter = 0.01;
 };
 
@@ -246,6 +248,7 @@ class Thread {
             run_until(std::min(done_ns_, now_ + 2 * us));
             if (now_ < done_ns_ && is_hog_there()) lose_cpu();
         }
+        if (program_.interrupted_every != 0 && step % program_.interrupted_every == 7) now_ += 300 * us;
         now_ += 5 * us;
         end();
     }
@@ -345,6 +348,18 @@ TEST(LostTime, OfASynchronisationThatYieldsHasBoundsOnly) {
     EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns);
     EXPECT_LT(compared.finding.lost_high_ns, compared.finding.waited_ns / 2);
     EXPECT_EQ(compared.finding.verdict, Verdict::partial);
+}
+
+// It is told as its thread's own time after it was back: as if the device had not been done by then.
+TEST(LostTime, IsNotTakenForNothingByWhatNobodySeesThatHadTheCpu) {
+    for (const Sync sync : {Sync::yields, Sync::spins}) {
+        const Compared compared =
+            compare({.sync = sync, .hog = HogRuns::always, .interrupted_every = 30}, "cpu-contention");
+        ASSERT_FALSE(compared.finding.kind.empty());
+        EXPECT_LE(static_cast<double>(compared.finding.lost_low_ns), compared.true_ns);
+        EXPECT_GE(static_cast<double>(compared.finding.lost_high_ns), compared.true_ns);
+        EXPECT_GE(static_cast<double>(compared.finding.lost_ns), 0.5 * compared.true_ns);
+    }
 }
 
 constexpr Program worker{.kernel_ns = 50 * us, .own_ns = 8 * ms, .hog = HogRuns::always};

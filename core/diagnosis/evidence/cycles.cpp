@@ -19,9 +19,12 @@ constexpr size_t max_with_block = 16'384;   ///< with those that a block adds, o
 constexpr size_t crowd = max_threads / 16;  ///< of threads: a process with more makes room before others do
 constexpr size_t max_kinds = 4;
 constexpr size_t max_gap_waits = 262'144;
-/// A thread that was off the CPU when the device was done returns so soon after it is back, by whatever polls for the
-/// device and by the probes' own time.
-constexpr uint64_t moment_ns = 100'000;
+/// A thread that was off the CPU when the device was done returns so soon after it is back, or within such a part of
+/// the call: by whatever polls for the device, by the probes' own time, and by what else has the CPU that no scheduler
+/// sees, interrupts or a hypervisor. Those some hundred us, in one wait of fifty, made cycles that were held up look
+/// left alone.
+constexpr uint64_t moment_ns = 500'000;
+constexpr uint64_t moment_part = 16;
 /// Undisturbed cycles, for each of which there are at most so many others: fewer are exceptions.
 constexpr uint64_t others_for_each = 64;
 /// Cycles that it takes where all are disturbed.
@@ -81,7 +84,7 @@ uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock
     const uint64_t slept_ns = is_purpose(call.blocked_reason) ? 0 : time.blocked_ns;
     // Of rows without the last wait any may have been it.
     if (!op || !op->waits_for_device || call.last_wait_ns == 0) return time.runnable_ns + slept_ns;
-    if (call.tail_ns > std::max(moment_ns, time.duration_ns / 64)) return 0;
+    if (call.tail_ns > std::max(moment_ns, time.duration_ns / moment_part)) return 0;
     const uint64_t last_ns = call.last_reason == BlockedReason::none || is_purpose(call.last_reason)
                                  ? call.last_runnable_ns
                                  : call.last_wait_ns;
