@@ -162,6 +162,26 @@ TEST_F(AnMmapWatch, watches_a_cpu_that_comes_online_later_and_says_since_when_it
     EXPECT_LT(new_since_ns, came_ns) << "it may have come any time since the list was read last";
 }
 
+TEST_F(AnMmapWatch, does_not_scan_anew_where_no_cpu_came) {
+    say_is_online(std::to_string(cpu_));
+    EventLoop loop;
+    int scans = 0;
+    const auto watch = MmapWatch::start(
+        loop, [](std::string_view) { return false; }, [](std::string_view) { return false; },
+        {.on_mapping = [](uint32_t, const Mapping&, uint64_t) {},
+         .on_executable = {},
+         .on_program = [](uint32_t, const Mapping&, uint64_t) {},
+         .on_lost = [](uint64_t) {},
+         .on_new_cpus = [&](uint64_t) { ++scans; }},
+        {.file = online_, .period_us = 100});
+    if (!watch && watch.error().code == ErrorCode::denied) GTEST_SKIP() << "needs CAP_PERFMON";
+    ASSERT_TRUE(watch) << watch.error().message;
+    // Of a host that was not suspended its clocks say the same, up to the time between the readings of them.
+    const auto after_many_looks = loop.add_timer(200 * ms, [&] { loop.exit(0); });
+    EXPECT_EQ(loop.run(), 0);
+    EXPECT_EQ(scans, 0);
+}
+
 TEST(TheRingOfAnMmapWatch, has_the_same_size_whatever_a_page_has) {
     constexpr size_t kib = 1'024;
     for (const size_t page : {4 * kib, 16 * kib, 64 * kib}) EXPECT_EQ(mmap_ring_bytes(page), 64 * kib);

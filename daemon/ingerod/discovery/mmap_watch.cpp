@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/call_time.h"
 #include "core/model/time.h"
 #include "core/model/unique_fd.h"
 #include "daemon/ingerod/discovery/cpu_list.h"
@@ -36,6 +37,12 @@ constexpr uint64_t pause_us = 2'000;
 constexpr uint64_t due_period_us = 20'000;
 /// Less may be the time between the readings of two clocks.
 constexpr uint64_t least_sleep_ns = 100'000'000;
+
+/// In which the host was suspended since it started. The clocks are read one after the other: where it never was, the
+/// second may be ahead.
+uint64_t suspended_ns(const ClockTriple& now) {
+    return saturating_subtract(now.boottime_ns, now.monotonic_ns);
+}
 
 // PERF_RECORD_MMAP2 up to the file name (include/uapi/linux/perf_event.h).
 struct MmapRecord {
@@ -176,7 +183,7 @@ struct MmapWatch::Impl {
     Result<void> begin() {
         const ClockTriple now = ClockTriple::now();
         covered_ns = now.monotonic_ns;
-        slept_ns = now.boottime_ns - now.monotonic_ns;
+        slept_ns = suspended_ns(now);
         std::set<int> possible;
         for (int cpu = 0; cpu < libbpf_num_possible_cpus(); ++cpu) possible.insert(cpu);
         for (const int cpu : online().value_or(possible))
@@ -191,7 +198,7 @@ struct MmapWatch::Impl {
         const ClockTriple now = ClockTriple::now();
         const auto found = online();
         if (!found) return;
-        const uint64_t slept_by_now_ns = now.boottime_ns - now.monotonic_ns;
+        const uint64_t slept_by_now_ns = suspended_ns(now);
         const bool has_slept = slept_by_now_ns > slept_ns + least_sleep_ns;
         if (has_slept) slept_ns = slept_by_now_ns;
         for (auto ring = rings.begin(); ring != rings.end();) {
