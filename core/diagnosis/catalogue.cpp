@@ -29,12 +29,9 @@ constexpr auto entries = std::to_array<CatalogueEntry>({
      "as for cpu-contention; memory and caches", nullptr},
     {"own-io-wait", "The thread waits for a disk or a network file system",
      "the time in which a call's thread slept for disk or network file system I/O; between calls while the device "
-     "still "
-     "had work, where the thread's loop iterations took longer for it; and the same time as for data-starvation, as "
-     "far "
-     "as the thread waited for a disk to write or sync what is no checkpoint, and then neither slept by choice nor "
-     "waited "
-     "to be asked",
+     "still had work, where the thread's loop iterations took longer for it; and the same time as for "
+     "data-starvation, as far as the thread waited for a disk to write or sync what is no checkpoint, and then neither "
+     "slept by choice nor waited to be asked",
      "calls with their time split; waits",
      "which file; reads while the device had nothing to do, which are data-starvation", make_own_io_wait},
     {"lock-wait", "The thread waits for a lock",

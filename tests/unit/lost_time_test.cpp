@@ -54,8 +54,7 @@ struct Program {
     uint64_t loads = 0;            ///< parts of a model, each copied and waited for before the first step
     uint64_t hands_over_ns = 0;    ///< of each step: a thread that it woke has its CPU, and has enqueued for the device
     bool knows_last_wait = true;
-    uint64_t interrupted_every =
-        0;  ///< steps, at the end of whose synchronisation others have its CPU and nobody sees it
+    uint64_t interrupted_every = 0;  ///< steps, whose synchronisation ends with an interrupt that is in no trace
     double jitter = 0.01;
 };
 

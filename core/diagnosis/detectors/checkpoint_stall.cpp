@@ -1,4 +1,3 @@
-#include <map>
 #include <string>
 #include <utility>
 
@@ -21,8 +20,7 @@ class CheckpointStall final : public GapDetector {
                  std::vector<Finding>& ret_findings) const override {
         GapLoss loss(account, options_, clock_);
         uint64_t wrote_ns = 0, all_ns = 0, bytes = 0;
-        const SpentPart* longest = nullptr;
-        std::map<std::pair<std::string, uint32_t>, uint64_t> by_name;
+        Writes writes;
         for (const AccountedGap& gap : account.gaps) {
             if (!gap.is_checkpoint) continue;
             // Between the waits for the disk the thread makes ready and hands over what is to be written.
@@ -33,26 +31,21 @@ class CheckpointStall final : public GapDetector {
                 saturating_add(all_ns, saturating_subtract(gap.gap->time.length_ns(), chosen + gap.gap->in_calls_ns));
             bytes = saturating_add(bytes, gap.gap->bytes_back);
             loss.add(gap, saturating_add(wrote, gap.sum({Spent::ran})));
-            for (const SpentPart& part : gap.parts) {
-                if (part.spent != Spent::wrote) continue;
-                uint64_t& ns = by_name[written_to(part, account)];
-                ns = saturating_add(ns, part.ns);
-                if (!longest || part.longest_ns > longest->longest_ns) longest = &part;
-            }
+            writes.add(gap, account);
         }
         auto found = loss.finding("checkpoint-stall", stalled_from, context);
         if (!found) return;
         Finding& finding = *found;
         finding.explained_fraction = share_of(finding.lost_ns, all_ns);
         finding.verdict = verdict_of(finding.explained_fraction, context.lossy);
-        finding.culprits = ranked_culprits(by_name);
+        finding.culprits = writes.culprits();
         finding.rejected = other_time(account, [](const AccountedGap& gap, const SpentPart& part) {
             return gap.is_checkpoint && (part.spent == Spent::wrote || part.spent == Spent::ran);
         });
         const std::string who = process_text(finding);
         finding.summary = who + " waited for " + format_count(loss.gaps(), "checkpoint", "checkpoints") +
                           ": writing the " + std::to_string(bytes >> 20) + " MiB copied from the device took " +
-                          format_duration(wrote_ns) + longest_text(longest) + loss_text(finding);
+                          format_duration(wrote_ns) + writes.longest_text() + loss_text(finding);
         finding.fix =
             "Write checkpoints while training goes on: copy to host memory and let another thread or process write and "
             "sync them (asynchronous checkpoints). Or write them less often, to faster storage, or let each rank write "

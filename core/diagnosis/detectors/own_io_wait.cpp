@@ -1,4 +1,3 @@
-#include <map>
 #include <string>
 #include <utility>
 
@@ -26,8 +25,7 @@ class OwnIoWait final : public GapDetector {
                  std::vector<Finding>& ret_findings) const override {
         GapLoss loss(account, options_, clock_);
         uint64_t most_ns = 0, unknown_ns = 0;
-        const SpentPart* longest = nullptr;
-        std::map<std::pair<std::string, uint32_t>, uint64_t> by_name;
+        Writes writes;
         const auto is_lost = [](const AccountedGap& gap) {
             return !gap.is_checkpoint && !has_time_to_spare(gap, gap.sum({Spent::wrote}));
         };
@@ -38,26 +36,21 @@ class OwnIoWait final : public GapDetector {
             if (!is_lost(gap)) continue;
             loss.add(gap, wrote_ns);
             unknown_ns = saturating_add(unknown_ns, gap.sum({Spent::unknown}));
-            for (const SpentPart& part : gap.parts) {
-                if (part.spent != Spent::wrote) continue;
-                uint64_t& ns = by_name[written_to(part, account)];
-                ns = saturating_add(ns, part.ns);
-                if (!longest || part.longest_ns > longest->longest_ns) longest = &part;
-            }
+            writes.add(gap, account);
         }
         auto found = loss.finding("own-io-wait", waited_from, context);
         if (!found) return;
         Finding& finding = *found;
         loss.prove(finding, unknown_ns, context);
         finding.lost_high_ns = most_ns;
-        finding.culprits = ranked_culprits(by_name);
+        finding.culprits = writes.culprits();
         finding.rejected = other_time(account, [&](const AccountedGap& gap, const SpentPart& part) {
             return part.spent == Spent::wrote && is_lost(gap);
         });
         const std::string who = process_text(finding);
         finding.summary = "the device of " + who + " had nothing to do while the program waited for writes, " +
                           format_count(loss.gaps(), "time", "times") + ", mostly to " + finding.culprits[0].name +
-                          longest_text(longest) + loss_text(finding);
+                          writes.longest_text() + loss_text(finding);
         finding.fix =
             "Write and sync in another thread or process while the device works, sync less often, or keep the files on "
             "faster storage. iostat -x 1 shows whether the disk is busy with other work.";

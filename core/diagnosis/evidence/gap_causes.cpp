@@ -183,17 +183,26 @@ void GapDetector::find(const JudgementContext& context, std::vector<Finding>& re
     for (const GapAccount& account : context.gaps->all()) find_in(account, context, ret_findings);
 }
 
-std::pair<std::string, uint32_t> written_to(const SpentPart& part, const GapAccount& account) {
-    std::string name = part.longest ? std::string(to_string(part.longest->blocked_reason)) : std::string("disk");
-    const std::string_view writer = to_string_view(part.comm);
-    if (part.process.pid != account.process.pid && !writer.empty()) name += ", written by " + std::string(writer);
-    return {std::move(name), 0};
+void Writes::add(const AccountedGap& gap, const GapAccount& account) {
+    for (const SpentPart& part : gap.parts) {
+        if (part.spent != Spent::wrote) continue;
+        std::string name = part.longest ? std::string(to_string(part.longest->blocked_reason)) : std::string("disk");
+        const std::string_view writer = to_string_view(part.comm);
+        if (part.process.pid != account.process.pid && !writer.empty()) name += ", written by " + std::string(writer);
+        uint64_t& ns = by_name_[{std::move(name), 0}];
+        ns = saturating_add(ns, part.ns);
+        if (!longest_ || part.longest_ns > longest_->longest_ns) longest_ = &part;
+    }
 }
 
-std::string longest_text(const SpentPart* part) {
-    if (!part || !part->longest) return {};
-    const std::string what = wait_detail_text(*part->longest);
-    return "; the longest wait took " + format_duration(part->longest_ns) + (what.empty() ? "" : " (" + what + ")");
+std::vector<Culprit> Writes::culprits() const {
+    return ranked_culprits(by_name_);
+}
+
+std::string Writes::longest_text() const {
+    if (!longest_ || !longest_->longest) return {};
+    const std::string what = wait_detail_text(*longest_->longest);
+    return "; the longest wait took " + format_duration(longest_->longest_ns) + (what.empty() ? "" : " (" + what + ")");
 }
 
 std::vector<Culprit> ranked_culprits(const std::map<std::pair<std::string, uint32_t>, uint64_t>& by_name) {

@@ -97,10 +97,20 @@ class GapDetector : public Detector {
     const ClockTriple clock_;
 };
 
-/// Who is to be named for a part that is Spent::wrote: "disk", "disk, written by pt_writer"; no process.
-std::pair<std::string, uint32_t> written_to(const SpentPart& part, const GapAccount& account);
-/// "; the longest wait took 40 ms (fsync)"; empty where there is none.
-std::string longest_text(const SpentPart* part);
+/// What gaps spent as Spent::wrote.
+class Writes {
+  public:
+    /// The account's gap, which must outlive it.
+    void add(const AccountedGap& gap, const GapAccount& account);
+    /// "disk", "disk, written by pt_writer"; no processes.
+    std::vector<Culprit> culprits() const;
+    /// "; the longest wait took 40 ms (fsync)"; empty where there is none.
+    std::string longest_text() const;
+
+  private:
+    std::map<std::pair<std::string, uint32_t>, uint64_t> by_name_;
+    const SpentPart* longest_ = nullptr;
+};
 
 /// Largest first, at most ten.
 std::vector<Culprit> ranked_culprits(const std::map<std::pair<std::string, uint32_t>, uint64_t>& by_name);
