@@ -405,7 +405,7 @@ static __always_inline void leave_call(struct call_context *ctx) {
     __u64 now, switched;
     struct ingero_worth worth;
     __u32 thinned = 0;
-    __u8 uncertain;
+    __u8 uncertain, waited;
 
     if (!thread || !thread->depth) return;
     if (!is_captured(task, thread)) { /* the policy changed while it was inside */
@@ -443,15 +443,20 @@ static __always_inline void leave_call(struct call_context *ctx) {
         else if (shape_of(frame->cookie) == INGERO_SHAPE_NAME) frame->args[2] = 0;
     }
     worth = count_call(thread, frame->cookie, frame->start_ns, now);
-    if (return_code != 0)
+    waited = frame->waits || uncertain;
+    if (return_code != 0) {
         worth.calls = worth.times = 1;
-    else
-        worth = weigh_call(thread, frame->cookie, now - frame->start_ns, frame->waits || uncertain, worth, &thinned);
+    } else if (is_to_make_room(frame->cookie, now - frame->start_ns, waited)) {
+        lose_record(counters, 1, 0);
+        return;
+    } else {
+        worth = weigh_call(thread, frame->cookie, now - frame->start_ns, waited, worth, &thinned);
+    }
     if (worth.calls == 0) {
         COUNT(counters, thinned);
         return;
     }
-    if (frame->waits || uncertain) {
+    if (waited) {
         struct ingero_call_wait_record *record = reserve(sizeof(*record));
         if (!record) {
             lose_record(counters, worth.calls, thinned);

@@ -4,7 +4,8 @@
  * in so many is kept and says how many it stands for, so that sums over the records stay what they were. What failed,
  * waited or took long is always kept, and so is every call of an op that has no slot. A ring that fills, because the
  * reader is held up, keeps its last quarter for those, but for waits of a few us, of which a busy CPU makes thousands:
- * the next record of the others stands for what found no room. What is left out when a thread ends is counted lost.
+ * the next record of the others stands for what found no room. In its last eighth those of a hot op that did not fail
+ * are counted lost, so that failures have room. So is what is left out when a thread ends.
  *
  * Each thread decides for itself, ten times a second: nobody's storm thins the calls of another.
  */
@@ -106,6 +107,11 @@ static __always_inline struct ingero_worth weigh_call(struct thread_state *threa
     *ret_thinned = unkept;
     alone.calls = alone.times = unkept + 1;
     return alone;
+}
+
+/* Whether a call that did not fail is to leave its room in the ring to those that do. */
+static __always_inline int is_to_make_room(__u64 cookie, __u64 duration_ns, int waited) {
+    return slot_of(cookie) && (waited || duration_ns >= SLOW_CALL_NS) && is_any_budget() && is_ring_almost_full();
 }
 
 /* The thread ends: no record will come to stand for those left out since the last. */

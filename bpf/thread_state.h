@@ -295,13 +295,15 @@ static __always_inline void *ring_of_cpu(void) {
     return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-static __always_inline int is_ring_fuller_than(__u64 quarters) {
+static __always_inline int is_ring_fuller_than(__u64 eighths) {
     void *ring = ring_of_cpu();
     return ring &&
-           bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4 * quarters;
+           bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 8 * eighths;
 }
 
-static __always_inline int is_ring_filling(void) { return is_ring_fuller_than(3); }
+static __always_inline int is_ring_filling(void) { return is_ring_fuller_than(6); }
+
+static __always_inline int is_ring_almost_full(void) { return is_ring_fuller_than(7); }
 
 static __always_inline void *reserve(__u64 size) {
     void *ring = ring_of_cpu();

@@ -24,6 +24,8 @@ constexpr OpId driver_launch = op::cuLaunchKernel;
 constexpr uint64_t error_every = 997;
 constexpr uint64_t slow_every = 4'999;
 constexpr uint64_t slow_us = 200;
+constexpr uint64_t many_slow_every = 19;
+constexpr uint64_t many_slow_us = 60;
 constexpr uint64_t most_memory_bytes = 96 << 20;
 constexpr uint64_t most_waiting_bytes = 32 << 20;  ///< that a slow disk holds up besides
 
@@ -44,14 +46,14 @@ struct Sums {
     uint32_t heaviest = 1;
 };
 
-Sums sum_up(const StoreContents& store, uint32_t pid, OpId op) {
+Sums sum_up(const StoreContents& store, uint32_t pid, OpId op, uint64_t slow_ns = slow_us * 1000) {
     Sums sums;
     for (const Event& event : store.events) {
         if (event.tgid != pid || event.op != op) continue;
         sums.rows++;
         sums.calls += event.weight;
         sums.errors += event.return_code != 0;
-        sums.slow += event.duration_ns >= slow_us * 1000;
+        sums.slow += event.duration_ns >= slow_ns;
         sums.heaviest = std::max(sums.heaviest, event.weight);
         EXPECT_TRUE(event.weight == 1 || event.return_code == 0) << "a failed call stands for itself alone";
     }
@@ -172,7 +174,10 @@ TEST_F(Budget, a_launch_storm_is_thinned_with_errors_and_slow_calls_kept_and_cou
 
 TEST_F(Budget, what_a_full_ring_has_no_room_for_is_stood_for_and_no_error_is_lost) {
     Daemon daemon(directory_ / "run", with_budget());
-    const std::string rules = "at=cudaLaunchKernel:/" + std::to_string(error_every) + ":error=719";
+    // More slow ones than a ring's last quarter has room for, as a busy CPU's preemptions make them.
+    const std::string rules = "at=cudaLaunchKernel:/" + std::to_string(error_every) +
+                              ":error=719,at=cudaLaunchKernel:/" + std::to_string(many_slow_every) +
+                              ":spin=" + std::to_string(many_slow_us);
     Workload storm(
         {"calls", "--op", "launch", "--count", "600000", "--rate", "0", "--threads", "2", "--standin", rules});
     ASSERT_TRUE(daemon.wait_traced(storm.pid()));
@@ -185,16 +190,17 @@ TEST_F(Budget, what_a_full_ring_has_no_room_for_is_stood_for_and_no_error_is_los
 
     const StoreContents store = read_store(daemon.store());
     const uint64_t made = figure_of(storm.child().output(), "launches");
-    const Sums runtime = sum_up(store, pid, launch);
+    const Sums runtime = sum_up(store, pid, launch, many_slow_us * 1000);
     std::cout << made << " launches: " << runtime.rows << " rows for " << runtime.calls << " calls, heaviest "
               << runtime.heaviest << ", " << runtime.errors << " errors, lost " << lost_of(store, launch) << "\n";
     ASSERT_GE(made, 600'000u);
     EXPECT_GT(runtime.heaviest, 200u) << "the rings never filled";
     EXPECT_NEAR(static_cast<double>(runtime.errors), static_cast<double>(made / error_every), 2);
     expect_accounted(store, pid, runtime.calls, made);
+    EXPECT_GE(runtime.slow + lost_of(store, launch), made / many_slow_every - 1) << "a slow call was left out unsaid";
     if (is_alone(store, pid)) {
-        EXPECT_LE(lost_of(store, launch), 2 * 4100u)
-            << "more than what no record of a thread came to stand for at its end";
+        EXPECT_LE(lost_of(store, launch), made / 8)
+            << "more than slow calls, and what no record of a thread came to stand for at its end";
     }
 }
 

@@ -17,7 +17,7 @@ SAME_START_NS = 1_000_000
 
 _MAX_LATENCY_SECONDS = 24 * 3600.0
 _MAX_AGE_NS = 60 * 1_000_000_000
-_NARROW_NS = 100_000
+_CLOSE_NS = 50_000
 _READINGS = 3
 
 # Names by version, newest first.
@@ -53,22 +53,23 @@ class Clock:
     """Converts time.time(), which the statistics use, to CLOCK_MONOTONIC, which spans use.
 
     The kernel keeps one difference between both clocks until somebody sets the wall clock. So the difference that was
-    read once is kept while the clocks agree with it: completions of one request that end in several iterations have
-    the same arrival, and then get the same start to a microsecond. What remains: where the wall clock is set between
-    two of them, or where this thread lost its CPU in the middle of every reading, their starts are that far apart.
+    read once, in the shortest of some readings, is kept while the clocks agree with it to _CLOSE_NS: completions of one
+    request that end in several iterations have the same arrival, and then get the same start to a microsecond. What
+    remains: where the wall clock is set between two of them, or where this thread lost its CPU in the middle of every
+    reading, their starts are that far apart.
     """
 
     def __init__(self):
         self._ahead_ns = None  # of the wall clock
 
     def read(self):
+        readings = []
         for _ in range(_READINGS):
             before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-            if self._ahead_ns is not None and wall - after <= self._ahead_ns <= wall - before:
+            if self._ahead_ns is not None and -_CLOSE_NS <= self._ahead_ns - (wall - after) <= after - before + _CLOSE_NS:
                 return
-            if after - before < _NARROW_NS:
-                break
-        self._ahead_ns = wall - (before + after) // 2
+            readings.append((after - before, wall - (before + after) // 2))
+        self._ahead_ns = min(readings)[1]
 
     def to_monotonic(self, seconds):
         return int(seconds * 1e9) - self._ahead_ns
