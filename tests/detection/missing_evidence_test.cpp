@@ -27,10 +27,10 @@ class MissingEvidence : public Detection {
         json rows = json::array();
         for (const json& finding : answer["findings"]) {
             rows.push_back(row_of(finding));
-            if (finding["severity"] == "low" && finding["verdict"] == "insufficient-evidence") continue;
             if (is_of_others(finding)) continue;
-            EXPECT_EQ(finding["kind"], kind) << finding.dump(1);
             EXPECT_NE(finding["verdict"], "proven") << finding.dump(1);
+            if (finding["severity"] == "low") continue;  // a device that was late on a busy host, too
+            EXPECT_EQ(finding["kind"], kind) << finding.dump(1);
         }
         note_in_matrix([&](json& matrix) { matrix["rows"][row] = rows; });
     }
