@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/diagnosis/evidence/expected.h"
 #include "core/diagnosis/finding_text.h"
 #include "core/model/host_event.h"
 
@@ -109,9 +110,10 @@ Loss loss_of(const CycleLoss& cycles, uint64_t waited_ns) {
 /// Of the thread that lost the most.
 Loss busiest(const KindLedger& kind) {
     Loss most;
-    for (const auto& [tid, cycles] : kind.lost_by_thread) {
+    for (const auto& [tid, lost] : kind.lost_by_thread) {
         const auto waited = kind.by_thread.find(tid);
-        const Loss loss = loss_of(cycles, waited == kind.by_thread.end() ? 0 : waited->second);
+        const uint64_t own_ns = waited == kind.by_thread.end() ? 0 : waited->second;
+        const Loss loss = loss_of(lost.cycles, lost.has_others ? kind.waited_ns : own_ns);
         if (loss.point_ns >= most.point_ns) most = loss;
     }
     return most;
@@ -230,8 +232,10 @@ void Ledger::lose(const ThreadLoss& loss) {
         if (loss.between_calls[number] && one.point_ns > 0 && loss.last_call != 0)
             kind->evidence.add_last(static_cast<uint64_t>(one.point_ns), loss.last_call);
         const auto of_thread = kind->lost_by_thread.find(loss.tid);
-        if (of_thread != kind->lost_by_thread.end() || kind->lost_by_thread.size() < max_map_entries)
-            kind->lost_by_thread[loss.tid].add(one);
+        if (of_thread == kind->lost_by_thread.end() && kind->lost_by_thread.size() == max_map_entries) continue;
+        KindLedger::ThreadLost& lost = kind->lost_by_thread[loss.tid];
+        lost.cycles.add(one);
+        lost.has_others |= loss.has_others;
     }
 }
 

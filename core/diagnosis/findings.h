@@ -40,7 +40,12 @@ struct KindLedger {
     uint64_t worst_worth = 0;  ///< ns in it, of a call four times
     SlowCall worst;
     std::map<uint32_t, uint64_t> by_thread;  ///< waited
-    std::map<uint32_t, CycleLoss> lost_by_thread;
+    /// `has_others`: threads waited in it that work for this one.
+    struct ThreadLost {
+        CycleLoss cycles;
+        bool has_others = false;
+    };
+    std::map<uint32_t, ThreadLost> lost_by_thread;
     std::map<uint32_t, uint64_t> by_cpu;
     std::map<OpId, uint64_t> by_op;
     std::map<std::pair<std::string, uint32_t>, uint64_t> by_culprit;

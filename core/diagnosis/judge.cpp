@@ -164,8 +164,7 @@ void Judge::learn(std::span<const Event> block) {
     });
     // Of threads that calls have made known.
     visit([&](const Event& event) {
-        if (event.op == op_wait)
-            cycles_.learn_gap_wait(event.process(), event.tid, {event.start_ns, saturating_end_ns(event)});
+        if (event.op == op_wait) cycles_.learn_gap_wait(event);
     });
     cycles_.end_learnt_block();
 }
@@ -211,14 +210,28 @@ Result<void> Judge::learn(BlockView& block) {
 /// Of the many short ones that are not kept no row is made.
 Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
     using enum ColumnId;
-    if (auto decoded = columns_.decode(depth, tgid, tid, process_start, start, duration); !decoded) return decoded;
+    auto decoded = columns_.decode(depth, tgid, tid, process_start, start, duration, runnable, blocked_reason,
+                                   waker_tgid, argument_0);
+    if (!decoded) return decoded;
     const auto depths = columns_[depth], tgids = columns_[tgid], tids = columns_[tid],
-               process_starts = columns_[process_start], starts = columns_[start], durations = columns_[duration];
+               process_starts = columns_[process_start], starts = columns_[start], durations = columns_[duration],
+               runnables = columns_[runnable], reasons = columns_[blocked_reason], wakers = columns_[waker_tgid],
+               places = columns_[argument_0];
+    Event wait;
+    wait.op = op_wait;
     for (size_t row = 0; row < starts.size(); ++row) {
-        const ProcessKey process{static_cast<uint32_t>(tgids[row]), process_starts[row]};
-        if (depths[row] == 0 && filter_.matches(process))
-            cycles_.learn_gap_wait(process, static_cast<uint32_t>(tids[row]),
-                                   {starts[row], saturating_add(starts[row], durations[row])});
+        if (depths[row] != 0) continue;
+        wait.tgid = static_cast<uint32_t>(tgids[row]);
+        wait.process_start_ns = process_starts[row];
+        if (!filter_.matches(wait.process())) continue;
+        wait.tid = static_cast<uint32_t>(tids[row]);
+        wait.start_ns = starts[row];
+        wait.duration_ns = durations[row];
+        wait.runnable_ns = runnables[row];
+        wait.blocked_reason = static_cast<BlockedReason>(reasons[row]);
+        wait.waker_tgid = static_cast<uint32_t>(wakers[row]);
+        wait.args[0] = places[row];
+        cycles_.learn_gap_wait(wait);
     }
     if (block.header().max_end_ns <= window_.from_ns) return {};
     wanted_.clear();
@@ -228,7 +241,7 @@ Result<void> Judge::learn_waits(BlockView& block, size_t segment) {
             wanted_.push_back(static_cast<uint16_t>(row));
     }
     rows_.clear();
-    if (auto decoded = decode_rows(block, segment, wanted_, rows_); !decoded) return decoded;
+    if (decoded = decode_rows(block, segment, wanted_, rows_); !decoded) return decoded;
     auto next = rows_.begin();
     for (size_t row = 0; row < starts.size(); ++row) {
         const Window time{starts[row], saturating_add(starts[row], durations[row])};
@@ -260,7 +273,7 @@ Result<void> Judge::learn_calls(OpId id) {
     // Of most calls it is enough that they waited for nothing.
     const bool may_wait = (known && known->waits_for_device) || !columns_.is_default(runnable) ||
                           !columns_.is_default(blocked) || !columns_.is_default(flags);
-    if (may_wait) decoded = columns_.decode(tid, last_wait, last_runnable, last_reason, tail);
+    if (may_wait) decoded = columns_.decode(tid, device, last_wait, last_runnable, last_reason, tail);
     if (!decoded) return decoded;
     Event call;
     call.op = id;
@@ -285,6 +298,7 @@ Result<void> Judge::learn_calls(OpId id) {
             continue;
         }
         call.tid = static_cast<uint32_t>(columns_[tid][row]);
+        call.device = static_cast<uint16_t>(columns_[device][row]);
         call.last_wait_ns = columns_[last_wait][row];
         call.last_runnable_ns = columns_[last_runnable][row];
         call.last_reason = static_cast<BlockedReason>(columns_[last_reason][row]);
@@ -360,6 +374,7 @@ bool Judge::slept_in_work(const Event& wait) const {
 }
 
 void Judge::judge_gap_wait(const Event& wait) {
+    cycles_.judge_sleep(wait);
     const Event blamed = is_throttled(wait) ? blame_quota(wait, call_time(wait).runnable_ns) : wait;
     const CallTime time = call_time(blamed);
     const auto add = [&](const Assignment& assignment) {

@@ -16,6 +16,7 @@ namespace ingero::test {
 namespace {
 
 using enum LostTimeCase::Hog;
+using Launcher = LostTimeCase::Launcher;
 
 std::vector<std::string> turns_of(LostTimeCase::Hog hog, const std::string& word) {
     switch (hog) {
@@ -65,6 +66,19 @@ std::vector<LostTimeCase> lost_time_cases() {
          .hog = always,
          .kind = hog,
          .works_us = 8'000},
+        {.name = "a_hog_beside_a_thread_that_launches_for_another",
+         .standin = "call_ns=50000",
+         .kernel_us = 1,
+         .hog = always,
+         .kind = hog,
+         .launcher = Launcher::on_own_cpu},
+        {.name = "a_hog_beside_two_threads_that_launch_in_turn",
+         .standin = "call_ns=50000",
+         .kernel_us = 1,
+         .hog = always,
+         .kind = hog,
+         .bounds_only = true,
+         .launcher = Launcher::on_same_cpu},
         {"a_hog_in_waits_only", "sync=spin", 190, in_waits, hog},
         {"a_hog_between_waits_only", "sync=spin", 190, between_waits, hog, true},
         {"a_hog_early_in_waits_only", "sync=spin", 190, early_in_waits, hog, false, true},
@@ -88,10 +102,28 @@ Result<MeasuredLoss> measure_lost_time(const LostTimeCase& one, unsigned seconds
     std::ofstream(directory / "with-waits.conf") << "[capture]\noverhead_budget = 0\n";
     Daemon daemon(directory / "run", {"--config", directory / "with-waits.conf"});
     const bool in_turns = !turns_of(one.hog, word).empty();
-    Workload workload({"--standin", one.standin + (in_turns ? ",waits=" + word : ""), "--kernel-us",
-                       std::to_string(one.kernel_us), "--cpu", "0", "--log", log, "--duration", std::to_string(seconds),
-                       "train", "--launches", "50", "--batch-kib", "1", "--loader",
-                       one.works_us == 0 ? "none" : "compute", "--loader-us", std::to_string(one.works_us)});
+    std::vector<std::string> options{"--standin",
+                                     one.standin + (in_turns ? ",waits=" + word : ""),
+                                     "--kernel-us",
+                                     std::to_string(one.kernel_us),
+                                     "--cpu",
+                                     one.launcher == Launcher::on_own_cpu ? "1" : "0",
+                                     "--log",
+                                     log,
+                                     "--duration",
+                                     std::to_string(seconds),
+                                     "train",
+                                     "--batch-kib",
+                                     "1",
+                                     "--loader",
+                                     one.works_us == 0 ? "none" : "compute",
+                                     "--loader-us",
+                                     std::to_string(one.works_us)};
+    if (one.launcher == Launcher::none)
+        options.insert(options.end(), {"--launches", "50"});
+    else
+        options.insert(options.end(), {"--launches", "10", "--backward-launches", "40", "--backward-cpu", "0"});
+    Workload workload(options);
     const int pid = workload.pid();
     if (!daemon.wait_traced(pid)) return fail(ErrorCode::internal, "the program is not traced");
     std::optional<CpuControlGroup> group;

@@ -30,6 +30,9 @@ struct LostTimeCase {
     bool costs_nothing = false;  ///< the device works on
     uint64_t quota_us = 0;       ///< of a CPU in each 100 ms; 0: no such limit
     uint64_t works_us = 0;       ///< on the CPU between the end of a wait and the first launch
+    /// Most launches are another thread's than the one that waits. Where it has a CPU of its own, only that one is the
+    /// hog's.
+    enum class Launcher : uint8_t { none, on_same_cpu, on_own_cpu } launcher = Launcher::none;
 };
 void PrintTo(const LostTimeCase& one, std::ostream* out);
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/standin/ground_truth_reader.h"
@@ -20,12 +22,13 @@ struct Replayed {
     uint64_t lost_ns() const { return took_ns > undisturbed_ns ? took_ns - undisturbed_ns : 0; }
 };
 
-/// Of the thread that `pid` begins with, which launches kernels of this length on one stream, copies, and waits for the
-/// stream. Nothing where the log has no such calls.
+/// Of a process whose threads launch kernels of this length on one stream, copy, and wait for the stream, only one at a
+/// time: what passes from the last call of one to the first of another is what that one ran meanwhile. Nothing where
+/// the log has no such calls.
 inline std::optional<Replayed> replay_undisturbed(const standin::GroundTruth& log, uint32_t pid, uint64_t kernel_ns) {
     std::vector<const standin::Record*> calls;
     for (const standin::Record& record : log.records())
-        if (record.tid == pid && record.depth == 0 && standin::finished(record)) calls.push_back(&record);
+        if (record.pid == pid && record.depth == 0 && standin::finished(record)) calls.push_back(&record);
     const auto waits = [&](const standin::Record& call) {
         return log.name(call).find("Synchronize") != std::string_view::npos;
     };
@@ -55,10 +58,13 @@ inline std::optional<Replayed> replay_undisturbed(const standin::GroundTruth& lo
     const uint64_t return_ns = std::min<uint64_t>(returns[returns.size() / 4], sleeps ? 150'000 : 20'000);
 
     uint64_t now_ns = (*first)->end_ns, count = 0;
+    std::map<uint32_t, uint64_t> ran_ns;  // by thread, up to its latest call
+    for (auto call = calls.begin(); call <= first; ++call) ran_ns[(*call)->tid] = (*call)->end_cpu_ns;
     done_ns = 0;
     for (auto call = first + 1; call != last; ++call) {
-        const standin::Record &one = **call, &before = **(call - 1);
-        now_ns += one.start_cpu_ns - before.end_cpu_ns;
+        const standin::Record& one = **call;
+        const auto [before, is_first] = ran_ns.try_emplace(one.tid, one.start_cpu_ns);
+        now_ns += one.start_cpu_ns - std::exchange(before->second, one.end_cpu_ns);
         if (waits(one)) {
             ++count;
             now_ns = std::max(now_ns, done_ns) + return_ns;

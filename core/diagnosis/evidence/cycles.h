@@ -10,13 +10,16 @@
 // the CPU.
 //
 // A thread that waits for no device loses what it waits. But where one thread of a process gives the device work and
-// another waits for it, what was given before may have lasted meanwhile: of the first it is not known what it lost.
+// another waits for it, what was given before may have lasted meanwhile, and it is not known what the first lost.
+// Unless the other, the one that waits for the process's devices, sleeps meanwhile until a thread of the process wakes
+// it, as in PyTorch's backward passes: then it waits for the first, and what held that one up during the sleep is of
+// its cycles. The sleep itself holds nothing up.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "core/diagnosis/assign.h"
@@ -47,12 +50,8 @@ struct ThreadLoss {
     uint64_t last_call = 0;  ///< the same of any cycle
     std::array<CycleLoss, finding_causes> causes;
     std::array<bool, finding_causes> between_calls{};  ///< some of what has this cause passed there
+    bool has_others = false;                           ///< what held up threads that work for it is in it
 };
-
-/// How long a call can have held its thread up by waiting: none of its sleeps for what it is called for, and of a wait
-/// for the device its last time off the CPU at most. `sleeps_for_lock`: a futex that it slept on is a lock, and not
-/// what it is woken by when the device is done.
-uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock = false);
 
 /// Fed twice with the outermost calls of a window, the first time with those of the history before it too; blocks in
 /// the order in which they were recorded, rows of a block in any. Bounded, some 100 MiB at most: it keeps 1,024 threads
@@ -63,8 +62,8 @@ class Cycles {
     explicit Cycles(const Window& window);
 
     void learn(const Event& call, const Op* op);
-    /// A wait of a thread between its calls.
-    void learn_gap_wait(const ProcessKey& process, uint32_t tid, const Window& time);
+    /// A wait of a thread between its calls: when, what for and who ended it.
+    void learn_gap_wait(const Event& wait);
     void end_learnt_block();
     void finish_learning();
 
@@ -74,12 +73,17 @@ class Cycles {
     bool has_cycles(const ProcessKey& process, uint32_t tid) const;
     /// A wait between calls of a thread that has cycles. It is of a cycle once the thread calls again.
     void judge_gap_wait(const Event& wait, const Assignment& assignment);
+    /// The same wait, as far as its thread slept: others may have worked for it meanwhile.
+    void judge_sleep(const Event& wait);
     /// Appends what was lost in cycles that have ended.
     void end_judged_block(std::vector<ThreadLoss>& ret_losses);
     /// What is left of cycles that have not.
     void finish(std::vector<ThreadLoss>& ret_losses);
 
   private:
+    static constexpr size_t max_others =
+        4'096;  ///< calls and waits of threads that work for one, until it sleeps or waits
+
     /// In ns. Floats: a median needs no more.
     struct Cycle {
         float length = 0;
@@ -113,8 +117,36 @@ class Cycles {
         Sampler<Cycle, 128> cycles_inside;
         std::optional<Length> length;
     };
+    /// Who waits for the devices of a process, as far as was learnt. The map has some for its whole life.
+    struct Waits {
+        uint32_t tid = 0;        ///< the thread that waits most
+        uint64_t waited_ns = 0;  ///< of all_ns
+        uint64_t all_ns = 0;
+    };
     /// Delays of the cycle under way by cause; the last: of other causes.
     using Delays = std::array<uint64_t, finding_causes + 1>;
+    struct Learnt {
+        uint32_t of = 0;      ///< the thread
+        uint32_t thread = 0;  ///< in whose cycles it counts: itself, or the one that waits for what it gives the device
+        bool is_certain = true;
+        uint64_t start_ns = 0, end_ns = 0;
+        uint64_t delay_ns = 0;
+        uint64_t delay_for_device_ns = 0;
+        uint64_t sequence = 0;
+        uint64_t what = 0;  ///< of waits for the device; 0: another call, or none
+        // Of a wait between calls.
+        bool is_gap_wait = false;
+        bool may_be_idle = false;   ///< it slept where one does that waits to be asked
+        bool is_for_other = false;  ///< it slept until one woke it that works for it
+        uint32_t waker = 0;         ///< from a futex, of its process; 0: none, or not known
+        uint64_t slept_ns = 0;      ///< at its beginning
+        bool is_of_others() const { return of != thread; }
+    };
+    struct Judged {
+        Learnt call;
+        Delays delays{};
+        bool is_sleep = false;  ///< in which others may have worked for the thread
+    };
     struct Thread {
         std::vector<Kind> kinds;
         std::vector<Window> gap_waits;
@@ -122,8 +154,17 @@ class Cycles {
         uint64_t pacing = 0;           ///< the kind of wait for the device that ends them
         bool feeds_device = false;     ///< it waits for one, or may have before it was forgotten
         bool enqueues = false;         ///< some call that was held up gave a device work
+        bool leads = false;            ///< others give its device work for it
+        uint64_t leads_from_ns = 0;    ///< what it slept before counts as if none did
+        uint64_t devices = 0;          ///< it enqueued on, a bit each; the highest: of others, or not known
+        uint64_t waited_for = 0;       ///< the same of waits
+        uint64_t waited_ns = 0;        ///< for the device
+        Waits* waits = nullptr;        ///< of its process; nullptr: not looked up yet, or no room
         uint64_t learnt_until_ns = 0;  ///< when the latest ended that was learnt of it
+        uint32_t leader = 0;           ///< whose cycles what delays it is of; itself, where it is of no others'
+        std::vector<Learnt> others;    ///< what held up those, and ended since its last sleep or wait for the device
         // While judging, of the cycle under way.
+        std::vector<Judged> judged_others;
         uint64_t from_ns = 0;
         uint64_t last_ns = 0;
         uint64_t last_sequence = 0;
@@ -132,29 +173,26 @@ class Cycles {
         Delays delays{};
         Delays gap_delays{};   ///< the part of them between calls
         Delays next_delays{};  ///< since the last call, which are none of these yet
+        Delays next_others{};  ///< of others, in its sleeps since then
+        std::array<bool, finding_causes> between_calls{};
         // Of those that ended.
         int64_t lost_ns = 0;
         uint64_t delayed_ns = 0;
     };
-    struct Learnt {
-        uint32_t thread = 0;
-        bool is_certain = true;
-        uint64_t start_ns = 0, end_ns = 0;
-        uint64_t delay_ns = 0;
-        uint64_t delay_for_device_ns = 0;
-        uint64_t sequence = 0;
-        uint64_t what = 0;  ///< of waits for the device; 0: another call
-    };
-    struct Judged {
-        Learnt call;
-        Delays delays{};
-        bool is_gap_wait = false;
-    };
-
+    /// Of waits for the device; 0: another call.
+    static uint64_t kind_of(const Event& call, const Op* op);
+    static Learnt gap_wait(const Event& wait);
     uint32_t thread_of(const ProcessKey& process, uint32_t tid);
-    /// Where the thread waits for a device, others of its process may give that one work ahead.
-    void note_waits(const ProcessKey& process, const Thread& thread);
-    void take(Thread& thread, const Learnt& call) const;
+    void note_wait(const Learnt& call);
+    void take_gap_wait(Learnt& ret_wait);
+    void keep_gap_wait(Thread& thread, const Learnt& wait);
+    bool is_for_other(const Learnt& wait) const;
+    /// The part of another's call or wait in which the thread slept.
+    static Window in_sleep(const Learnt& other, const Learnt& sleep);
+    /// The thread of its process that waits for what it gives the device; itself, where none or several do.
+    uint32_t find_leader(uint32_t number);
+    void take(Thread& thread, Learnt call);
+    static bool is_before(const Learnt& a, const Learnt& b);
     /// Forgets threads where there are too many.
     void make_room();
     void end_cycle(Kind& kind, const Learnt& call) const;
@@ -167,6 +205,9 @@ class Cycles {
     static uint64_t sum(const Delays& delays);
     static void add(Delays& sums, const Delays& delays);
     uint64_t gaps_ns(Thread& thread, const Window& cycle) const;
+    void take_sleep(Thread& thread, const Judged& sleep, std::vector<ThreadLoss>& ret_losses);
+    /// What held up others is none of its cycles.
+    void leave_others(Thread& thread, bool has_ended, std::vector<ThreadLoss>& ret_losses);
     /// The cycle under way ends, or the window does.
     void settle(uint32_t number, bool has_ended, std::vector<ThreadLoss>& ret_losses);
 
@@ -179,7 +220,7 @@ class Cycles {
     std::vector<Learnt> learnt_;
     std::vector<Judged> judged_;
     bool forgot_callers_ = false;        ///< of the window: a thread that is not known may be one of them
-    std::set<ProcessKey> waiting_;       ///< processes of which some thread waits for a device; all, once learnt
+    std::map<ProcessKey, Waits> waits_;  ///< of processes of which some thread waits for a device
     std::vector<ThreadLoss> of_others_;  ///< threads that there was no room for
 };
 

@@ -13,6 +13,13 @@ constexpr size_t max_functions = 65'536;
 constexpr size_t first_kinds = 8'192;
 constexpr uint32_t first_samples = 512;
 
+/// A thread that was off the CPU when the device was done returns so soon after it is back, or within such a part of
+/// the call: by whatever polls for the device, by the probes' own time, and by what else has the CPU that no scheduler
+/// sees, interrupts or a hypervisor. Those some hundred us, in one wait of fifty, made cycles that were held up look
+/// left alone.
+constexpr uint64_t moment_ns = 500'000;
+constexpr uint64_t moment_part = 16;
+
 /// Off the CPU no longer than a wake-up takes, or a sixteenth of the call.
 bool is_quiet(float duration_ns, float disturbed_ns) {
     return disturbed_ns <= std::max(duration_ns / 16, 20'000.0f);
@@ -33,6 +40,21 @@ bool sleep_may_be_purpose(BlockedReason reason, const Op* op) {
         default:
             return true;
     }
+}
+
+uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock) {
+    const CallTime time = call_time(call);
+    const auto is_purpose = [&](BlockedReason reason) {
+        return sleep_may_be_purpose(reason, op) && !(sleeps_for_lock && reason == BlockedReason::futex);
+    };
+    const uint64_t slept_ns = is_purpose(call.blocked_reason) ? 0 : time.blocked_ns;
+    // Of rows without the last wait any may have been it.
+    if (!op || !op->waits_for_device || call.last_wait_ns == 0) return time.runnable_ns + slept_ns;
+    if (call.tail_ns > std::max(moment_ns, time.duration_ns / moment_part)) return 0;
+    const uint64_t last_ns = call.last_reason == BlockedReason::none || is_purpose(call.last_reason)
+                                 ? call.last_runnable_ns
+                                 : call.last_wait_ns;
+    return std::min(last_ns, time.runnable_ns + time.blocked_ns);
 }
 
 ExpectedTimes::ExpectedTimes()

@@ -26,6 +26,11 @@ inline constexpr uint32_t enough_calls = 8;
 /// kind are never part of what is expected, however usual they have become.
 bool sleep_may_be_purpose(BlockedReason reason, const Op* op);
 
+/// How long a call can have held its thread up by waiting: none of its sleeps for what it is called for, and of a wait
+/// for the device its last time off the CPU at most. `sleeps_for_lock`: a futex that it slept on is a lock, and not
+/// what it is woken by when the device is done.
+uint64_t possible_delay_ns(const Event& call, const Op* op, bool sleeps_for_lock = false);
+
 /// Median parts of the calls of one kind, each row as often as it stands for calls; first uses left out.
 struct Baseline {
     uint64_t on_cpu_ns = 0;

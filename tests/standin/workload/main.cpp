@@ -59,13 +59,6 @@ void set_environment(const Settings& settings, const std::string& own_options) {
     if (!settings.log.empty()) setenv("INGERO_STANDIN_LOG", settings.log.c_str(), 1);
 }
 
-void pin(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(size_t(cpu), &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0) throw std::runtime_error("no such CPU: " + std::to_string(cpu));
-}
-
 void wait_at_gate(const char* state) {
     std::printf("%s %d\n", state, int(getpid()));
     std::fflush(stdout);
@@ -158,6 +151,9 @@ void add_loops(CLI::App& app, Settings& s) {
     CLI::App* train = app.add_subcommand("train", "a training loop");
     train->add_option("--steps", s.steps, "of each thread, unless --duration is given");
     train->add_option("--launches", s.launches, "a step");
+    train->add_option("--backward-launches", s.backward_launches,
+                      "a step, by a thread for which the one that waits for the device sleeps; 0: no such thread");
+    train->add_option("--backward-cpu", s.backward_cpu, "on which it runs only");
     train->add_option("--step-rate", s.rate, "steps a second; 0: as fast as it goes");
     train->add_option("--batch-kib", s.batch_kib, "copied to the device each step");
     train
@@ -223,7 +219,7 @@ uint64_t run_delay_ns() {
 
 void run(const Settings& settings, const Workload& workload) {
     stop_on_signals();
-    if (settings.cpu >= 0) pin(settings.cpu);
+    if (settings.cpu >= 0) keep_on_cpu(settings.cpu);
     set_environment(settings, workload.options(settings));
     const Runtime runtime = load_in_time(settings, workload);
 

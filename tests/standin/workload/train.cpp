@@ -1,14 +1,19 @@
 // A training loop: load a batch, copy it over, launch the step's kernels, wait, now and then write a checkpoint.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,6 +64,54 @@ class Tool {
     int connection_ = -1;
 };
 
+/// A thread that launches a part of each step for another, which sleeps meanwhile: as PyTorch's for backward passes.
+class BackwardThread {
+  public:
+    BackwardThread(const Runtime& runtime, const Settings& settings, void* stream)
+        : caller_(runtime), launches_(settings.backward_launches), cpu_(settings.backward_cpu), stream_(stream) {
+        if (launches_ != 0) thread_ = std::thread([this] { work(); });
+    }
+    BackwardThread(const BackwardThread&) = delete;
+    ~BackwardThread() { finish(); }
+
+    void pass() {
+        if (launches_ == 0) return;
+        std::unique_lock lock(mutex_);
+        is_asked_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return !is_asked_; });
+    }
+    Totals finish() {
+        {
+            const std::lock_guard lock(mutex_);
+            ends_ = true;
+        }
+        changed_.notify_all();
+        if (thread_.joinable()) thread_.join();
+        return std::exchange(caller_.totals, {});
+    }
+
+  private:
+    void work() {
+        pthread_setname_np(pthread_self(), "backward");
+        if (cpu_ >= 0) keep_on_cpu(cpu_);
+        for (std::unique_lock lock(mutex_); changed_.wait(lock, [this] { return is_asked_ || ends_; }), !ends_;) {
+            for (uint64_t i = 0; i < launches_; ++i) caller_.launch(kernel_symbol(i), stream_);
+            is_asked_ = false;
+            changed_.notify_all();
+        }
+    }
+
+    Caller caller_;
+    const uint64_t launches_;
+    const int cpu_;
+    void* const stream_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool is_asked_ = false, ends_ = false;
+    std::thread thread_;
+};
+
 class Trainer {
   public:
     Trainer(Caller& caller, const Settings& settings, Loader& loader)
@@ -68,6 +121,7 @@ class Trainer {
           tool_(settings.ask_port, settings.ask_keep),
           batch_bytes_(settings.batch_kib << 10) {
         stream_ = caller.create_stream();
+        backward_.emplace(caller.runtime(), settings, stream_);
         input_ = caller.allocate(std::max<size_t>(batch_bytes_, 1));
         if (!settings.pageable && batch_bytes_ > 0) batch_ = static_cast<char*>(caller.allocate_host(batch_bytes_));
         if (batch_ != nullptr) return;
@@ -81,6 +135,7 @@ class Trainer {
         void* temporary = settings_.temporary_mib != 0 ? caller_.allocate(settings_.temporary_mib << 20) : nullptr;
         if (batch_bytes_ > 0) caller_.copy(input_, batch_, batch_bytes_, host_to_device, stream_);
         for (uint64_t i = 0; i < settings_.launches; ++i) caller_.launch(kernel_symbol(i), stream_);
+        backward_->pass();
         caller_.synchronize(stream_);
         const bool leak = settings_.leak_every != 0 && (number + 1) % settings_.leak_every == 0;
         if (temporary != nullptr && !leak) caller_.free(temporary);
@@ -89,6 +144,7 @@ class Trainer {
     }
 
     void finish() {
+        caller_.totals.add(backward_->finish());
         if (pageable_.empty() && batch_ != nullptr) caller_.free_host(batch_);
         caller_.free(input_);
         caller_.destroy_stream(stream_);
@@ -114,6 +170,7 @@ class Trainer {
     std::vector<char> pageable_;
     void* stream_ = nullptr;
     void* input_ = nullptr;
+    std::optional<BackwardThread> backward_;
 };
 
 std::string run_train(const Runtime& runtime, const Settings& settings, Totals& totals) {
@@ -147,7 +204,7 @@ Workload train_workload() {
         [](const Settings& s) { return "kernel_us=" + std::to_string(s.kernel_us < 0 ? 50 : s.kernel_us); },
         [](const Settings& s) {
             if (s.duration_s > 0) return uint64_t(1) << 20;
-            return s.threads * s.steps * (s.launches + 4) * 2 + 256;
+            return s.threads * s.steps * (s.launches + s.backward_launches + 4) * 2 + 256;
         },
         run_train,
     };

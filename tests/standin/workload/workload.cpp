@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <stdexcept>
 #include <thread>
 
 namespace ingero::standin {
@@ -44,6 +46,13 @@ uint64_t monotonic_ns() {
     timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return uint64_t(time.tv_sec) * 1'000'000'000 + uint64_t(time.tv_nsec);
+}
+
+void keep_on_cpu(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(size_t(cpu), &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0) throw std::runtime_error("no such CPU: " + std::to_string(cpu));
 }
 
 // Sleeps are cut up, since the signal to stop reaches only one of the threads.

@@ -33,11 +33,11 @@ struct Settings {
     uint64_t bytes = 1 << 20;
 
     // train
-    uint64_t steps = 100, launches = 50, batch_kib = 1024;
+    uint64_t steps = 100, launches = 50, backward_launches = 0, batch_kib = 1024;
     std::string loader = "none";
     double loader_us = 500;
     uint64_t loader_kib = 1024;
-    int loader_cpu = -1;
+    int loader_cpu = -1, backward_cpu = -1;
     bool loader_cold = false, pageable = false;
     uint64_t checkpoint_every = 0, checkpoint_kib = 4096;
     uint16_t ask_port = 0;
@@ -144,6 +144,9 @@ void stop_on_signals();
 std::string own_folder();
 
 uint64_t monotonic_ns();
+
+/// The calling thread, and those that it starts from here on. Throws where there is no such CPU.
+void keep_on_cpu(int cpu);
 
 /// Sleeps, or spins, until then or until the program is to stop.
 void wait_until_ns(uint64_t target_ns, Pace pace);
