@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <thread>
 
 #include "test_paths.h"
 #include "tests/support/control_groups.h"
@@ -92,6 +93,7 @@ std::vector<LostTimeCase> lost_time_cases() {
 
 std::string why_not(const LostTimeCase& one) {
     if (one.quota_us != 0 && !CpuControlGroup(one.quota_us).usable()) return "no cgroup with a cpu controller";
+    if (one.launcher == Launcher::on_own_cpu && std::thread::hardware_concurrency() < 2) return "one CPU only";
     return why_no_bpf();
 }
 

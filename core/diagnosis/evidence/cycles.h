@@ -11,9 +11,9 @@
 //
 // A thread that waits for no device loses what it waits. But where one thread of a process gives the device work and
 // another waits for it, what was given before may have lasted meanwhile, and it is not known what the first lost.
-// Unless the other, the one that waits for the process's devices, sleeps meanwhile until a thread of the process wakes
-// it, as in PyTorch's backward passes: then it waits for the first, and what held that one up during the sleep is of
-// its cycles. The sleep itself holds nothing up.
+// Unless the other, the one that waits for the process's devices, sleeps meanwhile until the first wakes it, as in
+// PyTorch's backward passes: then it waits for the first, and what held that one up during the sleep is of its cycles.
+// The sleep itself holds nothing up.
 #pragma once
 
 #include <array>
@@ -81,8 +81,8 @@ class Cycles {
     void finish(std::vector<ThreadLoss>& ret_losses);
 
   private:
-    static constexpr size_t max_others =
-        4'096;  ///< calls and waits of threads that work for one, until it sleeps or waits
+    /// Calls and waits of threads that work for one, until it sleeps or waits.
+    static constexpr size_t max_others = 4'096;
 
     /// In ns. Floats: a median needs no more.
     struct Cycle {

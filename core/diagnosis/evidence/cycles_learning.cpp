@@ -225,9 +225,15 @@ void Cycles::make_room() {
     std::sort(kept_from, ranks.end(), [](const Rank& a, const Rank& b) { return a.number < b.number; });
     KeyIndex<ThreadKey> kept_index(max_with_block);
     std::vector<Thread> kept;
+    std::vector<uint32_t> numbers(threads_.size(), KeyIndex<ThreadKey>::none);
     for (auto rank = kept_from; rank != ranks.end(); ++rank) {
+        numbers[rank->number] = static_cast<uint32_t>(kept.size());
         kept_index.find_or_add({rank->process, rank->tid});
         kept.push_back(std::move(threads_[rank->number]));
+    }
+    for (uint32_t number = 0; number < kept.size(); ++number) {
+        uint32_t& leader = kept[number].leader;
+        leader = numbers[leader] == KeyIndex<ThreadKey>::none ? number : numbers[leader];
     }
     index_ = std::move(kept_index);
     threads_ = std::move(kept);
